@@ -24,17 +24,16 @@ from marlaas.engine.home import Home
 
 from .context.application import Application, Asking
 from .context.snapshot import Snapshot
-from .context.themes import DEFAULT, THEMES, legible
+from .context.themes import DEFAULT, THEMES, legible_theme
 from .frame.acting import Acting
-from .frame.clipboard import copy
 from .frame.feed import Feed
 from .frame.first_frame import title_of
 from .frame.line_filters import Ascii, Colourless, Legible
-from .frame.modes import ALL_MODES
-from .frame.palette import Palette
+from .frame.modes import ALL_MODES, Palette
 from .frame.preferences import Preferences
 from .frame.screen_picture import save_picture
-from .lists.learners import Learner, learner
+from .frame.terminal import copy
+from .lists.queue_lines import Learner, learner
 from .screens.view import View
 from .words.format import short_path
 from .words.tasks import liveness
@@ -118,7 +117,7 @@ class MarlaasApp(Acting):
 
     def get_css_variables(self) -> dict[str, str]:
         """Theme variables for the styles, with muted text made ``legible``."""
-        return legible(super().get_css_variables())
+        return legible_theme(super().get_css_variables())
 
     def refresh_css(self, animate: bool = True) -> None:
         """Read all styles anew where the theme has changed since, or a view has missed that.
@@ -256,14 +255,14 @@ class MarlaasApp(Acting):
 
     def action_help(self) -> None:
         """The keys of this view."""
-        from .screens.dialogs.keys_help import KeysHelp, key_lines
+        from .screens.dialogs.readings import KeysHelp, key_lines
 
         active = [(each, self.get_key_display(each.binding)) for each in self.screen.active_bindings.values()]
         self.push_screen(KeysHelp(f"keys of {self.current_mode}", self.screen.HELP or "", key_lines(active)))
 
     def action_explain(self, word: str = "") -> None:
         """Say what words and metrics mean, with the cursor on one."""
-        from .screens.dialogs.explain import Explain
+        from .screens.dialogs.readings import Explain
 
         self.push_screen(Explain(word))
 

@@ -9,7 +9,11 @@ from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from datetime import date, time, timedelta
 from decimal import Decimal
+from itertools import islice
 from typing import Any, NoReturn
+
+NAMED = 12
+"""Columns of a row that an error names."""
 
 
 def read_json(text: str) -> Any:
@@ -79,6 +83,19 @@ def _as_json(value: Any) -> Any:
         case list() | tuple():
             return [_as_json(item) for item in value]
     raise ValueError(f"JSON has no value for {type(value).__name__}")
+
+
+class Row(dict[str, Any]):
+    """A task from data. A name that it lacks is an error that says which there are."""
+
+    def __missing__(self, name: object) -> Any:
+        there = ", ".join(map(repr, islice(self, NAMED)))
+        raise KeyError(f"the row has no {name!r:.80}, but {there:.400}{' and more' if len(self) > NAMED else ''}")
+
+
+def row(value: Any) -> Any:
+    """The value, with errors that name its columns where it is an object."""
+    return Row(value) if type(value) is dict else value
 
 
 def not_json(value: Any) -> str:

@@ -57,7 +57,8 @@ class Rewards:
 def finite(value: object, what: str) -> float:
     """``value`` as a float; anything that is not a finite number is an error that names ``what``."""
     if not hasattr(type(value), "__float__"):
-        raise TypeError(f"{what} must be a number, not {type(value).__name__} {_short(value)}")
+        kind = "" if value is None else f"{type(value).__name__} "
+        raise TypeError(f"{what} must be a number, not {kind}{_short(value)}")
     try:
         number = float(value)  # type: ignore[arg-type]  # __float__ was just looked up: numpy's and torch's scalars too
     except OverflowError:  # a whole number larger than any float

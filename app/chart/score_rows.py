@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from ..words.format import cells, clip, pad
-from .canvas import Run
+from .draw import Run
 
 _LEAST = 10
 """Columns of the axis below which there is no room for one."""

@@ -9,15 +9,14 @@ from dataclasses import dataclass, replace
 
 from marlaas.engine.store import History, TaskRow, Track
 
-from ..lists.learners import Learner
-from ..questions.learning_curve import LearningCurve
-from ..questions.task import TaskAnswer
+from ..lists.queue_lines import Learner
+from ..questions.views import LearningCurve, TaskAnswer
 from ..words.format import line, number
+from ..words.held_out import scored_at
 from ..words.metrics import BANDS, HELD_OUT, REWARD, exact, held_out_on, words
-from ..words.scores.held_out import scored_at
 from ..words.tasks import newest_key
+from .draw import WEIGHTS, smoothed
 from .plot import MOST_CURVES, Curve, Mark, Plot, Point
-from .smoothing import WEIGHTS, smoothed
 
 _SCORED = (REWARD, HELD_OUT)
 """Metrics with which held-out points and the constant-answer baseline are shown."""

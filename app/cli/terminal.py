@@ -88,11 +88,11 @@ def open_application(
         application = MarlaasApp(home, demo=demo, preferences=preferences, readonly=readonly, web=web)
         application.begun = partial(_now_shown, first)
         if first is not None:
-            from ..frame.continuing import continuing
+            from ..frame.terminal import continuing
 
             application.driver_class = continuing(first)
         if not web:
-            from ..frame.hangup import end_with_terminal
+            from ..frame.terminal import end_with_terminal
 
             end_with_terminal(sys.stdin.fileno())
         application.run()

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
         VersionRow,
     )
 
-    from ..home.estimating.estimates import Estimates
+    from ..home.estimating import Estimates
     from ..reading.home_reader import HomeReader
 
 Answer = TypeVar("Answer")
@@ -129,7 +129,7 @@ class Home:
         not measured on the same prompts in the same way. By the last scores; with ``best`` by the best, which are too
         high, for they were chosen on the same prompts.
         """
-        from ..home.results.comparing import pairs_json, scored
+        from ..home.results import pairs_json, scored
 
         with reading(self._home) as reader:
             rows = [find_task(reader, task) for task in tasks]
@@ -177,7 +177,7 @@ class Home:
 
         Nothing is submitted. This call alone loads numpy. Raises as ``submit`` does for what is wrong with a file.
         """
-        from ..home.estimating.estimates import estimate_all
+        from ..home.estimating import estimate_all
 
         return estimate_all(self._home, _read(self._home, tasks))
 

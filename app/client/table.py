@@ -7,7 +7,7 @@ from html import escape
 from marlaas.engine.store import TaskRow
 
 from ..words.format import line, score
-from ..words.scores.held_out import with_error
+from ..words.held_out import with_error
 from ..words.tasks import queue_order, short_name, state_word
 
 SHOWN = 200

@@ -10,7 +10,7 @@ from textual.screen import Screen
 
 from marlaas.engine.home import Home
 
-from ..lists.learners import Learner
+from ..lists.queue_lines import Learner
 from ..questions.question import Question
 from .notices import Notice
 from .snapshot import Snapshot

@@ -1,7 +1,4 @@
-"""The person's own editor, for a task file or a plugin: it blocks until the person has left it.
-
-``edit`` and ``edited`` expect that the terminal was given away; ``opened`` does so itself. Knows no form.
-"""
+"""The person's own editor, in the foreground of the terminal."""
 
 from __future__ import annotations
 
@@ -9,16 +6,69 @@ import os
 import re
 import shlex
 import shutil
-from collections.abc import Iterable, Sequence
+import signal
+import subprocess
+import threading
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from tempfile import TemporaryDirectory
+from types import FrameType
+from typing import Any
 
 from textual.app import SuspendNotSupported
 
 from marlaas.engine.errors import ConfigError
 
 from .application import Application
-from .foreground import run
+
+# Runs another program in the foreground of the terminal, which was given away: Ctrl-C is then for that program alone.
+#
+# A terminal interrupts every process in its foreground, so the application as well; asyncio would take that as the
+# wish to leave it.
+
+_INTERRUPTED = (128 + signal.SIGINT, -signal.SIGINT)
+"""Exit codes of a program that Ctrl-C ended."""
+
+
+def run(command: Sequence[str]) -> int:
+    """Run a program and return its exit code; Ctrl-C is the program's. Raises ``OSError`` if it cannot be started."""
+    with _on_interrupt(_ignored):
+        return subprocess.run(command, check=False).returncode
+
+
+def hand_over(command: Sequence[str], meanwhile: str) -> None:
+    """Run a program, and wait for enter once it has ended, so that its last lines can be read.
+
+    ``meanwhile`` is shown at once, as the program may take long until it prints something. After Ctrl-C nobody is asked
+    for enter. Raises ``OSError`` if the program cannot be started.
+    """
+    print(meanwhile, flush=True)
+    if run(command) in _INTERRUPTED:
+        return
+    with _on_interrupt(signal.default_int_handler), suppress(KeyboardInterrupt, EOFError):
+        input("\nEnter goes back to marlaas.")
+
+
+def _ignored(number: int, frame: FrameType | None) -> None:
+    """Do nothing. A function, as the program would inherit ``SIG_IGN``, and could not be interrupted either."""
+
+
+@contextmanager
+def _on_interrupt(handler: Callable[[int, FrameType | None], Any]) -> Iterator[None]:
+    if threading.current_thread() is not threading.main_thread():  # signals are handled in the main one alone
+        yield
+        return
+    before = signal.signal(signal.SIGINT, handler)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, before)
+
+
+# The person's own editor, for a task file or a plugin: it blocks until the person has left it.
+#
+# ``edit`` and ``edited`` expect that the terminal was given away; ``opened`` does so itself. Knows no form.
 
 USUAL = ("nano", "vi")
 """Editors that are opened where a person has named none: whichever is there first."""

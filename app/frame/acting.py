@@ -37,7 +37,7 @@ class Acting(Noticing):
     def command(self, kind: str, tasks: Sequence[int] = (), done: str = "", **arguments: Any) -> None:
         """Send a command to the engine; the text ``done`` is shown once it is carried out."""
         reason = self.may_act()
-        if not reason and liveness(self.snapshot.engine, self.snapshot.now).word in ("down", "never"):
+        if not reason and not liveness(self.snapshot.engine, self.snapshot.now).serves:
             reason = "No engine runs: S starts one."
         if reason:
             self.say(reason, bad=True)

@@ -24,7 +24,7 @@ from ..questions.question import Question
 from ..reading.home_reader import HomeReader
 from ..reading.opening import exists, opened
 from ..words.format import short_path
-from ..words.machine.building import llama_note
+from ..words.machine import llama_note
 
 
 @dataclass(frozen=True)

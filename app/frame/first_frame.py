@@ -19,10 +19,20 @@ from marlaas.engine.errors import MarlaasError
 from marlaas.engine.home import Home
 from marlaas.engine.store import EngineRow, PaceRow, TaskRow
 
-from ..lists.queue_columns import Course, cell_text, layout, second_line
-from ..lists.queue_lines import Arrangement, QueueLine, arrange
-from ..lists.queue_room import AROUND, lower_part
-from ..lists.table_rows import filling, parts, title
+from ..lists.queue_lines import (
+    AROUND,
+    Arrangement,
+    Course,
+    QueueLine,
+    arrange,
+    cell_text,
+    filling,
+    layout,
+    lower_part,
+    parts,
+    second_line,
+    title,
+)
 from ..reading.home_reader import HomeReader
 from ..reading.opening import reading
 from ..words.format import cells, clip

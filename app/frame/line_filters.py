@@ -15,7 +15,7 @@ from rich.style import Style
 from textual.color import Color
 from textual.filter import LineFilter
 
-from ..context.contrast import Colour, legible
+from ..context.themes import Colour, legible
 from ..words.format import cells
 
 _TEXT = re.compile("[^\\s\u2500-\u259f\u2800-\u28ff]")
@@ -99,7 +99,7 @@ def _plain(style: Style) -> Style:
 
 
 class Legible(LineFilter):
-    """Gives text that hardly stands out from its background the contrast of ``app/context/contrast.py``.
+    """Gives text that hardly stands out from its background the contrast of ``app/context/themes.py``.
 
     The colours of a theme meet in more pairs than anybody lists: an error under a cursor, a dim key, a title in the
     colour of its frame. What is drawn, and not written, keeps its colour. How the terminal's own sixteen look nobody

@@ -17,7 +17,7 @@ from textual.timer import Timer
 from ..context.notices import Notice, counting, current, lasting
 from ..widgets.notice_line import NoticeLine
 from ..words.format import line
-from .key_order import KeyOrder
+from .terminal import KeyOrder
 
 _REMEMBERED = 100
 _SECOND = 1.0

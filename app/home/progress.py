@@ -15,8 +15,8 @@ from marlaas.engine.errors import EngineUnreachable
 from marlaas.engine.store import PolicyRow, TaskRow
 
 from ..words.format import clip, clip_start, line, pad, score
+from ..words.held_out import held_out, with_error
 from ..words.learning import newest, state_text
-from ..words.scores.held_out import held_out, with_error
 
 HEARD_SECONDS = 10.0
 """Between two sentences about a task that only makes steps; one takes about this long to be read out."""

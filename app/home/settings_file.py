@@ -15,6 +15,7 @@ from functools import partial
 from pathlib import Path
 
 from marlaas.engine.errors import ConfigError
+from marlaas.plugins.durable import to_disk
 
 _DOCUMENTED = re.compile(r'^#[ \t]*base[ \t]*=[ \t]*"[^"\n]*"[ \t]*(?=\r?$)', re.MULTILINE)
 _TABLE = re.compile(r"^[ \t]*\[", re.MULTILINE)
@@ -89,6 +90,7 @@ def _replace(path: Path, text: str) -> None:
     try:
         with open(handle, "w", encoding="utf-8", newline="") as file:
             file.write(text)
+        to_disk(Path(temporary))
         if path.exists():
             os.chmod(temporary, path.stat().st_mode & 0o777)
         os.replace(temporary, path)

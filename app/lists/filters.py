@@ -1,7 +1,4 @@
-"""The small query language of ``marlaas list --filter`` and of the queue's filter bar, and sorting. Pure.
-
-``parse`` reads a ``Query``; ``matches`` says which rows of the store it means. Knows neither argparse nor Textual.
-"""
+"""The small query languages of the queue and of the logs."""
 
 from __future__ import annotations
 
@@ -9,10 +6,14 @@ import math
 import operator
 import re
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from marlaas.engine.errors import ConfigError
-from marlaas.engine.store import ACTIVE, FINISHED, TaskRow
+from marlaas.engine.store import ACTIVE, FINISHED, LEVELS, EventFilter, TaskRow
+
+# The small query language of ``marlaas list --filter`` and of the queue's filter bar, and sorting. Pure.
+#
+# ``parse`` reads a ``Query``; ``matches`` says which rows of the store it means. Knows neither argparse nor Textual.
 
 STATES = (*ACTIVE, *FINISHED)
 TEXTS: dict[str, Callable[[TaskRow], str]] = {
@@ -149,3 +150,56 @@ def in_order(tasks: Sequence[TaskRow], field: str, backwards: bool = False) -> l
     having = [(value, task) for task in tasks if (value := number(task)) is not None and not math.isnan(value)]
     without = [task for task in tasks if (value := number(task)) is None or math.isnan(value)]
     return [task for _, task in sorted(having, key=lambda pair: pair[0], reverse=not backwards)] + without
+
+
+# The small query over logs, as it is typed, and the filter of the store that it means.
+#
+# ``level:error task:17 tenant:bio kind:worker some words``: all must hold. A word with a colon but another field is
+# searched for as it is: logs are full of colons. Pure; knows neither argparse nor Textual.
+
+HINT = "level:error task:17 tenant:bio some words"
+FIELDS_LOG_FILTER = ("level", "task", "tenant", "kind")
+_TERM_LOG_FILTER = re.compile(rf'(?:({"|".join(FIELDS_LOG_FILTER)}):)?(?:"([^"]*)"?|(\S+))', re.IGNORECASE)
+
+
+def parse_log_filter(text: str) -> EventFilter:
+    """The filter that a text means, at any moment while it is typed. Raises ``ConfigError`` with one sentence."""
+    wanted = EventFilter()
+    for match in _TERM_LOG_FILTER.finditer(text):
+        field, value = (match[1] or "").lower(), match[2] if match[3] is None else match[3]
+        if not value or (not field and value.lower().removesuffix(":") in FIELDS_LOG_FILTER and value.endswith(":")):
+            continue  # its value has not been typed yet
+        if not field:
+            wanted = replace(wanted, words=(*wanted.words, value))
+        elif field == "level":
+            wanted = replace(wanted, level=level_of(value))
+        elif field == "task":
+            wanted = replace(wanted, task=_task_of(value))
+        elif field == "tenant":
+            wanted = replace(wanted, tenant=value)
+        else:
+            wanted = replace(wanted, kind=value)
+    return wanted
+
+
+def level_of(text: str) -> str:
+    """A level by its name or the beginning of it. Raises ``ConfigError``."""
+    for level in LEVELS:
+        if level.startswith(text.lower()):
+            return level
+    raise ConfigError(f"There is no level {text!r}.", f"Known are {', '.join(LEVELS)}.")
+
+
+def _task_of(text: str) -> int:
+    if not (text.isascii() and text.isdigit() and len(text) <= 18):
+        raise ConfigError(f"{text!r} is no task number.")
+    return int(text)
+
+
+def with_field(text: str, field: str, value: str) -> str:
+    """The same text with another value for a field, or without that field."""
+    rest = re.sub(rf'(?i)\b{field}:(?:"[^"]*"?|\S*)\s*', "", text).strip()
+    if not value:
+        return rest
+    quoted = f'"{value}"' if re.search(r"\s", value) else value
+    return f"{field}:{quoted} {rest}".strip()

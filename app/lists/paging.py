@@ -9,9 +9,10 @@ from __future__ import annotations
 from collections import OrderedDict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Generic, TypeVar
+from typing import TYPE_CHECKING, Generic, TypeVar
 
-from ..reading.home_reader import HomeReader
+if TYPE_CHECKING:
+    from ..reading.home_reader import HomeReader
 
 Row = TypeVar("Row")
 

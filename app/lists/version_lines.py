@@ -9,13 +9,16 @@ import math
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from marlaas.engine.spec import ONLY
-from marlaas.engine.store import KeptVersion, VersionRow
 
 from ..home.references import reference
 from ..words.format import line, pad, size
-from ..words.scores.held_out import with_error
+from ..words.held_out import with_error
+
+if TYPE_CHECKING:
+    from marlaas.engine.store import KeptVersion, VersionRow
 
 SORTS = ("task", "score", "size", "age")
 """The orders that s goes through: newest tasks and versions, best scores, largest files, oldest files first."""

@@ -12,19 +12,19 @@ from typing import TYPE_CHECKING, Self
 from marlaas.engine.store import RecordedGroup, Recordings, Statistics, events, sources
 from marlaas.engine.store.queries import (
     api,
-    devices as cards,
-    first_step as first,
-    given_names as given,
+    episodes,
     history as steps_made,
-    kept,
-    matchups as pairs,
-    nodes as machines,
-    past_runs as past,
-    progress as made,
-    prompt_scores as by_prompt,
+    machine as cards,
+    machine as machines,
+    tasks as first,
+    tasks as made,
+    tasks as past,
     timeline,
+    versions,
+    versions as by_prompt,
+    versions as given,
+    versions as pairs,
 )
-from marlaas.engine.store.queries.episodes import conversations, rollouts
 
 if TYPE_CHECKING:
     from marlaas.engine.store import EnvironmentUse
@@ -62,8 +62,8 @@ class SqliteReader(Statistics, Recordings):
     progress = made.progress
     matchups = pairs.matchups
     prompt_scores = by_prompt.prompt_scores
-    kept_marks = kept.kept_marks
-    kept_versions = kept.kept_versions
+    kept_marks = versions.kept_marks
+    kept_versions = versions.kept_versions
     given_names = given.given_names
     devices = cards.device_rows
     nodes = machines.node_rows
@@ -92,15 +92,15 @@ class SqliteReader(Statistics, Recordings):
     newest_events = events.newest
     event_bounds = events.bounds
 
-    rollout_steps = rollouts.steps
-    group_ids = rollouts.group_ids
-    group_ids_numbered = rollouts.numbered
-    group_rows = rollouts.groups
-    conversation_ids = rollouts.conversation_ids
-    conversation_rows = rollouts.conversations
-    conversation_texts = rollouts.said
-    conversation = conversations.conversation
-    episode = conversations.episode
+    rollout_steps = episodes.steps
+    group_ids = episodes.group_ids
+    group_ids_numbered = episodes.numbered
+    group_rows = episodes.groups
+    conversation_ids = episodes.conversation_ids
+    conversation_rows = episodes.conversations
+    conversation_texts = episodes.said
+    conversation = episodes.conversation
+    episode = episodes.episode
 
     def environment_use(self, now: float, seconds: float = HOUR) -> dict[str, EnvironmentUse]:
         """What came of the episodes of the last ``seconds``, by environment."""

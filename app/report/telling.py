@@ -1,32 +1,247 @@
-"""From what is known of tasks to what a report says. Pure.
-
-The most important first: how it went, the curves, the scores and what they rest on, what was written, what it cost; the
-task file last.
-"""
+"""From a home to what a report says of its tasks, and which rollouts are worth reading."""
 
 from __future__ import annotations
 
 import math
 from array import array
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from datetime import UTC, datetime
+from math import fsum
+from typing import Any
 
 from marlaas.engine.spec import ONLY
-from marlaas.engine.store import EvalRow, StoredConversation, Track
+from marlaas.engine.store import EngineRow, EvalRow, History, StoredConversation, TaskRow, TaskUse, Track
 
 from ..chart.plot import Curve, Point
 from ..home.configuration import differences
-from ..home.results.comparing import NOTE, compared, difference_text
+from ..home.results import NOTE, Scored, compared, difference_text, scored
 from ..home.task_text import without_steps, written
-from ..rollouts.interleaving import in_order as in_order_said
+from ..questions.views import evidence
+from ..reading.home_reader import HomeReader
+from ..rollouts.reading import in_order as in_order_said
 from ..words.format import count, duration, line, number, plain, score
+from ..words.held_out import held_out, rests_on, with_error
 from ..words.learning import findings
 from ..words.metrics import BANDS, HELD_OUT, IMPORTANT, REWARD, in_order, newest_text, words
 from ..words.policies import kind, names, who
-from ..words.scores.held_out import held_out, rests_on, with_error
 from ..words.tasks import limits, measured_on, newest_series, state_word
+from ..words.verdict import Verdict, verdict
 from .document import Chart, Code, Document, Line, Piece, Section, Table, Text, Transcript
-from .facts import PolicyFacts, ShownRollout, TaskFacts
+
+# Which of all rollouts a person should read. Pure.
+#
+# Of an evaluation's prompts those where training changed most, for better and for worse, and one that it did not
+# solve: what the first and the best version said to the same prompt. Of the newest step the group with the widest
+# rewards, from both ends: that is what the next update reinforces. One that failed.
+
+
+@dataclass(frozen=True)
+class Played:
+    """A group with its rewards."""
+
+    group: int
+    """Its id."""
+    instance: int
+    step: int
+    rewards: tuple[float, ...]
+    """At least one."""
+
+    @property
+    def mean(self) -> float:
+        """The mean reward."""
+        return fsum(self.rewards) / len(self.rewards)
+
+
+@dataclass(frozen=True)
+class Choice:
+    """A rollout to read: the first of a group with this reward, or a conversation by its id."""
+
+    why: str
+    group: int = 0
+    reward: float = 0.0
+    conversation: int | None = None
+
+
+def chosen(measured: Sequence[Mapping[int, Played]], trained: Sequence[Played], failed: Sequence[int]) -> list[Choice]:
+    """The rollouts worth reading, in the order in which they are read.
+
+    ``measured``: the groups of two evaluations by instance, the earlier first, or nothing; ``trained``: the groups of
+    the newest step; ``failed``: ids of conversations whose episode failed.
+    """
+    found = list(_changed(*measured)) if len(measured) == 2 else []
+    widest = max(trained, key=lambda one: max(one.rewards) - min(one.rewards), default=None)
+    if widest is not None:
+        low, high = min(widest.rewards), max(widest.rewards)
+        where = f"step {widest.step}, instance {widest.instance}"
+        found.append(Choice(f"The best of the group with the widest rewards ({where})", widest.group, high))
+        if low < high:
+            found.append(Choice(f"The worst of the same group ({where})", widest.group, low))
+    return found + [Choice("An episode that failed", conversation=id) for id in failed]
+
+
+def _changed(first: Mapping[int, Played], best: Mapping[int, Played]) -> list[Choice]:
+    gains = sorted((best[one].mean - first[one].mean, -one) for one in first.keys() & best.keys())
+    if not gains:
+        return []
+    (worst, lost), (most, won) = gains[0], gains[-1]
+    picks = [("Most was gained on prompt {}", -won)] if most > 0 else []
+    picks += [("Most was lost on prompt {}", -lost)] if worst < 0 else []
+    seen = {instance for _, instance in picks}
+    low = min((one for one in best if one in first and one not in seen), key=lambda one: best[one].mean, default=None)
+    if low is not None and best[low].mean < max(each.mean for each in best.values()):
+        picks.append(("Prompt {} is not solved", low))
+    return [
+        Choice(f"{why.format(instance)}: at step {each.step}", each.group, _usual(each))
+        for why, instance in picks
+        for each in (first[instance], best[instance])
+    ]
+
+
+def _usual(played: Played) -> float:
+    """The reward of the group that is nearest to its mean."""
+    return min(played.rewards, key=lambda reward: abs(reward - played.mean))
+
+
+# All that a report says of a task, read from a home at one moment. Frozen values.
+
+ALWAYS = (REWARD, *BANDS[REWARD])
+
+
+@dataclass(frozen=True)
+class ShownRollout:
+    """A rollout that is worth reading, and why."""
+
+    why: str
+    episode: Sequence[StoredConversation]
+    """All that was said in its episode, its own conversation first."""
+
+
+@dataclass(frozen=True)
+class PolicyFacts:
+    """A task as one of its policies sees it."""
+
+    name: str
+    """Empty where the task has only one."""
+    row: TaskRow
+    history: History
+    evals: Sequence[EvalRow]
+    """Of all series, suites and splits, oldest first."""
+    scored: Scored
+    """The score that it is compared by."""
+    newest: Mapping[str, float]
+    """All metrics of its newest step."""
+    verdict: Verdict
+    """Whether it learns."""
+    rollouts: Sequence[ShownRollout]
+
+
+@dataclass(frozen=True)
+class TaskFacts:
+    """One task."""
+
+    row: TaskRow
+    policies: Sequence[PolicyFacts]
+    config: Mapping[str, Any]
+    """The whole task file, with every default."""
+    source: str
+    """The task file as its author wrote it; empty where it was made without one."""
+    use: TaskUse | None
+    """What it used; None where nothing is recorded."""
+    warnings: Sequence[str]
+    needs: Sequence[TaskRow]
+    engine: EngineRow | None
+    """The newest engine of the home."""
+
+
+def facts_of(reader: HomeReader, row: TaskRow, policies: Sequence[tuple[str, TaskRow]]) -> TaskFacts:
+    """Read all of a task. ``policies``: the name of each that is told of, and the row as that policy sees it."""
+    use = next((one for one in reader.tasks_used("") if one.id == row.id), None)
+    return TaskFacts(
+        row,
+        [_policy(reader, name, seen) for name, seen in policies],
+        reader.task_config(row.id),
+        reader.task_source(row.id),
+        use,
+        reader.warnings(row.id),
+        reader.needs(row.id),
+        reader.engine(),
+    )
+
+
+def _policy(reader: HomeReader, name: str, row: TaskRow) -> PolicyFacts:
+    own = name or None
+    samples = reader.metric_samples(row.id, policy=own)
+    evals = reader.evals(row.id, own)
+    newest = next(iter(reader.steps(row.id, row.step - 1, own)), None)
+    history = reader.history(row.id, dict.fromkeys((*ALWAYS, *in_order(samples))), None, own)
+    config, recent = reader.task_config(row.id), reader.recent_means(row.id, policy=own)
+    versions = {words: next(reversed(reader.evals(row.id, words)), None) for words in config.get("versions", ())}
+    rewards = history.tracks.get(REWARD, Track())
+    return PolicyFacts(
+        name,
+        row,
+        history,
+        evals,
+        scored(reader, f"{row.id} {name}".rstrip(), row.id, name),
+        newest.metrics if newest else {},
+        verdict(evidence(row, evals, rewards, recent, versions, config, name)),
+        _rollouts(reader, row, own, evals),
+    )
+
+
+def _rollouts(reader: HomeReader, row: TaskRow, policy: str | None, evals: Sequence[EvalRow]) -> list[ShownRollout]:
+    """What the first and the best evaluation said to the same prompts; extremes of the newest step; failures."""
+    series = [one for one in newest_series(evals) if one.score is not None]
+    measured: list[dict[int, Played]] = []
+    if len(series) > 1:
+        best = max(series, key=lambda one: (one.score or 0.0, -one.step))
+        ends = [series[0], best] if best is not series[0] else [series[0], series[-1]]
+        measured = [_instances(reader, row.id, policy, one) for one in ends]
+    trained = _trained(reader, row, policy)
+    failed = list(reader.conversation_ids(row.id, failures=True, policy=policy))[:1]
+    shown = []
+    for choice in chosen(measured, trained, failed):
+        episode = _said(reader, choice)
+        if episode:
+            shown.append(ShownRollout(choice.why, episode))
+    return shown
+
+
+def _instances(reader: HomeReader, task: int, policy: str | None, evaluation: EvalRow) -> dict[int, Played]:
+    ids = reader.group_ids(task, "eval", evaluation.step, policy=policy)
+    groups = [
+        group
+        for group in reader.group_rows(ids).values()
+        if not group.suite and group.environment_version == evaluation.environment_version
+    ]
+    return {
+        group.instance: Played(group.id, group.instance, evaluation.step, tuple(group.rewards))
+        for group in groups
+        if group.rewards
+    }
+
+
+def _trained(reader: HomeReader, row: TaskRow, policy: str | None) -> list[Played]:
+    ids = reader.group_ids(row.id, "train", row.step, policy=policy) if row.step else ()
+    groups = reader.group_rows(ids).values()
+    return [Played(one.id, one.instance, row.step, tuple(one.rewards)) for one in groups if one.rewards]
+
+
+def _said(reader: HomeReader, choice: Choice) -> list[StoredConversation]:
+    """The episode that a choice means, with the conversation first whose reward it names; empty where it is gone."""
+    if choice.conversation is not None:
+        return reader.episode(choice.conversation)
+    ids = reader.conversation_ids(0, group=choice.group)
+    paid = {id: one.reward for id, one in reader.conversation_rows(ids).items() if one.group == choice.group}
+    found = [id for id in ids if paid.get(id) == choice.reward]
+    return reader.episode(found[0]) if found else []
+
+
+# From what is known of tasks to what a report says. Pure.
+#
+# The most important first: how it went, the curves, the scores and what they rest on, what was written, what it cost;
+# the task file last.
 
 SMALL = tuple(name for name in IMPORTANT if name not in (REWARD, HELD_OUT, "seconds"))
 """Metrics that have a picture of their own, as far as the task has them."""
@@ -105,7 +320,7 @@ def _task(task: TaskFacts, level: int) -> Iterator[Section]:
         if scores:
             yield Section(f"Scores{of}", scores, level)
         if policy.rollouts:
-            yield Section(f"Rollouts worth reading{of}", list(_rollouts(policy.rollouts)), level)
+            yield Section(f"Rollouts worth reading{of}", list(_rollouts_of_telling(policy.rollouts)), level)
     if any(policy.newest for policy in task.policies):
         yield Section("The newest step", [_newest(task.policies)], level)
     yield Section("What it cost", [_cost(task)], level)
@@ -233,7 +448,7 @@ def _newest(policies: Sequence[PolicyFacts]) -> Table:
     return Table(headers, rows)
 
 
-def _rollouts(shown: Sequence[ShownRollout]) -> Iterator[Piece]:
+def _rollouts_of_telling(shown: Sequence[ShownRollout]) -> Iterator[Piece]:
     for one in shown:
         yield Transcript(_head(one.why, one.episode[0]), list(_turns(one.episode)))
 

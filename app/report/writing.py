@@ -1,15 +1,346 @@
-"""Writes a report into a folder: ``report.html``, ``report.md`` and the pictures of the latter."""
+"""Writes a report: as Markdown, as one HTML page, with pictures as SVG."""
 
 from __future__ import annotations
 
+import math
+import re
+from collections.abc import Iterator
+from html import escape
 from pathlib import Path
 
 from marlaas.engine.errors import StoreError
 
-from .document import Document
-from .markdown import markdown
-from .picture import svg
-from .web_page import html
+from ..chart.draw import Bucket, decimate
+from ..chart.plot import Scale, linear, short
+from ..words.format import line, plain, score
+from ..words.metrics import value_text
+from .document import Chart, Code, Document, Piece, Section, Table, Text, Transcript
+
+# Pictures of curves as SVG, for readers in light and in dark, with a description for who cannot see them. Pure.
+#
+# A curve is put together to so many points as the picture is wide (``app/chart/draw.py``), so that a long run
+# makes no large file.
+
+WIDE, NARROW = (720, 300), (350, 190)
+"""Width and height of a large picture and of a small one, in pixels."""
+LEFT, RIGHT, TOP, BOTTOM = 52, 12, 34, 34
+"""Pixels around the plot."""
+ROW = 16
+"""Pixels of a name in the legend."""
+POINTS = 200
+"""Points of a curve, at most."""
+STYLE = """\
+.chart text{font:12px system-ui,sans-serif;fill:#1f2328}.chart .title{font-size:13px;font-weight:600}
+.chart .axis{stroke:#59636e;fill:none}.chart .grid{stroke:#d1d9e0;fill:none}.chart .line{stroke-width:2;fill:none}
+.chart .band{stroke:none;opacity:.16}.chart .base{stroke:#59636e;stroke-dasharray:3 4;fill:none}
+.chart .c0{stroke:#0969da;fill:#0969da}.chart .c1{stroke:#bc4c00;fill:#bc4c00}
+.chart .c2{stroke:#1a7f37;fill:#1a7f37}.chart .c3{stroke:#8250df;fill:#8250df}.chart .line{fill:none}
+.chart .held{stroke:#bc4c00;fill:#bc4c00}
+@media(prefers-color-scheme:dark){.chart text{fill:#f0f6fc}.chart .axis,.chart .base{stroke:#9198a1}
+.chart .grid{stroke:#3d444d}.chart .c0{stroke:#4493f8;fill:#4493f8}.chart .c1,.chart .held{stroke:#f0883e;fill:#f0883e}
+.chart .c2{stroke:#3fb950;fill:#3fb950}.chart .c3{stroke:#ab7df8;fill:#ab7df8}.chart .line{fill:none}}"""
+DASHES = ("", "7 4", "2 4", "10 3 2 3")
+
+
+def svg(chart: Chart, alone: bool) -> str:
+    """The picture; ``alone``: as a file of its own, with its colours."""
+    width, height = WIDE if chart.large or len(chart.lines) > 1 else NARROW
+    legend = len(chart.lines) if len(chart.lines) > 1 else 0
+    height += ROW * legend
+    top = TOP + ROW * legend
+    across = linear(0.0, max(_last(chart), 1), 8 if width == WIDE[0] else 5)
+    last = max(_last(chart), 1)
+    drawn = [decimate(series.curve, POINTS, last).buckets for series in chart.lines]
+    up = _vertical(chart, drawn)
+    frame = _Frame(width, height, top, last, up)
+    where = ' xmlns="http://www.w3.org/2000/svg"' if alone else ""
+    parts = [
+        f'<svg{where} class="chart" viewBox="0 0 {width} {height}" width="{width}" height="{height}" role="img"'
+        f' aria-labelledby="{chart.name}-t {chart.name}-d">',
+        f'<title id="{chart.name}-t">{_safe(chart.title)}</title>',
+        f'<desc id="{chart.name}-d">{_safe(described(chart))}</desc>',
+        *([f"<style>{STYLE}</style>"] if alone else []),
+        _text(LEFT, 16, chart.title, "title"),
+        *_axes(frame, [tick.value for tick in across.ticks if tick.value <= last]),
+        *(_legend(chart, legend)),
+    ]
+    for series, buckets in zip(chart.lines, drawn, strict=True):
+        parts += _line(frame, buckets, series.curve.place, banded=len(chart.lines) == 1)
+    if chart.baseline is not None:
+        y = frame.y(chart.baseline)
+        parts.append(f'<path class="base" d="M{LEFT} {y}H{width - RIGHT}"/>')
+        parts.append(_text(width - RIGHT, y - 4, f"baseline {score(chart.baseline)}", "", "end"))
+    parts += _points(frame, chart)
+    return "\n".join([*parts, "</svg>\n"])
+
+
+def described(chart: Chart) -> str:
+    """What it shows, and its first and last values."""
+    said = [f"{chart.words.removesuffix('.')}."]
+    for series in chart.lines:
+        finite = [(s, v) for s, v in zip(series.curve.steps, series.curve.values, strict=True) if math.isfinite(v)]
+        if finite:
+            ends = (f"{value_text(chart.metric, value)} at step {step}" for step, value in (finite[0], finite[-1]))
+            said.append(f"{series.name}: {', '.join(ends)}.")
+    if chart.points:
+        one, other = chart.points[0], chart.points[-1]
+        said.append(f"Held-out: {score(one.score)} at step {one.step}, {score(other.score)} at step {other.step}.")
+    return " ".join(said)
+
+
+class _Frame:
+    """Where values lie in the picture, in pixels to a tenth."""
+
+    def __init__(self, width: int, height: int, top: int, last: int, up: Scale) -> None:
+        self.left, self.right, self.top, self.bottom = LEFT, width - RIGHT, top, height - BOTTOM
+        self.last, self.up = last, up
+
+    def x(self, step: float) -> float:
+        """The column of a step."""
+        return round(self.left + (self.right - self.left) * step / self.last, 1)
+
+    def y(self, value: float) -> float:
+        """The row of a value."""
+        return round(self.bottom - (self.bottom - self.top) * self.up.place(value), 1)
+
+
+def _last(chart: Chart) -> int:
+    steps = [line.curve.steps[-1] for line in chart.lines if line.curve.steps]
+    return max([*steps, *(point.step for point in chart.points)], default=1)
+
+
+def _vertical(chart: Chart, drawn: list[tuple[Bucket, ...]]) -> Scale:
+    values = [edge for buckets in drawn for one in buckets for edge in (one.low, one.high)]
+    if len(drawn) > 1:
+        values = [one.mean for buckets in drawn for one in buckets]
+    values += [edge for point in chart.points for edge in (point.score - point.error, point.score + point.error)]
+    values += [0.0, 1.0] if chart.unit else []
+    values += [] if chart.baseline is None else [chart.baseline]
+    finite = [value for value in values if math.isfinite(value)] or [0.0, 1.0]
+    return linear(min(finite), max(finite), 6)
+
+
+def _axes(frame: _Frame, steps: list[float]) -> Iterator[str]:
+    for tick in frame.up.ticks:
+        y = frame.y(tick.value)
+        yield f'<path class="grid" d="M{frame.left} {y}H{frame.right}"/>'
+        yield _text(frame.left - 6, y + 4, tick.label, "", "end")
+    for step in steps:
+        x = frame.x(step)
+        yield f'<path class="axis" d="M{x} {frame.bottom}v4"/>'
+        yield _text(x, frame.bottom + 16, short(step), "", "middle")
+    yield f'<path class="axis" d="M{frame.left} {frame.top}V{frame.bottom}H{frame.right}"/>'
+    yield _text((frame.left + frame.right) / 2, frame.bottom + 30, "step", "", "middle")
+
+
+def _legend(chart: Chart, rows: int) -> Iterator[str]:
+    for place, series in enumerate(chart.lines[:rows]):
+        y = TOP - 4 + ROW * place
+        yield f'<path class="line c{series.curve.place % 4}"{_dash(series.curve.place)} d="M{LEFT} {y}h30"/>'
+        yield _text(LEFT + 36, y + 4, series.name)
+
+
+def _line(frame: _Frame, buckets: tuple[Bucket, ...], place: int, banded: bool) -> Iterator[str]:
+    colour = f"c{place % 4}"
+    for run in _runs(buckets):
+        up = [f"{frame.x(one.step)} {frame.y(one.high)}" for one in run]
+        down = [f"{frame.x(one.step)} {frame.y(one.low)}" for one in reversed(run)]
+        if banded and len(run) > 1:
+            yield f'<path class="band {colour}" d="M{"L".join([*up, *down])}Z"/>'
+        middle = [f"{frame.x(one.step)} {frame.y(one.mean)}" for one in run]
+        if len(run) > 1:
+            yield f'<path class="line {colour}"{_dash(place)} d="M{"L".join(middle)}"/>'
+        else:
+            x, y = middle[0].split()
+            yield f'<circle class="{colour}" cx="{x}" cy="{y}" r="2.5"/>'
+
+
+def _runs(buckets: tuple[Bucket, ...]) -> list[list[Bucket]]:
+    """Stretches without a gap."""
+    runs: list[list[Bucket]] = []
+    for one in buckets:
+        if one.joined and runs:
+            runs[-1].append(one)
+        else:
+            runs.append([one])
+    return runs
+
+
+def _points(frame: _Frame, chart: Chart) -> Iterator[str]:
+    for point in chart.points:
+        x, y = frame.x(point.step), frame.y(point.score)
+        if point.error:
+            low, high = frame.y(point.score - point.error), frame.y(point.score + point.error)
+            yield f'<path class="held" d="M{x} {low}V{high}"/>'
+        yield f'<path class="held" d="M{x} {y - 4}l4 4l-4 4l-4 -4z"/>'
+    if chart.points:
+        yield _text(frame.right, 16, "◆ held-out, with its standard error", "", "end")
+
+
+def _text(x: float, y: float, words: str, kind: str = "", anchor: str = "") -> str:
+    looks = f' class="{kind}"' if kind else ""
+    where = f' text-anchor="{anchor}"' if anchor else ""
+    return f'<text x="{x:g}" y="{y:g}"{looks}{where}>{_safe(words)}</text>'
+
+
+def _dash(place: int) -> str:
+    dash = DASHES[place % len(DASHES)]
+    return f' stroke-dasharray="{dash}"' if dash else ""
+
+
+def _safe(words: str) -> str:
+    return escape(plain(words))
+
+
+# A report as Markdown, with pictures as files beside it. Pure.
+#
+# What models and tenants wrote is fenced, or each of its marks is escaped: it can make no link, no HTML and no
+# heading.
+
+_MARKS = re.compile(r"([\\`*_{}\[\]<>#|~!&])")
+_LIST = re.compile(r"^(\d*)([-+=.)])(?=\s|$|[-=])")
+"""What would begin a list or underline a heading."""
+
+
+def markdown(document: Document, pictures: str) -> str:
+    """The whole file; ``pictures``: the folder of its pictures, relative to it."""
+    parts = [f"# {safe(document.title)}", paragraph(document.lead)]
+    for section in document.sections:
+        parts.append(f"{'#' * section.level} {safe(section.title)}")
+        for piece in section.pieces:
+            parts += _piece(piece, pictures)
+    return "\n\n".join(parts) + "\n"
+
+
+def _piece(piece: Piece, pictures: str) -> Iterator[str]:
+    match piece:
+        case Text(words):
+            yield paragraph(words)
+        case Table():
+            yield "\n".join(_table(piece))
+        case Chart():
+            yield f"![{safe(f'{piece.title}. {described(piece)}')}]({pictures}/{piece.name}.svg)"
+        case Transcript(head, turns):
+            yield f"**{safe(head)}**"
+            for role, text in turns:
+                yield paragraph(f"{role}:")
+                yield _fenced(text, "text")
+        case Code(title, text, language):
+            yield paragraph(f"{title}:")
+            yield _fenced(text, language)
+
+
+def _table(table: Table) -> Iterator[str]:
+    yield _row([safe(header) for header in table.headers])
+    yield _row(["--:" if header in table.right else "---" for header in table.headers])
+    for row in table.rows:
+        yield _row([safe(cell) for cell in row])
+
+
+def _row(cells: list[str]) -> str:
+    return f"| {' | '.join(cells)} |"
+
+
+def _fenced(text: str, language: str) -> str:
+    """A block of code whose fence is longer than any run of its marks within."""
+    longest = max((len(run) for run in re.findall(r"`+", text)), default=0)
+    fence = "`" * max(3, longest + 1)
+    return f"{fence}{language}\n{plain(text)}\n{fence}"
+
+
+def paragraph(text: str) -> str:
+    """``text`` as a paragraph: it begins no list, and underlines no heading."""
+    return _LIST.sub(r"\1\\\2", safe(text))
+
+
+def safe(text: str) -> str:
+    """``text`` in one line that Markdown shows as it is."""
+    return _MARKS.sub(r"\\\1", line(text))
+
+
+# A report as one HTML file: pictures within, no script, nothing that it fetches. Pure.
+
+POLICY = "default-src 'none'; style-src 'unsafe-inline'; img-src data:"
+"""What a browser may do with it, whatever a model wrote: nothing but show it."""
+PAGE_STYLE = """\
+:root{color-scheme:light dark;--ink:#1f2328;--quiet:#59636e;--page:#fff;--soft:#f6f8fa;--edge:#d1d9e0}
+@media(prefers-color-scheme:dark){:root{--ink:#f0f6fc;--quiet:#9198a1;--page:#0d1117;--soft:#151b23;--edge:#3d444d}}
+body{font:16px/1.5 system-ui,sans-serif;color:var(--ink);background:var(--page);max-width:46rem;margin:2rem auto;
+padding:0 1rem}h1{line-height:1.2;margin-bottom:.2rem}h2{margin-top:2.4rem;border-bottom:1px solid var(--edge)}
+.lead{color:var(--quiet);margin-top:0}table{border-collapse:collapse;margin:1rem 0;font-size:.9rem;display:block;
+overflow-x:auto}td,th{text-align:left;padding:.25rem .8rem .25rem 0;border-bottom:1px solid var(--edge);
+vertical-align:top}td.right,th.right{text-align:right}figure{margin:1rem 0;display:inline-block}
+figure svg{max-width:100%;height:auto}article{border:1px solid var(--edge);border-radius:6px;margin:1rem 0}
+article header{background:var(--soft);padding:.4rem .8rem;font-weight:600;font-size:.9rem}
+.turn{padding:.4rem .8rem;border-top:1px solid var(--edge)}.turn b{color:var(--quiet);font-size:.8rem}
+pre{white-space:pre-wrap;overflow-wrap:anywhere;margin:.2rem 0;font:.85rem/1.45 ui-monospace,monospace}
+details pre{background:var(--soft);padding:.8rem;border-radius:6px}summary{cursor:pointer;color:var(--quiet)}
+@media print{details{display:block}article{break-inside:avoid}}"""
+
+
+def html(document: Document) -> str:
+    """The whole file."""
+    parts = [
+        "<!DOCTYPE html>",
+        '<html lang="en">',
+        "<head>",
+        '<meta charset="utf-8">',
+        f'<meta http-equiv="Content-Security-Policy" content="{POLICY}">',
+        '<meta name="viewport" content="width=device-width, initial-scale=1">',
+        f"<title>{_escaped(document.title)}</title>",
+        f"<style>{PAGE_STYLE}\n{STYLE}</style>",
+        "</head>",
+        "<body>",
+        "<main>",
+        f"<h1>{_escaped(document.title)}</h1>",
+        f'<p class="lead">{_escaped(document.lead)}</p>',
+    ]
+    for section in document.sections:
+        parts += _section(section)
+    return "\n".join([*parts, "</main>", "</body>", "</html>", ""])
+
+
+def _section(section: Section) -> Iterator[str]:
+    yield f"<h{section.level}>{_escaped(section.title)}</h{section.level}>"
+    for piece in section.pieces:
+        yield from _html_piece(piece)
+
+
+def _html_piece(piece: Piece) -> Iterator[str]:
+    match piece:
+        case Text(words):
+            yield f"<p>{_escaped(words)}</p>"
+        case Table():
+            yield from _html_table(piece)
+        case Chart():
+            yield f"<figure>{svg(piece, alone=False)}</figure>"
+        case Transcript(head, turns):
+            yield f"<article><header>{_escaped(head)}</header>"
+            for role, text in turns:
+                yield f'<div class="turn"><b>{_escaped(role)}</b><pre>{_escaped(text)}</pre></div>'
+            yield "</article>"
+        case Code(title, text):
+            yield f"<details><summary>{_escaped(title)}</summary><pre>{_escaped(text)}</pre></details>"
+
+
+def _html_table(table: Table) -> Iterator[str]:
+    kinds = [' class="right"' if header in table.right else "" for header in table.headers]
+    yield "<table>"
+    if any(table.headers):
+        cells = "".join(f"<th{kind}>{_escaped(one)}</th>" for one, kind in zip(table.headers, kinds, strict=True))
+        yield f"<thead><tr>{cells}</tr></thead>"
+    yield "<tbody>"
+    for row in table.rows:
+        cells = "".join(f"<td{kind}>{_escaped(one)}</td>" for one, kind in zip(row, kinds, strict=True))
+        yield f"<tr>{cells}</tr>"
+    yield "</tbody></table>"
+
+
+def _escaped(text: str) -> str:
+    return escape(plain(text))
+
+
+# Writes a report into a folder: ``report.html``, ``report.md`` and the pictures of the latter.
 
 PICTURES = "pictures"
 

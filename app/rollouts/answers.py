@@ -1,7 +1,4 @@
-"""What was asked and answered, in the cells of a list: the prompt, and the distinct replies with their counts.
-
-All text in a row of the store is foreign; what comes out of here is safe. Pure.
-"""
+"""What was asked and answered in the cells of a line, and what the rest of the group answered."""
 
 from __future__ import annotations
 
@@ -10,10 +7,95 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
 
-from marlaas.engine.store import MemberSummary
+from marlaas.engine.store import GroupSummary, MemberSummary, Paid, StoredConversation, Turn
 
-from ..words.format import cells, clip, clip_start, line, score
+from ..words.format import BARS, cells, clip, clip_start, line, pad, score
 from ..words.policies import PLAIN
+from .document import Block, Stretch
+
+# Where rewards for turns are shown in a conversation: after the replies that they followed.
+#
+# Code that goes through the turns asks, after each turn, which rewards follow it.
+
+
+class Payments:
+    """Hands out the rewards of one conversation."""
+
+    def __init__(self, paid: Sequence[Paid], name: str = "") -> None:
+        """``name``: the agent's, where there are several; safe text."""
+        self._paid = list(paid)
+        self._name = name
+        self._replies = 0
+
+    def after(self, turn: Turn, following: Turn | None) -> list[Block]:
+        """The rewards that follow a turn. A thought and its answer are one reply."""
+        answered = following is not None and following.role == "assistant"
+        if turn.role == "assistant" or (turn.role == "thinking" and not answered):
+            self._replies += 1
+            return self._take(self._replies)
+        return []
+
+    def rest(self) -> list[Block]:
+        """The rewards that are left at the end."""
+        return self._take(max((paid.turns for paid in self._paid), default=0))
+
+    def _take(self, replies: int) -> list[Block]:
+        taken = [paid for paid in self._paid if paid.turns <= replies]
+        self._paid = [paid for paid in self._paid if paid.turns > replies]
+        return [_payment(paid, self._name) for paid in taken]
+
+
+def _payment(paid: Paid, name: str) -> Block:
+    words = f"{name and f'{name} is '}paid {paid.amount:+.3g}{' for ' if paid.name else ''}{line(paid.name, 40)}"
+    return Block(words, "$text-success" if paid.amount > 0 else "$text-error")
+
+
+# A group in a few characters: a bar for each member's reward, their mean and spread, and its staleness. Pure.
+
+MOST_MARKS = 16
+"""Members that are shown; the others are counted."""
+
+
+def numbers(group: GroupSummary) -> str:
+    """Mean and spread of the rewards."""
+    return score(mean(group.rewards)) + (f" ±{score(spread(group.rewards))}" if len(group.rewards) > 1 else "")
+
+
+def age(group: GroupSummary) -> str:
+    """The staleness of a group in versions; empty where it was not trained on."""
+    return "" if group.staleness is None else f"{group.staleness} old" if group.staleness else "fresh"
+
+
+def mean(rewards: Sequence[float]) -> float | None:
+    """The mean; None where there are no rewards."""
+    return math.fsum(rewards) / len(rewards) if rewards else None
+
+
+def spread(rewards: Sequence[float]) -> float | None:
+    """The standard deviation over a group, as its advantages use it."""
+    middle = mean(rewards)
+    return None if middle is None else math.sqrt(math.fsum((r - middle) ** 2 for r in rewards) / len(rewards))
+
+
+def marks(members: Sequence[MemberSummary]) -> list[tuple[str, str]]:
+    """A bar for each member: the higher, the larger its reward, on a scale of 0 to 1 or of the group's rewards."""
+    rewards = [m.reward for m in members if m.reward is not None and math.isfinite(m.reward)]
+    low, high = min([0.0, *rewards]), max([1.0, *rewards])
+    found = []
+    for member in members[:MOST_MARKS]:
+        if member.status not in ("ok", "skip"):
+            found.append((FAILED, "$text-error"))
+        elif member.reward is None or not math.isfinite(member.reward):
+            found.append((UNPAID, "$text-muted"))
+        else:
+            place = int((member.reward - low) / (high - low) * len(BARS))
+            found.append((BARS[min(len(BARS) - 1, place)], "$text-success" if member.reward > low else "$text-muted"))
+    return found if len(members) <= MOST_MARKS else [*found, (f"+{len(members) - MOST_MARKS}", "$text-muted")]
+
+
+# What was asked and answered, in the cells of a list: the prompt, and the distinct replies with their counts.
+#
+# All text in a row of the store is foreign; what comes out of here is safe. Pure.
 
 RIGHT, WRONG, FAILED, UNPAID = "✓", "✗", "!", "·"
 NOTHING = "(nothing)"
@@ -22,7 +104,7 @@ SHORTEST = 14
 WORDY = 20
 """Cells from which on the others are called so, and not only counted."""
 GAP = "  "
-MOST = 200
+MOST_ASKED = 200
 """Cells beyond which nobody asks how long a prompt is."""
 
 Piece = tuple[str, str]
@@ -176,7 +258,7 @@ class Prompts:
         """Take note of further prompts; returns whether that changes how prompts are shown."""
         before = self.shared, self.longest
         for text in filter(None, map(_flat, prompts)):
-            self.longest = max(self.longest, min(MOST, cells(text)))
+            self.longest = max(self.longest, min(MOST_ASKED, cells(text)))
             self._first = self._first or text
             if self.shared is not None:
                 self.shared = _beginning(self.shared, text)
@@ -202,3 +284,62 @@ def _beginning(one: str, other: str) -> str:
     """What two texts begin with."""
     pairs = enumerate(zip(one, other, strict=False))
     return one[: next((place for place, (a, b) in pairs if a != b), min(len(one), len(other)))]
+
+
+# What the whole group of a conversation answered: each distinct reply with its reward and how often it came. Pure.
+#
+# Shown below a conversation, so that it is read beside the others. All text in a row of the store is foreign; what
+# comes out of here is safe.
+
+MOST_REPLIES = 32
+"""Distinct replies that are shown; the others are counted."""
+HERE, ELSEWHERE = "▸ ", "  "
+
+
+def group_replies(group: GroupSummary, shown: StoredConversation) -> list[Block]:
+    """Blocks below a conversation of this group; none where the group has no other conversation."""
+    if len(group.members) < 2:
+        return []
+    found = answers(group.members)
+    distinct = f"{len(found)} different" if len(found) > 1 else "all the same"
+    title = f"The {len(group.members)} last replies of group {group.number}, {distinct} · mean reward {numbers(group)}"
+    each = each_answer(group.members)
+    own = [one for one, member in zip(each, group.members, strict=True) if _is(member, shown)]
+    left = len(found) - MOST_REPLIES
+    more = [Block(f"{ELSEWHERE}and {left} other{'' if left == 1 else 's'}", "$text-muted")] if left > 0 else []
+    rewards = [_rewards(one, each, group.members) for one in found[:MOST_REPLIES]]
+    wide = max(map(cells, rewards))
+    lines = [
+        _line(one, pad(reward, wide, right=True), alone(one) in own)
+        for one, reward in zip(found, rewards, strict=False)
+    ]
+    return [Block(""), Block(title, "$text-accent"), *lines, *more]
+
+
+def alone(one: Answer) -> Answer:
+    """A reply as one of its members gave it."""
+    return replace(one, count=1)
+
+
+def _is(member: MemberSummary, shown: StoredConversation) -> bool:
+    return (member.member, member.agent) == (shown.member, shown.agent)
+
+
+def _rewards(one: Answer, each: Sequence[Answer], members: Sequence[MemberSummary]) -> str:
+    """What the members were paid that gave this reply: one reward, or from the lowest to the highest."""
+    paid = [member.reward for reply, member in zip(each, members, strict=True) if reply == alone(one)]
+    known = [reward for reward in paid if reward is not None and math.isfinite(reward)]
+    if not known:
+        return "-"
+    low, high = score(min(known)), score(max(known))
+    return low if low == high else f"{low} to {high}"
+
+
+def _line(one: Answer, reward: str, here: bool) -> Block:
+    """A reply: whether it is the one above, how it ended, its reward, how often it came, and what was said."""
+    sign, style = one.mark
+    sign = sign if sign in (RIGHT, WRONG, FAILED, UNPAID) else " "
+    begin = HERE if here else ELSEWHERE
+    paid = f"{begin}{sign} {reward} {pad(f'×{one.count}', 4)} "
+    quiet = [Stretch(len(paid), len(paid) + len(one.said), "$text-muted")] if one.quiet else []
+    return Block(f"{paid}{one.said}", "", [Stretch(len(begin), len(paid), style), *quiet])

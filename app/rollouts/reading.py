@@ -1,25 +1,243 @@
-"""A conversation, or a whole episode, as blocks of text: who said what, tool calls, rewards, and failures.
-
-Everything in a row of the store is foreign; the blocks are safe. With a decoder they show the tokens themselves,
-shaded. Slow for long texts: call it in a thread. Knows no widget.
-"""
+"""A conversation or an episode as blocks of text, its tokens shaded, its turns in order."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Sequence
-from dataclasses import replace
+import math
+from bisect import bisect_right
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from functools import cache
+from pathlib import Path
 
+from marlaas.engine.errors import MarlaasError
+from marlaas.engine.home import Home
 from marlaas.engine.spec import ONLY
-from marlaas.engine.store import StoredConversation, Tokens, Turn, reply_ends
+from marlaas.engine.store import StoredConversation, StoredTrajectory, Tokens, Turn, reply_ends
 
+from ..reading.opening import opened
 from ..words.format import advantage, duration, line, number, plain, score
 from ..words.policies import who
+from .answers import Payments, group_replies
 from .document import Block, Stretch, occurrences
-from .interleaving import Said, in_order
-from .paying import Payments
-from .pieces import HALF, Decode, pieces
-from .shading import TURNS, Shading, shading_of, token_styles
+
+# Token ids as pieces of text: a character that takes several tokens is one piece of all of them.
+#
+# The texts of the pieces joined are what the ids say.
+
+Decode = Callable[[Sequence[int]], str]
+
+HALF = "\ufffd"
+"""What a tokenizer prints for bytes that are no whole character."""
+LONGEST = 6
+"""Most tokens of one character; bytes that never make up one are shown as they are."""
+
+
+@dataclass(frozen=True)
+class Piece:
+    """Tokens ``start`` to ``stop`` and what they say."""
+
+    text: str
+    start: int
+    stop: int
+
+
+def pieces(ids: Sequence[int], decode: Decode) -> list[Piece]:
+    """The pieces of some ids. Each is decoded behind the one before: many tokenizers drop a space at a beginning."""
+    found: list[Piece] = []
+    before, start = 0, 0
+    for stop in range(1, len(ids) + 1):
+        known = decode(ids[before:start]) if start > before else ""
+        text = decode(ids[before:stop])[len(known) :]
+        if text.endswith(HALF) and stop - start < LONGEST and stop < len(ids):
+            continue
+        found.append(Piece(text, start, stop))
+        before, start = start, stop
+    return found
+
+
+@cache
+def decoder(base: Path) -> Decode:
+    """The decoder of the base in a folder, which accepts any number; slow the first time. Raises ``BaseModelError``."""
+    from marlaas.engine.rollout import Vocabulary
+
+    vocabulary = Vocabulary(base / "tokenizer.json")
+    return lambda ids: vocabulary.decode([id for id in ids if id >= 0])
+
+
+def home_decoder(home: Home) -> tuple[Decode | None, str]:
+    """The decoder of the base that a home is set to, or why there is none, in one sentence."""
+    from marlaas.engine.base import find_base
+    from marlaas.engine.home import load_settings
+
+    try:
+        return decoder(find_base(load_settings(home).base)), ""
+    except MarlaasError as error:
+        return None, f"The tokens cannot be read: {error.message}"
+
+
+# The colours of tokens: by advantage, log-probability, importance weight, or the version that sampled them.
+#
+# A legend explains the scale. Every level has an attribute of its own (underline, bold, reverse), so that nothing
+# depends on colour. Pure.
+
+TURNS, ADVANTAGE, LOGPROB, WEIGHT, VERSION = "turns", "advantage", "log-probability", "importance weight", "version"
+SHADES = (TURNS, ADVANTAGE, LOGPROB, WEIGHT, VERSION)
+"""The shadings that ``v`` goes through; the first shows what was said, the others the tokens themselves."""
+
+GIVEN = "$text-muted"
+"""The style of tokens that were not sampled: prompts, and results of tools."""
+UNKNOWN = "$text-disabled"
+"""The style of sampled tokens without a value: untrained ones have no importance weight."""
+
+
+@dataclass(frozen=True)
+class Scale:
+    """Divides values into classes: below the first bound, between two bounds, and from the last one on."""
+
+    bounds: tuple[float, ...]
+    labels: tuple[str, ...]
+    styles: tuple[str, ...]
+
+    def style(self, value: float) -> str:
+        """The style of a value."""
+        return UNKNOWN if math.isnan(value) else self.styles[bisect_right(self.bounds, value)]
+
+
+_BAD, _WORSE = "underline $text-error", "reverse $text-error"
+_GOOD, _BETTER = "bold $text-success", "bold reverse $text-success"
+
+PROBABILITIES = Scale(
+    (math.log(0.01), math.log(0.1), math.log(0.5), math.log(0.9)),
+    ("< 1 %", "1-10 %", "10-50 %", "50-90 %", "≥ 90 %"),
+    ("reverse $text-error", "bold underline $text-error", "bold $text-warning", "underline $text-warning", ""),
+)
+ADVANTAGES = Scale(
+    (-0.5, -1e-6, 1e-6, 0.5),
+    ("≤ -0.5", "< 0", "0", "> 0", "≥ 0.5"),
+    (_WORSE, _BAD, "", _GOOD, _BETTER),
+)
+WEIGHTS = Scale(
+    (math.log(0.5), math.log(0.9), math.log(1.1), math.log(2.0)),
+    ("< 0.5", "0.5-0.9", "0.9-1.1", "1.1-2", "≥ 2"),
+    (_WORSE, _BAD, "", _GOOD, _BETTER),
+)
+_TURN_ABOUT = ("", "underline $text-primary", "bold $text-accent", "bold underline $text-success", "reverse")
+
+
+@dataclass(frozen=True)
+class Shading:
+    """One way to shade a conversation's tokens."""
+
+    name: str
+    legend: tuple[tuple[str, str], ...] = ()
+    """(label, style) of each class."""
+    lacking: str = ""
+    """Why nothing can be shaded, in one sentence."""
+
+
+def shading_of(name: str, conversation: StoredConversation) -> Shading:
+    """How a conversation is shaded, or why it cannot be."""
+    if name == TURNS:
+        return Shading(name)
+    sampled = [part.tokens for part in conversation.parts if part.tokens.ids]
+    if not sampled:
+        given_up = any(part.length for part in conversation.parts)
+        reason = "its tokens were deleted to save disk space" if given_up else "it has no tokens"
+        return Shading(name, lacking=f"There is nothing to shade: {reason}.")
+    if name == WEIGHT and not any(tokens.weights for tokens in sampled):
+        return Shading(name, lacking=_why_no_weights(conversation))
+    if name == VERSION:
+        styles = version_styles(conversation)
+        return Shading(name, tuple((f"v{version}", style) for version, style in styles.items()))
+    scale = {ADVANTAGE: ADVANTAGES, LOGPROB: PROBABILITIES, WEIGHT: WEIGHTS}[name]
+    legend = tuple(zip(scale.labels, scale.styles, strict=True))
+    if name == ADVANTAGE:
+        legend = ((f"here {number(conversation.advantage)}", ADVANTAGES.style(conversation.advantage)), *legend)
+        return Shading(name, legend)
+    return Shading(name, legend if name == LOGPROB else (*legend, ("not trained on", UNKNOWN)))
+
+
+def token_styles(name: str, conversation: StoredConversation, tokens: Tokens) -> list[str]:
+    """A style for each token of one trajectory, (T,)."""
+    if name == ADVANTAGE:
+        whole = ADVANTAGES.style(conversation.advantage)
+        result = [whole if sampled else GIVEN for sampled in tokens.sampled]
+        for (start, stop, _), own in zip(tokens.spans, tokens.advantages, strict=False):
+            if own is not None:
+                result[start:stop] = [ADVANTAGES.style(own)] * (stop - start)
+        return result
+    if name == LOGPROB:
+        return [
+            PROBABILITIES.style(logprob) if sampled else GIVEN
+            for sampled, logprob in zip(tokens.sampled, tokens.logprobs, strict=True)
+        ]
+    if name == WEIGHT:
+        weights = iter(tokens.weights)
+        return [WEIGHTS.style(next(weights, math.nan)) if sampled else GIVEN for sampled in tokens.sampled]
+    styles, result = version_styles(conversation), [GIVEN] * len(tokens.ids)
+    for start, stop, version in tokens.spans:
+        result[start:stop] = [styles[version]] * (stop - start)
+    return result
+
+
+def version_styles(conversation: StoredConversation) -> dict[int, str]:
+    """A style for each policy version that sampled in the conversation, oldest first."""
+    versions: Sequence[int] = sorted({version for part in conversation.parts for _, _, version in part.tokens.spans})
+    return {version: _TURN_ABOUT[place % len(_TURN_ABOUT)] for place, version in enumerate(versions)}
+
+
+def _why_no_weights(conversation: StoredConversation) -> str:
+    if conversation.split != "train":
+        return "Held-out conversations are not trained on: their tokens have no importance weights."
+    if conversation.step is None:
+        return "No step has consumed this group yet: its tokens get importance weights when it is trained on."
+    return "Nothing is known of importance weights here: all rewards were equal, or an older marlaas trained on it."
+
+
+# An episode as it was played: the turns of all its agents in the order in which they were said. Pure.
+
+
+@dataclass(frozen=True)
+class Said:
+    """A turn, and whose it is."""
+
+    conversation: int
+    """The place of its conversation in the episode."""
+    part: int
+    """The place of its trajectory in the conversation."""
+    place: int
+    """Its place among the turns of the trajectory."""
+    turn: Turn
+    following: Turn | None
+    """What comes next in its trajectory."""
+
+
+def in_order(episode: Sequence[StoredConversation]) -> list[Said]:
+    """All turns of these conversations in the order in which they were said."""
+    told: list[tuple[int, Said]] = []
+    for conversation, one in enumerate(episode):
+        for part, trajectory in enumerate(one.parts):
+            following = [*trajectory.turns[1:], None]
+            for place, at in enumerate(places(one, part)):
+                said = Said(conversation, part, place, trajectory.turns[place], following[place])
+                told.append((at, said))
+    return [said for _, said in sorted(told, key=lambda entry: entry[0])]
+
+
+def places(conversation: StoredConversation, part: int) -> Sequence[int]:
+    """When the turns of a trajectory were said; of one without places, after those of the trajectories before it."""
+    own: StoredTrajectory = conversation.parts[part]
+    if len(own.places) == len(own.turns):
+        return own.places
+    before = sum(len(each.turns) for each in conversation.parts[:part])
+    return range(before, before + len(own.turns))
+
+
+# A conversation, or a whole episode, as blocks of text: who said what, tool calls, rewards, and failures.
+#
+# Everything in a row of the store is foreign; the blocks are safe. With a decoder they show the tokens themselves,
+# shaded. Slow for long texts: call it in a thread. Knows no widget.
 
 LONGEST_TURN = 1_000_000
 """Characters of a turn that are shown; an export has all of them."""
@@ -254,3 +472,48 @@ def _value(value: object) -> str:
 
 def _json(value: object) -> str:
     return plain(json.dumps(value, ensure_ascii=False))
+
+
+# Reads a conversation, the others of its episode, and what its group answered into the page that shows them.
+#
+# Slow: call it in a thread.
+
+
+@dataclass(frozen=True)
+class Wish:
+    """What somebody wants to read, and how it is shaded."""
+
+    conversation: int
+    shade: str = TURNS
+    word: str = ""
+    """A word to be marked."""
+
+
+@dataclass(frozen=True, eq=False)
+class Loaded:
+    """A conversation, ready to be shown."""
+
+    wish: Wish
+    conversation: StoredConversation | None
+    """None where it is gone."""
+    blocks: tuple[Block, ...] = ()
+    episode: tuple[StoredConversation, ...] = ()
+    """The conversation, and behind it the others of its episode."""
+    shading: Shading = field(default_factory=lambda: Shading(TURNS))
+    first: tuple[int, int] | None = None
+    """The first place of the word: (block, character)."""
+
+
+def load(home: Home, wish: Wish) -> Loaded:
+    """Read the conversation and lay it out. Raises ``StoreError``."""
+    with opened(home) as reader:
+        together = reader.episode(wish.conversation)
+        group = reader.group_rows([together[0].group]).get(together[0].group) if together else None
+    if not together:
+        return Loaded(wish, None, (Block("This conversation has gone.", "$text-muted"),))
+    found = together[0]
+    shading = shading_of(wish.shade, found)
+    decode, problem = (None, "") if wish.shade == TURNS or shading.lacking else home_decoder(home)
+    shown, first = marked(episode_blocks(together, shading, decode, problem), wish.word)
+    shown += group_replies(group, found) if group is not None else []
+    return Loaded(wish, found, tuple(shown), tuple(together), shading, first)

@@ -17,15 +17,14 @@ from marlaas.engine.home import home_size
 from marlaas.engine.store import KeptVersion
 
 from ..context.snapshot import Snapshot
-from ..lists.learners import Learner, learner, learners
+from ..lists.queue_lines import Learner, learner, learners
 from ..lists.version_lines import SORTS, Choice, VersionLine, lines, summary
-from ..questions.adapters import AdaptersAnswer, AdaptersQuestion
+from ..questions.views import AdaptersAnswer, AdaptersQuestion
 from ..reading.opening import opened
-from ..widgets.adapters.version_detail import VersionDetail
-from ..widgets.adapters.version_list import VersionHead, VersionList
+from ..widgets.chat_column import VersionDetail, VersionHead, VersionList
 from ..widgets.filter_bar import FilterBar
 from ..widgets.nothing import Nothing
-from ..widgets.queue.preview import Preview
+from ..widgets.queue_table import Preview
 from ..widgets.virtual_list import VirtualList
 from ..words.format import line, size
 from ..words.tasks import shown_state

@@ -13,10 +13,9 @@ from textual.events import Resize
 from marlaas.engine.store import ApiKeyRow, ApiRow
 
 from ..context.snapshot import Snapshot
-from ..questions.api import ApiAnswer, ApiQuestion
-from ..widgets.api.lines import head, key_lines, name_lines, request_lines
-from ..widgets.api.table import KeysTable
-from ..widgets.engine.pane import Pane
+from ..questions.views import ApiAnswer, ApiQuestion
+from ..widgets.api_keys import KeysTable, head, key_lines, name_lines, request_lines
+from ..widgets.engine_panes import Pane
 from ..widgets.keyed_table import KeyedTable
 from ..widgets.nothing import Nothing
 from ..words.api import CLOSED, OPEN, api_state, key_name, variables
@@ -86,7 +85,7 @@ Below are the latest requests of the key under the cursor. All are in api.log: 7
     @property
     def _alive(self) -> bool:
         snapshot = self.marlaas.snapshot
-        return liveness(snapshot.engine, snapshot.now).word in ("alive", "silent")
+        return liveness(snapshot.engine, snapshot.now).serves
 
     @property
     def _state(self) -> ApiRow:

@@ -17,14 +17,14 @@ from ..context.application import Application
 from ..words.tasks import liveness
 
 if TYPE_CHECKING:
-    from .dialogs.new_key import KeyWish
+    from .dialogs.questions import KeyWish
 
 _CLOSE = "Close the API? {what} Keys stay, and tasks go on."
 
 
 def why_no_switch(app: Application) -> str:
     """Why the API can be neither opened nor closed; empty where it can."""
-    serves = liveness(app.snapshot.engine, app.snapshot.now).word in ("alive", "silent")
+    serves = liveness(app.snapshot.engine, app.snapshot.now).serves
     return "" if serves else "No engine runs, and the API is a part of it: S starts one."
 
 
@@ -38,7 +38,7 @@ def open_api(app: Application) -> None:
 
 def close_api(app: Application, used: bool = True) -> None:
     """Ask, and have the engine close it. ``used``: whether any program has used a key that holds."""
-    from .dialogs.confirm import Confirm
+    from .dialogs.questions import Confirm
 
     def act(yes: bool | None) -> None:
         if yes:
@@ -53,7 +53,7 @@ def close_api(app: Application, used: bool = True) -> None:
 
 def ask_key(app: Application, tenant: str = "") -> None:
     """Ask for tenant (this one is proposed) and name, make the key, and show it once."""
-    from .dialogs.new_key import NewKey
+    from .dialogs.questions import NewKey
 
     def act(wish: KeyWish | None) -> None:
         if wish is not None:
@@ -69,7 +69,7 @@ def ask_key(app: Application, tenant: str = "") -> None:
 
 def ask_revoke(app: Application, beginning: str, named: str, tenant: str) -> None:
     """Ask, and revoke the key that begins so; ``named`` is how people know it."""
-    from .dialogs.confirm import Confirm
+    from .dialogs.questions import Confirm
 
     def act(yes: bool | None) -> None:
         if yes:
@@ -102,7 +102,7 @@ def _mint(app: Application, wish: KeyWish) -> Callable[[], None]:
 
 
 def _show(app: Application, key: str, tenant: str) -> None:
-    from .dialogs.shown_key import ShownKey
+    from .dialogs.questions import ShownKey
 
     app.push_screen(ShownKey(key, tenant))
 

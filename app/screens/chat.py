@@ -29,10 +29,10 @@ from ..context.snapshot import Snapshot
 from ..home.exporting import task_prompt
 from ..reading.home_reader import HomeReader
 from ..reading.opening import opened
-from ..widgets.adapters.chat_column import ChatColumn
+from ..widgets.chat_column import ChatColumn
 from ..widgets.elapsed import Elapsed
 from ..words.format import line
-from .dialogs.manner import MannerDialog, Settings
+from .dialogs.questions import MannerDialog, Settings
 from .view import View
 
 LONGEST = 20_000

@@ -12,21 +12,27 @@ from textual.events import Resize
 from marlaas.engine.store import held_by
 
 from ..context.snapshot import Snapshot
-from ..questions.engine import EngineAnswer, EngineQuestion
-from ..widgets.engine import gantt
-from ..widgets.engine.cards import cards
-from ..widgets.engine.flow import flow
-from ..widgets.engine.head import head, stop_question
-from ..widgets.engine.machine import disk, processes, starts
-from ..widgets.engine.nodes import nodes
-from ..widgets.engine.pane import Pane
-from ..widgets.engine.shares import UsedLately, shares
+from ..questions.views import EngineAnswer, EngineQuestion
+from ..widgets import engine_panes
+from ..widgets.engine_panes import (
+    Pane,
+    UsedLately,
+    cards,
+    disk,
+    flow,
+    head,
+    nodes,
+    processes,
+    shares,
+    starts,
+    stop_question,
+)
 from ..words.format import short_duration
 from ..words.tasks import Liveness, liveness
 from .view import View
 from .yielding import ask_yield, take_back, why_no_end
 
-_BESIDE = gantt.LABEL + gantt.SHARE + 6
+_BESIDE = engine_panes.LABEL + engine_panes.SHARE + 6
 """Cells of a line besides the timeline: labels, padding, the scroll bar."""
 
 
@@ -86,7 +92,9 @@ Tab goes through the panes, z shows one alone."""
 
     def question(self) -> EngineQuestion:
         """A question for a timeline as wide as the terminal."""
-        return EngineQuestion(self.marlaas.home, gantt.GRAINS[self._grain], max(10, self.app.size.width - _BESIDE))
+        return EngineQuestion(
+            self.marlaas.home, engine_panes.GRAINS[self._grain], max(10, self.app.size.width - _BESIDE)
+        )
 
     def on_resize(self, event: Resize) -> None:
         """Ask for a timeline of the new width."""
@@ -101,22 +109,17 @@ Tab goes through the panes, z shows one alone."""
         """Whether an engine serves."""
         return liveness(self.marlaas.snapshot.engine, self.marlaas.snapshot.now)
 
-    @property
-    def _serves(self) -> bool:
-        """Whether the engine's process lives, even if it does not respond."""
-        return self.alive.word in ("alive", "silent")
-
     def show_content(self, snapshot: Snapshot, answer: object) -> None:
         """Show all panes; each table is as wide as its pane."""
         alive, width = self.alive, self.app.size.width - 4
-        serves = self._serves
+        serves = self.alive.serves
         self._pane("head").show(head(snapshot.engine, alive, snapshot.unfinished, snapshot.now, width))
         if not isinstance(answer, EngineAnswer):
             return
-        grain = gantt.GRAINS[self._grain]
-        shown = gantt.rows(answer.spans, answer.until, grain, self.question().cells)
+        grain = engine_panes.GRAINS[self._grain]
+        shown = engine_panes.rows(answer.spans, answer.until, grain, self.question().cells)
         title = f"busy, {short_duration(grain)} a cell"
-        self._pane("timeline").show(gantt.lines(shown, grain, snapshot.now - answer.until), title)
+        self._pane("timeline").show(engine_panes.lines(shown, grain, snapshot.now - answer.until), title)
         room = (width - 4) // 2 if self.has_class("-wide") else width
         back, used = self._lately.add(answer.until, answer.used)
         self._pane("flow").show(flow(answer.now if serves else {}, answer.minute, answer.steps, room))
@@ -139,7 +142,7 @@ Tab goes through the panes, z shows one alone."""
     @property
     def first_keys(self) -> tuple[str, ...]:
         """What one can do with an engine that runs: starting one comes behind."""
-        return ("drain", "stop", "yield_machine") if self._serves else ()
+        return ("drain", "stop", "yield_machine") if self.alive.serves else ()
 
     def why_not(self, action: str) -> str:
         """Why an engine cannot be started or stopped."""
@@ -149,8 +152,8 @@ Tab goes through the panes, z shows one alone."""
         if reason := self.marlaas.may_act():
             return reason
         if name == "start":
-            return "An engine serves this home already." if self._serves else ""
-        if not self._serves:
+            return "An engine serves this home already." if self.alive.serves else ""
+        if not self.alive.serves:
             return "No engine runs: S starts one."
         if name == "take_back":
             return why_no_end(self.marlaas)
@@ -160,7 +163,7 @@ Tab goes through the panes, z shows one alone."""
 
     def action_zoom_time(self, by: int) -> None:
         """Make the cells of the timeline longer or shorter."""
-        place = min(len(gantt.GRAINS) - 1, max(0, self._grain + by))
+        place = min(len(engine_panes.GRAINS) - 1, max(0, self._grain + by))
         if place != self._grain:
             self._grain = place
             self._again()
@@ -188,7 +191,7 @@ Tab goes through the panes, z shows one alone."""
     def action_stop(self) -> None:
         """Ask, then stop."""
 
-        from .dialogs.confirm import Confirm
+        from .dialogs.questions import Confirm
 
         def act(yes: bool | None) -> None:
             if yes:

@@ -19,16 +19,14 @@ from marlaas.engine.errors import MarlaasError
 from marlaas.engine.store import EnvironmentRow, EnvironmentUse
 
 from ..context.child_verb import verb_command, verb_output
-from ..context.foreground import hand_over
+from ..context.editor import hand_over
 from ..context.snapshot import Snapshot
 from ..home.environments.source_lines import place_to_mend
-from ..questions.environments import EnvironmentsAnswer, EnvironmentsQuestion
-from ..widgets.environments.detail import Asked, EnvironmentDetail
-from ..widgets.environments.table import EnvironmentsTable
+from ..questions.views import EnvironmentsAnswer, EnvironmentsQuestion
+from ..widgets.environment_table import Asked, EnvironmentDetail, EnvironmentsTable
 from ..widgets.keyed_table import KeyedTable
 from ..widgets.nothing import Nothing
-from ..words.environments.facts import plugin_of, trouble
-from ..words.environments.findings import spoken, verdict
+from ..words.environments.facts import plugin_of, spoken, trouble, verdict
 from ..words.format import line
 from .view import View
 

@@ -15,12 +15,11 @@ from marlaas.engine.store import LEVELS, EventFilter
 
 from ..context.snapshot import Snapshot
 from ..home.log_files import LogLine
-from ..lists.log_filter import HINT, parse, with_field
-from ..questions.logs import LogsAnswer, LogsQuestion
+from ..lists.filters import HINT, parse_log_filter, with_field
+from ..questions.views import LogsAnswer, LogsQuestion
 from ..reading.opening import opened
 from ..widgets.filter_bar import FilterBar
-from ..widgets.logs.log_list import LogList
-from ..widgets.logs.whole_line import WholeLine
+from ..widgets.log_list import LogList, WholeLine
 from ..widgets.virtual_list import VirtualList
 from ..words.format import line
 from ..words.log_words import EVENTS, headline, nothing
@@ -163,7 +162,7 @@ w shows a line as a whole, enter opens its task."""
         """Filter with every letter; while the filter makes no sense yet, the list stays."""
         bar = self.query_one(FilterBar)
         try:
-            self._filter = parse(message.text)
+            self._filter = parse_log_filter(message.text)
         except ConfigError as error:
             bar.tell(error.message, bad=True)
             return

@@ -12,26 +12,24 @@ from textual.binding import Binding, BindingType
 from textual.events import Resize
 from textual.widgets import ContentSwitcher
 
-from marlaas.engine.errors import ConfigError
+from marlaas.engine.errors import ConfigError, MarlaasError
 from marlaas.engine.store import TaskRow
+from marlaas.engine.submission import TRANSITIONS
 
 from ..chart.plot import MOST_CURVES
 from ..context.snapshot import Snapshot
 from ..lists.filters import parse
-from ..lists.learners import Learner, learner, learners
-from ..lists.queue_columns import Course
-from ..lists.queue_lines import Arrangement, QueueLine, arrange
-from ..lists.queue_room import lower_part
-from ..questions.preview import PreviewAnswer, PreviewQuestion
+from ..lists.queue_lines import Arrangement, Course, Learner, QueueLine, arrange, learner, learners, lower_part
+from ..questions.views import PreviewAnswer, PreviewQuestion
+from ..reading.opening import reading
 from ..widgets.filter_bar import FilterBar
 from ..widgets.guide import Guide
 from ..widgets.keyed_table import KeyedTable
-from ..widgets.queue.group_line import GroupLine
-from ..widgets.queue.preview import Preview
-from ..widgets.queue.table import QueueTable
+from ..widgets.queue_table import GroupLine, Preview, QueueTable
 from ..widgets.task_line import TaskLine
+from ..words.format import line
 from ..words.policies import kind
-from ..words.tasks import shown_state
+from ..words.tasks import shown_state, tasks_named
 from .tasks_view import TasksView
 
 SORTS = ("", "reward", "score", "step", "tenant", "state", "staleness", "priority", "id")
@@ -50,12 +48,11 @@ class QueueScreen(TasksView):
     """The first view."""
 
     HELP = """All tasks; active ones come first. Below them the one under the cursor: whether it learns, its reward,
-what its model wrote last. Enter opens a task, or unfolds a sweep; v hides the lower part, or shows it again.
+what its model wrote last. Enter opens a task, or unfolds a sweep.
 
 f folds a sweep, a tenant, or the policies of a task, and unfolds them.
-Space marks tasks, and p, x, r, y then mean all marked ones; c lays their charts over each other, as on a sweep's line.
-/ filters: state:running tenant:bio reward>0.5 sums.
-A click on a column's head sorts."""
+Space marks tasks, and p, x, r, y, P then mean all marked ones; c lays their charts over each other, as for a sweep.
+/ filters, as in state:running reward>0.5 sums. A click on a head sorts."""
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("a", "app.add", "add", id="queue.add"),
         Binding("slash", "filter", "filter", key_display="/", id="queue.filter"),
@@ -65,6 +62,8 @@ A click on a column's head sorts."""
         Binding("c", "compare", "compare charts", show=False, id="queue.compare"),
         Binding("f", "fold", "fold or unfold", show=False, id="queue.fold"),
         Binding("v", "preview", "hide or show the lower part", show=False, id="queue.preview"),
+        Binding("P", "set_priority", "priority", show=False, id="queue.priority"),
+        Binding("w", "set_weight", "the tenant's weight", show=False, id="queue.weight"),
     ]
     AUTO_FOCUS = ""
     """The view chooses by itself: its table, or how to begin."""
@@ -224,9 +223,56 @@ A click on a column's head sorts."""
         """Why an action is refused: comparing takes two tasks."""
         if action == "compare" and len(self.targets) < 2:
             return "Mark some tasks with space, or go to the line of a sweep."
+        if action in ("set_priority", "set_weight") and not self.targets:
+            return "There is no task under the cursor."
         if action == "fold" and not self._folds:
             return "Nothing folds here: sweeps, tenants, and tasks of several policies do."
         return super().why_not(action)
+
+    def action_set_priority(self) -> None:
+        """Ask for another priority."""
+        from .dialogs.questions import Ask
+
+        tasks = [task for task in self.targets if task.state in TRANSITIONS["priority"]]
+        named = tasks_named([task.id for task in tasks])
+
+        def act(answer: str | None) -> None:
+            if answer and not answer.lstrip("-").isdecimal():
+                self.marlaas.say(f"{answer!r} is no whole number.", bad=True)
+            elif answer:
+                done = f"{named}: priority {int(answer)}."
+                self.marlaas.command("priority", [task.id for task in tasks], done, priority=int(answer))
+
+        if not tasks:
+            self.marlaas.say("Only tasks that wait, run or pause have a priority.", bad=True)
+            return
+        question = f"{named}: which priority among the tenant's tasks? The highest goes first."
+        self.app.push_screen(Ask(question, str(tasks[0].priority), "set"), act)
+
+    def action_set_weight(self) -> None:
+        """Ask for another weight of the tenant."""
+        from .dialogs.questions import Ask
+
+        tenant = self.targets[0].tenant
+        try:
+            with reading(self.marlaas.home) as reader:
+                weight = reader.weights().get(tenant, 1.0) if reader else 1.0
+        except MarlaasError as error:
+            self.marlaas.say(str(error), bad=True)
+            return
+
+        def act(answer: str | None) -> None:
+            try:
+                wanted = float(answer or weight)
+            except ValueError:
+                self.marlaas.say(f"{answer!r} is no number.", bad=True)
+                return
+            if wanted != weight:
+                done = f"Tenant {line(tenant, 40)} has weight {wanted:g}."
+                self.marlaas.command("tenant", done=done, name=tenant, weight=wanted)
+
+        question = f"Weight of tenant {line(tenant, 40)} beside the others'? With 2 it gets twice as much as with 1."
+        self.app.push_screen(Ask(question, f"{weight:g}", "set"), act)
 
     @property
     def _folds(self) -> str:
@@ -254,6 +300,11 @@ A click on a column's head sorts."""
         from .dialogs.new_environment import write_environment
 
         write_environment(self.marlaas, "a adds a task that uses it.")
+
+    def on_screen_resume(self) -> None:
+        """An environment may have been written meanwhile."""
+        if self.is_mounted:
+            self.query_one(Guide).renew()
 
     def on_filter_bar_changed(self, message: FilterBar.Changed) -> None:
         """Filter with every letter; while the filter makes no sense yet, the list stays."""

@@ -17,23 +17,20 @@ from textual.widgets import Static
 from marlaas.engine.errors import MarlaasError
 
 from ..context.snapshot import Snapshot
-from ..questions.rollouts import RolloutsAnswer, RolloutsQuestion
+from ..questions.views import RolloutsAnswer, RolloutsQuestion
 from ..reading.opening import opened
-from ..rollouts.exporting import Ids, Scope, export, scopes
-from ..rollouts.loading import Loaded
-from ..rollouts.records import episode_text, record
-from ..rollouts.shading import SHADES
+from ..rollouts.exporting import Ids, Scope, episode_text, export, record, scopes
+from ..rollouts.reading import SHADES, Loaded
+from ..widgets.conversation_pane import ConversationPanes
 from ..widgets.filter_bar import FilterBar
-from ..widgets.rollouts.browser import Browser
-from ..widgets.rollouts.conversation_panes import ConversationPanes
-from ..widgets.rollouts.search import Search
+from ..widgets.rollout_lists import Browser, Search
 from ..widgets.virtual_list import VirtualList
 from ..words.format import counted
 from ..words.lost import no_failures
 from .view import View
 
 if TYPE_CHECKING:
-    from .dialogs.export_rollouts import Export
+    from .dialogs.questions import Export
 
 LEVELS = ("-steps", "-groups", "-conversations", "-panes")
 """The levels from coarse to fine; a narrow screen shows one of them."""
@@ -274,7 +271,7 @@ Where a task trains several policies, P turns to the next one's steps; a group s
         if self.marlaas.web:
             self.marlaas.say("A browser writes no files here; y and Y copy.", bad=True)
         elif self._scopes:
-            from .dialogs.export_rollouts import ExportRollouts
+            from .dialogs.questions import ExportRollouts
 
             names = {name: scope.words for name, scope in self._scopes.items()}
             file = Path.cwd() / f"rollouts-{self.marlaas.selected}.jsonl"

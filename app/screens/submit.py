@@ -24,18 +24,13 @@ from marlaas.engine.submission import environments_of
 
 from ..context.application import Application
 from ..context.latest import Latest
-from ..form.checking import Checked, first_wrong
-from ..form.form import Form
-from ..form.outlook import Prompts, Prospect, prompts, prospect
-from ..form.sources import Sources, read_sources
-from ..form.words import about, beyond_fields, missing, standing
+from ..form.form import Checked, Form, about, beyond_fields, first_wrong, missing, standing
+from ..form.sources import Prompts, Prospect, Sources, prompts, prospect, read_sources
 from ..home.submitting import enqueue
 from ..widgets.elapsed import Elapsed
 from ..widgets.key_bar import KeyBar
 from ..widgets.notice_line import NoticeLine
-from ..widgets.submit.field_row import FieldRow
-from ..widgets.submit.fields import Fields
-from ..widgets.submit.outlook import LATER, Outlook
+from ..widgets.submit_form import LATER, FieldRow, Fields, Outlook
 from .submit_editor import edited_table
 
 
@@ -266,7 +261,7 @@ class SubmitScreen(ModalScreen[None]):
 
     def action_save(self) -> None:
         """Ask for a name, and save the task file there."""
-        from .dialogs.ask import Ask
+        from .dialogs.questions import Ask
 
         if self.marlaas.web:
             self.marlaas.say("In a browser no file is written; copy the task file instead.", bad=True)
@@ -297,7 +292,7 @@ class SubmitScreen(ModalScreen[None]):
 
     def action_leave(self) -> None:
         """Go back to the view; ask first if something was typed."""
-        from .dialogs.confirm import Confirm
+        from .dialogs.questions import Confirm
 
         if self.has_class("-turned"):
             self.action_turn()

@@ -14,29 +14,32 @@ from textual.widgets import ContentSwitcher, Static
 
 from marlaas.engine.store import TaskRow, Track
 
+from ..chart.draw import WEIGHTS
 from ..chart.plot import MOST_CURVES
 from ..chart.score_rows import ScoreRow
-from ..chart.smoothing import WEIGHTS
 from ..chart.task_plot import Look, inspected, kept_places, moved, parts, plot, sample_plot
 from ..context.snapshot import Snapshot
 from ..home.environments.source_lines import Excerpt
-from ..lists.learners import Learner, learner, learners
-from ..questions.evidence import evidence
-from ..questions.task import TaskAnswer, TaskQuestion
+from ..lists.queue_lines import Learner, learner, learners
+from ..questions.views import TaskAnswer, TaskQuestion, evidence
 from ..widgets.source_excerpt import SourceExcerpt
-from ..widgets.task.metric_chart import MetricChart
-from ..widgets.task.metric_list import MetricList, MetricRow
-from ..widgets.task.small_multiples import SmallChart, SmallMultiples
-from ..widgets.task.staleness_bars import StalenessBars
-from ..widgets.task.verdict_line import VerdictLine
-from ..widgets.task.version_scores import VersionScores
+from ..widgets.task_charts import (
+    MetricChart,
+    MetricList,
+    MetricRow,
+    SmallChart,
+    SmallMultiples,
+    StalenessBars,
+    VerdictLine,
+    VersionScores,
+)
 from ..widgets.task_line import TaskLine
 from ..widgets.trajectory_pane import TrajectoryPane
 from ..words.awaiting import awaiting
 from ..words.format import line
 from ..words.learning import goes_wrong, gone_wrong, pointed
 from ..words.metrics import HELD_OUT, REWARD, held_out_on, important, in_order, newest_text, newest_values, words
-from ..words.scores.measured import score_text
+from ..words.scores import score_text
 from ..words.tasks import short_name, shown_state
 from ..words.verdict import verdict
 from .tasks_view import TasksView
@@ -286,14 +289,14 @@ tab goes from pane to pane, z enlarges one."""
 
     def action_win_rates(self) -> None:
         """Show how the policy's versions did against each other, and against others."""
-        from .dialogs.win_rates import WinRates
+        from .dialogs.readings import WinRates
 
         if self.marlaas.learner is not None:
             self.app.push_screen(WinRates(self.marlaas.home, self.marlaas.learner))
 
     def action_findings(self) -> None:
         """Show what goes wrong in what the task learns."""
-        from .dialogs.findings import Findings
+        from .dialogs.readings import Findings
 
         self.app.push_screen(Findings(self.marlaas.home, self.targets[0]))
 
@@ -315,7 +318,7 @@ tab goes from pane to pane, z enlarges one."""
 
     def on_metric_list_asked(self, message: MetricList.Asked) -> None:
         """Explain a metric; of an evaluation the list has versions, which all have a score."""
-        from .dialogs.explain import Explain
+        from .dialogs.readings import Explain
 
         versions = self._answer is not None and self._answer.versions
         self.app.push_screen(Explain("score" if versions else message.name))
@@ -394,8 +397,8 @@ tab goes from pane to pane, z enlarges one."""
     def action_configuration(self) -> None:
         """Show the task's configuration beside those of the tasks that share its chart."""
         from ..home.configuration import settings
-        from ..home.results.comparing import difference_lines
-        from .dialogs.configuration import Configuration
+        from ..home.results import difference_lines
+        from .dialogs.readings import Configuration
 
         if self._answer is None:
             return

@@ -90,7 +90,7 @@ class TasksView(View):
 
     def action_cancel(self) -> None:
         """Ask, then cancel."""
-        from .dialogs.confirm import Confirm
+        from .dialogs.questions import Confirm
 
         tasks = self._fitting("cancel")
 

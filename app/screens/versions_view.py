@@ -22,12 +22,12 @@ from marlaas.engine.store import FINISHED, KeptVersion, VersionRow
 from marlaas.engine.submission import TRANSITIONS
 
 from ..home.references import arguments, owner, reference
-from ..lists.learners import learner, learners
+from ..lists.queue_lines import learner, learners
 from ..words.format import line, size
 from .view import View
 
 if TYPE_CHECKING:
-    from .dialogs.export import ExportWish
+    from .dialogs.questions import ExportWish
 
 _NEED_A_VERSION = ("chat", "beside", "export", "delete", "roll_back", "begin", "copy_row", "copy_json")
 _ACTS = ("chat", "beside", "delete", "roll_back", "begin")
@@ -109,7 +109,7 @@ class VersionsView(View):
 
     def action_roll_back(self) -> None:
         """Ask, then roll the task back to this version."""
-        from .dialogs.confirm import Confirm
+        from .dialogs.questions import Confirm
 
         kept = self.current
         if kept is None:
@@ -133,7 +133,7 @@ class VersionsView(View):
 
     def action_delete(self) -> None:
         """Ask for the task's number, then delete the marked versions, or the one under the cursor."""
-        from .dialogs.confirm import Confirm
+        from .dialogs.questions import Confirm
 
         kept = self.current
         if kept is None:
@@ -161,7 +161,7 @@ class VersionsView(View):
 
     def action_export(self) -> None:
         """Ask where to, then export in a thread."""
-        from .dialogs.export import ExportDialog
+        from .dialogs.questions import ExportDialog
 
         kept = self.current
         if kept is None:
@@ -191,7 +191,7 @@ class VersionsView(View):
 
     def _exported(self, wish: ExportWish, text: str, warning: str) -> None:
         """Say where it is, and show how to use it."""
-        from .dialogs.exported import Exported
+        from .dialogs.questions import Exported
 
         programs = "PEFT, vLLM, llama.cpp and Ollama" if wish.gguf else "PEFT and vLLM"
         told = f"{wish.folder.name} is there, for {programs}: {USE} says how."

@@ -117,7 +117,7 @@ class View(Screen[None]):
     def show(self, snapshot: Snapshot) -> None:
         """Bring everything up to date."""
         alive = liveness(snapshot.engine, snapshot.now)
-        self._stopped = alive.word in ("down", "never")
+        self._stopped = not alive.serves
         top, base = self.query_one(TopBar), snapshot.engine.shown_base if snapshot.engine else ""
         top.engine = alive
         rest = yielding_hint(yielding_of(snapshot.engine), snapshot.now) if alive.alive else ""

@@ -10,8 +10,8 @@ from marlaas.engine.fleet import reason as waits_for, state
 from marlaas.engine.store import HOURS, YIELDED, Yielding
 
 from ..context.application import Application
-from ..questions.engine import EngineAnswer
-from ..widgets.engine.head import yield_question
+from ..questions.views import EngineAnswer
+from ..widgets.engine_panes import yield_question
 from ..words.tasks import liveness
 from ..words.yielding import yielding_of
 
@@ -24,7 +24,7 @@ def ask_yield(app: Application) -> None:
     """Ask for how long, and yield; leaving the dialog changes nothing."""
 
     from ..words.durations import seconds
-    from .dialogs.ask import Ask
+    from .dialogs.questions import Ask
 
     def act(answer: str | None) -> None:
         if not answer:
@@ -57,7 +57,7 @@ def take_back(app: Application) -> None:
 
 def why_not(app: Application) -> str:
     """Why no engine can be told; empty where one can."""
-    serves = liveness(app.snapshot.engine, app.snapshot.now).word in ("alive", "silent")
+    serves = liveness(app.snapshot.engine, app.snapshot.now).serves
     return "" if serves else "No engine runs, so none holds the machine."
 
 

@@ -6,14 +6,18 @@ import time
 from typing import ClassVar, cast
 
 from textual.binding import Binding, BindingType
+from textual.markup import escape
 from textual.message import Message
 from textual.widgets import Static
 
 from marlaas.engine.errors import MarlaasError
 
 from ..context.application import Application
+from ..words.format import clip, line
 
 _FIRST = "Nothing has been trained here yet. Three ways to begin:"
+_NEXT = """In the plugins folder: [b]{names}[/]. Next, [b $text-accent]a[/] adds a task that uses it.
+`marlaas env check NAME` looks for mistakes before."""
 _TEXT = """
 
   [b $text-accent]d[/]   Run the demo. Three tenants train on one small base at the same
@@ -43,13 +47,22 @@ class Guide(Static, can_focus=True):
         """The person wants to write an environment."""
 
     def __init__(self, id: str | None = None) -> None:
-        super().__init__(_FIRST + _TEXT, id=id)
+        super().__init__(id=id)
         self._begun: float | None = None
         """When the demo's start began, while that is under way."""
 
     def on_mount(self) -> None:
         """Count the seconds of a start."""
         self.set_interval(1.0, self._count)
+        self.renew()
+
+    def renew(self) -> None:
+        """Show how to begin; where somebody wrote an environment, what comes next."""
+        if self._begun is not None:
+            return
+        written = sorted(path.stem for path in self._marlaas.home.plugins.glob("*.py"))
+        names = clip(line(", ".join(written)), 48)
+        self.update((_NEXT.format(names=escape(names)) if written else _FIRST) + _TEXT)
 
     def _count(self) -> None:
         if self._begun is not None:
@@ -78,7 +91,7 @@ class Guide(Static, can_focus=True):
             in_its_thread(app.say, str(error), True)
         finally:
             self._begun = None
-            in_its_thread(self.update, _FIRST + _TEXT)
+            in_its_thread(self.renew)
             in_its_thread(app.poll)
 
     def action_environment(self) -> None:

@@ -9,11 +9,11 @@ from textual.widget import Widget
 from marlaas.engine.store import PaceRow, TaskRow
 
 from ..words.format import bar, cells, count, duration, line, score
+from ..words.held_out import held_out
 from ..words.learning import state_text
 from ..words.lost import lost_words
 from ..words.metrics import value_text
 from ..words.pace import is_rough, left_text, seconds_left
-from ..words.scores.held_out import held_out
 from ..words.tasks import remedy, shown_reason
 
 _REASON_LINES = 3

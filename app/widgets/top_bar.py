@@ -13,7 +13,7 @@ from ..words.overview import Overview, Part, parts
 from ..words.tasks import Liveness
 
 _STYLES = {"alive": "bold $text-success", "silent": "bold $text-warning", "down": "bold $text-error"}
-_MARKS = {"alive": "●", "silent": "!", "down": "✗", "never": "○"}
+_MARKS = {"alive": "●", "silent": "!", "down": "✗", "stopped": "○", "never": "○"}
 _BETWEEN = " · "
 _HOME = 3
 """The rank of the home's folder among the parts."""

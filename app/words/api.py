@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-
-from marlaas.engine.store import ApiKeyRow, ApiRow
+from typing import TYPE_CHECKING
 
 from .format import ago, count, counted, duration, line
+
+if TYPE_CHECKING:
+    from marlaas.engine.store import ApiKeyRow, ApiRow
 
 OPEN, CLOSED, FAILED = "open", "closed", "failed"
 GLYPHS = {OPEN: "●", CLOSED: "○", FAILED: "✗"}

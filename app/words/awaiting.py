@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from marlaas.engine.fleet import clock
-from marlaas.engine.store import FirstStep, TaskRow
 
 from .tasks import shown_state
+
+if TYPE_CHECKING:
+    from marlaas.engine.store import FirstStep, TaskRow
 
 _ELAPSED = 5.0
 """Seconds after which the pace of the first episodes says something of the others."""

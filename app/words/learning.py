@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from marlaas.engine.spec import (
     CUT_REPLIES,
@@ -21,12 +21,15 @@ from marlaas.engine.spec import (
     ONE_REPLY,
     REWARD_HACKING,
 )
-from marlaas.engine.store import FindingRow, TaskRow
 
 from .format import line, number, score, share
 from .lost import lost_briefly, many_lost
 from .tasks import shown_reason, shown_state, state_word
-from .verdict import Verdict
+
+if TYPE_CHECKING:
+    from marlaas.engine.store import FindingRow, TaskRow
+
+    from .verdict import Verdict
 
 MARK = "!"
 """Beside the state of a task whose learning goes wrong, or that loses episodes; the task runs on."""
@@ -251,8 +254,8 @@ _WORDS: dict[str, tuple[Callable[[Figures], str], str]] = {
     ),
     EXPLODING_LENGTH: (
         _exploding_length,
-        'Where long replies are right, raise `max_tokens`. Else set `overlong = "penalty"` with `overlong_buffer`, use'
-        " the loss dr_grpo, and look whether the environment pays for length.",
+        'Where long replies are right, raise `max_tokens`. Else set `overlong = "penalty"` with `overlong_buffer`, or'
+        " the loss dr_grpo if it has another, and look whether the environment pays for length.",
     ),
     LARGE_STEPS: (
         _large_steps,
@@ -269,7 +272,8 @@ _WORDS: dict[str, tuple[Callable[[Figures], str], str]] = {
     ),
     CUT_REPLIES: (
         _cut_replies,
-        'Begin a new task with a larger `max_tokens` (and `max_episode_tokens`) under [sampling], or with "auto" for'
-        " both. A base that thinks needs room for its thoughts, or `thinking = false`.",
+        'Begin a new task with a larger `max_tokens` (and `max_episode_tokens`) under [sampling]. "auto" chooses'
+        " them by the first replies, and later ones may be longer. A base that thinks needs room for its thoughts, or"
+        " `thinking = false`.",
     ),
 }

@@ -5,9 +5,12 @@ Shared by the command line and the terminal application. Takes rows, gives plain
 
 from __future__ import annotations
 
-from marlaas.engine.store import TaskRow
+from typing import TYPE_CHECKING
 
 from .format import line, share
+
+if TYPE_CHECKING:
+    from marlaas.engine.store import TaskRow
 
 MANY = 0.01
 """The share of lost episodes from which a task is marked: fewer are what a crash or an overloaded machine costs."""

@@ -5,12 +5,14 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import PurePath
-
-from marlaas.engine.store import PaceRow, TaskRow
+from typing import TYPE_CHECKING
 
 from .format import line
 from .pace import is_rough, left_text, seconds_left
 from .tasks import GLYPHS
+
+if TYPE_CHECKING:
+    from marlaas.engine.store import PaceRow, TaskRow
 
 _LONGEST_BASE = 24
 UNVERIFIED = " (unverified)"

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
-from marlaas.engine.store import PaceRow, TaskRow
+from typing import TYPE_CHECKING
 
 from .format import short_duration
+
+if TYPE_CHECKING:
+    from marlaas.engine.store import PaceRow, TaskRow
 
 FEW = 4
 """Below so many steps a speed is not known well: the first ones also load, compile and warm up."""

@@ -9,16 +9,18 @@ from __future__ import annotations
 import os
 import re
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from marlaas.engine.fleet import state
-from marlaas.engine.store import EngineRow, EvalRow, StepRow, TaskRow
 
 from .format import ago, cells, clip, clip_start, line, score
 from .terms import with_new_keys, with_new_names
 from .yielding import yielding_of
+
+if TYPE_CHECKING:
+    from marlaas.engine.store import EngineRow, EvalRow, StepRow, TaskRow
 
 GLYPHS = {
     "blocked": "■",
@@ -105,7 +107,7 @@ class Liveness:
     """Whether an engine serves the home, in a word and in a sentence."""
 
     word: str
-    """alive, silent, down or never"""
+    """alive, silent, down, stopped or never; stopped: it was asked to end, and did"""
     text: str
 
     @property
@@ -113,26 +115,44 @@ class Liveness:
         """Whether commands will be carried out soon."""
         return self.word == "alive"
 
+    @property
+    def serves(self) -> bool:
+        """Whether its process lives, even if it does not respond."""
+        return self.word in ("alive", "silent")
 
-def process_exists(pid: int) -> bool:
-    """Whether a process with that number runs on this machine."""
+
+def process_exists(pid: int, silent_since: float | None = None) -> bool:
+    """Whether a process with that number runs on this machine; of a silent one, whether it is still the same.
+
+    After a reboot the number may be another's, which began after the last sign of life.
+    """
     try:
         os.kill(pid, 0)
     except ProcessLookupError:
         return False
     except OSError:
+        pass  # another account's
+    if silent_since is None:
         return True
-    return True
+    import psutil  # takes time, which only silence is worth
+
+    try:
+        return bool(psutil.Process(pid).create_time() <= silent_since + FRESH_SECONDS)
+    except psutil.Error:
+        return False
 
 
-def liveness(engine: EngineRow | None, now: float, exists: Callable[[int], bool] = process_exists) -> Liveness:
+def liveness(engine: EngineRow | None, now: float) -> Liveness:
     """The liveness of the engine in this row at the time ``now``."""
     if engine is None:
         return Liveness("never", "never started")
     since = ago(engine.heartbeat, now)
-    if engine.state == "stopped" or not exists(engine.pid):
-        return Liveness("down", f"stopped {since}" if engine.state == "stopped" else f"down, last heard {since}")
-    if now - engine.heartbeat > FRESH_SECONDS:
+    if engine.state == "stopped":
+        return Liveness("stopped", f"stopped {since}")
+    silent = now - engine.heartbeat > FRESH_SECONDS
+    if not process_exists(engine.pid, engine.heartbeat if silent else None):
+        return Liveness("down", f"down, last heard {since}")
+    if silent:
         return Liveness("silent", f"silent {since.removesuffix(' ago')}")
     yielding = yielding_of(engine)
     if yielding is not None and yielding.holds and engine.state == "running":

@@ -10,7 +10,7 @@ from pathlib import Path
 from time import perf_counter
 
 from marlaas.engine.environments.process.launch import Folders, launch
-from marlaas.engine.environments.process.outgoing import encode_reply, encode_start
+from marlaas.engine.environments.process.wire import encode_reply, encode_start
 from marlaas.engine.environments.protocol import EpisodeSpec
 from marlaas.plugins.host.channel import Channel, Record
 from marlaas.plugins.messages import Reply

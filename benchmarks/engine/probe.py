@@ -21,7 +21,7 @@ from marlaas.engine.environments.process.child import Child
 from marlaas.engine.environments.process.wire import Asked, Ended
 from marlaas.engine.environments.protocol import EpisodeOutcome, EpisodeSpec, Unscored
 from marlaas.engine.home.paths import Home
-from marlaas.engine.run.group_pool import GroupPool
+from marlaas.engine.run.admission import GroupPool
 from marlaas.engine.training.advantages import ClosedGroup
 from marlaas.engine.training.inputs import TrainGroup
 from marlaas.engine.workers import wire

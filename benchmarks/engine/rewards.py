@@ -23,7 +23,7 @@ from marlaas.engine.environments.protocol import EpisodeSpec
 from marlaas.engine.environments.service import EnvironmentService
 from marlaas.engine.home.settings import EnvironmentSettings
 from marlaas.engine.spec.task import EvalSpec, SamplingSpec, TaskSpec, TrainSpec
-from marlaas.engine.store.queries.statistics import Statistics
+from marlaas.engine.store.queries.machine import Statistics
 from marlaas.plugins.messages import Ask, Reply
 
 from ..machinery.cores import all_cores, disturbed

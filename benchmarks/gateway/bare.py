@@ -12,7 +12,7 @@ from time import perf_counter, process_time
 import numpy as np
 
 from marlaas.engine.base.model import load_base
-from marlaas.engine.fleet.bare import write_bare
+from marlaas.engine.fleet.lone_sampler import write_bare
 from marlaas.engine.rollout.protocol import SampleRequest
 from marlaas.engine.rollout.torch_sampler.sampler import TorchSampler
 

@@ -13,7 +13,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from marlaas.engine.fairness import Payer
-from marlaas.engine.fleet.pass_shares import PassShares
+from marlaas.engine.fleet.fusing import PassShares
 from marlaas.engine.fleet.services import Services
 from marlaas.engine.run.train_run import TrainRun
 from marlaas.engine.spec.task import EvalSpec, SamplingSpec, TaskSpec, TrainSpec

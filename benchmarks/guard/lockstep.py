@@ -24,7 +24,7 @@ from marlaas.engine.environments.process import child
 from marlaas.engine.environments.process.child import Child
 from marlaas.engine.environments.registry import Registry
 from marlaas.engine.fairness import Reservation
-from marlaas.engine.fleet.trainer import Call, SharedTrainer
+from marlaas.engine.fleet.trainers import Call, SharedTrainer
 from marlaas.engine.run.serving import retention
 from marlaas.engine.training import GroupStats, StepResult
 from marlaas.engine.workers import handle, wire

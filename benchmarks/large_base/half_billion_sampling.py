@@ -10,13 +10,13 @@ from time import perf_counter
 import numpy as np
 
 from marlaas.engine.adapters.statefile import PolicyState, StateHeader, write_state
+from marlaas.engine.base.memory import weight_bytes
 from marlaas.engine.base.model import BaseModel
 from marlaas.engine.base.modules import linear_shapes
-from marlaas.engine.base.needs import weight_bytes
 from marlaas.engine.base.precision import BFLOAT16
 from marlaas.engine.base.soundness import parameters
 from marlaas.engine.rollout.batching.sampler import BatchingSampler
-from marlaas.engine.rollout.llama.base_file import ensure_base_gguf
+from marlaas.engine.rollout.llama.model import ensure_base_gguf
 from marlaas.engine.rollout.llama.sampler import LlamaSampler
 from marlaas.engine.rollout.protocol import SampleRequest
 from marlaas.engine.rollout.torch_sampler.sampler import TorchSampler

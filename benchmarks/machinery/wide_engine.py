@@ -15,7 +15,7 @@ from pathlib import Path
 
 from marlaas.engine.daemon.main import run
 from marlaas.engine.devices.plan import Place, Placement, SamplerKind
-from marlaas.engine.fleet.placement import processor, trainers
+from marlaas.engine.fleet.placement import processor, sharing
 from marlaas.engine.fleet.placement.processor import on_cores
 from marlaas.engine.home.paths import Home
 
@@ -30,7 +30,7 @@ def wide(kinds: Sequence[SamplerKind], cores: Sequence[int]) -> Placement:
 def both_on_all_cores() -> None:
     """Let this process's engine give all cores to each worker: to one sampler, and to one trainer."""
     processor.on_cores = wide
-    trainers.with_trainers = lambda placement, asked, small, policies: placement
+    sharing.with_trainers = lambda placement, asked, small, policies: placement
 
 
 if __name__ == "__main__":

@@ -22,8 +22,7 @@ from marlaas.engine.fleet.placement_plan import on_processor
 from marlaas.engine.fleet.planned_processes import worker_specs
 from marlaas.engine.fleet.routing.endpoints import SamplerEndpoints
 from marlaas.engine.fleet.routing.router import Router
-from marlaas.engine.fleet.services import Services
-from marlaas.engine.fleet.services_factory import ServicesFactory
+from marlaas.engine.fleet.services import Services, ServicesFactory
 from marlaas.engine.home.paths import Home
 from marlaas.engine.home.settings import RolloutSettings, Settings
 from marlaas.engine.rollout.renderer import Renderer

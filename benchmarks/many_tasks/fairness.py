@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from itertools import pairwise
 
 from marlaas.engine.spec.task import EvalSpec, SamplingSpec, TaskSpec, TrainSpec
-from marlaas.engine.store.queries.statistics import Statistics
+from marlaas.engine.store.queries.machine import Statistics
 from marlaas.engine.store.submissions import command, submit
 from marlaas.engine.submission.taskfile import submission
 

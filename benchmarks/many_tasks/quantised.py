@@ -20,7 +20,7 @@ from statistics import fmean, median
 
 from marlaas.engine.base import BaseModel
 from marlaas.engine.home.paths import Home
-from marlaas.engine.rollout.llama.base_file import ensure_base_gguf
+from marlaas.engine.rollout.llama.model import ensure_base_gguf
 from marlaas.engine.spec.task import EvalSpec, SamplingSpec, TaskSpec, TrainSpec
 from tools.random_base.make import make_base
 

@@ -18,7 +18,7 @@ from pathlib import Path
 from statistics import fmean, stdev
 from typing import Any
 
-from marlaas.engine.daemon.control import create_database
+from marlaas.engine.daemon.control import alive, create_database
 from marlaas.engine.home.paths import Home
 from marlaas.engine.store.queries.reader import Reader
 from marlaas.engine.store.rows import TaskRow
@@ -174,7 +174,7 @@ def ours(
     command(home, all_cores(), "engine", "start")
     try:
         with Reader(home.database) as reader:
-            others = _follow(reader, deadline)
+            others = _follow(home, reader, deadline)
             spent.write_text(json.dumps([before + time.time() - began, max(most, others)]), encoding="utf-8")
             if any(row.state != "done" for row in reader.tasks()):
                 return []
@@ -186,8 +186,11 @@ def ours(
     return found
 
 
-def _follow(reader: Reader, deadline: float) -> float:
-    """Wait until all tasks are done or time is over; cores that other programs used meanwhile."""
+def _follow(home: Home, reader: Reader, deadline: float) -> float:
+    """Wait until all tasks are done or time is over; cores that other programs used meanwhile.
+
+    Raises ``RuntimeError`` where the engine ended or a task cannot go on.
+    """
     meter, began, made = Meter(reader, all_cores()), time.monotonic(), -1
     while time.monotonic() < deadline:
         meter.look(reader)
@@ -200,6 +203,8 @@ def _follow(reader: Reader, deadline: float) -> float:
                 raise RuntimeError(f"The task {row.name!r} is {row.state}: {row.reason}")
         if all(row.state == "done" for row in rows):
             break
+        if not alive(home):
+            raise RuntimeError(f"The engine ended; {home.logs} may say why. The same command continues.")
         time.sleep(POLL)
     return meter.usage(time.monotonic() - began).others
 

@@ -12,7 +12,7 @@ from marlaas.engine.base.gguf.adapter import write_adapter
 from marlaas.engine.base.gguf.names import names_of
 from marlaas.engine.base.model import BaseModel, load_base
 from marlaas.engine.base.modules import linear_shapes
-from marlaas.engine.rollout.llama.base_file import ensure_base_gguf
+from marlaas.engine.rollout.llama.model import ensure_base_gguf
 
 from .cases import ALPHA, rank
 

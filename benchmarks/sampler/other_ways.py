@@ -12,8 +12,7 @@ from weakref import WeakKeyDictionary
 from marlaas.engine.fleet.routing.assignment import Share
 from marlaas.engine.rollout.endpoint import SamplerEndpoint
 from marlaas.engine.rollout.replicas import Replicas
-from marlaas.engine.run.selfplay.match import Match
-from marlaas.engine.run.selfplay.participants import Participants
+from marlaas.engine.run.selfplay import Match, Participants
 from marlaas.engine.trajectories import Tokens
 
 GOLDEN = (math.sqrt(5) - 1) / 2

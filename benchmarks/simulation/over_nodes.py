@@ -16,8 +16,8 @@ from pathlib import Path
 
 from marlaas.engine.fairness import ROLLOUT, TRAINING
 from marlaas.engine.simulate.cluster_file import DevicesSpec, NodeSpec
-from marlaas.engine.simulate.recording import record
-from marlaas.engine.store.queries.nodes import node_rows
+from marlaas.engine.simulate.profile import record
+from marlaas.engine.store.queries.machine import node_rows
 from marlaas.engine.store.queries.reader import Reader
 from tools.ray_nodes import ONE_CORE, VARIABLES, RayNodes
 

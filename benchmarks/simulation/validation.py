@@ -22,8 +22,7 @@ from marlaas.engine.home.settings import Settings
 from marlaas.engine.simulate.cluster_file import SHIPPED, Arrival, Case, ClusterSpec, NodeSpec, TasksSpec
 from marlaas.engine.simulate.figures import Figures, measure as figures_of
 from marlaas.engine.simulate.layout import Layout, layout, settings_of
-from marlaas.engine.simulate.profile import Profile
-from marlaas.engine.simulate.recording import record
+from marlaas.engine.simulate.profile import Profile, record
 from marlaas.engine.simulate.simulation import Result, simulate
 from marlaas.engine.spec.task import EvalSpec, SamplingSpec, TaskSpec, TrainSpec
 from marlaas.engine.store.queries import timings

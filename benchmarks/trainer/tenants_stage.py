@@ -12,9 +12,7 @@ from marlaas.engine.base.model import load_base
 from marlaas.engine.fairness.fair_clock import SharedClock
 from marlaas.engine.fairness.ledger import Ledger
 from marlaas.engine.fairness.line import Line, Payer
-from marlaas.engine.fleet.task_trainer import TaskTrainer
-from marlaas.engine.fleet.trainer import SharedTrainer
-from marlaas.engine.fleet.trainer_pool import TrainerPool
+from marlaas.engine.fleet.trainers import SharedTrainer, TaskTrainer, TrainerPool
 from marlaas.engine.fleet.worker_specs import TRAINER, WorkerSpec
 from marlaas.engine.training.inputs import PolicyConfig, TrainGroup
 from marlaas.engine.training.protocol import Trainer

@@ -1,5 +1,7 @@
 from .export import (
     export_adapter as export_adapter,
+    read_peft_folder as read_peft_folder,
+    write_peft_folder as write_peft_folder,
 )
 from .leftovers import (
     MARK as MARK,
@@ -7,21 +9,19 @@ from .leftovers import (
     spare as spare,
     sweep as sweep,
 )
-from .peft_folder import (
-    read_peft_folder as read_peft_folder,
-    write_peft_folder as write_peft_folder,
-)
 from .retention import (
     RetentionVersion as RetentionVersion,
     keep as keep,
 )
 from .statefile import (
+    Array as Array,
     PolicyState as PolicyState,
     StateHeader as StateHeader,
     begin as begin,
     begin_from as begin_from,
     checksum as checksum,
     holds_moments as holds_moments,
+    is_there as is_there,
     put_state as put_state,
     read_expected as read_expected,
     read_state as read_state,
@@ -29,10 +29,6 @@ from .statefile import (
     strip_moments as strip_moments,
     write_blank as write_blank,
     write_state as write_state,
-)
-from .tensor_file import (
-    Array as Array,
-    is_there as is_there,
 )
 from .use import (
     USE as USE,

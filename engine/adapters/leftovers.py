@@ -15,9 +15,10 @@ from dataclasses import dataclass
 from itertools import chain, count
 from pathlib import Path
 
+from marlaas.plugins.durable import to_disk
+
 from ..home import folder_size
-from .statefile import sync_names
-from .tensor_file import unreachable
+from .statefile import unreachable
 
 MARK = ".spared"
 
@@ -36,7 +37,7 @@ def spare(folder: Path) -> None:
     """Make the next sweep of a folder remove nothing. Raises ``AdapterUnreachable`` where it cannot be marked."""
     try:
         (folder / MARK).touch()
-        sync_names(folder)
+        to_disk(folder)
     except OSError as error:
         raise unreachable(folder, error) from error
 

@@ -9,12 +9,11 @@ from ..gateway.limits import Limits, encode
 from ..home import ApiSettings, Home
 from ..racing import until_first
 from ..store import Store
-from .callers import Callers, Serves
+from .callers import Callers, Serves, Tallies
 from .endpoints import OpenEndpoints
 from .gateways import Gateways
 from .link import Desk, Figures, Log
 from .switch import Switch
-from .tallies import Tallies
 
 MEGABYTE = 1 << 20
 

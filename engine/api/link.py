@@ -14,9 +14,7 @@ from msgspec import DecodeError, structs
 
 from ..errors import MarlaasError
 from ..gateway import Answered, Refusal, wire
-from .callers import Caller, Callers, over
-from .repeats import Repeats
-from .tallies import Tallies
+from .callers import Caller, Callers, Repeats, Tallies, over
 
 BUFFER = 1 << 20
 """Bytes that are read ahead."""

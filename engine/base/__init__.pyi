@@ -1,11 +1,3 @@
-from .arithmetic import (
-    halves as halves,
-    rms_norm as rms_norm,
-    rms_norm_backward as rms_norm_backward,
-    rotate as rotate,
-    swiglu as swiglu,
-    swiglu_backward as swiglu_backward,
-)
 from .chat.loading import (
     load_template as load_template,
     read_settings as read_settings,
@@ -47,16 +39,6 @@ from .find import (
     find_base as find_base,
     hub_name as hub_name,
 )
-from .fit import (
-    ENOUGH as ENOUGH,
-    FEW_SLOTS as FEW_SLOTS,
-    LEAST as LEAST,
-    ROOMS as ROOMS,
-    SMALL as SMALL,
-    MemoryPlan as MemoryPlan,
-    least_plan as least_plan,
-    plan_memory as plan_memory,
-)
 from .gguf.adapter import (
     adapter_in_memory as adapter_in_memory,
     write_adapter as write_adapter,
@@ -91,19 +73,45 @@ from .kernels import (
     REMEMBERED as REMEMBERED,
     add_bfloat16_product as add_bfloat16_product,
     add_product as add_product,
+    attend as attend,
+    attend_backward as attend_backward,
     bfloat16_product as bfloat16_product,
+    halves as halves,
     library as library,
+    merged as merged,
     positive_factors as positive_factors,
     product as product,
     relative_error as relative_error,
+    rms_norm as rms_norm,
+    rms_norm_backward as rms_norm_backward,
+    rotate as rotate,
+    swiglu as swiglu,
+    swiglu_backward as swiglu_backward,
+    tiles as tiles,
     widened_product as widened_product,
 )
-from .llama_memory import (
+from .memory import (
+    ENOUGH as ENOUGH,
+    FEW_SLOTS as FEW_SLOTS,
     FLASH as FLASH,
+    LEAST as LEAST,
     MICRO_BATCH as MICRO_BATCH,
+    RANK as RANK,
+    ROOMS as ROOMS,
+    SMALL as SMALL,
+    STEPPING as STEPPING,
+    VERSIONS as VERSIONS,
+    MemoryPlan as MemoryPlan,
+    Wanted as Wanted,
     context_bytes as context_bytes,
     layers_on_card as layers_on_card,
+    least_plan as least_plan,
     padded_length as padded_length,
+    plan_memory as plan_memory,
+    policy_bytes as policy_bytes,
+    slot_bytes as slot_bytes,
+    version_bytes as version_bytes,
+    weight_bytes as weight_bytes,
 )
 from .model import (
     BaseModel as BaseModel,
@@ -114,16 +122,6 @@ from .modules import (
     linear_shapes as linear_shapes,
     pairs as pairs,
     unadapted as unadapted,
-)
-from .needs import (
-    RANK as RANK,
-    STEPPING as STEPPING,
-    VERSIONS as VERSIONS,
-    Wanted as Wanted,
-    policy_bytes as policy_bytes,
-    slot_bytes as slot_bytes,
-    version_bytes as version_bytes,
-    weight_bytes as weight_bytes,
 )
 from .precision import (
     BFLOAT16 as BFLOAT16,
@@ -176,12 +174,6 @@ from .tensors import (
     Layer as Layer,
     Stacked as Stacked,
     load as load,
-)
-from .tiled import (
-    attend as attend,
-    attend_backward as attend_backward,
-    merged as merged,
-    tiles as tiles,
 )
 from .vllm_memory import (
     BLOCK as BLOCK,

@@ -9,18 +9,14 @@ from .control import (
     update_database as update_database,
 )
 from .heartbeat import (
+    ENGINE as ENGINE,
     HEARTBEAT as HEARTBEAT,
     Heartbeat as Heartbeat,
+    Seen as Seen,
 )
 from .lock import (
     holder as holder,
 )
 from .main import (
     run as run,
-)
-from .processes import (
-    Seen as Seen,
-)
-from .stage_meter import (
-    ENGINE as ENGINE,
 )

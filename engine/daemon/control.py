@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import signal
 import subprocess
 import sys
 import time
@@ -11,7 +12,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from ..base import anchored
-from ..errors import ConfigError, EngineUnreachable, HomeLocked, MarlaasError, StoreError
+from ..errors import ConfigError, DatabaseUnwritable, EngineUnreachable, HomeLocked, MarlaasError, StoreError
 from ..home import Home, check_place, make_private, version
 from ..locks import check_lockable
 from ..store import EngineRow, Reader, command, is_current
@@ -204,7 +205,10 @@ def stop(home: Home, timeout: float = 30.0) -> bool:
     if engine is None:
         return False
     refuse_suspended(engine)
-    command(home.database, "stop")
+    try:
+        command(home.database, "stop")
+    except DatabaseUnwritable:  # a disk that became read-only or full: the engine hears of it all the same
+        os.kill(engine, signal.SIGTERM)
     deadline = time.monotonic() + timeout
     while time.monotonic() < deadline:
         if holder(home.lock) is None:

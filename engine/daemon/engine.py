@@ -34,8 +34,7 @@ from .cards import CardMonitor
 from .conformance import background
 from .heartbeat import Heartbeat
 from .notifier import Notifier
-from .planning import Planner, cluster_of, elsewhere
-from .rebalancing import Rebalancing
+from .planning import Planner, Rebalancing, cluster_of, elsewhere
 from .saying import describe, in_words, names_of, say
 from .starting import start_up
 

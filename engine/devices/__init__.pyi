@@ -1,9 +1,7 @@
-from .cards.holders import (
-    own_account as own_account,
-)
 from .cards.nvml import (
     NO_DRIVER as NO_DRIVER,
     has_driver as has_driver,
+    own_account as own_account,
 )
 from .cards.visible import (
     environment as environment,
@@ -13,30 +11,21 @@ from .cards.watch import (
     CardWatch as CardWatch,
     changes as changes,
 )
-from .inventory import (
-    probe as probe,
-)
 from .lending import (
     SLEEPING as SLEEPING,
     LentCores as LentCores,
     Loan as Loan,
 )
-from .libraries.installed import (
-    find_installed as find_installed,
-    version_of as version_of,
-)
-from .libraries.set_up import (
-    LlamaBuild as LlamaBuild,
-    llama_build as llama_build,
-    why_missing as why_missing,
-)
 from .libraries.software import (
-    notes as notes,
-    usable_software as usable_software,
-)
-from .libraries.troubles import (
     GPU_EXTRA as GPU_EXTRA,
     LEAST_VLLM as LEAST_VLLM,
+    LlamaBuild as LlamaBuild,
+    find_installed as find_installed,
+    llama_build as llama_build,
+    notes as notes,
+    usable_software as usable_software,
+    version_of as version_of,
+    why_missing as why_missing,
 )
 from .machine import (
     Cpu as Cpu,
@@ -51,23 +40,16 @@ from .machine import (
     UsableNode as UsableNode,
 )
 from .memory import (
+    ONEDNN as ONEDNN,
+    STATUS as STATUS,
     address_space as address_space,
+    as_shortage as as_shortage,
     available_memory as available_memory,
+    end_process as end_process,
+    ran_out as ran_out,
 )
 from .other_programs import (
     OtherPrograms as OtherPrograms,
-)
-from .ours import (
-    NOTHING as NOTHING,
-    Ours as Ours,
-    claimed as claimed,
-)
-from .out_of_memory import (
-    ONEDNN as ONEDNN,
-    STATUS as STATUS,
-    as_shortage as as_shortage,
-    end_process as end_process,
-    ran_out as ran_out,
 )
 from .plan import (
     EnvironmentHost as EnvironmentHost,
@@ -89,9 +71,13 @@ from .resources import (
 )
 from .survey import (
     Survey as Survey,
+    probe as probe,
     survey_machine as survey_machine,
 )
 from .usable import (
+    NOTHING as NOTHING,
+    Ours as Ours,
     UsableResources as UsableResources,
+    claimed as claimed,
     usable_resources as usable_resources,
 )

@@ -1,16 +1,73 @@
-"""How much memory this process and its children may still take: the least of what machine, container and limits leave.
-
-Each control group on the way up may have a limit of its own (https://docs.kernel.org/admin-guide/cgroup-v2.html,
-section "Memory"; cgroup-v1/memory.html). Memory of cached files that have not been read lately counts as free.
-"""
+"""How much memory this process and its children may take, and whether an error means that it ran out."""
 
 from __future__ import annotations
 
+import errno
+import os
 import sys
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from typing import NoReturn
 
-from .cgroups import MEMBERSHIP, MOUNTED, Group, groups, number
+from ..errors import OutOfMemory
+
+# Finds the folders of the control groups that this process is in.
+#
+# Containers are control groups (https://docs.kernel.org/admin-guide/cgroup-v2.html; version 1:
+# https://docs.kernel.org/admin-guide/cgroup-v1/cgroups.html): each group on the way up may have limits of its own.
+# Knows nothing of what is limited.
+
+MEMBERSHIP, MOUNTED = Path("/proc/self/cgroup"), Path("/sys/fs/cgroup")
+
+
+@dataclass(frozen=True)
+class Group:
+    """The folder of one group, in one version of control groups."""
+
+    folder: Path
+    version: int
+
+    def read(self, name: str) -> str:
+        """The text of one of its files; empty where there is none."""
+        return read(self.folder / name)
+
+
+def groups(controller: str, membership: Path = MEMBERSHIP, mounted: Path = MOUNTED) -> Iterator[Group]:
+    """The groups of this process for ``controller`` (``memory``, ``cpu``), and all groups above them.
+
+    ``membership`` is the file that names its groups, ``mounted`` the folder where they are mounted. Folders may be
+    missing: a container may see its own group as the root, but under its name outside of the container.
+    """
+    for line in read(membership).splitlines():
+        _, _, rest = line.partition(":")
+        controllers, _, path = rest.partition(":")
+        if controllers and controller not in controllers.split(","):
+            continue
+        parts = [part for part in path.split("/") if part not in ("", "..")]
+        for folder in (controller,) if controllers else ("", "unified"):
+            for depth in range(len(parts) + 1):
+                yield Group(mounted.joinpath(folder, *parts[:depth]), 1 if controllers else 2)
+
+
+def number(text: str) -> int | None:
+    """A number in a file; None for ``max`` and for other text."""
+    digits = text.strip()
+    return int(digits) if digits.isdecimal() else None
+
+
+def read(path: Path) -> str:
+    """A file's text; empty where it cannot be read."""
+    try:
+        return path.read_text("utf-8", "replace")
+    except OSError:
+        return ""
+
+
+# How much memory this process and its children may still take: the least of what machine, container and limits leave.
+#
+# Each control group on the way up may have a limit of its own (https://docs.kernel.org/admin-guide/cgroup-v2.html,
+# section "Memory"; cgroup-v1/memory.html). Memory of cached files that have not been read lately counts as free.
 
 UNLIMITED = 1 << 62
 """Limits above this are none: version 1 of control groups writes "no limit" as a very large number of bytes."""
@@ -64,3 +121,43 @@ def _room(group: Group) -> int | None:
         return None
     statistics = dict(line.split(maxsplit=1) for line in group.read("memory.stat").splitlines() if " " in line)
     return max(0, limit - usage + (number(statistics.get(names.cached, "")) or 0))
+
+
+# Tells whether an error means that memory has run out, and ends a process for it.
+#
+# For main memory and that of cards; imports no library.
+
+WORDS = ("out of memory", "not enough memory", "can't allocate memory", "ALLOC_FAILED")
+"""Parts of the messages of torch's allocators and the libraries below, which have no exception of their own for it."""
+ONEDNN = ("could not create a primitive", "could not execute a primitive")
+"""oneDNN's messages where there is no memory for the code that it compiles, or for its buffers.
+
+Unsupported shapes and types have other messages ("could not create a primitive descriptor …"). A process that may not
+run code that it compiles does not use oneDNN, and one that has had this error goes on without it
+(``base/kernels.py``).
+"""
+STATUS = int(errno.ENOMEM)
+"""Exit status of a process that ends because memory has run out."""
+
+
+def ran_out(error: BaseException) -> bool:
+    """Whether an error means that memory has run out."""
+    if isinstance(error, MemoryError | OutOfMemory) or type(error).__name__ == "OutOfMemoryError":  # torch's own
+        return True
+    if not isinstance(error, RuntimeError):
+        return False
+    return str(error) in ONEDNN or any(word in str(error) for word in WORDS)
+
+
+def as_shortage(error: Exception) -> Exception:
+    """``OutOfMemory`` where an error means that memory has run out; any other error as it is."""
+    return OutOfMemory(f"{type(error).__name__}: {error}") if ran_out(error) else error
+
+
+def end_process(reason: str, error: BaseException) -> NoReturn:
+    """End the process at once because of ``error``, with the first line of the reason as the last line of the log.
+
+    The exit status is ``STATUS`` where memory has run out, else 1.
+    """
+    print(reason.splitlines()[0], file=sys.stderr, flush=True)
+    os._exit(STATUS if ran_out(error) else 1)

@@ -11,9 +11,8 @@ import os
 import platform
 from pathlib import Path
 
-from .cgroups import MEMBERSHIP, MOUNTED, Group, groups, number
 from .machine import Cpu
-from .memory import available_memory
+from .memory import MEMBERSHIP, MOUNTED, Group, available_memory, groups, number
 
 
 def read_processor() -> Cpu:

@@ -1,23 +1,98 @@
-"""A survey of the machine: what there is, what of it may be used, which libraries can use it, and how fast it is.
-
-It blocks, for seconds where there are cards. Only devices that may be used are measured, because a measurement takes
-memory of a card.
-"""
+"""A survey of the machine: what there is, what of it may be used and why, what marlaas itself holds."""
 
 from __future__ import annotations
 
 import os
+import pickle
+import subprocess
+import sys
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 from .calibration import with_rates
-from .cards.holders import own_account
-from .inventory import also, probe
+from .cards.apple import read_apple
+from .cards.cuda_order import cuda_order
+from .cards.nvml import NO_DRIVER, has_driver, own_account, read_cards
+from .cards.visible import ORDER, VARIABLE, ambiguous
 from .libraries.software import usable_software
-from .machine import Inventory, Software
-from .ours import NOTHING, Ours, claimed
+from .machine import Gpu, Inventory, Machine, Software
+from .processor import read_processor
 from .resources import ResourceSettings
-from .usable import UsableResources, usable_resources
+from .usable import NOTHING, Ours, UsableResources, claimed, usable_resources
+
+# The inventory of the machine, taken in a child process, because a driver may hang, crash or hold on to a card.
+#
+# Nothing is ever raised. Run as a program, ``python -P -m marlaas.engine.devices.survey PID,PID…`` writes a
+# pickled ``Inventory`` to its standard output. Knows neither the rules in ``usable`` nor what the inventory is used
+# for.
+
+SECONDS = 30.0
+"""Seconds to wait for the child process. A driver that is not kept loaded takes some seconds to load for each card."""
+
+
+def probe(ours: Collection[int] = (), seconds: float = SECONDS) -> Inventory:
+    """Take the inventory in a child process and wait for it; ``ours`` are the ids of this engine's processes.
+
+    Where there is no driver that could hang, this process does it itself.
+    """
+    if not has_driver():
+        processor = read_processor()
+        return Inventory(Machine(processor, read_apple(processor.memory)), reason=NO_DRIVER)
+    command = [sys.executable, "-P", "-m", "marlaas.engine.devices.survey", ",".join(map(str, ours))]
+    try:
+        child = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+    except OSError as error:
+        return _nothing(f"cards cannot be looked for: {error}")
+    with child:
+        try:
+            out, said = child.communicate(timeout=seconds)
+        except subprocess.TimeoutExpired:
+            child.kill()
+            return _nothing(f"the driver of the cards gave no answer within {seconds:g} s")
+    try:
+        found = pickle.loads(out)
+    except Exception:  # an incomplete pickle may raise anything
+        last = said.decode("utf-8", "replace").strip().splitlines()[-1:] or [f"status {child.returncode}"]
+        return _nothing(f"looking for cards failed: {last[0]}")
+    return found if isinstance(found, Inventory) else _nothing("looking for cards failed")
+
+
+def look(ours: Collection[int] = ()) -> Inventory:
+    """Take the inventory in this process; ``ours`` as in ``probe``."""
+    processor, cards = read_processor(), read_cards(ours)
+    gpus = cards.gpus or read_apple(processor.memory)
+    order = cuda_order() if ambiguous(os.environ.get(VARIABLE), os.environ.get(ORDER), cards.gpus) else None
+    return Inventory(Machine(processor, gpus), cards.driver, cards.cuda, cards.reason, cards.notes, order)
+
+
+def also(found: Inventory, cards: Sequence[Gpu]) -> Inventory:
+    """The inventory with ``cards`` that were found in another way (llama.cpp's own list), where NVML shows none."""
+    machine = found.machine
+    return found if machine.gpus else replace(found, machine=replace(machine, gpus=tuple(cards)))
+
+
+def _nothing(reason: str) -> Inventory:
+    return Inventory(Machine(read_processor()), reason=reason)
+
+
+def main() -> None:
+    """Take the inventory and write it to the standard output."""
+    out = os.dup(1)
+    os.dup2(2, 1)  # what a driver's library prints is no part of the answer
+    ours = frozenset(int(word) for word in sys.argv[1].split(",") if word) if len(sys.argv) > 1 else frozenset()
+    with os.fdopen(out, "wb") as stream:
+        pickle.dump(look(ours), stream)
+
+
+if __name__ == "__main__":
+    main()
+
+
+# A survey of the machine: what there is, what of it may be used, which libraries can use it, and how fast it is.
+#
+# It blocks, for seconds where there are cards. Only devices that may be used are measured, because a measurement
+# takes memory of a card.
 
 
 @dataclass(frozen=True)

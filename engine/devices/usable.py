@@ -1,18 +1,48 @@
-"""What marlaas may use of a machine that it shares with others, and why not the rest. Pure.
-
-There are three rules, in this order: the environment (``CUDA_VISIBLE_DEVICES``), ``[resources]`` of marlaas.toml, and
-other people: a card on which another account holds memory is not used. A display server that runs under an account of
-the system does not count as another account.
-"""
+"""What marlaas may use of a machine that it shares, and why, and what of it this engine holds. Pure."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from .cards.masked import BY_BUS, ORDER, VARIABLE, Mask, ambiguous, find, masked
+from .cards.visible import BY_BUS, ORDER, VARIABLE, Mask, ambiguous, find, masked
 from .machine import Cpu, Gpu, Holder, Inventory, Machine
 from .resources import ResourceSettings
+
+# Marks in an inventory what this engine itself holds of the machine. Pure.
+#
+# In a container, the driver does not show the container's own processes on a card. So memory that no visible process
+# holds counts as ours if our workers are on that card, and as somebody else's otherwise.
+
+
+@dataclass(frozen=True)
+class Ours:
+    """The processes and cards of this engine's workers."""
+
+    processes: Collection[int] = ()
+    cards: Collection[str] = ()
+    """``Gpu.uuid`` of the cards that its workers are on, or are being started on."""
+
+
+NOTHING = Ours()
+
+
+def claimed(found: Inventory, ours: Ours) -> Inventory:
+    """The inventory with the memory of unseen processes on our cards marked as ours."""
+    gpus = tuple(
+        replace(gpu, holders=tuple(replace(one, ours=one.ours or not one.account) for one in gpu.holders))
+        if gpu.uuid in ours.cards
+        else gpu
+        for gpu in found.machine.gpus
+    )
+    return replace(found, machine=replace(found.machine, gpus=gpus))
+
+
+# What marlaas may use of a machine that it shares with others, and why not the rest. Pure.
+#
+# There are three rules, in this order: the environment (``CUDA_VISIBLE_DEVICES``), ``[resources]`` of marlaas.toml,
+# and other people: a card on which another account holds memory is not used. A display server that runs under an
+# account of the system does not count as another account.
 
 GB = 1e9
 _MENDED = f"set {ORDER}={BY_BUS} as well, or name them by their ids"

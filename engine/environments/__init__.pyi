@@ -1,7 +1,11 @@
 from .alone import (
+    BlindEpisode as BlindEpisode,
     Meant as Meant,
+    Peek as Peek,
+    first_prompts as first_prompts,
     found_alone as found_alone,
     meant as meant,
+    play_blind as play_blind,
     serve_alone as serve_alone,
     settled as settled,
 )
@@ -11,20 +15,15 @@ from .baselines import (
     KnownScores as KnownScores,
     best_constant as best_constant,
 )
-from .blind import (
-    BlindEpisode as BlindEpisode,
-    play_blind as play_blind,
-)
-from .conformance.background import (
+from .conformance.check import (
     CROWD as CROWD,
     PROMPTS as PROMPTS,
     REST as REST,
     SECONDS as SECONDS,
     Background as Background,
-)
-from .conformance.check import (
     Scope as Scope,
     check as check,
+    try_out as try_out,
 )
 from .conformance.finding import (
     Finding as Finding,
@@ -32,7 +31,7 @@ from .conformance.finding import (
     bounded as bounded,
     count as count,
 )
-from .conformance.lengths import (
+from .conformance.prompts import (
     Ruler as Ruler,
 )
 from .dependencies.building import (
@@ -78,10 +77,6 @@ from .outcomes import (
     Counted as Counted,
     OutcomeCounts as OutcomeCounts,
 )
-from .peek import (
-    Peek as Peek,
-    first_prompts as first_prompts,
-)
 from .plugin import (
     said as said,
     unserved as unserved,
@@ -89,20 +84,16 @@ from .plugin import (
 from .process.child import (
     Child as Child,
 )
-from .process.confinement import (
-    obstacle as obstacle,
-)
 from .process.launch import (
     Folders as Folders,
     launch as launch,
-)
-from .process.outgoing import (
-    encode_reply as encode_reply,
-    encode_start as encode_start,
+    obstacle as obstacle,
 )
 from .process.wire import (
     Asked as Asked,
     Ended as Ended,
+    encode_reply as encode_reply,
+    encode_start as encode_start,
 )
 from .protocol import (
     Answering as Answering,

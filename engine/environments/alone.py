@@ -1,23 +1,105 @@
-"""One environment for one person, without an engine: found by its name in the plugin folders, or by the path of a file.
-
-The service has just the plugins in question. Nothing is watched: ``settled`` takes up an edit.
-"""
+"""One environment for one person, without an engine: found by name or path, its first prompts, a few episodes."""
 
 from __future__ import annotations
 
 import asyncio
 import os
-from collections.abc import AsyncIterator, Collection, Sequence
+import time
+from collections.abc import AsyncIterator, Collection, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
-from ..errors import EnvironmentMissing
+from marlaas.plugins.messages import Ask, Reply
+
+from ..errors import EnvironmentFailure, EnvironmentMissing
+from .conformance.replies import CONSTANTS, Canned
 from .dependencies.interpreters import Interpreters
 from .files.source import SUFFIXES, plugin_paths
 from .names import find
-from .protocol import EnvironmentInfo
+from .probe import PATIENCE
+from .protocol import EnvironmentInfo, EpisodeSpec
 from .service import EnvironmentService
+
+# A few whole episodes without a model: how an environment asks, and how long it takes itself, before anybody trains.
+#
+# Replies are the canned ones of ``conformance``, each in another episode: how many turns there are may depend on
+# them.
+
+MOST_ASKS = 200
+"""Asks after which an episode is ended; a real one has used up its context by then."""
+SECONDS = 6.0
+"""Time after which no further episode begins."""
+
+
+@dataclass(frozen=True)
+class BlindEpisode:
+    """One episode to its end, or to its last allowed ask."""
+
+    asks: tuple[Ask, ...]
+    seconds: float
+    """Time that the environment itself took, scoring included."""
+
+
+class _Enough(Exception):
+    """The episode has had as many asks as it may."""
+
+
+async def play_blind(
+    name: str,
+    config: Mapping[str, Any],
+    count: int,
+    folders: Sequence[Path],
+    scratch: Path,
+    interpreters: Interpreters | None = None,
+    data: Mapping[str, Any] | None = None,
+) -> tuple[BlindEpisode, ...]:
+    """Play up to ``count`` training instances in processes that end afterwards, at least one; arguments as for
+    ``first_prompts``. Episodes that fail are left out.
+
+    Raises ``EnvironmentMissing``, ``ConfigError`` where the parameters do not fit, and ``EnvironmentFailure``.
+    """
+    played: list[BlindEpisode] = []
+    async with serve_alone(name, folders, scratch, interpreters) as (service, info):
+        with await service.bind(info.name, config=config, data=data) as lease:
+            began = time.monotonic()
+            for index in range(count):
+                if index and time.monotonic() - began > SECONDS:
+                    break
+                spec = EpisodeSpec("train", index, seed=0, member=0, config=lease.config, timeout=PATIENCE)
+                answers = _Answers(CONSTANTS[index % len(CONSTANTS)])
+                start = time.monotonic()
+                try:
+                    outcome = await service.play(lease, spec, answers.reply)
+                except _Enough:
+                    outcome = None
+                except EnvironmentFailure:
+                    continue
+                if answers.asks and (outcome is None or outcome.failure is None):
+                    played.append(BlindEpisode(tuple(answers.asks), time.monotonic() - start))
+    return tuple(played)
+
+
+class _Answers:
+    """Gives one canned reply to every ask, and keeps what was asked."""
+
+    def __init__(self, canned: Canned) -> None:
+        self.asks: list[Ask] = []
+        self._canned = canned
+
+    async def reply(self, ask: Ask) -> Reply:
+        if len(self.asks) >= MOST_ASKS:
+            raise _Enough
+        self.asks.append(ask)
+        before = sum(one.agent == ask.agent and one.branch == ask.branch for one in self.asks) - 1
+        return self._canned.reply(ask, before + (ask.fork.turns if ask.fork else 0))
+
+
+# One environment for one person, without an engine: found by its name in the plugin folders, or by the path of a
+# file.
+#
+# The service has just the plugins in question. Nothing is watched: ``settled`` takes up an edit.
 
 LOOK = 0.1
 """Seconds between two looks at a plugin whose libraries are being installed."""
@@ -141,3 +223,46 @@ def _at(name: str) -> Meant:
             where=str(path),
         )
     return Meant((path.parent,), frozenset({plugin}), plugin, f"{plugin}/{environment}" if environment else plugin)
+
+
+# The first prompts of an environment, for a person who is about to train on it. No model and no engine is needed.
+
+
+@dataclass(frozen=True)
+class Peek:
+    """The first prompts of an environment."""
+
+    info: EnvironmentInfo
+    asks: tuple[Ask, ...] = ()
+    """The first ask of each of the first training instances."""
+    problem: str = ""
+    """Why there are no more, in one sentence."""
+
+
+async def first_prompts(
+    name: str,
+    config: Mapping[str, Any],
+    count: int,
+    folders: Sequence[Path],
+    scratch: Path,
+    interpreters: Interpreters | None = None,
+    data: Mapping[str, Any] | None = None,
+) -> Peek:
+    """Draw ``count`` instances in processes that end afterwards; ``data`` as for ``EnvironmentService.bind``, other
+    arguments as for ``serve_alone``.
+
+    With a count of 0 the environment is described whatever its parameters are. Raises ``EnvironmentMissing`` and, where
+    the parameters do not fit, ``ConfigError``.
+    """
+    async with serve_alone(name, folders, scratch, interpreters) as (service, info):
+        asks: list[Ask] = []
+        if not count:
+            return Peek(info)
+        try:
+            with await service.bind(info.name, config=config, data=data) as lease:
+                for index in range(count):
+                    spec = EpisodeSpec("train", index, seed=0, member=0, config=lease.config, timeout=PATIENCE)
+                    asks.append(await service.peek(lease, spec))
+        except EnvironmentFailure as failure:
+            return Peek(info, tuple(asks), str(failure))
+        return Peek(info, tuple(asks))

@@ -15,15 +15,14 @@ from ..errors import EnvironmentFailure, EnvironmentMissing
 from ..trajectories import Failure
 from .dependencies.interpreters import Interpreters, Refused, Waiting
 from .files.declared_names import declared_names
-from .files.snapshots import Snapshots
-from .files.source import Source, Stamp, read_source
+from .files.source import Snapshots, Source, Stamp, read_source
 from .health import Standstill
 from .postponement import Postponement
 from .process.child import BrokenPlugin
 from .process.launch import Folders, Runtime
 from .process.wire import Described
 from .protocol import EnvironmentEvent, EnvironmentInfo, EventKind
-from .scoring.pools import ScoringPools
+from .scoring.pool import ScoringPools
 from .served_version import ServedVersion
 from .states import never_served, served
 

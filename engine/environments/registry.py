@@ -12,14 +12,13 @@ from ..errors import EnvironmentFailure, EnvironmentMissing
 from ..trajectories import Failure
 from .budget import ProcessBudget
 from .dependencies.interpreters import Interpreters
-from .files.snapshots import Snapshots
-from .files.source import Found, SourceError, discover, fresh, read_source, shown, stamp
+from .files.source import Found, Snapshots, SourceError, discover, fresh, read_source, shown, stamp
 from .files.watch import hints
 from .health import Standstill
 from .nodes.reach import Reach
 from .plugin import Plugin, unserved
 from .protocol import EnvironmentEvent, EnvironmentInfo
-from .scoring.pools import ScoringPools
+from .scoring.pool import ScoringPools
 
 TIDY_EVERY = 64
 """Snapshots are tidied after so many loaded versions."""

@@ -25,13 +25,12 @@ from .health import Health
 from .playing import Cut, Elsewhere, PlayingPool, Worker
 from .probe import probe
 from .process.child import BrokenPlugin, Child, Owner
-from .process.launch import Folders
-from .process.lending import lend, stamped
-from .process.usage import resident_bytes
+from .process.launch import Folders, lend, stamped
+from .process.pulse import resident_bytes
 from .process.wire import Described
 from .protocol import Answering, Crew, DataFacts, EpisodeOutcome, EpisodeSpec, EventKind, Ranking, Unscored
 from .recorder import Recorder
-from .scoring.pools import ScoringPools
+from .scoring.pool import ScoringPools
 from .scoring.version import IMPORT_PATIENCE, VersionScoring
 from .sizing import Workers
 

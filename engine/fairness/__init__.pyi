@@ -1,17 +1,16 @@
-from .costs import (
+from .fair_clock import (
     PREFILLED as PREFILLED,
     SAMPLED as SAMPLED,
-    rollout_cost as rollout_cost,
-)
-from .fair_clock import (
     FairClock as FairClock,
     SharedClock as SharedClock,
+    rollout_cost as rollout_cost,
 )
 from .ledger import (
     ENVIRONMENT as ENVIRONMENT,
     ROLLOUT as ROLLOUT,
     TRAINING as TRAINING,
     Ledger as Ledger,
+    Mix as Mix,
     Usage as Usage,
     stage_of as stage_of,
 )
@@ -22,7 +21,4 @@ from .line import (
     Reservation as Reservation,
     Standing as Standing,
     together as together,
-)
-from .mixes import (
-    Mix as Mix,
 )

@@ -17,8 +17,7 @@ from dataclasses import dataclass, field
 from itertools import chain
 from typing import Generic, NamedTuple, TypeVar
 
-from .expected import Expected
-from .fair_clock import FairClock
+from .fair_clock import Expected, FairClock
 
 T = TypeVar("T", bound=Hashable)
 Policy = tuple[int, str]

@@ -1,7 +1,9 @@
 from .agreement import (
     Agreement as Agreement,
+    Tolerance as Tolerance,
     compare as compare,
     comparison_tokens as comparison_tokens,
+    tolerance_of as tolerance_of,
 )
 from .environment_hosts import (
     EnvironmentHosts as EnvironmentHosts,
@@ -22,18 +24,18 @@ from .placement.balance import (
     card_seconds as card_seconds,
     modelled as modelled,
 )
+from .placement.capacity import (
+    CORE as CORE,
+    REFERENCE as REFERENCE,
+    rates_of_cores as rates_of_cores,
+    sampling_speed as sampling_speed,
+)
 from .placement.processor import (
     best as best,
     decides_precision as decides_precision,
     decides_weights as decides_weights,
     is_small as is_small,
     on_cores as on_cores,
-)
-from .placement.speed import (
-    CORE as CORE,
-    REFERENCE as REFERENCE,
-    rates_of_cores as rates_of_cores,
-    sampling_speed as sampling_speed,
 )
 from .placement.wishes import (
     Copy as Copy,
@@ -75,16 +77,10 @@ from .routing.router import (
 from .services import (
     Load as Load,
     Services as Services,
-)
-from .services_factory import (
     ServicesFactory as ServicesFactory,
 )
 from .supervisor import (
     WorkerSupervisor as WorkerSupervisor,
-)
-from .tolerance import (
-    Tolerance as Tolerance,
-    tolerance_of as tolerance_of,
 )
 from .worker_specs import (
     LLAMA as LLAMA,

@@ -1,7 +1,4 @@
-"""A sampler for one person, without an engine: the home's base in little memory, under versions that the person chose.
-
-It is started for minutes, beside an engine that may be at work: it plans no trainer, few conversations, no database.
-"""
+"""A sampler for one person without an engine, also of the base without an adapter."""
 
 from __future__ import annotations
 
@@ -11,14 +8,43 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import cast
 
-from ..base import BaseModel, MemoryPlan, check_base, load_base
+import numpy as np
+
+from ..adapters import Array, PolicyState, StateHeader, checksum, write_state
+from ..base import BaseConfig, BaseModel, MemoryPlan, check_base, linear_shapes, load_base
 from ..devices import SamplerKind, available_memory
 from ..errors import AdapterError
 from ..fairness import Ledger, Line
 from ..home import EngineSettings, Home, Settings
 from ..rollout import Renderer, Rollout, Sampler, SamplerEndpoint, SamplerSlots, Talk
-from .bare import write_bare
 from .worker_specs import plan_of, sampler_spec, with_sampler
+
+# The base without an adapter, as samplers take it: they always speak under a version.
+
+CHANGED = "model.layers.0.mlp.down_proj"
+"""The layer that the adapter of zeros sits on: every architecture that can be sampled has it in one piece."""
+
+
+def write_bare(base: BaseModel, path: Path) -> str:
+    """Write an adapter that adds nothing to the base, and return its checksum. Raises as ``write_state`` does."""
+    adapter = zeros(base.config)
+    write_state(path, PolicyState(StateHeader(1, 1.0, 0, base.fingerprint), adapter), sync=False)
+    return checksum(adapter)
+
+
+def zeros(config: BaseConfig) -> dict[str, Array]:
+    """An adapter of rank 1 that changes nothing."""
+    out, into = linear_shapes(config)[CHANGED]
+    return {
+        f"{CHANGED}.lora_A": np.zeros((1, into), np.float32),
+        f"{CHANGED}.lora_B": np.zeros((out, 1), np.float32),
+    }
+
+
+# A sampler for one person, without an engine: the home's base in little memory, under versions that the person chose.
+#
+# It is started for minutes, beside an engine that may be at work: it plans no trainer, few conversations, no
+# database.
 
 SEQUENCES = 4
 """Conversations at the same time: one is under way; others that lose their slot are read anew."""

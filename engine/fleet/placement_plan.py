@@ -27,7 +27,7 @@ from ..devices import (
 )
 from ..errors import BaseModelError, ConfigError
 from ..home import Settings
-from .placement import processor, trainers as training_workers
+from .placement import processor, sharing as training_workers
 from .placement.limits import memory_plans
 from .placement.place import choices_of, decide
 from .placement.processor import is_small, on_cores

@@ -16,8 +16,7 @@ from .placement_plan import PlacementPlan
 from .planned_processes import sharing_assignment
 from .processes import WorkerProcesses
 from .routing.endpoints import SamplerEndpoints
-from .services import Services
-from .services_factory import ServicesFactory
+from .services import Services, ServicesFactory
 from .worker_specs import WorkerSpec
 
 TRIES = 3

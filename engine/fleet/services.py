@@ -1,23 +1,37 @@
-"""What a running task works with: the stages and the store, handed over in one frozen record."""
+"""What a running task works with, made from live workers."""
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
+from typing import TYPE_CHECKING
 
+from ..base import SAMPLERS, BaseModel, unadapted
 from ..environments import ConstantBaselines, EnvironmentService
-from ..fairness import ROLLOUT, TRAINING, Payer, Standing, together
-from ..home import Home
-from ..rollout import Rollout, SamplerEndpoint
+from ..fairness import NOBODY, ROLLOUT, TRAINING, FairClock, Ledger, Line, Payer, SharedClock, Standing, together
+from ..gateway import Endpoints
+from ..home import Home, Settings
+from ..rollout import Renderer, Rollout, SamplerEndpoint, Waiter
 from ..spec import BaseTraits
 from ..store import Store
-from ..training import PolicyTrainer
+from ..training import PolicyTrainer, Trainer
+from .agreement import Tolerance, compare, comparison_tokens
+from .lone_sampler import write_bare
+from .placement_plan import PlacementPlan
+from .planned_processes import Handles, sampler_at, trainer_at
+from .routing.endpoints import SamplerEndpoints, open_endpoint, precision, rates_at
 from .routing.router import Router
-from .task_trainer import TaskTrainer
-from .tolerance import Tolerance
-from .trainer_pool import TrainerPool
+from .trainers import Call, SharedTrainer, TaskTrainer, TrainerPool
+from .worker_specs import gguf_of, of_assignment
+
+if TYPE_CHECKING:
+    from ..cluster import StateFiles
+
+
+# What a running task works with: the stages and the store, handed over in one frozen record.
 
 
 @dataclass(frozen=True)
@@ -80,3 +94,134 @@ class Services:
             rollout=self.rollout.of(payer, anew=deterministic),
             trainer=TaskTrainer(self.trainers, payer, alone=deterministic),
         )
+
+
+# Makes ``Services`` from live workers: endpoints over samplers, the trainer that all tasks share, and the router.
+
+
+@dataclass(frozen=True)
+class ServicesFactory:
+    """What services are made of beside workers; it stays when these die."""
+
+    home: Home
+    settings: Settings
+    base: BaseModel
+    store: Store
+    environments: EnvironmentService
+    ledger: Ledger
+    shortage: Callable[[], str]
+    draining: asyncio.Event
+    renderer: Renderer
+    log: Callable[[str, str, str], None]
+    files: Callable[[], StateFiles | None] = lambda: None
+    """What carries state files to and from nodes, at the moment; None where there are none."""
+    endpoints: Endpoints | None = None
+    """Gives episodes addresses for their programs; None where nothing serves any."""
+    baselines: ConstantBaselines = field(default_factory=ConstantBaselines)
+
+    async def open(self, handles: Handles, placement_plan: PlacementPlan) -> tuple[Services, SamplerEndpoints]:
+        """Ask the workers for their limits, and make services of them. Raises what they raise, and ``BaseModelError``
+        where a sampler has another base than the trainer."""
+        trainers = self.trainers(handles, placement_plan)
+        endpoints = await self._endpoints(handles, placement_plan, trainers[0].trainer)
+        pool = TrainerPool(trainers, log=lambda words: self.log("trainer", words, "warning"))
+        services = Services(
+            home=self.home,
+            store=self.store,
+            environments=self.environments,
+            rollout=Rollout(
+                self.renderer,
+                self.ledger,
+                endpoints=self.endpoints,
+                tell=lambda task, sentence: self.store.telemetry.event("endpoint", sentence, task),
+            ),
+            endpoints=endpoints.by_name,
+            router=Router(
+                tuple(endpoints.by_name.values()),
+                endpoints.costs,
+                self.ledger.mixes,
+                tell=lambda task, sentence: self.store.telemetry.event("placement", sentence, task),
+            ),
+            trainers=pool,
+            trainer=TaskTrainer(pool, NOBODY, alone=True),
+            tolerances=endpoints.tolerances,
+            traits=BaseTraits(
+                self.base.config.hidden_size,
+                self.base.config.context_length,
+                self.renderer.thinks,
+                self.renderer.switch,
+            ),
+            write_bare=partial(write_bare, self.base),
+            unadapted=unadapted(self.base.config),
+            baselines=self.baselines,
+            shortage=self.shortage,
+            token_steps=self.settings.disk.token_steps,
+            draining=self.draining,
+        )
+        return services, endpoints
+
+    def trainers(self, handles: Handles, placement_plan: PlacementPlan) -> list[SharedTrainer]:
+        """All trainers, with lines that go by one clock."""
+        clock: SharedClock[str] = SharedClock()
+        names = (assignment.name for assignment in placement_plan.placement.trainers)
+        return [self.trainer(handles, placement_plan, name, clock) for name in names]
+
+    def trainer(
+        self, handles: Handles, placement_plan: PlacementPlan, name: str, clock: FairClock[str]
+    ) -> SharedTrainer:
+        """The trainer of that name, with a line that goes by ``clock``."""
+        line, fuse = Line[Call](self._weight, clock), self.settings.training.fuse
+        like = placement_plan.bits_of(name)
+        return SharedTrainer(
+            trainer_at(handles, placement_plan, name, self.files()), line, self.ledger, fuse, name=name, like=like
+        )
+
+    async def _endpoints(self, handles: Handles, placement_plan: PlacementPlan, trainer: Trainer) -> SamplerEndpoints:
+        clock: SharedClock[str] = SharedClock()
+        samplers = placement_plan.placement.samplers
+        tolerances = {own.name: self._precision(placement_plan, own.name)[1] for own in samplers}
+        endpoints = [await self.endpoint(handles, placement_plan, own.name, clock, trainer) for own in samplers]
+        rates = rates_at(samplers, placement_plan.machine_at)
+        links = {assignment.name: placement_plan.link_to(assignment.node) for assignment in samplers if assignment.node}
+        return SamplerEndpoints(endpoints, tolerances, self.base, rates, links, clock)
+
+    async def endpoint(
+        self,
+        handles: Handles,
+        placement_plan: PlacementPlan,
+        name: str,
+        clock: SharedClock[str],
+        trainer: Trainer | None = None,
+    ) -> SamplerEndpoint:
+        """The sampler of that name, with a line that goes by ``clock``; a ``trainer`` is to have the same base.
+
+        Raises what the workers raise, and ``BaseModelError`` for another base.
+        """
+        (assignment,) = (own for own in placement_plan.placement.samplers if own.name == name)
+        sampler = sampler_at(handles, placement_plan, assignment, self.files())
+        stored, tolerance = self._precision(placement_plan, name)
+        limits = await sampler.limits()
+        if limits.note:
+            self.log("worker", limits.note, "warning")
+        machine, line = placement_plan.machine_at(assignment.node), Line[Waiter](self._weight, clock)
+        endpoint = open_endpoint(sampler, limits, assignment, stored, line, machine)
+        gguf = gguf_of(self.base, of_assignment(self.settings, assignment).rollout)
+        if trainer is not None and gguf and SAMPLERS[assignment.kind].gguf:
+            await self._compare(endpoint, trainer, tolerance, gguf)
+        return endpoint
+
+    def _precision(self, placement_plan: PlacementPlan, name: str) -> tuple[str, Tolerance]:
+        placement = placement_plan.placement
+        ((own, plan),) = (
+            pair for pair in zip(placement.samplers, placement_plan.memory, strict=True) if pair[0].name == name
+        )
+        return precision(self.base, self.settings, own, plan, placement.trainer)
+
+    async def _compare(self, endpoint: SamplerEndpoint, trainer: Trainer, tolerance: Tolerance, gguf: str) -> None:
+        """Raise ``BaseModelError`` if a file that a person brought holds another base than the trainer's."""
+        tokens = comparison_tokens(self.renderer, endpoint.context)
+        agreement = await compare(endpoint.sampler, trainer, tokens, self.home.scratch)
+        agreement.check(tolerance, f"The file {gguf}")
+
+    def _weight(self, tenant: str) -> float:
+        return self.store.tenants.get(tenant).weight

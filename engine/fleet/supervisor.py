@@ -27,8 +27,7 @@ from .placement_plan import PlacementPlan, precision_words
 from .planned_processes import worker_specs
 from .processes import WorkerProcesses
 from .replacements import RETRY, Live, Planned, Replacements, replaceable
-from .services import Load, Services
-from .services_factory import ServicesFactory
+from .services import Load, Services, ServicesFactory
 from .until_compiled import loading, until_compiled
 from .worker_specs import WorkerSpec
 from .yielding.preemptible import Preemptible

@@ -15,7 +15,7 @@ import msgspec
 
 from . import wire
 from .answerer import Answered, Refusal
-from .interfaces import sse
+from .interfaces import exchange as sse
 from .interfaces.exchange import Exchange
 from .link_client import Call, Link
 from .logs import Line

@@ -18,18 +18,15 @@ from starlette.routing import Route
 from . import metrics, wire
 from .answerer import Refusal
 from .answering import Receive, Send, answer, send_json, while_there
-from .interfaces import errors, openapi
-from .interfaces.chat import ChatCompletions
-from .interfaces.completions import Completions
+from .interfaces import exchange as errors, openapi
 from .interfaces.exchange import Exchange, Who
 from .interfaces.messages import Messages
+from .interfaces.openai import ChatCompletions, Completions
 from .interfaces.responses import Responses
 from .limits import Limits
 from .link_client import Link, gone
-from .load import Load
 from .logs import Line, Log, shown_body
-from .requests import agent_of, is_local, key_of, read
-from .retries import Retries
+from .requests import Load, Retries, agent_of, is_local, key_of, read
 
 INTERFACES: tuple[tuple[str, Callable[[bytes, Who], Exchange]], ...] = (
     ("/v1/chat/completions", ChatCompletions),

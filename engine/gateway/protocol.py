@@ -16,7 +16,7 @@ import msgspec
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from .answerer import Refusal
-from .interfaces import errors
+from .interfaces import exchange
 from .limits import Limits
 
 Application = Callable[..., Awaitable[None]]
@@ -59,7 +59,7 @@ def patient(limits: Limits, crowded: Application) -> type[H11Protocol]:
                 self.transport.abort()
                 return
             refusal = Refusal(400, "invalid_http", "What was sent is no HTTP request: its head or its body is broken.")
-            body = msgspec.json.encode(errors.body(refusal, errors.form_of(path, names)))
+            body = msgspec.json.encode(exchange.body(refusal, exchange.form_of(path, names)))
             told = {"Content-Type": "application/json", "Content-Length": str(len(body)), "Connection": "close"}
             head = h11.Response(status_code=400, headers=list(told.items()), reason=b"Bad Request")
             for event in (head, h11.Data(data=body), h11.EndOfMessage()):

@@ -19,15 +19,11 @@ from .episodes import (
     Roles as Roles,
     Rollout as Rollout,
 )
-from .llama.base_file import (
+from .llama.model import (
     ensure_base_gguf as ensure_base_gguf,
 )
 from .llama.sampler import (
     LlamaSampler as LlamaSampler,
-)
-from .placeholders import (
-    Said as Said,
-    plain as plain,
 )
 from .protocol import (
     Finish as Finish,
@@ -44,23 +40,23 @@ from .protocol import (
 from .renderer import (
     Continuation as Continuation,
     Opening as Opening,
-    Renderer as Renderer,
-    TooLong as TooLong,
-)
-from .rendering import (
     PromptRuler as PromptRuler,
+    Renderer as Renderer,
     Rendering as Rendering,
+    Said as Said,
+    TooLong as TooLong,
+    plain as plain,
 )
 from .replicas import (
     Replicas as Replicas,
 )
-from .reply_stream import (
-    ReplyStream as ReplyStream,
-)
 from .sampler_client import (
+    ReplyStream as ReplyStream,
     SamplerClient as SamplerClient,
 )
 from .sampling import (
+    WHOLE as WHOLE,
+    Truncation as Truncation,
     choose as choose,
 )
 from .seeds import (
@@ -98,18 +94,12 @@ from .toolcalls.llama import (
 from .torch_sampler.sampler import (
     TorchSampler as TorchSampler,
 )
-from .truncation import (
-    WHOLE as WHOLE,
-    Truncation as Truncation,
-)
-from .vllm.installed import (
-    require as require,
-)
 from .vllm.sampler import (
     VllmSampler as VllmSampler,
 )
 from .vllm.settings import (
     environment as environment,
+    require as require,
 )
 from .vocabulary import (
     Vocabulary as Vocabulary,

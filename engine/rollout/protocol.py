@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from typing import Literal, Protocol
 
 from ..trajectories import Logprobs, Tokens
-from .truncation import WHOLE, Truncation
+from .sampling import WHOLE, Truncation
 from .wishes import NONE, Extras, Wishes
 
 Finish = Literal["stop", "length", "abort"]

@@ -1,33 +1,149 @@
-"""Turns messages into the token ids to append to a conversation, and sampled ids into text.
-
-What was sampled is never tokenised again. The template sees a mark in each reply's place; where the conversation goes
-on, what it writes behind the last mark is tokenised and appended. Where it has rewritten what stood before (thinking
-left out, old results dropped), the conversation begins anew: its text is tokenised around the marks, and each mark is
-replaced by the ids that were sampled.
-"""
+"""Turns messages into the token ids to append to a conversation."""
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
+import re
 import threading
-from collections import OrderedDict
-from collections.abc import Sequence
+from collections import OrderedDict, deque
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from hashlib import blake2b
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 
-from marlaas.plugins.messages import Message, ToolCall
+from marlaas.plugins.messages import Ask, Message, ToolCall
 
 from ..base import SWITCH, load_template, read_settings, token_name
 from ..errors import BaseModelError, ConfigError
-from .placeholders import Placeholders, Said, plain
 from .spoken import CLOSE, OPEN, Spoken, opened_thought, read_plain, read_reply, stopped_at
 from .toolcalls import form_of
-from .vocabulary import Vocabulary, strings
+from .vocabulary import Guard, Vocabulary, strings
+
+# Placeholders that stand for replies while a template writes a conversation, and the way back to the sampled ids.
+#
+# The template gets plain messages with one mark for each reply's thought and one for its answer; in its text the
+# marks are then replaced by the sampled ids. No text of a model is ever tokenised here.
+
+ROLES = ("system", "user", "assistant", "tool")
+
+Said = Message | Spoken
+"""An entry of a conversation: a message of the environment, or a reply."""
+
+
+class Placeholders:
+    """The marks of one conversation's replies."""
+
+    def __init__(self, guard: Guard, replies: Sequence[Spoken], trims: bool) -> None:
+        """``trims``: whether the template removes the space before an answer whose thought it leaves out."""
+        self._guard = guard
+        self._trims = trims
+        self.replies = replies
+        self._places = {mark: (number, False) for number, mark in enumerate(guard.thoughts)}
+        self._places |= {mark: (number, True) for number, mark in enumerate(guard.answers)}
+        any_of = [f"[{''.join(marks)}]" if marks else "(?!)" for marks in (guard.thoughts, guard.answers, self._places)]
+        self._thought = re.compile(rf"(?:{OPEN}\s*)?({any_of[0]})(\s*{CLOSE}\s*({any_of[1]}))?")
+        self._split = re.compile(f"({any_of[2]})")
+
+    def safe(self, value: Any) -> Any:
+        """``value`` with every string made safe for the template."""
+        return self._guard.safe(list(value))
+
+    def messages(self, said: Sequence[Said]) -> list[dict[str, Any]]:
+        """For the template. Raises ``ValueError`` for an unknown role, which could spell a control token."""
+        numbers = iter(range(len(self.replies)))
+        return [self._guard.safe(plain(s)) if isinstance(s, Message) else self._reply(next(numbers)) for s in said]
+
+    def normal(self, text: str) -> str:
+        """``text`` with each thought that it shows in the form of the sampled ids, which include the tags."""
+        return self._thought.sub(self._as_sampled, text)
+
+    def whole(self, number: int) -> str:
+        """What stands in a normal text for a whole reply."""
+        reply, thought, answer = self.replies[number], self._guard.thoughts[number], self._guard.answers[number]
+        if reply.thought is None:
+            return answer
+        return thought if _to_be_closed(reply) else thought + answer
+
+    def splice(self, text: str, vocabulary: Vocabulary, stop: Sequence[int], after: Spoken | None = None) -> list[int]:
+        """Ids of a normal text, with the sampled ones in place of the marks.
+
+        ``after`` is the reply before the text. A reply that ended by itself keeps the id that ended it, and the
+        template's end of that turn, which follows, is left out.
+        """
+        ids: list[int] = []
+        ended = after is not None and after.ended
+        before = ""
+        for number, piece in enumerate(self._split.split(text)):
+            if number % 2:
+                reply, of_answer = self.replies[self._places[piece][0]], self._places[piece][1]
+                ids.extend(self._sampled(piece, before))
+                ended = reply.ended and (of_answer or reply.cut)
+                before = piece
+                continue
+            found = vocabulary.encode(piece, self._guard.mark)
+            ids.extend(found[1:] if ended and found[:1] and found[0] in stop else found)
+            if piece:
+                ended, before = False, ""
+        return ids
+
+    def _as_sampled(self, shown: re.Match[str]) -> str:
+        """A shown thought with its tags as sampled; where its answer does not follow, the text as it is."""
+        number = self._places[shown[1]][0]
+        reply = self.replies[number]
+        if _to_be_closed(reply):
+            return reply.opened + shown[1] + (shown[2] or "")
+        return reply.opened + shown[1] + shown[3] if shown[3] == self._guard.answers[number] else shown[0]
+
+    def _sampled(self, mark: str, before: str) -> tuple[int, ...]:
+        """The ids that a mark stands for; ``before`` is the mark directly before it."""
+        number, of_answer = self._places[mark]
+        reply = self.replies[number]
+        if reply.thought is None:
+            return reply.tokens
+        if reply.cut:
+            return () if of_answer else reply.tokens
+        if not of_answer:
+            return reply.tokens[: reply.thought]
+        kept = before == self._guard.thoughts[number]
+        return reply.tokens[reply.thought if kept or not self._trims else reply.answer :]
+
+    def _reply(self, number: int) -> dict[str, Any]:
+        """A reply for the template; its calls are part of its text, so they are not given separately."""
+        answer = self._guard.answers[number]
+        if self.replies[number].thought is None:
+            return {"role": "assistant", "content": answer}
+        return {"role": "assistant", "content": f"{OPEN}\n{self._guard.thoughts[number]}\n{CLOSE}{answer}"}
+
+
+def plain(message: Message) -> dict[str, Any]:
+    """For the template. Raises ``ValueError`` for an unknown role, which could spell a control token."""
+    if message.role not in ROLES:
+        raise ValueError(f"A message has the role {message.role!r}; it must be one of {', '.join(ROLES)}.")
+    made: dict[str, Any] = {"role": message.role, "content": message.content}
+    if message.name:
+        made["name"] = message.name
+    if message.tool_calls:
+        calls = [{"name": call.name, "arguments": call.arguments} for call in message.tool_calls]
+        made["tool_calls"] = [{"type": "function", "function": call} for call in calls]
+    return made
+
+
+def _to_be_closed(reply: Spoken) -> bool:
+    """Whether the template must close a reply's thought, because the model had no room for that."""
+    return reply.cut and not reply.ended
+
+
+# Turns messages into the token ids to append to a conversation, and sampled ids into text.
+#
+# What was sampled is never tokenised again. The template sees a mark in each reply's place; where the conversation
+# goes on, what it writes behind the last mark is tokenised and appended. Where it has rewritten what stood before
+# (thinking left out, old results dropped), the conversation begins anew: its text is tokenised around the marks, and
+# each mark is replaced by the ids that were sampled.
 
 CACHED = 1024
 """First prompts that are kept; the episodes of a group share theirs."""
@@ -362,3 +478,121 @@ def _declared_ends(base: Path) -> set[int]:
     declared = read_settings(base, "generation_config.json").get("eos_token_id")
     listed = declared if isinstance(declared, list) else [declared]
     return {token for token in listed if type(token) is int and token >= 0}
+
+
+# Renders one payer's conversations in their order: short ones on the event loop, so many in each of its turns, and
+# long ones in another thread.
+#
+# Rendering takes time that grows with the text, and all tasks share the event loop. What is too much for a turn of it
+# waits for the next, all in one line: were each to wake the next, one would be rendered in a turn, and with many
+# tasks a turn takes tens of milliseconds. What cannot fit into the context is not rendered at all.
+
+SHORT = 4000
+"""Most characters that are rendered on the loop: a few milliseconds, about as long as changing threads takes. A turn of
+the loop has room for as many of a payer's, and what exceeds them with its last conversation."""
+_EACH = 200
+"""Characters that are added for every rendered conversation."""
+
+PLAIN = "text"
+"""Role of a message that is put to the base as it is, without the template. Environments cannot use it."""
+
+Made = TypeVar("Made")
+
+
+class Rendering:
+    """A renderer for one payer."""
+
+    def __init__(self, renderer: Renderer) -> None:
+        self.renderer = renderer
+        self._alone = asyncio.Lock()
+        """Held by the long conversation that is being rendered."""
+        self._line: deque[tuple[asyncio.Future[Any], int, Callable[[], Any]]] = deque()
+        """Short ones for which this turn of the loop has no room: who waits, their characters, and what makes them."""
+        self._spent = 0
+        """Characters that were rendered in this turn of the loop."""
+        self._last: tuple[Ask, bool | None, Opening] | None = None
+        """The ask that was rendered last: it is rendered to be recognised, and then to be answered."""
+
+    async def open(self, ask: Ask, thinking: bool | None, room: int) -> Opening:
+        """``Renderer.opening`` of a first ask."""
+        if self._last is not None and self._last[0] is ask and self._last[1] == thinking:
+            return self._last[2]
+        if _plain(ask.messages):
+            return Opening.of(await self._encoded(ask.messages, room))
+        opening = self.renderer.known(ask.messages, ask.tools, thinking)
+        if opening is None:
+            size = characters(ask.messages, ask.tools)
+            opening = await self._made(size, lambda: self.renderer.opening(ask.messages, ask.tools, thinking, room))
+        self._last = ask, thinking, opening
+        return opening
+
+    async def follow(
+        self, history: Sequence[Said], new: Sequence[Message], tools: Tools, thinking: bool | None, room: int
+    ) -> Continuation:
+        """``Renderer.follow``."""
+        if _plain(new):
+            return Continuation(await self._encoded(new, room), anew=False)
+        said = [each for each in history if isinstance(each, Message)]
+        size = characters([*said, *new], tools)
+        return await self._made(size, lambda: self.renderer.follow(history, new, tools, thinking, room))
+
+    async def _encoded(self, messages: Sequence[Message], room: int) -> list[int]:
+        """Tokens of texts as they are."""
+        text = "".join(message.content for message in messages)
+        least = len(text) // self.renderer.vocabulary.longest
+        if least >= room:
+            raise TooLong(least)
+        return await self._made(len(text), lambda: self.renderer.vocabulary.encode(text))
+
+    async def _made(self, size: int, make: Callable[[], Made]) -> Made:
+        loop = asyncio.get_running_loop()
+        if size > SHORT:
+            async with self._alone:
+                return await loop.run_in_executor(self.renderer.thread, make)
+        if self._spent > SHORT:
+            waits: asyncio.Future[Made] = loop.create_future()
+            self._line.append((waits, size, make))
+            return await waits
+        self._spend(size)
+        return make()
+
+    def _spend(self, size: int) -> None:
+        if not self._spent:
+            asyncio.get_running_loop().call_soon(self._next_turn)
+        self._spent += size + _EACH
+
+    def _next_turn(self) -> None:
+        """The loop has turned: render those that have waited, as far as there is room."""
+        self._spent = 0
+        while self._line and self._spent <= SHORT:
+            waits, size, make = self._line.popleft()
+            if waits.done():  # whoever asked is gone
+                continue
+            self._spend(size)
+            try:
+                waits.set_result(make())
+            except Exception as error:
+                waits.set_exception(error)
+
+
+def _plain(messages: Sequence[Message]) -> bool:
+    return bool(messages) and messages[0].role == PLAIN
+
+
+class PromptRuler:
+    """Counts the tokens of first prompts as conversations of this base do."""
+
+    def __init__(self, renderer: Renderer, context: int) -> None:
+        self.context = context
+        """Tokens that a conversation may grow to."""
+        self._rendering = Rendering(renderer)
+
+    async def tokens(self, ask: Ask) -> int:
+        """Tokens of an agent's first ask; for one that is much too long, a lower bound.
+
+        Raises ``ValueError`` or ``BaseModelError`` where the template refuses it.
+        """
+        try:
+            return len((await self._rendering.open(ask, None, self.context)).tokens)
+        except TooLong as error:
+            return error.tokens

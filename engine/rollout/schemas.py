@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 
 from ..errors import ConfigError
-from .penalties import Row
+from .sampling import Row
 from .vocabulary import PRIVATE
 
 ANY_OBJECT = '{"type": "object"}'

@@ -14,13 +14,11 @@ import numpy as np
 
 from marlaas.plugins.messages import Ask, Message
 
-from .allowance import Allowance
-from .conversation import Conversation, SamplingParameters
+from .conversation import Allowance, Conversation, SamplingParameters
 from .protocol import OnTokens, SampleRequest, SampleResult, Turns
-from .renderer import Renderer
-from .rendering import Rendering
+from .renderer import Renderer, Rendering
+from .sampling import WHOLE, Truncation
 from .seeds import noise_seed
-from .truncation import WHOLE, Truncation
 
 PIECE = 8
 """Tokens that are sampled before they are shown. Noise depends on positions alone, so pieces give the same text."""

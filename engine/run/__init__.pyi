@@ -1,6 +1,5 @@
-from .evaluation.early_stop import (
-    reached as reached,
-    stalled as stalled,
+from .admission import (
+    GroupPool as GroupPool,
 )
 from .evaluation.eval_run import (
     EvalRun as EvalRun,
@@ -8,11 +7,12 @@ from .evaluation.eval_run import (
 from .evaluation.evaluator import (
     EVAL_ATTEMPTS as EVAL_ATTEMPTS,
 )
+from .evaluation.scores import (
+    reached as reached,
+    stalled as stalled,
+)
 from .evaluation.suites import (
     deciding as deciding,
-)
-from .group_pool import (
-    GroupPool as GroupPool,
 )
 from .preflight import (
     check_ready as check_ready,
@@ -23,19 +23,15 @@ from .serving.retention import (
 from .train_run import (
     TrainRun as TrainRun,
 )
-from .trial.base import (
+from .trial import (
+    TASK as TASK,
     Tried as Tried,
     cleared as cleared,
-    try_base as try_base,
-)
-from .trial.speeds import (
     read_copies as read_copies,
     read_speed as read_speed,
     speed_key as speed_key,
     speed_of as speed_of,
+    try_base as try_base,
     write_copies as write_copies,
     write_speed as write_speed,
-)
-from .trial.step import (
-    TASK as TASK,
 )

@@ -1,19 +1,4 @@
-"""Which group may begin: the rule that bounds staleness by construction, and its application.
-
-Step k consumes exactly the groups kB … kB+B-1 and makes version k+1. A group that begins at version v is consumed by
-step number // B, so its tokens are then number // B - v versions old; admitting only while that is at most
-``max_staleness`` bounds every trained token, and no finished work is ever thrown away.
-
-With ``order = "arrival"`` step k consumes the first B groups that are complete. The same rule, for how many groups have
-begun, then bounds how many wait. A group that would grow too old is given up, and its number begins again; so each
-number has been consumed once at the end of a run.
-
-``Admitting`` begins a task's groups by number as soon as the rule of each policy that is to be trained on them allows
-it: first those that an earlier run stored and did not consume, then new ones. It also waits for room for their
-episodes, in the environment and in front of the samplers: a group that begins later is played with a newer version.
-All policies of a task number their groups alike, so that a group which several need is played once, unless some would
-wait too long for others (``next_play``).
-"""
+"""Which group may begin, by the rule that bounds staleness, and complete groups that wait for their step."""
 
 from __future__ import annotations
 
@@ -30,11 +15,98 @@ from ..spec import TrainSpec
 from ..store import ExperienceTable
 from ..training import ClosedGroup, close_group
 from .background import Background
-from .group_pool import GroupPool
 from .groups.attempt import Wanting
 from .groups.producer import Producer
 from .next_play import NextPlay, Waits, Wish, next_play
 from .stage_settings import closing_rules
+
+# Complete groups that wait for their step: producers put them in, the training loop takes them out.
+
+CALL_TOKENS = 16_384
+"""Most tokens of the groups that are taken at once; the first may have more. Larger passes gain nothing, and while one
+runs no other task has its turn."""
+
+
+class GroupPool:
+    """Groups by number, ``batch`` of them for each step; ``fail`` lets the taker learn of a producer that gave up."""
+
+    def __init__(self, batch: int, whole: bool = False) -> None:
+        """``whole``: a step's groups are taken once all of them are there."""
+        self._batch = batch
+        self._whole = whole
+        self._groups: dict[int, ClosedGroup] = {}
+        self._arrived = asyncio.Event()
+        self._failure: BaseException | None = None
+
+    def put(self, group: ClosedGroup) -> None:
+        """Add a complete group."""
+        self._groups[group.group.number] = group
+        self._arrived.set()
+
+    def fail(self, error: BaseException) -> None:
+        """Raise ``error`` in whoever takes next."""
+        self._failure = self._failure or error
+        self._arrived.set()
+
+    def drop(self, oldest: int) -> list[int]:
+        """Forget groups of versions before ``oldest``, and return their numbers."""
+        numbers = [number for number, closed in self._groups.items() if closed.group.version < oldest]
+        for number in numbers:
+            del self._groups[number]
+        return numbers
+
+    async def take_ready(self, wanted: Sequence[int], missing: int, one_by_one: bool = False) -> list[ClosedGroup]:
+        """Wait for groups with ``wanted`` numbers and take those that are there, up to ``missing``: the oldest first.
+
+        With ``one_by_one`` it takes the first of the wanted numbers only.
+
+        A step begins with its first complete group, and with whatever else is there by then. After that, half of the
+        groups still missing must have come: a pass over several groups costs little more than one over a single group.
+        So few passes are made, and the last one has one group only. What is too much for one call is left for the next.
+        """
+        enough = missing if self._whole else 1 if one_by_one or missing == self._batch else (missing + 1) // 2
+        if one_by_one and not self._whole:
+            wanted = wanted[:1]
+        while True:
+            if self._failure:
+                raise self._failure
+            ready = [number for number in self._groups if number in wanted]
+            if len(ready) >= enough:
+                ready.sort(key=lambda number: (self._groups[number].group.version, number))
+                return self._take(ready[: 1 if one_by_one else missing])
+            self._arrived.clear()
+            await self._arrived.wait()
+
+    def _take(self, numbers: list[int]) -> list[ClosedGroup]:
+        taken: list[ClosedGroup] = []
+        tokens = 0
+        for number in numbers:
+            tokens += _tokens(self._groups[number])
+            if taken and tokens > CALL_TOKENS:
+                break
+            taken.append(self._groups.pop(number))
+        return taken
+
+
+def _tokens(closed: ClosedGroup) -> int:
+    return sum(len(trajectory.tokens) for episode in closed.group.episodes for trajectory in episode.trajectories)
+
+
+# Which group may begin: the rule that bounds staleness by construction, and its application.
+#
+# Step k consumes exactly the groups kB … kB+B-1 and makes version k+1. A group that begins at version v is consumed
+# by step number // B, so its tokens are then number // B - v versions old; admitting only while that is at most
+# ``max_staleness`` bounds every trained token, and no finished work is ever thrown away.
+#
+# With ``order = "arrival"`` step k consumes the first B groups that are complete. The same rule, for how many groups
+# have begun, then bounds how many wait. A group that would grow too old is given up, and its number begins again; so
+# each number has been consumed once at the end of a run.
+#
+# ``Admitting`` begins a task's groups by number as soon as the rule of each policy that is to be trained on them
+# allows it: first those that an earlier run stored and did not consume, then new ones. It also waits for room for
+# their episodes, in the environment and in front of the samplers: a group that begins later is played with a newer
+# version. All policies of a task number their groups alike, so that a group which several need is played once, unless
+# some would wait too long for others (``next_play``).
 
 
 def may_begin(number: int, version: int, groups_per_step: int, max_staleness: int) -> bool:

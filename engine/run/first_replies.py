@@ -18,9 +18,8 @@ from ..environments import Answering, EpisodeOutcome, EpisodeSpec, Lease
 from ..fleet import Services
 from ..rollout import Roles, noise_seed
 from ..spec import FirstReplies, TaskSpec, replaced
-from .mixture import Component, Mixture
-from .selfplay.match import Match
-from .selfplay.participants import Participants
+from .environment import Component, Mixture
+from .selfplay import Match, Participants
 
 EPISODES = 16
 """Episodes that are played: two groups of the default size."""

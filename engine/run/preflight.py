@@ -16,7 +16,7 @@ from ..fleet import Services
 from ..spec import TaskSpec, agent_map_of
 from ..store import Store
 from ..trajectories import Split
-from .mixture import Mixture
+from .environment import Mixture
 
 
 async def check_ready(

@@ -19,16 +19,15 @@ from ..store import Version
 from .ablation import NOTHING, Without
 from .admission import Admitting
 from .background import Background
+from .drawing import TaskPrompts
+from .environment import Mixture
 from .first_replies import first_replies, keep_numbers
-from .groups.bias_watch import BiasWatch
 from .groups.producer import Producer
-from .mixture import Mixture
+from .groups.survivors import BiasWatch
 from .policy_learner import PolicyLearner
 from .preflight import check_room, check_servable, join_router
-from .prompts import TaskPrompts
 from .recovery import set_leftovers_aside
-from .selfplay.frozen_policies import FrozenPolicies
-from .selfplay.participants import Participants
+from .selfplay import FrozenPolicies, Participants
 from .trained_policy import TrainedPolicy
 
 

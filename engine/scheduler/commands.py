@@ -1,22 +1,253 @@
-"""Carries out the app's commands: a task's next state, a tenant's share, deletion, rollback, a reload, the end.
-
-A command's outcome is empty where it was done, else the one sentence that says why not.
-"""
+"""Carries out the app's commands: a task's next state, steps and priority, tenants, versions, reloads, the end."""
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence, Set
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
 
-from ..errors import ConfigError, DatabaseLocked, MarlaasError, StoreError
-from ..spec import tenant_change
-from ..store import API_SWITCHES, NODE_COMMANDS, YIELDS, Command, Reason, ReasonCode, Store
+from ..adapters import MARK, read_expected
+from ..errors import AdapterError, AdapterUnreachable, ConfigError, DatabaseLocked, MarlaasError, StoreError
+from ..run import Retention, deciding, reached, stalled
+from ..spec import TaskSpec, parse, served_name, tenant_change
+from ..store import API_SWITCHES, FINISHED, NODE_COMMANDS, YIELDS, Command, Reason, ReasonCode, Store, Version
 from ..submission import next_state
-from .deletion import delete_versions
-from .extension import extend
-from .naming import name_version, unname
-from .rollback import roll_back
+
+# Carries out *delete*: adapter versions of a finished task leave the disk, their rows stay.
+
+
+async def delete_versions(store: Store, task: int, number: int | None, policy: str | None = None) -> None:
+    """Delete the versions of a task, or the one with this number; ``policy``: only those of the policy of this name.
+
+    Raises ``ConfigError`` for a task that is not finished: it goes on from its newest version. Raises ``AdapterError``
+    where there is no such version, and where a file cannot be removed.
+    """
+    state = store.tasks.state(task)
+    if state not in FINISHED:
+        raise ConfigError(
+            f"Task {task} is {state}; it goes on from its adapters, so they cannot be deleted.",
+            f"Wait for its end, or `marlaas cancel {task}` first.",
+        )
+    versions = [
+        version for version in store.versions.on_disk(task, policy) if number is None or version.number == number
+    ]
+    if not versions:
+        which = "adapter" if number is None else f"version {number}"
+        raise AdapterError(f"Task {task} has no {which} on disk.", "`marlaas adapters list` shows what there is.")
+    for version in versions:
+        if waiting := store.versions.wanted(version.policy).get(version.number):
+            raise ConfigError(
+                f"Task {waiting} is to begin from version {version.number} of task {task}, or plays with it.",
+                f"Wait until it is done, or `marlaas cancel {waiting}` first.",
+            )
+        if name := store.served.numbers(version.policy).get(version.number):
+            raise ConfigError(
+                f"Version {version.number} of task {task} is served to clients under the name {name!r}.",
+                f"`marlaas adapters name {name} --remove` takes the name away.",
+            )
+    await asyncio.to_thread(_check, {Path(version.path).parent for version in versions})
+    store.versions.prune(*(version.id for version in versions))
+    store.telemetry.event("adapter", f"Deleted: {', '.join(version.name for version in versions)}.", task)
+    files = [Path(version.path) for version in versions]
+    if number is None and policy is None:  # also files of steps that were never committed
+        own = {file.parent for file in files if file.parent.name == f"task-{task}"}
+        files += [file for folder in own for file in (*folder.glob("*.safetensors"), folder / MARK)]
+    await asyncio.to_thread(_remove, store, files)
+
+
+def _check(folders: Set[Path]) -> None:
+    """Raise ``AdapterUnreachable`` for a folder that is not there, such as one on a disk that is not mounted: its files
+    would come back with it, and no row would name them."""
+    for folder in folders:
+        if not folder.is_dir():
+            raise AdapterUnreachable(
+                "the folder is not there, so nothing can be deleted in it.",
+                "Bring it back, or mount its disk; where it is gone for good, make an empty one.",
+                where=str(folder),
+            )
+
+
+def _remove(store: Store, files: Sequence[Path]) -> None:
+    """Remove the files; call it in a thread, for it waits for the disk."""
+    store.barrier()  # else a power cut could bring back rows whose files are gone
+    for file in files:
+        try:
+            file.unlink(missing_ok=True)
+        except OSError as error:
+            raise AdapterError(
+                f"cannot be removed: {error.strerror}.", "Remove it by hand.", where=str(file)
+            ) from error
+    for folder in {file.parent for file in files}:
+        with contextlib.suppress(OSError):  # other versions lie in it
+            folder.rmdir()
+
+
+# Carries out *extend*: a task that waits, runs or is done gets more steps, and goes on from its last commit.
+#
+# Refused where the result would not be the same run made longer: where the learning rate has begun to fall, or where
+# the task ended for another reason than its number of steps.
+
+
+async def extend(store: Store, task: int, steps: object, end_run: Callable[[int], Awaitable[None]]) -> None:
+    """Give a task ``steps`` steps in total; carrying it out twice changes nothing.
+
+    ``end_run`` stops the task at its last commit, if it runs: a longer run starts like every other. Raises
+    ``ConfigError`` or ``AdapterError`` where that cannot be done, and then changes nothing.
+    """
+    before = store.tasks.spec(task)
+    if before.kind == "eval":
+        raise ConfigError("It is an evaluation, which makes no steps.", "`marlaas eval` measures further versions.")
+    if not isinstance(steps, int) or isinstance(steps, bool) or steps < before.steps:
+        raise ConfigError(f"It has {before.steps} steps and can only be given more.")
+    if steps == before.steps:
+        return
+    _check_of_extension(store, task, before, steps)
+    await end_run(task)
+    state = _check_of_extension(store, task, before, steps)
+    store.tasks.extend(task, steps, state)
+    more = steps - before.steps
+    store.telemetry.event("task", f"The task has {more:,} more steps, {steps:,} all told; it is {state}.", task)
+
+
+def _check_of_extension(store: Store, task: int, before: TaskSpec, steps: int) -> str:
+    """The state that the task will have; raises ``ConfigError`` or ``AdapterError`` where it cannot be extended."""
+    state = store.tasks.state(task)
+    after = next_state("extend", state)
+    parse(replace(before, steps=steps).to_json(), f"task {task}")  # the bounds of task files hold here, too
+    if store.tasks.base(task) not in ("", store.fingerprint):
+        raise ConfigError("It belongs to another base than the one that this home has.")
+    made = store.tasks.steps_made(task)
+    if made and before.train.schedule != "constant":
+        raise ConfigError(
+            f"Its learning rate falls ({before.train.schedule}) towards 0 at step {before.steps}; with more steps it"
+            " would rise again.",
+            'Only tasks with `schedule = "constant"` under [train] can be extended once they have begun.',
+        )
+    if state == "done":
+        _check_ended(store, task, before, made)
+    return after
+
+
+def _check_ended(store: Store, task: int, spec: TaskSpec, made: int) -> None:
+    """A done task can go on if one of its policies ended by its number of steps, and all of its adapters are there."""
+    if made < spec.steps:
+        raise ConfigError(
+            f"It was done at step {made} of {spec.steps}, before its last: more steps would change nothing.",
+            store.tasks.reason(task),
+        )
+    newest = {version.policy: version.number for version in store.versions.on_disk(task)}
+    standing = store.versions.standing(task)
+    for policy, (_, step) in standing.items():
+        if newest.get(policy, -1) < step:
+            raise AdapterError("Its adapter is not on the disk any more: there is nothing to go on from.")
+    ended = [store.evaluations.of(deciding(spec)).scores(policy) for policy in standing]
+    if all(reached(scores, spec.eval) or stalled(scores, spec.eval) for scores in ended):
+        why = "has reached its target" if reached(ended[0], spec.eval) else "has not risen for as long as it may"
+        raise ConfigError(f"Its held-out score {why}: it would end at once.")
+
+
+# Carries out *name* and *unname*: a tenant's own names for versions, under which clients find them.
+
+
+def name_version(store: Store, task: int, name: object, number: int | None, policy: str | None = None) -> None:
+    """Let ``name`` mean a version of a task from now on, for clients of the task's tenant.
+
+    Raises ``ConfigError`` for a name that cannot be, ``AdapterError`` where the version is not on the disk.
+    """
+    name = served_name(name)
+    versions = [one for one in store.versions.on_disk(task, policy) if one.number == number]
+    if not versions:
+        raise AdapterError(
+            f"Task {task} has no version {number} on disk.", "`marlaas adapters list` shows what there is."
+        )
+    if len(versions) > 1:
+        raise ConfigError(f"Several policies of task {task} have a version {number}.", "Say which policy is meant.")
+    tenant = store.tasks.spec(task).tenant
+    store.served.give(tenant, name, versions[0].id)
+    store.telemetry.event("adapter", f"Clients of {tenant} find {versions[0].name} as {name}.", task)
+
+
+def unname(store: Store, tenant: object, name: object) -> None:
+    """Take a name away. Raises ``ConfigError`` where the tenant has not given it."""
+    if not isinstance(tenant, str) or not isinstance(name, str) or not store.served.take(tenant, name):
+        raise ConfigError(f"Tenant {tenant!r} has given no version the name {name!r}.")
+    store.telemetry.event("adapter", f"The name {name} of tenant {tenant} means no version any more.")
+
+
+# Carries out *rollback*: a task that does not run goes on from an earlier version; the steps after it are void.
+#
+# Nothing is copied: the version becomes the newest, and the task starts from it as it always does
+# (``recovery.open_policy``), with a new optimizer where only the adapter was kept.
+
+
+async def roll_back(store: Store, task: int, number: object, policy: str | None = None) -> None:
+    """Put a task back into the queue, to go on from its version with this number.
+
+    ``policy`` says whose, and may be left out where the task trains one; its other policies stay where they are.
+
+    Groups that the voided steps had consumed wait again where a version up to this one sampled them. Raises
+    ``ConfigError`` for a task in a wrong state, of another base or with nothing left to train; ``AdapterError`` where
+    the version is gone or damaged, or another task needs a later one.
+    """
+    state = next_state("rollback", store.tasks.state(task))
+    if store.tasks.base(task) not in ("", store.fingerprint):
+        raise ConfigError(f"Task {task} belongs to another base than the one that this home has.")
+    if store.tasks.spec(task).kind == "eval":
+        raise ConfigError("It is an evaluation, which makes no versions.")
+    versions = store.versions.on_disk(task, policy)
+    meant = [version for version in versions if version.number == number]
+    if not meant:
+        raise AdapterError(
+            f"Task {task} has no version {number} on disk.", f"On disk: {_listed(versions)}." if versions else ""
+        )
+    if len(meant) > 1:
+        raise ConfigError(f"Several policies of task {task} have a version {number}.", "Say which policy goes back.")
+    version = meant[0]
+    if version.number >= store.tasks.spec(task).steps:
+        raise ConfigError(f"Version {number} of task {task} is its last: no step would be left to make.")
+    _check_wanted(store, version)
+    await asyncio.to_thread(_check_file, version)
+    store.versions.void_after(version.policy, version.number)
+    store.experience.drop_unusable(version.policy, version.number)
+    Retention(store, task, version.policy, suite=deciding(store.tasks.spec(task))).label()
+    how = "" if version.resumable else ", with a new optimizer: its moments had been given up for room"
+    store.telemetry.event("task", f"The task is {state} again: it goes on from {version.name}{how}.", task)
+    store.tasks.set_state(task, state, fresh=True)  # last: where the engine dies before, all is done again
+    await asyncio.to_thread(store.barrier)  # else a power cut could bring back rows whose files are gone
+
+
+def _check_wanted(store: Store, version: Version) -> None:
+    """Raise ``AdapterError`` where another task needs a later version, or clients know it by a name: its file would
+    go."""
+    for wanted, waiting in store.versions.wanted(version.policy).items():
+        if wanted > version.number:
+            raise AdapterError(
+                f"Task {waiting} is to begin from version {wanted}, or plays with it, and it would be void.",
+                f"Wait until it is done, or `marlaas cancel {waiting}` first.",
+            )
+    for number, name in store.served.numbers(version.policy).items():
+        if number > version.number:
+            raise AdapterError(
+                f"Version {number} is served to clients under the name {name!r}, and it would be void.",
+                f"`marlaas adapters name {name} --remove` takes the name away.",
+            )
+
+
+def _check_file(version: Version) -> None:
+    """Raise ``AdapterError`` for a damaged file; call it in a thread, for it waits for the disk."""
+    read_expected(Path(version.path), version.checksum, moments=True)
+
+
+def _listed(versions: list[Version]) -> str:
+    return ", ".join(str(version.number) for version in versions)
+
+
+# Carries out the app's commands: a task's next state, a tenant's share, deletion, rollback, a reload, the end.
+#
+# A command's outcome is empty where it was done, else the one sentence that says why not.
 
 PAUSED = Reason(ReasonCode.PERSON, "paused by you")
 
@@ -66,6 +297,8 @@ class Commands:
                 unname(self._store, command.arguments.get("tenant"), command.arguments.get("name"))
             elif command.kind == "extend" and command.task is not None:
                 await extend(self._store, command.task, command.arguments.get("steps"), self._end_run)
+            elif command.kind == "priority" and command.task is not None:
+                await self._prioritise(command.task, command.arguments.get("priority"))
             elif command.kind == "rollback" and command.task is not None:
                 await roll_back(self._store, command.task, *_version(command))
             elif command.task is not None:
@@ -97,6 +330,21 @@ class Commands:
         state = next_state(kind, tasks.state(task))
         tasks.set_state(task, state, PAUSED if kind == "pause" else Reason(), fresh=True)
         self._store.telemetry.event("task", f"The task is {state} ({kind}).", task)
+
+    async def _prioritise(self, task: int, priority: Any) -> None:
+        """Give a task another priority; one that runs goes on from its last commit. Raises ``ConfigError``."""
+        tasks = self._store.tasks
+        spec, before = tasks.spec(task), tasks.state(task)
+        next_state("priority", before)
+        parse(replace(spec, queue=replace(spec.queue, priority=priority)).to_json(), f"task {task}")
+        if priority == spec.queue.priority:
+            return
+        await self._end_run(task)
+        state = next_state("priority", tasks.state(task))
+        tasks.set_priority(task, priority)
+        if state != before:
+            tasks.set_state(task, state)
+        self._store.telemetry.event("task", f"The task has priority {priority}; it is {state}.", task)
 
     def _set_tenant(self, command: Command) -> None:
         name, changes = tenant_change(command.arguments)

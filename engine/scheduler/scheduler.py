@@ -14,8 +14,7 @@ from ..errors import ConfigError, StoreError
 from ..fleet import WorkerSupervisor, reason as waits_for
 from ..store import QueuedTask, Reason, ReasonCode, Store
 from .commands import Commands
-from .decision import Act, Situation, decide
-from .retries import Stalls, in_words, pause_before
+from .decision import Act, Situation, Stalls, decide, in_words, pause_before
 from .task_run import Ending, Runner, failed, run_task
 
 POLL = 0.2

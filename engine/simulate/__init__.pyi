@@ -13,10 +13,8 @@ from .processor import (
 from .profile import (
     Profile as Profile,
     read_profile as read_profile,
-    write_profile as write_profile,
-)
-from .recording import (
     record as record,
+    write_profile as write_profile,
 )
 from .simulation import (
     Result as Result,

@@ -203,7 +203,7 @@ def profile_of(source: Path) -> Profile:
         raise ConfigError(
             "is no home of marlaas.", "Name a home, or a profile that one was recorded to.", where=str(source)
         )
-    from .recording import record
+    from .profile import record
 
     return record(Home(source))
 

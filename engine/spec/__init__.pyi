@@ -1,6 +1,3 @@
-from .agent_rules import (
-    inside as inside,
-)
 from .agents import (
     BASE as BASE,
     ONLY as ONLY,
@@ -49,9 +46,8 @@ from .policies import (
     NamedPolicySpec as NamedPolicySpec,
     start_folder as start_folder,
 )
-from .positions import (
-    Position as Position,
-    key_positions as key_positions,
+from .rules import (
+    inside as inside,
 )
 from .suites import (
     SuiteSpec as SuiteSpec,
@@ -77,6 +73,8 @@ from .tenant import (
     tenant_name as tenant_name,
 )
 from .toml_text import (
+    Position as Position,
+    key_positions as key_positions,
     read_toml as read_toml,
 )
 from .validation import (

@@ -10,12 +10,10 @@ from collections.abc import Iterator
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any, Literal
 
-from .agent_rules import agent_faults
 from .data import DataSpec, data_faults
-from .measuring_rules import measuring_faults
 from .mixture import TOGETHER, ComponentSpec, mixture_faults
 from .policies import NamedPolicySpec, PolicySpec
-from .rules import rule_faults, truncation_faults
+from .rules import agent_faults, measuring_faults, rule_faults, truncation_faults
 from .suites import SuiteSpec
 from .validation import AUTO, RANGE, Fault, between, each_between, one_of, refuse, shaped
 from .watching import WatchSpec

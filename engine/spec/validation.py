@@ -8,10 +8,11 @@ from __future__ import annotations
 
 import dataclasses
 import difflib
+import functools
 import math
 import types
 import typing
-from collections.abc import Iterable, Sequence
+from collections.abc import Hashable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, TypeVar
 
@@ -108,7 +109,7 @@ def shaped(cls: type[T], table: dict[str, Any], faults: list[Fault], prefix: str
 
     A key that is wrong has its default then, or a stand-in.
     """
-    hints = typing.get_type_hints(cls)
+    hints = _hints(typing.cast(Hashable, cls))
     fields = {field.name: field for field in dataclasses.fields(cls)}  # type: ignore[arg-type]
     meant = set()
     for key in table:
@@ -132,6 +133,12 @@ def shaped(cls: type[T], table: dict[str, Any], faults: list[Fault], prefix: str
             says, hint = f"{prefix + name!r} is missing.", f"It must be {_expected(hints[name])}."
             faults.append(Fault(prefix + name, says, hint, code=MISSING))
     return cls(**values)
+
+
+@functools.cache
+def _hints(cls: Any) -> dict[str, Any]:
+    """The types of a class's fields: to find them out takes most of the time of a task file's check."""
+    return typing.get_type_hints(cls)
 
 
 def _in_tables(key: str, hints: dict[str, Any], prefix: str) -> str:

@@ -1,15 +1,13 @@
 from . import (
     events as events,
 )
-from .clients.api import (
-    ApiTable as ApiTable,
-    KeyUse as KeyUse,
-)
 from .clients.keys import (
     add_key as add_key,
     revoke_key as revoke_key,
 )
 from .clients.served import (
+    ApiTable as ApiTable,
+    KeyUse as KeyUse,
     ServedTable as ServedTable,
 )
 from .database import (
@@ -24,9 +22,6 @@ from .database import (
 from .days import (
     day_of as day_of,
 )
-from .draws import (
-    Draw as Draw,
-)
 from .evaluations import (
     Evaluation as Evaluation,
     EvaluationTable as EvaluationTable,
@@ -40,9 +35,13 @@ from .events import (
 )
 from .experience import (
     Beside as Beside,
+    Draw as Draw,
     ExperienceTable as ExperienceTable,
+    KeptMember as KeptMember,
     MeasuredEpisode as MeasuredEpisode,
+    OpenPlay as OpenPlay,
     PolicyGroup as PolicyGroup,
+    Speaking as Speaking,
 )
 from .findings import (
     FindingTable as FindingTable,
@@ -55,11 +54,6 @@ from .metric_names import (
     stale as stale,
     stale_age as stale_age,
 )
-from .open_plays import (
-    KeptMember as KeptMember,
-    OpenPlay as OpenPlay,
-    Speaking as Speaking,
-)
 from .queries import (
     timeline as timeline,
     timings as timings,
@@ -68,53 +62,27 @@ from .queries.api import (
     api_keys as api_keys,
     api_state as api_state,
 )
-from .queries.devices import (
-    DeviceRow as DeviceRow,
-    device_rows as device_rows,
-    held_by as held_by,
-)
-from .queries.environment_use import (
-    EnvironmentUse as EnvironmentUse,
-    EpisodeFailure as EpisodeFailure,
-    EpisodeUse as EpisodeUse,
-    environment_use as environment_use,
-)
 from .queries.episodes import (
-    rollouts as rollouts,
-)
-from .queries.episodes.conversations import (
-    conversation as conversation,
-    episode as episode,
-)
-from .queries.episodes.recorded import (
-    RecordedAgent as RecordedAgent,
-    RecordedEpisode as RecordedEpisode,
-    RecordedGroup as RecordedGroup,
-    Recordings as Recordings,
-)
-from .queries.episodes.rows import (
     EVAL as EVAL,
     TRAIN as TRAIN,
     ConversationSummary as ConversationSummary,
     GroupSummary as GroupSummary,
     MemberSummary as MemberSummary,
     Paid as Paid,
+    RecordedAgent as RecordedAgent,
+    RecordedEpisode as RecordedEpisode,
+    RecordedGroup as RecordedGroup,
+    Recordings as Recordings,
     StepSummary as StepSummary,
     StoredConversation as StoredConversation,
     StoredTrajectory as StoredTrajectory,
     Tokens as Tokens,
-)
-from .queries.episodes.turn_order import (
+    conversation as conversation,
+    episode as episode,
     reply_ends as reply_ends,
 )
 from .queries.findings import (
     FindingRow as FindingRow,
-)
-from .queries.first_step import (
-    FirstStep as FirstStep,
-)
-from .queries.given_names import (
-    GivenName as GivenName,
 )
 from .queries.history import (
     History as History,
@@ -124,42 +92,38 @@ from .queries.history import (
     measured as measured,
     samples as samples,
 )
-from .queries.kept import (
-    KeptMarks as KeptMarks,
-    KeptVersion as KeptVersion,
-    kept_marks as kept_marks,
-    kept_versions as kept_versions,
-)
-from .queries.matchups import (
-    Matchup as Matchup,
-    matchups as matchups,
-)
-from .queries.nodes import (
+from .queries.machine import (
+    DeviceRow as DeviceRow,
+    EnvironmentUse as EnvironmentUse,
+    EpisodeFailure as EpisodeFailure,
+    EpisodeUse as EpisodeUse,
     NodeRow as NodeRow,
-    drained_nodes as drained_nodes,
-    node_rows as node_rows,
-)
-from .queries.past_runs import (
-    PastRun as PastRun,
-    past_runs as past_runs,
-)
-from .queries.policies import (
-    PolicyRow as PolicyRow,
-)
-from .queries.progress import (
-    ProgressRow as ProgressRow,
-    progress as progress,
-)
-from .queries.reader import (
-    Reader as Reader,
-)
-from .queries.statistics import (
     StageUse as StageUse,
     Statistics as Statistics,
     TaskUse as TaskUse,
     TenantUse as TenantUse,
+    device_rows as device_rows,
+    drained_nodes as drained_nodes,
     engine_cost as engine_cost,
+    environment_use as environment_use,
+    held_by as held_by,
+    node_rows as node_rows,
     tenants_used as tenants_used,
+)
+from .queries.policies import (
+    PolicyRow as PolicyRow,
+)
+from .queries.reader import (
+    Reader as Reader,
+)
+from .queries.tasks import (
+    FirstStep as FirstStep,
+    PastRun as PastRun,
+    ProgressRow as ProgressRow,
+    Total as Total,
+    past_runs as past_runs,
+    progress as progress,
+    totals as totals,
 )
 from .queries.timeline import (
     STAGES as STAGES,
@@ -168,9 +132,14 @@ from .queries.timeline import (
     StandingRow as StandingRow,
     TenantSeconds as TenantSeconds,
 )
-from .queries.totals import (
-    Total as Total,
-    totals as totals,
+from .queries.versions import (
+    GivenName as GivenName,
+    KeptMarks as KeptMarks,
+    KeptVersion as KeptVersion,
+    Matchup as Matchup,
+    kept_marks as kept_marks,
+    kept_versions as kept_versions,
+    matchups as matchups,
 )
 from .rows import (
     ACTIVE as ACTIVE,

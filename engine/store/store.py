@@ -17,18 +17,23 @@ from typing import TypeVar
 from ..errors import DatabaseLocked
 from ..faults import Point, reach
 from ..home import Home
-from .clients.api import ApiTable
-from .clients.served import ServedTable
+from .clients.served import ApiTable, ServedTable
 from .database import GuardedConnection, barrier, checkpoint, open_database
-from .environments import ConformanceTable, FailingTable, OutcomeTable
 from .evaluations import EvaluationTable
-from .experience import ExperienceTable
+from .experience import ExperienceTable, OpenPlayTable
 from .findings import FindingTable
-from .machine import DeviceTable, StageTable, StandingTable, YieldTable
-from .nodes import NodeTable
-from .open_plays import OpenPlayTable
 from .tasks import TaskTable
-from .telemetry import TelemetryTable
+from .telemetry import (
+    ConformanceTable,
+    DeviceTable,
+    FailingTable,
+    NodeTable,
+    OutcomeTable,
+    StageTable,
+    StandingTable,
+    TelemetryTable,
+    YieldTable,
+)
 from .tenants import TenantTable, UsageTable
 from .versions import VersionTable
 

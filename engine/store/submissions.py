@@ -27,7 +27,7 @@ NODE_COMMANDS = ("drain_node", "undrain_node")
 name ``node`` nothing new and moves its workers; ``undrain_node`` takes that back."""
 COMMANDS = (
     *("pause", "resume", "cancel", "retry", "stop", "drain", "delete", "extend", "rollback", "tenant", "reload"),
-    *("name", "unname"),
+    *("name", "unname", "priority"),
     *YIELDS,
     *API_SWITCHES,
     *NODE_COMMANDS,
@@ -35,9 +35,9 @@ COMMANDS = (
 """Five have no task: ``stop`` ends the engine, ``drain`` ends it once the steps under way are committed, ``tenant``
 sets weight and quotas of the tenant ``name``, ``reload`` reads the plugin ``plugin`` again, ``unname`` takes the name
 ``name`` of a version from the tenant ``tenant``. ``name`` gives the name ``name`` to the version of the number
-``version``. ``delete`` removes adapter
-versions of a finished task from the disk: all, or the one of the number ``version``. ``extend`` changes a task's steps
-to ``steps`` in all. ``rollback`` makes a task that does not run go on from the version of the number ``version``."""
+``version``. ``delete`` removes adapter versions of a finished task from the disk: all, or the one of the number
+``version``. ``extend`` changes a task's steps to ``steps`` in all, ``priority`` its priority to ``priority``.
+``rollback`` makes a task that does not run go on from the version of the number ``version``."""
 
 
 @dataclass(frozen=True)

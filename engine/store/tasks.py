@@ -170,6 +170,11 @@ class TaskTable:
             [steps, steps, state, state, state, state, task],
         )
 
+    def set_priority(self, task: int, priority: int) -> None:
+        """Set a task's place among those of its tenant."""
+        sql = "UPDATE tasks SET priority = ?, config = json_set(config, '$.queue.priority', ?) WHERE id = ?"
+        self._db.execute(sql, [priority, priority, task])
+
     def replace_auto(self, task: int, values: Mapping[str, Any]) -> None:
         """Put numbers in place of ``auto`` in a task's configuration, by dotted key."""
         with transaction(self._db):

@@ -1,11 +1,13 @@
-"""The tables of engines, workers, environments and events. Engine side."""
+"""The tables of engines, workers, devices, nodes, environments and events. Engine side."""
 
 from __future__ import annotations
 
 import contextlib
 import json
 import os
-from collections.abc import Sequence
+import time
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -13,11 +15,17 @@ from typing import Any
 from sqlite_utils import Database
 
 from ..clock import wall_time
-from ..environments import Crew, EnvironmentInfo
+from ..environments import Counted, Crew, EnvironmentInfo, Finding, Standstill, bounded
 from ..errors import DatabaseLocked, StoreError
+from ..fairness import Standing
 from ..home import version
+from ..trajectories import Failure
 from .database import insert, insert_all, transaction
-from .rows import WorkerRow, Yielding
+from .queries.machine import DeviceRow, NodeRow
+from .queries.timeline import StageSample
+from .rows import WorkerRow, Yielding, YieldRequest
+
+# The tables of engines, workers, environments and events. Engine side.
 
 KEEP_EVENTS = 100_000
 """Lines of the log that are kept, the newest."""
@@ -141,3 +149,284 @@ class TelemetryTable:
                     values = [*crew.values(), info.name]
                     self._db.execute(f"UPDATE environments SET {places} WHERE name = ?", values)
             self._crews |= {info.name: info.crew for info in changed}
+
+
+# Tables of the machine: its cards, how busy stages were, where tenants stand in line, requests to yield. Engine side.
+#
+# Every heartbeat adds a sample of each stage. After an hour they become one row a minute, after a day one an hour,
+# and after a month they are removed: about 25,000 rows stay. A request to yield outlives the engine that received it.
+
+MINUTE, HOUR, DAY = 60, 3600, 86400
+THINNED = ((HOUR, MINUTE), (DAY, HOUR))
+"""Pairs of an age and a span, both in seconds: from that age on, one row sums up that span."""
+KEPT = 31 * DAY
+
+
+class StageTable:
+    """The samples of stages; thins out old ones."""
+
+    def __init__(self, database: Database) -> None:
+        self._db = database
+
+    def add(self, incarnation: int, samples: Iterable[StageSample]) -> None:
+        """Store the samples of one heartbeat."""
+        with transaction(self._db):
+            insert_all(self._db, "stages", ({"incarnation": incarnation, **vars(sample)} for sample in samples))
+
+    def thin(self, now: float) -> None:
+        """Merge old samples, weighted by the seconds that they cover, and remove those that are too old."""
+        with transaction(self._db):
+            self._db.execute("DELETE FROM stages WHERE begun < ?", [now - KEPT])
+            for age, span in THINNED:
+                self._together((now - age) // span * span, span)
+
+    def _together(self, before: float, span: int) -> None:
+        columns = "incarnation, stage, device, begun, wall, busy, waiting, active, ended, tokens, read, passes"
+        mean = "total({0} * wall) / max(total(wall), 1e-9)"
+        rows = self._db.conn.execute(
+            f"SELECT max(id), incarnation, stage, device, min(begun), total(wall), total(busy),"
+            f" {mean.format('waiting')}, {mean.format('active')}, sum(ended), sum(tokens),"
+            " sum(read), sum(passes), CAST(begun / ? AS INT) AS bucket"
+            " FROM stages WHERE begun < ? GROUP BY incarnation, stage, device, bucket HAVING count(*) > 1",
+            [span, before],
+        ).fetchall()
+        self._db.conn.executemany(
+            "DELETE FROM stages WHERE incarnation = ? AND stage = ? AND device = ? AND begun >= ? AND begun < ?",
+            [(row[1], row[2], row[3], row[-1] * span, (row[-1] + 1) * span) for row in rows],
+        )
+        self._db.conn.executemany(
+            f"INSERT INTO stages (id, {columns}) VALUES ({', '.join('?' * 13)})", [tuple(row[:-1]) for row in rows]
+        )
+
+
+class StandingTable:
+    """Where tenants stand in line, as last written."""
+
+    def __init__(self, database: Database) -> None:
+        self._db = database
+        self._written: Mapping[str, Sequence[Standing]] | None = None
+
+    def replace(self, standings: Mapping[str, Sequence[Standing]]) -> None:
+        """Write the standings of each stage, if they differ from those before."""
+        if standings == self._written:
+            return
+        with transaction(self._db):
+            self._db.execute("DELETE FROM standings")
+            rows = ({"stage": stage, **asdict(one)} for stage, many in standings.items() for one in many if one.tenant)
+            insert_all(self._db, "standings", rows)
+        self._written = standings
+
+
+class DeviceTable:
+    """Holds what was last seen of the cards."""
+
+    def __init__(self, database: Database) -> None:
+        self._db = database
+
+    def replace(self, rows: Sequence[DeviceRow]) -> None:
+        """Write the cards, in the driver's order, in place of those before."""
+        with transaction(self._db):
+            self._db.execute("DELETE FROM devices")
+            insert_all(self._db, "devices", (_columns(place, row) for place, row in enumerate(rows)))
+
+
+def _columns(place: int, row: DeviceRow) -> dict[str, object]:
+    holders = json.dumps([asdict(holder) for holder in row.holders])
+    return {**asdict(row), "place": place, "holders": holders}
+
+
+class YieldTable:
+    """Holds the newest request to yield, until it is taken back."""
+
+    def __init__(self, database: Database) -> None:
+        self._db = database
+
+    def get(self) -> YieldRequest | None:
+        """The newest request; its time may be over."""
+        row = self._db.conn.execute("SELECT until FROM yields").fetchone()
+        return YieldRequest(row[0]) if row else None
+
+    def begin(self, until: float | None) -> None:
+        """Yield until a time in seconds since 1970 (None: until taken back), in place of an earlier request."""
+        with transaction(self._db):
+            insert_all(self._db, "yields", [{"id": 1, "since": wall_time(), "until": until}], replace=True)
+
+    def end(self) -> None:
+        """Take the request back."""
+        self._db.execute("DELETE FROM yields")
+
+
+# Tables of the cluster: its nodes as last seen, and those that a person drains. Engine side.
+#
+# A drain outlives the engine that was asked for it, and goes by the node's name, so that it outlives Ray as well.
+
+
+class NodeTable:
+    """Holds what was last seen of the nodes, and which of them are drained."""
+
+    def __init__(self, database: Database) -> None:
+        self._db = database
+        self._written: Sequence[NodeRow] | None = None
+
+    def replace(self, rows: Sequence[NodeRow]) -> None:
+        """Write the nodes in place of those before, if they differ."""
+        if rows == self._written:
+            return
+        with transaction(self._db):
+            self._db.execute("DELETE FROM nodes")
+            insert_all(self._db, "nodes", (_columns_of_nodes(row) for row in rows))
+        self._written = tuple(rows)
+
+    def drained(self) -> frozenset[str]:
+        """Names of the nodes that get nothing new; some may be in no cluster at the moment."""
+        return frozenset(row[0] for row in self._db.conn.execute("SELECT node FROM drains"))
+
+    def drain(self, node: str) -> None:
+        """Give a node of this name nothing new from now on."""
+        with transaction(self._db):
+            insert_all(self._db, "drains", [{"node": node, "since": time.time()}], replace=True)
+
+    def undrain(self, node: str) -> None:
+        """Take a drain back."""
+        self._db.execute("DELETE FROM drains WHERE node = ?", [node])
+
+
+def _columns_of_nodes(row: NodeRow) -> dict[str, object]:
+    return {name: json.dumps(value) if isinstance(value, tuple) else value for name, value in asdict(row).items()}
+
+
+# How the episodes of environments ended, what the checks found, and which of them only fail. Engine side.
+#
+# With every heartbeat the engine adds counts of episodes by minute, environment and version. After an hour minutes
+# are summed to hours, and after a day they are removed. The last failure and the findings of each version are kept as
+# well.
+
+MINUTE_ENVIRONMENTS, HOUR_ENVIRONMENTS, DAY_ENVIRONMENTS = 60, 3600, 86400
+FAILING_KEPT = 30 * DAY_ENVIRONMENTS
+"""Seconds after which it is forgotten that a version only failed, where no engine has served it since."""
+LONGEST_MESSAGE = 1000
+"""Characters of a failure's message that are stored."""
+KEPT_ENVIRONMENTS = 20
+"""Versions of an environment whose findings are kept, those checked last."""
+
+
+class ConformanceTable:
+    """Findings by environment and version."""
+
+    def __init__(self, database: Database) -> None:
+        self._db = database
+
+    def known(self, environment: str, version: str, base: str) -> bool:
+        """Whether that version was checked with the base of that fingerprint."""
+        sql = "SELECT 1 FROM conformance WHERE environment = ? AND version = ? AND base = ?"
+        return self._db.execute(sql, [environment, version, base]).fetchone() is not None
+
+    def add(self, environment: str, version: str, base: str, findings: Sequence[Finding]) -> None:
+        """Store the findings of a version, within bounds, in place of its earlier ones."""
+        row = {
+            "environment": environment,
+            "version": version,
+            "base": base,
+            "findings": json.dumps([asdict(finding) for finding in bounded(findings)]),
+            "created": wall_time(),
+        }
+        with transaction(self._db):
+            insert_all(self._db, "conformance", [row], replace=True)
+            self._db.execute(
+                "DELETE FROM conformance WHERE environment = ? AND rowid NOT IN"
+                " (SELECT rowid FROM conformance WHERE environment = ? ORDER BY created DESC, rowid DESC LIMIT ?)",
+                [environment, environment, KEPT_ENVIRONMENTS],
+            )
+
+
+MINUTE_ENVIRONMENTS, HOUR_ENVIRONMENTS, DAY_ENVIRONMENTS = 60, 3600, 86400
+
+
+class FailingTable:
+    """Parameters under which environment versions have only failed, by plugin and version."""
+
+    def __init__(self, database: Database) -> None:
+        self._db = database
+
+    def all(self) -> dict[tuple[str, str], list[Standstill]]:
+        """What is known of each plugin and version."""
+        rows = self._db.conn.execute(
+            "SELECT plugin, version, environment, parameters, message, file, line, rest FROM failing"
+        )
+        found: defaultdict[tuple[str, str], list[Standstill]] = defaultdict(list)
+        for plugin, number, environment, parameters, message, file, line, rest in rows:
+            standstill = Standstill((environment, parameters), Failure(message, file, line), rest)
+            found[plugin, number].append(standstill)
+        return found
+
+    def replace(self, plugin: str, version: str, standstills: Sequence[Standstill], now: float | None = None) -> None:
+        """Store what is known of a version in place of what was; other versions' rows go after ``FAILING_KEPT``."""
+        now = wall_time() if now is None else now
+        rows = [
+            {
+                "plugin": plugin,
+                "version": version,
+                "environment": one.settings[0],
+                "parameters": one.settings[1],
+                "message": one.failure.message[:LONGEST_MESSAGE],
+                "file": one.failure.file,
+                "line": one.failure.line,
+                "rest": one.rest,
+                "created": now,
+            }
+            for one in standstills
+        ]
+        with transaction(self._db):
+            gone = [plugin, version, now - FAILING_KEPT]
+            self._db.execute("DELETE FROM failing WHERE (plugin = ? AND version = ?) OR created < ?", gone)
+            insert_all(self._db, "failing", rows)
+
+
+_ADD = (
+    "INSERT INTO outcomes (begun, environment, version, status, bucket, episodes) VALUES (?, ?, ?, ?, ?, ?)"
+    " ON CONFLICT (begun, environment, version, status, bucket) DO UPDATE SET episodes = episodes + excluded.episodes"
+)
+
+
+class OutcomeTable:
+    """Counts of episodes by how they ended, and the last failure of each environment version."""
+
+    def __init__(self, database: Database) -> None:
+        self._db = database
+
+    def add(self, counted: Counted, now: float | None = None) -> None:
+        """Add to the counts of this minute; all of it or, with ``StoreError``, nothing."""
+        if not counted.outcomes and not counted.failures:
+            return
+        now = wall_time() if now is None else now
+        begun = now // MINUTE_ENVIRONMENTS * MINUTE_ENVIRONMENTS
+        rows = [(begun, one.environment, one.version, one.status, one.bucket, one.episodes) for one in counted.outcomes]
+        failures = [
+            {
+                "environment": last.environment,
+                "version": last.version,
+                "message": last.failure.message[:LONGEST_MESSAGE],
+                "file": last.failure.file,
+                "line": last.failure.line,
+                "created": now,
+            }
+            for last in counted.failures
+        ]
+        with transaction(self._db):
+            self._db.conn.executemany(_ADD, rows)
+            insert_all(self._db, "failures", failures, replace=True)
+
+    def thin(self, now: float) -> None:
+        """Sum minutes that are older than an hour to hours, and remove what is older than a day."""
+        before = (now - HOUR_ENVIRONMENTS) // HOUR_ENVIRONMENTS * HOUR_ENVIRONMENTS
+        with transaction(self._db):
+            for table, column in (("outcomes", "begun"), ("failures", "created")):
+                self._db.execute(f"DELETE FROM {table} WHERE {column} < ?", [now - DAY_ENVIRONMENTS])
+            whole = f"CAST(begun / {HOUR_ENVIRONMENTS} AS INT) * {HOUR_ENVIRONMENTS}"
+            rows = self._db.conn.execute(
+                f"SELECT {whole}, environment, version, status, bucket, sum(episodes) FROM outcomes"
+                f" WHERE begun < ? AND begun != {whole} GROUP BY 1, 2, 3, 4, 5",
+                [before],
+            ).fetchall()
+            self._db.execute(f"DELETE FROM outcomes WHERE begun < ? AND begun != {whole}", [before])
+            self._db.conn.executemany(_ADD, rows)

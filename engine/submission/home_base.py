@@ -14,7 +14,7 @@ from ..base import load_base
 from ..errors import ConfigError, Mistakes
 from ..home import Home, load_settings
 from ..store import FINISHED, BoundTask, Reader, Submission
-from .mistakes import of_submission
+from .taskfile import of_submission
 
 NAMED = 3
 """The most tasks that an error names; of more it gives the number."""

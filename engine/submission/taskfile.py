@@ -1,18 +1,78 @@
-"""Task files: TOML text in, validated submissions out. Standard library only; knows no store and no engine."""
+"""Task files: TOML text in, validated submissions out, and where in the file mistakes are."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 from ..base import anchored
 from ..errors import ConfigError, as_one
-from ..spec import DataSpec, Member, TaskSpec, members, one_of_each, parse, read_toml, start_folder
+from ..spec import (
+    UNKNOWN,
+    DataSpec,
+    Member,
+    Position,
+    TaskSpec,
+    key_positions,
+    members,
+    one_of_each,
+    parse,
+    read_toml,
+    start_folder,
+)
 from ..store import Submission
-from .mistakes import NOWHERE, distinct, located
+
+# Where in a task file its mistakes are: line and column of the key at fault. Pure.
+
+NOWHERE: Mapping[str, int] = MappingProxyType({})
+
+
+def located(mistakes: Iterable[tuple[ConfigError, Mapping[str, int]]], file: str, source: str) -> list[ConfigError]:
+    """The mistakes at their places in a task file, ``file:line:column``, in the order of the file, each once.
+
+    ``source`` is its text. Beside each mistake: of each key that is swept, the place of the value in its list.
+    """
+    known = key_positions(source)
+    found: dict[tuple[int, int, str], ConfigError] = {}
+    for mistake, places in mistakes:
+        place = _place(mistake.path, known, NOWHERE if mistake.code == UNKNOWN else places)
+        found.setdefault((place.line, place.column, mistake.cause), mistake.at(f"{file}:{place.line}:{place.column}"))
+    return [mistake for _, mistake in sorted(found.items(), key=lambda one: one[0][:2])]
+
+
+def of_submission(error: ConfigError, submission: Submission) -> list[ConfigError]:
+    """The mistakes of one task, at their places where it came from a file."""
+    if not submission.file:
+        return list(error.mistakes)
+    return located([(mistake, NOWHERE) for mistake in error.mistakes], submission.file, submission.source)
+
+
+def distinct(mistakes: Sequence[ConfigError]) -> list[ConfigError]:
+    """The mistakes, each once: the members of a sweep have the same ones."""
+    return list({(mistake.message, mistake.hint): mistake for mistake in mistakes}.values())
+
+
+def _place(path: str, known: Mapping[str, Position], places: Mapping[str, int]) -> Position:
+    """The place of a key, or of its nearest table that has one; else the beginning of the file."""
+    return next((known[name] for name in _names(path, places) if name in known), Position())
+
+
+def _names(path: str, places: Mapping[str, int]) -> Iterator[str]:
+    """Under which names a key may stand in a file, the most exact first."""
+    if path in places:
+        entry = f"{path}[{places[path]}]"
+        yield from (f"sweep.{entry}", entry)
+    while path:
+        yield from (f"sweep.{path}", path)
+        place = re.search(r"\[\d+\]$", path)
+        path = path[: place.start()] if place else path.rpartition(".")[0]
+
+
+# Task files: TOML text in, validated submissions out. Standard library only; knows no store and no engine.
 
 LARGEST = 1_000_000
 """Bytes of a task file: one with hundreds of thousands of keys would take minutes to be refused."""
@@ -158,3 +218,45 @@ def submission(spec: TaskSpec, source: str = "", family: str = "") -> Submission
         family=family,
         needs=tuple(needed for needed in spec.queue.depends_on if isinstance(needed, int)),
     )
+
+
+# What can be read of a task file that is wrong: the environments that it names, to be looked up with its mistakes.
+
+
+def sketch(path: Path) -> list[Submission]:
+    """A submission that ``check_environments`` can judge and nothing else can; none where no environment is named."""
+    try:
+        source = source_of(path)
+        table = one_of_each(table_of(source, str(path)))
+    except ConfigError:
+        return []  # the file's own mistake says so
+    data, measure = _table(table.get("data")), _table(table.get("eval"))
+    config = {
+        "environment_config": _table(table.get("environment_config")),
+        "mixture": list(_named(table.get("mixture"))),
+        "eval": {"suite": list(_named(measure.get("suite")))},
+        "data": {"path": str(data.get("path", ""))},
+    }
+    environment = table.get("environment")
+    if not config["mixture"] and (not isinstance(environment, str) or not environment.strip()):
+        return []
+    played = str(environment or "")
+    return [Submission("", str(table.get("name", "")), played, 1, 0, config, source, file=str(path))]
+
+
+def _table(value: Any) -> dict[str, Any]:
+    return dict(value) if isinstance(value, dict) else {}
+
+
+def _named(entries: Any) -> Iterator[dict[str, Any]]:
+    """The components of a mixture, or the suites, up to the first that names no environment: places count."""
+    for entry in entries if isinstance(entries, list) else ():
+        one = _table(entry)
+        if not isinstance(one.get("environment"), str):
+            return
+        yield {
+            "environment": one["environment"],
+            "config": _table(one.get("config")),
+            "data": {"path": str(_table(one.get("data")).get("path", ""))},
+            "name": str(one.get("name", one["environment"])),
+        }

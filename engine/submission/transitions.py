@@ -27,6 +27,13 @@ TRANSITIONS: dict[str, dict[str, str]] = {
         "paused": "paused",
         "done": "queued",
     },
+    "priority": {
+        "submitted": "submitted",
+        "queued": "queued",
+        "blocked": "blocked",
+        "running": "queued",
+        "paused": "paused",
+    },
     "rollback": {"paused": "queued", "done": "queued", "failed": "queued", "cancelled": "queued"},
 }
 PAST = {
@@ -35,6 +42,7 @@ PAST = {
     "retry": "retried",
     "cancel": "cancelled",
     "extend": "extended",
+    "priority": "given another priority",
     "rollback": "rolled back",
 }
 """The participle of each command, for messages."""

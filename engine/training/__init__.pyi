@@ -4,9 +4,13 @@ from .adamw import (
 from .advantages import (
     ClosedGroup as ClosedGroup,
     ClosingRules as ClosingRules,
+    Credit as Credit,
+    Overlong as Overlong,
     RewardSummary as RewardSummary,
     TooFewRewards as TooFewRewards,
     close_group as close_group,
+    pass_tokens as pass_tokens,
+    teaches as teaches,
 )
 from .decoder.compute import (
     compute_on as compute_on,
@@ -15,7 +19,7 @@ from .decoder.decoder import (
     Decoder as Decoder,
     score_by_layers as score_by_layers,
 )
-from .decoder.matrix import (
+from .decoder.linear import (
     loaded_as as loaded_as,
 )
 from .group_pass import (
@@ -33,10 +37,8 @@ from .intake import (
 from .load import (
     keep_freed_memory as keep_freed_memory,
 )
-from .memory.layout import (
-    Layout as Layout,
-)
 from .memory.policy_memory import (
+    Layout as Layout,
     PolicyMemory as PolicyMemory,
     fresh as fresh,
 )
@@ -45,9 +47,6 @@ from .model import (
     Criterion as Criterion,
     Groups as Groups,
     Model as Model,
-)
-from .overlong import (
-    Overlong as Overlong,
 )
 from .peft_model import (
     PeftModel as PeftModel,
@@ -64,13 +63,6 @@ from .protocol import (
 from .rooms import (
     pass_room as pass_room,
 )
-from .signal import (
-    pass_tokens as pass_tokens,
-    teaches as teaches,
-)
 from .torch_trainer import (
     TorchTrainer as TorchTrainer,
-)
-from .turn_credit import (
-    Credit as Credit,
 )

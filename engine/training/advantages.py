@@ -1,22 +1,171 @@
-"""Advantages: how much better an episode went than the other members of its group.
-
-When a group closes, its trajectories get their advantages, which are fixed from then on. Plain arithmetic: knows
-nothing of policies or tensors, and of tokens only how many there are (``overlong``).
-"""
+"""Advantages: how much better an episode, or a turn of it, went than the group."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import accumulate
 
 import numpy as np
 from numpy.typing import NDArray
 
 from ..spec import AdvantageKind
 from ..trajectories import Episode, Group, Trajectory
-from .overlong import KEEP, Overlong
-from .turn_credit import Credit, compare_turns, payments_by_turn, returns_to_go
+from .inputs import PolicyConfig, TrainGroup, TrainSequence
+
+# What of some groups a pass is made over, and how much that is. Knows nothing of tensors.
+
+
+def has_signal(group: TrainGroup, config: PolicyConfig) -> bool:
+    """Whether the group's gradient can differ from zero."""
+    return config.kl > 0.0 or config.entropy > 0.0 or teaches(group)
+
+
+def teaches(group: TrainGroup) -> bool:
+    """Whether any of its sampled tokens has an advantage."""
+    return any(map(_pulls, group.sequences))
+
+
+def pass_tokens(groups: Iterable[TrainGroup], config: PolicyConfig) -> int:
+    """Tokens of a pass over those with a signal; a prompt that all members of a group share counts once."""
+    return sum(_tokens(group) for group in groups if has_signal(group, config))
+
+
+def _pulls(sequence: TrainSequence) -> bool:
+    """Whether any sampled token has an advantage."""
+    if sequence.advantages is None:
+        return sequence.advantage != 0.0
+    return bool(sequence.advantages[sequence.mask != 0].any())
+
+
+def _tokens(group: TrainGroup) -> int:
+    every = sum(len(sequence.tokens) for sequence in group.sequences)
+    if len(group.sequences) < 2:
+        return every
+    prompts = [sequence.tokens[: int(np.argmax(sequence.mask))] for sequence in group.sequences]
+    shared = all(np.array_equal(prompt, prompts[0]) for prompt in prompts[1:])
+    return every - (len(prompts) - 1) * len(prompts[0]) if shared else every
+
+
+# Credit within an episode: what a turn is answerable for, and how that compares with the group. Pure arithmetic.
+#
+# A reply is answerable for what was paid after it, not for what was paid before: its *return to go*. GRPO's process
+# supervision (arXiv 2402.03300, section 4.1.3) gives each token the sum of the rewards of its step and of those that
+# follow. It differs from what is done here in one point: it normalises single rewards, by mean and deviation over all
+# steps of the group. Here returns are compared, turn by turn, so that any of ``AdvantageKind`` can be used and a
+# reward that comes late is not mixed with others that come early.
+#
+# Members of a group need not have equally many turns. At a turn that a member did not reach it counts with the return
+# to go of its last turn. So all members are compared at every turn, which is also what is left to do where only one
+# of them got that far; and an episode that is paid at its end alone has its own advantage at each turn. What a reply
+# is compared with does not depend on that reply, but for the member's own share in the mean, as everywhere in GRPO.
+
+
+@dataclass(frozen=True)
+class Credit:
+    """Each turn has an advantage of its own."""
+
+    discount: float = 1.0
+    """By what a payment is multiplied for each turn that it comes later, 0 to 1."""
+
+
+def payments_by_turn(episode: Episode, agent: str) -> list[float]:
+    """What an agent was paid during the episode, after each reply of its own conversation; at least one entry.
+
+    What was paid before its first reply counts as paid after it, so that a turn alone has the whole reward. What was
+    paid after an ask that had no room left for a reply counts with the last one.
+    """
+    replies = sum(not span.fork for t in episode.trajectories if t.agent == agent for span in t.spans)
+    sums = [0.0] * max(1, replies)
+    for payment in episode.paid:
+        if payment.agent == agent:
+            sums[min(max(payment.turns, 1), len(sums)) - 1] += payment.amount
+    return sums
+
+
+def returns_to_go(reward: float, payments: Sequence[float], discount: float) -> list[float]:
+    """The discounted sum of what was paid after each turn, of which the final reward is a part.
+
+    ``reward`` is the whole episode's, ``payments`` are the parts of it that were paid after each of its turns; the rest
+    was paid at the end. Without a discount the first one is ``reward``, to the last bit.
+    """
+    before = [0.0, *accumulate(payments[:-1])]
+    returns = [reward - paid for paid in before]
+    if discount != 1.0:
+        for turn in range(len(payments) - 2, -1, -1):
+            returns[turn] = payments[turn] + discount * returns[turn + 1]
+    return returns
+
+
+def compare_turns(
+    returns: Sequence[Sequence[float]], compare: Callable[[Sequence[float]], Sequence[float]]
+) -> list[list[float]]:
+    """The advantage of each member's turns: those of one number are compared with each other.
+
+    ``compare`` makes advantages of the returns of all members, of which those that ended before count with their last.
+    """
+    advantages: list[list[float]] = [[] for _ in returns]
+    for turn in range(max(map(len, returns), default=0)):
+        compared = compare([own[min(turn, len(own) - 1)] for own in returns])
+        for own, values, advantage in zip(advantages, returns, compared, strict=True):
+            if turn < len(values):
+                own.append(advantage)
+    return advantages
+
+
+# What becomes of episodes that the length limit ended: kept as they are, left out, or given a penalty.
+#
+# Pure; knows nothing of groups and tensors. Source: DAPO, arXiv 2503.14476, section 3.4.
+
+
+@dataclass(frozen=True)
+class Overlong:
+    """How a task treats overlong episodes.
+
+    ``mask`` is DAPO's overlong filtering: a cut-off episode has no loss, because its reward tells how long it was, not
+    how good its reasoning. For the same reason its reward is not part of the baseline here. (The paper does not say;
+    TRL counts it.) If it counted, it would lower the baseline without a loss of its own: in a group whose finished
+    members were all right, all of these would be reinforced, and the policy would lose entropy.
+
+    ``penalty`` is DAPO's soft punishment (equation 13): nothing while at least ``buffer`` tokens are left, then a
+    straight line down to −1 where none is left.
+    """
+
+    how: str = "keep"
+    """keep, mask or penalty"""
+    buffer: int = 0
+    """With ``penalty``: tokens before the limit over which the reward falls by up to 1."""
+    max_tokens: int = 0
+    """The limit of one turn."""
+    max_episode_tokens: int = 0
+    """The limit of all turns of an agent."""
+
+    def leaves_out(self, own: Sequence[Trajectory]) -> bool:
+        """Whether an agent's episode carries no loss."""
+        return self.how == "mask" and any(trajectory.cut for trajectory in own)
+
+    def penalty(self, own: Sequence[Trajectory]) -> float:
+        """The penalty that is added to the reward of an agent's episode: from −1 to 0."""
+        if self.how != "penalty":
+            return 0.0
+        if any(trajectory.cut for trajectory in own):
+            return -1.0
+        sampled = sum(int(np.count_nonzero(trajectory.mask)) for trajectory in own)
+        spans = [span for trajectory in own for span in trajectory.spans]
+        last = spans[-1].stop - spans[-1].start if spans else 0
+        room = min(self.max_episode_tokens - sampled, self.max_tokens - last)
+        return min(0.0, room / self.buffer - 1.0)
+
+
+KEEP = Overlong()
+"""Cut-off episodes are treated like all others."""
+
+
+# Advantages: how much better an episode went than the other members of its group.
+#
+# When a group closes, its trajectories get their advantages, which are fixed from then on. Plain arithmetic: knows
+# nothing of policies or tensors, and of tokens only how many there are (``overlong``).
 
 DEVIATION_FLOOR = 1e-4
 """Added to a group's deviation before dividing by it, so that rewards that hardly differ are not blown up."""

@@ -6,7 +6,7 @@ import numpy as np
 from torch import Tensor
 
 from .inputs import TrainGroup, TrainSequence
-from .tokens import Lesson
+from .model import Lesson
 
 
 def check_group(group: TrainGroup, vocabulary: int) -> None:

@@ -15,16 +15,14 @@ import torch
 from torch import Tensor
 
 from ..trajectories import Logprobs, Tokens
+from .advantages import has_signal
 from .group_check import check_group, fault_of
-from .importance import ImportanceNotes
 from .inputs import TrainGroup, TrainSequence
 from .memory.policy_memory import PolicyMemory
-from .model import B, Model, Slopes
-from .policy_loss import PolicyLoss
+from .model import B, Lesson, Model, Slopes, count_trained
+from .policy_loss import ImportanceNotes, PolicyLoss
 from .probing import ProbeNotes, is_probe, probe_group, taught
 from .protocol import GroupStats, Probe
-from .signal import has_signal
-from .tokens import Lesson, count_trained
 
 Work = Sequence[tuple[PolicyMemory, Sequence[TrainGroup]]]
 """Different policies, each with groups of its own, of which the last may be a probe (``probing``)."""

@@ -11,8 +11,8 @@ from collections import Counter
 import numpy as np
 
 from ..trajectories import Episode, Group, Trajectory
+from .advantages import KEEP, Overlong
 from .inputs import Advantages, TrainGroup, TrainSequence
-from .overlong import KEEP, Overlong
 from .protocol import LogWeights
 
 

@@ -26,12 +26,10 @@ from ..base import PASS_BYTES, Budget, load_base
 from ..devices import Precision
 from ..errors import BaseModelError
 from .inputs import TrainGroup, TrainSequence
-from .losses.logprobs import token_logprobs
-from .memory.layout import Layout
-from .memory.policy_memory import PolicyMemory
-from .model import Criterion, Groups
+from .losses import token_logprobs
+from .memory.policy_memory import Layout, PolicyMemory
+from .model import Criterion, Groups, Ints, Lesson, TrainedTokens, lesson_of
 from .rooms import pass_room
-from .tokens import Ints, Lesson, TrainedTokens, lesson_of
 
 SMALLEST = 16
 """Tokens below which a batch is not made smaller."""

@@ -14,8 +14,8 @@ from torch import Tensor
 
 from ..trajectories import Logprobs, Tokens
 from .inputs import TrainGroup, TrainSequence
+from .model import Lesson, trained_tokens_of
 from .protocol import Probe
-from .tokens import Lesson, trained_tokens_of
 
 PROBED = -1
 """The number of the group that a probe is; others count from 0."""

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from ..errors import AdapterError
 from ..trajectories import Logprobs, Tokens
 from .inputs import PolicyConfig, TrainGroup
-from .memory.training_state import MovedState
+from .memory.policy_memory import MovedState
 
 LogWeights: TypeAlias = "NDArray[np.float16]"
 """Logarithms of importance weights, trainer over sampler, before any bound, (N,)."""

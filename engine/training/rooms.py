@@ -1,6 +1,6 @@
 """How much memory of a card a trainer may use for passes, and how much for policies.
 
-On a processor the memory plan decides that (``engine/base/fit.py``). On a card it depends on what the base leaves,
+On a processor the memory plan decides that (``engine/base/memory.py``). On a card it depends on what the base leaves,
 which is known once it is loaded.
 """
 

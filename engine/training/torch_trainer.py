@@ -30,11 +30,8 @@ from .group_pass import Work
 from .inputs import PolicyConfig, TrainGroup
 from .jobs import Jobs
 from .load import keep_freed_memory, load_model
-from .memory.adapter_cache import AdapterCache
-from .memory.host_copy import to_device
-from .memory.pages import Pages
-from .memory.policy_memory import PolicyMemory, fresh, from_state, to_state, weights_of
-from .memory.training_state import MovedState
+from .memory.adapter_cache import AdapterCache, Pages
+from .memory.policy_memory import MovedState, PolicyMemory, fresh, from_state, to_device, to_state, weights_of
 from .model import Model
 from .out_of_memory import PassBackoff, once_more
 from .protocol import GroupStats, Job, Probe, Refused, StepResult

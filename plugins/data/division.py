@@ -18,6 +18,7 @@ from hashlib import sha256
 from pathlib import Path
 from typing import Any, Protocol
 
+from ..durable import to_disk
 from .source import HELD_OUT, VALIDATION, Source
 
 EXACT = 100_000
@@ -192,6 +193,7 @@ def _write(cache: Path, key: str, found: Mapping[str, Part]) -> None:
         (cache / f"{key}.{split}").write_bytes(memoryview(one.places))  # type: ignore[arg-type]
     fresh = cache / f"{key}.new"
     fresh.write_text(json.dumps({split: one.digest for split, one in found.items()}))
+    to_disk(fresh, *(cache / f"{key}.{split}" for split in found))
     os.replace(fresh, cache / f"{key}.done")
 
 

@@ -68,7 +68,10 @@ def _parsed(line: bytes, path: Path, place: int, where: str) -> Any:
     except UnicodeDecodeError as error:
         raise ValueError(f"{path.name} is not UTF-8: {error.reason} at byte {place + error.start}") from None
     except (ValueError, RecursionError) as error:
-        raise ValueError(f"{path.name}, {where}: {_why(error)}") from None
+        words = f"{path.name}, {where}: {_why(error)}"
+        if path.suffix.lower() in (".csv", ".tsv"):
+            words = f"{path.name} is a table of text, which is not read: save it as JSON lines or Parquet"
+        raise ValueError(words) from None
 
 
 _EMPTY = object()

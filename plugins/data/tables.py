@@ -17,6 +17,7 @@ from pathlib import Path
 from resource import RLIM_INFINITY, RLIMIT_AS, getrlimit
 from typing import Any
 
+from ..durable import to_disk
 from ..json_values import as_json
 
 PARQUET, ARROW = (".parquet", ".pq"), (".arrow", ".feather", ".ipc")
@@ -132,6 +133,7 @@ def _written_out(pyarrow: Any, ipc: Any, parquet: Any, file: Path, cache: Path) 
     with pyarrow.OSFile(str(fresh), "wb") as sink, ipc.new_stream(sink, source.schema_arrow) as writer:
         for batch in source.iter_batches():
             writer.write_batch(batch)
+    to_disk(fresh)
     os.replace(fresh, made)
     return made
 

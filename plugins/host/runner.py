@@ -17,6 +17,7 @@ from typing import Any, Protocol
 from ..blocking import BlockingEpisode, wait_on
 from ..environment import Environment
 from ..episode import Episode
+from ..json_values import row
 from ..messages import MOST_ASKS, Ask, Endpoint, Reply
 from ..rewards import Invalid, Skip, finite, rewards_of
 from ..sandbox import Sandbox, Starved
@@ -210,7 +211,7 @@ class Run:
         if given or environment.data is not None:
             # to find the rows of a large file takes minutes, once; a data function is the author's, and may hang
             with self._clock.paused() if given or isinstance(environment.data, str) else nullcontext():
-                episode.task = await self._host.row(environment, self._start)
+                episode.task = row(await self._host.row(environment, self._start))
         if environment.takes_task:
             arguments["task"] = episode.task
         play = environment.function

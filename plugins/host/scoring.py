@@ -14,6 +14,7 @@ from collections.abc import Callable
 from typing import Any, Protocol
 
 from ..environment import Environment
+from ..json_values import row
 from ..rewards import Skip
 from ..scoring import Member, ranks_of, score_of
 from .blame import Blame
@@ -85,7 +86,7 @@ class ScoringRun:
         transcript = read_transcript(self._request["transcript"])
         failure = None
         try:
-            result = await self._call(self._request["task"], transcript)
+            result = await self._call(row(self._request["task"]), transcript)
         except Exception as error:
             spoke = any(message.role == "assistant" for said in transcript.agents.values() for message in said)
             if self.environment.on_error is None or not spoke or not may_pay(error):
@@ -102,7 +103,7 @@ class ScoringRun:
     async def _ranked(self) -> Record:
         members = [
             Member(
-                task=member["task"],
+                task=row(member["task"]),
                 transcript=read_transcript(member["transcript"]),
                 rewards=member["rewards"],
                 parts=member["parts"],

@@ -10,7 +10,7 @@ import pytest
 from marlaas.app.client.home import Home as Client
 from marlaas.app.form.sources import copied
 from marlaas.app.reading.opening import opened
-from marlaas.app.widgets.task.metric_list import MetricList
+from marlaas.app.widgets.task_charts import MetricList
 from marlaas.engine.home.paths import Home
 from marlaas.engine.spec.task import parse
 

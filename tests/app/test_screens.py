@@ -7,6 +7,7 @@ from textual.geometry import Offset, Region
 from textual.widget import Widget
 from textual.widgets import Button, Input
 
+from marlaas.app.words import tasks
 from marlaas.engine.home.paths import Home
 
 from ..seldom import often, seldom
@@ -63,7 +64,10 @@ def fill(home: Home, kind: str) -> None:
         fill_hostile(home.database)
 
 
-async def test_a_frozen_engine_is_said_to_let_acts_wait(home: Home, filling: Filling) -> None:
+async def test_a_frozen_engine_is_said_to_let_acts_wait(
+    home: Home, filling: Filling, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(tasks, "process_exists", lambda pid, heard: True)
     filling.engine(age=30)
     filling.task("running", made=2)
     async with driving(home, (80, 24)) as driver:

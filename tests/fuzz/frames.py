@@ -7,8 +7,7 @@ import dataclasses
 import json
 import struct
 
-from marlaas.engine.environments.process.bodies import decode_body
-from marlaas.engine.environments.process.wire import Hello, Received, WireError, decode
+from marlaas.engine.environments.process.wire import Hello, Received, WireError, decode_body, parse_message
 from marlaas.plugins.host.channel import Channel, Record
 from marlaas.plugins.messages import MOST_VALUES
 from marlaas.plugins.parameters import complete
@@ -70,7 +69,7 @@ def frames(data: bytes) -> None:
 async def _receive(data: bytes) -> None:
     def heard(record: Record) -> None:
         try:
-            received = decode(record, clean=True)
+            received = parse_message(record, clean=True)
         except WireError as error:
             assert len(str(error)) < 1000
             return

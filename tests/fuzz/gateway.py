@@ -22,11 +22,10 @@ from pathlib import Path
 from typing import Any, cast
 from urllib.parse import quote
 
-from marlaas.engine.api.callers import Callers
+from marlaas.engine.api.callers import Callers, Tallies
 from marlaas.engine.api.identity import new_key
 from marlaas.engine.api.link import Desk, Link
-from marlaas.engine.api.tallies import Tallies
-from marlaas.engine.gateway.interfaces.errors import form_of
+from marlaas.engine.gateway.interfaces.exchange import form_of
 from marlaas.engine.gateway.limits import Limits
 from marlaas.engine.gateway.main import serve
 from marlaas.engine.store import add_key

@@ -74,6 +74,12 @@ def test_what_is_no_rows(given: Any) -> None:
         rows_of(lambda _: given, "train", Path())
 
 
+def test_tables_of_text_are_refused_by_their_kind(tmp_path: Path) -> None:
+    (tmp_path / "rows.csv").write_text("question,answer\n2+2?,4\n")
+    with pytest.raises(ValueError, match=r"rows\.csv is a table of text, which is not read: save it as JSON lines"):
+        rows_of("rows.csv", "train", tmp_path)
+
+
 def test_bad_data_says_where(tmp_path: Path) -> None:
     (tmp_path / "bad.jsonl").write_text("1\n{\n")
     (tmp_path / "deep.jsonl").write_text("[" * 100_000)

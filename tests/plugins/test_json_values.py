@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from marlaas.plugins.data import Source, rows_of
-from marlaas.plugins.json_values import as_json, not_json, read_json
+from marlaas.plugins.json_values import as_json, not_json, read_json, row
 
 
 @pytest.mark.parametrize(
@@ -87,3 +87,13 @@ def test_a_value_that_holds_itself_is_named() -> None:
     endless: list[Any] = []
     endless.append(endless)
     assert not_json(endless)
+
+
+def test_a_column_that_is_not_there_is_named_with_those_that_are() -> None:
+    with pytest.raises(KeyError, match="the row has no 'question', but 'prompt', 'answer'"):
+        row({"prompt": "2+2?", "answer": "4"})["question"]
+    wide = row({str(number): 0 for number in range(1000)})
+    with pytest.raises(KeyError, match="'11' and more") as caught:
+        wide["x" * 9999]
+    assert len(str(caught.value)) < 600
+    assert row({"a": 1}) == {"a": 1} and row({"a": 1}).get("b") is None and row([1]) == [1]

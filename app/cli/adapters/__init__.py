@@ -9,7 +9,7 @@ from pathlib import Path
 
 from ... import output
 from ...words.format import ago, line, plain, size
-from ...words.scores.held_out import with_error
+from ...words.held_out import with_error
 from ..choosing import adapter_of, add_task
 from ..verbs import ADAPTER, Verbs, add_family, add_verb, home_of
 from . import delete, name, rollback

@@ -33,7 +33,7 @@ def run(args: argparse.Namespace) -> int:
     from marlaas.engine.submission import choose
 
     from ...home.references import arguments, owner
-    from ...lists.learners import learner, learners
+    from ...lists.queue_lines import learner, learners
     from ...reading.opening import reading
 
     home = home_of(args)

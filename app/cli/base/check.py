@@ -12,7 +12,7 @@ from marlaas.engine.base import BFLOAT16, GGUF, PRECISIONS
 
 from ... import output
 from ...words.format import count, line, number, size
-from ...words.machine.fitness import judge, spoken
+from ...words.machine import judge, spoken
 from ..verbs import Verbs, add_verb, home_of
 from .download import download
 from .gguf import from_gguf
@@ -166,7 +166,7 @@ def _keep(home: Home, base: BaseModel, settings: Settings, tried: Sequence[Tried
     from marlaas.engine.fleet import with_sampler
     from marlaas.engine.run import speed_of, write_copies, write_speed
 
-    from ...home.estimating.probing import BUSY, key_of
+    from ...home.estimating import BUSY, key_of
 
     until = time.time() + BUSY if busy else None
     write_speed(home.speeds, key_of(base, with_sampler(settings, base)), speed_of(tried[0].trial), until)

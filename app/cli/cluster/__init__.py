@@ -37,7 +37,7 @@ def register(verbs: Verbs) -> None:
 def join(args: argparse.Namespace) -> int:
     """Start Ray here, and say how others join or how far the head is."""
     from ...home.cluster import joining
-    from ...words.machine.nodes import join_line
+    from ...words.machine import join_line
 
     home = home_of(args)
     if args.address is None:

@@ -55,7 +55,7 @@ def status(args: argparse.Namespace) -> int:
 
 
 def _table(state: ClusterState) -> None:
-    from ...words.machine.nodes import headers, join_line, remarks, row
+    from ...words.machine import headers, join_line, remarks, row
 
     output.result_table(headers(state.engine), [row(node, state.engine) for node in state.nodes], ("CORES", "MEMORY"))
     for node in state.nodes:

@@ -58,7 +58,7 @@ def _print_engine(home: Home, engine: EngineRow, nodes: list[NodeRow], now: floa
     from marlaas.engine.daemon import other_version
 
     from ...home.cluster.standing import unanswering
-    from ...words.machine.nodes import remarks, summary
+    from ...words.machine import remarks, summary
     from ...words.yielding import yielding_of, yielding_text
 
     output.result(f"        process {engine.pid}, incarnation {engine.incarnation}, base {line(engine.shown_base)}")

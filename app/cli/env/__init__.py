@@ -35,8 +35,7 @@ def run(args: argparse.Namespace) -> int:
     from marlaas.engine.store import EnvironmentUse
 
     from ...reading.opening import reading
-    from ...words.environments.facts import lately_json, place_of
-    from ...words.environments.findings import spoken, troubles
+    from ...words.environments.facts import lately_json, place_of, spoken, troubles
 
     home = home_of(args)
     with reading(home) as reader:
@@ -90,7 +89,7 @@ def _lately(use: EnvironmentUse | None) -> tuple[str, ...]:
 
 
 def _columns(e: EnvironmentRow, use: EnvironmentUse | None) -> tuple[str, ...]:
-    from ...words.environments.findings import mark
+    from ...words.environments.facts import mark
 
     before = (e.name, e.state, e.version[:8], _processes(e), mark(e))
     return (*before, *_lately(use), _parameters(e), _first(e.description))

@@ -75,7 +75,7 @@ def run(args: argparse.Namespace) -> int:
 
 async def _report(args: argparse.Namespace) -> dict[str, list[Finding]]:
     """Findings by environment."""
-    from ...words.environments.findings import spoken, verdict
+    from ...words.environments.facts import spoken, verdict
 
     found: dict[str, list[Finding]] = {}
     async with aclosing(_checked(home_of(args), args)) as checks:

@@ -32,7 +32,7 @@ def run(args: argparse.Namespace) -> int:
     import signal
     from dataclasses import asdict
 
-    from ...home.backups.write import back_up
+    from ...home.backups import back_up
 
     signal.signal(signal.SIGTERM, signal.default_int_handler)
     backup = back_up(home_of(args), args.file.absolute(), args.force, output.talk)

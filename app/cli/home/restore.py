@@ -27,7 +27,7 @@ def run(args: argparse.Namespace) -> int:
     """Restore, and say how to go on."""
     import signal
 
-    from ...home.backups.restore import restore
+    from ...home.backups import restore
 
     signal.signal(signal.SIGTERM, signal.default_int_handler)
     restored = restore(args.file, place_of(args), output.talk)

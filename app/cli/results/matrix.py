@@ -12,7 +12,7 @@ from ..choosing import add_policy, add_task, policy_of
 from ..verbs import Verbs, add_verb, home_of
 
 if TYPE_CHECKING:
-    from ...words.scores.matrix import Matrix
+    from ...words.scores import Matrix
 
 
 def register(verbs: Verbs) -> None:
@@ -34,7 +34,7 @@ def run(args: argparse.Namespace) -> int:
     from marlaas.engine.spec import ONLY
 
     from ...reading.opening import find_task, reading
-    from ...words.scores.matrix import matrices
+    from ...words.scores import matrices
 
     with reading(home_of(args)) as reader:
         task = find_task(reader, args.task)
@@ -54,7 +54,7 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _print(matrix: Matrix) -> None:
-    from ...words.scores.matrix import CELL, cell_text
+    from ...words.scores import CELL, cell_text
 
     room = (shutil.get_terminal_size((120, 24)).columns - 8) // CELL
     columns = matrix.columns_for(room)

@@ -9,12 +9,12 @@ from typing import TYPE_CHECKING, Any
 
 from ... import output
 from ...words.format import duration
-from ...words.scores.held_out import held_out
+from ...words.held_out import held_out
 from ..choosing import add_policy, add_tasks, chosen, policy_of
 from ..verbs import Verbs, add_verb, home_of
 
 if TYPE_CHECKING:
-    from ...home.results.measured import Measured
+    from ...home.results import Measured
 
 COLUMNS = ("reward", "loss", "entropy", "kl", "grad_norm", "clipped", "gap_mean", "staleness", "length")
 """Columns of the table for people, as far as the tasks have such metrics."""
@@ -38,7 +38,7 @@ def run(args: argparse.Namespace) -> int:
     """Print, or write event files and print where they are."""
     from marlaas.engine.spec import ONLY
 
-    from ...home.results.measured import Measured, as_csv
+    from ...home.results import Measured, as_csv
     from ...reading.opening import find_task, reading
 
     with reading(home_of(args)) as reader:
@@ -101,7 +101,7 @@ def _write_events(task: Measured, name: str, folder: Path) -> Path:
     """Write a task's event file, whole or not at all, in place of the one that was written before."""
     from marlaas.engine.errors import StoreError
 
-    from ...home.results.tensorboard import event_file
+    from ...home.results import event_file
 
     scalars = list(task.scalars())
     begun = min((row.created for row in scalars), default=0.0)

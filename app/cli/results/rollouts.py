@@ -81,7 +81,7 @@ def run(args: argparse.Namespace) -> int:
 
 def _show(reader: HomeReader, args: argparse.Namespace) -> None:
 
-    from ...rollouts import exporting, records
+    from ...rollouts import exporting, exporting as records
     from ...words.terms import with_new_names
 
     if args.group is not None or args.finding or args.search or (args.failures and args.step is not None):
@@ -120,7 +120,7 @@ def _ids(reader: HomeReader, args: argparse.Namespace) -> array[int]:
     """Conversations that the arguments mean. Raises ``ConfigError`` where there is no such group."""
     from array import array
 
-    from ...rollouts.searching import search
+    from ...rollouts.browsing import search
 
     found = _in_scope(reader, args)
     if not args.search:
@@ -200,8 +200,7 @@ def _print_steps(args: argparse.Namespace, steps: list[StepSummary]) -> None:
 
 
 def _print_groups(args: argparse.Namespace, groups: list[GroupSummary]) -> None:
-    from ...rollouts.answers import Prompts, answers, answers_within
-    from ...rollouts.marks import age, marks, numbers
+    from ...rollouts.answers import Prompts, age, answers, answers_within, marks, numbers
 
     if not groups:
         output.talk(f"Task {args.task} has no groups{_where(args)}.")

@@ -8,14 +8,14 @@ from typing import TYPE_CHECKING, Any
 
 from ... import output
 from ...words.format import count, duration, line, score
-from ...words.scores.held_out import rests_on, with_error
+from ...words.held_out import rests_on, with_error
 from ..choosing import add_policy, add_tasks, chosen, faces
 from ..verbs import Verbs, add_verb, home_of
 
 if TYPE_CHECKING:
     from marlaas.engine.store import TaskRow
 
-    from ...home.results.comparing import Scored
+    from ...home.results import Scored
     from ...reading.home_reader import HomeReader
 
 NAMED = ("tenant", "name", "environment")
@@ -50,7 +50,7 @@ def run(args: argparse.Namespace) -> int:
     from marlaas.engine.errors import ConfigError
 
     from ...home.configuration import differences
-    from ...home.results.comparing import CHOSEN, NOTE, compared, difference_text, pairs_json, scored
+    from ...home.results import CHOSEN, NOTE, compared, difference_text, pairs_json, scored
     from ...reading.opening import find_task, reading
 
     with reading(home_of(args)) as reader:
@@ -106,11 +106,12 @@ def _compared(reader: HomeReader, policy: str, row: TaskRow) -> Compared:
 
 def _results(task: Compared) -> list[tuple[str, str]]:
     from ...words.metrics import value_text
+    from ...words.tasks import short_name
 
     row = task.row
     return [
         ("tenant", line(row.tenant, CELLS)),
-        ("name", line(row.name, CELLS)),
+        ("name", short_name(row, CELLS)),
         ("environment", line(row.environment, CELLS)),
         ("series", line(task.measured_on, 12) or "-"),
         ("state", line(row.state)),

@@ -144,7 +144,7 @@ def _wait(args: argparse.Namespace, number: int) -> int:
 
     from ...home.progress import Follower, ways
     from ...reading.opening import find_task, reading
-    from ...words.scores.measured import measured_json, measured_table
+    from ...words.scores import measured_json, measured_table
 
     home = home_of(args)
     with reading(home) as reader:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from ... import output
 from ...words.format import cells, count, duration, line, score, size, sparkline
-from ...words.scores.held_out import held_out, rests_on, scored_at, with_error
+from ...words.held_out import held_out, rests_on, scored_at, with_error
 from ..choosing import add_policy, add_task, faces, policy_of
 from ..verbs import Verbs, add_verb, home_of
 
@@ -130,7 +130,7 @@ def show_task(args: argparse.Namespace) -> int:
     from marlaas.engine.daemon import control
 
     from ...words.learning import findings_json
-    from ...words.scores.measured import measured_json, measured_table
+    from ...words.scores import measured_json, measured_table
     from ...words.tasks import task_detail_json
 
     home = home_of(args)
@@ -211,7 +211,7 @@ def _fields(read: _Read, serving: bool) -> list[tuple[str, str]]:
     from ...words.learning import fields as findings, state_text
     from ...words.lost import lost_words
     from ...words.metrics import all_in_order, newest_text, value_text
-    from ...words.scores.measured import component_lines, held_out_lines, shares_of
+    from ...words.scores import component_lines, held_out_lines, shares_of
     from ...words.tasks import MENDED, limits, shown_reason
 
     task, own, evals, kept = read.task, read.own, read.evals, read.kept

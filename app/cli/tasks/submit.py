@@ -54,7 +54,7 @@ def run(args: argparse.Namespace) -> int:
             continue
         for number, submission in tasks:
             output.result(f"task {number}: {line(tenant)}/{line(submission.name)}, {_work(submission)}")
-    for words in _warnings(ids, files, again):
+    for words in (*_warnings(ids, files, again), *_troubles(home, submissions)):
         output.talk(words)
     output.talk(why_tasks_wait(home) or "`marlaas` shows them; they go on when it is closed.")
     return output.OK
@@ -97,6 +97,17 @@ def _warnings(
                 f"{line(file[0].file)}: the same file waits or runs already, as {_numbers(old)}. Both are in the queue;"
                 f" `marlaas cancel {line(back)}` takes this one back."
             )
+
+
+def _troubles(home: Home, submissions: Sequence[Submission]) -> Iterator[str]:
+    """A sentence for each environment that goes wrong whatever a model says."""
+    from ...home.environments.peeking import troubles
+    from ...reading.opening import reading
+
+    with reading(home) as reader:
+        known = reader.environments() if reader else []
+    for name, finding in troubles(home, submissions, known).items():
+        yield f"{finding.level}: {line(name)}: {line(finding.message)} `marlaas env check {line(name)}` says more."
 
 
 def _numbers(numbers: Sequence[int]) -> str:

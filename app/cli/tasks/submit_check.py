@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from marlaas.engine.store import Submission
     from marlaas.engine.submission import ToPlay
 
-    from ...home.estimating.estimates import Estimates
+    from ...home.estimating import Estimates
 
 LOOKED_AT = 3
 """Environments whose prompts are shown, of the first task of each."""
@@ -29,7 +29,7 @@ def show(home: Home, submissions: Sequence[Submission], as_json: bool) -> int:
     from marlaas.engine.submission import environments_of
 
     from ...home.environments.peeking import peeked
-    from ...home.estimating.estimates import estimate_all
+    from ...home.estimating import estimate_all
     from ...home.submitting import checked
 
     linked = checked(home, submissions)
@@ -53,7 +53,7 @@ def show(home: Home, submissions: Sequence[Submission], as_json: bool) -> int:
 
 
 def _print(linked: Sequence[Submission], estimates: Estimates) -> None:
-    from ...home.estimating.words import time_cell, told
+    from ...home.estimating import time_cell, told
 
     output.result_table(
         ("TENANT", "TASK", "ENVIRONMENT", "STEPS", "PRIORITY", "TIME", "AFTER"),
@@ -112,7 +112,7 @@ def _after(submission: Submission, submissions: Sequence[Submission]) -> list[st
 
 
 def _json(submissions: Sequence[Submission], estimates: Estimates, peeks: Sequence[tuple[str, Peek]]) -> dict[str, Any]:
-    from ...home.estimating.words import as_json, task_json
+    from ...home.estimating import as_json, task_json
 
     return {
         "tasks": [

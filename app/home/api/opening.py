@@ -1,9 +1,13 @@
-"""Opens and closes the API of a home, for verbs: asks the engine, and waits until the API answers."""
+"""Opens and closes the API of a home, and reads its log of requests."""
 
 from __future__ import annotations
 
-import http.client
+import json
+import math
 import time
+from collections.abc import Iterable
+from dataclasses import dataclass
+from datetime import datetime
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -13,6 +17,61 @@ from marlaas.engine.home import Home
 from ... import output
 from ...reading.opening import opened
 from ..commands import unanswered, wait_for_outcomes
+from ..log_files import LogLine
+
+# The log of requests as the gateway writes it: what was asked with which key, and what became of it.
+#
+# A line that is none of the gateway's is left out. What clients sent is hostile; it is cleaned where it is drawn.
+
+FILE = "api.log"
+MOST = 1000
+"""Requests that are kept, the newest."""
+
+
+@dataclass(frozen=True)
+class Request:
+    """One request that has ended."""
+
+    key: str
+    """How the key that was shown begins; empty where none was."""
+    when: float
+    """Seconds of the epoch at which it began."""
+    route: str
+    model: str
+    status: int
+    """As in HTTP; 499 where the client went away."""
+    error: str
+    """Code of the refusal; empty where it was answered."""
+    seconds: float
+    tokens: tuple[int, int]
+    """Read and sampled."""
+
+
+def requests_in(lines: Iterable[LogLine]) -> tuple[Request, ...]:
+    """The newest requests, the newest first."""
+    found = [request for line in [*lines][-MOST:] if (request := _read(line.text)) is not None]
+    return tuple(reversed(found))
+
+
+def _read(text: str) -> Request | None:
+    try:
+        told = json.loads(text)
+        seconds = float(told.get("ms", 0.0)) / 1000
+        return Request(
+            key=str(told.get("key", "")),
+            when=datetime.fromisoformat(told["time"]).timestamp(),
+            route=str(told["route"]),
+            model=str(told.get("model", "")),
+            status=int(told.get("status", 0)),
+            error=str(told.get("error", "")),
+            seconds=seconds if math.isfinite(seconds) else 0.0,
+            tokens=(int(told.get("prompt_tokens", 0)), int(told.get("completion_tokens", 0))),
+        )
+    except (ValueError, TypeError, KeyError, AttributeError, OverflowError, RecursionError):
+        return None
+
+
+# Opens and closes the API of a home, for verbs: asks the engine, and waits until the API answers.
 
 ANSWER_SECONDS = 30.0
 LOOK = 0.1
@@ -62,6 +121,8 @@ def close_api(home: Home) -> bool:
 
 def answers(url: str, timeout: float = 2.0) -> bool:
     """Whether a gateway answers at this address."""
+    import http.client  # takes time, and the view of the API needs the rest of this module
+
     place = urlsplit(url)
     connection = http.client.HTTPConnection(place.hostname or "", place.port, timeout=timeout)
     try:

@@ -14,8 +14,8 @@ from marlaas.engine.devices import NO_DRIVER, Cpu, Gpu, Ours, ResourceSettings, 
 from marlaas.engine.errors import MarlaasError
 from marlaas.engine.home import Home
 
+from ...words import machine as words
 from ...words.format import counted, line, size
-from ...words.machine import devices as words
 from .finding import Finding
 
 LOW_MEMORY = 2e9

@@ -13,9 +13,20 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
-from marlaas.engine.environments import EnvironmentInfo, Interpreters, Peek, first_prompts, found_alone
+from marlaas.engine.environments import (
+    EnvironmentInfo,
+    Finding,
+    Interpreters,
+    Peek,
+    first_prompts,
+    found_alone,
+    serve_alone,
+    try_out,
+)
+from marlaas.engine.errors import MarlaasError
 from marlaas.engine.home import BUNDLED_PLUGINS, Home, load_settings
-from marlaas.engine.store import EnvironmentRow
+from marlaas.engine.store import EnvironmentRow, Submission
+from marlaas.engine.submission import ToPlay, environments_of
 from marlaas.plugins.messages import Ask
 
 from ...words.environments import transcript as transcript
@@ -24,6 +35,8 @@ from ...words.format import excerpt
 PROMPTS = 3
 CHARACTERS, LINES = 600, 8
 """Of a message that are shown."""
+TRY_SECONDS = 10.0
+"""How long an environment may take to be tried out; one that takes longer is left to the engine's checks."""
 
 
 def peeked(
@@ -54,6 +67,44 @@ def environments_alone(home: Home, names: Sequence[str]) -> list[EnvironmentRow]
         folders = (BUNDLED_PLUGINS, home.plugins)
         infos = asyncio.run(found_alone(names, folders, Path(scratch), interpreters))
     return [_row(info) for info in infos]
+
+
+def troubles(home: Home, submissions: Sequence[Submission], known: Sequence[EnvironmentRow]) -> dict[str, Finding]:
+    """The worst that is to be said of each environment of the user's that tasks play.
+
+    ``known`` are the environments as an engine checked them. One that it has not checked yet is played now, which
+    blocks for a second.
+    """
+    by_name = {name: row for row in known for name in (row.name.rpartition("/")[2], row.name)}
+    played = {one.name: one for submission in reversed(submissions) for one in environments_of(submission)}
+    found: dict[str, Finding] = {}
+    for name, one in played.items():
+        row = by_name.get(name)
+        if row is None or not row.version or not Path(row.path).is_relative_to(home.plugins):
+            continue
+        findings = row.findings if row.checked is not None else _tried(home, row.name, one)
+        worst = next((finding for finding in findings if finding.level == "error" or finding.check == "junk"), None)
+        if worst and worst.level != "note":
+            found[row.name] = worst
+    return found
+
+
+def _tried(home: Home, name: str, one: ToPlay) -> list[Finding]:
+    interpreters = Interpreters(home.venvs, replace(load_settings(home).environments, allow="never"))
+
+    async def played(scratch: Path) -> list[Finding]:
+        async with (
+            asyncio.timeout(TRY_SECONDS),
+            serve_alone(name, (BUNDLED_PLUGINS, home.plugins), scratch, interpreters) as (service, info),
+        ):
+            with await service.bind(info.name, config=one.config, data=one.data) as lease:
+                return await try_out(lease)
+
+    with TemporaryDirectory(prefix="marlaas-peek-", ignore_cleanup_errors=True) as scratch:
+        try:
+            return asyncio.run(played(Path(scratch)))
+        except (MarlaasError, TimeoutError):
+            return []  # the engine, which serves it, says what is wrong
 
 
 def _row(info: EnvironmentInfo) -> EnvironmentRow:

@@ -13,8 +13,7 @@ from marlaas.engine.errors import ConfigError
 from marlaas.engine.store import TaskRow
 
 from ...lists.filters import Query, matches, parse
-from ...lists.learners import Learner
-from ...lists.table_rows import Cell, Column, Row
+from ...lists.queue_lines import Cell, Column, Learner, Row
 from ...widgets.filter_bar import FilterBar, FilterLine
 from ...widgets.keyed_table import KeyedTable
 from ...words.format import clip, line, score

@@ -8,14 +8,15 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from typing import Any
-
-from marlaas.engine.environments import EpisodeOutcome
-from marlaas.engine.trajectories import Failure
-from marlaas.plugins.messages import Message, Reply, ToolCall
-from marlaas.plugins.parameters import Parameter
+from typing import TYPE_CHECKING, Any
 
 from ..format import duration, excerpt, line, number, pad
+
+if TYPE_CHECKING:
+    from marlaas.engine.environments import EpisodeOutcome
+    from marlaas.engine.trajectories import Failure
+    from marlaas.plugins.messages import Message, Reply, ToolCall
+    from marlaas.plugins.parameters import Parameter
 
 LABEL = 10
 """Cells of the column of roles."""

@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
-from . import batches, evaluation, glossary, learning, machine, outside, sampling
-from .term import Term
+from typing import TYPE_CHECKING
+
+from . import glossary, glossary as evaluation, glossary as machine, glossary as outside, metrics
+
+if TYPE_CHECKING:
+    from .term import Term
 
 TERMS: tuple[Term, ...] = (
-    *learning.TERMS,
-    *sampling.TERMS,
-    *batches.TERMS,
-    *evaluation.TERMS,
-    *machine.TERMS,
-    *glossary.TERMS,
-    *outside.TERMS,
+    *metrics.LEARNING_TERMS,
+    *metrics.SAMPLING_TERMS,
+    *metrics.BATCH_TERMS,
+    *evaluation.EVALUATION_TERMS,
+    *machine.MACHINE_TERMS,
+    *glossary.GLOSSARY_TERMS,
+    *outside.OUTSIDE_TERMS,
 )
 """Metrics of steps come first, in the order in which screens list them."""
 NEAR = 0.6

@@ -1,12 +1,320 @@
-"""The words for things that people meet: what is trained, on what, by whom, and where it lies."""
+"""The words for things that people meet: evaluations, the machine, programs from outside."""
 
 from __future__ import annotations
 
 from .term import Term
 
+# The figures of an evaluation: a version measured on held-out prompts.
+
+_SCORES = "docs/guides/scores.md"
+_CHEN = "Chen et al. 2021, arXiv 2107.03374, equation 1"
+
+EVALUATION_TERMS = (
+    Term(
+        "score",
+        "a version's mean reward on prompts that training never meets, each of which counts once",
+        names=("avg@k", "mean score"),
+        kind="score",
+        key="score",
+        unit="score",
+        healthy="above the baseline, and above the score of version 0 by more than two standard errors",
+        otherwise="where it does not move, look at reward; where over a tenth of the episodes failed there is none",
+        formula="mean over the prompts of each prompt's mean reward",
+        source=_SCORES,
+        important=True,
+    ),
+    Term(
+        "standard error",
+        "how far the score would move with other prompts of the same kind; shown as ±",
+        names=("±", "SE", "error bar", "± 1 SE"),
+        kind="score",
+        key="stderr",
+        unit="score",
+        healthy="well below the difference that one looks for",
+        otherwise="more `prompts` under [eval]: four times as many halve it",
+        formula="standard deviation of the prompts' means ÷ √prompts",
+        source="Miller 2024, arXiv 2411.00640",
+    ),
+    Term(
+        "baseline",
+        "score of the best answer that is always the same, on the same prompts",
+        names=("best constant answer", "constant-answer baseline", "constant answer"),
+        kind="score",
+        key="baseline",
+        old=("floor",),
+        unit="score",
+        healthy="far below the score that is hoped for",
+        otherwise="where it is near the score, the policy may have learned one answer: read its rollouts, take prompts"
+        " whose answers differ",
+        formula="max over the answers seen of their score, if each were given to every prompt; all are tried on 8"
+        " prompts, the better half on twice as many, and so on",
+        source="engine/run/evaluation/constant_answers.py",
+        important=True,
+    ),
+    Term(
+        "best",
+        "the highest score of a series, of equal ones the first; the version that has it",
+        names=("best held-out", "best version"),
+        kind="score",
+        key="best",
+        unit="score",
+        healthy="a late version",
+        otherwise="where it is an early one, later steps did harm: stop there, or take a smaller learning rate",
+        source="engine/store/evaluations.py",
+    ),
+    Term(
+        "episodes",
+        "episodes of an evaluation that have a reward",
+        names=("n",),
+        kind="score",
+        key="episodes",
+        old=("n",),
+        unit="count",
+        healthy="prompts × samples",
+        otherwise="the others failed: see failed",
+        source=_SCORES,
+    ),
+    Term(
+        "prompts",
+        "distinct first prompts among the episodes that have a reward",
+        kind="score",
+        key="prompts",
+        unit="count",
+        healthy="32 or more; with fewer the standard error is large",
+        otherwise="raise `prompts` under [eval]; where the environment has few prompts, give it more data",
+        source=_SCORES,
+    ),
+    Term(
+        "samples",
+        "episodes of each prompt in an evaluation: the k of avg@k, pass@k and best@k",
+        names=("k",),
+        kind="score",
+        key="samples",
+        unit="count",
+        healthy="1, or more where answers are drawn with a temperature",
+        otherwise="set `samples` and `temperature` under [eval]",
+        source=_SCORES,
+    ),
+    Term(
+        "pass@k",
+        "share of prompts of which at least one of k samples passes",
+        names=("pass at k",),
+        kind="score",
+        key="pass_at",
+        unit="score",
+        healthy="above the score: what the policy can do, if not each time",
+        otherwise="where it falls while the score rises, the policy loses variety: look at entropy",
+        formula="1 − C(n − passed, k) ÷ C(n, k), as the mean over the prompts",
+        source=_CHEN,
+    ),
+    Term(
+        "best@k",
+        "the best reward of a prompt's k samples, as the mean over the prompts",
+        names=("best of k", "best at k"),
+        kind="score",
+        key="best_at",
+        old=("best_of",),
+        unit="score",
+        healthy="above the score",
+        otherwise="as with pass@k",
+        source=_SCORES,
+    ),
+    Term(
+        "difference",
+        "how much more one version scores than another on the same prompts, with its interval at 95 %",
+        names=("paired difference", "interval", "confidence interval"),
+        kind="score",
+        healthy="an interval without 0",
+        otherwise="where 0 is in it, the two cannot be told apart: measure both on more prompts with `marlaas eval`",
+        formula="mean of the differences by prompt ± t · their standard deviation ÷ √prompts",
+        source="Miller 2024, arXiv 2411.00640, section 4; `marlaas compare`",
+    ),
+)
+
+
+# The figures of the machine: how busy each stage was, what waited, and who used it.
+
+_STAGES = "engine/store/queries/timeline.py"
+
+MACHINE_TERMS = (
+    Term(
+        "busy",
+        "share of the time in which a device did useful work, by stage",
+        names=("utilization", "gpu utilisation"),
+        kind="machine",
+        key="utilisation",
+        unit="share",
+        healthy="rollout or training near 100 % while tasks run",
+        otherwise="where both are low, environments are slow, or too few tasks run at the same time: look at waiting",
+        formula="busy time ÷ wall time",
+        source="engine/store/queries/machine.py",
+        important=True,
+    ),
+    Term(
+        "busy time",
+        "seconds of useful work; for environments and the engine, processor time",
+        names=("busy seconds",),
+        kind="machine",
+        key="busy",
+        unit="seconds",
+        source=_STAGES,
+    ),
+    Term(
+        "wall time",
+        "seconds in which an engine ran",
+        kind="machine",
+        key="wall",
+        unit="seconds",
+        source=_STAGES,
+    ),
+    Term(
+        "waiting",
+        "requests that waited before a stage, on average",
+        names=("queue length",),
+        kind="machine",
+        key="waiting",
+        healthy="some before rollout, so that it is always busy",
+        otherwise="where many wait, the stage is the bottleneck: a faster device, or fewer tasks",
+        source=_STAGES,
+    ),
+    Term(
+        "active",
+        "requests under way in a stage, on average",
+        names=("under way",),
+        kind="machine",
+        key="active",
+        healthy="many at rollout: their tokens share each pass over the base",
+        otherwise="where it is near 1, raise `group_size` or `groups_per_step`, or run more tasks",
+        source=_STAGES,
+    ),
+    Term(
+        "ended",
+        "turns, episodes or calls that a stage ended",
+        kind="machine",
+        key="ended",
+        unit="count",
+        source=_STAGES,
+    ),
+    Term(
+        "read",
+        "tokens of prompts and of earlier turns that a sampler read",
+        kind="machine",
+        key="read",
+        unit="count",
+        source=_STAGES,
+    ),
+    Term(
+        "passes",
+        "passes over the base, each of which sampled one token for all conversations in it",
+        kind="machine",
+        key="passes",
+        unit="count",
+        source=_STAGES,
+    ),
+    Term(
+        "behind",
+        "how much less service, by weight, a tenant has had than the one with the most; who is furthest behind is next",
+        names=("fair share", "fairness", "virtual time"),
+        kind="machine",
+        key="behind",
+        healthy="small beside what a tenant uses in a minute",
+        otherwise="it falls by itself, as this tenant is served first",
+        source="VTC, arXiv 2401.00588; docs/concepts/fairness.md",
+    ),
+    Term(
+        "share",
+        "part of the rollout and training seconds of all tenants that one of them used",
+        names=("tenant share", "weight share"),
+        kind="machine",
+        key="share",
+        unit="share",
+        healthy="while all wait, its weight ÷ the sum of all weights, within 10 %",
+        otherwise="another weight changes it",
+        source="docs/concepts/fairness.md",
+    ),
+    Term(
+        "ready",
+        "groups that are complete and wait for their step",
+        kind="machine",
+        key="ready",
+        unit="count",
+        healthy="less than `groups_per_step`",
+        otherwise="where it is more, the trainer is what the task waits for",
+        source="engine/store/queries/machine.py",
+    ),
+    Term(
+        "tokens used",
+        "tokens read, sampled and trained on, as quotas count them",
+        names=("token quota", "tokens per day"),
+        kind="machine",
+        key="tokens",
+        unit="count",
+        source="engine/fairness/ledger.py",
+    ),
+    Term(
+        "memory",
+        "what a process holds in the machine's memory, or on a card",
+        names=("rss",),
+        kind="machine",
+        key="rss",
+        healthy="all together below what the machine has",
+        otherwise="fewer `sequences` or a shorter `context` under [rollout]; `marlaas doctor` says what fits",
+        source="engine/fleet",
+    ),
+    Term(
+        "p95",
+        "95 of 100 episodes were shorter; one in twenty was longer",
+        names=("95th percentile", "tail", "percentile"),
+        kind="machine",
+        key="p95",
+        unit="seconds",
+        healthy="a few times the median",
+        otherwise="where it is far above the median, single episodes hold groups up: set `redundant` under [train]",
+        source="engine/store/queries/machine.py",
+    ),
+)
+
+
+# The words for programs from outside: where they ask, and what they show.
+
+OUTSIDE_TERMS = (
+    Term(
+        "API",
+        "the door for programs from outside: OpenAI's and Anthropic's interfaces over HTTP, on this machine",
+        names=("gateway", "server", "openai", "anthropic"),
+        healthy="open only while programs need it, and never to other machines without TLS before it",
+        otherwise="`marlaas api status` says whether it is open, and why not; `marlaas api stop` closes it",
+        source="engine/gateway/wire.py",
+    ),
+    Term(
+        "key",
+        "what a program shows to the API: whose it is and what it may; only its hash is kept",
+        names=("api key",),
+        healthy="one for each program, so that one can be revoked",
+        otherwise="`marlaas api key revoke PREFIX` ends one at once",
+        source="engine/api/identity.py",
+    ),
+    Term(
+        "endpoint",
+        "an address and a key at which a program finds a model: a client's, or one of an episode",
+        names=("base url", "episode endpoint"),
+        source="engine/gateway/answerer.py",
+    ),
+    Term(
+        "scope",
+        "what a key is for: chat (ask for answers), train, admin (all that is its tenant's)",
+        names=("scopes", "permission"),
+        healthy="chat alone for programs that only ask",
+        source="engine/api/identity.py",
+    ),
+)
+
+
+# The words for things that people meet: what is trained, on what, by whom, and where it lies.
+
 _MARLAAS = "MARLaaS, arXiv 2605.08527"
 
-TERMS = (
+GLOSSARY_TERMS = (
     # Who wants what.
     Term("home", "the folder with everything that belongs to one marlaas: queue, adapters, environments, settings"),
     Term("tenant", "a person or project; shares and quotas are counted by it", names=("user", "project")),

@@ -19,11 +19,8 @@ from ...rollout import Rollout
 from ...spec import BASE
 from ...store import Store
 from .answering import Desk, answer_chat, answer_prompts
-from .limits import Limits
-from .loaded import LoadedVersions, Machine
-from .names import Names
-from .rates import Rates
-from .workers import PATIENCE, SOON, Workers, lost, machine_of
+from .requests import Limits, Rates
+from .versions import PATIENCE, SOON, LoadedVersions, Machine, Names, Workers, lost, machine_of
 
 
 class Client(Protocol):

@@ -10,7 +10,7 @@ from pathlib import Path
 from ...errors import BaseModelError
 from ..config import FAMILIES, BaseConfig
 from ..modules import linear_shapes
-from .header import GgufHeader, read_header
+from .file import GgufHeader, read_header
 from .names import GgufNames, names_in
 
 EMBEDDING = "token_embd.weight"

@@ -22,7 +22,7 @@ from ..config import FAMILIES, BaseConfig, read_config
 from ..download import printed
 from ..files import CONFIG, WHOLE_WEIGHTS
 from .brought import EMBEDDING, check_kind
-from .header import GgufHeader, read_header
+from .file import GgufHeader, read_header
 from .tokenizer import LISTS, end_ids, special_ids, tokenizer_files, tokens_of
 
 if TYPE_CHECKING:

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from ...errors import BaseModelError
-from .header import GgufHeader
+from .file import GgufHeader
 
 KEY = "tokenizer.ggml."
 LISTS = tuple(f"{KEY}{name}" for name in ("tokens", "token_type", "scores", "merges"))

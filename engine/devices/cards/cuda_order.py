@@ -13,7 +13,7 @@ import subprocess
 import sys
 import uuid
 
-from .masked import VARIABLE
+from .visible import VARIABLE
 
 SECONDS = 20.0
 """Seconds to wait for an answer."""

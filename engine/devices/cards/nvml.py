@@ -1,16 +1,12 @@
-"""Reads NVIDIA cards from their driver, through NVML.
-
-A machine without card, driver or library is no error: it has no cards, and a reason. What the driver does not say of a
-card stays unknown; of a card that has failed, a sentence says so. NVML needs no CUDA and takes no memory of a card. It
-may hang where a card does, so ``inventory`` calls it in a child process. Knows neither rules nor settings.
-NVML: https://docs.nvidia.com/deploy/nvml-api. Run against an imaginary driver library only, never a real card.
-"""
+"""Reads NVIDIA cards, and who holds memory on them, from their driver."""
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import os
-from collections.abc import Callable, Collection, Iterator
+import sys
+from collections.abc import Callable, Collection, Iterable, Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -18,7 +14,57 @@ from typing import Any
 import psutil
 
 from ..machine import Gpu, Holder, Mode
-from .holders import Listed, holders_of
+
+# Finds the accounts of the processes that the driver lists on a card, with psutil.
+#
+# In a container the driver may list process ids from outside, whose accounts stay empty, or none.
+
+PEOPLE = 500 if sys.platform == "darwin" else 1000
+"""Account numbers below this belong to the system (``UID_MIN`` of login.defs)."""
+
+
+@dataclass(frozen=True)
+class Listed:
+    """A process as the driver lists it on one card."""
+
+    pid: int
+    memory: int
+    """Bytes; 0 where the driver does not say."""
+    computes: bool
+    """Whether it has a compute context; else it only draws."""
+
+
+def holders_of(listed: Iterable[Listed], ours: Collection[int]) -> tuple[Holder, ...]:
+    """One holder for each process, the largest first; ``ours`` are the processes of this home's engine."""
+    merged: dict[int, Listed] = {}
+    for one in listed:  # a process that both draws and computes is in both of the driver's lists, with the same memory
+        known = merged.get(one.pid, Listed(one.pid, 0, False))
+        merged[one.pid] = Listed(one.pid, max(known.memory, one.memory), known.computes or one.computes)
+    found = [_holder(one, ours) for one in merged.values()]
+    return tuple(sorted(found, key=lambda holder: (-holder.memory, holder.pid)))
+
+
+def own_account() -> str:
+    """The account of this process, as ``Holder.account`` would name it."""
+    return psutil.Process().username()
+
+
+def _holder(one: Listed, ours: Collection[int]) -> Holder:
+    account, system, is_ours = "", False, one.pid in ours
+    with contextlib.suppress(psutil.Error):
+        process = psutil.Process(one.pid)
+        account = process.username()
+        system = not one.computes and process.uids().real < PEOPLE
+        is_ours = is_ours or (bool(ours) and any(parent.pid in ours for parent in process.parents()))
+    return Holder(one.pid, account, one.memory, is_ours, screen=system)
+
+
+# Reads NVIDIA cards from their driver, through NVML.
+#
+# A machine without card, driver or library is no error: it has no cards, and a reason. What the driver does not say
+# of a card stays unknown; of a card that has failed, a sentence says so. NVML needs no CUDA and takes no memory of a
+# card. It may hang where a card does, so ``inventory`` calls it in a child process. Knows neither rules nor settings.
+# NVML: https://docs.nvidia.com/deploy/nvml-api. Run against an imaginary driver library only, never a real card.
 
 LIBRARY = "libnvidia-ml.so.1"
 NO_DRIVER = "there is no NVIDIA driver"

@@ -1,15 +1,91 @@
-"""Which cards a worker process sees, and by which names. Pure.
-
-For NVIDIA's and AMD's cards an environment variable hides all others, so that a worker cannot use them; the visible
-ones are numbered from 0. Backends without such a variable are chosen by name, and so is Vulkan, whose variable numbers
-cards otherwise than its list.
-"""
+"""Which cards ``CUDA_VISIBLE_DEVICES`` leaves visible, and which of them a worker sees. Pure."""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import takewhile
 
 from ..machine import Gpu, Kind
+
+# Which cards ``CUDA_VISIBLE_DEVICES`` of this process leaves visible. Pure.
+#
+# It is read as the driver reads it (CUDA C++ Programming Guide, "CUDA Environment Variables"; torch does the same in
+# ``torch.cuda._parse_visible_devices``): an entry that is no card hides all that come after it, and a card that is
+# named twice hides all. The variable for workers is made in ``visible``.
+
+VARIABLE, ORDER, BY_BUS = "CUDA_VISIBLE_DEVICES", "CUDA_DEVICE_ORDER", "PCI_BUS_ID"
+_NUMBER = re.compile(r"[+-]?\d+", re.ASCII)
+"""A number as C's ``strtol`` reads it: ``1st`` is 1."""
+
+
+@dataclass(frozen=True)
+class Mask:
+    """The cards that the variable leaves visible."""
+
+    uuids: tuple[str, ...]
+    """In the order in which CUDA then numbers them."""
+    note: str = ""
+    """One sentence, if the variable probably does not do what its author meant."""
+
+
+def masked(value: str | None, gpus: Sequence[Gpu], order: Sequence[str] | None = None) -> Mask:
+    """The cards that ``value`` leaves; None (not set) leaves all.
+
+    ``order`` has ids in the order in which CUDA numbers the cards, if that is not the driver's order. The number of a
+    divided card means the first of its parts.
+    """
+    if value is None:
+        return Mask(tuple(gpu.uuid for gpu in gpus))
+    kind = next((prefix for prefix in ("GPU-", "MIG-") if value.strip().startswith(prefix)), "")
+    texts = [text.strip() for text in value.split(",")] if value.strip() else []
+    names = list(takewhile(lambda name: name is not None, (_name(text, kind) for text in texts)))
+    chosen = list(takewhile(lambda uuid: uuid is not None, (_meant(name, gpus, order) for name in names)))
+    if len(set(names)) < len(names) or len(set(chosen)) < len(chosen):
+        return Mask((), f"{VARIABLE} names a card twice, which hides all of them.")
+    wrong = texts[len(chosen)] if len(chosen) < len(texts) else "-1"
+    note = "" if wrong == "-1" else f"{VARIABLE} names {wrong!r}, which is no card here."
+    return Mask(tuple(uuid for uuid in chosen if uuid is not None), note)
+
+
+def ambiguous(value: str | None, order: str | None, gpus: Sequence[Gpu]) -> bool:
+    """Whether only CUDA knows which cards ``value`` means.
+
+    Unless ``order`` (``CUDA_DEVICE_ORDER``) says otherwise, CUDA numbers the fastest card first, and the driver numbers
+    cards by their place on the bus.
+    """
+    numbered = value is not None and bool(_NUMBER.match(value.strip()))
+    return numbered and order != BY_BUS and len({(gpu.name, gpu.memory) for gpu in gpus if gpu.part is None}) > 1
+
+
+def find(name: str, gpus: Sequence[Gpu]) -> str | None:
+    """The one card whose id begins with ``name``; None where there is none, or more than one."""
+    found = [gpu.uuid for gpu in gpus if gpu.uuid.startswith(name)]
+    return found[0] if len(found) == 1 else None
+
+
+def _name(text: str, kind: str) -> int | str | None:
+    """One entry: a number, or with ``kind``, the prefix of the first entry, the beginning of an id; None for others."""
+    if kind:
+        return text if text.startswith(kind) else None
+    number = _NUMBER.match(text)
+    return int(number[0]) if number and int(number[0]) >= 0 else None
+
+
+def _meant(name: int | str | None, gpus: Sequence[Gpu], order: Sequence[str] | None) -> str | None:
+    if isinstance(name, str):
+        return find(name, gpus)
+    if name is None or order is not None:
+        return order[name] if order is not None and name is not None and name < len(order) else None
+    return next((gpu.uuid for gpu in gpus if gpu.index == name), None)
+
+
+# Which cards a worker process sees, and by which names. Pure.
+#
+# For NVIDIA's and AMD's cards an environment variable hides all others, so that a worker cannot use them; the visible
+# ones are numbered from 0. Backends without such a variable are chosen by name, and so is Vulkan, whose variable
+# numbers cards otherwise than its list.
 
 VARIABLES: dict[Kind, str] = {"cuda": "CUDA_VISIBLE_DEVICES", "rocm": "HIP_VISIBLE_DEVICES"}
 GGML: dict[Kind, str] = {"cuda": "CUDA", "rocm": "ROCm"}

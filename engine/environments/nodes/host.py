@@ -20,9 +20,8 @@ from marlaas.plugins.programs.forwarder import Connection
 
 from ...home import EnvironmentSettings
 from ..dependencies.interpreters import Interpreters, Refused, Waiting
-from ..files.snapshots import Snapshots
-from ..process.door import Door
-from ..process.launch import Folders, Launched, launch
+from ..files.source import Snapshots
+from ..process.launch import Door, Folders, Launched, launch
 from .orders import WINDOW, Began, Passed, Prepared, ProcessEvent, Said, Used, Version
 from .rows import RowsThere
 

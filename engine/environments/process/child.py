@@ -1,8 +1,4 @@
-"""One process of one plugin version, and the episodes that it plays.
-
-Each episode gets exactly one outcome, whatever the process does. The process is never restarted here: its owner is told
-once of its death, and decides.
-"""
+"""One process of one plugin version, and the episodes that run in it."""
 
 from __future__ import annotations
 
@@ -10,28 +6,19 @@ import asyncio
 import contextlib
 import time
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, ClassVar, Protocol, Self, cast
 
 from marlaas.plugins.host.channel import Channel, Record
-from marlaas.plugins.messages import MOST_ASKS, MOST_VALUES, Answer
+from marlaas.plugins.messages import MOST_ASKS, MOST_VALUES, Answer, Ask, Reply
 from marlaas.plugins.sandbox_supervisor import wall_limit
 
 from ...errors import EnvironmentFailure, MarlaasError
 from ...trajectories import EpisodeStatus, Failure
 from ..protocol import Answering, DataFacts, EpisodeOutcome, EpisodeSpec, Unscored, endpoint_of
-from .bodies import decode_body, encode_body
 from .launch import HERE, Folders, PluginLauncher, PluginProcess
 from .load import Load
-from .outgoing import (
-    encode_calls,
-    encode_endpoint,
-    encode_facts,
-    encode_no_endpoint,
-    encode_reply,
-    encode_start,
-)
-from .play import EpisodeListener, Play
 from .pulse import Silence
 from .wire import (
     Asked,
@@ -46,8 +33,63 @@ from .wire import (
     Spent,
     Watched,
     WireError,
-    decode,
+    decode_body,
+    encode_body,
+    encode_calls,
+    encode_endpoint,
+    encode_facts,
+    encode_no_endpoint,
+    encode_reply,
+    encode_start,
+    parse_message,
 )
+
+# An episode under way in a process, or another request, and how whoever answers hears of it.
+
+
+@dataclass
+class Play:
+    """An episode under way, or another request."""
+
+    answer: Answer | None
+    """None where nothing may be asked."""
+    outcomes: tuple[type, ...]
+    """The types of outcome with which it may end."""
+    ended: asyncio.Future[Outcome]
+    began: float
+    asks: set[asyncio.Task[None]] = field(default_factory=set)
+    final: set[str] = field(default_factory=set)
+    """Agents whose rewards are final."""
+
+
+@dataclass(frozen=True)
+class EpisodeListener:
+    """Implements ``protocol.Listener`` for an episode under way."""
+
+    play: Play
+    ask: Answer
+    agents: tuple[str, ...]
+    tell: Callable[[str, int, int], None]
+
+    async def answer(self, ask: Ask) -> Reply:
+        """See the protocol."""
+        return await self.ask(ask)
+
+    def calls(self, agent: str, under_way: int, replies: int) -> None:
+        """See the protocol."""
+        if not self.play.ended.done():
+            self.tell(agent, under_way, replies)
+
+    def failed(self, error: BaseException) -> None:
+        """See the protocol."""
+        if not self.play.ended.done():
+            self.play.ended.set_exception(error)
+
+
+# One process of one plugin version, and the episodes that it plays.
+#
+# Each episode gets exactly one outcome, whatever the process does. The process is never restarted here: its owner is
+# told once of its death, and decides.
 
 BEAT = 1.0
 """Seconds between two questions whether the process runs, while episodes are under way."""
@@ -272,7 +314,7 @@ class Child:
         try:
             if self._too_late(record):
                 return
-            match decode(record, clean=True):
+            match parse_message(record, clean=True):
                 case Asked() as asked:
                     self._asked(asked)
                 case Opening() as opening:

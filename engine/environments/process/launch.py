@@ -1,24 +1,286 @@
-"""Starts the process of one plugin version: scrubbed environment, its own session, its prints in a log file."""
+"""Starts the process of one plugin version: its variables, files and limits, and bubblewrap if it is confined."""
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
 import os
+import secrets
+import shutil
 import signal
 import socket
+import subprocess
 import sys
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Set
 from dataclasses import dataclass
+from hashlib import sha256
 from pathlib import Path
 from typing import Any, Protocol
+from urllib.parse import urlsplit
+from uuid import uuid4
+
+from marlaas.plugins.data import Source, all_files, folder_of
+from marlaas.plugins.programs.forwarder import Connection, Passing
 
 from ...devices import environment
+from ...errors import EnvironmentFailure
 from ..sizing import EPISODES, Workers
-from .confinement import Confinement, inner
-from .door import Door
-from .pulse import Pulse
-from .usage import delayed_seconds, processor_seconds
+from .pulse import Pulse, delayed_seconds, processor_seconds
+
+# Puts the files that a task names where a confined process can read them.
+#
+# What a confined process sees is fixed when it starts, before any task is known. So it sees one folder more,
+# read-only, and the engine puts links to the files there. A link costs no room, and the process cannot write through
+# it.
+
+
+def lend(data: Mapping[str, Any], folder: Path) -> dict[str, Any]:
+    """Link the files of ``data`` (see ``Source.record``) into ``folder``, and return it with the path that leads there.
+
+    Copies them where they lie on another file system. Raises ``OSError`` where they cannot be read.
+    """
+    source = Source.of(data)
+    root = folder_of(source)
+    own = folder / sha256(str(source.path).encode()).hexdigest()[:16]
+    for path in all_files(source):
+        lent = own / path.relative_to(root)
+        if not _same(path, lent):
+            _place(path, lent)
+    return dict(data) | {"path": str(own / source.path.relative_to(root))}
+
+
+def stamped(data: Mapping[str, Any]) -> dict[str, Any]:
+    """``data`` with a ``stamp`` of its files: a process that is given another one reads the rows anew.
+
+    So all processes draw from the same rows, however long each has been there. Raises ``OSError``.
+    """
+    stats = [(str(path), path.stat()) for path in all_files(Source.of(data))]
+    content = [(path, stat.st_ino, stat.st_size, stat.st_mtime_ns) for path, stat in stats]
+    return dict(data) | {"stamp": sha256(repr(content).encode()).hexdigest()[:16]}
+
+
+def _place(path: Path, lent: Path) -> None:
+    """Put a file where another one may be read, and where another thread may be putting it just now."""
+    lent.parent.mkdir(parents=True, exist_ok=True)
+    fresh = lent.with_name(f"{lent.name}.{uuid4().hex}")
+    try:
+        try:
+            os.link(path.resolve(), fresh)  # of a symbolic link its file: the process sees no other folder
+        except OSError:
+            shutil.copy2(path, fresh)
+        os.replace(fresh, lent)
+    finally:
+        fresh.unlink(missing_ok=True)  # it stays where both names are links to one file already
+
+
+def _same(path: Path, lent: Path) -> bool:
+    """Whether a file was lent already: it is the same one, or a copy of what it is now."""
+    try:
+        there, here = path.stat(), lent.stat()
+    except FileNotFoundError:
+        return False
+    return os.path.samestat(there, here) or (there.st_size, there.st_mtime_ns) == (here.st_size, here.st_mtime_ns)
+
+
+# The way to the gateway for a process without a network: a Unix socket in the folder that it sees, and TCP behind it.
+#
+# What a confined plugin reaches so is the gateway alone, which asks for a key. In the plugin's process an address
+# leads to the socket: see ``plugins.programs.forwarder``.
+
+
+class Door:
+    """One socket in a folder, which is opened when it is first needed."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        self._name = f"gateway-{secrets.token_hex(4)}.sock"
+        self._address = ("", 0)
+        self._passing = Passing(self._connect)
+        self._server: asyncio.Server | None = None
+        self._opening = asyncio.Lock()
+
+    async def open(self, url: str) -> str:
+        """The name of the socket in its folder, behind which the server of ``url`` is.
+
+        Raises ``EnvironmentFailure`` where none can be made.
+        """
+        where = urlsplit(url)
+        self._address = (where.hostname or "", where.port or 0)
+        async with self._opening:
+            if self._server is None:
+                try:
+                    self._server = await asyncio.start_unix_server(self._passing.accept, sock=self._bound())
+                except OSError as error:
+                    raise EnvironmentFailure(
+                        f"No socket to the gateway can be made in {self._folder}: {error}"
+                    ) from error
+        return self._name
+
+    def close(self) -> None:
+        """Nobody comes any more."""
+        self._passing.close()
+        if self._server is not None:
+            self._server.close()
+            self._server = None
+            with contextlib.suppress(OSError):
+                (self._folder / self._name).unlink()
+
+    async def _connect(self) -> Connection:
+        return await asyncio.open_connection(*self._address)
+
+    def _bound(self) -> socket.socket:
+        """The socket: over a descriptor, because its path has 108 characters at most."""
+        folder = os.open(self._folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        try:
+            listening = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+            try:
+                listening.bind(f"/proc/self/fd/{folder}/{self._name}")
+            except OSError:
+                listening.close()
+                raise
+            return listening
+        finally:
+            os.close(folder)
+
+
+# A plugin's process behind bubblewrap: no network, files read-only, home folders hidden.
+#
+# The kernel keeps this boundary, with namespaces of its own for users, processes, mounts and the network. It is as
+# strong as they are: it does not keep a plugin from using the processor and the memory that it is given.
+
+_HIDDEN = tuple(Path(name) for name in ("/home", "/root", "/tmp", "/var/tmp", "/run"))
+"""Folders with people's files, and with the sockets of services."""
+_BASE = (
+    "--die-with-parent",
+    "--unshare-all",
+    "--cap-drop",
+    "ALL",
+    "--ro-bind",
+    "/",
+    "/",
+    "--dev",
+    "/dev",
+    "--proc",
+    "/proc",
+)
+_LAYERS = 2
+"""bwrap's processes around the one that it runs: one outside that waits, one inside that reaps orphans."""
+_PATIENCE = 10.0
+_OF_PYTHON = ("bin", "lib", "lib64")
+_MOST_LINKS = 40
+"""Most symbolic links that are followed for one path, as in the kernel."""
+
+
+@dataclass(frozen=True)
+class Confinement:
+    """What one plugin's process may see."""
+
+    hidden: tuple[Path, ...]
+    """Folders that appear empty, besides the usual ones."""
+    readable: tuple[Path, ...]
+    """Folders and files that stay visible although they lie in hidden ones."""
+
+    def command(self, snapshot: Path, scratch: Path, *read: Path) -> list[str]:
+        """The words to put before the process's own command; only ``scratch`` can be written, and ``read`` be read."""
+        needed = [path for path in (*self.readable, snapshot, *read) if path.exists()]
+        hidden, shown = _hidden(self.hidden), {path.resolve() for path in needed}
+        words = [shutil.which("bwrap") or "bwrap", *_BASE]
+        for folder in layers(hidden, shown):
+            words += ["--tmpfs", str(folder)] if folder in hidden else ["--ro-bind", str(folder), str(folder)]
+        real = scratch.resolve()
+        for link, target in dict(hop for path in (*needed, scratch) for hop in links(path)).items():
+            if _decides(link, hidden | shown | {real}) in hidden:
+                words += ["--symlink", target, str(link)]
+        return [*words, "--bind", str(real), str(real), "--chdir", str(scratch), "--"]
+
+    def contradiction(self) -> str:
+        """Why this cannot be done, in a sentence: a folder cannot be both hidden and readable; empty where it can."""
+        both = sorted(_hidden(self.hidden) & {path.resolve() for path in self.readable if path.exists()})
+        return f"Python's own files lie in {both[0]}, which is to be out of sight: choose another home" if both else ""
+
+
+def _hidden(folders: Iterable[Path]) -> set[Path]:
+    """The usual hidden folders and ``folders``, as far as they exist, with links followed."""
+    return {folder.resolve() for folder in (*_HIDDEN, Path.home(), *folders) if folder.is_dir()} - {Path("/")}
+
+
+def layers(hidden: Set[Path], shown: Set[Path]) -> list[Path]:
+    """The folders to mount, each over the ones before it: the innermost that a path is in decides.
+
+    So a home inside a Python's folder stays hidden, and a virtual environment inside that home is visible.
+    """
+    marks: set[Path] = set()
+    for path in sorted(hidden | shown, key=lambda path: (len(path.parts), path)):
+        if (path in hidden) != (_decides(path, marks) in hidden):
+            marks.add(path)
+    return sorted(marks, key=lambda path: (len(path.parts), path))
+
+
+def _decides(path: Path, marks: Set[Path]) -> Path | None:
+    """The innermost of ``marks`` that a path is in."""
+    return next((folder for folder in (path, *path.parents) if folder in marks), None)
+
+
+def links(path: Path) -> list[tuple[Path, str]]:
+    """The symbolic links that are followed on the way to a path, each with its target."""
+    found: list[tuple[Path, str]] = []
+    at, left = Path("/"), [*reversed(path.absolute().parts)]
+    while left and len(found) < _MOST_LINKS:
+        part = left.pop()
+        at = at.parent if part == ".." else at / part  # an absolute part starts at the root
+        if at.is_symlink():
+            found.append((at, os.readlink(at)))
+            left += reversed(Path(found[-1][1]).parts)
+            at = at.parent
+    return found
+
+
+def readable_for(python: Path) -> tuple[Path, ...]:
+    """The paths that an interpreter reads of its installation and, for a virtual environment, of the one below it.
+
+    Never the folder that these are in: its owner's other files may lie there, as in ``~/.local``.
+    """
+    own, base = python.absolute().parent.parent, python.resolve().parent.parent
+    environment = [own / name for name in (*_OF_PYTHON, "pyvenv.cfg")] if (own / "pyvenv.cfg").exists() else []
+    return (python, *environment, *(base / name for name in _OF_PYTHON))
+
+
+def inner(pid: int) -> int | None:
+    """Id of the process that bwrap, which is ``pid``, runs; None before it starts and after it ends."""
+    for _ in range(_LAYERS):
+        try:
+            children = Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
+        except OSError:
+            return None
+        if not children:
+            return None
+        pid = int(children[0])
+    return pid
+
+
+def obstacle() -> str:
+    """Why no process can be confined on this machine; empty where it can. Finds out by trying."""
+    bwrap = shutil.which("bwrap")
+    if bwrap is None:
+        return "bwrap (bubblewrap) is not installed"
+    try:
+        done = subprocess.run(
+            [bwrap, *_BASE, "--", "true"],
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            errors="replace",
+            timeout=_PATIENCE,
+            env={"PATH": os.environ.get("PATH", os.defpath)},
+        )
+    except (OSError, subprocess.TimeoutExpired) as error:
+        return f"bwrap does not run: {error}"
+    if done.returncode == 0:
+        return ""
+    return " ".join(done.stderr.split())[:200] or f"bwrap ended with code {done.returncode}"
+
+
+# Starts the process of one plugin version: scrubbed environment, its own session, its prints in a log file.
 
 MEMORY_MB = 4096
 """Address space of a plugin's process; beyond it, allocations in the plugin fail."""

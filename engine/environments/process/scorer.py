@@ -14,7 +14,7 @@ from ...trajectories import Failure
 from ..protocol import EpisodeOutcome, Loaded, Ranking, Unscored
 from .child import TOO_LONG, Child
 from .launch import Folders
-from .scoring_wire import encode_load, encode_rank, encode_score
+from .wire import encode_load, encode_rank, encode_score
 
 
 @dataclass(frozen=True)

@@ -1,27 +1,78 @@
-"""Messages from a plugin's process, validated: a dataclass of ours comes out, or ``WireError``.
-
-The process at the other end may be broken or hostile. A class with an underscore says what each field of a message may
-hold: type, size, range. msgspec checks every message against them, once, so that nothing behind this file has to doubt
-what it holds. Keys that they do not name are ignored.
-"""
+"""Messages to and from a plugin's process, validated: JSON in, dataclasses out."""
 
 from __future__ import annotations
 
 import sys
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Annotated, Any, Literal, TypeVar
 
 from msgspec import DecodeError, Meta, Struct, ValidationError, convert
-from msgspec.json import decode as decode_json
+from msgspec.json import decode, decode as decode_json, encode
 
+from marlaas.plugins.host import channel
 from marlaas.plugins.host.channel import Record
-from marlaas.plugins.messages import Ask, within_limits
+from marlaas.plugins.host.records import transcript_record
+from marlaas.plugins.messages import Ask, Endpoint, Reply, within_limits
 from marlaas.plugins.parameters import Parameter
 from marlaas.plugins.rewards import LARGEST
+from marlaas.plugins.scoring import Transcript
 
 from ...trajectories import EpisodeStatus, Failure
-from ..protocol import DataFacts, EpisodeOutcome, FinalReward, Loaded, Ranking, Rows, Unscored
-from .bodies import cleaned
+from ..protocol import DataFacts, EpisodeOutcome, EpisodeSpec, FinalReward, Loaded, Ranking, Rows, Unscored
+
+# The JSON of messages to and from a plugin's process: msgspec reads and writes it, several times as fast as Python.
+#
+# What comes out is what the standard library would have read, in texts that files and databases can hold. Nothing
+# here knows what the messages mean.
+
+_PLAIN = frozenset((bool, float, int, type(None)))
+
+
+def decode_body(body: bytes) -> Any:
+    """What the JSON of a message says, in texts that files and databases can hold.
+
+    Raises ``ValueError`` and ``RecursionError``.
+    """
+    if b"\\u" not in body:  # only such an escape can stand for half a character
+        try:
+            return decode(body)
+        except (DecodeError, ValidationError):
+            pass  # the standard library reads some more: NaN, numbers without end
+    return cleaned(channel.decode_json(body))
+
+
+def cleaned(value: Any) -> Any:
+    """Texts that files and databases can hold: JSON can carry lone surrogates, they cannot, and msgspec raises."""
+    if isinstance(value, str):
+        return value if value.isascii() else value.encode("utf-8", "replace").decode()
+    if isinstance(value, list):
+        return [entry if type(entry) in _PLAIN else cleaned(entry) for entry in value]
+    if isinstance(value, dict):  # what is plain needs no call: there are many messages
+        keys = [key if key.isascii() else cleaned(key) for key in value]
+        return {key: e if type(e) in _PLAIN else cleaned(e) for key, e in zip(keys, value.values(), strict=True)}
+    return value
+
+
+def encode_body(record: Record) -> bytes:
+    """A message as JSON. Raises ``ValueError`` and ``TypeError``.
+
+    Replies alone, and those without calls: what an author or a model wrote may hold numbers without end, which msgspec
+    writes as null.
+    """
+    if record["op"] == "reply" and not record["tool_calls"]:
+        with suppress(UnicodeEncodeError):  # half a character, which a check may answer with
+            return encode(record)
+    return channel.encode_json(record)
+
+
+# Messages from a plugin's process, validated: a dataclass of ours comes out, or ``WireError``.
+#
+# The process at the other end may be broken or hostile. A class with an underscore says what each field of a message
+# may hold: type, size, range. msgspec checks every message against them, once, so that nothing behind this file has
+# to doubt what it holds. Keys that they do not name are ignored.
 
 LONGEST_NAME = 128
 MOST_ENTRIES = 256
@@ -420,7 +471,7 @@ class _Envelope(Struct):
     message: _Ask | _Opening | _Final | _End | _Ranked | _Loaded | _Facts | _Hello | _Ready | _Broken
 
 
-def decode(record: Record, clean: bool = False) -> Received:
+def parse_message(record: Record, clean: bool = False) -> Received:
     """Read one message of a plugin's process; ``clean``: it is known to be as ``bodies.decode_body`` makes it.
 
     Raises ``WireError``.
@@ -478,3 +529,115 @@ def _named(table: dict[str, T]) -> dict[str, T]:
     if not table or max(map(len, table)) <= LONGEST_NAME:
         return table
     return {name[:LONGEST_NAME]: value for name, value in table.items()}
+
+
+# Messages to a plugin's process: records as it reads them.
+
+
+def encode_start(episode: int, environment: str, spec: EpisodeSpec) -> Record:
+    """The message that starts an episode."""
+    return {
+        "op": "start",
+        "episode": episode,
+        "environment": environment,
+        "split": spec.split,
+        "index": spec.index,
+        "seed": spec.seed,
+        "member": spec.member,
+        "config": spec.config,
+        "timeout": spec.timeout,
+        "data": spec.data,
+    }
+
+
+def encode_facts(question: int, environment: str, data: Mapping[str, Any] | None, survey: bool) -> Record:
+    """The message that asks about an environment's rows."""
+    return {"op": "facts", "episode": question, "environment": environment, "data": data, "survey": survey}
+
+
+def encode_reply(id: int, reply: Reply) -> Record:
+    """The message that answers an ask."""
+    calls = [{"name": call.name, "arguments": call.arguments} for call in reply.tool_calls]
+    return {
+        "op": "reply",
+        "id": id,
+        "text": reply.text,
+        "finish": reply.finish,
+        "turn": reply.turn,
+        "tool_calls": calls,
+        "thinking": reply.thinking,
+    }
+
+
+def encode_endpoint(id: int, endpoint: Endpoint, socket: str = "") -> Record:
+    """The message that gives an episode its address; ``socket`` is the file that leads there without a network."""
+    return {"op": "endpoint", "id": id, "error": "", "url": endpoint.url, "key": endpoint.key, "socket": socket}
+
+
+def encode_no_endpoint(id: int, reason: str) -> Record:
+    """The message that refuses one."""
+    return {"op": "endpoint", "id": id, "error": reason, "url": "", "key": "", "socket": ""}
+
+
+def encode_calls(episode: int, agent: str, under_way: int, replies: int) -> Record:
+    """The message that a program has called the model, or has been answered; see ``protocol.Listener``."""
+    return {"op": "calls", "episode": episode, "agent": agent, "under_way": under_way, "replies": replies}
+
+
+# The messages to a scoring process: a version to load, one episode to score, or the members of one group to compare.
+#
+# All as JSON. A version has a number, by which it is named from then on. The answers are read in ``wire``.
+
+
+def encode_load(number: int, version: int, path: Path, scratch: Path, log: str) -> Record:
+    """The message that has a version imported from ``path``. It may write into ``scratch``; what it prints goes to
+    ``log``, or where it went before if that is empty."""
+    return {
+        "op": "load",
+        "episode": number,
+        "version": version,
+        "path": str(path),
+        "scratch": str(scratch),
+        "log": log,
+    }
+
+
+def encode_score(
+    number: int, version: int, environment: str, played: Unscored, transcript: Transcript, timeout: float
+) -> Record:
+    """The message that has an episode scored; ``timeout`` in seconds."""
+    return {
+        "op": "score",
+        "episode": number,
+        "version": version,
+        "environment": environment,
+        "task": played.task,
+        "transcript": transcript_record(transcript),
+        "earned": played.earned,
+        "timeout": timeout,
+    }
+
+
+def encode_rank(
+    number: int, version: int, environment: str, members: Sequence[EpisodeOutcome], timeout: float
+) -> Record:
+    """The message that has the members of a group compared; ``timeout`` in seconds."""
+    return {
+        "op": "rank",
+        "episode": number,
+        "version": version,
+        "environment": environment,
+        "members": [_member(member) for member in members],
+        "timeout": timeout,
+    }
+
+
+def _member(outcome: EpisodeOutcome) -> Record:
+    return {
+        "task": outcome.task,
+        "transcript": transcript_record(outcome.transcript or Transcript({})),
+        "rewards": outcome.rewards,
+        "parts": outcome.parts,
+        "logged": outcome.metrics,
+        "invalid": outcome.invalid,
+    }

@@ -1,10 +1,4 @@
-"""The scoring workers of one interpreter, which all its versions share: none until something is to be scored.
-
-A worker loads a version when it is first given a request of it, keeps a few, and can be given any version's request
-next. Their number follows from the work that waits (``sizing``), within the budget of the machine. Of the versions that
-wait the one goes first that has had the least of the workers' time, so nobody's slow function holds up the others for
-long. A worker has one request at a time, so the one that it dies of is known.
-"""
+"""The scoring workers of one interpreter, which all its versions share, and how many there are."""
 
 from __future__ import annotations
 
@@ -14,16 +8,94 @@ import time
 from collections import Counter, deque
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager, suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from weakref import WeakValueDictionary
 
 from ...fairness import FairClock
 from ...trajectories import Failure
-from ..budget import ProcessBudget
+from ..budget import PER_CORE, ProcessBudget
 from ..nodes.reach import Reach
+from ..process.child import BrokenPlugin
+from ..process.launch import HERE, Folders, PluginLauncher, Runtime
 from ..process.scorer import Loadable, ScoringChild
 from ..process.wire import Spent
 from ..protocol import EpisodeOutcome
-from .sizing import Requests, Waiting, wanted
+
+# How many scoring workers the work that waits asks for. Pure.
+#
+# RollArt (arXiv 2512.22560) gives stateless reward work to workers that come and go with it. A further one costs a
+# start here, so it is started if what waits takes the others longer than that.
+
+ENOUGH = 0.5
+"""Seconds of requests from which a version's share of a core is known."""
+FADING = 0.9
+"""What one request before the last counts in that."""
+
+
+@dataclass(frozen=True)
+class Waiting:
+    """The requests that wait for a worker."""
+
+    requests: int = 0
+    seconds: float = 0.0
+    """That they will take one worker, as far as is known: each as long as others of its version, or as it has waited
+    where none of its version has ended."""
+
+
+@dataclass(frozen=True)
+class Requests:
+    """What the requests of a version took, the newest counting most."""
+
+    number: float = 0.0
+    wall: float = 0.0
+    computed: float = 0.0
+    waited: float = 0.0
+
+    def after(self, wall: float, spent: Spent) -> Requests:
+        """With one more: seconds in all, and what its process spent on it."""
+        return Requests(
+            FADING * self.number + 1,
+            FADING * self.wall + wall,
+            FADING * self.computed + spent.computed,
+            FADING * self.waited + spent.waited,
+        )
+
+    @property
+    def seconds(self) -> float | None:
+        """That one takes; None where none has ended."""
+        return self.wall / self.number if self.number else None
+
+    @property
+    def weight(self) -> float:
+        """How many workers one of it counts as, by the share of a core that it needs: a function that waits for a
+        model elsewhere may have more of them than there are cores. Waiting for a core is no waiting, be it the
+        function's or the engine's: else the more workers there are, the more there would be."""
+        own = self.computed + self.waited
+        return max(1 / PER_CORE, self.computed / own) if own >= ENOUGH else 1.0
+
+
+def wanted(now: int, waiting: Waiting, price: float, spare: int) -> int:
+    """How many workers there should be, of which there are ``now`` some, all of them busy.
+
+    ``price``: seconds that starting one takes; ``spare``: how many further ones there may be. The first needs no
+    reason, and there are never more than the requests need.
+    """
+    if not waiting.requests:
+        return now
+    if not now:
+        return 1
+    if waiting.seconds <= price * now:
+        return now
+    return max(now, min(now + min(spare, waiting.requests), math.ceil(waiting.seconds / price)))
+
+
+# The scoring workers of one interpreter, which all its versions share: none until something is to be scored.
+#
+# A worker loads a version when it is first given a request of it, keeps a few, and can be given any version's request
+# next. Their number follows from the work that waits (``sizing``), within the budget of the machine. Of the versions
+# that wait the one goes first that has had the least of the workers' time, so nobody's slow function holds up the
+# others for long. A worker has one request at a time, so the one that it dies of is known.
 
 PATIENCE = 0.25
 """Seconds between two looks at what waits, while it waits."""
@@ -405,3 +477,71 @@ class ScoringPool:
         task = asyncio.get_running_loop().create_task(child.wait())
         self._ending.add(task)
         task.add_done_callback(self._ending.discard)
+
+
+# Every scoring worker of a home, in pools: versions share one where they run on the same Python with the same limits.
+#
+# A version has a pool to itself where it is confined, for its processes see no files but its own; where its author
+# says that it changes what all of Python sees; and where that is found out (``VersionScoring``). All others have the
+# rights of the account that runs the engine, and could harm each other anyway. Limits on memory, and the priority,
+# are alike in a pool.
+
+START_PATIENCE = 30.0
+"""Seconds of its own that a process may take to begin."""
+_SHARED = "_scoring"
+"""The name of the folder and the log of shared processes; no plugin has one that begins so."""
+
+
+class ScoringPools:
+    """The pools by what their processes run on; each is there as long as a version uses it."""
+
+    def __init__(self, budget: ProcessBudget, most: int = 0, reach: Reach | None = None) -> None:
+        """``most``: scoring workers at the same time, of all pools; 0: as many as the ``budget`` has room for.
+        ``reach``: other nodes, if there are any."""
+        self.budget = budget
+        self.reach = reach or Reach(budget.cores)
+        self._most = most
+        self._pools: WeakValueDictionary[tuple[Runtime, Path | None], ScoringPool] = WeakValueDictionary()
+
+    def of(self, path: Path, folders: Folders, alone: bool = False) -> ScoringPool:
+        """The pool for the version that is imported from ``path``; one of its own if it has to be ``alone``."""
+        own = None if shares(folders.runtime) and not alone else path
+        runtime = replace(folders.runtime, workers=None, episodes=0)
+        if own is None:
+            folders = Folders(folders.scratch.with_name(_SHARED), folders.log.with_name(f"{_SHARED}.log"), runtime)
+        pool = self._pools.get((runtime, own))
+        if pool is None:
+            pool = ScoringPool(_Starting(self.reach, path, folders), own is None, self.budget, self._room, self.reach)
+            self._pools[runtime, own] = pool
+        return pool
+
+    def _room(self) -> int | None:
+        """Further workers that the home's settings allow; None where they leave that to the budget."""
+        return max(0, self._most - sum(pool.size for pool in self._pools.values())) if self._most else None
+
+
+def shares(runtime: Runtime) -> bool:
+    """Whether other versions may be loaded into processes that run on this."""
+    return runtime.confinement is None and runtime.shared_scoring
+
+
+@dataclass(frozen=True)
+class _Starting:
+    """Starts a pool's processes: the first on the engine's machine, further ones where there is the most room."""
+
+    reach: Reach
+    path: Path
+    folders: Folders
+
+    async def __call__(self, owner: Worker, further: bool) -> ScoringChild:
+        path = owner.version.loadable.path
+        if further:
+            with self.reach.place(path) as launcher, suppress(BrokenPlugin):  # the node may just have been lost
+                if launcher.node:
+                    return await self._started(path, owner, launcher)
+        return await self._started(self.path, owner, HERE)
+
+    async def _started(self, path: Path, owner: Worker, launcher: PluginLauncher) -> ScoringChild:
+        child = await ScoringChild.start(path, self.folders, owner, START_PATIENCE, launcher)
+        self.reach.count(child)
+        return child

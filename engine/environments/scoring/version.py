@@ -26,8 +26,7 @@ from ..process.scorer import Loadable, ScoringChild
 from ..process.wire import Described
 from ..protocol import EpisodeOutcome, Ranking, Unscored
 from ..recorder import Recorder
-from .pool import Ended, Version
-from .pools import ScoringPools, shares
+from .pool import Ended, ScoringPools, Version, shares
 
 IMPORT_PATIENCE = 30.0
 """Seconds that importing a plugin may take."""

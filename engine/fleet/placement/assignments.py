@@ -7,11 +7,9 @@ from dataclasses import replace
 
 from ...base import BFLOAT16, GGUF, SAMPLERS, Wanted
 from ...devices import Cpu, Place, SamplerAssignment, Sharing, TrainerAssignment
-from .beside import Beside
-from .cards import Card
+from .capacity import Card, chosen
 from .processor import best, copies, processor_precision
-from .room import chosen
-from .sharing import Way
+from .sharing import Beside, Way
 from .wishes import Choices, Copy, Times
 
 TRAINER = "training"

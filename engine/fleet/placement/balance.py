@@ -11,8 +11,8 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 from ...devices import Machine, Place, Placement
-from .division import apart_speed, shared_speed
-from .speed import rates_of, sampling_speed, training_speed
+from .capacity import rates_of, sampling_speed, training_speed
+from .sharing import apart_speed, shared_speed
 from .wishes import Times
 
 HALF_LIFE = 600.0

@@ -23,16 +23,7 @@ from ...base import (
     slot_bytes,
 )
 from ...devices import Placement, SamplerAssignment, SamplerKind, TrainerAssignment
-from .room import (
-    PASS,
-    PROGRAM,
-    SamplerRoom,
-    base_bytes,
-    chosen,
-    context_of,
-    llama_room,
-    vllm_rooms,
-)
+from .capacity import PASS, PROGRAM, SamplerRoom, base_bytes, chosen, context_of, llama_room, vllm_rooms
 
 _NOTHING = MemoryPlan(sequences=0, context=0, weights="", room=0, slots=0, held=0, parts=())
 

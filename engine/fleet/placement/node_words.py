@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 
 from ...base import RANK, Wanted, adapter_bytes
 from ...devices import EnvironmentHost, UsableNode
-from .links import MOMENTS
+from .capacity import MOMENTS
 from .roles import Role
 from .wishes import Times
 from .words import times, together

@@ -24,11 +24,9 @@ from .assignments import (
     shared_assignments,
     trainer_assignment,
 )
-from .beside import beside
-from .cards import KINDS, Card, look
-from .division import Division, divide, worth_of
+from .capacity import KINDS, Card, look
 from .processor import alone, halves, is_small, together
-from .sharing import Way, ways
+from .sharing import Division, Way, beside, divide, ways, worth_of
 from .wishes import Choices, Times, Wishes, checked
 
 EXACT: tuple[Precision, ...] = ("bf16", "f32")

@@ -6,12 +6,9 @@ from collections.abc import Collection, Iterator, Sequence
 
 from ...base import BFLOAT16, FLOAT, SMALL, Wanted
 from ...devices import Cpu, Machine, SamplerAssignment, Software, TrainerAssignment
-from .beside import LEAST_GAIN, Beside
-from .cards import Card
-from .division import Division
+from .capacity import Card, chosen
 from .processor import decides_precision
-from .room import chosen
-from .sharing import Way
+from .sharing import LEAST_GAIN, Beside, Division, Way
 from .wishes import Choices, CopySpeed, Times, Wishes
 from .words import SHARED, card, cards, cores, size, times
 

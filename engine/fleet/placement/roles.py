@@ -20,22 +20,24 @@ from .assignments import (
     sampler_assignment,
     trainer_assignment,
 )
-from .beside import ROWS, beside
-from .cards import KINDS, Card, look
-from .division import shared_speed
-from .limits import plans_on, trainer_plan
-from .links import sampling_kept, training_kept
-from .processor import allowed, alone, is_small, on_cores
-from .room import CROWD, llama_room
-from .speed import (
+from .capacity import (
+    CROWD,
+    KINDS,
+    Card,
+    llama_room,
+    look,
     rates_of,
     rates_of_cores,
     sampled_per_second,
+    sampling_kept,
     sampling_speed,
     trained_per_second,
+    training_kept,
     training_speed,
 )
-from .trainers import with_trainers
+from .limits import plans_on, trainer_plan
+from .processor import allowed, alone, is_small, on_cores
+from .sharing import ROWS, beside, shared_speed, with_trainers
 from .wishes import Choices, Times, Wishes, checked
 
 Placer = Callable[[UsableNode, Choices, Times], Placement]

@@ -12,8 +12,8 @@ from ...devices import Link, Machine, Rates, SamplerAssignment, TrainerAssignmen
 from ...fairness import Line, SharedClock
 from ...home import Settings
 from ...rollout import Sampler, SamplerEndpoint, SamplerLimits, SamplerSlots, SamplerStats, Waiter
-from ..placement.speed import rates_of, rates_of_cores
-from ..tolerance import Tolerance, tolerance_of
+from ..agreement import Tolerance, tolerance_of
+from ..placement.capacity import rates_of, rates_of_cores
 from ..worker_specs import of_assignment, stored_as
 from .assignment import TokenCosts
 from .token_costs import CostMeter, guessed

@@ -10,11 +10,26 @@ from msgspec import Struct
 
 from ..answerer import Answered, Refusal
 from ..wire import Chat, Choice, Message, Piece, ToolCall, Wishes
-from .errors import Form, body as error_body
-from .exchange import Who, new_id
-from .reading import Part, Share, Tokens, TopK, chosen, decode, function, schema_of, stops, text_of, unsupported, wrong
-from .sse import Event
-from .streamed import StreamedChoice
+from .exchange import (
+    Event,
+    Form,
+    Part,
+    Share,
+    StreamedChoice,
+    Tokens,
+    TopK,
+    Who,
+    body as error_body,
+    chosen,
+    decode,
+    function,
+    new_id,
+    schema_of,
+    stops,
+    text_of,
+    unsupported,
+    wrong,
+)
 
 FINISH = {"stop": "end_turn", "length": "max_tokens", "tool": "tool_use"}
 

@@ -7,10 +7,9 @@ from typing import Any
 
 import msgspec
 
-from .chat import ChatBody
-from .completions import CompletionBody
 from .messages import MessagesBody
-from .responses_input import ResponsesBody
+from .openai import ChatBody, CompletionBody
+from .responses import ResponsesBody
 
 BODIES: dict[str, tuple[type, str]] = {
     "/v1/chat/completions": (ChatBody, "Go on with a conversation (OpenAI's chat completions)."),

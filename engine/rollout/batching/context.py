@@ -12,8 +12,7 @@ from numpy.typing import NDArray
 
 from ...errors import CallFailed
 from ...trajectories import Logprobs, Tokens
-from ..sampling import Floats
-from ..truncation import Cuts
+from ..sampling import Cuts, Floats
 
 Ints = NDArray[np.int32]
 Logits = NDArray[np.float32]

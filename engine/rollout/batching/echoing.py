@@ -13,7 +13,7 @@ import numpy as np
 
 from ...base import scored_rows
 from ...trajectories import Logprobs, Tokens
-from ..likeliest import likeliest, logprobs_under
+from ..sampling import likeliest, logprobs_under
 from ..wishes import Likeliest, join
 from .context import Context, Logits
 from .turn import Turn

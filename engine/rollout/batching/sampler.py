@@ -1,26 +1,199 @@
-"""The sampler protocol over a context: llama.cpp's, or torch's."""
+"""The sampler protocol over a context, on a thread of its own."""
 
 from __future__ import annotations
 
 import asyncio
-from contextlib import nullcontext
+import logging
+import queue
+import threading
+from collections import deque
+from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
 from functools import partial
+from pathlib import Path
+from typing import Any, Protocol, TypeVar
 
 from ...base import BaseModel
-from ...devices import LentCores
+from ...devices import LentCores, as_shortage, ran_out
 from ...errors import CallFailed
 from ...trajectories import Logprobs, Tokens
-from ..protocol import OnTokens, SampleRequest, SampleResult, SamplerLimits
+from ..protocol import OnTokens, SampleRequest, SampleResult, SamplerLimits, SamplerStats
 from ..schemas import Schemas
-from .answers import Answer
+from .answers import Answer, Answers
 from .context import Context, DrawingContext
 from .pace import Pace
 from .riding import Rider, RidingContext
-from .scheduler import BatchScheduler
+from .scheduler import BatchScheduler, Pressed
 from .scoring import score
 from .slots import Slots
-from .threaded import ThreadedSampler
 from .versions import Versions
+
+# Runs a scheduler on a thread of its own, for callers in an event loop.
+#
+# Async methods put work into an inbox and wait for a future; the thread takes all that has come in, then makes one
+# step of the scheduler, for as long as there is anything to do. Only that thread touches what computes, and the event
+# loop stays free.
+
+T = TypeVar("T")
+Work = Callable[[], None]
+Gate = Callable[[], AbstractContextManager[None]]
+"""Makes the context in which the thread makes one round."""
+
+log = logging.getLogger(__name__)
+
+
+class SteppedScheduler(Protocol):
+    """A scheduler that computes in steps. Only the thread uses it."""
+
+    @property
+    def busy(self) -> bool:
+        """Whether ``step`` has anything to do."""
+
+    def submit(self, request: SampleRequest, answer: Answer[SampleResult], stream_to: OnTokens | None = None) -> None:
+        """Queue a turn, whose tokens ``stream_to`` gets in the caller's event loop. Raises ``ValueError`` or
+        ``AdapterError`` for what can never be served."""
+
+    def release(self, name: str) -> None:
+        """Forget a conversation and abort its turn; unknown names are ignored."""
+
+    def step(self, pressed: Pressed) -> None:
+        """Compute some tokens; may end early once ``pressed`` says that a call other than a turn waits."""
+
+    def fail(self, error: Exception) -> None:
+        """End every turn with ``error`` and start over with an empty scheduler."""
+
+    def stats(self) -> SamplerStats:
+        """Totals so far."""
+
+
+class ThreadedSampler:
+    """``protocol.Sampler`` but for ``score``, over a scheduler and the versions that it serves.
+
+    Where memory runs out all calls under way raise ``OutOfMemory``; the sampler must not be used afterwards.
+    """
+
+    def __init__(
+        self,
+        scheduler: SteppedScheduler,
+        versions: Versions,
+        limits: SamplerLimits,
+        gate: Gate = nullcontext,
+        idle: Callable[[], None] = lambda: None,
+    ) -> None:
+        """Every round of the thread, a step at most, is made inside ``gate()``, where one that shares the device can
+        make it wait; ``idle`` is called after rounds that left nothing to do."""
+        self._scheduler = scheduler
+        self._versions = versions
+        self._limits = limits
+        self._gate = gate
+        self._idle = idle
+        self._answers = Answers()
+        self._inbox: queue.SimpleQueue[Work | None] = queue.SimpleQueue()
+        self._pressing: deque[None] = deque()
+        """One for each thing in the inbox for which a step of the scheduler ends early; both threads use it."""
+        self._thread = threading.Thread(target=self._run, name="sampler", daemon=True)
+        self._thread.start()
+
+    async def limits(self) -> SamplerLimits:
+        """See the protocol."""
+        return self._limits
+
+    async def load(self, version: str, path: str) -> str:
+        """See the protocol."""
+        return await self._do(partial(self._versions.load, version, Path(path)), pressing=True)
+
+    async def retire(self, version: str) -> None:
+        """See the protocol."""
+        await self._do(partial(self._versions.retire, version))
+
+    async def generate(self, request: SampleRequest, *, stream_to: OnTokens | None = None) -> SampleResult:
+        """See the protocol. A cancelled caller's turn goes on until it ends or its conversation is released."""
+        answer: Answer[SampleResult] = Answer(self._answers)
+        self._post(partial(self._scheduler.submit, request, answer, stream_to), answer)
+        return await answer.future
+
+    async def release(self, conversation: str) -> None:
+        """See the protocol."""
+        await self._do(partial(self._scheduler.release, conversation))
+
+    async def stats(self) -> SamplerStats:
+        """See the protocol."""
+        return await self._do(self._scheduler.stats)
+
+    async def close(self) -> None:
+        """End the thread, fail calls under way, and free the memory."""
+        self._inbox.put(None)
+        await asyncio.to_thread(self._thread.join)
+
+    def _failed(self, error: Exception) -> None:
+        """Called when a step of the scheduler has raised."""
+        if ran_out(error):
+            self._scheduler.fail(as_shortage(error))
+            return
+        log.error("The sampler's step failed.", exc_info=error)
+        self._scheduler.fail(CallFailed(f"The sampler's step failed: {error}."))
+
+    def _close(self) -> None:
+        """Free what computes; the last thing that the thread does."""
+
+    async def _do(self, work: Callable[[], T], pressing: bool = False) -> T:
+        """Run ``work`` on the thread between two steps and return its value; where it presses, before the next step."""
+        answer: Answer[T] = Answer(self._answers)
+
+        def begun() -> None:
+            if pressing:
+                self._pressing.pop()
+            answer.give(work())
+
+        if pressing:
+            self._pressing.append(None)
+        self._post(begun, answer, pressing)
+        return await answer.future
+
+    def _post(self, work: Work, answer: Answer[Any], pressing: bool = False) -> None:
+        def guarded() -> None:
+            try:
+                work()
+            except Exception as error:
+                answer.fail(as_shortage(error))
+            if pressing:
+                self._answers.flush()
+
+        self._inbox.put(guarded)
+
+    def _run(self) -> None:
+        going_on = True
+        while going_on:
+            waited: list[Work | None] = []
+            if not self._scheduler.busy:
+                if self._inbox.empty():
+                    self._idle()
+                waited.append(self._inbox.get())
+            with self._gate():
+                going_on = self._round(waited)
+            self._answers.flush()
+
+    def _round(self, waited: list[Work | None]) -> bool:
+        """Do the work that has come in, then make a step; returns whether the thread goes on."""
+        while waited or not self._inbox.empty():
+            work = waited.pop() if waited else self._inbox.get()
+            if work is None:
+                self._scheduler.fail(CallFailed("The sampler is closing."))
+                self._close()
+                return False
+            work()
+        if self._scheduler.busy:
+            try:
+                self._scheduler.step(self._pressed)
+            except Exception as error:
+                self._failed(error)
+        return True
+
+    def _pressed(self) -> bool:
+        return bool(self._pressing)
+
+
+# The sampler protocol over a context: llama.cpp's, or torch's.
 
 SPARE = 2
 """Sequences kept for scoring, an aligned pair."""

@@ -1,34 +1,297 @@
-"""Continuous batching: which conversations are prefilled and decoded next, under which adapter version.
-
-Everything here runs on one thread and never waits. Results are repeatable to the last bit, whatever else is scheduled,
-because every prompt or appended turn of two tokens and more is computed with two output rows (``prefill``), and all
-other calls hold one token per sequence: of any versions where the context mixes them, else of one; and in runs of at
-least two neighbours, unless it joins them (``slots``).
-"""
+"""Continuous batching: which conversations are prefilled and decoded in which call."""
 
 from __future__ import annotations
 
 import time
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
 
 import numpy as np
+from numpy.typing import NDArray
 
 from ...base import PREFILL
 from ...errors import CallFailed
+from ...fairness import FairClock, rollout_cost
 from ...trajectories import Logprobs, Tokens
 from ..protocol import Finish, OnTokens, SampleRequest, SampleResult, SamplerStats
-from ..sampling import choose
+from ..sampling import WHOLE, Cuts, Floats, choose
 from .answers import Answer
-from .burst import Pressed, burst, cuts_of, never
 from .context import Context, DrawingContext, Logits
 from .echoing import Echoes
 from .memory import SharedMemory
-from .order import Order
 from .pace import Pace
-from .prefill import Chunk, prefill
-from .slots import Slots
-from .turn import SequenceState, Turn, check
+from .prefixes import PIECE
+from .prompts import Key
+from .slots import BRIDGE, Slots, rows_with_fillers
+from .turn import Grammar, SequenceState, Turn, check, wanted_of
 from .versions import Versions
-from .wished import Grammar, wanted_of
+
+# Which turn is next: turns that wait for their prefill, and which account goes first. Pure.
+#
+# The account goes first that is behind by weight (``fairness.fair_clock``); within an account, conversations that
+# hold memory already, then the prompt that has waited longest.
+
+
+class Order:
+    """All accounts with turns in the scheduler, and their turns that have not begun."""
+
+    def __init__(self) -> None:
+        self._clock: FairClock[str] = FairClock()
+        self._turns: Counter[str] = Counter()
+        """Number of turns in the scheduler, begun or not, by account."""
+        self._returning: dict[str, dict[Turn, None]] = {}
+        """Turns of conversations that have their sequence already."""
+        self._first: dict[str, dict[Key, list[Turn]]] = {}
+        """First turns, by the prompt that they share, in order of arrival."""
+
+    def __iter__(self) -> Iterator[Turn]:
+        """All turns that wait."""
+        for returning in self._returning.values():
+            yield from returning
+        for prompts in self._first.values():
+            for turns in prompts.values():
+                yield from turns
+
+    def enter(self, turn: Turn, weight: float) -> None:
+        """Add a turn, which ``wait`` lets begin. Raises ``ValueError`` for a weight that is none."""
+        self._clock.weigh(turn.account, weight)
+        self._clock.join(turn.account)
+        self._turns[turn.account] += 1
+
+    def wait(self, turn: Turn) -> None:
+        """A turn waits from now on until it is taken."""
+        if turn.conversation.slot is None:
+            self._first.setdefault(turn.account, {}).setdefault(turn.key, []).append(turn)
+        else:
+            self._returning.setdefault(turn.account, {})[turn] = None
+
+    def leave(self, turn: Turn) -> None:
+        """Remove a turn, whether it waits or has begun."""
+        self._remove(turn)
+        self._turns[turn.account] -= 1
+        if not self._turns[turn.account]:
+            del self._turns[turn.account]
+            self._clock.leave(turn.account)
+
+    def charge(self, account: str, prefilled: int = 0, sampled: int = 0) -> None:
+        """Charge an account for computed tokens; an account that asks for none saves nothing up meanwhile."""
+        self._clock.begin(account)
+        self._clock.charge(account, rollout_cost(prefilled, sampled))
+
+    @property
+    def first(self) -> int:
+        """How many turns wait for a sequence."""
+        return sum(len(turns) for prompts in self._first.values() for turns in prompts.values())
+
+    def ready(self, free: int) -> bool:
+        """Whether a turn can begin while ``free`` sequences are free."""
+        return bool(self._returning or (self._first and free))
+
+    def next_account(self, free: int) -> str:
+        """The account that is behind, of those with a turn that can begin. Raises ``ValueError`` without any."""
+        return self._clock.behind([*self._returning, *(self._first if free else ())])
+
+    def take(self, account: str, free: int) -> list[Turn]:
+        """Take the next turns of an account: one of a conversation that has its sequence, else up to ``free`` that
+        share the prompt that has waited longest."""
+        if account in self._returning:
+            turns = [next(iter(self._returning[account]))]
+        else:
+            turns = next(iter(self._first[account].values()))[:free]
+        for turn in turns:
+            self._remove(turn)
+        return turns
+
+    def ahead(self, account: str, turns: Iterable[Turn]) -> bool:
+        """Whether an account has had more than one of the accounts of ``turns``."""
+        counter = self._clock.counter
+        return any(counter(other) < counter(account) for other in {turn.account for turn in turns})
+
+    def sort(self, turns: Iterable[Turn]) -> list[Turn]:
+        """The turns, those of the account that is behind first, else in the given order."""
+        turns = list(turns)
+        counters = {account: self._clock.counter(account) for account in {turn.account for turn in turns}}
+        return sorted(turns, key=lambda turn: counters[turn.account]) if len(counters) > 1 else turns
+
+    def _remove(self, turn: Turn) -> None:
+        """Remove a turn from those that wait, if it is one of them."""
+        returning = self._returning.get(turn.account, {})
+        if turn in returning:
+            del returning[turn]
+            if not returning:
+                del self._returning[turn.account]
+        prompts = self._first.get(turn.account, {})
+        sharing = prompts.get(turn.key, [])
+        if turn in sharing:
+            sharing.remove(turn)
+            if not sharing:
+                del prompts[turn.key]
+            if not prompts:
+                del self._first[turn.account]
+
+
+# Computes what turns begin with: prompts, and what was appended to a conversation.
+#
+# A context that joins takes all parts in one call; in others each part is a call of its own, because there a row's
+# last bits depend on its call. Long parts are computed in pieces. A piece attends to what is before it, and to
+# nothing after its end, which a call for the whole part computes only to mask it: on torch pieces take a third to
+# four fifths of the time at 2,000 tokens, and memory for their attention that grows with the length, not with its
+# square. And as the borders are the same for all prompts, a block has the same bits whichever prompt it was computed
+# for.
+
+
+@dataclass(frozen=True)
+class Chunk:
+    """Two tokens or more at the end of one sequence."""
+
+    turns: list[Turn]
+    """The first has the sequence; the others share its prompt."""
+    new: Tokens
+    """int32 (n,)"""
+    first: bool
+    """Whether a conversation begins with it, so that others may share it."""
+
+    @property
+    def sequence(self) -> int:
+        """The sequence in which it is computed."""
+        return self.turns[0].conversation.sequence
+
+
+def prefill(context: Context, parts: Sequence[Chunk]) -> Iterator[tuple[list[Chunk], list[Logits] | CallFailed]]:
+    """Yield the parts that each call completes with the logits (V,) after each, valid until the next call; or all parts
+    of a call that failed, with its error."""
+    for together in [list(parts)] if context.joins and parts else [[part] for part in parts]:
+        # a new prompt begins at a border: turns that are alike share memory in whole pieces
+        left = {part.sequence: np.split(part.new, range(PIECE, len(part.new) - 1, PIECE)) for part in together}
+        while together:
+            call = [Chunk(part.turns, left[part.sequence].pop(0), part.first) for part in together]
+            try:
+                logits = _decode(context, call)
+            except CallFailed as error:
+                yield together, error
+                break
+            ends = {part.sequence: row for part, row in zip(together, logits[1::2], strict=True)}
+            done = [part for part in together if not left[part.sequence]]
+            if done:
+                yield done, [ends[part.sequence] for part in done]
+            together = [part for part in together if left[part.sequence]]
+
+
+def _decode(context: Context, call: list[Chunk]) -> Logits:
+    """The logits of the last two tokens of each part: a lone output row would have other last bits."""
+    counts = [len(part.new) for part in call]
+    held = [int(context.held[part.sequence]) for part in call]
+    positions = [np.arange(begin, begin + count) for begin, count in zip(held, counts, strict=True)]
+    ends = np.cumsum(counts)
+    outputs = np.zeros(ends[-1], np.int8)
+    outputs[np.concatenate([ends - 2, ends - 1])] = 1
+    alike = any(part.turns[0].alike for part in call)
+    context.use(np.repeat([part.turns[0].version.handle for part in call], counts), alike)
+    return context.decode(
+        np.concatenate([part.new for part in call]),
+        np.concatenate(positions).astype(np.int32),
+        np.repeat([part.sequence for part in call], counts).astype(np.int32),
+        outputs,
+    )
+
+
+# The inner loop: running turns, decoded together token after token until one of them may have ended.
+#
+# Works on arrays; no Python runs for a single row. Which rows a call holds is decided in ``slots``; finished turns
+# are the scheduler's to handle.
+
+Pressed = Callable[[], bool]
+"""Says whether a call waits for the thread."""
+NOTHING = -1
+"""Pads the stop tokens of a turn that has fewer than another; no token has this id."""
+
+
+def never() -> bool:
+    """No call waits for the thread."""
+    return False
+
+
+def burst(
+    context: Context, turns: list[Turn], limit: int, pressed: Pressed = never, bridge: int = BRIDGE
+) -> tuple[Tokens, Logprobs]:
+    """Sample up to ``limit`` tokens for each of ``turns``, which are in the order of their sequences.
+
+    They are of one version unless the context mixes. Returns tokens int32 (n, k) and log-probabilities float32 (n, k),
+    n turns and k >= 1 tokens, where only the last token of a turn may end it. Rows of other sequences that serve as
+    fillers, in holes of up to ``bridge``, are left as they were. Ends once ``pressed``. Raises ``DecodeFailed``.
+    """
+    active = np.array([turn.conversation.sequence for turn in turns], np.int32)
+    rows = active if context.joins else rows_with_fillers(active, bridge)
+    places = np.searchsorted(rows, active)
+    alone = len(rows) == len(active)
+    positions = begin = context.held[rows]
+    limit = min(limit, min(turn.room for turn in turns), context.length - int(begin.max()))
+    current = np.zeros(len(rows), np.int32)
+    current[places] = [turn.last for turn in turns]
+    noise = np.array([turn.noise(limit) for turn in turns]).T
+    temperatures = np.array([turn.temperature for turn in turns])
+    cuts = cuts_of(turns, temperatures)
+    wanted = wanted_of([turn.wished for turn in turns])
+    drawing = context if alone and isinstance(context, DrawingContext) else None
+    draw = choose if drawing is None else drawing.choose
+    stops = _stops(turns)
+    outputs = np.ones(len(rows), np.int8)
+    tokens, logprobs = np.empty((limit, len(turns)), np.int32), np.empty((limit, len(turns)), np.float32)
+    count = 0
+    handles = np.array([turn.version.handle for turn in turns])
+    alike = any(turn.alike for turn in turns)
+    context.use(handles[_before(active, rows)] if context.mixes else handles[:1], alike)
+    try:
+        while count < limit:
+            if drawing is not None and wanted is None:
+                tokens[count], logprobs[count] = drawing.draw(
+                    current, positions, rows, temperatures, noise[count], cuts
+                )
+            else:
+                logits = context.decode(current, positions, rows, outputs)
+                own = logits if alone else logits[places]
+                if wanted is None:
+                    tokens[count], logprobs[count] = choose(own, temperatures, noise[count], cuts)
+                else:  # the other rows get the bits that they would have without
+                    tokens[count], logprobs[count] = wanted.draw(draw, own, temperatures, noise[count], cuts)
+            current[places] = tokens[count]
+            positions = positions + 1
+            count += 1
+            if (tokens[count - 1] == stops).any() or pressed() or (wanted is not None and wanted.over):
+                break
+    finally:
+        if not alone:
+            for place in np.setdiff1d(np.arange(len(rows)), places, assume_unique=True).tolist():
+                context.cut(int(rows[place]), int(begin[place]))
+    return tokens[:count].T, logprobs[:count].T
+
+
+def _before(active: NDArray[np.int32], rows: NDArray[np.int32]) -> NDArray[np.int64]:
+    """The active row that each row is, or that stands before it: a filler has a neighbour's adapter."""
+    return np.maximum(np.searchsorted(active, rows, side="right") - 1, 0)
+
+
+def cuts_of(turns: list[Turn], temperatures: Floats) -> Cuts | None:
+    """Which tokens the turns may draw; None where all may draw any, as in training."""
+    truncations = [turn.truncation for turn in turns]
+    return None if all(one is WHOLE or one == WHOLE for one in truncations) else Cuts(truncations, temperatures)
+
+
+def _stops(turns: list[Turn]) -> NDArray[np.int32]:
+    """The stop tokens of each turn, one below the other: int32 (most that any has, n)."""
+    stops = np.full((max(len(turn.stop) for turn in turns), len(turns)), NOTHING, np.int32)
+    for column, turn in enumerate(turns):
+        stops[: len(turn.stop), column] = turn.stop
+    return stops
+
+
+# Continuous batching: which conversations are prefilled and decoded next, under which adapter version.
+#
+# Everything here runs on one thread and never waits. Results are repeatable to the last bit, whatever else is
+# scheduled, because every prompt or appended turn of two tokens and more is computed with two output rows
+# (``prefill``), and all other calls hold one token per sequence: of any versions where the context mixes them, else
+# of one; and in runs of at least two neighbours, unless it joins them (``slots``).
 
 
 class BatchScheduler:

@@ -10,8 +10,7 @@ from __future__ import annotations
 
 import ctypes
 
-from .ggml import F32, NOTHING, Ggml, Tensor
-from .terms import OtherForm
+from .mixing import F32, NOTHING, Ggml, OtherForm, Tensor
 
 KEYS, VALUES = int(Tensor.right.offset), int(Tensor.others.offset)
 """Where an attention's tensor has the addresses of its keys and values: they follow its queries."""

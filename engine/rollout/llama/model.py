@@ -1,15 +1,109 @@
-"""Loads the base into llama.cpp, in main memory and on cards."""
+"""Opens a base in llama.cpp, from a file made for it or brought."""
 
 from __future__ import annotations
 
 import ctypes
 from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
 from typing import Any
 
+from ...base import (
+    BITS,
+    WRITTEN,
+    BaseModel,
+    GgufNames,
+    base_bytes,
+    brought_names,
+    ensure,
+    names_of,
+    path_of,
+    verify,
+    write_base,
+)
 from ...errors import BaseModelError
-from .base_file import BaseFile
 from .cards import handles
+from .context import LlamaContext, NoRoom
 from .native import last_errors, llama
+
+# The file that llama.cpp reads the base from: one that marlaas writes, or one that the user brought.
+#
+# Files of ours are derived data, written once for each base and precision, in a folder of the home.
+
+
+@dataclass(frozen=True)
+class BaseFile:
+    """What a ``LlamaContext`` needs to know of its base."""
+
+    path: Path
+    names: GgufNames
+    ours: bool
+    """Whether marlaas wrote it, and can write it again."""
+
+
+def base_file(base: BaseModel, folder: Path, weights: str = "f32", gguf: str = "", threads: int = 1) -> BaseFile:
+    """The file named by ``gguf``, else ours in the precision ``weights``, kept in ``folder``.
+
+    Raises ``BaseModelError`` for a file of another base, for architectures that need one where none is named, and where
+    ours cannot be written.
+    """
+    if gguf:
+        path = Path(gguf).expanduser()
+        return BaseFile(path, brought_names(path, base.config), ours=False)
+    names = names_of(base.config)
+    return BaseFile(ensure_base_gguf(base, folder, weights, threads), names, ours=True)
+
+
+def ensure_base_gguf(base: BaseModel, folder: Path, weights: str = "f32", threads: int = 1) -> Path:
+    """The path of ``<folder>/<fingerprint>-<weights>.gguf``, written first if it is missing or damaged.
+
+    ``weights`` is one of ``precision.PRECISIONS``. Raises ``BaseModelError`` for architectures that our writer does not
+    cover, and when the file cannot be written.
+    """
+    path, plain = (path_of(base, folder, kind) for kind in (weights, "f32"))
+    if verify(path) is None:
+        return path
+    size = base_bytes(base, weights if weights in WRITTEN else "f32")
+    if weights in WRITTEN:
+        return ensure(path, size, partial(write_base, base, weights=weights))
+    quantised = int(size / 32 * (BITS[weights] + 1))  # one bit more: matrices that do not fit the type get a finer one
+    if verify(plain) is None:
+        return ensure(path, quantised, lambda target: quantise(plain, target, weights, threads))
+    return ensure(path, size + quantised, partial(_by_way_of_float32, base, weights, threads))
+
+
+def _by_way_of_float32(base: BaseModel, weights: str, threads: int, target: Path) -> None:
+    between = target.with_name(f"{target.name}.f32")
+    try:
+        write_base(base, between)
+        quantise(between, target, weights, threads)
+    finally:
+        between.unlink(missing_ok=True)
+
+
+TYPES = {"q8_0": 7, "q6_k": 18, "q5_k_m": 17, "q4_k_m": 15}
+"""LLAMA_FTYPE_MOSTLY_… in llama.h, by the names of ``engine/base/precision.py``."""
+
+
+def quantise(source: Path, target: Path, weights: str, threads: int = 1) -> None:
+    """Write ``source`` with its matrices in one of ``TYPES``. Raises ``BaseModelError`` if llama.cpp cannot.
+
+    Matrices whose rows such a type cannot hold get a finer one that can; vectors stay as they are.
+    """
+    library = llama()
+    parameters = library.llama_model_quantize_default_params()
+    parameters.ftype = TYPES[weights]
+    parameters.nthread = threads
+    last_errors()
+    code = library.llama_model_quantize(str(source).encode(), str(target).encode(), ctypes.byref(parameters))
+    if code != 0:
+        raise BaseModelError(
+            f"llama.cpp could not write the base model as {weights}{last_errors()}.", "Is there space on the disk?"
+        )
+
+
+# Loads the base into llama.cpp, in main memory and on cards.
 
 ALL = -1
 """Number of layers that means all of them, and the output matrix."""
@@ -56,3 +150,86 @@ def _other_kind(library: Any, model: Any) -> str:
         if other:
             return kind
     return ""
+
+
+# Opens a base for sampling, with less than was wanted where memory is short.
+#
+# Memory that was free in the plan may be taken by the time that it is allocated, above all on a card that others use.
+
+
+@dataclass(frozen=True)
+class Opened:
+    """What was opened."""
+
+    context: LlamaContext
+    layers: int
+    """Number of layers on cards, or ``ALL``."""
+    refused: str = ""
+    """Why the first choice was refused, where another was taken."""
+
+
+def open_base(
+    file: BaseFile,
+    sequences: Sequence[int],
+    length: int,
+    threads: int = 1,
+    exact: bool = False,
+    devices: Sequence[str] = (),
+    layers: Sequence[int] = (ALL,),
+    mixes: bool = False,
+    first: int = 0,
+    half: bool = False,
+) -> Opened:
+    """Open the base in ``file`` with the first number of ``sequences``, of ``length`` tokens, that there is memory for.
+
+    On the processor memory is taken for ``first`` sequences, and for more as they are asked for (0: for all), and keys
+    and values are in float16 with ``half``.
+
+    The first number of ``layers`` is tried on the cards called ``devices``, the next where not even the last of
+    ``sequences`` fits, and at last the processor alone, where adapters share calls if ``mixes``. Raises
+    ``BaseModelError`` where that does not fit, or the file holds no base; ``ConfigError`` for a card that is not there.
+    """
+    refused = ""
+    for part in layers if devices else ():
+        try:
+            return _open(file, sequences, length, threads, exact, devices, part, refused, mixes, first, half)
+        except BaseModelError as error:
+            refused = refused or error.message
+    return _open(file, sequences, length, threads, exact, (), 0, refused, mixes, first, half)
+
+
+def fewer(sequences: int, least: int) -> tuple[int, ...]:
+    """``sequences``, then again and again half of that, as even numbers, and ``least`` at the end."""
+    if sequences <= least:
+        return (sequences,)
+    return (sequences, *fewer(max(least, sequences // 4 * 2), least))
+
+
+def _open(
+    file: BaseFile,
+    sequences: Sequence[int],
+    length: int,
+    threads: int,
+    exact: bool,
+    devices: Sequence[str],
+    layers: int,
+    refused: str,
+    mixes: bool,
+    first: int,
+    half: bool,
+) -> Opened:
+    model = load_model(file, devices, layers)
+    *larger, least = sequences
+    card = bool(devices)
+    make = partial(LlamaContext, model, file.names, length=length, threads=threads, exact=exact)
+    make = partial(make, card=card, mixes=mixes, first=first, half=half and not card)
+    for count in larger:
+        try:
+            return Opened(make(sequences=count), layers, refused)
+        except NoRoom as error:
+            refused = refused or error.message
+    try:
+        return Opened(make(sequences=least), layers, refused)
+    except NoRoom:
+        llama().llama_model_free(model)
+        raise

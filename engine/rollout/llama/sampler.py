@@ -10,10 +10,8 @@ from ...base import BaseConfig, halves_memory, layers_on_card, load_base, neares
 from ...devices import LentCores, Loan
 from ..batching.pace import Pace, pace_of
 from ..batching.sampler import FIRST, SPARE, BatchingSampler
-from .base_file import base_file
 from .context import give_back
-from .model import ALL
-from .opening import Opened, fewer, open_base
+from .model import ALL, Opened, base_file, fewer, open_base
 
 MOST = 256 - SPARE
 """llama.cpp's own limit on sequences (LLAMA_MAX_SEQ), less the spare ones."""

@@ -8,8 +8,7 @@ from typing import Any
 from ...base import GgufNames
 from ..batching.context import DecodeFailed, Handles, Ints
 from .attention import past_casts
-from .ggml import Ggml, Tensor, Unknown, ggml, operation
-from .mixing import Mixing
+from .mixing import Ggml, Mixing, Tensor, Unknown, ggml, operation
 
 OPENMP = b"OPENMP = 1"
 

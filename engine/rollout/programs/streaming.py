@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from ..protocol import NewTokens, OnTokens, SampleRequest, SampleResult, Turns
 from ..renderer import Renderer
-from ..reply_stream import ReplyStream
+from ..sampler_client import ReplyStream
 from ..spoken import opened_thought
 from ..wishes import Likeliest
 

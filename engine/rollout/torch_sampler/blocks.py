@@ -1,22 +1,221 @@
-"""The base's weights as a pass multiplies with them, one ``Block`` for each layer.
-
-In float32 matrices are stored (in, out), the order in which libraries read them fastest where rows are few; in bfloat16
-as ``halves`` says. Adapters are added beside them (``mixing``), always in float32.
-"""
+"""The base's weights as a pass multiplies with them, with the low-rank terms of its rows."""
 
 from __future__ import annotations
 
+import os
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import cache
 from itertools import count
 from typing import Protocol, TypeVar
 
+import numpy as np
+import torch
+from numpy.typing import NDArray
 from torch import Tensor
+from torch.nn.functional import pad
 
-from ...base import Layer, Stacked, product
-from .halves import HalfHead, HalfMatrix, times
-from .mixing import Mix, Runs
+from ...base import REMEMBERED, Layer, Stacked, positive_factors, product, relative_error
+from ...devices import address_space
+from .cache import AdapterCache
+from .tiles import TILE, tiling
+
+# Matrices of the base in bfloat16, and products of rows with them: float32 sums of factors in bfloat16.
+#
+# On processors with AMX or AVX-512 BF16 such a product is several times as fast as one in float32, and everywhere a
+# step reads half as many bytes. oneDNN multiplies with matrices that it has put in its own order once, twice as fast
+# as with plain ones. Where it cannot (an older processor, a limit on the address space), factors are widened to
+# float32 for each product: slow, and right.
+#
+# oneDNN divides the sums of a product in a way that depends on its number of rows: with AMX, rows of a call of 8 have
+# other last bits than those of a call of 64. In calls of one size they depend on nothing but the row.
+
+ROWS = 64
+"""Rows of a call that must give each row the same bits: from here on, wider calls multiply hardly faster."""
+CHUNK = 8192
+"""Columns of an output matrix computed at once, so that what is between stays in the processor's cache."""
+TOLERANCE = 2.0**-8
+"""Largest relative error of a result that is rounded to bfloat16, which keeps 8 bits."""
+FINE = 2.0**-15
+"""The same, of one with its remainder: two times 8 bits, less one for float32 sums in another order."""
+
+
+class HalfMatrix:
+    """W (out, in), rounded to bfloat16."""
+
+    def __init__(self, weight: Tensor) -> None:
+        """``weight`` is W in any type."""
+        halves = weight.to(torch.bfloat16).contiguous()
+        self.nbytes = halves.nbytes
+        self._packed = _packed(halves) if packs() else None
+        self._plain = halves if self._packed is None else None
+
+    def times(self, x: Tensor) -> Tensor:
+        """x Wᵀ, float32 (n, out), for x (n, in) in bfloat16; each value is rounded to bfloat16 where oneDNN computes.
+
+        For sums that are added to something larger, as those of a decoder's layers.
+        """
+        return self._widened(x) if self._plain is not None else _by_onednn(x, self._packed).float()
+
+    def closely(self, x: Tensor, room: Tensor) -> None:
+        """Store x Wᵀ in ``room``, float32 (n, out): to 15 bits and more, as logits need.
+
+        A logit of 20 would be off by up to 0.06 after rounding to bfloat16. oneDNN returns no other type, but subtracts
+        from its sums before it rounds them: so the second product gives what the first has lost.
+        """
+        if self._plain is not None:
+            room.copy_(self._widened(x))
+            return
+        _with_remainder(x, self._packed, _by_onednn(x, self._packed), room)
+
+    def _widened(self, x: Tensor) -> Tensor:
+        assert self._plain is not None
+        return product(x.float(), self._plain.float().T)
+
+
+class HalfHead:
+    """An output matrix (V, H) in bfloat16, in parts of ``CHUNK`` rows."""
+
+    def __init__(self, weight: Tensor) -> None:
+        bounds = range(0, len(weight), CHUNK)
+        self._parts = [(slice(begin, begin + CHUNK), HalfMatrix(weight[begin : begin + CHUNK])) for begin in bounds]
+        self._room = torch.empty(0, len(weight))
+        """Logits of the last call: taking new memory for them each time would cost a fifth of the product's time."""
+
+    def logits(self, x: Tensor, alike: bool) -> Tensor:
+        """float32 (n, V) for x (n, H) in bfloat16, valid until the next call; ``alike`` as for ``times``."""
+        whole = pad(x, (0, 0, 0, -len(x) % ROWS)) if alike else x
+        if len(self._room) < len(whole):
+            self._room = torch.empty(len(whole), self._room.shape[1])
+        for begin in range(0, len(whole), ROWS if alike else max(1, len(x))):
+            rows = slice(begin, begin + ROWS) if alike else slice(None)
+            for columns, part in self._parts:
+                part.closely(whole[rows], self._room[: len(whole)][rows, columns])
+        return self._room[: len(x)]
+
+
+def times(matrix: HalfMatrix, x: Tensor, alike: bool) -> Tensor:
+    """x Wᵀ, float32 (n, out), for x (n, in) in bfloat16.
+
+    ``alike``: in calls of ``ROWS`` rows, the last one filled up with zeros, so that the last bits of a row depend on
+    nothing but itself.
+    """
+    if not alike:
+        return matrix.times(x)
+    whole = pad(x, (0, 0, 0, -len(x) % ROWS))
+    found = [matrix.times(whole[begin : begin + ROWS]) for begin in range(0, len(whole), ROWS)]
+    return (found[0] if len(found) == 1 else torch.cat(found))[: len(x)]
+
+
+def _packed(halves: Tensor) -> Tensor:
+    """A matrix in oneDNN's order."""
+    result: Tensor = torch.ops.mkldnn._reorder_linear_weight(halves, ROWS)
+    return result
+
+
+def _by_onednn(x: Tensor, packed: Tensor | None) -> Tensor:
+    """x Wᵀ in bfloat16."""
+    result: Tensor = torch.ops.mkldnn._linear_pointwise(x, packed, None, "none", [], "")
+    return result
+
+
+def _with_remainder(x: Tensor, packed: Tensor | None, rounded: Tensor, room: Tensor) -> None:
+    """Store ``rounded``, which is ``_by_onednn(x, packed)``, and what it lacks of the sums in ``room``."""
+    lost = torch.ops.mkldnn._linear_pointwise.binary(x, rounded, packed, None, "sub")
+    torch.add(rounded.float(), lost, out=room)
+
+
+@cache
+def packs() -> bool:
+    """Whether oneDNN multiplies bfloat16 in this process, with both results as exact as they should be."""
+    if address_space() is not None or not torch.backends.mkldnn.is_available():  # type: ignore[no-untyped-call]
+        return False
+    os.environ.update(REMEMBERED | os.environ)  # read at its first use
+    x, transposed = (factor.bfloat16() for factor in positive_factors(ROWS, 256, 512))
+    try:
+        packed, close = _packed(transposed.T.contiguous()), torch.empty(ROWS, 512)
+        rounded = _by_onednn(x, packed)
+        _with_remainder(x, packed, rounded, close)
+        return relative_error(rounded, x, transposed) < TOLERANCE and relative_error(close, x, transposed) < FINE
+    except (RuntimeError, AttributeError):
+        return False
+
+
+# The low-rank terms of one pass, each row under its own adapter: y += (alpha / r) x Aᵀ Bᵀ.
+#
+# Made once for the rows of a pass, then applied to one fused layer after the other, with matrices in the ``cache``.
+# The products run over tiles (``tiles``), or over all rows of an adapter at once where their last bits may depend on
+# how many those are.
+
+Indices = NDArray[np.int64]
+
+
+def mix_of(cache: AdapterCache, adapters: Indices, alike: bool) -> Mix | Runs:
+    """The adapters of some rows, for which ``adapters`` (n,) are handles; ``alike`` as in ``Context.use``.
+
+    Where many adapters have few rows each, tiles of several share a call, and are faster.
+    """
+    rows_of = {handle: np.flatnonzero(adapters == handle) for handle in np.unique(adapters).tolist()}
+    many = len(rows_of) * TILE > len(adapters)
+    return Mix(cache, adapters) if alike or many else Runs(cache, rows_of)
+
+
+class Mix:
+    """The adapters of some rows. Valid as long as all of them stay in the cache and no other is loaded."""
+
+    def __init__(self, cache: AdapterCache, adapters: Indices) -> None:
+        """``adapters`` (n,) are handles, one for each row."""
+        handles, owner = np.unique(adapters, return_inverse=True)
+        plan = tiling({cache.place(handle): np.flatnonzero(owner == n) for n, handle in enumerate(handles.tolist())})
+        self._segments = [(cache.block(each.rank), each.slots, each.tiles) for each in plan.segments]
+        self._plain = plan.plain
+        self._rows, self._places = torch.from_numpy(plan.rows), torch.from_numpy(plan.places)
+
+    def add(self, number: int, x: Tensor, y: Tensor) -> None:
+        """Add to ``y`` (n, out) the adapters' terms of fused layer ``number`` for inputs ``x`` (n, in)."""
+        tiles = (x if self._plain else x.index_select(0, self._rows)).view(-1, TILE, x.shape[1])
+        moved = y.new_empty(len(tiles), TILE, y.shape[1])
+        for block, slots, part in self._segments:
+            down, up = (_spread(each[number][slots], part) for each in (block.downs, block.ups))
+            torch.bmm(torch.bmm(tiles[part], down), up, out=moved[part])
+        rows = moved.view(-1, y.shape[1])
+        y += rows if self._plain else rows.index_select(0, self._places)
+
+
+class Runs:
+    """As ``Mix``, with one product for all rows of an adapter."""
+
+    def __init__(self, cache: AdapterCache, rows_of: Mapping[int, Indices]) -> None:
+        """``rows_of`` are the rows of each adapter, ascending, by its handle."""
+        placed = [(cache.place(handle), rows) for handle, rows in rows_of.items()]
+        self._runs = [(cache.block(place.rank), place.slot, _range(rows)) for place, rows in placed]
+
+    def add(self, number: int, x: Tensor, y: Tensor) -> None:
+        """See ``Mix.add``."""
+        for block, slot, rows in self._runs:
+            down, up = block.downs[number][slot], block.ups[number][slot]
+            if isinstance(rows, slice):
+                y[rows].addmm_(torch.mm(x[rows], down), up)
+            else:
+                y.index_add_(0, rows, torch.mm(torch.mm(x[rows], down), up))
+
+
+def _range(rows: Indices) -> slice | Tensor:
+    """Rows as a slice where they are neighbours, so that nothing has to be moved."""
+    first, last = int(rows[0]), int(rows[-1])
+    return slice(first, last + 1) if last - first < len(rows) else torch.from_numpy(rows)
+
+
+def _spread(matrices: Tensor, tiles: slice) -> Tensor:
+    """One matrix for each tile, or one that all share."""
+    return matrices.expand(tiles.stop - tiles.start, -1, -1)
+
+
+# The base's weights as a pass multiplies with them, one ``Block`` for each layer.
+#
+# In float32 matrices are stored (in, out), the order in which libraries read them fastest where rows are few; in
+# bfloat16 as ``halves`` says. Adapters are added beside them (``mixing``), always in float32.
 
 L = TypeVar("L")
 

@@ -22,9 +22,8 @@ from ...base import BaseModel, Layer, check_adapter, halves, load, rotate
 from ...devices import LentCores
 from ..batching.context import Arrays, Handles, Ints, Logits
 from .attention import Appended, Attention, OneEach, calls
-from .blocks import Exact, Rounded, exact, rounded
+from .blocks import Exact, Mix, Rounded, Runs, exact, mix_of, rounded
 from .cache import AdapterCache
-from .mixing import Mix, Runs, mix_of
 from .tiles import TILE
 from .untouched import untouched
 

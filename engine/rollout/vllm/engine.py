@@ -17,10 +17,9 @@ import numpy as np
 from ...base import SPARE
 from ...devices import ran_out
 from ...errors import AdapterError, BaseModelError
-from ..truncation import WHOLE, Truncation
+from ..sampling import WHOLE, Truncation
 from ..wishes import NONE, Likeliest, Wishes
-from .installed import INSTEAD, require
-from .settings import ARCHITECTURES, VllmSettings, engine_arguments, environment
+from .settings import ARCHITECTURES, INSTEAD, VllmSettings, engine_arguments, environment, require
 
 if TYPE_CHECKING:
     import torch

@@ -15,7 +15,7 @@ from ...errors import BaseModelError
 from ...home import PrivateFolder
 from ...trajectories import Logprobs, Tokens
 from ..batching.answers import Answer
-from ..batching.threaded import Gate, ThreadedSampler
+from ..batching.sampler import Gate, ThreadedSampler
 from ..batching.versions import Versions
 from ..protocol import SamplerLimits
 from .adapters import FolderAdapters

@@ -19,7 +19,7 @@ import numpy as np
 from ...errors import AdapterError, CallFailed, ConfigError
 from ...trajectories import Logprobs, Tokens
 from ..batching.answers import Answer
-from ..batching.burst import Pressed
+from ..batching.scheduler import Pressed
 from ..batching.turn import check
 from ..batching.versions import Version, Versions
 from ..protocol import Finish, NewTokens, OnTokens, SampleRequest, SampleResult, SamplerStats, WishedResult

@@ -1,14 +1,43 @@
-"""vLLM's arguments and environment, from a base's sizes and a few numbers. Pure.
-
-The names are vLLM's own (0.26 to 0.33): https://docs.vllm.ai/en/latest/configuration/engine_args.html
-"""
+"""Whether vLLM can be used, and its arguments and environment."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
 from typing import Any
 
+from packaging.version import InvalidVersion, Version
+
 from ...base import BLOCK, FAMILIES, SLOTS, BaseConfig, Device, batch_for, cache_bytes, rank_class
+from ...devices import GPU_EXTRA, LEAST_VLLM, find_installed
+from ...errors import BaseModelError
+
+# Is there a vLLM that can be used? One sentence for people where there is none. Imports no vllm.
+
+INSTEAD = 'Or set `sampler = "auto"` under [rollout] in marlaas.toml.'
+
+
+def require() -> None:
+    """Raise ``BaseModelError`` where vLLM is missing or too old."""
+    found = find_installed().vllm
+    if not found:
+        raise BaseModelError("vLLM is not installed.", f"{GPU_EXTRA}, about 12 GB. {INSTEAD}")
+    if _older(found):
+        raise BaseModelError(
+            f"vLLM {found} can serve another tenant's adapter ({LEAST_VLLM} cannot), and is not used.",
+            f"`pip install --upgrade 'marlaas[gpu]'` installs another. {INSTEAD}",
+        )
+
+
+def _older(found: str) -> bool:
+    try:
+        return Version(found) < LEAST_VLLM
+    except InvalidVersion:
+        return False  # somebody's own build
+
+
+# vLLM's arguments and environment, from a base's sizes and a few numbers. Pure.
+#
+# The names are vLLM's own (0.26 to 0.33): https://docs.vllm.ai/en/latest/configuration/engine_args.html
 
 ADAPTERS = 1 << 16
 """Adapters that vLLM may keep in main memory: more than can be live. It reads an adapter's folder again once it has

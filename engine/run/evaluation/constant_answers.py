@@ -32,7 +32,7 @@ from ...environments import (
 from ...errors import Replaced
 from ...fleet import Services
 from ...rollout import Roles
-from ..selfplay.match import Match
+from ..selfplay import Match
 from .scores import MOST_FAILURES
 
 USUAL = ("", "0", "1", "yes", "no")

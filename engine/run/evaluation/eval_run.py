@@ -24,8 +24,7 @@ from ..environment import History, TaskEnvironment
 from ..first_replies import keep_numbers
 from ..preflight import check_room, check_servable, join_router
 from ..recovery import set_leftovers_aside
-from ..selfplay.frozen_policies import FrozenPolicies
-from ..selfplay.participants import Opponents, Participants
+from ..selfplay import FrozenPolicies, Opponents, Participants
 from ..serving.published import PublishedVersions
 from .evaluator import Evaluator
 from .held_out import HeldOutPrompts

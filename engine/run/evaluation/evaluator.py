@@ -24,12 +24,10 @@ from ..environment import TaskEnvironment
 from ..groups.endings import first_failure, never_spoke
 from ..groups.members import DEATHS
 from ..groups.policy_groups import besides, episode_of, texts_of
-from ..selfplay.match import Match
-from ..selfplay.participants import Participants
+from ..selfplay import Match, Participants
 from .constant_answers import ConstantAnswers, HeldOutEpisode
 from .held_out import EVAL_SEED, HeldOutPrompts, held_out_spec
-from .scores import Sampled, averages, score
-from .series import series_of
+from .scores import Sampled, averages, score, series_of
 
 EVAL_ATTEMPTS = 3
 """Tries at one held-out episode."""

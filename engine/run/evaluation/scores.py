@@ -1,15 +1,39 @@
-"""From the rewards of held-out episodes to a score, its error and what it rests on. Pure.
-
-A prompt counts once, however often it was sampled: the score is the mean over prompts of each prompt's mean reward, and
-the standard error is that of these means, since samples of one prompt are no independent measurements (Miller 2024,
-"Adding Error Bars to Evals", arXiv 2411.00640: errors clustered by question).
-"""
+"""From rewards of held-out episodes to a score, its series, and whether it is a reason to end."""
 
 from __future__ import annotations
 
+import json
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from hashlib import sha256
+
+from ...environments import Lease
+from ...spec import EvalSpec
+from ...store import best
+
+# The key of an evaluation series: scores compare where it is the same. Pure.
+#
+# It follows from what decides a score besides the policy: the environment's code and data, its parameters, and how
+# ``[eval]`` measures. An edited comment changes none of these, and code that comes back comes back to its series.
+
+MEASURED = ("prompts", "samples", "temperature", "top_p", "top_k", "min_p", "pass_at_least", "agents", "rotate")
+"""Keys of ``[eval]`` on which a score depends; the others say when it is measured, and what is made of it."""
+
+
+def series_of(lease: Lease, measure: EvalSpec) -> str:
+    """Twelve hexadecimal digits: the key of scores on a version of an environment, measured in this way."""
+    how = {key: getattr(measure, key) for key in MEASURED}
+    decisive = [lease.environment, lease.code, lease.config, lease.digest, how]
+    content = json.dumps(decisive, sort_keys=True, default=repr)
+    return sha256(content.encode()).hexdigest()[:12]
+
+
+# From the rewards of held-out episodes to a score, its error and what it rests on. Pure.
+#
+# A prompt counts once, however often it was sampled: the score is the mean over prompts of each prompt's mean reward,
+# and the standard error is that of these means, since samples of one prompt are no independent measurements (Miller
+# 2024, "Adding Error Bars to Evals", arXiv 2411.00640: errors clustered by question).
 
 MOST_FAILURES = 0.1
 """Share of the episodes that may fail: with more, those that are left say little about all of them."""
@@ -94,3 +118,38 @@ def averages(logged: Sequence[Mapping[str, float | str]]) -> dict[str, float]:
 
 def _mean(values: Sequence[float]) -> float:
     return math.fsum(values) / len(values)
+
+
+# Whether held-out scores are a reason to end a task before its last step, and what to say of them at its end. Pure.
+#
+# Scores are those of one evaluation series, by version number. Version 0 is untrained: it reaches no target, but it
+# is what the first trained versions have to beat.
+
+
+def reached(scores: Mapping[int, float], spec: EvalSpec) -> bool:
+    """Whether a trained version has reached the target."""
+    target = spec.target
+    return target is not None and any(score >= target for number, score in scores.items() if number > 0)
+
+
+def stalled(scores: Mapping[int, float], spec: EvalSpec) -> bool:
+    """Whether the last ``patience`` evaluations in a row brought no better score."""
+    if not spec.patience or not scores:
+        return False
+    return sum(number > best(scores) for number in scores) >= spec.patience
+
+
+def remark(scores: Mapping[int, float], spec: EvalSpec, early: bool) -> str:
+    """What there is to say of a task that has ended, ``early`` or after its last step; empty if nothing."""
+    if not scores:
+        return ""
+    clauses = []
+    if early and stalled(scores, spec):
+        clauses.append(f"the held-out score did not rise in {spec.patience} evaluations")
+    if spec.target is not None and not reached(scores, spec):
+        clauses.append(f"target {spec.target:g} was not reached")
+    if not clauses:
+        return ""
+    number = best(scores)
+    said = f"{' and '.join(clauses)}; best was {scores[number]:.3g} at step {number}."
+    return said[0].upper() + said[1:]

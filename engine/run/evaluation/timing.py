@@ -25,7 +25,7 @@ from ...trajectories import Split
 from ..background import Background
 from ..serving.published import PublishedVersions
 from ..serving.retention import Retention
-from .early_stop import reached, remark, stalled
+from .scores import reached, remark, stalled
 
 TOO_OFTEN = (
     "Evaluations take longer than the steps between them, so some are left out: raise 'eval.every', or lower"

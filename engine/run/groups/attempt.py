@@ -11,8 +11,8 @@ from ...spec import TaskSpec
 from ...store import OpenPlay
 from ...training import ClosedGroup
 from ...trajectories import Episode, Group
-from ..mixture import Component
-from ..selfplay.match import Match
+from ..environment import Component
+from ..selfplay import Match
 from .early_groups import EarlyGroups
 from .members import Member
 from .open_plays import Keeper

@@ -14,7 +14,7 @@ from dataclasses import replace
 from ...environments import EpisodeOutcome
 from ...rollout import FinishedAgent, Played
 from ...trajectories import Episode, Transcripts
-from ..selfplay.match import Match
+from ..selfplay import Match
 from .members import Member
 
 

@@ -16,8 +16,7 @@ from types import TracebackType
 from ...errors import StoreError
 from ...rollout import Played
 from ...store import KeptMember, OpenPlay, Store
-from ..selfplay.match import Match
-from ..selfplay.participants import Participants
+from ..selfplay import Match, Participants
 from .members import Member
 
 KEEP_AFTER = 1.0

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from ...store import Beside
 from ...training import ClosedGroup, ClosingRules, TooFewRewards, close_group
 from ...trajectories import Episode, Group, Transcripts
-from ..selfplay.match import Match
+from ..selfplay import Match
 
 
 @dataclass(frozen=True)

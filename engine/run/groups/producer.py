@@ -26,13 +26,11 @@ from ...spec import TaskSpec
 from ...store import Draw, OpenPlay, PolicyGroup
 from ...training import ClosedGroup, TooFewRewards, close_group
 from ...trajectories import Transcripts
-from ..mixture import Component, Mixture
-from ..prompts import TaskPrompts
-from ..selfplay.match import Match
-from ..selfplay.participants import Participants
+from ..drawing import TaskPrompts
+from ..environment import Component, Mixture
+from ..selfplay import Match, Participants
 from ..stage_settings import closing_rules, replacements
 from .attempt import Attempt, Place, Put, Tally, Wanting
-from .bias_watch import BiasWatch
 from .early_groups import EarlyGroups
 from .endings import all_lost, never_asks, too_few
 from .lost_draws import LostDraws
@@ -40,6 +38,7 @@ from .members import Member, MemberPlay, play_members
 from .open_plays import Keeper, Resumed, resumed
 from .policy_groups import besides, close_parts, texts_of
 from .redundancy import closing, dropped
+from .survivors import BiasWatch
 
 MAX_SHORT = 20
 """Draws of which none closes, of whichever groups, that may lose too many members, though not all, before the task

@@ -1,28 +1,4 @@
-"""Survivors' bias: does an environment fail because of what was said? Then rewards are means over what it survived.
-
-Within a group all members play the same instance, and a member that failed is played again with the same noise. Two
-explanations of a failure at one line of the environment's code are weighed against each other:
-
-- *Chance, or the instance*: each play of the group fails there with the same probability, whatever was said. That
-  probability may be another one in each group, and is taken to be the one that explains the group best.
-- *The reply*: each different reply of the group either makes it fail there or does not, whoever gave it. One that does
-  fails nearly each play (``REPEATS`` of them: not every sampler repeats a reply to the last token).
-
-Who failed after what others said, too, before they went on, gave the same reply as these.
-
-The weight is the product, over all groups, of how much better the second explains a group than the first. The
-explanation by the reply is fixed before each group is seen, from the groups before it, and that by chance is the best
-that there is afterwards. So under chance the expected factor of a group is at most 1 (the running likelihood ratio of
-Wasserman, Ramdas and Balakrishnan, "Universal inference", 2020, arXiv 1912.11436), and by Ville's inequality the weight
-of a line *ever* reaches ``ENOUGH`` with a probability of at most 1 / ``ENOUGH``, however long a task runs. That holds
-for failures that are independent from play to play of a group; an outage that outlasts all plays of a member looks the
-same as a reply.
-``MOST`` bounds what one group can say, so at least three groups have to agree. Of a failure that one reply in five
-causes this takes some five groups of eight different replies, of one in fifty some ninety; one that is much rarer
-biases little, and is not found.
-
-Pure. Deaths of the process and overload are not failures at a line.
-"""
+"""Survivors' bias: whether an environment fails because of what the policy said."""
 
 from __future__ import annotations
 
@@ -31,8 +7,34 @@ from dataclasses import dataclass, replace
 from math import exp, lgamma, log
 
 from ...environments import EpisodeOutcome
+from ...errors import StoreError
+from ...store import Store
 from ...trajectories import Failure
 from .members import Member
+
+# Survivors' bias: does an environment fail because of what was said? Then rewards are means over what it survived.
+#
+# Within a group all members play the same instance, and a member that failed is played again with the same noise. Two
+# explanations of a failure at one line of the environment's code are weighed against each other:
+#
+# - *Chance, or the instance*: each play of the group fails there with the same probability, whatever was said. That
+#   probability may be another one in each group, and is taken to be the one that explains the group best.
+# - *The reply*: each different reply of the group either makes it fail there or does not, whoever gave it. One that
+#   does fails nearly each play (``REPEATS`` of them: not every sampler repeats a reply to the last token).
+#
+# Who failed after what others said, too, before they went on, gave the same reply as these.
+#
+# The weight is the product, over all groups, of how much better the second explains a group than the first. The
+# explanation by the reply is fixed before each group is seen, from the groups before it, and that by chance is the
+# best that there is afterwards. So under chance the expected factor of a group is at most 1 (the running likelihood
+# ratio of Wasserman, Ramdas and Balakrishnan, "Universal inference", 2020, arXiv 1912.11436), and by Ville's
+# inequality the weight of a line *ever* reaches ``ENOUGH`` with a probability of at most 1 / ``ENOUGH``, however long
+# a task runs. That holds for failures that are independent from play to play of a group; an outage that outlasts all
+# plays of a member looks the same as a reply. ``MOST`` bounds what one group can say, so at least three groups have
+# to agree. Of a failure that one reply in five causes this takes some five groups of eight different replies, of one
+# in fifty some ninety; one that is much rarer biases little, and is not found.
+#
+# Pure. Deaths of the process and overload are not failures at a line.
 
 ENOUGH = 1000.0
 """The weight from which the reply is to blame: a false alarm for a line has a probability of at most 1 in 1,000."""
@@ -191,3 +193,69 @@ def _begins(first: Said, said: Said) -> bool:
 def _beta(a: float, b: float) -> float:
     """Natural logarithm of the beta function."""
     return lgamma(a) + lgamma(b) - lgamma(a + b)
+
+
+# Tells people once where an environment fails because of what was said (``survivors``), or whatever is said.
+
+EVERY = 64
+"""First episodes that all fail in the same place before it is told that no reply can be to blame: a default step."""
+
+
+class BiasWatch:
+    """Of one task's training groups, while one learner runs; an earlier run's findings are known by the store."""
+
+    def __init__(self, store: Store, task: int) -> None:
+        self._store = store
+        self._task = task
+        self._known: dict[tuple[str, str], Survivors] = {}
+        """By component of a mixture and version of its environment."""
+        self._always: dict[tuple[str, str], list[Failure | None]] = {}
+        """Likewise, how the first episodes failed, also where a reward is paid for it; None for one that did not."""
+
+    def see(self, version: str, members: Sequence[Member], component: str = "") -> None:
+        """Weigh a group that was played on an environment version, and warn of what is known by now."""
+        survivors = self._known.setdefault((component, version), Survivors())
+        for line in survivors.see(members):
+            about = f"survivors {version} {line.failure.file}:{line.failure.line}"
+            self._warn(about, sentence(line, survivors.members))
+        first = self._always.setdefault((component, version), [])
+        first += [one.played.outcome.failure for one in members[: EVERY - len(first)]]
+        if len(first) == EVERY and (failure := the_only(first)):
+            self._warn(f"always {version} {failure.file}:{failure.line}", always(failure))
+
+    def _warn(self, about: str, words: str) -> None:
+        try:
+            new = self._store.tasks.warn(self._task, about, words)
+        except StoreError:  # locked or full: the log has it, and the next run finds it again
+            new = True
+        if new:
+            self._store.telemetry.event("environment", words, self._task, "warning")
+
+
+def the_only(failures: Sequence[Failure | None]) -> Failure | None:
+    """The failure of all of them, if it is one at the same place of the code; else None."""
+    first = failures[0] if failures else None
+    if first is None or not first.line:
+        return None
+    alike = (one is not None and (one.file, one.line) == (first.file, first.line) for one in failures)
+    return first if all(alike) else None
+
+
+def always(failure: Failure) -> str:
+    """That every episode fails in one place, whatever was said, and what helps."""
+    return (
+        f"Each of the first {EVERY} episodes failed at {failure.file}, line {failure.line} ({failure.message}). What"
+        " fails whatever is said is no reward, also where `on_error` pays for it: mend the line, or ask for the form"
+        " that it needs."
+    )
+
+
+def sentence(line: Line, members: int) -> str:
+    """What is wrong, where, and what helps."""
+    place = f"{line.failure.file}, line {line.failure.line}"
+    return (
+        f"Some replies make the environment fail at {place} ({line.failure.message}): {line.episodes} of {members}"
+        " episodes failed there, again each time they were played, while others of the same instances ended well. They"
+        " have no reward, so training does not learn to avoid them. Catch the exception and pay a reward, or declare"
+        " @env(on_error=0.0)."
+    )

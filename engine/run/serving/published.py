@@ -1,23 +1,75 @@
-"""The versions of one policy that samplers hold: published once, held by groups in flight, retired after the last.
-
-The endpoints that serve a version are its *replicas*: those to which it was published, as long as they live. A
-sampler's own checksum proves that it serves what was published. Nobody waits for a version to be retired: a sampler
-answers between two bursts of work, and a complete group need not wait for that.
-"""
+"""The versions of one policy that samplers hold, and how long a policy waits for them."""
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
+import math
 from collections import Counter, defaultdict
-from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager, contextmanager
 
+from ...clock import monotonic
 from ...errors import AdapterError, WorkerDied
 from ...faults import Point, reach
 from ...fleet import Share
 from ...rollout import SamplerEndpoint
 from ...store import Version
+
+# How long a policy waits for its versions to be served: its steps before their update, its groups before they begin.
+#
+# What happens beside other work costs nothing; what is counted here is the rest, the *exposed* time (RollArt,
+# 2512.22560). Moments flow in, seconds flow out; knows nothing of samplers.
+
+
+class ExposedTime:
+    """Counts from one step's commit to the next one's."""
+
+    def __init__(self, clock: Callable[[], float] = monotonic) -> None:
+        self._clock = clock
+        self._steps = self._groups = 0.0
+        self._committed = self._served = -math.inf
+        """When the newest version was committed, and when it was served: infinite until it is."""
+
+    @contextmanager
+    def step(self) -> Iterator[None]:
+        """Count what the block takes: in it, a step that has all of its groups waits."""
+        began = self._clock()
+        try:
+            yield
+        finally:
+            self._steps += self._clock() - began
+
+    def committed(self) -> None:
+        """A version was committed; groups may begin with it once it is served."""
+        self._committed, self._served = self._clock(), math.inf
+
+    def served(self) -> None:
+        """The newest version is served."""
+        self._served = self._clock()
+
+    def held_up(self, began: float) -> None:
+        """Since ``began``, a moment of ``monotonic``, nothing was played, and a group has waited that the newest
+        committed version lets begin."""
+        self._groups += unserved(began, self._clock(), self._committed, self._served)
+
+    def take(self) -> dict[str, float]:
+        """The figures since the last call, in seconds, under the names by which they are recorded with a step."""
+        taken = {"publish_wait_seconds": self._steps, "begin_wait_seconds": self._groups}
+        self._steps = self._groups = 0.0
+        return taken
+
+
+def unserved(began: float, ended: float, committed: float, served: float) -> float:
+    """Seconds from ``began`` to ``ended`` in which a version was committed, but not served."""
+    return max(0.0, min(ended, served) - max(began, committed))
+
+
+# The versions of one policy that samplers hold: published once, held by groups in flight, retired after the last.
+#
+# The endpoints that serve a version are its *replicas*: those to which it was published, as long as they live. A
+# sampler's own checksum proves that it serves what was published. Nobody waits for a version to be retired: a sampler
+# answers between two bursts of work, and a complete group need not wait for that.
 
 
 class PublishedVersions:

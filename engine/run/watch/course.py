@@ -1,18 +1,87 @@
-"""The course of a policy's learning as detectors see it: its first steps, its last ones, its held-out scores. Pure.
-
-Steps before the environment changed are left out: rewards, lengths and all that follows from them begin anew there.
-"""
+"""The course of a policy's learning as detectors see it, what chance explains, and its evidence."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from itertools import islice
-from statistics import fmean
+from itertools import islice, pairwise
+from statistics import NormalDist, fmean
 
-from ...spec import WatchSpec
-from ...store import HeldOutScore, StepSeen
+from ...spec import CUT_REPLIES, ENTROPY_COLLAPSE, EXPLODING_LENGTH, ONE_REPLY, REWARD_HACKING, WatchSpec
+from ...store import HeldOutScore, Said, StepSeen
+
+# How much of a difference chance explains: tests that hold for a whole run. Pure.
+#
+# A run is looked at after every step, so a test that errs once in a hundred looks would err in most runs. Each look
+# therefore gets an equal part of what is allowed for the whole run (Bonferroni).
+
+ALARMS = 0.01
+"""The share of runs in which chance alone makes a finding of one kind, at most: a lab that trains 32 tasks at once sees
+less than one false alarm of a kind in three such rounds."""
+LENIENT = 0.01
+"""The chance of error of a single comparison that only says which way something else goes."""
+MEDIUM = 0.5
+"""The least difference that matters, in standard deviations of a single value: a medium effect in Cohen, "Statistical
+power analysis", 1988. With enough episodes a far smaller one is significant, and of no importance."""
+
+
+def level(looks: int) -> float:
+    """The chance of error that each of so many looks may have."""
+    return ALARMS / max(1, looks)
+
+
+def noise(values: Sequence[float]) -> float:
+    """Standard deviation of two or more values around a mean that changes slowly.
+
+    From the differences of neighbours, whose mean square is twice the variance (von Neumann et al., 1941): a rise over
+    many steps adds almost nothing to it.
+    """
+    return math.sqrt(fmean((after - before) ** 2 for before, after in pairwise(values)) / 2)
+
+
+def quantile(chance: float, freedom: float) -> float:
+    """The value that Student's t exceeds with a probability of ``chance``, for 0 < ``chance`` < 0.5.
+
+    The expansion of Cornish and Fisher to the second order (Abramowitz and Stegun, 26.7.5). Its next term is positive,
+    so for few degrees of freedom the true value is larger; callers have at least nine.
+    """
+    z = -NormalDist().inv_cdf(chance)
+    first = (z**3 + z) / 4
+    second = (5 * z**5 + 16 * z**3 + 3 * z) / 96
+    return z + first / freedom + second / freedom**2
+
+
+def differ(before: Sequence[float], after: Sequence[float], over: Sequence[float], chance: float) -> bool:
+    """Whether the means of two stretches of a series differ by more than its noise explains.
+
+    ``over`` is the series that the noise is taken from. ``chance`` is how often that may be said, in one direction,
+    where only noise is there. False where ``over`` is too short to tell.
+    """
+    if len(over) < 3:
+        return False
+    apart = abs(fmean(after) - fmean(before))
+    error = noise(over) * math.sqrt(1 / len(before) + 1 / len(after))
+    freedom = 2 / 3 * (len(over) - 1)  # neighbouring differences share a value, which costs a third of them
+    return apart > error * quantile(chance, freedom)
+
+
+def mostly(share: float, count: int) -> float:
+    """The chance that at least ``share`` of ``count`` independent draws agree in what one half of all draws does.
+
+    The bound of Chernoff and Hoeffding (1963): exp(-count · KL(share ‖ 1/2)).
+    """
+    if share <= 0.5:
+        return 1.0
+    rest = 1.0 - share
+    divergence = share * math.log(2 * share) + (rest * math.log(2 * rest) if rest > 0.0 else 0.0)
+    return math.exp(-count * divergence)
+
+
+# The course of a policy's learning as detectors see it: its first steps, its last ones, its held-out scores. Pure.
+#
+# Steps before the environment changed are left out: rewards, lengths and all that follows from them begin anew there.
 
 WINDOW = 5
 """Steps whose mean is compared with that of as many others. Of 64 episodes that are paid 0 or 1 the mean has a standard
@@ -140,3 +209,58 @@ class Learning:
     """The share of the first replies that were cut off, as long as no step is made."""
     limits: Mapping[str, float] = field(default_factory=dict)
     """Tokens that a reply and an episode may have, by their keys in a task file; ``thinks`` where thoughts count."""
+
+
+# Which rollouts show a finding: up to three, each of another group where there are as many. Pure.
+
+MOST = 3
+"""Rollouts that are shown: one may be an accident, and nobody reads ten."""
+
+
+def chosen(code: str, said: Sequence[Said], before: Sequence[Said] = ()) -> tuple[int, ...]:
+    """The ids of the rollouts among ``said`` that show a finding best.
+
+    - Entropy collapse and one reply: those with the commonest reply.
+    - Exploding length, replies cut off: the longest, those first that the limit ended.
+    - Reward hacking: held-out prompts whose reward has fallen most since ``before``, an earlier evaluation of the same.
+    - All others: those with the lowest reward.
+    """
+    if code in (ENTROPY_COLLAPSE, ONE_REPLY):
+        return _first(_commonest(said))
+    if code in (EXPLODING_LENGTH, CUT_REPLIES):
+        return _first(sorted(said, key=lambda one: (one.cut, len(one.replies)), reverse=True))
+    paid = [one for one in said if one.reward is not None]
+    if code == REWARD_HACKING:
+        earlier = _rewards(before)
+        return _first(sorted(paid, key=lambda one: _reward(one) - earlier.get(one.group, _reward(one))))
+    return _first(sorted(paid, key=_reward))
+
+
+def _reward(one: Said) -> float:
+    return one.reward if one.reward is not None else 0.0
+
+
+def _rewards(said: Iterable[Said]) -> Mapping[int, float]:
+    """The highest reward of each group."""
+    found: dict[int, float] = {}
+    for one in said:
+        if one.reward is not None:
+            found[one.group] = max(one.reward, found.get(one.group, one.reward))
+    return found
+
+
+def _commonest(said: Sequence[Said]) -> list[Said]:
+    if not said:
+        return []
+    ((reply, _),) = Counter(one.replies for one in said).most_common(1)
+    return [one for one in said if one.replies == reply]
+
+
+def _first(said: Sequence[Said]) -> tuple[int, ...]:
+    """The first of each group, then the others."""
+    leading: dict[int, Said] = {}
+    for one in said:
+        leading.setdefault(one.group, one)
+    first = {one.id for one in leading.values()}
+    in_order = [*leading.values(), *(one for one in said if one.id not in first)]
+    return tuple(one.id for one in in_order[:MOST])

@@ -23,8 +23,7 @@ from ...spec import (
     REWARD_HACKING,
 )
 from ...store import HeldOutScore
-from .course import WINDOW, Course, Learning
-from .noise import LENIENT, MEDIUM, differ, level, mostly, quantile
+from .course import LENIENT, MEDIUM, WINDOW, Course, Learning, differ, level, mostly, quantile
 
 Evidence = dict[str, float]
 """Figures by name; ``app/words/learning.py`` makes sentences of them."""

@@ -17,9 +17,8 @@ from ...store import HeldOutScore, NewFinding
 from ...training import ClosedGroup
 from ..evaluation.suites import deciding
 from ..trained_policy import TrainedPolicy
-from .course import LATELY, NAMES, WINDOW, Course, Learning
+from .course import LATELY, NAMES, WINDOW, Course, Learning, chosen
 from .detectors import Evidence, found
-from .evidence import chosen
 
 FIRST = 16
 """Episodes from which the share of cut off replies is judged before the first step: two groups of the default size."""

@@ -7,7 +7,6 @@ program's lock; on the event loop that is very short, and ``Store.patiently`` tr
 
 from __future__ import annotations
 
-import os
 import sqlite3
 from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, closing, contextmanager
@@ -17,9 +16,12 @@ from typing import Any
 
 from sqlite_utils import Database
 
-from ...errors import DatabaseLocked, DatabaseUnwritable, StoreError
+from marlaas.plugins.durable import to_disk
+
+from ...errors import DatabaseLocked, StoreError
 from .copies import keep_copy
 from .migrations import KNOWN_MIGRATIONS, migrations
+from .outside import UNWRITABLE, unwritten
 
 OPENING = 30.0
 """Seconds for which a call waits for another program's lock until ``wait_for`` says otherwise."""
@@ -29,12 +31,6 @@ gathers between two calls of ``checkpoint``: the event loop should not wait."""
 LOG_BYTES = 64 * 1024 * 1024
 """Bytes to which a write-ahead log is cut that grew larger while a reader kept it from being reset."""
 _LOCKED = (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED)
-_UNWRITABLE = {
-    sqlite3.SQLITE_FULL: "Free some space",
-    sqlite3.SQLITE_IOERR: "Look at the disk, and free some space",
-    sqlite3.SQLITE_READONLY: "Mount the home's disk for writing, or choose another --home",
-}
-"""Why the disk takes nothing, with what helps."""
 _READS = ("SELECT", "PRAGMA")
 
 
@@ -155,17 +151,11 @@ def barrier(path: Path) -> None:
     """
     for file in (path.with_name(f"{path.name}-wal"), path.parent):  # the folder, for the log's own entry
         try:
-            descriptor = os.open(file, os.O_RDONLY | os.O_CLOEXEC)
+            to_disk(file)
         except FileNotFoundError:
             continue
         except OSError as error:
             raise StoreError(f"cannot be brought to the disk: {error.strerror}.", where=str(file)) from error
-        try:
-            os.fsync(descriptor)
-        except OSError as error:
-            raise StoreError(f"cannot be brought to the disk: {error.strerror}.", where=str(file)) from error
-        finally:
-            os.close(descriptor)
 
 
 def checkpoint(path: Path) -> None:
@@ -231,9 +221,8 @@ def _explained(error: sqlite3.Error) -> StoreError:
     code = getattr(error, "sqlite_errorcode", 0) & 0xFF
     if code in _LOCKED:
         return DatabaseLocked(f"Another program holds the database: {text}.", "It is tried again by itself.")
-    if code in _UNWRITABLE:
-        hint = f"{_UNWRITABLE[code]}; nothing that was committed is lost."
-        return DatabaseUnwritable(f"The database cannot be written: {text}.", hint)
+    if code in UNWRITABLE:
+        return unwritten(error)
     if "malformed" in text or "not a database" in text:
         hint = "Move marlaas.db out of the home to begin anew; adapters/ keeps the trained adapters."
     else:

@@ -12,6 +12,8 @@ import time
 from contextlib import closing, suppress
 from pathlib import Path
 
+from marlaas.plugins.durable import to_disk
+
 from ...errors import StoreError
 
 FOLDER = "backups"
@@ -32,9 +34,9 @@ def keep_copy(connection: sqlite3.Connection, database: Path, schema: str) -> Pa
         os.close(os.open(unfinished, os.O_CREAT | os.O_WRONLY | os.O_TRUNC | os.O_CLOEXEC, 0o600))
         with closing(sqlite3.connect(unfinished)) as target:
             connection.backup(target)
-        _to_disk(unfinished)
+        to_disk(unfinished)
         unfinished.replace(copy)
-        _to_disk(folder)
+        to_disk(folder)
         by_age = sorted(folder.glob("m[0-9]*.db"), key=lambda file: (file.stat().st_mtime, file.name))
         for old in by_age[:-KEPT]:
             old.unlink()
@@ -48,11 +50,3 @@ def keep_copy(connection: sqlite3.Connection, database: Path, schema: str) -> Pa
             where=str(database),
         ) from error
     return copy
-
-
-def _to_disk(path: Path) -> None:
-    descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)

@@ -9,8 +9,23 @@ import sqlite3
 from contextlib import closing
 from pathlib import Path
 
-from ...errors import StoreError
+from ...errors import DatabaseUnwritable, StoreError
 from .schema import is_newer, newer
+
+UNWRITABLE = {
+    sqlite3.SQLITE_FULL: "Free some space",
+    sqlite3.SQLITE_IOERR: "Look at the disk, and free some space",
+    sqlite3.SQLITE_READONLY: "Mount the home's disk for writing, or choose another --home",
+}
+"""Why the disk takes nothing, with what helps."""
+
+
+def unwritten(error: sqlite3.Error, database: Path | str = "") -> StoreError:
+    """What to raise where nothing could be written, with what helps where that lies in the disk."""
+    says = f"{'the' if database else 'The'} database cannot be written: {error}."
+    if hint := UNWRITABLE.get(getattr(error, "sqlite_errorcode", 0) & 0xFF):
+        return DatabaseUnwritable(says, f"{hint}; nothing that was committed is lost.", where=str(database))
+    return StoreError(says, where=str(database))
 
 
 class outside_transaction:
@@ -30,7 +45,7 @@ class outside_transaction:
             self._connection.execute("BEGIN IMMEDIATE")
         except sqlite3.Error as error:
             self._connection.close()
-            raise StoreError(f"the database cannot be written: {error}.", where=str(self._database)) from error
+            raise unwritten(error, self._database) from error
         return self._connection
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: object) -> None:
@@ -38,6 +53,6 @@ class outside_transaction:
             try:
                 connection.execute("ROLLBACK" if kind else "COMMIT")
             except sqlite3.Error as failure:
-                raise StoreError(f"the database cannot be written: {failure}.", where=str(self._database)) from failure
+                raise unwritten(failure, self._database) from failure
         if isinstance(error, sqlite3.Error):
-            raise StoreError(f"the database cannot be written: {error}.", where=str(self._database)) from error
+            raise unwritten(error, self._database) from error

@@ -41,8 +41,7 @@ from ..rows import (
 from ..score_basis import BASIS, basis_of
 from ..shown_state import shown_state
 from .findings import FINDINGS, findings_of
-from .policies import BEHIND, PLAY, POLICY, SCORES, PolicyRows
-from .step_sums import StepSums, Sums
+from .policies import BEHIND, PLAY, POLICY, SCORES, PolicyRows, StepSums, Sums
 
 SILENT = 15.0
 """Seconds without a heartbeat after which an engine's processes are taken to have ended with it."""

@@ -1,14 +1,4 @@
-"""Causal attention over packed batches, in plain products: a family's answers share their prompt's keys and values.
-
-Queries of a prompt see that prompt; queries of an answer see the whole prompt and the answer so far, with one softmax
-over both. Query heads that share keys and values (Ainslie et al., arXiv 2305.13245) are folded into the query axis, so
-that keys and values are never repeated. Backward: dV = Pᵀ dO, dS = P ∘ (dP − rowsum(P ∘ dP)) with dP = dO Vᵀ,
-dQ = s dS K, dK = s dSᵀ Q. Probabilities are kept for the backward pass, and nothing is computed twice: this is fastest
-on a processor, in float32, where sequences are short. For long ones see ``tiled_attention``, for cards
-``fused_attention``.
-
-Shapes: T places, F families, P prompt slots, G rows of L slots, K heads of keys, R query heads for each, D head size.
-"""
+"""Causal attention over packed batches: in plain products, by torch's fused kernels, and in tiles."""
 
 from __future__ import annotations
 
@@ -17,10 +7,22 @@ from typing import Any, Protocol
 
 import torch
 from torch import Tensor
+from torch.nn.functional import scaled_dot_product_attention
 
-from ...base import HeadShape
-from .places import Places
-from .slots import Slots
+from ...base import HeadShape, attend, attend_backward, merged
+from .packing import Places, Slots
+
+# Causal attention over packed batches, in plain products: a family's answers share their prompt's keys and values.
+#
+# Queries of a prompt see that prompt; queries of an answer see the whole prompt and the answer so far, with one
+# softmax over both. Query heads that share keys and values (Ainslie et al., arXiv 2305.13245) are folded into the
+# query axis, so that keys and values are never repeated. Backward: dV = Pᵀ dO, dS = P ∘ (dP − rowsum(P ∘ dP)) with dP
+# = dO Vᵀ, dQ = s dS K, dK = s dSᵀ Q. Probabilities are kept for the backward pass, and nothing is computed twice:
+# this is fastest on a processor, in float32, where sequences are short. For long ones see ``tiled_attention``, for
+# cards ``fused_attention``.
+#
+# Shapes: T places, F families, P prompt slots, G rows of L slots, K heads of keys, R query heads for each, D head
+# size.
 
 
 class Attention(Protocol):
@@ -179,3 +181,246 @@ def _softmax_backward(grad: Tensor, probabilities: Tensor) -> Tensor:
 def _causal(length: int, device: torch.device) -> Tensor:
     """(length, length): 0 on and below the diagonal, -inf above."""
     return torch.full((length, length), -torch.inf, device=device).triu_(1)
+
+
+# Causal attention over packed batches by torch's own fused kernels, which never hold a score: for cards.
+#
+# Prompts are causal, which flash attention computes; answers attend to their prompt, padded on the right, and to
+# themselves, which needs a mask and the memory-efficient kernel. Only queries, keys and values are kept for the
+# backward pass, which computes attention once more and lets torch differentiate it. Query heads that share keys are
+# folded into the queries of answers, so that only a family's keys are repeated, once for each answer.
+#
+# Shapes are as in ``attention``. Results are equal to it within the precision of ``dtype``; torch chooses the kernel.
+
+
+@dataclass(frozen=True)
+class FusedTape:
+    """What the backward pass needs: the inputs of the forward pass."""
+
+    turned: Tensor
+    v: Tensor
+
+
+@dataclass(frozen=True)
+class FusedAttention:
+    """Implements ``attention.Attention`` with torch's fused kernels."""
+
+    heads: HeadShape
+    places: int
+    """T"""
+    dtype: torch.dtype
+    """The type in which queries, keys and values are multiplied."""
+    families: int
+    """F"""
+    rows: int
+    """G"""
+    queries: Slots
+    keys: Slots
+    values: Slots
+    outputs: Slots
+    sees: Tensor
+    """(F, 1, R · L, P + L): 0 where an answer's query may look, else -inf."""
+
+    @classmethod
+    def of(cls, places: Places, heads: HeadShape, dtype: torch.dtype) -> FusedAttention:
+        """Work out all indices and masks."""
+        (families, prompt), (rows, length) = places.prefixes.shape, places.rows.shape[1:]
+        on_prompt = torch.arange(prompt, device=places.device) < places.prefix_lengths[:, None]  # (F, P)
+        on_answer = torch.ones(length, length, dtype=torch.bool, device=places.device).tril()
+        seen = torch.cat(
+            [on_prompt[:, None].expand(-1, length, -1), on_answer.expand(families, -1, -1)], 2
+        )  # (F, L, P + L)
+        sees = torch.zeros(seen.shape, dtype=dtype, device=places.device).masked_fill_(~seen, -torch.inf)
+        return cls(
+            heads,
+            places.count,
+            dtype,
+            families,
+            rows,
+            Slots.of(places, heads.keys, heads.fold, 0, heads.turned),
+            Slots.of(places, heads.keys, 1, heads.queries, heads.turned),
+            Slots.of(places, heads.keys, 1, 0, heads.keys),
+            Slots.of(places, heads.keys, heads.fold, 0, heads.queries),
+            sees.repeat(1, heads.fold, 1)[:, None],
+        )
+
+    def forward(self, turned: Tensor, v: Tensor) -> tuple[Tensor, FusedTape]:
+        """See ``attention.Attention``."""
+        tape = FusedTape(turned.to(self.dtype), v.to(self.dtype))
+        outputs = self._attend(*self._gathered(tape))
+        return self._scatter(self.outputs, *outputs), tape
+
+    def backward(self, grad: Tensor, tape: FusedTape) -> tuple[Tensor, Tensor]:
+        """See ``attention.Attention``."""
+        leaves = [slots.detach().requires_grad_() for slots in self._gathered(tape)]
+        with torch.enable_grad():
+            outputs = self._attend(*leaves)
+        by_outputs = self.outputs.gather(grad.to(self.dtype), self.heads.size)
+        by_q_prompt, by_q_answer, by_k_prompt, by_k_answer, by_v_prompt, by_v_answer = torch.autograd.grad(
+            outputs, leaves, by_outputs
+        )
+        by_turned = [
+            self._scatter(self.queries, by_q_prompt, by_q_answer),
+            self._scatter(self.keys, by_k_prompt, by_k_answer),
+        ]
+        turned = torch.cat(by_turned, 1).float().view(self.places, -1, self.heads.size)
+        return turned, self._scatter(self.values, by_v_prompt, by_v_answer).float()
+
+    def _gathered(self, tape: FusedTape) -> tuple[Tensor, ...]:
+        """Queries, keys and values in their slots, each of prompts (F · K, …, D) and of answers."""
+        size = self.heads.size
+        return (
+            *self.queries.gather(tape.turned, size),
+            *self.keys.gather(tape.turned, size),
+            *self.values.gather(tape.v, size),
+        )
+
+    def _attend(
+        self, q_prompt: Tensor, q_answer: Tensor, k_prompt: Tensor, k_answer: Tensor, v_prompt: Tensor, v_answer: Tensor
+    ) -> tuple[Tensor, Tensor]:
+        """Outputs in the slots of the queries."""
+        heads, by_head = self.heads, (self.families, self.heads.queries, -1, self.heads.size)
+        k_repeated, v_repeated = (
+            slots.view(self.families, heads.keys, 1, -1, heads.size).expand(-1, -1, heads.fold, -1, -1).reshape(by_head)
+            for slots in (k_prompt, v_prompt)
+        )
+        o_prompt = scaled_dot_product_attention(
+            q_prompt.view(by_head), k_repeated, v_repeated, is_causal=True, scale=heads.scale
+        )
+        own = self.families, heads.keys * self.rows, -1, heads.size
+        o_answer = scaled_dot_product_attention(
+            q_answer.view(own),
+            self._beside(k_prompt, k_answer).view(own),
+            self._beside(v_prompt, v_answer).view(own),
+            attn_mask=self.sees,
+            scale=heads.scale,
+        )
+        return o_prompt.reshape_as(q_prompt), o_answer.reshape_as(q_answer)
+
+    def _beside(self, prompt: Tensor, answer: Tensor) -> Tensor:
+        """(F, K, G, P + L, D): for each answer its family's prompt, then itself."""
+        shape = self.families, self.heads.keys, self.rows, -1, self.heads.size
+        shared = prompt.view(self.families, self.heads.keys, 1, -1, self.heads.size).expand(-1, -1, self.rows, -1, -1)
+        return torch.cat([shared, answer.view(shape)], 3)
+
+    def _scatter(self, slots: Slots, prompt: Tensor, answer: Tensor) -> Tensor:
+        """The table (T, heads · D) from vectors in slots."""
+        size = self.heads.size
+        parts = [prompt.reshape(-1, size), answer.reshape(-1, size), prompt.new_zeros(1, size)]
+        return slots.scatter(torch.cat(parts), self.places)
+
+
+# Causal attention over packed batches in tiles, for long sequences on a processor: nothing grows with their square.
+#
+# Queries of a prompt see that prompt; queries of an answer see the whole prompt and the answer so far, as two parts
+# that are merged into one softmax. Tokens of a prompt lie one after the other in a batch, and so do all answers to
+# it: each call reads and writes views of the tables, without padding. Results and sums are kept for the backward
+# pass, which computes the tiles once more. See ``base/tiled``.
+#
+# Shapes are as in ``attention``. Results are equal to it within the precision of ``dtype``.
+
+
+@dataclass(frozen=True)
+class Part:
+    """Queries that attend to keys: all of them, or each those up to its own."""
+
+    queries: slice
+    keys: slice
+
+    @property
+    def causal(self) -> bool:
+        """Whether each query sees the keys up to its own, which are its own tokens'."""
+        return self.queries == self.keys
+
+
+@dataclass(frozen=True)
+class TiledTape:
+    """What the backward pass needs."""
+
+    turned: Tensor
+    v: Tensor
+    outputs: Tensor
+    """(T, K · R · D)"""
+    sums: Tensor
+    """(K, R, T): logarithms of the softmax's sums."""
+
+
+@dataclass(frozen=True)
+class TiledAttention:
+    """Implements ``attention.Attention`` in tiles."""
+
+    heads: HeadShape
+    places: int
+    """T"""
+    dtype: torch.dtype
+    """The type in which queries, keys and values are multiplied."""
+    first: tuple[Part, ...]
+    """Prompts on themselves, and all answers to a prompt on that prompt."""
+    then: tuple[Part, ...]
+    """Answers on themselves."""
+
+    @classmethod
+    def of(cls, places: Places, heads: HeadShape, dtype: torch.dtype = torch.float32) -> TiledAttention:
+        """Find the parts."""
+        first: list[Part] = []
+        then: list[Part] = []
+        prompts = places.prefixes[:, 0].tolist(), places.prefix_lengths.tolist()
+        answers = places.rows[..., 0].tolist(), (places.rows != places.padding).sum(-1).tolist()
+        for begin, length, begins, counts in zip(*prompts, *answers, strict=True):
+            prompt = slice(begin, begin + length)
+            rows = [slice(start, start + count) for start, count in zip(begins, counts, strict=True) if count]
+            first.append(Part(prompt, prompt))
+            if rows:
+                first.append(Part(slice(rows[0].start, rows[-1].stop), prompt))
+            then += [Part(row, row) for row in rows]
+        return cls(heads, places.count, dtype, tuple(first), tuple(then))
+
+    def forward(self, turned: Tensor, v: Tensor) -> tuple[Tensor, TiledTape]:
+        """See ``attention.Attention``."""
+        turned, v = turned.to(self.dtype), v.to(self.dtype)
+        outputs = turned.new_zeros(self.places, self.heads.queries * self.heads.size)
+        sums = torch.zeros(self.heads.keys, self.heads.fold, self.places)
+        (q, keys, values), out = self._by_head(turned, v), self._folded(self._table(outputs))
+        for number, part in enumerate((*self.first, *self.then)):
+            asked, seen = part.queries, part.keys
+            found = attend(q[:, :, asked], keys[:, seen], values[:, seen], self.heads.scale, part.causal)
+            if number >= len(self.first):
+                found = merged((out[:, :, asked], sums[:, :, asked]), found)
+            out[:, :, asked], sums[:, :, asked] = found
+        return outputs, TiledTape(turned, v, outputs, sums)
+
+    def backward(self, grad: Tensor, tape: TiledTape) -> tuple[Tensor, Tensor]:
+        """See ``attention.Attention``."""
+        turned, v = torch.zeros(tape.turned.shape), torch.zeros(tape.v.shape)
+        by_q, by_keys, by_values = self._by_head(turned, v)
+        q, keys, values = self._by_head(tape.turned, tape.v)
+        out, by_out = self._folded(self._table(tape.outputs)), self._folded(self._table(grad.to(self.dtype)))
+        for part in (*self.first, *self.then):
+            asked, seen = part.queries, part.keys
+            found = attend_backward(
+                by_out[:, :, asked],
+                q[:, :, asked],
+                keys[:, seen],
+                values[:, seen],
+                out[:, :, asked],
+                tape.sums[:, :, asked],
+                self.heads.scale,
+                part.causal,
+            )
+            by_q[:, :, asked] += found[0]
+            by_keys[:, seen] += found[1]
+            by_values[:, seen] += found[2]
+        return turned, v
+
+    def _by_head(self, turned: Tensor, v: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """Views of queries (K, R, T, D), keys and values (K, T, D)."""
+        queries, keys = turned[:, : self.heads.queries], turned[:, self.heads.queries :]
+        return self._folded(queries), keys.transpose(0, 1), self._table(v).transpose(0, 1)
+
+    def _folded(self, queries: Tensor) -> Tensor:
+        """A view (K, R, T, D) of (T, K · R, D)."""
+        return torch.unflatten(queries, 1, (self.heads.keys, self.heads.fold)).permute(1, 2, 0, 3)
+
+    def _table(self, vectors: Tensor) -> Tensor:
+        """A view (T, heads, D) of (T, heads · D)."""
+        return torch.unflatten(vectors, 1, (-1, self.heads.size))

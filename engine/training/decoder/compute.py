@@ -17,15 +17,10 @@ import torch
 
 from ...base import EXACT, HALVED, MOST_ON_CARD, MOST_TOKENS, TILED, TILED_HALVED, HeadShape, Kept, kept_on_card, tiles
 from ...devices import Precision
-from .adapters import Adapters, Views, separate
-from .attention import Attention, AttentionPlan
-from .fused_attention import FusedAttention
-from .grouped import Jagged, Kernel, Padded, grouped
+from .attention import Attention, AttentionPlan, FusedAttention, TiledAttention
 from .head import CACHED, WIDE, Tile
-from .linear import Stack
-from .matrix import loaded_as
-from .places import Places
-from .tiled_attention import TiledAttention
+from .linear import Adapters, Jagged, Kernel, Padded, Stack, Views, grouped, loaded_as, separate
+from .packing import Places
 
 Attend = Callable[[Places, HeadShape], Attention]
 """Prepares attention over a batch."""

@@ -19,13 +19,11 @@ from ...base import PASS_BYTES, Base, BaseConfig, BaseModel, Budget, Layer, Stac
 from ...trajectories import Tokens
 from ..adamw import AdamState
 from ..inputs import TrainGroup, TrainSequence
-from ..memory.layout import Layout
-from ..memory.policy_memory import PolicyMemory
+from ..memory.policy_memory import Layout, PolicyMemory
 from ..model import Criterion, Groups
 from ..rooms import pass_room
 from .compute import Compute, compute_on
-from .linear import Linear, adapted
-from .matrix import Dense, Matrix, loaded_as
+from .linear import Dense, Linear, Matrix, adapted, loaded_as
 from .packing import ROUND_SLOTS, PackedBatch, packed_batches, places_within
 from .passes import Decoding, Keep, Temperatures, logprobs, run, run_backward
 
@@ -171,7 +169,7 @@ def _keeping(compute: Compute) -> Callable[[Tensor], Matrix]:
     Raises ``BaseModelError`` where the precision needs a library that is not installed.
     """
     if compute.precision == "nf4":
-        from .nf4 import quantising
+        from .linear import quantising
 
         return quantising(compute.device, compute.writes)
     return lambda weight: Dense(weight.to(compute.device), compute.writes)

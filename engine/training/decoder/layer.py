@@ -18,7 +18,7 @@ from torch import Tensor
 from ...base import Layer, rms_norm, rms_norm_backward, rotate, swiglu, swiglu_backward
 from .attention import Attention
 from .linear import Applied, Linear
-from .spans import Spans
+from .packing import Spans
 
 
 @dataclass(frozen=True)

@@ -1,22 +1,281 @@
-"""Linear layers with LoRA adapters (Hu et al., arXiv 2106.09685): y = x (W + s B A)ᵀ + b, and the gradients of A and B.
-
-The rows of a pass may belong to several policies, each a contiguous span of them: the base's weights are multiplied
-with all rows in one product (``matrix``), each policy's thin matrices with its own span (mLoRA, arXiv 2312.02515;
-``adapters``, and ``grouped`` for cards). Layers that read the same input (q, k, v; gate, up) are fused.
-"""
+"""Linear layers of the frozen base with LoRA adapters of one or several policies."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import importlib
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from typing import Any, Protocol
 
+import torch
 from torch import Tensor
 
-from ...base import Layer
+from ...base import Layer, add_bfloat16_product, product as kernel_product
+from ...devices import Precision
+from ...errors import BaseModelError
 from ..memory.policy_memory import PolicyMemory
-from .adapters import Adapters, Downs, Views
-from .matrix import Matrix
-from .spans import Spans
+from .packing import Spans
+
+# Matrices of the frozen base in four bits (NormalFloat, Dettmers et al., arXiv 2305.14314), by bitsandbytes.
+#
+# They take a quarter of bfloat16's memory. For each product, forward and backward, a matrix is widened to bfloat16
+# and dropped again. bitsandbytes is optional, and imported only when a trainer is started with this precision.
+
+
+@dataclass(frozen=True)
+class Quantised:
+    """Implements ``matrix.Matrix`` in four bits."""
+
+    functional: Any
+    """The functions of bitsandbytes."""
+    codes: Tensor
+    """uint8: two values in each element."""
+    state: Any
+    """Scales and shape."""
+    writes: torch.dtype = torch.float32
+    """See ``Matrix``."""
+
+    @property
+    def reads(self) -> torch.dtype:
+        """bfloat16"""
+        return torch.bfloat16
+
+    def times(self, x: Tensor) -> Tensor:
+        """See ``Matrix``."""
+        return product(x, self.wide().T, self.writes)
+
+    def back(self, grad: Tensor) -> Tensor:
+        """See ``Matrix``."""
+        return product(grad.to(torch.bfloat16), self.wide(), self.writes)
+
+    def wide(self) -> Tensor:
+        """The matrix as it is multiplied: bfloat16 (out, in)."""
+        weight: Tensor = self.functional.dequantize_4bit(self.codes, self.state)
+        return weight
+
+
+def quantising(device: torch.device, writes: torch.dtype) -> Callable[[Tensor], Quantised]:
+    """What quantises matrices on ``device``, one at a time. Raises ``BaseModelError`` if bitsandbytes does not work."""
+    try:
+        functional: Any = importlib.import_module("bitsandbytes.functional")
+    except (ImportError, OSError, RuntimeError) as error:
+        raise BaseModelError(
+            f'`precision = "nf4"` needs bitsandbytes, which cannot be imported here: {error}.',
+            "Install it with `pip install 'marlaas[nf4]'`, or choose another `precision` under [training] in "
+            "marlaas.toml.",
+        ) from error
+
+    def quantised(weight: Tensor) -> Quantised:
+        wide = weight.to(device, torch.bfloat16)
+        codes, state = functional.quantize_4bit(wide, quant_type="nf4", compress_statistics=True)
+        return Quantised(functional, codes, state, writes)
+
+    return quantised
+
+
+# A matrix of the frozen base, and the two products that a pass makes with it, in the precision that it is kept in.
+#
+# Residual stream and norms are float32. On a card sums are float32, too, whatever the factors are: with factors in
+# bfloat16 the error is then a third smaller than with sums of 16 bits. On the shipped base log-probabilities are off
+# by 0.008 on average instead of 0.011, on sixteen random layers by 0.022 instead of 0.031. A processor rounds the
+# sums of such a product in any case, and so they are kept as they come: they are half as much to move. Knows nothing
+# of adapters.
+
+
+class Matrix(Protocol):
+    """W (out, in)."""
+
+    @property
+    def reads(self) -> torch.dtype:
+        """The type of what is multiplied with it."""
+
+    @property
+    def writes(self) -> torch.dtype:
+        """The type of both products."""
+
+    def times(self, x: Tensor) -> Tensor:
+        """x Wᵀ (T, out), for ``x`` (T, in) of the type that it reads."""
+
+    def back(self, grad: Tensor) -> Tensor:
+        """grad W (T, in), for ``grad`` (T, out)."""
+
+
+@dataclass(frozen=True)
+class Dense:
+    """A matrix that is kept in the type in which it is multiplied."""
+
+    weight: Tensor
+    """(out, in): float32 or bfloat16."""
+    writes: torch.dtype = torch.float32
+    """See ``Matrix``."""
+
+    @property
+    def reads(self) -> torch.dtype:
+        """Its own type."""
+        return self.weight.dtype
+
+    def times(self, x: Tensor) -> Tensor:
+        """See ``Matrix``."""
+        return product(x, self.weight.T, self.writes)
+
+    def back(self, grad: Tensor) -> Tensor:
+        """See ``Matrix``."""
+        return product(grad.to(self.weight.dtype), self.weight, self.writes)
+
+
+def product(left: Tensor, right: Tensor, writes: torch.dtype) -> Tensor:
+    """(n, m) in type ``writes`` of (n, k) and (k, m) in one type.
+
+    A card returns the float32 sums of a bfloat16 product as they are; a processor rounds them first.
+    """
+    if left.dtype == torch.float32:
+        return kernel_product(left, right)
+    if left.device.type == "cpu":
+        return torch.mm(left, right).to(writes)
+    return torch.mm(left, right, out_dtype=writes)
+
+
+def loaded_as(precision: Precision) -> torch.dtype:
+    """The type in which the base is loaded for a precision."""
+    return torch.float32 if precision == "f32" else torch.bfloat16
+
+
+# The adapters of the mounted policies on layers with one input, policy by policy: each on its own span of the rows.
+#
+# The products are thin: in float32, or in bfloat16 where those with the base write it. One policy and several use the
+# same code, and values in one policy's rows, infinities included, never reach another's. In float32 a switch between
+# policies copies only the matrices A. On a processor this is fastest; for cards, where each product is a kernel
+# launch, see ``grouped``.
+
+Downs = tuple[Tensor, ...]
+"""x Aᵀ, (rows, ranks): one for each span, or one for all rows."""
+
+
+class Adapters(Protocol):
+    """The adapters of one linear layer, or of several with the same input."""
+
+    def add(self, y: Tensor, x: Tensor, spans: Spans) -> Downs:
+        """Add s x Aᵀ Bᵀ to ``y`` (T, out) for ``x`` (T, in); return what ``backward`` needs besides x."""
+
+    def backward(self, grad: Tensor, x: Tensor, downs: Downs, by_x: Tensor, spans: Spans) -> None:
+        """Add the gradients of A and B to the policies', and that of the input to ``by_x`` (T, in).
+
+        ``grad`` is (T, out), of the type of ``by_x``. dx = s grad B A, dB = s · gradᵀ (x Aᵀ) and dA = s · (grad B)ᵀ x.
+        """
+
+
+@dataclass(frozen=True)
+class LayerAdapter:
+    """The adapter of one layer: its outputs among those of a fused layer, and its columns of x Aᵀ."""
+
+    outputs: slice
+    columns: slice
+    b: Tensor
+    """(outputs, r)"""
+    grad_a: Tensor
+    """(r, in): every backward pass adds to it."""
+    grad_b: Tensor
+    """(outputs, r): likewise."""
+
+
+@dataclass(frozen=True)
+class Adapter:
+    """One policy's matrices on layers with the same input."""
+
+    scale: float
+    a: Tensor
+    """(ranks, in): the parts' A, stacked."""
+    parts: tuple[LayerAdapter, ...]
+
+
+@dataclass(frozen=True)
+class Separate:
+    """Implements ``Adapters`` with products for one policy at a time, in the type of its matrices, that of y and dx."""
+
+    policies: tuple[Adapter, ...]
+
+    def add(self, y: Tensor, x: Tensor, spans: Spans) -> Downs:
+        """See ``Adapters``."""
+        downs = []
+        for adapter, span in zip(self.policies, spans.rows, strict=True):
+            down = torch.mm(x[span].to(adapter.a.dtype), adapter.a.T)
+            for part in adapter.parts:
+                y[span, part.outputs].addmm_(down[:, part.columns], part.b.T, alpha=adapter.scale)
+            downs.append(down)
+        return tuple(downs)
+
+    def backward(self, grad: Tensor, x: Tensor, downs: Downs, by_x: Tensor, spans: Spans) -> None:
+        """See ``Adapters``."""
+        for adapter, span, down in zip(self.policies, spans.rows, downs, strict=True):
+            if span.start < span.stop:
+                _backward(adapter, grad[span], x[span].to(adapter.a.dtype), down, by_x[span])
+
+
+def _backward(adapter: Adapter, grad: Tensor, x: Tensor, down: Tensor, by_x: Tensor) -> None:
+    by_down = torch.empty_like(down)  # grad B
+    for part in adapter.parts:
+        torch.mm(grad[:, part.outputs], part.b, out=by_down[:, part.columns])
+        _add_product(part.grad_b, grad[:, part.outputs].T, down[:, part.columns], adapter.scale)
+    by_a = torch.mm(by_down.T, x)  # (ranks, in)
+    for part in adapter.parts:
+        part.grad_a.add_(by_a[part.columns], alpha=adapter.scale)
+    by_x.addmm_(by_down, adapter.a, alpha=adapter.scale)
+
+
+def _add_product(sums: Tensor, left: Tensor, right: Tensor, scale: float) -> None:
+    """Add ``scale`` times a product to float32 ``sums``."""
+    if left.dtype == sums.dtype:
+        sums.addmm_(left, right, alpha=scale)
+    else:
+        add_bfloat16_product(sums, left, right, scale)
+
+
+@dataclass(frozen=True)
+class Views:
+    """A policy's weights and gradient as matrices by name, which are views of its vectors."""
+
+    scale: float
+    weights: dict[str, Tensor]
+    gradients: dict[str, Tensor]
+
+    @classmethod
+    def of(cls, policy: PolicyMemory) -> Views:
+        """The views of a policy; backward passes add to its gradient through them."""
+        layout = policy.layout
+        return cls(policy.scale, layout.views(policy.optimised.weights), layout.views(policy.gradient))
+
+
+def separate(
+    modules: Sequence[str], outputs: Sequence[int], policies: Sequence[Views], dtype: torch.dtype = torch.float32
+) -> Separate:
+    """The policies' adapters on these layers, in ``dtype``; to be made again when their weights have changed."""
+    return Separate(tuple(_adapter(modules, outputs, views, dtype) for views in policies))
+
+
+def _adapter(modules: Sequence[str], outputs: Sequence[int], views: Views, dtype: torch.dtype) -> Adapter:
+    a = torch.cat([views.weights[f"{module}.lora_A"] for module in modules]).to(dtype)
+    return Adapter(views.scale, a, tuple(_parts(modules, outputs, views, dtype)))
+
+
+def _parts(modules: Sequence[str], outputs: Sequence[int], views: Views, dtype: torch.dtype) -> Iterator[LayerAdapter]:
+    output = column = 0
+    for module, count in zip(modules, outputs, strict=True):
+        b, grad_a, grad_b = (
+            views.weights[f"{module}.lora_B"],
+            views.gradients[f"{module}.lora_A"],
+            views.gradients[f"{module}.lora_B"],
+        )
+        rank = b.shape[1]
+        yield LayerAdapter(slice(output, output + count), slice(column, column + rank), b.to(dtype), grad_a, grad_b)
+        output, column = output + count, column + rank
+
+
+# Linear layers with LoRA adapters (Hu et al., arXiv 2106.09685): y = x (W + s B A)ᵀ + b, and the gradients of A and
+# B.
+#
+# The rows of a pass may belong to several policies, each a contiguous span of them: the base's weights are multiplied
+# with all rows in one product (``matrix``), each policy's thin matrices with its own span (mLoRA, arXiv 2312.02515;
+# ``adapters``, and ``grouped`` for cards). Layers that read the same input (q, k, v; gate, up) are fused.
 
 Stack = Callable[[Sequence[str], Sequence[int], Sequence[Views]], Adapters]
 """Makes the adapters of some policies on layers with one input, given the layers' names and numbers of outputs."""
@@ -75,3 +334,161 @@ def adapted(
         return replace(linear, adapters=stack(linear.modules, linear.outputs, views))
 
     return tuple(layer.map(over) for layer in layers)
+
+
+# The adapters of several policies on layers with one input, all policies in each product: for cards.
+#
+# A kernel launch costs as much as thousands of multiplications, and 32 policies one by one need some 30,000 launches
+# a pass. So their matrices are stacked, with zeros to the largest rank, and each of the five products is one call: a
+# grouped one where the card has kernels for it (``Kernel``), else a batched one over rows padded to the longest span
+# (``Padded``). Products never mix the rows of two policies, so infinities of one never reach another. Memory: a copy
+# of the mounted adapters, and of the gradients of one layer at a time.
+
+ROUND_RANK = 8
+"""Ranks are rounded up to this: grouped kernels want rows of whole 16 bytes."""
+
+
+class Jagged(Protocol):
+    """Products of the rows of several policies with a matrix for each policy."""
+
+    @property
+    def dtype(self) -> torch.dtype:
+        """The type of all factors."""
+
+    def times(self, x: Tensor, matrices: Tensor, spans: Spans) -> Tensor:
+        """(end, m): each row of ``x`` (T, k) times its policy's matrix of ``matrices`` (policies, k, m)."""
+
+    def outer(self, left: Tensor, right: Tensor, spans: Spans) -> Tensor:
+        """leftᵀ right over each policy's rows of (T, m) and (T, k): (policies, m, k)."""
+
+
+@dataclass(frozen=True)
+class Kernel:
+    """Grouped products of torch, which on a card take bfloat16 and compute capability 9.0 or newer.
+
+    With other types or cards they would fall back to a loop that waits for the card at each call.
+    """
+
+    dtype: torch.dtype = torch.bfloat16
+
+    def times(self, x: Tensor, matrices: Tensor, spans: Spans) -> Tensor:
+        """See ``Jagged``."""
+        return torch.nn.functional.grouped_mm(x[: spans.end], matrices, offs=spans.stops)
+
+    def outer(self, left: Tensor, right: Tensor, spans: Spans) -> Tensor:
+        """See ``Jagged``."""
+        result = torch.nn.functional.grouped_mm(left[: spans.end].T, right[: spans.end], offs=spans.stops)
+        for number in spans.empty:  # kernels need not write the part of an empty span
+            result[number].zero_()
+        return result
+
+
+@dataclass(frozen=True)
+class Padded:
+    """Batched products over spans padded to the longest with zeros: any card, any type."""
+
+    dtype: torch.dtype = torch.float32
+
+    def times(self, x: Tensor, matrices: Tensor, spans: Spans) -> Tensor:
+        """See ``Jagged``."""
+        product = torch.bmm(_in_slots(x, spans), matrices)
+        return product.view(-1, product.shape[-1]).index_select(0, spans.places)
+
+    def outer(self, left: Tensor, right: Tensor, spans: Spans) -> Tensor:
+        """See ``Jagged``."""
+        return torch.bmm(_in_slots(left, spans).mT, _in_slots(right, spans))
+
+
+def _in_slots(x: Tensor, spans: Spans) -> Tensor:
+    """The rows of ``x`` by policy, (policies, longest, k), with zeros where a policy has fewer."""
+    room = x.new_zeros(spans.end + 1, x.shape[1])
+    room[:-1] = x[: spans.end]
+    return room[spans.slots]
+
+
+@dataclass(frozen=True)
+class Layered:
+    """One adapted layer among those with the same input."""
+
+    outputs: slice
+    b: Tensor
+    """(policies, outputs, ranks): s B."""
+    grad_b: tuple[Tensor, ...]
+    """The gradient of B of each policy, (outputs, r)."""
+
+
+@dataclass(frozen=True)
+class Grouped:
+    """Implements ``adapters.Adapters``."""
+
+    jagged: Jagged
+    scales: tuple[float, ...]
+    """The factor s of each policy."""
+    a: Tensor
+    """(policies, layers · ranks, in)"""
+    layers: tuple[Layered, ...]
+    grad_a: tuple[Tensor, ...]
+    """The gradient of A of each policy and layer, (r, in)."""
+    ranks: tuple[int, ...]
+    """The rank of each policy."""
+
+    def add(self, y: Tensor, x: Tensor, spans: Spans) -> Downs:
+        """See ``Adapters``."""
+        down = self.jagged.times(x.to(self.jagged.dtype), self.a.mT, spans)
+        for layer, part in zip(self.layers, self._parts(down), strict=True):
+            y[: spans.end, layer.outputs] += self.jagged.times(part, layer.b.mT, spans)
+        return (down,)
+
+    def backward(self, grad: Tensor, x: Tensor, downs: Downs, by_x: Tensor, spans: Spans) -> None:
+        """See ``Adapters``."""
+        (down,), grad = downs, grad.to(self.jagged.dtype)
+        by_downs = []  # s grad B
+        for layer, part in zip(self.layers, self._parts(down), strict=True):
+            own = grad[:, layer.outputs].contiguous()
+            by_downs.append(self.jagged.times(own, layer.b, spans))
+            by_b = self.jagged.outer(own, part, spans).float()
+            torch._foreach_mul_(list(by_b), self.scales)
+            _add(layer.grad_b, [one[:, :rank] for one, rank in zip(by_b, self.ranks, strict=True)])
+        by_down = torch.cat(by_downs, 1)
+        by_a = self.jagged.outer(by_down, x.to(self.jagged.dtype), spans).float()
+        own_rows = zip(by_a, self.ranks, strict=True)
+        _add(self.grad_a, [rows[:rank] for one, rank in own_rows for rows in one.chunk(len(self.layers))])
+        by_x[: spans.end] += self.jagged.times(by_down, self.a, spans)
+
+    def _parts(self, down: Tensor) -> list[Tensor]:
+        """The columns of each layer."""
+        return [part.contiguous() for part in down.chunk(len(self.layers), 1)]
+
+
+def _add(gradients: Sequence[Tensor], more: Sequence[Tensor]) -> None:
+    """Add to the gradients, in as few launches as possible."""
+    torch._foreach_add_(list(gradients), list(more))
+
+
+def grouped(jagged: Jagged, modules: Sequence[str], outputs: Sequence[int], policies: Sequence[Views]) -> Grouped:
+    """The policies' adapters on these layers; to be made again when their weights have changed."""
+    first = policies[0].weights[f"{modules[0]}.lora_A"]
+    own = [views.weights[f"{modules[0]}.lora_A"].shape[0] for views in policies]
+    ranks = -(-max(own) // ROUND_RANK) * ROUND_RANK
+    a = first.new_zeros(len(policies), len(modules), ranks, first.shape[1])
+    bs = [first.new_zeros(len(policies), count, ranks) for count in outputs]
+    slots, values = [], []
+    for number, (views, rank) in enumerate(zip(policies, own, strict=True)):
+        for index, module in enumerate(modules):
+            slots += [a[number, index, :rank], bs[index][number, :, :rank]]
+            values += [views.weights[f"{module}.lora_A"], views.weights[f"{module}.lora_B"]]
+    torch._foreach_copy_(slots, values)
+    scales = tuple(views.scale for views in policies)
+    for b in bs:
+        torch._foreach_mul_(list(b), scales)
+    stops = torch.tensor(outputs).cumsum(0).tolist()
+    layers = tuple(
+        Layered(
+            slice(stop - count, stop),
+            b.to(jagged.dtype),
+            tuple(views.gradients[f"{module}.lora_B"] for views in policies),
+        )
+        for module, count, stop, b in zip(modules, outputs, stops, bs, strict=True)
+    )
+    grad_a = tuple(views.gradients[f"{module}.lora_A"] for views in policies for module in modules)
+    return Grouped(jagged, scales, a.flatten(1, 2).to(jagged.dtype), layers, grad_a, tuple(own))

@@ -1,23 +1,77 @@
-"""From groups to packed batches: every prompt once, every answer once, no padding between them.
-
-Sequences of a group with the same tokens before their first trained one are a *family*: that prompt is in the batch
-once, and each member adds only what follows it. Members whose inputs are equal to another's, or its beginning, share
-its row. Sums over trained tokens stay the same, and so does the gradient (``tests/engine/training/decoder``). Knows
-nothing of models.
-"""
+"""From groups to packed batches: every prompt once, every answer once, and where each row lies."""
 
 from __future__ import annotations
 
 import itertools
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
+from torch import Tensor
 
 from ...base import AGAIN
 from ..inputs import TrainGroup, TrainSequence
-from ..tokens import Ints, Lesson, lesson_of
+from ..model import Ints, Lesson, lesson_of
+
+# Which rows of a pass belong to which policy: each mounted policy has a contiguous span, in the order of policies.
+
+
+@dataclass(frozen=True)
+class Spans:
+    """The spans of policies among some rows; rows after the last span belong to no policy."""
+
+    rows: tuple[slice, ...]
+    """The rows of each policy, one after the other from 0; empty where it has none."""
+    stops: Tensor
+    """int32 (policies,): where each span ends, on the device that computes."""
+
+    @property
+    def end(self) -> int:
+        """The number of rows that belong to policies."""
+        return self.rows[-1].stop if self.rows else 0
+
+    @property
+    def empty(self) -> tuple[int, ...]:
+        """Numbers of the policies without a row."""
+        return tuple(number for number, span in enumerate(self.rows) if span.start == span.stop)
+
+    def within(self, part: slice) -> Spans:
+        """The spans among these rows alone, which are counted from 0."""
+
+        begin, end = int(part.start), int(part.stop)
+
+        def moved(row: int) -> int:
+            return min(max(row, begin), end) - begin
+
+        rows = tuple(slice(moved(span.start), moved(span.stop)) for span in self.rows)
+        return Spans(rows, self.stops.clamp(begin, end) - begin)
+
+    @cached_property
+    def slots(self) -> Tensor:
+        """int64 (policies, longest): each policy's rows, then ``end`` where it has fewer than the longest."""
+        longest = max(span.stop - span.start for span in self.rows)
+        stops = self.stops.long()
+        starts = torch.cat([stops.new_zeros(1), stops[:-1]])
+        rows = starts[:, None] + torch.arange(longest, device=self.stops.device)
+        return torch.where(rows < stops[:, None], rows, self.end)
+
+    @cached_property
+    def places(self) -> Tensor:
+        """int64 (end,): the index of each row among the flattened ``slots``."""
+        found = torch.empty(self.end + 1, dtype=torch.int64, device=self.stops.device)
+        found[self.slots.view(-1)] = torch.arange(self.slots.numel(), device=self.stops.device)
+        return found[:-1]
+
+
+# From groups to packed batches: every prompt once, every answer once, no padding between them.
+#
+# Sequences of a group with the same tokens before their first trained one are a *family*: that prompt is in the batch
+# once, and each member adds only what follows it. Members whose inputs are equal to another's, or its beginning,
+# share its row. Sums over trained tokens stay the same, and so does the gradient (``tests/engine/training/decoder``).
+# Knows nothing of models.
 
 PADDED = 2
 """The most slots of attention for each place of a batch."""
@@ -259,3 +313,150 @@ def places_within(tokens: int) -> int:
 
 def _round(count: int, to: int) -> int:
     return -(-count // to) * to
+
+
+# The indices of a packed batch on the device that computes it, transferred in one copy.
+#
+# They are views of one tensor, because a copy to a card costs some microseconds whatever its size. From pinned
+# memory, the program need not wait for it.
+
+
+@dataclass(frozen=True)
+class Places:
+    """The arrays of a ``PackedBatch`` as int64 tensors."""
+
+    tokens: Tensor
+    """(T,)"""
+    positions: Tensor
+    """(T,)"""
+    prefixes: Tensor
+    """(F, P)"""
+    prefix_lengths: Tensor
+    """(F,)"""
+    rows: Tensor
+    """(F, G, L)"""
+    needed: Tensor
+    """(M,)"""
+    source: Tensor
+    """(N,)"""
+    targets: Tensor
+    """(N,)"""
+    stops: Tensor
+    """(policies,): where the span of each policy ends."""
+    needed_stops: Tensor
+    """(policies,): likewise among the needed places."""
+
+    @classmethod
+    def of(cls, batch: PackedBatch, device: torch.device) -> Places:
+        """Bring a batch to a device."""
+        return cls(
+            *uploaded(
+                (
+                    batch.tokens,
+                    batch.positions,
+                    batch.prefixes,
+                    batch.prefix_lengths,
+                    batch.rows,
+                    batch.needed,
+                    batch.source,
+                    batch.targets,
+                    _stops(batch.spans),
+                    _stops(batch.needed_spans),
+                ),
+                device,
+            )
+        )
+
+    @property
+    def count(self) -> int:
+        """T"""
+        return len(self.tokens)
+
+    @property
+    def padding(self) -> int:
+        """The place that padding points to."""
+        return self.count - 1
+
+    @property
+    def device(self) -> torch.device:
+        """The device that they are on."""
+        return self.tokens.device
+
+
+def _stops(spans: Sequence[slice]) -> Ints:
+    return np.array([span.stop for span in spans], dtype=np.int64)
+
+
+def uploaded(arrays: Sequence[Ints], device: torch.device) -> list[Tensor]:
+    """The arrays on ``device``, in their shapes."""
+    if device.type == "cpu":
+        return [torch.from_numpy(array) for array in arrays]
+    together = torch.from_numpy(np.concatenate([array.reshape(-1) for array in arrays]))
+    if device.type == "cuda":
+        together = together.pin_memory()
+    parts = torch.split(together.to(device, non_blocking=True), [array.size for array in arrays])
+    return [part.view(array.shape) for part, array in zip(parts, arrays, strict=True)]
+
+
+# Between packed places and the padded slots in which attention is computed.
+#
+# A table (T, heads · D) holds a vector for each head of each place; slots (S, D) hold the same vectors in the order
+# in which batched products read them. Every vector has at most one slot, so the way back is a gather, too, and not a
+# sum.
+
+
+@dataclass(frozen=True)
+class Slots:
+    """The slots of F prompts of P slots, then of F · G answers of L slots, for K · R heads."""
+
+    take: Tensor
+    """(S,): each slot's row in the table that is gathered from, viewed as (T · heads, D)."""
+    give: Tensor
+    """(T · heads,): the slot of each row of the table that is scattered to, which holds these heads only; S, a slot of
+    zeros, for places without one."""
+    shape_prompt: tuple[int, int]
+    """(F · K, R · P)"""
+    shape_answer: tuple[int, int]
+    """(F · K, G · R · L)"""
+
+    @classmethod
+    def of(cls, places: Places, groups: int, fold: int, first: int, table: int) -> Slots:
+        """For K ``groups`` of R = ``fold`` heads, which begin at head ``first`` of a wider ``table``."""
+        (families, prompt), (rows, length) = places.prefixes.shape, places.rows.shape[1:]
+        heads = groups * fold
+        head = torch.arange(heads, device=places.device).view(1, groups, 1, fold, 1)
+        of_prompts = places.prefixes[:, None, None, :], head[:, :, 0]  # (F, K, R, P)
+        of_answers = places.rows[:, None, :, None, :], head  # (F, K, G, R, L)
+
+        def rows_of(width: int, offset: int) -> Tensor:
+            """Each slot's row in a table that is ``width`` heads wide, of which these begin at head ``offset``."""
+            return torch.cat([(place * width + h).view(-1) for place, h in (of_prompts, of_answers)]).add_(offset)
+
+        own, take = rows_of(heads, 0), rows_of(table, first)
+        give = torch.full((places.count * heads,), len(take), device=places.device)
+        give[own] = torch.arange(len(take), device=places.device)
+        give[places.padding * heads :] = len(take)
+        return cls(take, give, (families * groups, fold * prompt), (families * groups, rows * fold * length))
+
+    def gather(self, table: Tensor, size: int) -> tuple[Tensor, Tensor]:
+        """Slots of the prompts (F · K, R · P, D) and of the answers (F · K, G · R · L, D); padding repeats a place."""
+        return self.split(table.view(-1, size).index_select(0, self.take))
+
+    def empty(self, like: Tensor) -> Tensor:
+        """An empty tensor for all slots, (S + 1, D), of which the last is zero."""
+        room = like.new_empty(len(self.take) + 1, like.shape[-1])
+        room[-1] = 0.0
+        return room
+
+    def split(self, slots: Tensor) -> tuple[Tensor, Tensor]:
+        """Views of prompts' and answers' slots, in the shapes of ``gather``."""
+        middle = self.shape_prompt[0] * self.shape_prompt[1]
+        size = slots.shape[-1]
+        return (
+            slots[:middle].view(*self.shape_prompt, size),
+            slots[middle : len(self.take)].view(*self.shape_answer, size),
+        )
+
+    def scatter(self, slots: Tensor, places: int) -> Tensor:
+        """The table (T, heads · D) from slots in a tensor made by ``empty``; zero for places without a slot."""
+        return slots.index_select(0, self.give).view(places, -1)

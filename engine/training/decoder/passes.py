@@ -16,9 +16,7 @@ from .compute import Compute
 from .head import HeadTape, entropies_backward, token_logprobs, token_scores, token_scores_backward
 from .layer import LayerTape, Normed, PassLayout, backward, backward_again, forward, forward_only
 from .linear import Linear
-from .packing import PackedBatch
-from .places import Places
-from .spans import Spans
+from .packing import PackedBatch, Places, Spans
 
 Temperatures = tuple[float, ...]
 """The temperature of each policy that has a span in the batch."""

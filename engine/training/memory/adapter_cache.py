@@ -1,21 +1,167 @@
-"""The adapter cache: which policies are in the device's memory, and which are paged out.
-
-``use`` pages in the policies that are needed now; the least recently used are paged out for them. Knows nothing of
-models, groups or files.
-"""
+"""Which policies are in the device's memory, and where those are that are paged out."""
 
 from __future__ import annotations
 
+import itertools
 import logging
+import os
+import pickle
 import threading
+import zlib
 from collections.abc import Collection
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import torch
 
 from ...errors import AdapterError
 from ...faults import Point, reach
-from .host_copy import to_device, to_host
-from .pages import Pages
-from .policy_memory import PolicyMemory
-from .training_state import TrainingState
+from ...home import PrivateFolder, remove_orphans
+from .policy_memory import PolicyMemory, TrainingState, to_device, to_host
+
+# Policies that are paged out: in host memory up to a limit, then in files of a private folder.
+#
+# A policy is stored under its name and comes back bit for bit, its unfinished gradient included. The files are
+# removed at the end of the process or, after a crash, at the start of the next one. Knows no devices and no order of
+# use.
+#
+# Arrays go to the file, and come back into the memory in which they stay, without a copy in between, and a file whose
+# policy has come back is written over by the next: to remove it and make another takes longer than to fill it.
+
+PREFIX = "marlaas-pages-"
+HINT = "Resume the task: it goes on from its last committed step."
+WORD = 8
+"""Bytes."""
+SPARE = 2
+"""Files that are kept to be written over, at most."""
+
+
+@dataclass(frozen=True)
+class _File:
+    path: Path
+    sizes: tuple[int, ...]
+    """Bytes of its parts: a pickle, then the arrays that this refers to."""
+    checksum: int
+    """Of the file, against damage; nobody else writes there."""
+
+
+class Pages:
+    """Stores paged-out policies in ``host`` bytes of memory, then in files of a folder of their own in ``scratch``.
+
+    Its calls may be made in different threads, one at a time.
+    """
+
+    def __init__(self, scratch: Path, host: int = 0) -> None:
+        self._scratch, self._host = scratch, host
+        self._pages: dict[str, TrainingState | _File] = {}
+        self._numbers = itertools.count()
+        self._folder: PrivateFolder | None = None
+        self._spare: list[Path] = []
+        remove_orphans(scratch, PREFIX)
+
+    def __contains__(self, policy: str) -> bool:
+        return policy in self._pages
+
+    def put(self, policy: str, state: TrainingState) -> None:
+        """Store a policy. Raises ``OSError`` where there is room neither in memory nor on the disk."""
+        held = sum(page.size for page in self._pages.values() if isinstance(page, TrainingState))
+        if held + state.size <= self._host:
+            self._pages[policy] = state
+            return
+        path = self._spare.pop() if self._spare else self._own_folder() / str(next(self._numbers))
+        try:
+            self._pages[policy] = _write(path, state)
+        except OSError:
+            path.unlink(missing_ok=True)
+            raise
+
+    def take(self, policy: str) -> TrainingState:
+        """Return a policy and remove it. Raises ``AdapterError`` where its file is gone or damaged."""
+        page = self._pages.pop(policy)
+        if isinstance(page, TrainingState):
+            return page
+        state = _read(policy, page)
+        if len(self._spare) < SPARE:
+            self._spare.append(page.path)
+        else:
+            page.path.unlink(missing_ok=True)
+        return state
+
+    def look(self, policy: str) -> TrainingState:
+        """Return a policy, which stays. Raises as ``take`` does."""
+        page = self._pages[policy]
+        return page if isinstance(page, TrainingState) else _read(policy, page)
+
+    def drop(self, policy: str) -> None:
+        """Forget a policy; unknown names are fine."""
+        page = self._pages.pop(policy, None)
+        if isinstance(page, _File):
+            page.path.unlink(missing_ok=True)
+
+    def close(self) -> None:
+        """Remove all files."""
+        self._pages.clear()
+        self._spare.clear()
+        if self._folder is not None:
+            self._folder.remove()
+            self._folder = None
+
+    def _own_folder(self) -> Path:
+        """The folder, which is created when it is first needed."""
+        if self._folder is None:
+            self._folder = PrivateFolder(self._scratch, PREFIX)
+        return self._folder.path
+
+
+def _write(path: Path, state: TrainingState) -> _File:
+    arrays: list[pickle.PickleBuffer] = []
+    index = pickle.dumps(state, protocol=5, buffer_callback=arrays.append)
+    parts = [memoryview(index), *(array.raw() for array in arrays)]
+    checksum = 0
+    with open(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o600), "wb", buffering=0) as file:
+        for part in parts:
+            checksum = _add(checksum, part)
+            left = part
+            while len(left):
+                left = left[file.write(left) :]
+    return _File(path, tuple(len(part) for part in parts), checksum)
+
+
+def _read(policy: str, page: _File) -> TrainingState:
+    # torch's memory begins where its kernels like it to
+    parts = [torch.empty(size, dtype=torch.uint8).numpy() for size in page.sizes]
+    checksum = 0
+    try:
+        with open(page.path, "rb") as file:
+            whole = all([file.readinto(part.data) == len(part) for part in parts])
+    except OSError as error:
+        raise AdapterError(
+            f"Policy {policy} was paged out to {page.path}, which cannot be read: {error.strerror}.", HINT
+        ) from error
+    for part in parts:
+        checksum = _add(checksum, part.data)
+    if not whole or checksum != page.checksum:
+        page.path.unlink(missing_ok=True)
+        raise AdapterError(f"Policy {policy} was paged out to {page.path}, which has been damaged since.", HINT)
+    state: TrainingState = pickle.loads(parts[0].data, buffers=parts[1:])  # our own bytes
+    return state
+
+
+def _add(checksum: int, part: memoryview) -> int:
+    """A checksum with another part in it: the sum of its words, which costs a tenth of a CRC.
+
+    It differs where any word does, and where blocks are missing or zero. Parts have few bytes that fill no word.
+    """
+    words = len(part) // WORD
+    found = int(np.frombuffer(part, np.uint64, words).sum(dtype=np.uint64)) if words else 0
+    return (31 * checksum + found + zlib.crc32(part[words * WORD :])) % (1 << 64)
+
+
+# The adapter cache: which policies are in the device's memory, and which are paged out.
+#
+# ``use`` pages in the policies that are needed now; the least recently used are paged out for them. Knows nothing of
+# models, groups or files.
 
 log = logging.getLogger(__name__)
 

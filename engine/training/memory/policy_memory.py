@@ -1,15 +1,15 @@
-"""A policy in the trainer's memory: its weights, gradient, moments and counters.
-
-Everything of a policy is in flat vectors of its own, so that one policy cannot affect another. Knows nothing of the
-model beyond the layout.
-"""
+"""A policy in the trainer's memory: its flat vector, moments and counters, and its copies on the host."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+import hashlib
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field, fields
+from typing import Any, Protocol, Self, TypeAlias, TypeVar
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 from torch.nn import Parameter
 
@@ -17,7 +17,151 @@ from ...adapters import Array, PolicyState, StateHeader
 from ...errors import AdapterDamaged
 from ..adamw import AdamState
 from ..inputs import PolicyConfig, TrainGroup
-from .layout import Layout
+
+# The place of each LoRA matrix in a policy's flat vector.
+#
+# One vector per policy makes clipping, optimizer step and state file single operations. Every matrix begins at a
+# multiple of 64 bytes, so that vectorised kernels take the same path, and give the same bits, for each policy. Knows
+# shapes and names only; its views work on numpy arrays and torch tensors alike.
+
+ALIGNMENT = 16
+"""In float32 elements: 64 bytes, a cache line and an AVX-512 register."""
+
+
+class Vector(Protocol):
+    """A one-dimensional numpy array or torch tensor, of which views are made."""
+
+    def __getitem__(self, index: slice, /) -> Self: ...
+
+    def reshape(self, shape: tuple[int, int], /) -> Self:
+        """Reshape without copying, for a contiguous piece."""
+
+
+V = TypeVar("V", bound=Vector)
+
+
+@dataclass(frozen=True)
+class Entry:
+    """One matrix: ``<module>.lora_A`` (r, in) or ``<module>.lora_B`` (out, r)."""
+
+    name: str
+    shape: tuple[int, int]
+    start: int
+
+    @property
+    def stop(self) -> int:
+        """Index after its last element."""
+        return self.start + self.shape[0] * self.shape[1]
+
+
+@dataclass(frozen=True)
+class Layout:
+    """All matrices of an adapter, in the order of the model's modules."""
+
+    entries: tuple[Entry, ...]
+    size: int
+    """Elements of the vector, padding included."""
+
+    @classmethod
+    def of(cls, modules: Mapping[str, tuple[int, int]], rank: int) -> Layout:
+        """Lay out A and B of each module, given as name → (in features, out features)."""
+        entries, start = [], 0
+        for module, (inputs, outputs) in modules.items():
+            for suffix, shape in (("lora_A", (rank, inputs)), ("lora_B", (outputs, rank))):
+                entry = Entry(f"{module}.{suffix}", shape, start)
+                entries.append(entry)
+                start = -(-entry.stop // ALIGNMENT) * ALIGNMENT
+        return cls(tuple(entries), start)
+
+    def views(self, vector: V) -> dict[str, V]:
+        """Each matrix as a view into ``vector`` (size,), by name."""
+        return {entry.name: vector[entry.start : entry.stop].reshape(entry.shape) for entry in self.entries}
+
+
+# All of a policy's training on the host: what is paged out of a trainer, and what moves from one trainer to another.
+#
+# A policy whose state was moved, also in the middle of an accumulation, goes on to the last bit as if it had stayed.
+# A trainer keeps no random state: what is drawn for a policy is drawn when it is opened. Knows no tensors and no
+# devices.
+
+Numbers: TypeAlias = "NDArray[np.float32]"
+
+
+@dataclass(frozen=True, eq=False)
+class TrainingState:
+    """A policy between two of its calls."""
+
+    config: PolicyConfig
+    layout: Layout
+    weights: Numbers
+    """float32 (P,), as are both moments."""
+    moment1: Numbers
+    moment2: Numbers
+    gradient: Numbers | None
+    """float32 (P,): the sum over the groups of the step so far; None while there are none, where it is zero."""
+    reference: Numbers | None
+    """float32 (P,): the adapter that the KL term pulls to; None: the base."""
+    updates: int
+    """Optimizer updates made."""
+    version: int
+    """Steps made."""
+    tokens: int
+    """Trained tokens of the groups in the gradient."""
+    rehearsal: tuple[TrainGroup, ...]
+    """With several epochs: the groups in the gradient, with the log-probabilities of the first epoch."""
+    fault: str
+    """Where a loss was not finite, in words."""
+
+    @property
+    def size(self) -> int:
+        """Bytes of its vectors."""
+        return sum(vector.nbytes for vector in self.vectors)
+
+    @property
+    def vectors(self) -> tuple[Numbers, ...]:
+        """Weights, both moments, and the gradient and the reference if there are any."""
+        vectors = (self.weights, self.moment1, self.moment2, self.gradient, self.reference)
+        return tuple(vector for vector in vectors if vector is not None)
+
+    def checksum(self) -> str:
+        """SHA-256 over all of it, as 64 hex digits; equal for equal states, in whatever process they are."""
+        digest = hashlib.sha256()
+        for piece in self._pieces():
+            digest.update(piece)
+        return digest.hexdigest()
+
+    def _pieces(self) -> Iterator[bytes | memoryview]:
+        present = (self.gradient is not None, self.reference is not None)
+        plain = (self.config, self.layout, self.updates, self.version, self.tokens, self.fault, present)
+        yield repr(plain).encode()
+        for vector in self.vectors:
+            yield _bytes(vector)
+        for group in self.rehearsal:
+            yield repr((group.number, len(group.sequences))).encode()
+            for sequence in group.sequences:
+                for each in fields(sequence):
+                    value = getattr(sequence, each.name)
+                    yield f"{each.name} {value.shape if isinstance(value, np.ndarray) else value!r} ".encode()
+                    if isinstance(value, np.ndarray):
+                        yield _bytes(value)
+
+
+@dataclass(frozen=True)
+class MovedState:
+    """A state on its way to another trainer, with the checksum that it was sent with."""
+
+    state: TrainingState
+    checksum: str
+
+
+def _bytes(array: NDArray[Any]) -> memoryview:
+    return np.ascontiguousarray(array).data
+
+
+# A policy in the trainer's memory: its weights, gradient, moments and counters.
+#
+# Everything of a policy is in flat vectors of its own, so that one policy cannot affect another. Knows nothing of the
+# model beyond the layout.
 
 VECTORS = 4
 """Vectors of a policy without those that its KL term needs: weights, gradient and both moments."""
@@ -209,3 +353,53 @@ def _flatten(arrays: dict[str, Array], layout: Layout, what: str) -> Tensor:
     for name, view in layout.views(vector).items():
         view.copy_(torch.from_numpy(np.array(arrays[name], dtype=np.float32)))
     return vector
+
+
+# From a policy in a device's memory to its state on the host, and back, bit for bit.
+
+ALIGNED = 64
+"""Bytes at a multiple of which torch begins a tensor, and a policy's vectors must: kernels then take the same path."""
+
+
+def to_host(memory: PolicyMemory) -> TrainingState:
+    """A policy's state. On a processor its arrays are views: use them before the policy's next call."""
+    optimised = memory.optimised
+    return TrainingState(
+        config=memory.config,
+        layout=memory.layout,
+        weights=_array(optimised.weights),
+        moment1=_array(optimised.moment1),
+        moment2=_array(optimised.moment2),
+        gradient=_array(memory.gradient) if memory.gathers else None,
+        reference=_array(memory.reference.optimised.weights) if memory.reference else None,
+        updates=optimised.step,
+        version=memory.version,
+        tokens=memory.tokens,
+        rehearsal=tuple(memory.rehearsal),
+        fault=memory.fault,
+    )
+
+
+def to_device(state: TrainingState, device: str) -> PolicyMemory:
+    """Bring a state to the memory of a device. On a processor it takes the arrays over, where it can write to them."""
+    weights, moment1, moment2 = (_tensor(part, device) for part in (state.weights, state.moment1, state.moment2))
+    gradient = None if state.gradient is None else _tensor(state.gradient, device)
+    optimised = AdamState(weights, moment1, moment2, state.updates)
+    memory = PolicyMemory.holding(state.config, state.layout, optimised, gradient, state.version)
+    if state.reference is not None:
+        memory.pulled_to(_tensor(state.reference, device))
+    memory.tokens, memory.rehearsal, memory.fault = state.tokens, list(state.rehearsal), state.fault
+    return memory
+
+
+def _array(vector: Tensor) -> Numbers:
+    array: Numbers = vector.detach().cpu().numpy()
+    return array
+
+
+def _tensor(array: Numbers, device: str) -> Tensor:
+    if not array.flags.writeable or array.ctypes.data % ALIGNED:
+        own = torch.empty(len(array))
+        own.numpy()[:] = array
+        return own.to(device)
+    return torch.from_numpy(array).to(device)

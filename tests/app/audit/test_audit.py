@@ -21,17 +21,17 @@ from marlaas.app.audit import history
 from marlaas.app.audit.audit import audit
 from marlaas.app.audit.record import opened
 from marlaas.app.audit.report import Report
-from marlaas.app.audit.states import State, read
+from marlaas.app.audit.updates import State, read
 from marlaas.app.cli.main import main
 from marlaas.engine.adapters.statefile import checksum, read_state, strip_moments, write_state
 from marlaas.engine.errors import AdapterError
 from marlaas.engine.home.paths import Home
-from marlaas.engine.scheduler.rollback import roll_back
+from marlaas.engine.scheduler.commands import roll_back
 from marlaas.engine.spec.task import TrainSpec
 from marlaas.engine.store.queries.reader import Reader
 from marlaas.engine.store.store import Store
 from marlaas.engine.store.submissions import command, submit
-from marlaas.engine.submission.starts import find_starts
+from marlaas.engine.submission.references import find_starts
 from marlaas.engine.submission.taskfile import submission
 from tests.engine.training.tiny_qwen import save_tiny_qwen
 

@@ -11,9 +11,9 @@ import numpy as np
 
 from marlaas.engine.fleet.services import Services
 from marlaas.engine.home.paths import Home
+from marlaas.engine.run.policy_learner import StepTally
 from marlaas.engine.run.recovery import key, new_version, open_policy, version_path
 from marlaas.engine.run.stage_settings import closing_rules
-from marlaas.engine.run.step_metrics import StepTally
 from marlaas.engine.spec.policies import PolicySpec
 from marlaas.engine.spec.task import KeepSpec, SamplingSpec, TaskSpec, TrainSpec
 from marlaas.engine.store.store import Store

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from marlaas.app.chart.canvas import BAND, EDGE, WITHIN
-from marlaas.app.chart.draw import Drawing, draw
+from marlaas.app.chart.draw import BAND, EDGE, WITHIN, Drawing, draw
 from marlaas.app.chart.plot import Plot
 
 _BITS = ((0x01, 0x02, 0x04, 0x40), (0x08, 0x10, 0x20, 0x80))

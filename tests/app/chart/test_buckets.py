@@ -8,7 +8,7 @@ from array import array
 import pytest
 from hypothesis import given, strategies as st
 
-from marlaas.app.chart.buckets import decimate
+from marlaas.app.chart.draw import decimate
 from marlaas.app.chart.plot import Curve
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from hypothesis import given, strategies as st
 
-from marlaas.app.chart.scale import Scale, linear, logarithmic, short
+from marlaas.app.chart.plot import Scale, linear, logarithmic, short
 
 
 def labels(scale: Scale) -> list[str]:

@@ -7,7 +7,7 @@ import math
 import pytest
 from hypothesis import given, strategies as st
 
-from marlaas.app.chart.smoothing import WEIGHTS, smoothed
+from marlaas.app.chart.draw import WEIGHTS, smoothed
 
 
 def tensorboard(values: list[float], weight: float) -> list[float]:

@@ -10,9 +10,8 @@ from hypothesis import given, strategies as st
 
 from marlaas.app.chart.plot import MOST_CURVES
 from marlaas.app.chart.task_plot import Look, inspected, kept_places, moved, plot
-from marlaas.app.lists.learners import Learner
-from marlaas.app.questions.learning_curve import LearningCurve
-from marlaas.app.questions.task import TaskAnswer
+from marlaas.app.lists.queue_lines import Learner
+from marlaas.app.questions.views import LearningCurve, TaskAnswer
 from marlaas.engine.store.queries.history import Change, History, Track
 from marlaas.engine.store.rows import EvalRow
 

@@ -11,9 +11,10 @@ from typing import Any
 import pytest
 
 from marlaas.app.home.doctor import machine
-from marlaas.engine.devices import inventory
-from marlaas.engine.devices.libraries import set_up
-from marlaas.engine.devices.libraries.set_up import LlamaBuild
+from marlaas.app.words import tasks
+from marlaas.engine.devices import survey
+from marlaas.engine.devices.libraries import software
+from marlaas.engine.devices.libraries.software import LlamaBuild
 from marlaas.engine.home.paths import Home
 
 from ..commanding import Commander
@@ -25,7 +26,7 @@ def probed(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
     """Children are not started; each answers with the status and text put here."""
     answer: list[Any] = [0, "fine 1.0"]
     monkeypatch.setattr(machine, "run_program", lambda command, timeout: (answer[0], answer[1]))
-    monkeypatch.setattr(inventory, "has_driver", lambda: False)
+    monkeypatch.setattr(survey, "has_driver", lambda: False)
     return answer
 
 
@@ -88,7 +89,7 @@ def test_a_llama_that_the_set_up_owes(
     verdict: str,
     value: str,
 ) -> None:
-    monkeypatch.setattr(set_up, "llama_build", lambda: build)
+    monkeypatch.setattr(software, "llama_build", lambda: build)
     found = {finding["name"]: finding for finding in marlaas("doctor", "--json").json["findings"]}
     assert found["llama.cpp"]["verdict"] == "ok", "there is one all the same"
     probed[:] = [1, "ModuleNotFoundError: No module named 'llama_cpp'"]
@@ -115,7 +116,10 @@ def test_a_base_that_is_missing(marlaas: Commander, probed: list[Any], monkeypat
     assert said.code == 2 and "✗ base" in said.out
 
 
-def test_engines_and_broken_databases(marlaas: Commander, probed: list[Any], home: Home) -> None:
+def test_engines_and_broken_databases(
+    marlaas: Commander, probed: list[Any], home: Home, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(tasks, "process_exists", lambda pid, heard: True)
     Filling(home.database, time.time()).engine(age=100)
     assert "! engine     silent 1 min 40 s" in marlaas("doctor").out
     for path in home.root.glob("marlaas.db*"):
@@ -152,7 +156,7 @@ def test_a_sandbox_is_missed_where_it_is_asked_for(
     verdict: str,
     code: int,
 ) -> None:
-    monkeypatch.setattr("marlaas.engine.environments.process.confinement.obstacle", lambda: "bwrap is not installed")
+    monkeypatch.setattr("marlaas.engine.environments.process.launch.obstacle", lambda: "bwrap is not installed")
     home.create().config.write_text(f"[environments]\nsandbox = {sandbox}\n")
     said = marlaas("doctor", "--json")
     found = {finding["name"]: finding for finding in said.json["findings"]}["sandbox"]

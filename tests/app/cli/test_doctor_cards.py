@@ -14,7 +14,7 @@ import pytest
 from marlaas.app.home.doctor import machine as checks
 from marlaas.engine.devices import calibration, survey
 from marlaas.engine.devices.machine import Rates, Software
-from marlaas.engine.fleet.placement.speed import CORE
+from marlaas.engine.fleet.placement.capacity import CORE
 from marlaas.engine.home.paths import Home
 
 from ...imaginary.cards import GB, Card, Held, ImaginaryMachine, Part, imagine, uuid_of

@@ -12,6 +12,7 @@ from contextlib import closing
 import pytest
 
 from marlaas.app.cli.tasks.listing import scores_in_words
+from marlaas.app.words import tasks
 from marlaas.engine.home.paths import Home
 from marlaas.engine.spec.task import TaskSpec, parse
 from marlaas.engine.store.rows import EvalRow
@@ -123,7 +124,8 @@ def test_environment_errors_name_the_place(filling: Filling, marlaas: Commander)
     assert said.out.splitlines()[1].split()[:4] == ["broken", "broken", "9f2c41aa", "digits=2"]
 
 
-def test_engine_status(home: Home, marlaas: Commander) -> None:
+def test_engine_status(home: Home, marlaas: Commander, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(tasks, "process_exists", lambda pid, heard: True)
     filling = Filling(home.database, time.time())
     filling.engine()
     said = marlaas("engine", "status")

@@ -8,7 +8,7 @@ import sys
 
 import pytest
 
-from marlaas.app.context.foreground import hand_over, run
+from marlaas.app.context.editor import hand_over, run
 
 BOTH = "import os, signal; os.kill(os.getppid(), signal.SIGINT); os.kill(os.getpid(), signal.SIGINT)"
 """What a terminal does on Ctrl-C: it interrupts the program and whoever started it."""

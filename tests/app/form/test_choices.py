@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from marlaas.app.form.choices import (
+from marlaas.app.form.fields import (
     BAD,
     DOUBTFUL,
     GOOD,
@@ -15,10 +15,10 @@ from marlaas.app.form.choices import (
     of_field,
     of_versions,
     taken,
+    task_fields,
 )
-from marlaas.app.form.fields import task_fields
 from marlaas.engine.spec.losses import PUBLISHED
-from marlaas.engine.store.queries.kept import KeptVersion
+from marlaas.engine.store.queries.versions import KeptVersion
 from marlaas.engine.store.rows import EnvironmentRow, VersionRow
 
 from ..filling import HOSTILE

@@ -8,14 +8,11 @@ from typing import Any
 import pytest
 from hypothesis import given, strategies as st
 
-from marlaas.app.form.checking import first_wrong
 from marlaas.app.form.fields import task_fields
-from marlaas.app.form.form import Form
+from marlaas.app.form.form import Form, beyond, beyond_fields, first_wrong, joined, table_of, texts_of
 from marlaas.app.form.sources import Sources
-from marlaas.app.form.texts import beyond, joined, table_of, texts_of
-from marlaas.app.form.words import beyond_fields
 from marlaas.app.lists.version_lines import Choice, lines, text
-from marlaas.engine.store.queries.kept import KeptVersion
+from marlaas.engine.store.queries.versions import KeptVersion
 from marlaas.engine.store.rows import EnvironmentRow, VersionRow
 
 from ..filling import HOSTILE

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from marlaas.app.frame.clipboard import LARGEST, copy
+from marlaas.app.frame.terminal import LARGEST, copy
 from marlaas.engine.home.paths import Home
 
 from ..driving import driving

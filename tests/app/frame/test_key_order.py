@@ -6,9 +6,9 @@ import pytest
 from textual.events import Key, Paste
 from textual.widgets import Input
 
-from marlaas.app.screens.dialogs.confirm import Confirm
+from marlaas.app.screens.dialogs.questions import Confirm
 from marlaas.app.widgets.filter_bar import FilterBar
-from marlaas.app.widgets.queue.table import QueueTable
+from marlaas.app.widgets.queue_table import QueueTable
 from marlaas.engine.home.paths import Home
 
 from ..driving import Driver, driving

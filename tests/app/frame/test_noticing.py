@@ -12,7 +12,7 @@ from textual.widgets import Input
 
 from marlaas.app.context.notices import LONGEST, MOST, SHORTEST, Notice, current, lasting
 from marlaas.app.frame import noticing
-from marlaas.app.screens.dialogs.ask import Ask
+from marlaas.app.screens.dialogs.questions import Ask
 from marlaas.app.widgets.notice_line import NoticeLine
 from marlaas.app.widgets.status_line import StatusLine
 from marlaas.engine.home.paths import Home

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 from marlaas.app.home.references import arguments, owner, reference
 from marlaas.engine.store.rows import VersionRow
-from marlaas.engine.submission.version_names import choose_at
+from marlaas.engine.submission.references import choose_at
 
 ONLY = VersionRow(1, 17, "lab", "sums", "policy", 12, "task-17/policy-v12", "committed", "", None, "0", "x", 9, 1.0)
 JUDGE = replace(ONLY, id=2, policy="judge", name="task-17/judge-v12")

@@ -7,7 +7,7 @@ from dataclasses import replace
 from marlaas.app.lists.environment_order import ORDER, broken_first, short_names
 from marlaas.app.words.environments.facts import STATES
 from marlaas.engine.environments.conformance.finding import Finding
-from marlaas.engine.store.queries.environment_use import EnvironmentUse
+from marlaas.engine.store.queries.machine import EnvironmentUse
 from marlaas.engine.store.rows import EnvironmentRow
 
 FINE = EnvironmentRow("a/fine", "v", "ready", (), "", "", "", 0, "/p/a.py", 0.0)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from marlaas.app.lists.learners import Learner, learner, learners
+from marlaas.app.lists.queue_lines import Learner, learner, learners
 from marlaas.engine.store.queries.policies import PolicyRow
 
 from ..rows import task

@@ -7,8 +7,7 @@ from itertools import pairwise
 
 import pytest
 
-from marlaas.app.lists.queue_columns import NARROW, TINY, Course, cell_text, cells, layout
-from marlaas.app.lists.queue_lines import Arrangement, arrange
+from marlaas.app.lists.queue_lines import NARROW, TINY, Arrangement, Course, arrange, cell_text, layout, table_cells
 from marlaas.app.reading.sqlite_reader import SqliteReader
 
 from ..filling import Filling
@@ -16,7 +15,7 @@ from ..filling import Filling
 
 def test_columns_fit_at_every_width() -> None:
     for width in range(1, 401):
-        assert cells(layout(width)) <= max(width - 4, cells(TINY)), width
+        assert table_cells(layout(width)) <= max(width - 4, table_cells(TINY)), width
 
 
 def test_names_grow_with_the_terminal() -> None:

@@ -6,11 +6,11 @@ from collections.abc import Iterable
 
 import pytest
 
-from marlaas.app.questions.adapters import AdaptersQuestion
+from marlaas.app.questions.views import AdaptersQuestion
 from marlaas.app.reading.opening import opened
 from marlaas.app.reading.sqlite_reader import SqliteReader
 from marlaas.engine.home.paths import Home
-from marlaas.engine.store.queries.kept import KeptVersion, kept_versions
+from marlaas.engine.store.queries.versions import KeptVersion, kept_versions
 
 from ..filling import Filling
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from marlaas.app.questions.logs import LogsQuestion
+from marlaas.app.questions.views import LogsQuestion
 from marlaas.app.reading.opening import opened
 from marlaas.app.words.log_words import EVENTS
 from marlaas.engine.home.paths import Home

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from marlaas.app.lists.learners import Learner
-from marlaas.app.questions.task import TaskAnswer, TaskQuestion
+from marlaas.app.lists.queue_lines import Learner
+from marlaas.app.questions.views import TaskAnswer, TaskQuestion
 from marlaas.app.reading.opening import opened
 from marlaas.engine.home.paths import Home
 

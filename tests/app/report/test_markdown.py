@@ -6,7 +6,7 @@ import re
 
 from hypothesis import given, strategies as st
 
-from marlaas.app.report.markdown import markdown
+from marlaas.app.report.writing import markdown
 from tests.app.filling import HOSTILE
 
 from .documents import document

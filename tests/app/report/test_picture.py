@@ -11,7 +11,7 @@ from hypothesis import given, strategies as st
 
 from marlaas.app.chart.plot import Curve, Point
 from marlaas.app.report.document import Chart, Line
-from marlaas.app.report.picture import NARROW, WIDE, described, svg
+from marlaas.app.report.writing import NARROW, WIDE, described, svg
 from tests.app.filling import HOSTILE
 
 VALUES = st.floats(allow_nan=True, allow_infinity=True)

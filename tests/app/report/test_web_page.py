@@ -6,7 +6,7 @@ from html.parser import HTMLParser
 
 from hypothesis import given, strategies as st
 
-from marlaas.app.report.web_page import html
+from marlaas.app.report.writing import html
 from tests.app.filling import HOSTILE
 
 from .documents import document

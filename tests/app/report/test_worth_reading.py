@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from hypothesis import given, strategies as st
 
-from marlaas.app.report.worth_reading import Choice, Played, chosen
+from marlaas.app.report.telling import Choice, Played, chosen
 
 REWARDS = st.lists(st.sampled_from((0.0, 0.25, 0.5, 1.0)), min_size=1, max_size=4).map(tuple)
 MEASURED = st.dictionaries(st.integers(0, 9), REWARDS, max_size=10)

@@ -6,7 +6,7 @@ import math
 from dataclasses import replace
 from typing import Any
 
-from marlaas.engine.store.queries.episodes.rows import StoredConversation, StoredTrajectory, Tokens
+from marlaas.engine.store.queries.episodes import StoredConversation, StoredTrajectory, Tokens
 from marlaas.engine.store.rows import Turn
 
 TOKENS = Tokens(

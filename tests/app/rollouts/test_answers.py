@@ -9,7 +9,7 @@ from hypothesis import given, strategies as st
 
 from marlaas.app.rollouts.answers import NOTHING, Prompts, answer, answers, answers_within, mark, middle, shares
 from marlaas.app.words.format import cells, line
-from marlaas.engine.store.queries.episodes.rows import MemberSummary
+from marlaas.engine.store.queries.episodes import MemberSummary
 
 from ...test_hostile_text import TEXTS, harmless
 

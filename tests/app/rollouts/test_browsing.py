@@ -10,18 +10,28 @@ from pathlib import Path
 import pytest
 from hypothesis import given, strategies as st
 
-from marlaas.app.lists.learners import Learner
-from marlaas.app.questions.rollouts import LATE, RolloutsQuestion
+from marlaas.app.lists.queue_lines import Learner
+from marlaas.app.questions.views import LATE, RolloutsQuestion
 from marlaas.app.reading.home_reader import HomeReader
 from marlaas.app.reading.sqlite_reader import SqliteReader
-from marlaas.app.rollouts.answers import FAILED, UNPAID
-from marlaas.app.rollouts.browsing import ALL, WAITING, Selection, find, in_list, newest, step_key, step_of, step_words
+from marlaas.app.rollouts.answers import FAILED, UNPAID, age, marks, numbers
+from marlaas.app.rollouts.browsing import (
+    ALL,
+    CHUNK,
+    WAITING,
+    Selection,
+    find,
+    in_list,
+    newest,
+    search,
+    step_key,
+    step_of,
+    step_words,
+)
 from marlaas.app.rollouts.exporting import export, new_file, scopes
-from marlaas.app.rollouts.marks import age, marks, numbers
-from marlaas.app.rollouts.searching import CHUNK, search
 from marlaas.engine.errors import ConfigError
 from marlaas.engine.home.paths import Home
-from marlaas.engine.store.queries.episodes.rows import GroupSummary, MemberSummary, StepSummary
+from marlaas.engine.store.queries.episodes import GroupSummary, MemberSummary, StepSummary
 
 from ..filling import Filling
 from ..filling_rollouts import fill_rollouts

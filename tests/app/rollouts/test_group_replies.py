@@ -6,8 +6,8 @@ from dataclasses import replace
 
 import pytest
 
-from marlaas.app.rollouts.group_replies import MOST, group_replies
-from marlaas.engine.store.queries.episodes.rows import GroupSummary, MemberSummary
+from marlaas.app.rollouts.answers import MOST_REPLIES, group_replies
+from marlaas.engine.store.queries.episodes import GroupSummary, MemberSummary
 
 from ...test_hostile_text import TEXTS, harmless
 from .conversing import conversation
@@ -54,8 +54,8 @@ def test_a_member_alone_has_no_group_to_be_read_beside() -> None:
 
 
 def test_many_different_replies_are_counted() -> None:
-    lines = group_replies(group(*(said(f"number {n}", 0.5, n) for n in range(MOST + 2))), SHOWN)
-    assert lines[-1].text == "  and 2 others" and len(lines) == MOST + 3
+    lines = group_replies(group(*(said(f"number {n}", 0.5, n) for n in range(MOST_REPLIES + 2))), SHOWN)
+    assert lines[-1].text == "  and 2 others" and len(lines) == MOST_REPLIES + 3
 
 
 @pytest.mark.parametrize("name", TEXTS)

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from hypothesis import given, strategies as st
 
-from marlaas.app.rollouts.pieces import LONGEST, decoder, home_decoder, pieces
+from marlaas.app.rollouts.reading import LONGEST, decoder, home_decoder, pieces
 from marlaas.engine.base.find import find_base
 from marlaas.engine.home.paths import Home
 

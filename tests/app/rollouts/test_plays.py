@@ -8,16 +8,13 @@ from pathlib import Path
 
 import pytest
 
-from marlaas.app.lists.learners import Learner
-from marlaas.app.questions.rollouts import RolloutsQuestion
+from marlaas.app.lists.queue_lines import Learner
+from marlaas.app.questions.views import RolloutsQuestion
 from marlaas.app.reading.home_reader import HomeReader
 from marlaas.app.reading.opening import opened
 from marlaas.app.rollouts.browsing import Selection, find, step_key
-from marlaas.app.rollouts.exporting import export, scopes
-from marlaas.app.rollouts.loading import Wish, load
-from marlaas.app.rollouts.reading import episode_blocks
-from marlaas.app.rollouts.records import joined
-from marlaas.app.rollouts.shading import ADVANTAGE, TURNS, shading_of
+from marlaas.app.rollouts.exporting import export, joined, scopes
+from marlaas.app.rollouts.reading import ADVANTAGE, TURNS, Wish, episode_blocks, load, shading_of
 from marlaas.engine.home.paths import Home
 
 from ..filling_policies import fill_duel

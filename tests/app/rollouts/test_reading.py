@@ -9,11 +9,20 @@ from dataclasses import replace
 import pytest
 
 from marlaas.app.rollouts.document import Block, Layout, Stretch
-from marlaas.app.rollouts.reading import LONGEST_TURN, blocks, marked
-from marlaas.app.rollouts.records import episode_text, joined, json_line
-from marlaas.app.rollouts.shading import LOGPROB, SHADES, TURNS, WEIGHT, Shading, shading_of
+from marlaas.app.rollouts.exporting import episode_text, joined, json_line
+from marlaas.app.rollouts.reading import (
+    LOGPROB,
+    LONGEST_TURN,
+    SHADES,
+    TURNS,
+    WEIGHT,
+    Shading,
+    blocks,
+    marked,
+    shading_of,
+)
 from marlaas.app.words.format import cells
-from marlaas.engine.store.queries.episodes.rows import Paid, StoredConversation, StoredTrajectory, Tokens
+from marlaas.engine.store.queries.episodes import Paid, StoredConversation, StoredTrajectory, Tokens
 from marlaas.engine.store.rows import Turn
 
 from ...test_hostile_text import TEXTS, harmless

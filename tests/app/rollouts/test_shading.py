@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from marlaas.app.rollouts.shading import (
+from marlaas.app.rollouts.reading import (
     ADVANTAGE,
     ADVANTAGES,
     GIVEN,
@@ -20,7 +20,7 @@ from marlaas.app.rollouts.shading import (
     shading_of,
     token_styles,
 )
-from marlaas.engine.store.queries.episodes.rows import StoredTrajectory, Tokens
+from marlaas.engine.store.queries.episodes import StoredTrajectory, Tokens
 
 from .conversing import TOKENS, conversation
 

@@ -14,8 +14,7 @@ import pytest
 from textual.widgets import Input, Label
 
 from marlaas.app.frame.modes import ALL_MODES
-from marlaas.app.screens.dialogs.new_key import NewKey
-from marlaas.app.screens.dialogs.shown_key import ShownKey
+from marlaas.app.screens.dialogs.questions import NewKey, ShownKey
 from marlaas.engine.home.paths import Home
 
 from ...seldom import often

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from marlaas.app.widgets.task.metric_list import MetricList
+from marlaas.app.widgets.task_charts import MetricList
 from marlaas.app.words.format import cells
 from marlaas.engine.daemon import control
 from marlaas.engine.home.paths import Home

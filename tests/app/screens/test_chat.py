@@ -12,10 +12,10 @@ from marlaas.app.chat.thread import Event, Message, PartialReply, SamplerNotice,
 from marlaas.app.reading.opening import opened
 from marlaas.app.screens import chat
 from marlaas.app.screens.chat import ChatScreen
-from marlaas.app.screens.dialogs.manner import MannerDialog
+from marlaas.app.screens.dialogs.questions import MannerDialog
 from marlaas.engine.home.paths import Home
+from marlaas.engine.rollout.sampling import Truncation
 from marlaas.engine.rollout.talk import Speech
-from marlaas.engine.rollout.truncation import Truncation
 
 from ..driving import Driver, assert_snapshot, driving, looks
 from ..filling import HOSTILE, Filling, fill_hostile

@@ -13,25 +13,24 @@ from textual.containers import Vertical, VerticalScroll
 from textual.screen import ModalScreen, Screen
 
 from marlaas.app.home.configuration import Setting
-from marlaas.app.lists.learners import Learner
+from marlaas.app.lists.queue_lines import Learner
 from marlaas.app.screens import dialogs
-from marlaas.app.screens.dialogs.ask import Ask
 from marlaas.app.screens.dialogs.choose_tasks import ChooseTasks
-from marlaas.app.screens.dialogs.configuration import Configuration
-from marlaas.app.screens.dialogs.confirm import Confirm
 from marlaas.app.screens.dialogs.dialog import Dialog
-from marlaas.app.screens.dialogs.explain import Explain
-from marlaas.app.screens.dialogs.export import ExportDialog
-from marlaas.app.screens.dialogs.export_rollouts import ExportRollouts
-from marlaas.app.screens.dialogs.exported import Exported, drawn
-from marlaas.app.screens.dialogs.findings import Findings
-from marlaas.app.screens.dialogs.keys_help import KeysHelp
-from marlaas.app.screens.dialogs.manner import MannerDialog, Settings
 from marlaas.app.screens.dialogs.new_environment import NewEnvironment
-from marlaas.app.screens.dialogs.new_key import NewKey
-from marlaas.app.screens.dialogs.reading import Reading
-from marlaas.app.screens.dialogs.shown_key import ShownKey
-from marlaas.app.screens.dialogs.win_rates import WinRates
+from marlaas.app.screens.dialogs.questions import (
+    Ask,
+    Confirm,
+    ExportDialog,
+    Exported,
+    ExportRollouts,
+    MannerDialog,
+    NewKey,
+    Settings,
+    ShownKey,
+    drawn,
+)
+from marlaas.app.screens.dialogs.readings import Configuration, Explain, Findings, KeysHelp, Reading, WinRates
 from marlaas.app.widgets.key_bar import KeyBar
 from marlaas.engine.home.paths import Home
 from marlaas.engine.rollout import Manner

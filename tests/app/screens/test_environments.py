@@ -12,12 +12,11 @@ from pathlib import Path
 import pytest
 from textual.widgets import Input
 
-from marlaas.app.context import foreground
+from marlaas.app.context import editor
 from marlaas.app.frame.modes import ALL_MODES
 from marlaas.app.screens.submit import SubmitScreen
-from marlaas.app.widgets.environments.detail import EnvironmentDetail
-from marlaas.app.widgets.environments.table import EnvironmentsTable
-from marlaas.app.widgets.submit.field_row import FieldRow
+from marlaas.app.widgets.environment_table import EnvironmentDetail, EnvironmentsTable
+from marlaas.app.widgets.submit_form import FieldRow
 from marlaas.engine.home.paths import Home
 
 from ..driving import SIZES, assert_snapshot, driving, looks
@@ -169,7 +168,7 @@ async def test_a_template_is_written_in_the_shape_that_was_chosen(home: Home, mo
 async def test_libraries_are_allowed_in_the_whole_terminal(home: Home, monkeypatch: pytest.MonkeyPatch) -> None:
     fill_environments(home.database)
     run: list[list[str]] = []
-    monkeypatch.setattr(foreground, "run", lambda command: run.append(command) or 0)  # type: ignore[func-returns-value]
+    monkeypatch.setattr(editor, "run", lambda command: run.append(command) or 0)  # type: ignore[func-returns-value]
     monkeypatch.setattr("builtins.input", lambda prompt: "")
     async with driving(home) as driver:
         monkeypatch.setattr(driver.app, "suspend", nullcontext)

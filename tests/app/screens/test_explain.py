@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from textual.widgets import Static
 
-from marlaas.app.screens.dialogs.explain import Explain
+from marlaas.app.screens.dialogs.readings import Explain
 from marlaas.app.widgets.keyed_table import KeyedTable
 from marlaas.app.words.terms import TERMS
 from marlaas.engine.home.paths import Home

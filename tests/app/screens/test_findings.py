@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given, strategies as st
 
 from marlaas.app.rollouts.document import Block
-from marlaas.app.rollouts.records import joined
-from marlaas.app.screens.dialogs.findings import CHARACTERS, LINES, Findings, beginning
+from marlaas.app.rollouts.exporting import joined
+from marlaas.app.screens.dialogs.readings import CHARACTERS, LINES, Findings, beginning
 from marlaas.app.words.format import excerpt
 from marlaas.engine.home.paths import Home
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from marlaas.app.widgets.task.metric_chart import MetricChart
+from marlaas.app.widgets.task_charts import MetricChart
 from marlaas.engine.home.paths import Home
 
 from ...seldom import often

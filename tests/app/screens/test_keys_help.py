@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from marlaas.app.frame.preferences import Preferences
-from marlaas.app.screens.dialogs.keys_help import KeysHelp, sentences
+from marlaas.app.screens.dialogs.readings import KeysHelp, sentences
 from marlaas.engine.home.paths import Home
 
 from ..driving import driving

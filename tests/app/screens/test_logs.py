@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator
 import pytest
 
 from marlaas.app.widgets.key_bar import KeyBar
-from marlaas.app.widgets.logs.log_list import LogList
+from marlaas.app.widgets.log_list import LogList
 from marlaas.engine.home.paths import Home
 
 from ..driving import assert_snapshot, driving, looks

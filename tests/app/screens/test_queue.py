@@ -8,14 +8,11 @@ from contextlib import closing
 
 import pytest
 
-from marlaas.app.questions.preview import PreviewQuestion
+from marlaas.app.questions.views import PreviewQuestion
 from marlaas.app.screens import queue, view
 from marlaas.app.widgets.filter_bar import FilterBar
-from marlaas.app.widgets.queue.newest_rollout import NewestRollout
-from marlaas.app.widgets.queue.preview import Preview
-from marlaas.app.widgets.queue.table import QueueTable
-from marlaas.app.widgets.task.metric_chart import MetricChart
-from marlaas.app.widgets.task.small_multiples import SmallMultiples
+from marlaas.app.widgets.queue_table import NewestRollout, Preview, QueueTable
+from marlaas.app.widgets.task_charts import MetricChart, SmallMultiples
 from marlaas.engine.home.paths import Home
 
 from ..driving import Driver, driving
@@ -303,3 +300,22 @@ async def test_the_first_line_says_what_happens(home: Home, filling: Filling) ->
         filling.execute("UPDATE engines SET heartbeat = heartbeat - 3600, pid = 2147483647")
         await driver.read()
         assert "running" not in driver.text().splitlines()[0]
+
+
+async def test_priority_and_weight_are_asked_for(home: Home) -> None:
+    fill_full(home.database)
+    async with driving(home) as driver:
+        await driver.press("slash", *"id:4", "enter", "P")
+        assert "Task 4: which priority among the tenant's tasks?" in driver.text()
+        await driver.press("backspace", *"7", "enter", "P", "backspace", *"x", "enter")
+        assert "'x' is no whole number." in driver.notices()
+        tenant = driver.app.screen.query_one(QueueTable).lines[0].tasks[0].tenant
+        await driver.press("w")
+        assert f"Weight of tenant {tenant} beside the others'?" in driver.text()
+        await driver.press("backspace", *"2.5", "enter", "w", "enter")
+    with closing(sqlite3.connect(home.database)) as connection:
+        asked = connection.execute("SELECT kind, task, arguments FROM commands ORDER BY id").fetchall()
+    assert [(kind, task, json.loads(rest)) for kind, task, rest in asked] == [
+        ("priority", 4, {"priority": 7}),
+        ("tenant", None, {"name": tenant, "weight": 2.5}),
+    ]

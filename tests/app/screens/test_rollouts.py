@@ -12,9 +12,8 @@ import pytest
 
 from marlaas.app.rollouts.browsing import step_key
 from marlaas.app.screens.rollouts import RolloutsScreen
-from marlaas.app.widgets.rollouts.browser import Browser
-from marlaas.app.widgets.rollouts.conversation_panes import ConversationPanes
-from marlaas.app.widgets.rollouts.search import Search
+from marlaas.app.widgets.conversation_pane import ConversationPanes
+from marlaas.app.widgets.rollout_lists import Browser, Search
 from marlaas.engine.home.paths import Home
 
 from ...seldom import often

@@ -13,12 +13,10 @@ import pytest
 from textual.events import Paste
 from textual.widgets import Collapsible, Input
 
-from marlaas.app.form.outlook import Prompts, Prospect
+from marlaas.app.form.sources import Prompts, Prospect
 from marlaas.app.screens import submit, submit_editor
 from marlaas.app.screens.submit import SubmitScreen
-from marlaas.app.widgets.submit.field_row import FieldRow
-from marlaas.app.widgets.submit.outlook import Outlook
-from marlaas.app.widgets.submit.section import Section
+from marlaas.app.widgets.submit_form import FieldRow, Outlook, Section
 from marlaas.engine.home.paths import Home
 from marlaas.engine.store.queries.reader import Reader
 from marlaas.engine.store.rows import TaskRow

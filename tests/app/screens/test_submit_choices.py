@@ -9,17 +9,12 @@ from typing import Any
 import pytest
 from textual.widgets import Input
 
-from marlaas.app.form.checking import Checked
 from marlaas.app.form.fields import name_fields
-from marlaas.app.form.form import Form
+from marlaas.app.form.form import Checked, Form
 from marlaas.app.form.sources import read_sources
 from marlaas.app.screens.submit import SubmitScreen
-from marlaas.app.widgets.queue.table import QueueTable
-from marlaas.app.widgets.submit.choice_list import ChoiceList
-from marlaas.app.widgets.submit.field_row import FieldRow
-from marlaas.app.widgets.submit.fields import Fields
-from marlaas.app.widgets.submit.policies import Policies
-from marlaas.app.widgets.submit.section import Section
+from marlaas.app.widgets.queue_table import QueueTable
+from marlaas.app.widgets.submit_form import ChoiceList, FieldRow, Fields, Policies, Section
 from marlaas.engine.home.paths import Home
 
 from ..commanding import FakeEngine

@@ -7,12 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from marlaas.app.questions.task import TaskAnswer
+from marlaas.app.questions.views import TaskAnswer
 from marlaas.app.screens.dialogs.choose_tasks import ChooseTasks
 from marlaas.app.screens.task import TaskScreen
-from marlaas.app.widgets.task.metric_chart import MetricChart
-from marlaas.app.widgets.task.metric_list import MetricList
-from marlaas.app.widgets.task.small_multiples import SmallMultiples
+from marlaas.app.widgets.task_charts import MetricChart, MetricList, SmallMultiples
 from marlaas.app.widgets.trajectory_pane import TrajectoryPane
 from marlaas.engine.home.paths import Home
 

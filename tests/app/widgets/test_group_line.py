@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from marlaas.app.widgets.queue.group_line import group_texts
+from marlaas.app.widgets.queue_table import group_texts
 from marlaas.app.words.tasks import family_summaries, short_name, swept
 from marlaas.engine.home.paths import Home
 from marlaas.engine.store import TaskRow

@@ -12,7 +12,7 @@ from marlaas.app.context import editor
 from marlaas.app.reading.opening import opened
 from marlaas.app.screens.submit import SubmitScreen
 from marlaas.app.widgets.guide import Guide
-from marlaas.app.widgets.queue.table import QueueTable
+from marlaas.app.widgets.queue_table import QueueTable
 from marlaas.engine.home.paths import Home
 
 from ..commanding import FakeEngine
@@ -51,6 +51,7 @@ async def test_an_environment_is_written_and_opened(home: Home, monkeypatch: pyt
         path = home.plugins / "mine.py"
         assert "async def mine(ep" in path.read_text()
         assert f"{path} is written, and runs as it is" in driver.notices().replace("\n", " ")
+        assert "In the plugins folder: mine. Next, a adds a task that uses it." in driver.text()
         await written(driver, "mine")
         assert "is there already" in driver.text()
         await driver.press("escape")

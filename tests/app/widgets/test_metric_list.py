@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from textual.app import App, ComposeResult
 
-from marlaas.app.widgets.task.metric_list import MetricList, MetricRow
+from marlaas.app.widgets.task_charts import MetricList, MetricRow
 from marlaas.app.words.format import cells
 
 WIDTH, HEIGHT = 45, 6

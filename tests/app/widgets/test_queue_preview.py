@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 from hypothesis import given, strategies as st
 
-from marlaas.app.lists.queue_room import lower_part
-from marlaas.app.widgets.queue.newest_rollout import rollout_lines
+from marlaas.app.lists.queue_lines import lower_part
+from marlaas.app.widgets.queue_table import rollout_lines
 from marlaas.app.words.format import cells
 from marlaas.engine.store.rows import TrajectoryRow, Turn
 

@@ -7,9 +7,18 @@ from hypothesis import given, strategies as st
 from textual.app import App, ComposeResult
 
 from marlaas.app.context.themes import DEFAULT, THEMES
-from marlaas.app.lists.queue_columns import Course, cell_text, layout, second_line
-from marlaas.app.lists.queue_lines import Arrangement, arrange
-from marlaas.app.lists.table_rows import Cell, Column, Row, parts
+from marlaas.app.lists.queue_lines import (
+    Arrangement,
+    Cell,
+    Column,
+    Course,
+    Row,
+    arrange,
+    cell_text,
+    layout,
+    parts,
+    second_line,
+)
 from marlaas.app.widgets.keyed_table import KeyedTable
 from marlaas.app.words.format import cells
 from marlaas.engine.store.queries.policies import PolicyRow

@@ -6,8 +6,7 @@ from textual.app import App, ComposeResult
 from textual.widgets import Collapsible
 
 from marlaas.app.form.fields import task_fields
-from marlaas.app.widgets.submit.field_row import FieldRow
-from marlaas.app.widgets.submit.section import Section
+from marlaas.app.widgets.submit_form import FieldRow, Section
 
 TRAIN = [field for field in task_fields() if field.table == "train"]
 

@@ -5,8 +5,7 @@ from __future__ import annotations
 from textual.app import App, ComposeResult
 
 from marlaas.app.chart.plot import Curve, Plot
-from marlaas.app.widgets.task.metric_list import MetricList
-from marlaas.app.widgets.task.small_multiples import SmallChart, SmallMultiples
+from marlaas.app.widgets.task_charts import MetricList, SmallChart, SmallMultiples
 
 NAMES = ("reward", "held-out", "entropy", "length", "gap", "kl", "spread")
 

@@ -6,8 +6,7 @@ import math
 
 from hypothesis import given, strategies as st
 
-from marlaas.app.widgets.task.metric_chart import legend_names
-from marlaas.app.widgets.task.metric_list import trend
+from marlaas.app.widgets.task_charts import legend_names, trend
 from marlaas.app.words.format import BARS
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from hypothesis import given, strategies as st
 
-from marlaas.app.widgets.task.verdict_line import fitted
+from marlaas.app.widgets.task_charts import fitted
 from marlaas.app.words.format import cells
 
 WORDS = "one two three four"

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import os
+
+import psutil
 import pytest
 
 from marlaas.app.reading.opening import opened
+from marlaas.app.words import tasks
 from marlaas.app.words.format import cells
 from marlaas.app.words.tasks import (
     blocking,
@@ -30,13 +34,22 @@ from ..rows import task
         ("running", 41.0, True, "silent", "silent 41 s"),
         ("running", 41.0, False, "down", "down, last heard 41 s ago"),
         ("running", 1.0, False, "down", "down, last heard 1 s ago"),
-        ("stopped", 7260.0, True, "down", "stopped 2 h 01 min ago"),
+        ("stopped", 7260.0, True, "stopped", "stopped 2 h 01 min ago"),
     ],
 )
-def test_liveness(state: str, age: float, exists: bool, word: str, text: str) -> None:
+def test_liveness(monkeypatch: pytest.MonkeyPatch, state: str, age: float, exists: bool, word: str, text: str) -> None:
+    monkeypatch.setattr(tasks, "process_exists", lambda pid, heard: exists)
     engine = EngineRow(1, 123, state, 0.0, 10_000.0 - age, "tiny", "")
-    found = liveness(engine, 10_000.0, lambda pid: exists)
+    found = liveness(engine, 10_000.0)
     assert (found.word, found.text) == (word, text)
+
+
+def test_a_number_that_another_process_has_is_no_silent_engine() -> None:
+    """As after a reboot: the number is taken by what began after the engine was last heard."""
+    began = psutil.Process().create_time()
+    for heard, word in ((began - 3600, "down"), (began + 1, "silent")):
+        engine = EngineRow(1, os.getpid(), "running", heard - 60, heard, "tiny", "")
+        assert liveness(engine, heard + 7200).word == word
 
 
 def test_no_engine_ever() -> None:

@@ -8,7 +8,7 @@ from dataclasses import replace
 import pytest
 from hypothesis import given, strategies as st
 
-from marlaas.app.questions.evidence import evidence
+from marlaas.app.questions.views import evidence
 from marlaas.app.words.verdict import Evidence, Score, Verdict, held_out_trend, reward_trend, verdict
 from marlaas.engine.store import Track
 

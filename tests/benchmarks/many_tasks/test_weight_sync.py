@@ -15,8 +15,7 @@ from benchmarks.many_tasks import weight_sync
 from benchmarks.many_tasks.weight_sync import Case, Timed
 from marlaas.engine.run.policy_learner import PolicyLearner
 from marlaas.engine.run.serving.canary import Canary
-from marlaas.engine.run.serving.exposed import ExposedTime
-from marlaas.engine.run.serving.published import PublishedVersions
+from marlaas.engine.run.serving.published import ExposedTime, PublishedVersions
 from marlaas.engine.store.rows import StepRow
 
 from ...engine.run.serving.test_canary import group

@@ -10,7 +10,7 @@ import pytest
 
 from benchmarks.many_tasks.wide_base import make_wide
 from marlaas.engine.base import BaseModel, load_base
-from marlaas.engine.rollout.llama.base_file import ensure_base_gguf
+from marlaas.engine.rollout.llama.model import ensure_base_gguf
 from marlaas.engine.training.decoder.decoder import Decoder
 from marlaas.engine.training.group_pass import sequence_logprobs
 from marlaas.engine.training.inputs import PolicyConfig

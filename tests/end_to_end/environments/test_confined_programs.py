@@ -10,7 +10,7 @@ from urllib.parse import urlsplit
 
 import pytest
 
-from marlaas.engine.environments.process.confinement import obstacle
+from marlaas.engine.environments.process.launch import obstacle
 
 from ..conftest import Lab, configured
 

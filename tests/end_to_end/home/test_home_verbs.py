@@ -9,8 +9,7 @@ from pathlib import Path
 import pytest
 
 from marlaas.app.audit.audit import audit
-from marlaas.app.home.backups.restore import restore
-from marlaas.app.home.backups.write import back_up
+from marlaas.app.home.backups import back_up, restore
 from marlaas.engine.daemon import control
 from marlaas.engine.home.paths import Home
 

@@ -9,7 +9,7 @@ import torch
 from peft import PeftModel
 from transformers import AutoModelForCausalLM
 
-from marlaas.engine.adapters import peft_folder
+from marlaas.engine.adapters import export
 from marlaas.engine.adapters.export import export_adapter
 from marlaas.engine.adapters.statefile import PolicyState, StateHeader, checksum, read_state, write_state
 from marlaas.engine.base.model import load_base
@@ -122,7 +122,7 @@ def test_a_failed_export_leaves_nothing_behind(
         raise OSError(28, "No space left on device")
 
     with monkeypatch.context() as patch, pytest.raises(AdapterError, match="could not be written: No space left"):
-        patch.setattr(peft_folder, "readme", refuse)
+        patch.setattr(export, "readme", refuse)
         export_adapter(state, Path(base), tmp_path / "out")
     (tmp_path / "file").write_text("in the way")
     with pytest.raises(AdapterError, match="could not be written"):
@@ -140,6 +140,6 @@ def test_a_folder_with_what_is_no_number_is_refused(state: Path, tmp_path: Path,
     found.adapter[name][1, 2] = value
     folder = tmp_path / "folder"
     folder.mkdir()
-    peft_folder.write_peft_folder(folder, found, Path("base"), "task")
+    export.write_peft_folder(folder, found, Path("base"), "task")
     with pytest.raises(AdapterError, match=f"the adapter holds what is no finite number, in {name}"):
-        peft_folder.read_peft_folder(folder)
+        export.read_peft_folder(folder)

@@ -188,7 +188,7 @@ def test_what_the_system_refuses_is_no_damage(tmp_path: Path, monkeypatch: pytes
         raise OSError(number, os.strerror(number))
 
     write_state(tmp_path / "7", STATE)
-    monkeypatch.setattr("marlaas.engine.adapters.tensor_file.no_link", refuse)
+    monkeypatch.setattr("marlaas.engine.adapters.statefile.no_link", refuse)
     with pytest.raises(AdapterUnreachable, match=os.strerror(number)):
         read_state(tmp_path / "7")
 

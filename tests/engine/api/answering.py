@@ -8,9 +8,8 @@ import socket
 from collections.abc import AsyncIterator
 from dataclasses import dataclass, field
 
-from marlaas.engine.api.callers import Callers
+from marlaas.engine.api.callers import Callers, Tallies
 from marlaas.engine.api.link import Desk, Link
-from marlaas.engine.api.tallies import Tallies
 from marlaas.engine.gateway.answerer import Answered, Tell
 from marlaas.engine.gateway.wire import (
     Cancel,

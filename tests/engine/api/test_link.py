@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import asyncio
 
-from marlaas.engine.api.callers import Callers
-from marlaas.engine.api.tallies import Tallies
+from marlaas.engine.api.callers import Callers, Tallies
 from marlaas.engine.errors import WorkerDied
 from marlaas.engine.gateway.answerer import Refusal
 from marlaas.engine.gateway.wire import (

@@ -6,8 +6,8 @@ import asyncio
 
 import pytest
 
-from marlaas.engine.api import repeats as module
-from marlaas.engine.api.repeats import Repeats
+from marlaas.engine.api import callers as module
+from marlaas.engine.api.callers import Repeats
 from marlaas.engine.gateway.answerer import Refusal
 from marlaas.engine.gateway.wire import Piece
 

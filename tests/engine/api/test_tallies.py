@@ -6,7 +6,7 @@ from collections.abc import Iterable
 
 import pytest
 
-from marlaas.engine.api.tallies import Tallies
+from marlaas.engine.api.callers import Tallies
 from marlaas.engine.errors import StoreError
 from marlaas.engine.store import KeyUse
 from marlaas.engine.store.store import Store

@@ -14,8 +14,7 @@ import torch
 
 from marlaas.engine.adapters.export import export_adapter
 from marlaas.engine.adapters.statefile import read_state
-from marlaas.engine.rollout.llama.base_file import base_file
-from marlaas.engine.rollout.llama.opening import open_base
+from marlaas.engine.rollout.llama.model import base_file, open_base
 from marlaas.engine.training.inputs import PolicyConfig
 from tests.engine.training.oracle import Oracle
 from tools.random_base.families import FAMILIES

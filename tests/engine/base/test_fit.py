@@ -6,10 +6,18 @@ import pytest
 from hypothesis import given, strategies as st
 
 from marlaas.engine.base.config import BaseConfig
-from marlaas.engine.base.fit import LONG, MemoryPlan, least_plan, plan_memory
+from marlaas.engine.base.memory import (
+    LONG,
+    MemoryPlan,
+    Wanted,
+    least_plan,
+    needs,
+    plan_memory,
+    slot_bytes,
+    torch_work_bytes,
+)
 from marlaas.engine.base.model import load_base
 from marlaas.engine.base.modules import linear_shapes
-from marlaas.engine.base.needs import Wanted, needs, slot_bytes, torch_work_bytes
 from marlaas.engine.base.precision import PRECISIONS
 from marlaas.engine.base.samplers import SAMPLERS
 from marlaas.engine.base.sizes import PASS_BYTES, Budget, PassSize, adapter_bytes, layer_bytes, most_tokens, pass_bytes

@@ -19,8 +19,7 @@ from marlaas.engine.base.gguf.names import names_of
 from marlaas.engine.base.model import BaseModel
 from marlaas.engine.base.tensors import load
 from marlaas.engine.errors import BaseModelError
-from marlaas.engine.rollout.llama.base_file import BaseFile
-from marlaas.engine.rollout.llama.opening import open_base
+from marlaas.engine.rollout.llama.model import BaseFile, open_base
 from marlaas.engine.training.inputs import PolicyConfig, TrainGroup, TrainSequence
 from marlaas.engine.training.torch_trainer import TorchTrainer
 from tests.engine.training.oracle import Oracle

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from marlaas.engine.base.tokenizer_check import check_tokenizer, token_ids
+from marlaas.engine.base.soundness import check_tokenizer, token_ids
 from marlaas.engine.errors import BaseModelError
 from tools.random_base.families import FAMILIES
 from tools.random_base.make import make_base

@@ -15,13 +15,12 @@ from marlaas.engine.daemon import cards
 from marlaas.engine.daemon.cards import CardMonitor
 from marlaas.engine.devices.cards import watch as card_watch
 from marlaas.engine.devices.cards.watch import LEAVE
-from marlaas.engine.devices.inventory import probe
 from marlaas.engine.devices.machine import Holder
-from marlaas.engine.devices.ours import Ours, claimed
 from marlaas.engine.devices.resources import ResourceSettings
-from marlaas.engine.devices.usable import usable_resources
+from marlaas.engine.devices.survey import probe
+from marlaas.engine.devices.usable import Ours, claimed, usable_resources
 from marlaas.engine.errors import ConfigError
-from marlaas.engine.store.queries.devices import device_rows, held_by
+from marlaas.engine.store.queries.machine import device_rows, held_by
 from marlaas.engine.store.queries.reader import Reader
 from marlaas.engine.store.store import Store
 

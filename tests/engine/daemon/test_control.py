@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+import sqlite3
 import subprocess
 import sys
 from pathlib import Path
@@ -12,8 +13,9 @@ import pytest
 
 from marlaas.engine.daemon import control
 from marlaas.engine.daemon.control import why_not
-from marlaas.engine.errors import ConfigError, EngineUnreachable
+from marlaas.engine.errors import ConfigError, DatabaseUnwritable, EngineUnreachable
 from marlaas.engine.home.paths import Home
+from marlaas.engine.store.submissions import command
 
 
 @pytest.mark.parametrize(
@@ -42,6 +44,21 @@ def test_a_stopped_engine_leaves_no_process_behind(tmp_path: Path, monkeypatch: 
     monkeypatch.setattr(control, "command", lambda database, verb: None)
     assert control.stop(Home(tmp_path))
     assert engine.returncode == 0, "it had let go of its lock, and was about to end"
+
+
+@pytest.mark.processes
+def test_an_engine_ends_though_its_database_takes_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As on a disk that became read-only: the command cannot be written."""
+    home = Home(tmp_path)
+    control.create_database(home)
+    connect = sqlite3.connect
+    monkeypatch.setattr(sqlite3, "connect", lambda file, **rest: connect(f"file:{file}?mode=ro", uri=True, **rest))
+    with pytest.raises(DatabaseUnwritable, match=r"readonly database\. Mount the home's disk for writing"):
+        command(home.database, "drain")
+    engine = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(60)"])
+    monkeypatch.setattr(control, "started", [engine])
+    monkeypatch.setattr(control, "holder", lambda lock: engine.pid if engine.poll() is None else None)
+    assert control.stop(home) and engine.returncode == -signal.SIGTERM
 
 
 @pytest.mark.processes

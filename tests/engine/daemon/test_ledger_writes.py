@@ -21,7 +21,7 @@ from marlaas.engine.fleet.routing.endpoints import SamplerEndpoints
 from marlaas.engine.fleet.supervisor import WorkerSupervisor
 from marlaas.engine.rollout.protocol import SamplerStats
 from marlaas.engine.spec.task import TaskSpec
-from marlaas.engine.store.queries.environment_use import environment_use
+from marlaas.engine.store.queries.machine import environment_use
 from marlaas.engine.store.queries.reader import Reader
 from marlaas.engine.store.store import Store
 from marlaas.engine.store.submissions import submit

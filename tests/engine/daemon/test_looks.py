@@ -10,8 +10,7 @@ from typing import cast
 
 import pytest
 
-from marlaas.engine.daemon.heartbeat import LOOKED_AT, Heartbeat
-from marlaas.engine.daemon.processes import Seen
+from marlaas.engine.daemon.heartbeat import LOOKED_AT, Heartbeat, Seen
 from marlaas.engine.environments.outcomes import OutcomeCounts
 from marlaas.engine.fairness.ledger import Ledger
 from marlaas.engine.fleet.services import Load

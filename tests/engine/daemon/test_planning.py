@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from marlaas.engine.base.find import SHIPPED
-from marlaas.engine.base.fit import least_plan
+from marlaas.engine.base.memory import least_plan
 from marlaas.engine.base.model import BaseModel, load_base
 from marlaas.engine.daemon import planning
 from marlaas.engine.devices import calibration
@@ -19,7 +19,7 @@ from marlaas.engine.fleet.placement_plan import precision_words
 from marlaas.engine.fleet.worker_specs import wanted_of
 from marlaas.engine.home.paths import Home
 from marlaas.engine.home.settings import RolloutSettings, Settings
-from marlaas.engine.run.trial.speeds import read_copies, write_copies
+from marlaas.engine.run.trial import read_copies, write_copies
 
 RATES = Rates(150e9, 12e9, 1.1e12)
 
@@ -82,7 +82,7 @@ def large(measured: list[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path) 
     """The shipped base, taken for a large one on a processor without fast bfloat16, and a home."""
     monkeypatch.setattr("marlaas.engine.fleet.placement.processor.SMALL", 0)
     monkeypatch.setattr("marlaas.engine.fleet.placement.processor.MODEST", 0)
-    monkeypatch.setattr("marlaas.engine.base.fit.SMALL", 0)
+    monkeypatch.setattr("marlaas.engine.base.memory.SMALL", 0)
     monkeypatch.setattr(calibration, "measure", lambda device: replace(RATES, bfloat16=1e9))
     return Home(tmp_path).create(), load_base(str(SHIPPED["tiny"]))
 

@@ -5,8 +5,7 @@ from __future__ import annotations
 import os
 import time
 
-from marlaas.engine.daemon.heartbeat import worker_rows
-from marlaas.engine.daemon.processes import Processes, Seen
+from marlaas.engine.daemon.heartbeat import Processes, Seen, worker_rows
 
 NOBODY = 2**22 + 1
 """Above the largest process id."""

@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass, field
 
-from marlaas.engine.daemon.rebalancing import INTERVAL, Rebalancing
+from marlaas.engine.daemon.planning import INTERVAL, Rebalancing
 from marlaas.engine.devices.machine import Machine
 from marlaas.engine.fairness.ledger import Ledger
 from marlaas.engine.fleet.placement.place import place

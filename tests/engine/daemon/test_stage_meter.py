@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from marlaas.engine.daemon.processes import Seen
-from marlaas.engine.daemon.stage_meter import StageMeter
+from marlaas.engine.daemon.heartbeat import Seen, StageMeter
 from marlaas.engine.fairness.ledger import Ledger
 from marlaas.engine.fleet.services import Load
 from marlaas.engine.store.queries.timeline import StageSample

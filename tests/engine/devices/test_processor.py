@@ -9,7 +9,7 @@ import pytest
 from hypothesis import example, given, strategies as st
 
 from marlaas.engine.devices import processor
-from marlaas.engine.devices.cgroups import Group
+from marlaas.engine.devices.memory import Group
 from marlaas.engine.devices.processor import affinity, keep_within, own_cores, quota, read_processor, whole
 
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from marlaas.engine.environments.blind import MOST_ASKS, play_blind
+from marlaas.engine.environments.alone import MOST_ASKS, play_blind
 from marlaas.engine.errors import EnvironmentMissing
 
 pytestmark = pytest.mark.processes

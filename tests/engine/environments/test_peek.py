@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from marlaas.engine.environments.peek import first_prompts
+from marlaas.engine.environments.alone import first_prompts
 from marlaas.engine.errors import ConfigError, EnvironmentMissing
 
 from .conftest import ECHO

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from marlaas.engine.environments import registry
-from marlaas.engine.environments.files import snapshots
+from marlaas.engine.environments.files import source
 from marlaas.engine.environments.protocol import EpisodeOutcome, EpisodeSpec
 from marlaas.engine.environments.service import EnvironmentService
 from marlaas.engine.errors import ConfigError, EnvironmentMissing
@@ -64,7 +64,7 @@ async def test_parameters_are_checked_by_the_version_that_plays(world: World) ->
 
 async def test_snapshots_that_nobody_needs_are_removed(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(registry, "TIDY_EVERY", 1)
-    monkeypatch.setattr(snapshots, "SPARE", 1)
+    monkeypatch.setattr(source, "SPARE", 1)
     needed: set[str] = set()
     world.service = EnvironmentService([world.folder], world.scratch, world.hear, needed=lambda: needed)
     world.save("echo.py", ECHO)

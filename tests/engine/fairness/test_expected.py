@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from marlaas.engine.fairness.expected import KNOWN, Expected
+from marlaas.engine.fairness.fair_clock import KNOWN, Expected
 
 
 def test_a_key_costs_what_it_has_cost_lately() -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from hypothesis import given, strategies as st
 
-from marlaas.engine.fairness.costs import rollout_cost
+from marlaas.engine.fairness.fair_clock import rollout_cost
 from marlaas.engine.fairness.ledger import ENVIRONMENT, ROLLOUT, TRAINING, Ledger, Usage
 
 

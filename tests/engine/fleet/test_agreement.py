@@ -12,9 +12,8 @@ import pytest
 from marlaas.engine.base.gguf.names import GgufNames
 from marlaas.engine.base.model import BaseModel
 from marlaas.engine.errors import BaseModelError
-from marlaas.engine.fleet.agreement import POLICY, Agreement, compare
-from marlaas.engine.fleet.tolerance import EXACT, ROUNDED, Tolerance
-from marlaas.engine.rollout.llama.base_file import ensure_base_gguf
+from marlaas.engine.fleet.agreement import EXACT, POLICY, ROUNDED, Agreement, Tolerance, compare
+from marlaas.engine.rollout.llama.model import ensure_base_gguf
 from marlaas.engine.rollout.llama.sampler import LlamaSampler
 from marlaas.engine.training.torch_trainer import TorchTrainer
 

@@ -5,17 +5,16 @@ from pathlib import Path
 
 import pytest
 
-from marlaas.engine.base.fit import ENOUGH, LEAST, least_plan
+from marlaas.engine.base.memory import ENOUGH, LEAST, Wanted, least_plan
 from marlaas.engine.base.model import BaseModel, load_base
-from marlaas.engine.base.needs import Wanted
 from marlaas.engine.devices.machine import Machine, Rates, Software
 from marlaas.engine.devices.resources import ResourceSettings
 from marlaas.engine.devices.usable import LeftOut, UsableResources
 from marlaas.engine.errors import BaseModelError, ConfigError
+from marlaas.engine.fleet.agreement import EXACT, HALF, ROUNDED
 from marlaas.engine.fleet.placement_plan import PlacementPlan, on_machine, on_processor, placed
 from marlaas.engine.fleet.planned_processes import worker_specs
 from marlaas.engine.fleet.routing.endpoints import precision, repeats
-from marlaas.engine.fleet.tolerance import EXACT, HALF, ROUNDED
 from marlaas.engine.fleet.worker_specs import (
     TORCH,
     WorkerSpec,

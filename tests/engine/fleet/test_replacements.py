@@ -26,7 +26,7 @@ from marlaas.engine.fleet.placement_plan import PlacementPlan, on_processor
 from marlaas.engine.fleet.processes import WorkerProcesses
 from marlaas.engine.fleet.replacements import TRIES, replaceable
 from marlaas.engine.fleet.supervisor import WorkerSupervisor
-from marlaas.engine.fleet.task_trainer import TaskTrainer
+from marlaas.engine.fleet.trainers import TaskTrainer
 from marlaas.engine.home.paths import Home
 from marlaas.engine.home.settings import RolloutSettings, Settings
 from marlaas.engine.rollout.replicas import Replicas

@@ -16,13 +16,13 @@ import psutil
 import pytest
 
 from marlaas.engine.base.model import load_base
-from marlaas.engine.devices.ours import Ours
 from marlaas.engine.devices.plan import Place, Placement, Sharing
+from marlaas.engine.devices.usable import Ours
 from marlaas.engine.errors import BaseModelError, OutOfMemory
 from marlaas.engine.fairness.ledger import Ledger
 from marlaas.engine.fleet.placement_plan import PlacementPlan, on_processor
 from marlaas.engine.fleet.processes import WorkerProcesses
-from marlaas.engine.fleet.services_factory import ServicesFactory
+from marlaas.engine.fleet.services import ServicesFactory
 from marlaas.engine.fleet.supervisor import WorkerSupervisor
 from marlaas.engine.home.paths import Home
 from marlaas.engine.home.settings import RolloutSettings, Settings

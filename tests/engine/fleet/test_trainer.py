@@ -14,9 +14,7 @@ from marlaas.engine.errors import AdapterError
 from marlaas.engine.fairness.ledger import TRAINING, Ledger, Usage
 from marlaas.engine.fairness.line import Line, Payer
 from marlaas.engine.fleet.fusing import LEAST_WAIT
-from marlaas.engine.fleet.task_trainer import TaskTrainer
-from marlaas.engine.fleet.trainer import Call, SharedTrainer
-from marlaas.engine.fleet.trainer_pool import TrainerPool
+from marlaas.engine.fleet.trainers import Call, SharedTrainer, TaskTrainer, TrainerPool
 from marlaas.engine.training.inputs import PolicyConfig, TrainGroup, TrainSequence
 from marlaas.engine.training.protocol import GroupStats, Job, Probe, Refused, StepResult, Trainer
 from marlaas.engine.trajectories import Logprobs, Tokens

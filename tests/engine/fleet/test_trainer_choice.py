@@ -2,7 +2,7 @@
 
 from hypothesis import given, strategies as st
 
-from marlaas.engine.fleet.trainer_choice import PAYS, Busy, chosen
+from marlaas.engine.fleet.trainers import PAYS, Busy, chosen
 
 trainers = st.dictionaries(
     st.sampled_from(["a", "b", "c", "d"]), st.builds(Busy, st.floats(0, 100), st.integers(0, 9)), min_size=1

@@ -13,11 +13,9 @@ from marlaas.engine.errors import AdapterError, CallFailed, StateLost, WorkerDie
 from marlaas.engine.fairness.fair_clock import SharedClock
 from marlaas.engine.fairness.ledger import Ledger
 from marlaas.engine.fairness.line import Line, Payer
-from marlaas.engine.fleet.task_trainer import TaskTrainer
-from marlaas.engine.fleet.trainer import Call, SharedTrainer
-from marlaas.engine.fleet.trainer_pool import TrainerPool
+from marlaas.engine.fleet.trainers import Call, SharedTrainer, TaskTrainer, TrainerPool
 from marlaas.engine.training.inputs import PolicyConfig, TrainGroup
-from marlaas.engine.training.memory.training_state import MovedState
+from marlaas.engine.training.memory.policy_memory import MovedState
 from marlaas.engine.training.protocol import GroupStats, Probe, StepResult, Trainer
 
 from .test_trainer import group, stats, tokens_of

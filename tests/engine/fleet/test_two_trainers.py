@@ -21,7 +21,7 @@ from marlaas.engine.fairness.line import Payer
 from marlaas.engine.fleet.placement_plan import on_processor
 from marlaas.engine.fleet.services import Services
 from marlaas.engine.fleet.supervisor import WorkerSupervisor
-from marlaas.engine.fleet.task_trainer import TaskTrainer
+from marlaas.engine.fleet.trainers import TaskTrainer
 from marlaas.engine.home.paths import Home
 from marlaas.engine.home.settings import RolloutSettings, Settings, TrainingSettings
 from marlaas.engine.store.store import Store

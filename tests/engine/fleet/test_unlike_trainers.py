@@ -10,9 +10,7 @@ import pytest
 from marlaas.engine.errors import WorkerDied
 from marlaas.engine.fairness.ledger import Ledger
 from marlaas.engine.fairness.line import Line, Payer
-from marlaas.engine.fleet.task_trainer import TaskTrainer
-from marlaas.engine.fleet.trainer import Call, SharedTrainer
-from marlaas.engine.fleet.trainer_pool import TrainerPool
+from marlaas.engine.fleet.trainers import Call, SharedTrainer, TaskTrainer, TrainerPool
 from marlaas.engine.training.protocol import Trainer
 
 from .test_trainer import group

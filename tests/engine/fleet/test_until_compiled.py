@@ -6,7 +6,7 @@ import asyncio
 
 import pytest
 
-from marlaas.engine.devices.libraries.set_up import LlamaBuild
+from marlaas.engine.devices.libraries.software import LlamaBuild
 from marlaas.engine.fleet import until_compiled as module
 from marlaas.engine.fleet.until_compiled import loading, until_compiled
 from marlaas.engine.fleet.worker_specs import LLAMA, TORCH, TRAINER, WorkerSpec

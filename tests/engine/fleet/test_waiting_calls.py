@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings, strategies as st
 
 from marlaas.engine.fleet.fusing import PassTimes, Piece, Shape
-from marlaas.engine.fleet.waiting_calls import WaitingCalls
+from marlaas.engine.fleet.trainers import WaitingCalls
 
 from ...examples import examples
 

@@ -13,7 +13,7 @@ from typing import Any
 import aiohttp
 import pytest
 
-from marlaas.engine.api.serving.limits import MOST_OF_KEY
+from marlaas.engine.api.serving.requests import MOST_OF_KEY
 from marlaas.engine.gateway import answering, wire
 from marlaas.engine.gateway.limits import Limits
 from marlaas.engine.rollout.programs.program import AT_ONCE

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from marlaas.engine.gateway.retries import MOST, Retries
+from marlaas.engine.gateway.requests import MOST, Retries
 
 
 def test_equal_requests_are_two_unless_one_is_a_retry() -> None:

@@ -14,13 +14,12 @@ import pytest
 from marlaas.engine.environments.process.wire import Described
 from marlaas.engine.environments.protocol import EpisodeOutcome, EpisodeSpec, Ranking
 from marlaas.engine.environments.service import EnvironmentService
-from marlaas.engine.replay.replay import Replay
-from marlaas.engine.replay.verdicts import Summary, Verdict, summarise
+from marlaas.engine.replay import Replay, Summary, Verdict, summarise
 from marlaas.engine.rollout.toolcalls.hermes import split_hermes as calls
 from marlaas.engine.scheduler.task_run import Ending
 from marlaas.engine.spec.policies import NamedPolicySpec, PolicySpec
 from marlaas.engine.spec.task import EvalSpec, parse
-from marlaas.engine.store.queries.episodes.recorded import Recordings
+from marlaas.engine.store.queries.episodes import Recordings
 from marlaas.engine.trajectories import Split
 
 from ..run.test_learning import SPEC

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from marlaas.engine.environments.protocol import EpisodeOutcome
-from marlaas.engine.replay.verdicts import Replayed, summarise, verdicts
-from marlaas.engine.store.queries.episodes.recorded import RecordedAgent, RecordedEpisode, RecordedGroup
+from marlaas.engine.replay import Replayed, summarise, verdicts
+from marlaas.engine.store.queries.episodes import RecordedAgent, RecordedEpisode, RecordedGroup
 from marlaas.engine.trajectories import Failure
 
 OLD = RecordedEpisode(2, "ok", {"agent": RecordedAgent((), (), 0.5, False, 4)}, {"style": 1.0, "length": 3.0})

@@ -15,8 +15,7 @@ from numpy.typing import NDArray
 
 from marlaas.engine.adapters.statefile import checksum, read_state
 from marlaas.engine.errors import AdapterError, ConfigError
-from marlaas.engine.rollout.batching.wished import Wished, wanted_of
-from marlaas.engine.rollout.likeliest import likeliest
+from marlaas.engine.rollout.batching.turn import Wished, wanted_of
 from marlaas.engine.rollout.protocol import (
     Finish,
     NewTokens,
@@ -27,8 +26,7 @@ from marlaas.engine.rollout.protocol import (
     SamplerStats,
     WishedResult,
 )
-from marlaas.engine.rollout.sampling import choose, logprobs_of, uniforms
-from marlaas.engine.rollout.truncation import Cuts
+from marlaas.engine.rollout.sampling import Cuts, choose, likeliest, logprobs_of, uniforms
 from marlaas.engine.trajectories import Logprobs, Tokens
 
 

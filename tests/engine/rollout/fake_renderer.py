@@ -6,8 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from marlaas.engine.errors import ConfigError
-from marlaas.engine.rollout.placeholders import Said
-from marlaas.engine.rollout.renderer import Continuation, Opening
+from marlaas.engine.rollout.renderer import Continuation, Opening, Said
 from marlaas.engine.rollout.spoken import Spoken
 from marlaas.plugins.messages import Message
 

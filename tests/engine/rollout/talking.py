@@ -11,11 +11,9 @@ from typing import Any
 
 import numpy as np
 
-from marlaas.engine.rollout.allowance import Allowance
-from marlaas.engine.rollout.conversation import Conversation, SamplingParameters
+from marlaas.engine.rollout.conversation import Allowance, Conversation, SamplingParameters
 from marlaas.engine.rollout.protocol import NewTokens, OnTokens, SampleRequest, SampleResult
-from marlaas.engine.rollout.renderer import Renderer
-from marlaas.engine.rollout.rendering import Rendering
+from marlaas.engine.rollout.renderer import Renderer, Rendering
 from marlaas.plugins.messages import Ask, Message, Reply
 
 from .fake import FakeSampler

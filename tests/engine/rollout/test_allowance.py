@@ -6,7 +6,7 @@ import asyncio
 
 from hypothesis import given, strategies as st
 
-from marlaas.engine.rollout.allowance import Allowance
+from marlaas.engine.rollout.conversation import Allowance
 
 Turn = tuple[int, int, int]
 """Tokens that it wants, tokens that it leaves of what it gets, rounds of the event loop that it takes."""

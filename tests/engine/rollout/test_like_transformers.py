@@ -11,8 +11,7 @@ from transformers import AutoTokenizer
 
 from marlaas.engine.base.chat.template import TODAY
 from marlaas.engine.errors import BaseModelError
-from marlaas.engine.rollout.placeholders import plain
-from marlaas.engine.rollout.renderer import Renderer
+from marlaas.engine.rollout.renderer import Renderer, plain
 from marlaas.plugins.messages import Message
 from tools.random_base.make import make_base
 

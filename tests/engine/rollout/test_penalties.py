@@ -5,7 +5,7 @@ from collections import Counter
 import numpy as np
 from hypothesis import given, strategies as st
 
-from marlaas.engine.rollout.penalties import Said
+from marlaas.engine.rollout.sampling import Said
 from marlaas.engine.rollout.wishes import LARGEST_PENALTY, MOST_LIKELIEST, Wishes
 
 VOCABULARY = 12

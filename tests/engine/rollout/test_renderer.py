@@ -8,8 +8,7 @@ from hypothesis import given, strategies as st
 
 from marlaas.engine.base.model import SHIPPED
 from marlaas.engine.errors import BaseModelError
-from marlaas.engine.rollout.placeholders import Said
-from marlaas.engine.rollout.renderer import Renderer
+from marlaas.engine.rollout.renderer import Renderer, Said
 from marlaas.engine.rollout.spoken import Spoken
 from marlaas.plugins.messages import Message, ToolCall
 

@@ -11,9 +11,7 @@ from pathlib import Path
 import pytest
 
 from marlaas.engine.rollout.conversation import Unplayable
-from marlaas.engine.rollout.placeholders import Said
-from marlaas.engine.rollout.renderer import Renderer, TooLong
-from marlaas.engine.rollout.rendering import SHORT, PromptRuler, Rendering
+from marlaas.engine.rollout.renderer import SHORT, PromptRuler, Renderer, Rendering, Said, TooLong
 from marlaas.engine.rollout.vocabulary import Vocabulary
 from marlaas.plugins.messages import Ask, Message
 

@@ -9,7 +9,7 @@ from hypothesis import given, strategies as st
 
 from marlaas.engine.home.paths import TINY_BASE
 from marlaas.engine.rollout.renderer import Renderer
-from marlaas.engine.rollout.reply_stream import Decoder, ReplyStream
+from marlaas.engine.rollout.sampler_client import Decoder, ReplyStream
 from marlaas.engine.rollout.spoken import before_stop, read_plain, read_reply
 from marlaas.engine.rollout.toolcalls.hermes import split_hermes
 from marlaas.engine.rollout.toolcalls.llama import split_llama

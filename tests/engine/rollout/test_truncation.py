@@ -6,8 +6,7 @@ from hypothesis import given, strategies as st
 
 from marlaas.engine.rollout.batching.turn import check
 from marlaas.engine.rollout.protocol import SampleRequest
-from marlaas.engine.rollout.sampling import choose
-from marlaas.engine.rollout.truncation import WHOLE, Cuts, Truncation
+from marlaas.engine.rollout.sampling import WHOLE, Cuts, Truncation, choose
 
 from .contract.keeping import kept_tokens
 

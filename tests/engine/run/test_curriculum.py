@@ -10,10 +10,9 @@ from pathlib import Path
 import pytest
 
 from marlaas.engine.environments.protocol import DataFacts, EpisodeSpec
-from marlaas.engine.run.curriculum import FLOOR, Curriculum
-from marlaas.engine.run.drawing import STRIDE
+from marlaas.engine.run.drawing import FLOOR, STRIDE, Curriculum
 from marlaas.engine.scheduler.task_run import Ending
-from marlaas.engine.store.draws import Draw
+from marlaas.engine.store.experience import Draw
 from marlaas.plugins.data import row_at
 
 from ..scheduler.world import World

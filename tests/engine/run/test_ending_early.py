@@ -11,8 +11,8 @@ import pytest
 
 from marlaas.engine.environments.protocol import EpisodeSpec
 from marlaas.engine.run.groups import endings
-from marlaas.engine.run.groups.bias_watch import the_only
 from marlaas.engine.run.groups.endings import all_equal
+from marlaas.engine.run.groups.survivors import the_only
 from marlaas.engine.scheduler.task_run import Ending, done
 from marlaas.engine.spec.task import EvalSpec, TaskSpec
 from marlaas.engine.training.advantages import RewardSummary

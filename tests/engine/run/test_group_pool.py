@@ -7,7 +7,7 @@ import asyncio
 import numpy as np
 import pytest
 
-from marlaas.engine.run.group_pool import CALL_TOKENS, GroupPool
+from marlaas.engine.run.admission import CALL_TOKENS, GroupPool
 from marlaas.engine.training.advantages import ClosedGroup, RewardSummary
 from marlaas.engine.trajectories import Episode, Group, Trajectory
 

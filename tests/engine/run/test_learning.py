@@ -19,15 +19,15 @@ from hypothesis import given, settings, strategies as st
 from marlaas.app.audit.audit import audit
 from marlaas.engine.environments.protocol import EpisodeOutcome, EpisodeSpec
 from marlaas.engine.rollout.protocol import SampleRequest, SampleResult
-from marlaas.engine.rollout.truncation import WHOLE, Truncation
+from marlaas.engine.rollout.sampling import WHOLE, Truncation
 from marlaas.engine.run import policy_learner
-from marlaas.engine.run.serving.exposed import ExposedTime
+from marlaas.engine.run.serving.published import ExposedTime
 from marlaas.engine.scheduler.task_run import Ending
 from marlaas.engine.spec.policies import NamedPolicySpec, PolicySpec
 from marlaas.engine.spec.task import EvalSpec, SamplingSpec, TaskSpec, TrainSpec
+from marlaas.engine.training.advantages import teaches
 from marlaas.engine.training.inputs import TrainGroup
 from marlaas.engine.training.protocol import GroupStats, Probe
-from marlaas.engine.training.signal import teaches
 from marlaas.plugins.messages import Answer
 
 from ...examples import examples

@@ -15,9 +15,9 @@ import pytest
 from marlaas.engine.environments.protocol import DataFacts, EpisodeOutcome, EpisodeSpec
 from marlaas.engine.rollout.episodes import Played
 from marlaas.engine.run.drawing import STRIDE
-from marlaas.engine.run.evaluation.mixed import mixed
-from marlaas.engine.run.groups.bias_watch import BiasWatch
+from marlaas.engine.run.evaluation.suites import mixed
 from marlaas.engine.run.groups.members import PLAYS, Member
+from marlaas.engine.run.groups.survivors import BiasWatch
 from marlaas.engine.scheduler.task_run import Ending
 from marlaas.engine.spec.data import DataSpec
 from marlaas.engine.spec.mixture import ComponentSpec

@@ -10,20 +10,18 @@ from typing import Any
 
 import pytest
 
-from marlaas.engine.adapters.peft_folder import write_peft_folder
+from marlaas.engine.adapters.export import write_peft_folder
 from marlaas.engine.adapters.statefile import read_state
 from marlaas.engine.environments.protocol import EpisodeOutcome, EpisodeSpec
 from marlaas.engine.errors import AdapterError, ConfigError
 from marlaas.engine.run.serving.retention import Retention
-from marlaas.engine.scheduler.deletion import delete_versions
-from marlaas.engine.scheduler.extension import extend
-from marlaas.engine.scheduler.rollback import roll_back
+from marlaas.engine.scheduler.commands import delete_versions, extend, roll_back
 from marlaas.engine.scheduler.task_run import Ending
 from marlaas.engine.spec.policies import NamedPolicySpec
 from marlaas.engine.spec.task import EvalSpec, KeepSpec, TaskSpec
 from marlaas.engine.store.queries.reader import Reader
 from marlaas.engine.store.submissions import submit
-from marlaas.engine.submission.starts import find_starts
+from marlaas.engine.submission.references import find_starts
 from marlaas.engine.submission.taskfile import submission
 from marlaas.plugins.messages import Answer
 

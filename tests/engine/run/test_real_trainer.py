@@ -13,8 +13,7 @@ from marlaas.engine.adapters.statefile import read_state
 from marlaas.engine.base.model import load_base
 from marlaas.engine.fairness.ledger import Ledger
 from marlaas.engine.fairness.line import Line
-from marlaas.engine.fleet.trainer import SharedTrainer
-from marlaas.engine.fleet.trainer_pool import TrainerPool
+from marlaas.engine.fleet.trainers import SharedTrainer, TrainerPool
 from marlaas.engine.run.recovery import open_policy
 from marlaas.engine.spec.policies import PolicySpec
 from marlaas.engine.training.torch_trainer import TorchTrainer

@@ -15,7 +15,7 @@ from marlaas.engine.environments.protocol import EpisodeSpec
 from marlaas.engine.run.evaluation.evaluator import EVAL_ATTEMPTS
 from marlaas.engine.scheduler.task_run import Ending
 from marlaas.engine.spec.task import EvalSpec
-from marlaas.engine.store.queries.episodes.recorded import Recordings
+from marlaas.engine.store.queries.episodes import Recordings
 
 from ..scheduler.world import World
 from .test_learning import SPEC, check_history

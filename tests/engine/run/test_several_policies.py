@@ -10,8 +10,7 @@ import pytest
 
 from marlaas.engine.environments.protocol import EpisodeOutcome, EpisodeSpec
 from marlaas.engine.errors import ConfigError
-from marlaas.engine.scheduler.deletion import delete_versions
-from marlaas.engine.scheduler.rollback import roll_back
+from marlaas.engine.scheduler.commands import delete_versions, roll_back
 from marlaas.engine.scheduler.task_run import Ending
 from marlaas.engine.spec.policies import NamedPolicySpec
 from marlaas.engine.spec.task import EvalSpec, KeepSpec, SamplingSpec, TaskSpec, TrainSpec

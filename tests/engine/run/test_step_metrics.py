@@ -7,7 +7,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from marlaas.engine.run.step_metrics import StepTally
+from marlaas.engine.run.policy_learner import StepTally
 from marlaas.engine.training.advantages import ClosedGroup, RewardSummary
 from marlaas.engine.training.protocol import GroupStats, StepResult
 from marlaas.engine.trajectories import Episode, Failure, Group, Span, Trajectory

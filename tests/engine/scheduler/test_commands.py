@@ -39,6 +39,24 @@ async def test_a_tenant_is_set_or_the_outcome_says_why_not(tmp_path: Path) -> No
     assert "cannot be -1" in await outcome(world) and world.store.tenants.get("bio") == Tenant(2, 3)
 
 
+async def test_another_priority_is_kept_or_the_outcome_says_why_not(tmp_path: Path) -> None:
+    world = World(tmp_path, SPEC)
+    tasks = world.store.tasks
+    for state, priority, sentence in (
+        ("queued", 5, ""),
+        ("paused", -2, ""),
+        ("queued", 5000, "queue.priority"),
+        ("queued", "high", "queue.priority"),
+        ("done", 1, "A task that is done cannot be given another priority."),
+    ):
+        tasks.set_state(world.task, state)
+        command(world.home.database, "priority", world.task, priority=priority)
+        assert sentence in await outcome(world) and tasks.state(world.task) == state
+        (row,) = world.query("SELECT priority FROM tasks")
+        kept = tasks.spec(world.task).queue.priority
+        assert row["priority"] == kept == (-2 if sentence else priority)
+
+
 async def test_a_task_goes_where_a_command_leads(tmp_path: Path) -> None:
     world = World(tmp_path, SPEC)
     for kind, state, sentence in (

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from marlaas.engine.errors import AdapterError, AdapterUnreachable, ConfigError
-from marlaas.engine.scheduler.deletion import delete_versions
+from marlaas.engine.scheduler.commands import delete_versions
 from marlaas.engine.spec.task import TaskSpec
 from marlaas.engine.store.store import Store
 from marlaas.engine.store.submissions import command, submit

@@ -9,8 +9,7 @@ from pathlib import Path
 import pytest
 
 from marlaas.engine.errors import AdapterError, ConfigError
-from marlaas.engine.scheduler.deletion import delete_versions
-from marlaas.engine.scheduler.extension import extend
+from marlaas.engine.scheduler.commands import delete_versions, extend
 from marlaas.engine.spec.task import EvalSpec, TaskSpec
 from marlaas.engine.store.rows import Reason
 from marlaas.engine.store.submissions import command

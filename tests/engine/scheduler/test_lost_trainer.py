@@ -8,8 +8,7 @@ from typing import cast
 
 from marlaas.engine.fairness.ledger import Ledger
 from marlaas.engine.fairness.line import Line
-from marlaas.engine.fleet.trainer import SharedTrainer
-from marlaas.engine.fleet.trainer_pool import TrainerPool
+from marlaas.engine.fleet.trainers import SharedTrainer, TrainerPool
 from marlaas.engine.training.protocol import Trainer
 
 from ..run.test_learning import SPEC

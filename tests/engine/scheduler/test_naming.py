@@ -7,9 +7,7 @@ from pathlib import Path
 import pytest
 
 from marlaas.engine.errors import AdapterError, ConfigError
-from marlaas.engine.scheduler.deletion import delete_versions
-from marlaas.engine.scheduler.naming import name_version, unname
-from marlaas.engine.scheduler.rollback import roll_back
+from marlaas.engine.scheduler.commands import delete_versions, name_version, roll_back, unname
 from marlaas.engine.store.submissions import command
 
 from ..run.serving.test_retention import fill

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from marlaas.engine.scheduler.retries import PAUSES, in_words, pause_before
+from marlaas.engine.scheduler.decision import PAUSES, in_words, pause_before
 
 
 def test_pauses_grow_and_then_stay() -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from hypothesis import given, strategies as st
 
-from marlaas.engine.scheduler.retries import Stalls
+from marlaas.engine.scheduler.decision import Stalls
 
 
 class Clock:

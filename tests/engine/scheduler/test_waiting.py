@@ -17,7 +17,7 @@ from marlaas.engine.errors import EnvironmentMissing
 from marlaas.engine.fairness.ledger import Usage
 from marlaas.engine.fleet.supervisor import WorkerSupervisor
 from marlaas.engine.scheduler import scheduler as module
-from marlaas.engine.scheduler.retries import PAUSES
+from marlaas.engine.scheduler.decision import PAUSES
 from marlaas.engine.scheduler.scheduler import Scheduler
 from marlaas.engine.scheduler.task_run import blocked
 from marlaas.engine.spec.task import QueueSpec, TaskSpec

@@ -6,7 +6,7 @@ from random import Random
 
 import pytest
 
-from marlaas.engine.simulate.fitting import non_negative, thinned
+from marlaas.engine.simulate.profile import non_negative, thinned
 
 
 def test_what_made_the_numbers_is_found() -> None:

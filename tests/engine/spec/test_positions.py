@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from hypothesis import assume, given, strategies as st
 
-from marlaas.engine.spec.positions import Position, key_positions
+from marlaas.engine.spec.toml_text import Position, key_positions
 
 TASK = """# a task
 tenant = "lab"

@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from marlaas.engine.store.machine import DAY, HOUR, KEPT
 from marlaas.engine.store.queries.timeline import StageSample
 from marlaas.engine.store.store import Store
+from marlaas.engine.store.telemetry import DAY, HOUR, KEPT
 
 from ..by_hand import rows
 

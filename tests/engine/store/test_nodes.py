@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from marlaas.engine.store.queries.nodes import NodeRow, node_rows
+from marlaas.engine.store.queries.machine import NodeRow, node_rows
 from marlaas.engine.store.queries.reader import Reader
 from marlaas.engine.store.store import Store
 from marlaas.engine.store.submissions import COMMANDS, NODE_COMMANDS, command

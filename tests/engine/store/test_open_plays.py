@@ -8,8 +8,7 @@ import numpy as np
 import pytest
 
 from marlaas.engine.environments.protocol import EpisodeOutcome
-from marlaas.engine.store.experience import PolicyGroup
-from marlaas.engine.store.open_plays import KeptMember, OpenPlay
+from marlaas.engine.store.experience import KeptMember, OpenPlay, PolicyGroup
 from marlaas.engine.store.store import Store
 from marlaas.engine.trajectories import Episode, Failure, Group, Span, Trajectory, Transcript as Spoken, TurnReward
 from marlaas.plugins.messages import Message, ToolCall

@@ -11,9 +11,8 @@ import pytest
 
 from marlaas.engine.environments.protocol import EpisodeOutcome
 from marlaas.engine.store.database import open_database
-from marlaas.engine.store.open_plays import KeptMember, OpenPlay
-from marlaas.engine.store.queries.episodes.conversations import episode
-from marlaas.engine.store.queries.episodes.rollouts import groups
+from marlaas.engine.store.experience import KeptMember, OpenPlay
+from marlaas.engine.store.queries.episodes import episode, groups
 from marlaas.engine.store.queries.reader import Reader
 from marlaas.engine.store.store import Store
 from marlaas.engine.trajectories import Transcript

@@ -10,7 +10,7 @@ from sqlite_utils import Database
 
 from marlaas.engine.store.database import open_database
 from marlaas.engine.store.database.migrations import migrations
-from marlaas.engine.store.queries.episodes import rollouts
+from marlaas.engine.store.queries import episodes
 from marlaas.engine.store.queries.reader import Reader
 from marlaas.engine.store.store import Store
 from marlaas.engine.trajectories import Episode, Group
@@ -53,7 +53,7 @@ def test_groups_that_come_move_and_go_are_counted(store: Store, policy: int, dat
     store.experience.drop_unusable(policy, 1)
     assert kept(database) == [measured, (policy, "train", -1, 2, 3), first]
     with Reader(database) as reader:
-        steps = rollouts.steps(reader, 1)
+        steps = episodes.steps(reader, 1)
     assert [(one.split, one.step, one.groups, one.failures) for one in steps] == [
         ("train", 1, 2, 4), ("eval", 2, 2, 3), ("train", None, 2, 3),
     ]  # fmt: skip

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from marlaas.engine.errors import ConfigError
-from marlaas.engine.submission.data import check_data
+from marlaas.engine.submission.queue import check_data
 from marlaas.engine.submission.taskfile import environments_of, load
 
 TASK = 'tenant = "lab"\nname = "sums"\nenvironment = "sums"\n[data]\n'

@@ -8,7 +8,7 @@ from marlaas.engine.errors import ConfigError, UnknownTask
 from marlaas.engine.spec.task import QueueSpec, TaskSpec
 from marlaas.engine.store.rows import KnownTask
 from marlaas.engine.store.submissions import Submission
-from marlaas.engine.submission.dependencies import family_of, link
+from marlaas.engine.submission.references import family_of, link
 from marlaas.engine.submission.taskfile import submission
 
 HOME = [

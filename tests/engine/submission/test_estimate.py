@@ -7,13 +7,13 @@ from dataclasses import replace
 import pytest
 from hypothesis import given, strategies as st
 
+from marlaas.engine.base.memory import COPIES, FUSED
 from marlaas.engine.base.model import load_base
-from marlaas.engine.base.needs import COPIES, FUSED
 from marlaas.engine.base.sizes import adapter_bytes
 from marlaas.engine.spec.mixture import ComponentSpec
 from marlaas.engine.spec.policies import NamedPolicySpec, PolicySpec
 from marlaas.engine.spec.task import EvalSpec, KeepSpec, SamplingSpec, TaskSpec, TrainSpec
-from marlaas.engine.store.queries.past_runs import PastRun
+from marlaas.engine.store.queries.tasks import PastRun
 from marlaas.engine.submission.estimate import (
     NEAREST,
     disk_of,

@@ -9,10 +9,8 @@ import pytest
 
 from marlaas.engine.errors import ConfigError, MarlaasError, ReferenceMissing, UnknownTask
 from marlaas.engine.store.rows import EnvironmentRow
-from marlaas.engine.submission.data import check_data
-from marlaas.engine.submission.dependencies import link
-from marlaas.engine.submission.queue import check_environments
-from marlaas.engine.submission.starts import find_starts
+from marlaas.engine.submission.queue import check_data, check_environments
+from marlaas.engine.submission.references import find_starts, link
 from marlaas.engine.submission.taskfile import load
 
 SUMS = EnvironmentRow(

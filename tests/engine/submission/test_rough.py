@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from marlaas.engine.spec.task import EvalSpec, SamplingSpec, TaskSpec
-from marlaas.engine.submission.rough import READING, SHORT, BaseSpeed, EpisodeShape, rough_time
+from marlaas.engine.submission.estimate import READING, SHORT, BaseSpeed, EpisodeShape, rough_time
 
 SPEC = TaskSpec(
     "bio",

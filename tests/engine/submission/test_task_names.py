@@ -6,7 +6,7 @@ import pytest
 
 from marlaas.engine.errors import ConfigError, UnknownTask
 from marlaas.engine.store.rows import KnownTask
-from marlaas.engine.submission.task_names import task_number
+from marlaas.engine.submission.references import task_number
 
 HOME = [
     KnownTask(1, "lab", "first run", "", 1.0),

@@ -10,7 +10,7 @@ import pytest
 
 from marlaas.engine.spec.losses import published
 from marlaas.engine.training.inputs import TrainGroup
-from marlaas.engine.training.losses.catalogue import LOSSES
+from marlaas.engine.training.losses import LOSSES
 from marlaas.engine.training.protocol import GroupStats, StepResult, Trainer
 
 from ...seldom import often

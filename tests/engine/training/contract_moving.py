@@ -9,7 +9,7 @@ import pytest
 
 from marlaas.engine.errors import AdapterError
 from marlaas.engine.training.inputs import PolicyConfig
-from marlaas.engine.training.memory.training_state import MovedState
+from marlaas.engine.training.memory.policy_memory import MovedState
 from marlaas.engine.training.protocol import Trainer
 from marlaas.engine.workers.wire import Answer, pack
 

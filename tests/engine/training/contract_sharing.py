@@ -11,8 +11,7 @@ import torch
 from marlaas.engine.adapters.statefile import read_state
 from marlaas.engine.errors import AdapterError, AdapterUnreachable
 from marlaas.engine.training.inputs import PolicyConfig, TrainGroup
-from marlaas.engine.training.losses.catalogue import LOSSES
-from marlaas.engine.training.losses.terms import TokenLoss, TokenView
+from marlaas.engine.training.losses import LOSSES, TokenLoss, TokenView
 from marlaas.engine.training.protocol import GroupStats, Job, Refused, Trainer
 
 from ...seldom import seldom

@@ -6,13 +6,7 @@ import pytest
 from hypothesis import given, strategies as st
 
 from marlaas.engine.spec.losses import AdvantageKind
-from marlaas.engine.training.advantages import (
-    ClosedGroup,
-    ClosingRules,
-    TooFewRewards,
-    close_group,
-    group_advantages,
-)
+from marlaas.engine.training.advantages import ClosedGroup, ClosingRules, TooFewRewards, close_group, group_advantages
 from marlaas.engine.trajectories import Episode, EpisodeStatus, Group, Span, Trajectory
 
 REWARDS = st.floats(-1e6, 1e6)

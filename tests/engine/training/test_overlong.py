@@ -5,9 +5,8 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from marlaas.engine.training.advantages import ClosedGroup, ClosingRules, close_group
+from marlaas.engine.training.advantages import ClosedGroup, ClosingRules, Overlong, close_group
 from marlaas.engine.training.intake import train_group
-from marlaas.engine.training.overlong import Overlong
 from marlaas.engine.trajectories import Episode, Group, Span, Trajectory
 
 MASK = ClosingRules(overlong=Overlong("mask"))

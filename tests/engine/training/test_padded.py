@@ -2,8 +2,8 @@ import numpy as np
 from hypothesis import given, strategies as st
 
 from marlaas.engine.training.inputs import TrainGroup
+from marlaas.engine.training.model import count_trained
 from marlaas.engine.training.peft_model import padded_batches
-from marlaas.engine.training.tokens import count_trained
 
 from .samples import group, sequence
 

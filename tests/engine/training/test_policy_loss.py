@@ -8,10 +8,10 @@ import torch
 
 from marlaas.engine.spec.losses import PUBLISHED, constant_denominator
 from marlaas.engine.training.inputs import PolicyConfig, TrainSequence
-from marlaas.engine.training.losses.catalogue import LOSSES
+from marlaas.engine.training.losses import LOSSES
+from marlaas.engine.training.model import trained_tokens_of
 from marlaas.engine.training.policy_loss import PolicyLoss
 from marlaas.engine.training.step import divisor
-from marlaas.engine.training.tokens import trained_tokens_of
 
 LOGP = -1.0
 EPISODES, LONGEST = 2, 8

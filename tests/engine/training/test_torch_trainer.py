@@ -15,8 +15,7 @@ from marlaas.engine.devices import LentCores, Loan
 from marlaas.engine.errors import AdapterError, BaseModelError
 from marlaas.engine.training import torch_trainer
 from marlaas.engine.training.load import load_model
-from marlaas.engine.training.losses.catalogue import LOSSES
-from marlaas.engine.training.losses.terms import TokenLoss
+from marlaas.engine.training.losses import LOSSES, TokenLoss
 from marlaas.engine.training.model import Model
 from marlaas.engine.training.protocol import Job, Refused
 from marlaas.engine.training.torch_trainer import TorchTrainer

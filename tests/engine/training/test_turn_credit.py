@@ -7,14 +7,20 @@ import pytest
 from hypothesis import given, strategies as st
 
 from marlaas.engine.spec.losses import AdvantageKind
-from marlaas.engine.training.advantages import ClosedGroup, ClosingRules, close_group
+from marlaas.engine.training.advantages import (
+    ClosedGroup,
+    ClosingRules,
+    Credit,
+    Overlong,
+    close_group,
+    compare_turns,
+    has_signal,
+    returns_to_go,
+)
 from marlaas.engine.training.group_check import check_group
 from marlaas.engine.training.inputs import PolicyConfig
 from marlaas.engine.training.intake import train_group
-from marlaas.engine.training.overlong import Overlong
-from marlaas.engine.training.signal import has_signal
-from marlaas.engine.training.tokens import trained_tokens_of
-from marlaas.engine.training.turn_credit import Credit, compare_turns, returns_to_go
+from marlaas.engine.training.model import trained_tokens_of
 from marlaas.engine.trajectories import Episode, Group, Span, Trajectory, TurnReward
 
 KINDS: tuple[AdvantageKind, ...] = ("mean", "standard", "leave_one_out")

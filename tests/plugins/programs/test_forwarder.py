@@ -10,7 +10,7 @@ from urllib.parse import urlsplit
 
 import pytest
 
-from marlaas.engine.environments.process.door import Door
+from marlaas.engine.environments.process.launch import Door
 from marlaas.engine.errors import EnvironmentFailure
 from marlaas.plugins import Endpoint
 from marlaas.plugins.programs import forwarder

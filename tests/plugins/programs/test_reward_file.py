@@ -46,7 +46,7 @@ def test_parts_and_agents() -> None:
         ("1e400", ValueError, "must be finite"),
         ("1" * 5000, ValueError, "must be finite"),
         ("2e9", ValueError, "must lie between"),
-        ("null", TypeError, "what r holds must be a number, not NoneType"),
+        ("null", TypeError, "what r holds must be a number, not None"),
         ('"1"', TypeError, "must be a number, not str"),
         ("[1]", TypeError, "must be a number, not list"),
         ("{}", ValueError, "r has no 'reward'; it has nothing"),

@@ -15,8 +15,8 @@ import pytest
 from marlaas.engine.daemon import control
 from marlaas.engine.daemon.lock import holder
 from marlaas.engine.home.paths import Home
-from marlaas.engine.store.queries.episodes import conversations, rollouts
-from marlaas.engine.store.queries.episodes.rows import StoredConversation
+from marlaas.engine.store.queries import episodes
+from marlaas.engine.store.queries.episodes import StoredConversation
 from tests.end_to_end.conftest import Lab
 from tests.slow.waiting import unfinished
 from tools.clients import stands, venv_of
@@ -103,8 +103,8 @@ def stored(lab: Lab, task: int, split: str = "train") -> list[StoredConversation
     from marlaas.engine.store.queries.reader import Reader
 
     with Reader(lab.home.database) as reader:
-        ids = sorted(rollouts.conversation_ids(reader, task))
-        found = [conversations.conversation(reader, id) for id in ids]
+        ids = sorted(episodes.conversation_ids(reader, task))
+        found = [episodes.conversation(reader, id) for id in ids]
     return [one for one in found if one is not None and one.split == split]
 
 

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from marlaas.engine.rollout.renderer import Renderer
-from marlaas.engine.store.queries.episodes.rows import StoredConversation
+from marlaas.engine.store.queries.episodes import StoredConversation
 from tests.end_to_end.conftest import Lab
 
 from .conftest import add_program, lines, long_lab, metric, stored, trained

@@ -13,7 +13,7 @@ import pytest
 
 from marlaas.engine.daemon import control
 from marlaas.engine.home.paths import Home
-from marlaas.engine.store.queries.nodes import NodeRow, node_rows
+from marlaas.engine.store.queries.machine import NodeRow, node_rows
 from marlaas.engine.store.queries.reader import Reader
 from tests.end_to_end.conftest import Lab, consumed_once
 from tests.slow.waiting import finished

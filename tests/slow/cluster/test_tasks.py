@@ -17,7 +17,7 @@ import psutil
 import pytest
 
 from marlaas.engine.daemon import control
-from marlaas.engine.store.queries.nodes import node_rows
+from marlaas.engine.store.queries.machine import node_rows
 from marlaas.engine.store.queries.reader import Reader
 from tests.end_to_end.conftest import Lab, configured, consumed_once
 from tests.slow.waiting import finished

@@ -18,8 +18,7 @@ from numpy.typing import NDArray
 from ....base import BaseModel, check_adapter, load
 from ....trajectories import Logprobs, Tokens
 from ...batching.context import Arrays, DecodeFailed, Handles, Ints, Logits
-from ...sampling import Floats
-from ...truncation import Cuts
+from ...sampling import Cuts, Floats
 from ..cache import Fused
 from ..untouched import untouched
 from . import library

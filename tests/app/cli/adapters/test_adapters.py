@@ -13,7 +13,7 @@ from marlaas.engine.adapters import export
 from marlaas.engine.errors import MarlaasError
 from marlaas.engine.home.paths import Home
 from marlaas.engine.store.rows import VersionRow
-from marlaas.engine.submission.version_names import choose
+from marlaas.engine.submission.references import choose
 
 from ...commanding import Commander, FakeEngine
 from ...filling import Filling

@@ -21,7 +21,7 @@ from marlaas.engine.cluster.versions import own_versions
 from marlaas.engine.daemon import control, lock
 from marlaas.engine.home.paths import Home
 from marlaas.engine.home.settings import ClusterSettings
-from marlaas.engine.store.queries.nodes import NodeRow
+from marlaas.engine.store.queries.machine import NodeRow
 from marlaas.engine.store.store import Store
 
 from ...commanding import Commander

@@ -8,9 +8,8 @@ from pathlib import Path
 import pytest
 
 from marlaas.app.cli import terminal
-from marlaas.engine.environments.dependencies.pythons import OWN
 from marlaas.engine.environments.dependencies.requirements import Requirements
-from marlaas.engine.environments.dependencies.venv import Venv
+from marlaas.engine.environments.dependencies.venv import OWN, Venv
 from marlaas.engine.home.paths import Home
 
 from ...commanding import Commander

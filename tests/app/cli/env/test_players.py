@@ -10,7 +10,7 @@ import pytest
 from marlaas.app.cli.env.players import ROOMY, Players, Speaking, players
 from marlaas.engine.errors import AdapterError, ConfigError
 from marlaas.engine.home.paths import Home
-from marlaas.engine.rollout.truncation import Truncation
+from marlaas.engine.rollout.sampling import Truncation
 from marlaas.engine.spec import as_number
 from marlaas.engine.spec.policies import NamedPolicySpec
 from marlaas.engine.spec.task import SamplingSpec, TaskSpec

@@ -56,3 +56,16 @@ def test_what_is_no_number_of_steps(filling: Filling, marlaas: Commander, steps:
     filling.task()
     said = marlaas("extend", "1", f"--steps={steps}")
     assert said.code == 2 and "is no number of steps to add" in said.err
+
+
+def test_another_priority(
+    filling: Filling, home: Home, marlaas: Commander, engine: FakeEngine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    filling.task(steps=60)
+    answering(filling, monkeypatch, "")
+    said = marlaas("extend", "1", "--priority", "-3")
+    assert (said.code, said.err) == (0, "Task 1 has priority -3.\n")
+    with Reader(home.database) as reader:
+        (row,) = reader.all("SELECT kind, task, arguments FROM commands")
+    assert (row["kind"], row["task"], json.loads(row["arguments"])) == ("priority", 1, {"priority": -3})
+    assert marlaas("extend", "1").code == 2

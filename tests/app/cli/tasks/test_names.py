@@ -83,3 +83,11 @@ def test_a_paused_task_is_waited_for_by_name(filling: Filling, marlaas: Commande
     filling.execute("UPDATE tasks SET reason_code = 'person'")
     said = marlaas("wait", "first run", "--timeout", "0")
     assert said.code == 1 and said.err.count("`marlaas resume 1` goes on with it.") == 1
+
+
+def test_members_of_a_sweep_are_told_apart_when_compared(filling: Filling, marlaas: Commander) -> None:
+    for rate in ("1e-5", "5e-4"):
+        task = filling.task(name=f"sums-with-two-digits [rate={rate}]")
+        filling.execute("UPDATE tasks SET family = 'sums-with-two-digits' WHERE id = ?", task)
+    names = next(row for row in marlaas("compare", "1", "2").out.splitlines() if row.startswith("name"))
+    assert names.split() == ["name", "rate=1e-5", "rate=5e-4"]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
 from pathlib import Path
 
@@ -188,3 +189,43 @@ def test_check_estimates_from_tasks_before(
     said = marlaas("submit", "--check", write("sums"))
     assert "time     about 2 s, from 1 earlier task on arithmetic\n" in said.out
     assert marlaas("submit", "--check", write("sums"), "--json").json["tasks"][0]["estimate"]["runs"] == 1
+
+
+COMPARED = """
+from marlaas.plugins import env
+
+@env
+async def sums(ep):
+    reply = await ep.ask("2 + 2?")
+    return {says} == "4"
+"""
+
+
+@pytest.mark.parametrize(
+    ("says", "checked", "warned"),
+    [("reply", None, True), ("reply.text", None, False), ("reply", "[]", False), ("reply.text", "told", True)],
+)
+def test_a_grader_that_no_reply_satisfies_is_named(
+    filling: Filling,
+    home: Home,
+    marlaas: Commander,
+    engine: FakeEngine,
+    write: Write,
+    says: str,
+    checked: str | None,
+    warned: bool,
+) -> None:
+    """What the engine's checks found is said; an environment that they have not reached is played for it."""
+    home.plugins.mkdir(parents=True, exist_ok=True)
+    plugin = home.plugins / "mine.py"
+    plugin.write_text(COMPARED.format(says=says))
+    filling.environment("mine/sums")
+    filling.execute(f"UPDATE environments SET path = '{plugin}'")
+    if checked:
+        message = "a Reply is compared with a str: compare reply.text"
+        findings = json.dumps([{"check": "junk", "level": "error", "message": message}]) if checked == "told" else "[]"
+        row = {"environment": "mine/sums", "version": "9f2c41aa", "base": "", "findings": findings, "created": 1.0}
+        filling.insert("conformance", **row)
+    said = marlaas("submit", write("one", environment="sums", config=""))
+    assert said.code == 0 and queued(home) == ["one"]
+    assert ("error: mine/sums: " in said.err) is warned and ("compare reply.text" in said.err) is warned

@@ -13,9 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from marlaas.app.home.backups.archive import CONTENTS, Contents, Entry
-from marlaas.app.home.backups.restore import restore
-from marlaas.app.home.backups.write import back_up
+from marlaas.app.home.backups import CONTENTS, Contents, Entry, back_up, restore
 from marlaas.engine.errors import BackupError, ConfigError, MarlaasError
 from marlaas.engine.home.paths import Home
 

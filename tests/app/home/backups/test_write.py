@@ -14,9 +14,8 @@ from pathlib import Path
 
 import pytest
 
-from marlaas.app.home.backups import write as backup_module
-from marlaas.app.home.backups.restore import restore
-from marlaas.app.home.backups.write import back_up
+from marlaas.app.home import backups as backup_module
+from marlaas.app.home.backups import back_up, restore
 from marlaas.engine.errors import BackupError
 from marlaas.engine.home.paths import Home
 from marlaas.engine.store.database import Held
@@ -176,7 +175,7 @@ def test_a_killed_backup_leaves_what_was_there(filled: Home, tmp_path: Path, how
     out.mkdir()
     old = put(out / "kept.tar", b"old")
     code = (
-        "import sys; from marlaas.app.home.backups import write as backup; real = backup._pack\n"
+        "import sys; from marlaas.app.home import backups as backup; real = backup._pack\n"
         "def slow(*paths):\n    found = real(*paths); print('half', flush=True); input(); return found\n"
         "backup._pack = slow\n"
         "from marlaas.app.cli.main import main; sys.exit(main())"

@@ -18,7 +18,7 @@ from marlaas.app.home.environments.source_lines import (
 )
 from marlaas.engine.errors import EnvironmentMissing
 from marlaas.engine.spec import TOGETHER
-from marlaas.engine.store.queries.environment_use import EnvironmentUse, EpisodeFailure
+from marlaas.engine.store.queries.machine import EnvironmentUse, EpisodeFailure
 from marlaas.engine.store.rows import EnvironmentRow
 
 from ...rows import task

@@ -6,8 +6,8 @@ from collections.abc import Iterator
 
 import pytest
 
-from marlaas.app.home.estimating import probing
-from marlaas.app.home.estimating.probing import EPISODES, base_speed, episode_shape, key_of
+from marlaas.app.home import estimating
+from marlaas.app.home.estimating import EPISODES, base_speed, episode_shape, key_of
 from marlaas.engine.base import load_base
 from marlaas.engine.fleet import with_sampler
 from marlaas.engine.home import Home, RolloutSettings, Settings
@@ -21,9 +21,9 @@ BASE = load_base("tiny")
 
 @pytest.fixture(autouse=True)
 def forgetful(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    monkeypatch.setattr(probing, "_shapes", {})
-    monkeypatch.setattr(probing, "_speeds", {})
-    monkeypatch.setattr(probing, "ROOM", 0)
+    monkeypatch.setattr(estimating, "_shapes", {})
+    monkeypatch.setattr(estimating, "_speeds", {})
+    monkeypatch.setattr(estimating, "ROOM", 0)
     yield
 
 
@@ -32,7 +32,7 @@ def test_the_shape_of_a_shipped_environment(home: Home, monkeypatch: pytest.Monk
     shape = episode_shape(home, BASE, "guess", {}, None)
     assert shape is not None and shape.episodes == EPISODES
     assert shape.asks > 1 and shape.prompt > 5 * shape.asks and 0 < shape.seconds < 60
-    monkeypatch.setattr(probing, "_played", lambda *_: pytest.fail("it was played a moment ago"))
+    monkeypatch.setattr(estimating, "_played", lambda *_: pytest.fail("it was played a moment ago"))
     assert episode_shape(home, BASE, "guess", {}, None) == shape
     assert not home.root.exists()
 
@@ -48,7 +48,7 @@ def test_a_small_base_is_measured_once_and_kept(home: Home, monkeypatch: pytest.
     speed = base_speed(home, BASE, Settings(), said.append)
     assert speed is not None and speed.sampled > 1 and speed.trained > 1 and len(said) == 1
     assert read_speed(home.speeds, key_of(BASE, with_sampler(Settings(), BASE))) == speed
-    monkeypatch.setattr(probing, "_speeds", {})
+    monkeypatch.setattr(estimating, "_speeds", {})
     assert base_speed(home, BASE, Settings(), said.append) == speed and len(said) == 1
 
 

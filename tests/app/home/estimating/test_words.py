@@ -6,8 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from marlaas.app.home.estimating.estimates import Estimates, Workers
-from marlaas.app.home.estimating.words import as_json, rough, task_json, time_cell, told
+from marlaas.app.home.estimating import Estimates, Workers, as_json, rough, task_json, time_cell, told
 from marlaas.engine.submission.estimate import DiskEstimate, TaskEstimate, TimeEstimate
 
 TIME = TimeEstimate(720.0, 700.0, 800.0, runs=3, alike=True, rollout=300.0, training=500.0)

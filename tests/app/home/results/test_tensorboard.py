@@ -7,7 +7,7 @@ import struct
 
 from hypothesis import given, strategies as st
 
-from marlaas.app.home.results.tensorboard import Scalars, crc32c, event_file, masked_crc
+from marlaas.app.home.results import Scalars, crc32c, event_file, masked_crc
 
 RECORD = bytes.fromhex(
     "33000000000000000ca72056090000000000448f4010ac022a250a130a0c747261696e2f726577617264150000003f0a0e0a076576616c2fc3bc"

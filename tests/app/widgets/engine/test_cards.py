@@ -6,12 +6,10 @@ from collections.abc import Sequence
 
 import pytest
 
-from marlaas.app.widgets.engine.cards import cards
-from marlaas.app.widgets.engine.machine import processes
-from marlaas.app.widgets.engine.pane import Line
+from marlaas.app.widgets.engine_panes import Line, cards, processes
 from marlaas.app.widgets.status_line import worker_texts
 from marlaas.engine.devices.machine import Holder
-from marlaas.engine.store.queries.devices import DeviceRow
+from marlaas.engine.store.queries.machine import DeviceRow
 from marlaas.engine.store.rows import WorkerRow
 
 GB = 1_000_000_000

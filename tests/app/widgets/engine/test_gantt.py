@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from hypothesis import given, strategies as st
 
-from marlaas.app.widgets.engine.gantt import LABEL, SHARE, axis, lines, rows, shade
+from marlaas.app.widgets.engine_panes import LABEL, SHARE, axis, lines, rows, shade
 from marlaas.engine.store.queries.timeline import StageSample
 
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from marlaas.app.widgets.engine.nodes import nodes
-from marlaas.engine.store.queries.nodes import NodeRow
+from marlaas.app.widgets.engine_panes import nodes
+from marlaas.engine.store.queries.machine import NodeRow
 
 ADA = NodeRow(
     *("a1", "ada", "10.0.0.5", True, True, False, "", 16, 10**10),

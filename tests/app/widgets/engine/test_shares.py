@@ -3,10 +3,18 @@
 from __future__ import annotations
 
 from marlaas.app.home.this_machine import Disk, Memory
-from marlaas.app.widgets.engine.flow import flow, rate
-from marlaas.app.widgets.engine.machine import cores_text, disk, processes, starts
-from marlaas.app.widgets.engine.pane import Line
-from marlaas.app.widgets.engine.shares import UsedLately, behind, shares
+from marlaas.app.widgets.engine_panes import (
+    Line,
+    UsedLately,
+    behind,
+    cores_text,
+    disk,
+    flow,
+    processes,
+    rate,
+    shares,
+    starts,
+)
 from marlaas.engine.home.disk import HomeSize
 from marlaas.engine.store.queries.timeline import StageSample, StandingRow, TenantSeconds
 from marlaas.engine.store.rows import EngineRow

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 from marlaas.app.words.environments.facts import Fact, facts, failed_share, takes, trouble_words
 from marlaas.engine.environments.conformance.finding import Finding
-from marlaas.engine.store.queries.environment_use import EnvironmentUse, EpisodeFailure, EpisodeUse
+from marlaas.engine.store.queries.machine import EnvironmentUse, EpisodeFailure, EpisodeUse
 from marlaas.engine.store.rows import EnvironmentRow
 
 NOTHING = EnvironmentUse()

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import pytest
 
-from marlaas.app.words.environments.findings import mark, spoken, troubles, verdict
+from marlaas.app.words.environments.facts import mark, spoken, troubles, verdict
 from marlaas.engine.environments.conformance.finding import Finding, Level
 from marlaas.engine.store.rows import EnvironmentRow
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from marlaas.app.words.machine.building import DONE, FAILED, llama_note
-from marlaas.engine.devices.libraries.set_up import LlamaBuild
+from marlaas.app.words.machine import DONE, FAILED, llama_note
+from marlaas.engine.devices.libraries.software import LlamaBuild
 
 BROKEN = LlamaBuild("failed", 8.0, 1000.0, "There is no C++ compiler.", "/src/.venv-llama.log")
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from marlaas.app.words.machine.devices import card, held, rates
+from marlaas.app.words.machine import card, held, rates
 from marlaas.engine.devices.machine import Gpu, Holder, Rates
 
 GB = 1_000_000_000

@@ -3,7 +3,7 @@
 import pytest
 from hypothesis import given, strategies as st
 
-from marlaas.app.words.machine.fitness import judge, spoken
+from marlaas.app.words.machine import judge, spoken
 
 
 @pytest.mark.parametrize(

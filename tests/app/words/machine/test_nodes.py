@@ -6,8 +6,8 @@ from dataclasses import replace
 
 import pytest
 
-from marlaas.app.words.machine.nodes import cards, headers, remarks, row, summary
-from marlaas.engine.store.queries.nodes import NodeRow
+from marlaas.app.words.machine import cards, headers, remarks, row, summary
+from marlaas.engine.store.queries.machine import NodeRow
 
 ADA = NodeRow(
     *("a1", "ada", "10.0.0.5", True, True, False, "", 16, 10**10),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from marlaas.app.words.scores.held_out import held_out, scored_at, with_error
+from marlaas.app.words.held_out import held_out, scored_at, with_error
 from marlaas.engine.store.score_basis import ScoreBasis
 
 PLAIN = ScoreBasis(0.03, 64, prompts=64)

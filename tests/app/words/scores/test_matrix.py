@@ -7,9 +7,9 @@ import statistics
 
 from hypothesis import given, strategies as st
 
-from marlaas.app.words.scores.matrix import CELL, Meeting, cell_text, matrices, shown
-from marlaas.engine.store.queries.matchups import Matchup
+from marlaas.app.words.scores import CELL, Meeting, cell_text, matrices, shown
 from marlaas.engine.store.queries.policies import PolicyRow
+from marlaas.engine.store.queries.versions import Matchup
 
 POLICIES = (
     PolicyRow("player", ("first",)),

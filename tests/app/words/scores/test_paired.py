@@ -7,7 +7,7 @@ import random
 
 import pytest
 
-from marlaas.app.words.scores.paired import FEW, paired, t_quantile
+from marlaas.app.words.scores import FEW, paired, t_quantile
 
 
 @pytest.mark.parametrize(

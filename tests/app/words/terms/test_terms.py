@@ -30,7 +30,7 @@ from marlaas.engine.home.settings import Settings
 from marlaas.engine.scheduler.task_run import Ending
 from marlaas.engine.spec.fields import policy_fields, spec_fields, suite_fields
 from marlaas.engine.store.metric_names import stale_age
-from marlaas.engine.store.queries.statistics import StageUse, TaskUse, TenantUse
+from marlaas.engine.store.queries.machine import StageUse, TaskUse, TenantUse
 from marlaas.engine.store.queries.timeline import StageSample, StandingRow
 from marlaas.engine.store.rows import EvalRow, WorkerRow
 

@@ -12,11 +12,11 @@ from typing import Any, cast
 
 from marlaas.engine.adapters.statefile import checksum, read_state
 from marlaas.engine.api.serving.clients import Serving
-from marlaas.engine.api.serving.names import reference
+from marlaas.engine.api.serving.versions import reference
 from marlaas.engine.base.model import BaseModel, load_base
 from marlaas.engine.fairness.ledger import Ledger
 from marlaas.engine.fairness.line import Line
-from marlaas.engine.fleet.bare import write_bare
+from marlaas.engine.fleet.lone_sampler import write_bare
 from marlaas.engine.gateway.answerer import Answered, Answerer
 from marlaas.engine.gateway.wire import Chat, Complete, Message, Piece, Wishes
 from marlaas.engine.home.paths import TINY_BASE, Home

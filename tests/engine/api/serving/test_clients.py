@@ -10,11 +10,11 @@ import numpy as np
 import pytest
 from hypothesis import given, settings, strategies as st
 
-from marlaas.engine.api.serving.names import reference
-from marlaas.engine.api.serving.rates import Rates
+from marlaas.engine.api.serving.requests import Rates
+from marlaas.engine.api.serving.versions import reference
 from marlaas.engine.errors import WorkerDied
 from marlaas.engine.fairness.ledger import ROLLOUT
-from marlaas.engine.fleet.bare import write_bare
+from marlaas.engine.fleet.lone_sampler import write_bare
 from marlaas.engine.gateway.answerer import Answerer, Refusal
 from marlaas.engine.gateway.wire import Chat, Complete, Message, Model, Wishes
 from marlaas.engine.rollout.protocol import OnTokens, SampleRequest, SampleResult

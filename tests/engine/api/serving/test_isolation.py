@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import pytest
 from hypothesis import given, settings, strategies as st
 
-from marlaas.engine.api.serving.names import Names, reference
+from marlaas.engine.api.serving.versions import Names, reference
 from marlaas.engine.gateway.answerer import Refusal
 
 from ....examples import examples

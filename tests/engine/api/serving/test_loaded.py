@@ -10,8 +10,7 @@ from pathlib import Path
 import pytest
 from hypothesis import given, strategies as st
 
-from marlaas.engine.api.serving.loaded import LoadedVersions
-from marlaas.engine.api.serving.names import Named
+from marlaas.engine.api.serving.versions import LoadedVersions, Named
 from marlaas.engine.errors import AdapterError, WorkerDied
 from marlaas.engine.gateway.answerer import Refusal
 

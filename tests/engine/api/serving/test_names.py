@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from hypothesis import given, strategies as st
 
-from marlaas.engine.api.serving.names import Names, reference
+from marlaas.engine.api.serving.versions import Names, reference
 from marlaas.engine.gateway.answerer import Refusal
 from marlaas.engine.store.rows import VersionRow
 

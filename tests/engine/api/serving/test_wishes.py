@@ -9,11 +9,10 @@ from typing import Any
 import pytest
 from hypothesis import given, strategies as st
 
-from marlaas.engine.api.serving.messages import calls, forced, messages, tools
-from marlaas.engine.api.serving.wishes import manner
+from marlaas.engine.api.serving.requests import calls, forced, manner, messages, tools
 from marlaas.engine.gateway.answerer import Refusal
 from marlaas.engine.gateway.wire import Message, ToolCall, Wishes
-from marlaas.engine.rollout.truncation import WHOLE, Truncation
+from marlaas.engine.rollout.sampling import WHOLE, Truncation
 from marlaas.plugins.messages import Message as Said, ToolCall as Call
 
 ADD = {"type": "function", "function": {"name": "add", "parameters": {"type": "object", "properties": {"a": {}}}}}

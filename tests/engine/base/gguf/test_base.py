@@ -12,9 +12,8 @@ from marlaas.engine.base.gguf.base import base_bytes, write_base
 from marlaas.engine.base.gguf.names import names_of
 from marlaas.engine.base.model import BaseModel, load_base
 from marlaas.engine.errors import AdapterError, BaseModelError
-from marlaas.engine.rollout.llama.base_file import BaseFile
 from marlaas.engine.rollout.llama.context import LlamaContext
-from marlaas.engine.rollout.llama.opening import open_base
+from marlaas.engine.rollout.llama.model import BaseFile, open_base
 
 from ..hugging_face import MODELS, logits_of, make, with_lora
 

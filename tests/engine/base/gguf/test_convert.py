@@ -16,7 +16,7 @@ from tokenizers import Tokenizer
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
 from marlaas.engine.base.gguf.convert import PROBES, check_file, main, write_folder
-from marlaas.engine.base.gguf.header import read_header
+from marlaas.engine.base.gguf.file import read_header
 from marlaas.engine.base.model import load_base
 from marlaas.engine.base.soundness import check_base
 from marlaas.engine.base.weights import Weights

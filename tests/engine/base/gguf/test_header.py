@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from hypothesis import HealthCheck, given, settings, strategies as st
 
-from marlaas.engine.base.gguf.header import read_header
+from marlaas.engine.base.gguf.file import read_header
 from marlaas.engine.errors import BaseModelError
 
 from ....examples import examples

@@ -9,7 +9,7 @@ import pytest
 import torch.cuda as torch_cuda
 from hypothesis import given, strategies as st
 
-from marlaas.engine.devices.cards.masked import ambiguous, find, masked
+from marlaas.engine.devices.cards.visible import ambiguous, find, masked
 from marlaas.engine.devices.machine import Gpu
 
 IDS = ("GPU-aaaa-1", "GPU-aabb-2", "GPU-bbbb-3")

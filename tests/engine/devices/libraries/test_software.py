@@ -7,8 +7,7 @@ import pytest
 
 from marlaas.engine.devices.libraries import software as module
 from marlaas.engine.devices.libraries.answers import Answers
-from marlaas.engine.devices.libraries.installed import Installed
-from marlaas.engine.devices.libraries.software import judge, notes, usable_software
+from marlaas.engine.devices.libraries.software import Installed, judge, notes, usable_software
 from marlaas.engine.devices.machine import Gpu, Software
 
 CARD = Gpu(0, "GPU-1", "H200", "cuda", 140 << 30, 139 << 30, capability=(9, 0))

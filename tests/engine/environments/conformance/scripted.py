@@ -5,10 +5,9 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable
 from typing import Any
 
-from marlaas.engine.environments.conformance.draws import Draw
 from marlaas.engine.environments.conformance.finding import Finding
-from marlaas.engine.environments.conformance.plays import Played
-from marlaas.engine.environments.conformance.replies import CONSTANTS, Canned
+from marlaas.engine.environments.conformance.prompts import Draw
+from marlaas.engine.environments.conformance.replies import CONSTANTS, Canned, Played
 from marlaas.engine.environments.process.wire import Watched
 from marlaas.engine.environments.protocol import EpisodeOutcome, EpisodeSpec
 from marlaas.engine.trajectories import Failure, Split

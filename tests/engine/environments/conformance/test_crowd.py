@@ -6,12 +6,11 @@ import asyncio
 
 import pytest
 
-from marlaas.engine.environments.conformance import crowd
+from marlaas.engine.environments.conformance import load
 from marlaas.engine.environments.conformance.check import Scope, check
-from marlaas.engine.environments.conformance.crowd import ALIVE, Crowd, alive_in, judge, look
-from marlaas.engine.environments.conformance.pace import Pace
-from marlaas.engine.environments.conformance.plays import Played, play
-from marlaas.engine.environments.conformance.replies import EMPTY
+from marlaas.engine.environments.conformance.load import ALIVE, Crowd, alive_in, judge_crowd, observe_crowd
+from marlaas.engine.environments.conformance.replies import EMPTY, Played, play
+from marlaas.engine.environments.conformance.subject import Pace
 from marlaas.engine.environments.process.wire import Place, Watched
 from marlaas.engine.environments.protocol import EpisodeOutcome
 from marlaas.engine.spec.task import TrainSpec
@@ -67,32 +66,32 @@ def crowd_of(number: int, *places: Place, computed: float = 0.0) -> Crowd:
 
 
 def test_what_blocks_is_named_with_its_line_and_cost() -> None:
-    found = only(judge(crowd_of(64, Place("graders.py", 31, 3.2), Place("env.py", 4, 0.064)), ALIVE))
+    found = only(judge_crowd(crowd_of(64, Place("graders.py", 31, 3.2), Place("env.py", 4, 0.064)), ALIVE))
     assert found.level == "warning"
     assert found.message == (
         "Blocks for 50 ms an episode at graders.py:31; no other episode of its process moves meanwhile. 64 episodes at"
         " once need 3.2 s on one process, 1.6 s on two; the 192 that a task has alive need 9.6 s on one. Await what"
         " waits; what computes keeps nobody waiting in asyncio.to_thread, or in a score function."
     )
-    assert only(judge(crowd_of(64, Place("graders.py", 31, 3.2)), alive=16)).level == "note", "16 wait for 0.8 s"
-    assert "in its library;" in only(judge(crowd_of(64, Place("", 0, 3.2)), ALIVE)).message
+    assert only(judge_crowd(crowd_of(64, Place("graders.py", 31, 3.2)), alive=16)).level == "note", "16 wait for 0.8 s"
+    assert "in its library;" in only(judge_crowd(crowd_of(64, Place("", 0, 3.2)), ALIVE)).message
 
 
 def test_what_computes_in_threads_is_told_as_well() -> None:
-    found = only(judge(crowd_of(10, computed=0.5), ALIVE))
+    found = only(judge_crowd(crowd_of(10, computed=0.5), ALIVE))
     assert found.level == "note" and "computes for 50 ms an episode beside its event loop" in found.message
     assert "the 192 that a task has alive 9.6 s" in found.message
 
 
 def test_nothing_that_blocks() -> None:
-    assert only(judge(crowd_of(64), ALIVE)).message.endswith("ended as one alone does, in 1.0 s; no line blocks.")
-    assert judge(Crowd(), ALIVE) == []
+    assert only(judge_crowd(crowd_of(64), ALIVE)).message.endswith("ended as one alone does, in 1.0 s; no line blocks.")
+    assert judge_crowd(Crowd(), ALIVE) == []
 
 
 def test_failures_that_only_a_crowd_has() -> None:
     failed = Played(EMPTY, 0, EpisodeOutcome("error", failure=Failure("Too many open files", "env.py", 9)))
     skipped = Played(EMPTY, 0, EpisodeOutcome("skip"))
-    found = judge(Crowd((scored(1.0), failed, failed, skipped), 1.0), ALIVE)
+    found = judge_crowd(Crowd((scored(1.0), failed, failed, skipped), 1.0), ALIVE)
     assert levels(found) == ["error"]
     assert "2 of 4 episodes that are played at once fail, and none alone: env.py:9: Too many open" in found[0].message
 
@@ -103,12 +102,12 @@ def failing(index: int) -> Played:
 
 def test_what_fails_alone_is_not_laid_to_the_crowd() -> None:
     played = (scored(1.0), failing(7), failing(7), failing(8))
-    (found,) = judge(Crowd(played, 1.0, again=(failing(7), failing(8))), ALIVE)
+    (found,) = judge_crowd(Crowd(played, 1.0, again=(failing(7), failing(8))), ALIVE)
     assert found.message == "3 of 4 episodes fail, alone, too (train instance 7): env.py:7: KeyError: 3."
-    both = judge(Crowd(played, 1.0, again=(failing(7), scored(1.0))), ALIVE)
+    both = judge_crowd(Crowd(played, 1.0, again=(failing(7), scored(1.0))), ALIVE)
     assert [one.message.split(" episodes ")[0] for one in both] == ["2 of 4", "1 of 4"]
     assert "and none alone: env.py:8" in both[1].message
-    assert len(judge(Crowd(played, 1.0, again=(failing(7),)), ALIVE)) == 1, "instance 8 was not tried"
+    assert len(judge_crowd(Crowd(played, 1.0, again=(failing(7),)), ALIVE)) == 1, "instance 8 was not tried"
 
 
 async def test_what_fails_among_others_is_played_again_alone() -> None:
@@ -119,7 +118,7 @@ async def test_what_fails_among_others_is_played_again_alone() -> None:
         return 0.0
 
     subject, pace = Scripted(fails), Pace(10.0)
-    found = await look(subject, [0, 1], EMPTY, 4, [await play(subject, 0, EMPTY, pace)], pace)
+    found = await observe_crowd(subject, [0, 1], EMPTY, 4, [await play(subject, 0, EMPTY, pace)], pace)
     assert [(one.index, one.score) for one in found.again] == [(0, 0.0), (1, None)]
 
 
@@ -145,7 +144,7 @@ async def test_64_are_played_at_once_whatever_one_takes(own: float) -> None:
     subject = Scripted(together)
     pace = Pace(10.0 + own, clock=clock)
     alone = [await play(subject, 0, EMPTY, pace)]
-    found = await look(subject, [0, 1, 2], EMPTY, 64, alone, pace)
+    found = await observe_crowd(subject, [0, 1, 2], EMPTY, 64, alone, pace)
     assert (len(found.played), found.unfinished, most) == (64, 0, 64) and not subject.watching
 
 
@@ -158,9 +157,9 @@ async def test_the_time_ends_what_is_left_of_them() -> None:
 
     subject, pace = Scripted(some_wait), Pace(0.1)
     alone = [await play(subject, 0, EMPTY, pace)]
-    found = await look(subject, [0, 1], EMPTY, 4, alone, pace)
+    found = await observe_crowd(subject, [0, 1], EMPTY, 4, alone, pace)
     assert (len(found.played), found.unfinished, subject.watching) == (2, 2, False)
-    told = only(judge(found, ALIVE))
+    told = only(judge_crowd(found, ALIVE))
     assert told.level == "warning" and told.message.startswith("2 of 4 episodes at once ended in ")
     assert told.message.endswith("No line blocks: they wait for something that they share.")
 
@@ -169,14 +168,14 @@ def test_the_cost_of_a_crowd_that_did_not_end() -> None:
     """By those that ended; where none has, one took as long alone at most."""
     block = Place("graders.py", 31, 8.0)
     some = Crowd(tuple(scored(0.0) for _ in range(4)), 8.0, Watched(8.0, 8.0, (block,)), unfinished=60, alone=2.1)
-    blocks, ended = judge(some, ALIVE)
+    blocks, ended = judge_crowd(some, ALIVE)
     assert blocks.message.startswith("Blocks for 2.0 s an episode at graders.py:31;")
     assert "64 episodes at once need 128.0 s on one process" in blocks.message
     assert ended.level == "note" and ended.message == (
         "4 of 64 episodes at once ended in 8.0 s, when this check's time was up; one alone takes up to 2.1 s."
     )
     none = Crowd((), 8.0, Watched(8.0, 8.0, (block,)), unfinished=64, alone=2.1)
-    blocks, ended = judge(none, ALIVE)
+    blocks, ended = judge_crowd(none, ALIVE)
     assert blocks.message.startswith("Blocks for 2.1 s an episode") and ended.message.startswith("0 of 64")
 
 
@@ -187,7 +186,7 @@ async def test_what_has_failed_alone_is_not_played_in_a_crowd() -> None:
 
     subject, pace = Scripted(fails), Pace(10.0)
     alone = [await play(subject, 0, EMPTY, pace)]
-    assert await look(subject, [0], EMPTY, 64, alone, pace) == Crowd()
+    assert await observe_crowd(subject, [0], EMPTY, 64, alone, pace) == Crowd()
 
 
 @pytest.mark.processes
@@ -198,9 +197,9 @@ async def test_a_real_process_says_which_line_blocks(world: World) -> None:
     found = next(one for one in findings if one.message.startswith("Blocks for "))
     assert found.level == "warning" and any(f"at games.py:{line};" in found.message for line in BURNS), found.message
     findings = await check(world.service, "games/asleep", scope=Scope(prompts=1, seconds=2))
-    blocks, ended = [one for one in findings if one.check == crowd.CHECK]
+    blocks, ended = [one for one in findings if one.check == load.CHECK_CROWD]
     assert f"at games.py:{SLEEPS}; no other" in blocks.message and "64 episodes at once need 1" in blocks.message
     assert " of 64 episodes at once ended in " in ended.message, "64 take 12.8 s: a thread said what it had seen"
     findings = await check(world.service, "games/crowded", scope=Scope(prompts=2, together=16))
-    failed = only([one for one in findings if one.check == crowd.CHECK])
+    failed = only([one for one in findings if one.check == load.CHECK_CROWD])
     assert failed.level == "error" and "too many players at one table" in failed.message

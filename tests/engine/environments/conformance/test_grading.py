@@ -4,14 +4,12 @@ from __future__ import annotations
 
 import pytest
 
-from marlaas.engine.environments.conformance import grading
+from marlaas.engine.environments.conformance import load
 from marlaas.engine.environments.conformance.check import Scope, check
-from marlaas.engine.environments.conformance.crowd import ALIVE, Crowd
 from marlaas.engine.environments.conformance.finding import Finding
-from marlaas.engine.environments.conformance.grading import judge, look
-from marlaas.engine.environments.conformance.pace import Pace
-from marlaas.engine.environments.conformance.plays import Played, play
-from marlaas.engine.environments.conformance.replies import EMPTY
+from marlaas.engine.environments.conformance.load import ALIVE, Crowd, judge_grading, observe_grading
+from marlaas.engine.environments.conformance.replies import EMPTY, Played, play
+from marlaas.engine.environments.conformance.subject import Pace
 from marlaas.engine.environments.process.wire import Place, Watched
 from marlaas.plugins import Episode
 
@@ -69,7 +67,7 @@ BURNS = 6, 7
 
 
 def test_the_offer_says_what_to_move_and_what_it_gains() -> None:
-    found = only(judge(WHOLE, UNFINISHED, "guess", ALIVE, cores=2))
+    found = only(judge_grading(WHOLE, UNFINISHED, "guess", ALIVE, cores=2))
     assert found.level == "warning"
     assert found.message == (
         "Of 51 ms that an episode computes, 50 ms come after its last reply, at g.py:6. 64 episodes at once took 3.3 s,"
@@ -89,8 +87,8 @@ def test_the_offer_says_what_to_move_and_what_it_gains() -> None:
 )
 def test_nothing_is_offered_where_it_does_not_pay(whole: float, unfinished: float, alive: int) -> None:
     ended, cut = (Crowd(WHOLE.played, 1.0, Watched(1.0, seconds)) for seconds in (whole, unfinished))
-    assert not judge(ended, cut, "guess", alive, cores=2)
-    assert not judge(WHOLE, Crowd(), "guess", ALIVE, cores=2), "it was not looked at"
+    assert not judge_grading(ended, cut, "guess", alive, cores=2)
+    assert not judge_grading(WHOLE, Crowd(), "guess", ALIVE, cores=2), "it was not looked at"
 
 
 async def crowd_of(subject: Scripted, pace: Pace) -> Crowd:
@@ -111,7 +109,7 @@ async def test_the_second_time_nobody_gets_the_last_reply() -> None:
     subject, pace = Scripted(two_turns), Pace(10.0)
     whole = await crowd_of(subject, pace)
     replies, subject.busy = 0, Watched(0.1, 0.01)
-    found = await look(subject, whole, ALIVE, pace)
+    found = await observe_grading(subject, whole, ALIVE, pace)
     assert replies == 3 and [one.outcome for one in found.played] == [None] * 3
     assert found.watched == subject.busy and not subject.watching
 
@@ -131,7 +129,7 @@ async def test_it_is_played_twice_only_for_an_offer(why: str) -> None:
     if why == "failed":
         whole = Crowd((*whole.played, Played(EMPTY, 0, None)), 1.0, whole.watched)
     subject.played = 0
-    assert await look(subject, whole, ALIVE, pace) == Crowd() and not subject.played
+    assert await observe_grading(subject, whole, ALIVE, pace) == Crowd() and not subject.played
 
 
 @pytest.mark.processes
@@ -142,7 +140,7 @@ async def test_it_is_played_twice_only_for_an_offer(why: str) -> None:
 async def test_real_environments_are_measured(world: World, name: str, offered: bool) -> None:
     world.save("games.py", GRADED)
     await world.service.start()
-    findings = [one for one in await checked(world, f"games/{name}") if one.check == grading.CHECK]
+    findings = [one for one in await checked(world, f"games/{name}") if one.check == load.CHECK_GRADING]
     assert bool(findings) == offered, findings
     if offered:
         text = only(findings).message
@@ -159,7 +157,7 @@ async def test_a_set_is_offered_it_and_a_library_is_not(world: World) -> None:
     (world.folder / "pack" / "__init__.py").write_text(imports + game)
     world.save("world.py", GYM)
     await world.service.start()
-    found = [one for one in await checked(world, "pack/inline") if one.check == grading.CHECK]
+    found = [one for one in await checked(world, "pack/inline") if one.check == load.CHECK_GRADING]
     assert any(f", at pack/grading.py:{line}." in only(found).message for line in BURNS), found
     with await world.service.bind("world") as lease:
         assert not lease.declared.own, "its author calls an adapter, and writes no function that asks"

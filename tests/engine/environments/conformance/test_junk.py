@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from marlaas.engine.environments.conformance import junk
+from marlaas.engine.environments.conformance import replies as junk
 from marlaas.engine.environments.conformance.finding import Finding
-from marlaas.engine.environments.conformance.pace import Pace
-from marlaas.engine.environments.conformance.plays import MOST_TURNS, Played
-from marlaas.engine.environments.conformance.replies import JUNK, Canned
+from marlaas.engine.environments.conformance.replies import JUNK, MOST_TURNS, Canned, Played
+from marlaas.engine.environments.conformance.subject import Pace
 from marlaas.engine.environments.protocol import EpisodeOutcome
 from marlaas.engine.trajectories import Failure
 from marlaas.plugins import Episode, Invalid, Skip
@@ -17,7 +16,7 @@ from .scripted import Play, Scripted, levels, only
 
 async def found(function: Play, tools: bool = False) -> list[Finding]:
     subject = Scripted(function)
-    return junk.judge(await junk.look(subject, [0, 1], tools, Pace(60), 1.0))
+    return junk.judge_junk(await junk.observe_junk(subject, [0, 1], tools, Pace(60), 1.0))
 
 
 async def test_an_environment_that_bears_all() -> None:
@@ -32,13 +31,23 @@ async def test_an_environment_that_bears_all() -> None:
 
 async def test_many_replies_with_one_failure_are_one_finding() -> None:
     async def play(ep: Episode) -> float:
-        assert (await ep.ask("x")).text == "right", "not right"
+        assert (await ep.ask("x")).text in ("right", "A"), "not right"
         return 1.0
 
     finding = only(await found(play))
     assert finding.message.startswith(
-        f"Given the empty reply, the answer '0', the answer '1' or {len(JUNK) - 3} others, it fails: env.py:3:"
+        f"Given the empty reply, the answer '0', the answer '1' or {len(JUNK) - 4} others, it fails: env.py:3:"
     )
+
+
+async def test_what_no_reply_survives_may_be_the_graders_fault() -> None:
+    async def play(ep: Episode) -> float:
+        await ep.ask("x")
+        return {"gold": 1.0}["god"]
+
+    finding = only(await found(play))
+    assert finding.level == "error" and f"fails for each of the {len(JUNK)} replies that were tried:" in finding.message
+    assert "KeyError: 'god'. If a right reply fails there, too, the environment is wrong" in finding.message
 
 
 ALARM = Failure("ValueError: signal only works in main thread of the main interpreter", "env.py", 4)
@@ -49,17 +58,17 @@ def paid(failure: Failure | None, *replies: Canned) -> list[Played]:
 
 
 def test_what_fails_whatever_is_said_is_told_though_it_is_paid() -> None:
-    finding = only(junk.judge(paid(Failure("KeyError: 'gold'", "env.py", 4), *JUNK)))
+    finding = only(junk.judge_junk(paid(Failure("KeyError: 'gold'", "env.py", 4), *JUNK)))
     assert finding.level == "warning" and "`on_error` pays all of them alike" in finding.message
     assert f"fails for each of the {len(JUNK)} replies that were tried: env.py:4: KeyError: 'gold'" in finding.message
     some = [*paid(Failure("KeyError: 'gold'", "env.py", 4), *JUNK[:3]), *paid(None, *JUNK[3:])]
-    assert only(junk.judge(some)).level == "note"
+    assert only(junk.judge_junk(some)).level == "note"
 
 
 def test_alarms_belong_into_the_score_function() -> None:
     lost = [Played(reply, 0, EpisodeOutcome("error", failure=ALARM)) for reply in JUNK]
     for played in (lost, paid(ALARM, *JUNK)):
-        finding = only(junk.judge(played, "quiz"))
+        finding = only(junk.judge_junk(played, "quiz"))
         assert finding.level == "error" and "under @quiz.score" in finding.message
 
 
@@ -101,7 +110,7 @@ async def test_what_fails_is_not_tried_again() -> None:
         raise TimeoutError
 
     subject = Scripted(play)
-    await junk.look(subject, [0, 1, 2], False, Pace(60), 1.0)
+    await junk.observe_junk(subject, [0, 1, 2], False, Pace(60), 1.0)
     assert subject.played == len(JUNK)
 
 

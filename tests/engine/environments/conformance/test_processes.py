@@ -8,9 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from marlaas.engine.environments.conformance import plays, subject_process
-from marlaas.engine.environments.conformance.background import Background
-from marlaas.engine.environments.conformance.check import Scope, check
+from marlaas.engine.environments.conformance import check as subject_process, replies
+from marlaas.engine.environments.conformance.check import Background, Scope, check
 from marlaas.engine.environments.conformance.finding import Finding
 from marlaas.engine.errors import EnvironmentMissing
 from marlaas.engine.home.paths import BUNDLED_PLUGINS
@@ -88,7 +87,7 @@ async def errors(world: World, name: str) -> dict[str, str]:
 
 
 async def test_each_defect_is_found_and_nothing_else(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(plays, "MOST_TURNS", 20)
+    monkeypatch.setattr(replies, "MOST_TURNS", 20)
     world.save("bad.py", DEFECTS)
     await world.service.start()
     names = ("clock", "shuffled", "leaking", "fragile", "deadly", "infinite", "endless", "grinding", "needy")

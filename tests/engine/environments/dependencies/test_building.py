@@ -25,9 +25,8 @@ from marlaas.engine.environments.dependencies.building import (
     variables_for_build,
 )
 from marlaas.engine.environments.dependencies.interpreters import author_api
-from marlaas.engine.environments.dependencies.pythons import OWN, Python
 from marlaas.engine.environments.dependencies.requirements import Requirements
-from marlaas.engine.environments.dependencies.venv import Venv
+from marlaas.engine.environments.dependencies.venv import OWN, Python, Venv
 from marlaas.engine.home.settings import EnvironmentSettings
 
 from .standins import BUILDS, FAILS, StandIns

@@ -7,8 +7,12 @@ import textwrap
 import pytest
 from hypothesis import given, strategies as st
 
-from marlaas.engine.environments.dependencies.declaration import DeclarationError, requirements_of
-from marlaas.engine.environments.dependencies.requirements import Limits, Requirements
+from marlaas.engine.environments.dependencies.requirements import (
+    DeclarationError,
+    Limits,
+    Requirements,
+    requirements_of,
+)
 from marlaas.engine.environments.files.source import Source, SourceError
 
 BLOCK = """\

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from marlaas.engine.environments.dependencies.pythons import OWN, NoPython, suitable
+from marlaas.engine.environments.dependencies.venv import OWN, NoPython, suitable
 
 pytestmark = pytest.mark.processes
 

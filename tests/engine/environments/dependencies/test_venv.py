@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from marlaas.engine.environments.dependencies.pythons import OWN
 from marlaas.engine.environments.dependencies.requirements import Requirements
-from marlaas.engine.environments.dependencies.venv import Venv
+from marlaas.engine.environments.dependencies.venv import OWN, Venv
 
 
 def test_the_life_of_one(tmp_path: Path) -> None:

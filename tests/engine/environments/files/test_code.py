@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from marlaas.engine.environments.files.code import code_of
-from marlaas.engine.environments.files.source import Source
+from marlaas.engine.environments.files.source import Source, code_of
 
 PLAIN = '''"""An environment."""
 # /// script

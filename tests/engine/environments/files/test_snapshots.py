@@ -7,9 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from marlaas.engine.environments.files import snapshots
-from marlaas.engine.environments.files.snapshots import SPARE, Kept, Snapshots
-from marlaas.engine.environments.files.source import Source
+from marlaas.engine.environments.files import source as snapshots
+from marlaas.engine.environments.files.source import SPARE, Kept, Snapshots, Source
 
 
 @pytest.fixture
@@ -39,6 +38,30 @@ def test_a_version_is_found_by_its_name(kept: Snapshots, tmp_path: Path) -> None
         path = kept.write(source)
         assert kept.find(source.version) == Kept(source.name, path) and path.exists()
     assert kept.find("../p") is None and kept.find("") is None
+
+
+def test_what_a_power_cut_took_is_written_again(kept: Snapshots, tmp_path: Path) -> None:
+    """A name outlives what was written under it: the files are there, and empty, or gone."""
+    source = Source("q", "q", (("q/__init__.py", b"1"), ("q/more.py", b"2")))
+    for lose in (lambda path: path.write_bytes(b""), Path.unlink):
+        lose(kept.write(source) / "more.py")
+        assert (kept.write(source) / "more.py").read_bytes() == b"2"
+        assert [entry.name for entry in tmp_path.iterdir()] == [source.version]
+
+
+def test_content_is_on_the_disk_before_it_has_its_name(
+    kept: Snapshots, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    source, flushed, real = a_source(1, "q", "q"), set(), os.fsync
+
+    def fsync(descriptor: int) -> None:
+        assert not (tmp_path / source.version).exists()
+        flushed.add(Path(os.readlink(f"/proc/self/fd/{descriptor}")).name)
+        real(descriptor)
+
+    monkeypatch.setattr(os, "fsync", fsync)
+    kept.write(source)
+    assert {"__init__.py", ".plugin", "q"} <= flushed
 
 
 def test_the_newest_and_those_that_are_needed_stay(kept: Snapshots, tmp_path: Path) -> None:

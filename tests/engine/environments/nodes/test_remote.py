@@ -12,13 +12,11 @@ from pathlib import Path
 
 import pytest
 
-from marlaas.engine.environments.files.snapshots import Snapshots
-from marlaas.engine.environments.files.source import read_source
+from marlaas.engine.environments.files.source import Snapshots, read_source
 from marlaas.engine.environments.nodes.reach import Candidate, fewest
 from marlaas.engine.environments.nodes.remote import RemoteNode
 from marlaas.engine.environments.process.child import BrokenPlugin, Child
-from marlaas.engine.environments.process.confinement import obstacle
-from marlaas.engine.environments.process.launch import Folders
+from marlaas.engine.environments.process.launch import Folders, obstacle
 from marlaas.engine.environments.protocol import EpisodeOutcome
 from marlaas.engine.home.settings import EnvironmentSettings
 from marlaas.engine.trajectories import Failure

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from hypothesis import given, strategies as st
 
-from marlaas.engine.environments.process.bodies import cleaned, decode_body, encode_body
+from marlaas.engine.environments.process.wire import cleaned, decode_body, encode_body
 
 texts = st.text(st.characters(), max_size=20)
 plain = st.none() | st.booleans() | st.integers() | st.floats() | texts

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from marlaas.engine.environments.process.confinement import Confinement, inner, layers, links, obstacle, readable_for
+from marlaas.engine.environments.process.launch import Confinement, inner, layers, links, obstacle, readable_for
 
 
 def binds(words: list[str], kind: str) -> list[str]:
@@ -62,7 +62,7 @@ def test_links_on_the_way(tmp_path: Path) -> None:
 
 
 def test_a_home_elsewhere_is_hidden_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("marlaas.engine.environments.process.confinement._HIDDEN", (tmp_path / "none",))
+    monkeypatch.setattr("marlaas.engine.environments.process.launch._HIDDEN", (tmp_path / "none",))
     monkeypatch.setenv("HOME", str(tmp_path / "me"))
     for name in ("me", "marlaas", "link"):
         (tmp_path / name).mkdir()

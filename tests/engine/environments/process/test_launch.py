@@ -11,8 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from marlaas.engine.environments.process.confinement import Confinement
-from marlaas.engine.environments.process.launch import Folders, Runtime, command, launch, variables
+from marlaas.engine.environments.process.launch import Confinement, Folders, Runtime, command, launch, variables
 
 PLAIN = Folders.of(Path("/h/scratch"), "x")
 OF_ITS_OWN = Runtime(Path("/h/venvs/k/bin/python"), Path("/h/venvs/api"), 512)

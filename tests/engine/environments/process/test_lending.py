@@ -8,9 +8,7 @@ from typing import Any
 
 import pytest
 
-from marlaas.engine.environments.process.confinement import Confinement
-from marlaas.engine.environments.process.launch import Folders
-from marlaas.engine.environments.process.lending import lend
+from marlaas.engine.environments.process.launch import Confinement, Folders, lend
 
 
 def record(path: Path) -> dict[str, Any]:

@@ -8,8 +8,15 @@ from typing import Any
 
 import pytest
 
-from marlaas.engine.environments.process.scoring_wire import encode_load, encode_rank, encode_score
-from marlaas.engine.environments.process.wire import Ended, Ready, WireError, decode
+from marlaas.engine.environments.process.wire import (
+    Ended,
+    Ready,
+    WireError,
+    encode_load,
+    encode_rank,
+    encode_score,
+    parse_message,
+)
 from marlaas.engine.environments.protocol import EpisodeOutcome, Loaded, Ranking, Unscored
 from marlaas.plugins.host.channel import Record
 from marlaas.plugins.host.records import read_transcript
@@ -46,12 +53,12 @@ def test_members_arrive_with_all_that_is_known_of_them() -> None:
 
 def test_an_episode_may_end_without_its_score() -> None:
     record = {"op": "end", "episode": 2, "status": "played", "task": {"q": "\ud800"}, "earned": {"a": 1}, "seconds": 1}
-    assert decode(record) == Ended(2, Unscored({"q": "?"}, {"a": 1.0}, {}, 1.0))
+    assert parse_message(record) == Ended(2, Unscored({"q": "?"}, {"a": 1.0}, {}, 1.0))
 
 
 def test_a_ranking_is_a_reward_for_each() -> None:
     record = {"op": "ranked", "episode": 2, "rewards": [{"a": 1}, {"a": 0.5}]}
-    assert decode(record) == Ended(2, Ranking(({"a": 1.0}, {"a": 0.5})))
+    assert parse_message(record) == Ended(2, Ranking(({"a": 1.0}, {"a": 0.5})))
 
 
 def nested(depth: int) -> Any:
@@ -78,13 +85,13 @@ def nested(depth: int) -> Any:
 )
 def test_what_is_not(record: Record) -> None:
     with pytest.raises(WireError):
-        decode(record)
+        parse_message(record)
 
 
 def test_a_version_is_named_by_its_number() -> None:
     load = sent(encode_load(3, 8, Path("v/p.py"), Path("work/p"), ""))
     assert load == {"op": "load", "episode": 3, "version": 8, "path": "v/p.py", "scratch": "work/p", "log": ""}
     assert sent(encode_rank(4, 8, "e", [], 2.0))["version"] == 8
-    assert decode({"op": "loaded", "episode": 3}) == Ended(3, Loaded())
-    assert decode({"op": "loaded", "episode": 3, "left": True}) == Ended(3, Loaded(), left=True)
-    assert decode({"op": "ready"}) == Ready()
+    assert parse_message({"op": "loaded", "episode": 3}) == Ended(3, Loaded())
+    assert parse_message({"op": "loaded", "episode": 3, "left": True}) == Ended(3, Loaded(), left=True)
+    assert parse_message({"op": "ready"}) == Ready()

@@ -12,7 +12,7 @@ import pytest
 
 from marlaas.engine.environments.dependencies.interpreters import Interpreters
 from marlaas.engine.environments.process import child
-from marlaas.engine.environments.process.confinement import obstacle
+from marlaas.engine.environments.process.launch import obstacle
 from marlaas.engine.environments.protocol import Answering, Listener
 from marlaas.engine.environments.service import EnvironmentService
 from marlaas.engine.home.settings import EnvironmentSettings

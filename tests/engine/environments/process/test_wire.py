@@ -9,7 +9,6 @@ import json
 import pytest
 from hypothesis import given, strategies as st
 
-from marlaas.engine.environments.process.outgoing import encode_reply
 from marlaas.engine.environments.process.wire import (
     Asked,
     Broken,
@@ -18,7 +17,8 @@ from marlaas.engine.environments.process.wire import (
     Opening,
     Settled,
     WireError,
-    decode,
+    encode_reply,
+    parse_message,
 )
 from marlaas.engine.environments.protocol import EpisodeOutcome, FinalReward
 from marlaas.engine.trajectories import Failure, TurnReward
@@ -45,26 +45,26 @@ def hello(**parameter: object) -> Record:
 
 
 def test_what_is_well_formed() -> None:
-    assert decode(ASK) == Asked(1, 2, Ask("a", (Message("user", "x"),)))
-    assert decode(END) == Ended(2, EpisodeOutcome("ok", {"a": 1.0}, seconds=0.5))
+    assert parse_message(ASK) == Asked(1, 2, Ask("a", (Message("user", "x"),)))
+    assert parse_message(END) == Ended(2, EpisodeOutcome("ok", {"a": 1.0}, seconds=0.5))
     paid = {"agent": "a", "turns": 2, "amount": 0.5, "name": "step"}
-    ended = decode(END | {"paid": [paid]})
+    ended = parse_message(END | {"paid": [paid]})
     assert ended == Ended(2, EpisodeOutcome("ok", {"a": 1.0}, seconds=0.5, paid=(TurnReward("a", 2, 0.5, "step"),)))
-    final = decode({"op": "final", "episode": 2, "agent": "a", "reward": 0.5, "paid": [paid]})
+    final = parse_message({"op": "final", "episode": 2, "agent": "a", "reward": 0.5, "paid": [paid]})
     assert final == Settled(2, FinalReward("a", 0.5, (TurnReward("a", 2, 0.5, "step"),)))
-    busy = decode({"op": "end", "episode": 2, "status": "timeout", "overloaded": True})
+    busy = parse_message({"op": "end", "episode": 2, "status": "timeout", "overloaded": True})
     assert busy == Ended(2, EpisodeOutcome("timeout", overloaded=True))
-    assert decode({"op": "broken", "failure": FAILURE}) == Broken(Failure("m", "f.py", 3, "t"))
-    assert isinstance(decode({"op": "hello", "environments": [DESCRIBED]}), Hello)
-    assert decode({"op": "endpoint", "id": 4, "episode": 2, "agents": ["a"]}) == Opening(4, 2, ("a",))
-    forked = decode(ASK | {"branch": 3, "fork": {"agent": "b", "branch": 1, "turns": 2}})
+    assert parse_message({"op": "broken", "failure": FAILURE}) == Broken(Failure("m", "f.py", 3, "t"))
+    assert isinstance(parse_message({"op": "hello", "environments": [DESCRIBED]}), Hello)
+    assert parse_message({"op": "endpoint", "id": 4, "episode": 2, "agents": ["a"]}) == Opening(4, 2, ("a",))
+    forked = parse_message(ASK | {"branch": 3, "fork": {"agent": "b", "branch": 1, "turns": 2}})
     assert forked == Asked(1, 2, Ask("a", (Message("user", "x"),), branch=3, fork=Fork("b", 1, 2)))
 
 
 def test_bounds_and_choices_arrive() -> None:
     limits: tuple[Record, ...] = ({"low": 1, "high": 4.5}, {"low": None, "high": None}, {"choices": ["a", 2]})
     for limit in limits:
-        described = decode(hello(**limit))
+        described = parse_message(hello(**limit))
         assert isinstance(described, Hello)
         (parameter,) = described.environments[0].parameters
         assert parameter == Parameter(**{**PARAMETER, **limit, "choices": tuple(limit.get("choices", ()))})
@@ -127,7 +127,7 @@ def test_a_reply_arrives_as_it_was_given() -> None:
 )
 def test_what_is_refused(record: Record) -> None:
     with pytest.raises(WireError):
-        decode(record)
+        parse_message(record)
 
 
 @pytest.mark.parametrize(
@@ -141,16 +141,16 @@ def test_what_is_refused(record: Record) -> None:
 )
 def test_a_fault_names_its_field_and_quotes_little(record: Record, field: str) -> None:
     with pytest.raises(WireError) as caught:
-        decode(record)
+        parse_message(record)
     assert f"$.message.{field}" in str(caught.value) and len(str(caught.value)) < 400
 
 
 def test_unknown_keys_are_ignored() -> None:
-    assert decode(ASK | {"\ud800": 1, "mood": {"x": []}}) == decode(ASK)
+    assert parse_message(ASK | {"\ud800": 1, "mood": {"x": []}}) == parse_message(ASK)
 
 
 def test_lone_surrogates_do_not_pass() -> None:
-    asked = decode(ASK | {"messages": [{"role": "user", "content": "\ud800"}], "tools": [{"x": ["\ud800"]}]})
+    asked = parse_message(ASK | {"messages": [{"role": "user", "content": "\ud800"}], "tools": [{"x": ["\ud800"]}]})
     assert isinstance(asked, Asked)
     assert asked.ask.messages[0].content == "?" and asked.ask.tools == ({"x": ["?"]},)
 
@@ -175,18 +175,18 @@ def test_what_is_nested_deeper_than_anybody_does_is_refused(depth: int) -> None:
     )
     for record in records:
         with pytest.raises(WireError, match="nested"):
-            decode(record)
+            parse_message(record)
 
 
 def test_what_is_nested_as_people_do_arrives() -> None:
-    described = decode(hello(default=nested(32)))
+    described = parse_message(hello(default=nested(32)))
     assert isinstance(described, Hello)
     assert dataclasses.asdict(described.environments[0].parameters[0])["default"] == nested(32)
 
 
 def test_long_texts_are_cut_so_that_one_sees_it() -> None:
     long = "x" * 100_000
-    ended = decode(
+    ended = parse_message(
         END | {"invalid": long, "metrics": {"a": long}, "failure": dict.fromkeys(FAILURE, long) | {"line": 1}}
     )
     assert isinstance(ended, Ended) and isinstance(ended.outcome, EpisodeOutcome)
@@ -194,7 +194,7 @@ def test_long_texts_are_cut_so_that_one_sees_it() -> None:
     assert failure is not None and len(failure.traceback) == 10_000
     for text in (ended.outcome.invalid, ended.outcome.metrics["a"], failure.message, failure.file):
         assert isinstance(text, str) and len(text) == 1000 and text.endswith("x…")
-    described = decode({"op": "hello", "environments": [DESCRIBED | {"description": long}]})
+    described = parse_message({"op": "hello", "environments": [DESCRIBED | {"description": long}]})
     assert isinstance(described, Hello) and len(described.environments[0].description) == 10_000
 
 
@@ -202,4 +202,4 @@ def test_long_texts_are_cut_so_that_one_sees_it() -> None:
 def test_any_field_may_be_anything(record: Record, data: st.DataObject) -> None:
     key = data.draw(st.sampled_from([*record, "tools", "stop", "max_tokens", "parts", "metrics", "failure", "invalid"]))
     with contextlib.suppress(WireError):
-        decode(record | {key: data.draw(json_values)})
+        parse_message(record | {key: data.draw(json_values)})

@@ -15,8 +15,7 @@ from marlaas.engine.environments.process.scorer import Loadable, ScoringChild
 from marlaas.engine.environments.process.wire import Described, Spent
 from marlaas.engine.environments.protocol import EpisodeOutcome, Loaded, Unscored
 from marlaas.engine.environments.recorder import Recorder
-from marlaas.engine.environments.scoring.pool import ScoringPool
-from marlaas.engine.environments.scoring.pools import ScoringPools
+from marlaas.engine.environments.scoring.pool import ScoringPool, ScoringPools
 from marlaas.engine.environments.scoring.version import VersionScoring
 from marlaas.engine.environments.sizing import Workers
 from marlaas.engine.trajectories import Failure

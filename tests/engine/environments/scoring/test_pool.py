@@ -12,7 +12,7 @@ from marlaas.engine.environments.process.child import BrokenPlugin
 from marlaas.engine.environments.process.wire import Spent
 from marlaas.engine.environments.protocol import EpisodeOutcome
 from marlaas.engine.environments.scoring import pool
-from marlaas.engine.environments.scoring.sizing import Requests
+from marlaas.engine.environments.scoring.pool import Requests
 from marlaas.engine.trajectories import Failure
 
 from .fakes import DIED, OK, REFUSED, FakeChild, Pool, settled

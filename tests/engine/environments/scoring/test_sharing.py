@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from marlaas.engine.environments.process.confinement import obstacle
+from marlaas.engine.environments.process.launch import obstacle
 from marlaas.engine.environments.protocol import EpisodeOutcome
 
 from ..conftest import World, a_spec, echoing

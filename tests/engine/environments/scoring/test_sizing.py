@@ -6,7 +6,7 @@ from hypothesis import given, strategies as st
 
 from marlaas.engine.environments.budget import PER_CORE
 from marlaas.engine.environments.process.wire import Spent
-from marlaas.engine.environments.scoring.sizing import Requests, Waiting, wanted
+from marlaas.engine.environments.scoring.pool import Requests, Waiting, wanted
 
 
 def test_the_first_needs_no_reason() -> None:

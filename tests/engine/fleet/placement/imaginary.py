@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from marlaas.engine.base.config import BaseConfig
-from marlaas.engine.base.needs import Wanted
+from marlaas.engine.base.memory import Wanted
 from marlaas.engine.base.sizes import FLOAT, layer_bytes
 from marlaas.engine.devices.machine import Cpu, Gpu, Kind, Machine, Rates, Software
 from marlaas.engine.devices.plan import Place, Placement

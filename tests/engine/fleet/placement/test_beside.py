@@ -7,12 +7,12 @@ from dataclasses import replace
 import pytest
 from hypothesis import given, strategies as st
 
-from marlaas.engine.base.needs import Wanted
+from marlaas.engine.base.memory import Wanted
 from marlaas.engine.devices.machine import Cpu, Machine, Rates, Software
 from marlaas.engine.errors import BaseModelError, ConfigError
-from marlaas.engine.fleet.placement.beside import LEAST_GAIN
 from marlaas.engine.fleet.placement.limits import least_beside, memory_plans
 from marlaas.engine.fleet.placement.place import place
+from marlaas.engine.fleet.placement.sharing import LEAST_GAIN
 from marlaas.engine.fleet.placement.wishes import Choices
 
 from .imaginary import ALL, B06, B8, B17, GB, LLAMA_ONLY, NO_VLLM, SERVER, TINY, machine, shape

@@ -5,15 +5,14 @@ from dataclasses import replace
 import pytest
 from hypothesis import given, strategies as st
 
-from marlaas.engine.base.fit import FEW_SLOTS, LEAST
-from marlaas.engine.base.needs import Wanted, slot_bytes
+from marlaas.engine.base.memory import FEW_SLOTS, LEAST, Wanted, slot_bytes
 from marlaas.engine.base.sizes import card_pass_bytes
 from marlaas.engine.devices.machine import Machine, Software
 from marlaas.engine.devices.plan import Sharing
 from marlaas.engine.errors import BaseModelError
+from marlaas.engine.fleet.placement.capacity import PROGRAM, base_bytes
 from marlaas.engine.fleet.placement.limits import memory_plans, sampler_limits, trainer_limits
 from marlaas.engine.fleet.placement.place import place
-from marlaas.engine.fleet.placement.room import PROGRAM, base_bytes
 from marlaas.engine.fleet.placement.wishes import Choices
 from tests.engine.fleet.placement.imaginary import ALL, B06, B8, B17, GB, NOTHING, TINY, gpu, machine, other
 

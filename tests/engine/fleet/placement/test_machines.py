@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from marlaas.engine.base.needs import Wanted
+from marlaas.engine.base.memory import Wanted
 from marlaas.engine.devices.machine import UsableNode
 from marlaas.engine.errors import BaseModelError, ConfigError
 from marlaas.engine.fleet.placement.machines import place_over

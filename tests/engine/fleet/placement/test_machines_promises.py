@@ -5,18 +5,15 @@ from dataclasses import replace
 import pytest
 from hypothesis import given, strategies as st
 
-from marlaas.engine.base.needs import Wanted
+from marlaas.engine.base.memory import Wanted
 from marlaas.engine.devices.machine import Link, Machine, Rates, UsableNode
 from marlaas.engine.devices.plan import SamplerAssignment, TrainerAssignment
 from marlaas.engine.errors import BaseModelError, ConfigError
-from marlaas.engine.fleet.placement.division import GAIN
-from marlaas.engine.fleet.placement.links import kept
+from marlaas.engine.fleet.placement.capacity import kept, sampling_speed, training_speed, usable
 from marlaas.engine.fleet.placement.machines import MIXED, Placed, place_over
 from marlaas.engine.fleet.placement.place import place
 from marlaas.engine.fleet.placement.processor import is_small
-from marlaas.engine.fleet.placement.room import usable
-from marlaas.engine.fleet.placement.speed import sampling_speed, training_speed
-from marlaas.engine.fleet.placement.trainers import with_trainers
+from marlaas.engine.fleet.placement.sharing import GAIN, with_trainers
 from marlaas.engine.fleet.placement.wishes import Times
 from tests.engine.fleet.placement.clusters import HEAD, cards, plain
 from tests.engine.fleet.placement.imaginary import ALL, B06, B8, B17, GB, LAPTOP, SERVER, SPECS, TINY

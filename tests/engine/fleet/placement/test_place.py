@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from marlaas.engine.base.needs import Wanted
+from marlaas.engine.base.memory import Wanted
 from marlaas.engine.devices.machine import Cpu, Gpu, Machine, Rates, Software
 from marlaas.engine.errors import ConfigError
 from marlaas.engine.fleet.placement.place import place

@@ -4,13 +4,12 @@ from dataclasses import replace
 
 from hypothesis import given, strategies as st
 
-from marlaas.engine.base.needs import Wanted
+from marlaas.engine.base.memory import Wanted
 from marlaas.engine.devices.machine import Cpu, Gpu, Machine, Rates, Software
 from marlaas.engine.devices.plan import Placement, SamplerAssignment, TrainerAssignment
-from marlaas.engine.fleet.placement.cards import look
-from marlaas.engine.fleet.placement.division import GAIN, divide, worth_of
+from marlaas.engine.fleet.placement.capacity import look, usable
 from marlaas.engine.fleet.placement.place import place
-from marlaas.engine.fleet.placement.room import usable
+from marlaas.engine.fleet.placement.sharing import GAIN, divide, worth_of
 from marlaas.engine.fleet.placement.wishes import Choices, Times
 from tests.engine.fleet.placement.imaginary import ALL, B06, B8, B17, B32, B70, GB, SERVER, TINY
 

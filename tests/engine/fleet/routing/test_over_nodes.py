@@ -12,8 +12,8 @@ from marlaas.engine.base.model import load_base
 from marlaas.engine.devices.machine import Link, Machine
 from marlaas.engine.devices.plan import Place, SamplerAssignment
 from marlaas.engine.fairness.ledger import Ledger
+from marlaas.engine.fleet.placement.capacity import rates_of
 from marlaas.engine.fleet.placement.machines import place_over
-from marlaas.engine.fleet.placement.speed import rates_of
 from marlaas.engine.fleet.placement.wishes import Choices
 from marlaas.engine.fleet.routing.assignment import Demand, TokenCosts, route
 from marlaas.engine.fleet.routing.endpoints import SamplerEndpoints, behind, device_of, rates_at

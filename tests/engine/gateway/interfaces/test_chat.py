@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from marlaas.engine.gateway import wire
-from marlaas.engine.gateway.interfaces.chat import ChatCompletions
+from marlaas.engine.gateway.interfaces.openai import ChatCompletions
 
 from ..scripted import KEY, echo, gateway, refusal_of, tool
 

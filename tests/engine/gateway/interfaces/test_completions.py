@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from marlaas.engine.gateway.interfaces.completions import Completions
+from marlaas.engine.gateway.interfaces.openai import Completions
 
 from ..scripted import echo, gateway, refusal_of
 

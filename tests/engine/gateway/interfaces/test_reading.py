@@ -10,11 +10,9 @@ import pytest
 from hypothesis import given, strategies as st
 
 from marlaas.engine.gateway import Refusal, wire
-from marlaas.engine.gateway.interfaces.chat import ChatCompletions
-from marlaas.engine.gateway.interfaces.completions import Completions
-from marlaas.engine.gateway.interfaces.exchange import Exchange, Who
+from marlaas.engine.gateway.interfaces.exchange import Exchange, Part, Who, decode
 from marlaas.engine.gateway.interfaces.messages import Messages
-from marlaas.engine.gateway.interfaces.reading import Part, decode
+from marlaas.engine.gateway.interfaces.openai import ChatCompletions, Completions
 from marlaas.engine.gateway.interfaces.responses import Responses
 
 INTERFACES: dict[Callable[[bytes, Who], Exchange], dict[str, Any]] = {

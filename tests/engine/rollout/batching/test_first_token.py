@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from marlaas.engine.base.model import load_base
-from marlaas.engine.fleet.bare import write_bare
+from marlaas.engine.fleet.lone_sampler import write_bare
 from marlaas.engine.rollout.batching.pace import Pace
 from marlaas.engine.rollout.batching.sampler import BatchingSampler
 from marlaas.engine.rollout.protocol import NewTokens, SampleRequest

@@ -13,7 +13,7 @@ import pytest
 from hypothesis import given, settings, strategies as st
 from numpy.typing import NDArray
 
-from marlaas.engine.fairness.costs import rollout_cost
+from marlaas.engine.fairness.fair_clock import rollout_cost
 from marlaas.engine.rollout.batching.answers import Answer, Answers
 from marlaas.engine.rollout.batching.context import Arrays, Context, Handles, Ints, Logits
 from marlaas.engine.rollout.batching.pace import Pace

@@ -10,7 +10,7 @@ from typing import Any, cast
 import pytest
 
 from marlaas.engine.errors import AdapterError
-from marlaas.engine.rollout.batching.threaded import ThreadedSampler
+from marlaas.engine.rollout.batching.sampler import ThreadedSampler
 from marlaas.engine.rollout.batching.versions import Versions
 from marlaas.engine.rollout.protocol import SamplerLimits
 

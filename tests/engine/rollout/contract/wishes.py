@@ -8,7 +8,7 @@ import pytest
 
 from marlaas.engine.errors import ConfigError
 from marlaas.engine.rollout.protocol import NewTokens, Sampler
-from marlaas.engine.rollout.truncation import Truncation
+from marlaas.engine.rollout.sampling import Truncation
 from marlaas.engine.rollout.wishes import Wishes
 
 from ....seldom import often, seldom

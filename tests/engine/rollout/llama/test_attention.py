@@ -7,15 +7,13 @@ from typing import Any
 import numpy as np
 import pytest
 
-from marlaas.engine.base.llama_memory import FLASH
+from marlaas.engine.base.memory import FLASH
 from marlaas.engine.base.model import BaseModel
 from marlaas.engine.rollout.batching.context import Logits
-from marlaas.engine.rollout.llama import attention, ggml as ggml_module, watch as watch_module
-from marlaas.engine.rollout.llama.base_file import BaseFile, base_file
+from marlaas.engine.rollout.llama import attention, mixing as ggml_module, watch as watch_module
 from marlaas.engine.rollout.llama.context import LlamaContext
-from marlaas.engine.rollout.llama.ggml import Ggml, Tensor, Unknown
-from marlaas.engine.rollout.llama.opening import open_base
-from marlaas.engine.rollout.llama.terms import OtherForm
+from marlaas.engine.rollout.llama.mixing import Ggml, OtherForm, Tensor, Unknown
+from marlaas.engine.rollout.llama.model import BaseFile, base_file, open_base
 from tools.random_base.make import make_base
 
 PROMPT = 300

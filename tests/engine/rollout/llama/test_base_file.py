@@ -7,14 +7,13 @@ import pytest
 from numpy.typing import NDArray
 
 from marlaas.engine.base import sealed
-from marlaas.engine.base.gguf.header import read_header
+from marlaas.engine.base.gguf.file import read_header
 from marlaas.engine.base.model import BaseModel
 from marlaas.engine.base.precision import PRECISIONS, REPEATABLE, WRITTEN
 from marlaas.engine.base.sealed import verify
 from marlaas.engine.errors import BaseModelError
-from marlaas.engine.rollout.llama import base_file as module
-from marlaas.engine.rollout.llama.base_file import TYPES, base_file, ensure_base_gguf, quantise
-from marlaas.engine.rollout.llama.opening import open_base
+from marlaas.engine.rollout.llama import model as module
+from marlaas.engine.rollout.llama.model import TYPES, base_file, ensure_base_gguf, open_base, quantise
 
 from ..random_base import write_base
 

@@ -9,13 +9,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from marlaas.engine.base.llama_memory import card_bytes
+from marlaas.engine.base.memory import card_bytes
 from marlaas.engine.base.model import BaseModel
 from marlaas.engine.errors import ConfigError
-from marlaas.engine.rollout.llama.base_file import base_file
 from marlaas.engine.rollout.llama.cards import Card, cards, memory_of
-from marlaas.engine.rollout.llama.model import load_model
-from marlaas.engine.rollout.llama.opening import fewer, open_base
+from marlaas.engine.rollout.llama.model import base_file, fewer, load_model, open_base
 from marlaas.engine.rollout.llama.sampler import LlamaSampler
 from marlaas.engine.rollout.protocol import Sampler, SampleResult
 

@@ -7,9 +7,8 @@ import pytest
 
 from marlaas.engine.base.model import BaseModel
 from marlaas.engine.rollout.batching.context import Logits
-from marlaas.engine.rollout.llama.base_file import base_file
 from marlaas.engine.rollout.llama.context import LlamaContext
-from marlaas.engine.rollout.llama.opening import open_base
+from marlaas.engine.rollout.llama.model import base_file, open_base
 
 LENGTH = 512
 

@@ -7,8 +7,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from marlaas.engine.base.memory import Wanted, needs
 from marlaas.engine.base.model import BaseModel
-from marlaas.engine.base.needs import Wanted, needs
 from marlaas.engine.base.sizes import key_value_bytes
 from marlaas.engine.base.soundness import parameters
 from marlaas.engine.rollout.llama.context import LlamaContext

@@ -9,14 +9,7 @@ import pytest
 from hypothesis import given, strategies as st
 
 from marlaas.engine.base.config import BaseConfig
-from marlaas.engine.base.llama_memory import (
-    BACKEND,
-    GRAPHS,
-    card_bytes,
-    context_bytes,
-    layers_on_card,
-    padded_length,
-)
+from marlaas.engine.base.memory import BACKEND, GRAPHS, card_bytes, context_bytes, layers_on_card, padded_length
 
 from ..random_base import write_base
 
@@ -25,8 +18,8 @@ import json, sys
 from pathlib import Path
 import numpy as np
 from marlaas.engine.base.model import load_base
-from marlaas.engine.rollout.llama.base_file import base_file
-from marlaas.engine.rollout.llama.opening import open_base
+from marlaas.engine.rollout.llama.model import base_file
+from marlaas.engine.rollout.llama.model import open_base
 
 def anonymous():
     lines = Path("/proc/self/status").read_text().splitlines()

@@ -14,24 +14,22 @@ import pytest
 
 from marlaas.engine.base.gguf import brought
 from marlaas.engine.base.gguf.brought import plain_layers
-from marlaas.engine.base.gguf.header import read_header
+from marlaas.engine.base.gguf.file import read_header
 from marlaas.engine.base.model import BaseModel
 from marlaas.engine.base.modules import linear_shapes
 from marlaas.engine.rollout.batching import pace
 from marlaas.engine.rollout.batching.context import Arrays, DecodeFailed, Logits
 from marlaas.engine.rollout.llama import (
     context as context_module,
-    ggml as ggml_module,
+    mixing as ggml_module,
     mixing as mixing_module,
-    terms as terms_module,
+    mixing as terms_module,
     watch as watch_module,
 )
-from marlaas.engine.rollout.llama.base_file import BaseFile, base_file
 from marlaas.engine.rollout.llama.context import LlamaContext
-from marlaas.engine.rollout.llama.ggml import Ggml, Tensor, Unknown
-from marlaas.engine.rollout.llama.mixing import Mixing
+from marlaas.engine.rollout.llama.mixing import Ggml, Mixing, Tensor, Unknown
+from marlaas.engine.rollout.llama.model import BaseFile, base_file, open_base
 from marlaas.engine.rollout.llama.native import llama
-from marlaas.engine.rollout.llama.opening import open_base
 from marlaas.engine.rollout.llama.sampler import LlamaSampler
 from tools.random_base.make import make_base
 

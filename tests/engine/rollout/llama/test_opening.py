@@ -9,9 +9,7 @@ import pytest
 
 from marlaas.engine.base.model import BaseModel
 from marlaas.engine.errors import BaseModelError, ConfigError
-from marlaas.engine.rollout.llama.base_file import base_file
-from marlaas.engine.rollout.llama.model import load_model
-from marlaas.engine.rollout.llama.opening import fewer, open_base
+from marlaas.engine.rollout.llama.model import base_file, fewer, load_model, open_base
 
 from ..contract.asking import State
 

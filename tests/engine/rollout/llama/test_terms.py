@@ -5,7 +5,7 @@ from itertools import pairwise
 import numpy as np
 from hypothesis import given, strategies as st
 
-from marlaas.engine.rollout.llama.terms import Run, micro_batches, runs, window
+from marlaas.engine.rollout.llama.mixing import Run, micro_batches, runs, window
 
 adapters = st.lists(st.integers(1, 3), min_size=1, max_size=30).map(lambda each: np.array(each, np.int64))
 sequences = st.sets(st.integers(0, 60), min_size=1).map(lambda ids: np.array(sorted(ids), np.int32))

@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given, strategies as st
 
 from marlaas.engine.gateway.wire import Message, ToolCall
-from marlaas.engine.rollout.programs.history import Branch, History
+from marlaas.engine.rollout.programs.asking import Branch, History
 
 from .stage import system, user
 

@@ -8,8 +8,8 @@ from numpy.typing import NDArray
 from marlaas.engine.base.model import BaseModel
 from marlaas.engine.base.modules import linear_shapes
 from marlaas.engine.base.tensors import Base, load
+from marlaas.engine.rollout.torch_sampler.blocks import Mix, Runs, mix_of
 from marlaas.engine.rollout.torch_sampler.cache import AdapterCache
-from marlaas.engine.rollout.torch_sampler.mixing import Mix, Runs, mix_of
 
 Adapter = dict[str, NDArray[np.float32]]
 ALPHA = 8.0

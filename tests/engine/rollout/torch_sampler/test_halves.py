@@ -5,8 +5,8 @@ from collections.abc import Iterator
 import pytest
 import torch
 
-from marlaas.engine.rollout.torch_sampler import halves
-from marlaas.engine.rollout.torch_sampler.halves import CHUNK, ROWS, HalfHead, HalfMatrix, times
+from marlaas.engine.rollout.torch_sampler import blocks
+from marlaas.engine.rollout.torch_sampler.blocks import CHUNK, ROWS, HalfHead, HalfMatrix, times
 
 INPUTS, OUTPUTS = 300, 200
 
@@ -15,8 +15,8 @@ INPUTS, OUTPUTS = 300, 200
 def each_way(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """Where oneDNN multiplies bfloat16, and where it cannot."""
     if request.param == "widened":
-        monkeypatch.setattr(halves, "packs", lambda: False)
-    elif not halves.packs():
+        monkeypatch.setattr(blocks, "packs", lambda: False)
+    elif not blocks.packs():
         pytest.skip("oneDNN does not multiply bfloat16 here")
     yield
 

@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from marlaas.engine.adapters.peft_folder import read_peft_folder
+from marlaas.engine.adapters.export import read_peft_folder
 from marlaas.engine.adapters.statefile import read_state
 from marlaas.engine.base.model import BaseModel
 from marlaas.engine.errors import AdapterError

@@ -14,7 +14,7 @@ from marlaas.engine.environments.baselines import ConstantBaselines
 from marlaas.engine.environments.protocol import EpisodeOutcome, EpisodeSpec
 from marlaas.engine.errors import Replaced
 from marlaas.engine.fleet.services import Services
-from marlaas.engine.rollout.programs.hosting import Canned
+from marlaas.engine.rollout.programs.program import Canned
 from marlaas.engine.run.evaluation.constant_answers import (
     MOST_BESIDE,
     USUAL_BESIDE,
@@ -22,7 +22,7 @@ from marlaas.engine.run.evaluation.constant_answers import (
     ConstantAnswers,
     HeldOutEpisode,
 )
-from marlaas.engine.run.selfplay.match import Match
+from marlaas.engine.run.selfplay import Match
 from marlaas.plugins.messages import Answer, Ask, Fork, Message, Reply
 
 AGENTS = ("first", "second")

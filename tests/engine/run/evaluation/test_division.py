@@ -6,7 +6,7 @@ import random
 
 from hypothesis import given, strategies as st
 
-from marlaas.engine.run.evaluation.division import FEWEST, LARGEST_LOSS, divide
+from marlaas.engine.run.evaluation.held_out import FEWEST, LARGEST_LOSS, divide
 
 
 def prompts(*numbers: int) -> list[bytes]:

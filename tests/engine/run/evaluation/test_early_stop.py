@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from marlaas.engine.run.evaluation.early_stop import reached, remark, stalled
+from marlaas.engine.run.evaluation.scores import reached, remark, stalled
 from marlaas.engine.spec.task import EvalSpec
 
 TARGET = EvalSpec(target=0.95)

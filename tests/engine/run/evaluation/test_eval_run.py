@@ -14,7 +14,7 @@ from marlaas.engine.scheduler.task_run import Ending
 from marlaas.engine.spec.task import EvalSpec, TaskSpec, parse
 from marlaas.engine.store.queries.reader import Reader
 from marlaas.engine.store.submissions import submit
-from marlaas.engine.submission.starts import find_starts
+from marlaas.engine.submission.references import find_starts
 from marlaas.engine.submission.taskfile import submission
 
 from ...scheduler.world import World

@@ -14,7 +14,7 @@ import pytest
 
 from marlaas.engine.environments.protocol import EpisodeOutcome, EpisodeSpec
 from marlaas.engine.fleet.services import Services
-from marlaas.engine.rollout.programs.hosting import Canned
+from marlaas.engine.rollout.programs.program import Canned
 from marlaas.engine.run.evaluation.held_out import AT_ONCE, DRAWS, TRIES, HeldOutPrompts
 from marlaas.engine.scheduler.task_run import Ending
 from marlaas.engine.spec.task import EvalSpec

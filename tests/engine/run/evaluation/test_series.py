@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from marlaas.engine.run.evaluation.series import series_of
+from marlaas.engine.run.evaluation.scores import series_of
 from marlaas.engine.spec.task import EvalSpec
 
 

@@ -14,10 +14,10 @@ import pytest
 from marlaas.app.audit.audit import audit
 from marlaas.engine.environments.protocol import Answering, EpisodeOutcome, EpisodeSpec, FinalReward
 from marlaas.engine.rollout.episodes import FinishedAgent, Played
-from marlaas.engine.run.groups.bias_watch import BiasWatch
 from marlaas.engine.run.groups.early_groups import EarlyGroups
 from marlaas.engine.run.groups.members import Member
-from marlaas.engine.run.selfplay.match import Match
+from marlaas.engine.run.groups.survivors import BiasWatch
+from marlaas.engine.run.selfplay import Match
 from marlaas.engine.scheduler.task_run import Ending
 from marlaas.engine.spec.policies import NamedPolicySpec
 from marlaas.engine.spec.task import TaskSpec

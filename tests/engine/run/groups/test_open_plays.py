@@ -19,7 +19,7 @@ from marlaas.engine.run.serving import retention
 from marlaas.engine.scheduler.task_run import Ending
 from marlaas.engine.spec.policies import PolicySpec
 from marlaas.engine.spec.task import TaskSpec
-from marlaas.engine.store.open_plays import OpenPlay
+from marlaas.engine.store.experience import OpenPlay
 from marlaas.plugins.messages import Answer
 
 from ...scheduler.fake_environments import FakeEnvironments

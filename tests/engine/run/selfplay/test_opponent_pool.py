@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, strategies as st
 
 from marlaas.engine.errors import AdapterError
-from marlaas.engine.run.selfplay.opponent_pool import OpponentPool, in_pool, weights
+from marlaas.engine.run.selfplay import OpponentPool, in_pool, weights
 from marlaas.engine.spec.policies import NamedPolicySpec
 from marlaas.engine.store.versions import Version
 

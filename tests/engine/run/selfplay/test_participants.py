@@ -9,7 +9,7 @@ from typing import Any, cast
 
 import pytest
 
-from marlaas.engine.run.selfplay.participants import Opponents, Participants
+from marlaas.engine.run.selfplay import Opponents, Participants
 from marlaas.engine.spec.agents import AgentMap
 from marlaas.engine.spec.policies import NamedPolicySpec
 

@@ -6,7 +6,7 @@ import math
 
 import pytest
 
-from marlaas.engine.run.serving.exposed import ExposedTime, unserved
+from marlaas.engine.run.serving.published import ExposedTime, unserved
 
 
 class Clock:

@@ -11,7 +11,7 @@ import pytest
 from marlaas.engine.adapters.statefile import PolicyState, StateHeader, checksum, read_state, write_state
 from marlaas.engine.run.serving.retention import Retention
 from marlaas.engine.store.evaluations import Evaluation
-from marlaas.engine.store.open_plays import OpenPlay
+from marlaas.engine.store.experience import OpenPlay
 from marlaas.engine.store.queries.reader import Reader
 from marlaas.engine.store.versions import NewVersion
 

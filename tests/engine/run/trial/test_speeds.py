@@ -7,9 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from marlaas.engine.run.trial.speeds import read_speed, speed_key, speed_of, write_speed
-from marlaas.engine.run.trial.step import TASK, Trial
-from marlaas.engine.submission.rough import BaseSpeed
+from marlaas.engine.run.trial import TASK, Trial, read_speed, speed_key, speed_of, write_speed
+from marlaas.engine.submission.estimate import BaseSpeed
 
 KEY = speed_key("abc", "torch", 2)
 

@@ -11,8 +11,8 @@ from marlaas.engine.errors import AdapterError
 from marlaas.engine.fleet.agreement import comparison_tokens
 from marlaas.engine.rollout.llama.sampler import LlamaSampler
 from marlaas.engine.rollout.renderer import Renderer
-from marlaas.engine.run.trial import step as trial
-from marlaas.engine.run.trial.step import POLICY, TASK, Trial, measure
+from marlaas.engine.run import trial
+from marlaas.engine.run.trial import POLICY, TASK, Trial, measure
 from marlaas.engine.training.torch_trainer import TorchTrainer
 
 

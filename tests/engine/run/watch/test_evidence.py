@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from hypothesis import given, strategies as st
 
-from marlaas.engine.run.watch.evidence import MOST, chosen
+from marlaas.engine.run.watch.course import MOST, chosen
 from marlaas.engine.spec.watching import FINDINGS
 from marlaas.engine.store.findings import Said
 

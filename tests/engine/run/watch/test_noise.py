@@ -8,7 +8,7 @@ import random
 import pytest
 from hypothesis import given, strategies as st
 
-from marlaas.engine.run.watch.noise import ALARMS, differ, level, mostly, noise, quantile
+from marlaas.engine.run.watch.course import ALARMS, differ, level, mostly, noise, quantile
 
 from .runs import noisy
 

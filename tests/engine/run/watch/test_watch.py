@@ -17,8 +17,7 @@ from marlaas.engine.environments.protocol import Answering, EpisodeOutcome, Epis
 from marlaas.engine.run.evaluation.constant_answers import Constant
 from marlaas.engine.run.watch import course, watch
 from marlaas.engine.run.watch.watch import Watch, sentence
-from marlaas.engine.scheduler.commands import Commands
-from marlaas.engine.scheduler.rollback import roll_back
+from marlaas.engine.scheduler.commands import Commands, roll_back
 from marlaas.engine.scheduler.task_run import Ending, run_task
 from marlaas.engine.spec.task import EvalSpec, TaskSpec, TrainSpec
 from marlaas.engine.spec.watching import WatchSpec

@@ -11,7 +11,7 @@ import pytest
 
 from marlaas.engine.environments.outcomes import OutcomeCounts
 from marlaas.engine.environments.protocol import EpisodeOutcome
-from marlaas.engine.store.queries.environment_use import EnvironmentUse, environment_use
+from marlaas.engine.store.queries.machine import EnvironmentUse, environment_use
 from marlaas.engine.store.queries.reader import Reader
 from marlaas.engine.store.store import Store
 from marlaas.engine.trajectories import EpisodeStatus, Failure

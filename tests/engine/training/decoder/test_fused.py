@@ -16,7 +16,7 @@ from marlaas.engine.training.decoder.compute import compute_on
 from marlaas.engine.training.decoder.decoder import Decoder
 from marlaas.engine.training.group_pass import add_gradient, add_gradients
 from marlaas.engine.training.inputs import PolicyConfig
-from marlaas.engine.training.losses.catalogue import LOSSES
+from marlaas.engine.training.losses import LOSSES
 from marlaas.engine.training.step import make_step
 
 from ....examples import examples

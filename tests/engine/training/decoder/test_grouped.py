@@ -6,9 +6,8 @@ import torch
 from hypothesis import given, settings, strategies as st
 from torch import Tensor
 
-from marlaas.engine.training.decoder.adapters import Adapters, Views, separate
-from marlaas.engine.training.decoder.grouped import Jagged, Kernel, Padded, grouped
-from marlaas.engine.training.decoder.spans import Spans
+from marlaas.engine.training.decoder.linear import Adapters, Jagged, Kernel, Padded, Views, grouped, separate
+from marlaas.engine.training.decoder.packing import Spans
 
 from ....examples import examples
 

@@ -15,9 +15,7 @@ from marlaas.engine.devices.plan import Precision
 from marlaas.engine.errors import BaseModelError
 from marlaas.engine.training.decoder.compute import compute_on, for_card
 from marlaas.engine.training.decoder.decoder import Decoder
-from marlaas.engine.training.decoder.linear import Linear
-from marlaas.engine.training.decoder.matrix import Dense
-from marlaas.engine.training.decoder.nf4 import Quantised
+from marlaas.engine.training.decoder.linear import Dense, Linear, Quantised
 from marlaas.engine.training.group_pass import add_gradient, sequence_logprobs
 from marlaas.engine.training.inputs import PolicyConfig
 

@@ -5,13 +5,10 @@ import pytest
 import torch
 from hypothesis import given, settings, strategies as st
 
-from marlaas.engine.base import HeadShape, tiled
-from marlaas.engine.training.decoder.attention import Attention, AttentionPlan
+from marlaas.engine.base import HeadShape, kernels
+from marlaas.engine.training.decoder.attention import Attention, AttentionPlan, FusedAttention, TiledAttention
 from marlaas.engine.training.decoder.compute import compute_on
-from marlaas.engine.training.decoder.fused_attention import FusedAttention
-from marlaas.engine.training.decoder.packing import families, pack
-from marlaas.engine.training.decoder.places import Places
-from marlaas.engine.training.decoder.tiled_attention import TiledAttention
+from marlaas.engine.training.decoder.packing import Places, families, pack
 from marlaas.engine.training.inputs import TrainGroup
 
 from ....examples import examples
@@ -106,15 +103,15 @@ def test_short_sequences_keep_plain_products() -> None:
 
 
 def test_where_tiles_go_wrong_they_are_not_used(monkeypatch: pytest.MonkeyPatch) -> None:
-    tiled.tiles.cache_clear()
+    kernels.tiles.cache_clear()
     with torch.inference_mode():
-        assert tiled.tiles(), "a sampler may ask first"
-    monkeypatch.setattr(tiled, "TOLERANCE", {torch.float32: 0.0})
-    tiled.tiles.cache_clear()
+        assert kernels.tiles(), "a sampler may ask first"
+    monkeypatch.setattr(kernels, "TOLERANCE", {torch.float32: 0.0})
+    kernels.tiles.cache_clear()
     try:
-        assert not tiled.tiles()
+        assert not kernels.tiles()
         compute = compute_on("cpu")
         assert isinstance(compute.attention(places_of([long_group(600)]), HeadShape(4, 2, 16)), AttentionPlan)
         assert compute.kept.scores > 1 << 40, "so passes are planned with all probabilities"
     finally:
-        tiled.tiles.cache_clear()
+        kernels.tiles.cache_clear()

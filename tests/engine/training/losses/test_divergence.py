@@ -3,7 +3,7 @@ from math import log
 import pytest
 import torch
 
-from marlaas.engine.training.losses.divergence import kl_to_base
+from marlaas.engine.training.losses import kl_to_base
 
 
 def test_k3_by_hand() -> None:

@@ -9,10 +9,7 @@ from hypothesis import given, strategies as st
 
 from marlaas.engine.spec.losses import PUBLISHED, AdvantageKind, Mean, constant_denominator, published
 from marlaas.engine.training.inputs import PolicyConfig
-from marlaas.engine.training.losses.catalogue import LOSSES
-from marlaas.engine.training.losses.divergence import kl_to_base
-from marlaas.engine.training.losses.ratios import clip_range
-from marlaas.engine.training.losses.terms import TokenView
+from marlaas.engine.training.losses import LOSSES, TokenView, clip_range, kl_to_base
 
 from .views import loss_of, view
 

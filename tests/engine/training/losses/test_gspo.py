@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from marlaas.engine.training.inputs import PolicyConfig
-from marlaas.engine.training.losses.ratios import sequence_means
+from marlaas.engine.training.losses import sequence_means
 
 from .views import loss_of, view
 

@@ -3,7 +3,7 @@ from math import log
 import pytest
 import torch
 
-from marlaas.engine.training.losses.logprobs import token_logprobs
+from marlaas.engine.training.losses import token_logprobs
 
 
 def test_log_probabilities_and_entropy_of_two_equal_logits() -> None:

@@ -5,7 +5,7 @@ import torch
 from hypothesis import given, strategies as st
 
 from marlaas.engine.training.inputs import PolicyConfig
-from marlaas.engine.training.losses.ratios import importance_weights, masked_out
+from marlaas.engine.training.losses import importance_weights, masked_out
 
 from .views import loss_of, view
 

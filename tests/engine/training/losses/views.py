@@ -5,8 +5,7 @@ from collections.abc import Sequence
 import torch
 
 from marlaas.engine.training.inputs import PolicyConfig
-from marlaas.engine.training.losses.catalogue import LOSSES
-from marlaas.engine.training.losses.terms import TokenLoss, TokenView
+from marlaas.engine.training.losses import LOSSES, TokenLoss, TokenView
 
 
 def view(

@@ -8,10 +8,8 @@ from hypothesis import given, strategies as st
 
 from marlaas.engine.errors import AdapterError
 from marlaas.engine.training.memory import adapter_cache
-from marlaas.engine.training.memory.adapter_cache import AdapterCache
-from marlaas.engine.training.memory.pages import Pages
-from marlaas.engine.training.memory.policy_memory import PolicyMemory
-from marlaas.engine.training.memory.training_state import TrainingState
+from marlaas.engine.training.memory.adapter_cache import AdapterCache, Pages
+from marlaas.engine.training.memory.policy_memory import PolicyMemory, TrainingState
 
 from .test_pages import policy
 

@@ -15,12 +15,16 @@ from marlaas.engine.errors import AdapterError
 from marlaas.engine.home.private_folder import LOCK
 from marlaas.engine.training.adamw import AdamState
 from marlaas.engine.training.inputs import PolicyConfig
-from marlaas.engine.training.memory import pages as module
-from marlaas.engine.training.memory.host_copy import ALIGNED, to_device, to_host
-from marlaas.engine.training.memory.layout import Layout
-from marlaas.engine.training.memory.pages import Pages
-from marlaas.engine.training.memory.policy_memory import PolicyMemory
-from marlaas.engine.training.memory.training_state import TrainingState
+from marlaas.engine.training.memory import adapter_cache as module
+from marlaas.engine.training.memory.adapter_cache import Pages
+from marlaas.engine.training.memory.policy_memory import (
+    ALIGNED,
+    Layout,
+    PolicyMemory,
+    TrainingState,
+    to_device,
+    to_host,
+)
 
 from ..samples import group
 
@@ -143,9 +147,8 @@ def test_a_damaged_or_missing_file_fails_its_policy(tmp_path: Path) -> None:
 
 
 def test_only_files_of_killed_processes_are_removed(tmp_path: Path) -> None:
-    leave = (
-        f"from marlaas.engine.training.memory.pages import Pages; Pages(__import__('pathlib').Path({str(tmp_path)!r}))"
-    )
+    leave = "from marlaas.engine.training.memory.adapter_cache import Pages;"
+    leave += f" Pages(__import__('pathlib').Path({str(tmp_path)!r}))"
     subprocess.run([sys.executable, "-P", "-c", f"{leave}._own_folder(); __import__('os')._exit(1)"], check=False)
     (orphan,) = tmp_path.iterdir()
     used = Pages(tmp_path)

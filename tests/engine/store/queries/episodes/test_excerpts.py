@@ -6,7 +6,7 @@ import json
 
 import pytest
 
-from marlaas.engine.store.queries.episodes.excerpts import BETWEEN, PROMPT, REPLY, Excerpt, excerpt
+from marlaas.engine.store.queries.episodes import BETWEEN, PROMPT, REPLY, Excerpt, excerpt
 
 
 def stored(*turns: tuple[str, str]) -> str:

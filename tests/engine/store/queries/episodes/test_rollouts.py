@@ -14,8 +14,8 @@ import pytest
 
 from marlaas.engine.errors import StoreError
 from marlaas.engine.store.evaluations import Evaluation
-from marlaas.engine.store.queries.episodes import conversations, rollouts
-from marlaas.engine.store.queries.episodes.rows import Paid
+from marlaas.engine.store.queries import episodes as conversations, episodes as rollouts
+from marlaas.engine.store.queries.episodes import Paid
 from marlaas.engine.store.queries.reader import Reader
 from marlaas.engine.store.rows import Turn
 from marlaas.engine.store.store import Store

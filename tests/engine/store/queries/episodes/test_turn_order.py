@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from hypothesis import given, strategies as st
 
-from marlaas.engine.store.queries.episodes.turn_order import likely_places, reply_ends
+from marlaas.engine.store.queries.episodes import likely_places, reply_ends
 from marlaas.engine.store.rows import Turn
 
 roles = st.lists(st.sampled_from(("system", "user", "tool", "thinking", "assistant")), max_size=9)

@@ -1,0 +1,175 @@
+"""The terminal around the application: its clipboard, the order of keys, hang-up, and coming back."""
+
+from __future__ import annotations
+
+import os
+import select
+import signal
+import threading
+from collections import deque
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from textual.app import App
+from textual.drivers.linux_driver import LinuxDriver
+from textual.events import Event, Key, Paste
+from textual.message import Message
+from textual.timer import Timer
+from textual.widgets import Input
+
+from .first_frame import ENTER, FirstFrame
+
+# Copies to the terminal's clipboard, which may be behind SSH and tmux, and to a file, which always works.
+
+LARGEST = 100_000
+"""Most characters sent to a terminal; most terminals cut longer copies off without a word."""
+
+
+def copy(app: App[Any], text: str, file: Path | None) -> str:
+    """Copy ``text`` to both, or to the clipboard alone; says in a sentence where it is."""
+    short = len(text) <= LARGEST
+    if short:
+        app.copy_to_clipboard(text)
+    if file is None:
+        return "to the clipboard" if short else "nowhere: it is too long for a clipboard"
+    try:
+        file.touch(0o600)  # what models wrote is as private as the database that it comes from
+        file.write_text(text, encoding="utf-8", errors="replace")
+    except OSError as error:
+        reason = error.strerror
+        return f"to the clipboard; {file} cannot be written: {reason}" if short else f"nowhere: {file}: {reason}"
+    return f"to the clipboard and to {file}" if short else f"to {file}; it is too long for a clipboard"
+
+
+# The terminal of an application that goes on where the first frame stands.
+
+
+def continuing(frame: FirstFrame) -> type[LinuxDriver]:
+    """A driver that does not wipe the first frame when it begins, and knows how the terminal was before that."""
+
+    class Continuing(LinuxDriver):
+        """Textual's driver for terminals, begun on the alternate screen."""
+
+        def write(self, data: str) -> None:
+            """Go to the alternate screen each time but the first."""
+            if data == ENTER and not frame.taken:
+                frame.taken = True
+            else:
+                super().write(data)
+
+        def process_message(self, message: Message) -> None:
+            """Keep keys until there is something that they can act on."""
+            pass_on = partial(super().process_message, message)
+            frame.then(pass_on) if isinstance(message, Key) else pass_on()
+
+        def start_application_mode(self) -> None:
+            """As Textual does; what programs are given the terminal meanwhile, and who has it afterwards, get it as it
+            was."""
+            super().start_application_mode()  # type: ignore[no-untyped-call]
+            self.attrs_before = frame.attributes
+
+    return Continuing
+
+
+# Ends the program once its terminal is gone, also where nobody tells it so.
+#
+# The kernel sends SIGHUP to programs whose controlling terminal goes. One that was started with `setsid`, or that
+# ignores the signal as under `nohup`, hears nothing: Textual would read the end of its input again and again, and
+# wait for ever to write what nobody takes.
+
+_LOOK = 1000
+"""Milliseconds between two looks: some systems wake nobody up for a terminal that has gone."""
+
+
+def end_with_terminal(terminal: int) -> None:
+    """From now on, end this process as SIGHUP does as soon as nothing is at the other end of the descriptor.
+
+    A thread waits for it, because by then the event loop may be waiting to write. Nothing is cleaned up, as after
+    SIGHUP. Does nothing where the system cannot watch terminals.
+    """
+    if hasattr(select, "poll"):
+        threading.Thread(target=_wait, args=(terminal,), name="hangup", daemon=True).start()
+
+
+def _wait(terminal: int) -> None:
+    watched = select.poll()
+    watched.register(terminal, 0)  # a hangup is always told
+    while not (told := watched.poll(_LOOK)):
+        pass
+    if told[0][1] & select.POLLHUP:  # else the system cannot watch this kind of file
+        os.kill(os.getpid(), signal.SIGHUP)
+        os._exit(128 + signal.SIGHUP)  # the signal is ignored
+
+
+# Handles keys one after another: the next key is handled once everything that the last one set off is done.
+#
+# Textual hands every key at once to whatever has the focus. When “/watched” is typed quickly, or comes through a slow
+# line in one piece, the letters would reach the list before the slash has moved the focus, and act as commands. Here
+# a key that comes too early waits until the message queues above the focus, through which keys and their messages
+# travel, are empty.
+
+_ROUNDS = 12
+"""Most rounds of the mark after one key: a dialog needs three or four until its field has the focus."""
+_PATIENCE = 1.0
+"""Seconds after which the next key is handled all the same: the widget with the mark may be gone."""
+
+
+class KeyOrder(App[None]):
+    """An application that handles the keys of a fast typist in order."""
+
+    class Climbed(Message):
+        """A mark sent to the focus after a key; it reaches the application once everything before it has."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._under_way = 0
+        """Rounds that the mark of the present key may still make; 0: no key is being handled."""
+        self._early: deque[Key | Paste] = deque()
+        self._patience: Timer | None = None
+
+    @property
+    def keys_wait(self) -> bool:
+        """Whether a key is under way, or others are held back behind it."""
+        return bool(self._early or self._under_way)
+
+    async def on_event(self, event: Event) -> None:
+        """Handle the event, or keep a key that comes too early."""
+        if not isinstance(event, (Key, Paste)) or event.is_forwarded:
+            await super().on_event(event)
+        elif self._under_way:
+            self._early.append(event)
+            if self._patience is None:
+                self._patience = self.set_timer(_PATIENCE, self._next_key)
+        elif isinstance(self.focused, Input) and isinstance(event, Key) and event.is_printable:
+            await super().on_event(event)  # a letter typed into a text moves no focus, and there may be a million
+        else:
+            self._under_way = _ROUNDS
+            await super().on_event(event)
+            await self._send_mark()
+
+    async def _send_mark(self) -> None:
+        if not (self.focused or self.screen).post_message(self.Climbed()):
+            await self._next_key()
+
+    async def on_key_order_climbed(self, message: Climbed) -> None:
+        """Send the mark again where something was set off, else handle the next key."""
+        message.stop()
+        if not self._under_way or not self.screen_stack:  # without a screen the application is closing
+            return
+        self._under_way -= 1
+        busy = any(node.message_queue_size for node in (self.focused or self.screen).ancestors_with_self)
+        if busy and self._under_way:
+            await self._send_mark()
+        else:
+            await self._next_key()
+
+    async def _next_key(self) -> None:
+        self._under_way = 0
+        if self._patience is not None:
+            self._patience.stop()
+            self._patience = None
+        while self._early and not self._under_way:
+            await self.on_event(self._early.popleft())
+        if self._early and self._patience is None:
+            self._patience = self.set_timer(_PATIENCE, self._next_key)

@@ -1,1 +1,0 @@
-"""How long tasks will take, before they are submitted."""

@@ -1,1 +1,0 @@
-"""What tasks have measured: in the forms of other programs, and compared by prompt."""

@@ -1,1 +1,0 @@
-"""Processors, cards, nodes and the set-up in words. Pure."""

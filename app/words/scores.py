@@ -1,0 +1,289 @@
+"""Scores in words: held-out, measured, win-rates, differences by prompt."""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from statistics import NormalDist
+from typing import TYPE_CHECKING, Any
+
+from .format import line, score
+from .held_out import rests_on
+from .policies import LONGEST
+from .tasks import measured_on, newest_series
+from .terms import with_new_names
+
+if TYPE_CHECKING:
+    from marlaas.engine.store import EvalRow, Matchup, PolicyRow
+
+
+# What an evaluation has measured, as a table and as JSON. Pure.
+
+HEADERS = ("VERSION", "SCORE", "± 1 SE", "EPISODES", "FAILED", "PROMPTS", "BASELINE")
+SAMPLED = ("PASS@K", "BEST@K")
+
+
+def measured_table(
+    rows: Mapping[str, Sequence[EvalRow]],
+) -> tuple[tuple[str, ...], list[tuple[str, ...]], tuple[str, ...]]:
+    """Headers, lines and the headers of what stands on the right, for ``output.result_table``.
+
+    ``rows``: the evaluations of each version, by its words; the newest counts.
+    """
+    newest = {words: own[-1] if own else None for words, own in rows.items()}
+    sampled = any(row is not None and row.samples > 1 for row in newest.values())
+    headers = (*HEADERS, *(SAMPLED if sampled else ()))
+    return headers, [_cells(words, row, sampled) for words, row in newest.items()], headers[1:]
+
+
+def _cells(words: str, row: EvalRow | None, sampled: bool) -> tuple[str, ...]:
+    if row is None:
+        return (line(words, 40), *("-" for _ in range(len(HEADERS) - 1 + 2 * sampled)))
+    return (
+        line(words, 40),
+        score(row.score),
+        score(row.stderr) if row.score is not None else "-",
+        str(row.n),
+        str(row.failures),
+        str(row.prompts),
+        score(row.floor),
+        *((score(row.pass_at), score(row.best_of)) if sampled else ()),
+    )
+
+
+def measured_json(rows: Mapping[str, Sequence[EvalRow]]) -> dict[str, Any]:
+    """The newest evaluation of each version by its words; None where it has none yet."""
+    return {words: with_new_names(asdict(own[-1])) if own else None for words, own in rows.items()}
+
+
+def score_text(row: EvalRow | None) -> str:
+    """A score with its standard error; why there is none, where there is none."""
+    if row is None:
+        return "not yet"
+    return f"{score(row.score)} ± {score(row.stderr)}" if row.score is not None else f"{row.failures} failed"
+
+
+def held_out_lines(rows: Sequence[EvalRow]) -> list[tuple[str, str]]:
+    """A training task's newest scores on suites and on the split test: what it is of, and the scores by step."""
+    lines = []
+    for on in sorted({measured_on(row) for row in rows} - {""}):
+        shown = ", ".join(f"{score_text(row)} at step {row.step}" for row in newest_series(rows, on))
+        lines.append((line(on, 24), shown))
+    return lines
+
+
+def shares_of(config: Mapping[str, Any]) -> dict[str, float]:
+    """The share of each component of a task's mixture, by its name: they sum to 1; nothing where it has none."""
+    shares = {part["name"] or part["environment"]: float(part["share"]) for part in config.get("mixture", ())}
+    return {name: share / sum(shares.values()) for name, share in shares.items()}
+
+
+def component_lines(shares: Mapping[str, float], rows: Sequence[EvalRow]) -> list[str]:
+    """Each component of a mixture with its share, and its newest scores with what they rest on."""
+    lines = []
+    for name, share in shares.items():
+        own = [row for row in rows if row.suite == name]
+        newest = [row for on in sorted({measured_on(row) for row in own}) for row in newest_series(own, on)[-1:]]
+        scores = [f"{measured_as(row)} {score_text(row)} at step {row.step} ({rests_on(row.basis)})" for row in newest]
+        lines.append(", ".join([f"{line(name)} {share:.0%}", *scores]))
+    return lines
+
+
+def measured_as(row: EvalRow) -> str:
+    """What a score on a split is called."""
+    return "held-out" if row.split == "eval" else line(row.split)
+
+
+# Win-rates between versions as tables: rows are versions of one policy, columns those of an opponent. Pure.
+#
+# Where winning pays 1 and losing 0, a mean reward is the share of games that were won.
+
+CELL = 17
+"""Cells of a column, with the space before it."""
+
+
+@dataclass(frozen=True)
+class Meeting:
+    """A cell: what a version was paid against another one."""
+
+    games: int
+    mean: float
+    stderr: float
+    """Standard error of the mean; 0 for a single game, where it is not known."""
+
+
+@dataclass(frozen=True)
+class Matrix:
+    """What a policy's versions were paid against one other."""
+
+    policy: str
+    against: str
+    """Another policy, the same one, or a version in words."""
+    rows: tuple[int, ...] = ()
+    """Versions, newest first."""
+    columns: tuple[int, ...] = ()
+    """Oldest first."""
+    cells: Mapping[tuple[int, int], Meeting] = field(default_factory=dict)
+    """By row and column; not every pair has met."""
+
+    def columns_for(self, room: int) -> tuple[int, ...]:
+        """The columns that fit, oldest first: those that most rows have met, else spread over all."""
+        met = Counter(column for _, column in self.cells)
+        spread = shown(self.columns, room)
+        chosen = sorted(self.columns, key=lambda column: (-met[column], column not in spread))
+        return tuple(sorted(chosen[: max(1, room)]))
+
+    @property
+    def title(self) -> str:
+        """Who was paid, and against whom."""
+        return f"{line(self.policy, LONGEST)} against {line(self.against, LONGEST)}"
+
+
+@dataclass
+class _Sums:
+    games: int = 0
+    total: float = 0.0
+    squares: float = 0.0
+
+    def meeting(self) -> Meeting:
+        mean = self.total / self.games
+        variance = max(0.0, self.squares / self.games - mean * mean)
+        return Meeting(self.games, mean, math.sqrt(variance / (self.games - 1)) if self.games > 1 else 0.0)
+
+
+def matrices(pairs: Iterable[Matchup], policies: Sequence[PolicyRow], policy: str) -> list[Matrix]:
+    """A table for each opponent of ``policy``, the policy itself first; empty if it met none.
+
+    A version from a pool, or one that ``NAME@0`` means, counts as what it is: an earlier version of a policy.
+    """
+    sums: dict[str, dict[tuple[int, int], _Sums]] = {}
+    for pair in pairs:
+        who, version = _who(pair.who, pair.version, policies)
+        against, column = _who(pair.against, pair.against_version, policies)
+        if who != policy or (who, version) == (against, column):
+            continue
+        cell = sums.setdefault(against, {}).setdefault((version, column), _Sums())
+        cell.games += pair.games
+        cell.total += pair.total
+        cell.squares += pair.squares
+    others = sorted(sums, key=lambda against: (against != policy, against))
+    return [_matrix(policy, against, sums[against]) for against in others]
+
+
+def _matrix(policy: str, against: str, sums: Mapping[tuple[int, int], _Sums]) -> Matrix:
+    rows = tuple(sorted({row for row, _ in sums}, reverse=True))
+    columns = tuple(sorted({column for _, column in sums}))
+    return Matrix(policy, against, rows, columns, {place: cell.meeting() for place, cell in sums.items()})
+
+
+def _who(said: str, version: int, policies: Sequence[PolicyRow]) -> tuple[str, int]:
+    """The policy of a version that spoke under a name, whether that name is a pool's or a frozen version's."""
+    names = {policy.name for policy in policies}
+    for policy in policies:
+        if policy.name == said and policy.pool:
+            return policy.pool, version
+        if policy.name == said and policy.frozen:
+            said = policy.frozen
+            break
+    own, at, number = said.partition("@")
+    return (own, 0) if at and number == "0" and own in names else (said, version)
+
+
+def shown(versions: Sequence[int], room: int) -> tuple[int, ...]:
+    """The versions that fit, spread evenly, with the first and the last."""
+    if len(versions) <= max(1, room):
+        return tuple(versions)
+    if room < 2:
+        return (versions[-1],)
+    last = len(versions) - 1
+    return tuple(versions[round(place * last / (room - 1))] for place in range(room))
+
+
+def cell_text(meeting: Meeting | None) -> str:
+    """A mean with its standard error and the number of games; a point where the two have not met."""
+    if meeting is None:
+        return "·"
+    games = str(meeting.games) if meeting.games < 10_000 else f"{meeting.games // 1000}k"
+    return f"{score(meeting.mean)}±{score(meeting.stderr)} n{games}"
+
+
+# The difference between two versions on the same prompts, with its interval. Pure arithmetic.
+#
+# Versions that are measured on the same prompts find the same prompts hard, so the difference by prompt varies less
+# than the two scores do: Miller, *Adding Error Bars to Evals* (arXiv 2411.00640), section 4, where the error of a
+# paired difference comes from the differences by prompt. The interval is that of Student's t, which is wider than the
+# normal one where prompts are few. A bootstrap would need no assumption about the mean's distribution, but with few
+# prompts it gives intervals that are too narrow, and it would depend on a seed.
+
+LEVEL = 0.95
+"""Probability with which the interval covers the difference."""
+FEW = 200
+"""Degrees of freedom up to which the t distribution is summed exactly; beyond, the expansion is exact to 1e-9."""
+
+
+@dataclass(frozen=True)
+class Difference:
+    """How much more one version scores than another, on the prompts that both have a score for."""
+
+    mean: float
+    low: float
+    high: float
+    """The interval at 95 %, by prompt."""
+    prompts: int
+    differing: int
+    """Prompts on which the two differ at all."""
+
+    @property
+    def clear(self) -> bool:
+        """Whether the interval excludes no difference."""
+        return self.low > 0 or self.high < 0
+
+
+def paired(first: Mapping[int, float], second: Mapping[int, float]) -> Difference | None:
+    """``first`` minus ``second``, scores by prompt; None for fewer than two prompts in common."""
+    common = sorted(first.keys() & second.keys())
+    if len(common) < 2:
+        return None
+    differences = [first[prompt] - second[prompt] for prompt in common]
+    n = len(differences)
+    mean = math.fsum(differences) / n
+    deviation = math.sqrt(math.fsum((one - mean) ** 2 for one in differences) / (n - 1))
+    half = t_quantile(0.5 + LEVEL / 2, n - 1) * deviation / math.sqrt(n)
+    return Difference(mean, mean - half, mean + half, n, sum(one != 0 for one in differences))
+
+
+def t_quantile(probability: float, freedom: int) -> float:
+    """The quantile of Student's t distribution; ``probability`` is over 0.5, ``freedom`` at least 1."""
+    if freedom > FEW:
+        return _expanded(probability, freedom)
+    low, high = 0.0, 1.0
+    while _central(high, freedom) < 2 * probability - 1:
+        high *= 2
+    for _ in range(100):
+        middle = (low + high) / 2
+        low, high = (middle, high) if _central(middle, freedom) < 2 * probability - 1 else (low, middle)
+    return (low + high) / 2
+
+
+def _central(t: float, freedom: int) -> float:
+    """The probability between -t and t: Abramowitz and Stegun, 26.7.3 and 26.7.4."""
+    angle = math.atan2(t, math.sqrt(freedom))
+    cosine, odd = math.cos(angle), freedom % 2
+    term, total = (cosine if odd else 1.0), 0.0
+    for k in range(1, (freedom + 1) // 2 if odd else freedom // 2 + 1):
+        total += term
+        term *= cosine**2 * (2 * k / (2 * k + 1) if odd else (2 * k - 1) / (2 * k))
+    return 2 / math.pi * (angle + math.sin(angle) * total) if odd else math.sin(angle) * total
+
+
+def _expanded(probability: float, freedom: int) -> float:
+    """Abramowitz and Stegun, 26.7.5, to the third order in 1 / ``freedom``."""
+    z = NormalDist().inv_cdf(probability)
+    terms: tuple[float, ...] = (
+        (z**3 + z) / 4,
+        (5 * z**5 + 16 * z**3 + 3 * z) / 96,
+        (3 * z**7 + 19 * z**5 + 17 * z**3 - 15 * z) / 384,
+    )
+    return z + math.fsum(term / float(freedom) ** order for order, term in enumerate(terms, 1))

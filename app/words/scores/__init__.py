@@ -1,1 +1,0 @@
-"""Held-out scores in words and tables, and the difference between two of them. Pure."""

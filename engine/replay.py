@@ -1,0 +1,347 @@
+"""Plays recorded groups again on another environment version, and compares the rewards."""
+
+from __future__ import annotations
+
+import asyncio
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from itertools import repeat
+from typing import Literal
+
+from marlaas.plugins.messages import Ask, Reply, ToolCall
+from marlaas.plugins.parameters import complete
+
+from .environments import EnvironmentService, EpisodeOutcome, EpisodeSpec, Lease, ranked
+from .errors import ConfigError, MarlaasError
+from .rollout import before_stop
+from .spec import TaskSpec, as_number, for_talk
+from .store import RecordedAgent, RecordedEpisode, RecordedGroup
+from .trajectories import Split
+
+# Stands in for the model in a replay: answers the environment's asks with the recorded replies of an episode.
+#
+# It also tells where the asks first differ from the recorded ones. Knows neither a database nor processes.
+#
+# The store keeps a reply as the text that the model wrote, so nothing is decoded here. The tools of an agent and the
+# limits of an ask are not stored: an ask that differs in them alone counts as the same.
+
+Calls = Callable[[str, bool], tuple[str, tuple[ToolCall, ...]]]
+"""Parses tool calls in the base's format: (reply, whether it had tools) to (text without the calls, calls)."""
+
+SAID = ("thinking", "assistant")
+DEAF_ASKS = 100
+"""Asks after an agent's tokens are used up, until the replay of the episode ends."""
+
+
+class BeyondRecord(MarlaasError):
+    """No reply was recorded for an ask, so the replay of the episode ends."""
+
+
+class Playback:
+    """Answers the asks of one episode; can be passed as an ``Answer``."""
+
+    def __init__(self, episode: RecordedEpisode, max_tokens: int, calls: Calls) -> None:
+        """``max_tokens``: the limit of one reply, by the task."""
+        self._tracks = {name: _Track(name, agent, max_tokens, calls) for name, agent in episode.agents.items()}
+        self._difference = ""
+
+    async def __call__(self, ask: Ask) -> Reply:
+        """The recorded reply. Raises ``BeyondRecord`` where there is none, or where it cannot be told which it is."""
+        if ask.branch or (ask.fork is not None and ask.fork.branch):
+            raise BeyondRecord("an agent's own conversation branches there, which cannot be replayed")
+        track = self._tracks.get(ask.agent)
+        if track is None:
+            raise BeyondRecord(f"it asks the agent {ask.agent!r}, whom nobody asked then")
+        if ask.fork is not None:
+            track.leave(self._tracks.get(ask.fork.agent), ask.fork.turns)
+        difference = track.difference(ask)
+        self._difference = self._difference or difference
+        return track.reply(ask)
+
+    @property
+    def difference(self) -> str:
+        """How the asks so far first differ from the recorded ones; empty where they do not."""
+        return self._difference
+
+    @property
+    def unheard(self) -> str:
+        """That recorded replies have not been asked for so far, in words; empty if all have been."""
+        return next((left for track in self._tracks.values() if (left := track.unheard)), "")
+
+
+@dataclass
+class _Track:
+    """The conversation of one agent."""
+
+    name: str
+    recorded: RecordedAgent
+    max_tokens: int
+    calls: Calls
+    tools: bool = False
+    at: int = 0
+    """The recorded turn that comes next."""
+    replied: int = 0
+    before: int = 0
+    """For a fork, replies in the original conversation before it."""
+    deaf: int = 0
+
+    @property
+    def unheard(self) -> str:
+        """See ``Playback.unheard``."""
+        recorded = len(self.recorded.replies)
+        return f"it ends after {self.replied} of {recorded} replies" if self.replied < recorded else ""
+
+    def leave(self, origin: _Track | None, turns: int) -> None:
+        """Begin as a fork of another agent's conversation after ``turns`` replies."""
+        self.before = turns
+        self.tools = origin is not None and origin.tools
+
+    def difference(self, ask: Ask) -> str:
+        """Skip the recorded messages to the agent up to its next reply; return how the ask differs from them."""
+        self.tools = self.tools or bool(ask.tools)
+        if self.deaf:
+            return ""
+        turns = self.recorded.turns
+        asked = [(message.role, message.content) for message in ask.messages]
+        start, end = self.at, self.at + len(asked)
+        then = [(turn.role, turn.text) for turn in turns]
+        if asked == then[start:end] and (end >= len(turns) or turns[end].role in SAID):
+            self.at = end
+            return ""
+        while self.at < len(turns) and turns[self.at].role not in SAID:
+            self.at += 1
+        told = then[start : self.at]
+        more = "more" if len(asked) > len(told) else "less"
+        amount = f"it says {more} to the agent {self.name!r} than it did then"
+        pairs = zip(asked, told, strict=False)
+        return next((_told(now, before) for now, before in pairs if now != before), amount)
+
+    def reply(self, ask: Ask) -> Reply:
+        """The next of the recorded replies."""
+        if self.replied >= len(self.recorded.replies):
+            return self._nothing()
+        number, self.replied = self.replied, self.replied + 1
+        thinking, shown = self._said("thinking"), self._said("assistant")
+        text, found = self.calls(shown, self.tools)
+        finish = "tool" if found else self._finish(number, ask)
+        return Reply(before_stop(text, ask.stop), finish, self.before + number, found, thinking)
+
+    def _said(self, role: str) -> str:
+        turns = self.recorded.turns
+        if self.at >= len(turns) or turns[self.at].role != role:
+            return ""
+        self.at += 1
+        return turns[self.at - 1].text
+
+    def _finish(self, number: int, ask: Ask) -> str:
+        """The finish reason: "length" where a limit ended the reply, or it ended by itself exactly at the limit."""
+        limit = min(ask.max_tokens or self.max_tokens, self.max_tokens)
+        last = number == len(self.recorded.replies) - 1
+        cut = self.recorded.cut if last and not ask.max_tokens else self.recorded.replies[number] >= limit
+        return "length" if cut else "stop"
+
+    def _nothing(self) -> Reply:
+        """The empty reply of an agent whose tokens are used up, if they were when this was recorded."""
+        turns = self.recorded.turns
+        full = self.recorded.cut and bool(turns) and turns[-1].role not in SAID
+        self.deaf += 1
+        if not full or self.deaf > DEAF_ASKS:
+            raise BeyondRecord(f"it asks the agent {self.name!r} more often than it did then")
+        return Reply("", "length", self.before + self.replied)
+
+
+def _told(now: tuple[str, str], before: tuple[str, str]) -> str:
+    """How two messages, each its role and its text, differ."""
+    if now[0] != before[0]:
+        return f"it speaks as {now[0]} where it spoke as {before[0]}"
+    return f"it says {now[1]!r:.80} where it said {before[1]!r:.80}"
+
+
+# Compares recorded and replayed rewards: one verdict for each reward, and a summary. Pure.
+
+Kind = Literal["unchanged", "changed", "not comparable", "failing"]
+
+
+@dataclass(frozen=True)
+class Replayed:
+    """A recorded episode with its replay."""
+
+    recorded: RecordedEpisode
+    outcome: EpisodeOutcome | None
+    """None where the replay had to end before the episode did."""
+    difference: str = ""
+    """How the replay told the policy something else, so that rewards cannot be compared; empty where it did not."""
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """The comparison of one agent's rewards in one episode."""
+
+    kind: Kind
+    step: int | None
+    group: int
+    member: int
+    agent: str
+    old: float | None
+    new: float | None
+    """None where the replay gives no reward."""
+    reason: str
+
+
+@dataclass(frozen=True)
+class Summary:
+    """Counts of verdicts, and mean rewards before and after."""
+
+    rewards: int
+    unchanged: int
+    changed: int
+    not_comparable: int
+    failing: int
+    mean_before: float | None
+    """Mean over the unchanged and changed rewards that exist both before and after; None where there are none."""
+    mean_after: float | None
+
+
+def verdicts(group: RecordedGroup, replayed: Sequence[Replayed]) -> list[Verdict]:
+    """One verdict for each agent that spoke in each episode."""
+    found = []
+    for one in replayed:
+        rewards: Mapping[str, float] = one.outcome.rewards if one.outcome is not None else {}
+        for agent in one.recorded.agents or rewards or ("",):
+            recorded = one.recorded.agents.get(agent)
+            old, step = (recorded.reward, recorded.step) if recorded is not None else (None, group.step)
+            new = rewards.get(agent)
+            kind, reason = _judged(one, old, new)
+            found.append(Verdict(kind, step, group.number, one.recorded.member, agent, old, new, reason))
+    return found
+
+
+def summarise(found: Sequence[Verdict]) -> Summary:
+    """Count verdicts and average their rewards."""
+    kinds = [verdict.kind for verdict in found]
+    comparable = [
+        (verdict.old, verdict.new)
+        for verdict in found
+        if verdict.kind in ("unchanged", "changed") and verdict.old is not None and verdict.new is not None
+    ]
+    return Summary(
+        rewards=len(found),
+        unchanged=kinds.count("unchanged"),
+        changed=kinds.count("changed"),
+        not_comparable=kinds.count("not comparable"),
+        failing=kinds.count("failing"),
+        mean_before=_mean([old for old, _ in comparable]),
+        mean_after=_mean([new for _, new in comparable]),
+    )
+
+
+def _judged(one: Replayed, old: float | None, new: float | None) -> tuple[Kind, str]:
+    if one.difference or one.outcome is None:
+        return "not comparable", one.difference
+    if one.outcome.status in ("error", "timeout"):
+        return "failing", _failure(one.outcome)
+    if old == new:
+        return "unchanged", ""
+    return "changed", _why(one.recorded, one.outcome, old)
+
+
+def _why(recorded: RecordedEpisode, outcome: EpisodeOutcome, old: float | None) -> str:
+    """Why the reward changed, as far as that is known."""
+    if outcome.status != "ok":
+        return f"the episode ends as {outcome.status}"
+    if old is None:
+        return f"it had no reward: {recorded.failure or recorded.status}"
+    if outcome.invalid:
+        return f"invalid: {outcome.invalid}"
+    names = dict.fromkeys((*recorded.parts, *outcome.parts))
+    before_after = ((name, recorded.parts.get(name), outcome.parts.get(name)) for name in names)
+    return ", ".join(f"{name} {_number(old)} → {_number(new)}" for name, old, new in before_after if old != new)
+
+
+def _failure(outcome: EpisodeOutcome) -> str:
+    if outcome.failure is None:
+        return outcome.status
+    place = f" ({outcome.failure.file}:{outcome.failure.line})" if outcome.failure.file else ""
+    return f"{outcome.failure.message}{place}"
+
+
+def _number(value: float | None) -> str:
+    return "-" if value is None else f"{value:.4g}"
+
+
+def _mean(values: Sequence[float]) -> float | None:
+    return math.fsum(values) / len(values) if values else None
+
+
+# Plays recorded groups again on another environment version, with the recorded replies.
+#
+# Nothing is sampled, trained or written; it may run beside an engine.
+
+AT_ONCE = 64
+"""Most episodes that are played at the same time. In training more of them are alive, but most wait for their replies.
+Here each reply is there at once: all would be in the environment's own code, with its files and its processes."""
+_UNRANKED = "another episode of its group cannot be compared, and they are ranked together"
+
+
+def at_once(spec: TaskSpec) -> int:
+    """How many episodes of a task are played at the same time: no more than its training has alive, and ``AT_ONCE``."""
+    train = spec.train
+    batches = [policy.groups_per_step or train.groups_per_step for policy in spec.policies.values()]
+    groups = max(batches, default=train.groups_per_step) * (train.max_staleness + 1)
+    return min(AT_ONCE, groups * train.group_size)
+
+
+@dataclass(frozen=True)
+class Replay:
+    """Replays a task's groups on the environment version of ``lease``."""
+
+    service: EnvironmentService
+    lease: Lease
+    spec: TaskSpec
+    split: Split
+    calls: Calls
+
+    async def run(self, groups: Sequence[RecordedGroup]) -> list[Verdict]:
+        """Replay groups and return verdicts in their order.
+
+        Raises ``ConfigError`` where the version refuses the task's parameters.
+        """
+        declared = self.lease.declared
+        try:
+            config = complete(declared.parameters, self.spec.environment_config, declared.name)
+        except ValueError as error:
+            raise ConfigError(f"This version refuses what the task is played with: {error}") from None
+        episodes = asyncio.Semaphore(at_once(self.spec))
+        opened = asyncio.Semaphore(at_once(self.spec))  # of many groups few are in memory as tasks
+
+        async def one(group: RecordedGroup) -> list[Verdict]:
+            async with opened:
+                seed = self.spec.train.seed if self.split == "train" else 0
+                specs = (EpisodeSpec(self.split, group.instance, seed, e.member, config) for e in group.episodes)
+                playing = map(self._episode, group.episodes, specs, repeat(episodes))
+                played = await asyncio.gather(*playing)
+                return verdicts(group, await self._ranked(played))
+
+        return [verdict for found in await asyncio.gather(*map(one, groups)) for verdict in found]
+
+    async def _episode(self, recorded: RecordedEpisode, spec: EpisodeSpec, permits: asyncio.Semaphore) -> Replayed:
+        playback = Playback(recorded, as_number(for_talk(self.spec.sampling).max_tokens), self.calls)
+        try:
+            async with permits:
+                outcome = await self.service.play(self.lease, spec, playback)
+        except BeyondRecord as error:
+            return Replayed(recorded, None, playback.difference or error.message)
+        over = outcome.status in ("ok", "skip")  # else it ended before all replies could be asked for
+        return Replayed(recorded, outcome, playback.difference or (playback.unheard if over else ""))
+
+    async def _ranked(self, played: Sequence[Replayed]) -> Sequence[Replayed]:
+        """The episodes with the rewards of the version's ranking, if it has one; evaluations are not ranked."""
+        if not self.lease.declared.ranked or self.split != "train":
+            return played
+        if any(one.difference and one.recorded.status == "ok" for one in played):
+            return [replace(one, difference=one.difference or _UNRANKED) for one in played]
+        members = [one for one in played if one.outcome is not None and not one.difference]
+        outcomes = await ranked(self.service, self.lease, [one.outcome for one in members if one.outcome is not None])
+        judged = {one.recorded.member: outcome for one, outcome in zip(members, outcomes, strict=True)}
+        return [replace(one, outcome=judged.get(one.recorded.member, one.outcome)) for one in played]

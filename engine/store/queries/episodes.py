@@ -1,0 +1,768 @@
+"""Reads of episodes: steps, groups, conversations with their tokens, and what was recorded for a replay."""
+
+from __future__ import annotations
+
+import json
+import sqlite3
+import struct
+from array import array
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field, replace
+from itertools import pairwise
+from typing import Any, Self
+
+from ..rows import Turn
+from .policies import PLAY, POLICY
+from .reader import Reader
+
+# Frozen rows that the reads of rollouts return, from a summary of steps down to the tokens of one conversation.
+
+TRAIN, EVAL = "train", "eval"
+
+
+@dataclass(frozen=True)
+class StepSummary:
+    """The groups that one step has consumed, or that one held-out evaluation has played."""
+
+    split: str
+    """train or eval"""
+    step: int | None
+    """The step; None: groups that no step has consumed yet."""
+    groups: int
+    reward: float | None
+    """Mean over the episodes that have one; for an evaluation the score. None where it is not known."""
+    failures: int
+    """Trajectories whose episode did not end with status ok."""
+
+
+@dataclass(frozen=True)
+class MemberSummary:
+    """One conversation of a group."""
+
+    member: int
+    agent: str
+    status: str
+    reward: float | None
+    reply: str = ""
+    """Its last reply, a long one shortened, as ``excerpts.Excerpt`` has it. Hostile text: a model wrote it."""
+    replies: int = 0
+    """Turns in which the agent answered."""
+    distinct: int = 0
+    """The number of its last reply among the distinct ones of the group, from 0: equal replies have the same."""
+
+
+@dataclass(frozen=True)
+class GroupSummary:
+    """What a list shows of a group."""
+
+    id: int
+    split: str
+    number: int
+    instance: int
+    version: int
+    environment_version: str
+    step: int | None
+    members: tuple[MemberSummary, ...]
+    """In order; an agent's further trajectories are left out."""
+    suite: str = ""
+    """The suite that it was played for, or ``test``; empty for the task's own held-out prompts, and in training."""
+    prompt: str = ""
+    """The beginning of what the first member was asked first, as ``excerpts.Excerpt`` has it. Hostile text."""
+
+    @property
+    def rewards(self) -> list[float]:
+        """The rewards of the members that have one."""
+        return [member.reward for member in self.members if member.reward is not None]
+
+    @property
+    def staleness(self) -> int | None:
+        """How many versions old its tokens were when they were trained on; None where no step has consumed them."""
+        return self.step - 1 - self.version if self.split == TRAIN and self.step is not None else None
+
+
+@dataclass(frozen=True)
+class ConversationSummary:
+    """What a list shows of one agent's conversation in one episode. Its id is that of its first trajectory."""
+
+    id: int
+    group: int
+    """The group's id."""
+    split: str
+    number: int
+    """The group's number."""
+    step: int | None
+    member: int
+    agent: str
+    status: str
+    reward: float | None
+    advantage: float
+    tokens: int
+    """Tokens of its first trajectory."""
+    policy: str = ""
+    """The policy that the group belongs to."""
+    version: int = 0
+    """Version of that policy that the group was played with."""
+    speaker: str = ""
+    """Who spoke, if that was not ``policy``: a policy or a version that is not trained on it."""
+    spoke: int | None = None
+    """The version that spoke, among those of whoever spoke; None if nothing was said."""
+    prompt: str = ""
+    """The beginning of what it was asked first, as ``excerpts.Excerpt`` has it. Hostile text, as the next."""
+    reply: str = ""
+    """Its last reply, a long one shortened."""
+    replies: int = 0
+    """Turns in which the agent answered."""
+
+
+@dataclass(frozen=True)
+class Tokens:
+    """The arrays of a trajectory of T tokens; empty where they have been removed to free disk space."""
+
+    ids: Sequence[int] = ()
+    """(T,)"""
+    sampled: Sequence[int] = ()
+    """(T,): 1 where the policy sampled the token."""
+    logprobs: Sequence[float] = ()
+    """(T,): 0 where it was not sampled."""
+    spans: tuple[tuple[int, int, int], ...] = ()
+    """(start, stop, version) of each reply."""
+    weights: Sequence[float] = ()
+    """(N,): the logarithm of each sampled token's importance weight, trainer over sampler; NaN where it was not trained
+    on. Empty where no weights are stored."""
+    advantages: tuple[float | None, ...] = ()
+    """Of each reply; None: it has that of the conversation. Empty where this is so for all."""
+
+
+@dataclass(frozen=True)
+class Paid:
+    """A part of the reward that was paid during the episode."""
+
+    turns: int
+    """Replies that the agent had given by then."""
+    amount: float
+    name: str
+
+
+@dataclass(frozen=True)
+class StoredTrajectory:
+    """One trajectory of a conversation."""
+
+    id: int
+    length: int
+    """Its number of tokens, also where these have been removed."""
+    turns: tuple[Turn, ...]
+    """Turns that the conversation's earlier trajectories do not have."""
+    tokens: Tokens
+    places: tuple[int, ...] = ()
+    """The place of each turn among all turns of the episode, in the order in which they were said, from 0."""
+
+
+@dataclass(frozen=True)
+class StoredConversation:
+    """All that is stored of one agent's conversation in one episode."""
+
+    id: int
+    task: int
+    group: int
+    """The group's id."""
+    split: str
+    number: int
+    instance: int
+    step: int | None
+    version: int
+    environment_version: str
+    component: str
+    """Which environment of a mixture it was played on; empty where the task has none."""
+    member: int
+    agent: str
+    status: str
+    reward: float | None
+    advantage: float
+    cut: bool
+    """Whether the length limit ended it."""
+    seconds: float
+    parts: tuple[StoredTrajectory, ...]
+    """Its trajectories: several where the chat template rewrote earlier turns, or where the agent forked."""
+    scores: dict[str, float] = field(default_factory=dict)
+    """Named parts of the reward."""
+    metrics: dict[str, Any] = field(default_factory=dict)
+    """What the environment logged."""
+    paid: tuple[Paid, ...] = ()
+    """In the order in which they were paid."""
+    failure: str = ""
+    file: str = ""
+    line: int = 0
+    traceback: str = ""
+    policy: str = ""
+    """The policy that the group belongs to."""
+    speaker: str = ""
+    """Who spoke, if that was not ``policy``: a policy's name, or the words that mean a version. It is not trained on
+    this."""
+    play: int = 0
+    """Id of the first group of its play: the same for all agents of an episode."""
+    order_known: bool = True
+    """Whether it was written down who spoke when; else ``places`` are the most likely ones."""
+
+    @property
+    def spoke(self) -> int:
+        """The version that spoke, among those of whoever spoke."""
+        spans = (span for part in self.parts for span in part.tokens.spans)
+        return next((version for _, _, version in spans), self.version)
+
+    @property
+    def tokens(self) -> int:
+        """Tokens of all its trajectories."""
+        return sum(part.length for part in self.parts)
+
+
+# What was asked and answered in a conversation, in a few words, for lists. Standard library only.
+
+PROMPT, REPLY = 2000, 200
+"""Characters that lists get to see: what differs between prompts may stand behind much that all have in common."""
+BETWEEN = " … "
+
+
+@dataclass(frozen=True)
+class Excerpt:
+    """Foreign text: a model, an environment or a tenant wrote it."""
+
+    prompt: str = ""
+    """The last message before the first reply."""
+    reply: str = ""
+    """The last reply, without its thoughts; empty where there is none, or nothing in it."""
+    replies: int = 0
+    """Turns in which the agent answered."""
+
+    @property
+    def short_prompt(self) -> str:
+        """The beginning of the prompt."""
+        return self.prompt[:PROMPT]
+
+    @property
+    def short_reply(self) -> str:
+        """The reply; of a long one its beginning and its end, where answers stand."""
+        half = REPLY // 2
+        return self.reply if len(self.reply) <= REPLY else f"{self.reply[:half]}{BETWEEN}{self.reply[-half:]}"
+
+
+def excerpt(trajectories: Iterable[str | None]) -> Excerpt:
+    """What a conversation was about, from the stored turns of its trajectories, in order.
+
+    A damaged row gives nothing, so that it spoils no list; whoever opens it is told what is wrong.
+    """
+    prompt, reply, replies = "", "", 0
+    try:
+        for stored in trajectories:
+            for turn in json.loads(stored or "[]"):
+                role, text = turn["role"], turn["text"]
+                if role == "assistant":
+                    reply, replies = text, replies + 1
+                elif role != "thinking" and not replies:
+                    prompt = text
+    except (ValueError, KeyError, TypeError):
+        return Excerpt()
+    return Excerpt(prompt, reply, replies)
+
+
+def first_place(places: str | None) -> int:
+    """The place in its episode of a trajectory's first turn, from the stored places; 0 where it is not known."""
+    try:
+        return int(json.loads(places or "[0]")[0])
+    except (ValueError, TypeError, LookupError):
+        return 0
+
+
+# When each turn of an episode was said, for episodes of which it was not written down: the best order that is known.
+#
+# Pure. Standard library only.
+
+MANY = 8
+"""With more conversations than this, nobody looks for what they quote of each other: that takes the square of time."""
+
+
+def reply_ends(turns: Sequence[Turn]) -> list[int]:
+    """For each reply the number of turns up to its end. A thought and the answer after it are one reply."""
+    roles = [*(turn.role for turn in turns), ""]
+    return [
+        place
+        for place, (role, following) in enumerate(pairwise(roles), 1)
+        if role == "assistant" or (role == "thinking" and following != "assistant")
+    ]
+
+
+def likely_places(conversations: Sequence[Sequence[Turn]]) -> list[list[int]]:
+    """A place among the turns of the episode, from 0, for every turn of each conversation.
+
+    Everybody speaks in turn, in the order given. Who is told what another one has just replied waits for that reply.
+    """
+    exchanges = [_exchanges(turns) for turns in conversations]
+    said = [0] * len(exchanges)
+    found: list[list[int]] = [[] for _ in exchanges]
+    count = 0
+    while left := [one for one, own in enumerate(exchanges) if said[one] < len(own)]:
+        left.sort(key=lambda one: (said[one], one))
+        ready = (one for one in left if len(exchanges) > MANY or not _waits(one, said, exchanges))
+        one = next(ready, left[0])
+        turns = exchanges[one][said[one]]
+        found[one] += range(count, count + len(turns))
+        count += len(turns)
+        said[one] += 1
+    return found
+
+
+def _exchanges(turns: Sequence[Turn]) -> list[Sequence[Turn]]:
+    """What was told before a reply together with the reply; the last may lack its reply."""
+    ends = reply_ends(turns)
+    bounds = [0, *ends, *([len(turns)] if turns and len(turns) not in ends else [])]
+    return [turns[start:stop] for start, stop in pairwise(bounds)]
+
+
+def _waits(one: int, said: Sequence[int], exchanges: Sequence[Sequence[Sequence[Turn]]]) -> bool:
+    """Whether the next prompt of a conversation quotes a reply that comes next in another one.
+
+    Only replies of the same round count: short ones are found in many prompts.
+    """
+    prompt = "\n".join(turn.text for turn in exchanges[one][said[one]] if turn.role not in ("assistant", "thinking"))
+    for other, own in enumerate(exchanges):
+        if other != one and said[other] == said[one] < len(own):
+            last = own[said[other]][-1]
+            if last.role == "assistant" and last.text.strip() and last.text.strip() in prompt:
+                return True
+    return False
+
+
+# Reads one agent's conversation in one episode with its tokens, or the conversations of all agents of the episode.
+#
+# Standard library only.
+
+_HEAD = """
+SELECT j.id, p.task, p.name AS policy, j.speaker, coalesce(g.play, g.id) AS play, g.id AS "group", g.split, g.number,
+       g.instance, g.step, g.version, g.environment_version, g.component, j.member, j.agent, j.status, j.reward,
+       j.advantage, j.cut, j.seconds, j.parts, j.metrics, j.failure, g.weights
+FROM trajectories j JOIN groups g ON g.id = j."group" JOIN policies p ON p.id = g.policy WHERE j.id = ?
+"""
+_PARTS = """
+SELECT id, coalesce(length, length(tokens) / 4, 0) AS length, turns, places, tokens, mask,
+       logprobs, spans, paid
+FROM trajectories WHERE "group" = ? AND member = ? AND agent = ? ORDER BY id
+"""
+_OTHERS = f"""
+SELECT min(j.id) AS id FROM trajectories j WHERE j."group" IN {PLAY} AND j.member = ?
+AND NOT (j."group" = ? AND j.agent = ?) GROUP BY j."group", j.agent ORDER BY j."group" != ?, min(j.id)
+"""
+_EPISODE = f"""
+SELECT j.id, j."group", j.agent, j.turns FROM trajectories j WHERE j."group" IN {PLAY} AND j.member = ? ORDER BY j.id
+"""
+_MASKS = 'SELECT mask FROM trajectories WHERE "group" = ? AND id < ? ORDER BY id'
+
+
+def conversation(reader: Reader, id: int) -> StoredConversation | None:
+    """The conversation that the trajectory ``id`` belongs to; None where there is no such trajectory."""
+    heads = reader.all(_HEAD, id)
+    if not heads:
+        return None
+    head = heads[0]
+    rows = reader.all(_PARTS, head["group"], head["member"], head["agent"])
+    failure = _table(head["failure"])
+    parts = [_part(reader, head, row) for row in rows]
+    known = all(len(part.places) == len(part.turns) for part in parts)
+    if not known:
+        places, alone = _likely(reader, head)
+        parts = [replace(part, places=places.get(part.id, ())) for part in parts]
+        known = alone
+    return StoredConversation(
+        **{name: head[name] for name in ("task", "group", "split", "number", "instance", "step", "version")},
+        **{name: head[name] for name in ("environment_version", "component", "member", "agent", "status", "reward")},
+        **{name: head[name] for name in ("policy", "speaker", "play")},
+        id=rows[0]["id"],
+        advantage=head["advantage"] or 0.0,
+        cut=bool(head["cut"]),
+        seconds=head["seconds"] or 0.0,
+        parts=tuple(parts),
+        scores=_table(head["parts"]),
+        metrics=_table(head["metrics"]),
+        paid=tuple(Paid(*entry) for entry in json.loads(rows[0]["paid"] or "[]")),
+        failure=str(failure.get("message", "")),
+        file=str(failure.get("file", "")),
+        line=int(failure.get("line", 0)),
+        traceback=str(failure.get("traceback", "")),
+        order_known=known,
+    )
+
+
+def episode(reader: Reader, id: int) -> list[StoredConversation]:
+    """The conversation that the trajectory ``id`` belongs to, then those of all other agents of its episode.
+
+    Empty where there is no such trajectory.
+    """
+    own = conversation(reader, id)
+    if own is None:
+        return []
+    others = reader.all(_OTHERS, own.group, own.member, own.group, own.agent, own.group)
+    found = (conversation(reader, row["id"]) for row in others)
+    return [own, *(one for one in found if one is not None)]
+
+
+def _part(reader: Reader, head: sqlite3.Row, row: sqlite3.Row) -> StoredTrajectory:
+    ids, logprobs, mask = array("i", row["tokens"] or b""), array("f", row["logprobs"] or b""), row["mask"] or b""
+    stored = json.loads(row["spans"] or "[]")
+    spans = tuple((start, stop, version) for start, stop, version, *_ in stored)
+    own = tuple(span[4] if len(span) > 4 else None for span in stored)
+    own = own if any(advantage is not None for advantage in own) else ()
+    weights = _weights(reader, head, row["id"], sum(mask)) if head["weights"] and ids else ()
+    tokens = Tokens(ids, mask, logprobs, spans, weights, own)
+    places = tuple(json.loads(row["places"] or "[]"))
+    return StoredTrajectory(row["id"], row["length"], _turns(row), tokens, places)
+
+
+def _likely(reader: Reader, head: sqlite3.Row) -> tuple[dict[int, tuple[int, ...]], bool]:
+    """(likely places by trajectory, whether its conversation is alone in the episode, so that the order is certain)."""
+    own: dict[tuple[int, str], list[tuple[int, Sequence[Turn]]]] = {}
+    for row in reader.all(_EPISODE, head["group"], head["member"]):
+        own.setdefault((row["group"], row["agent"]), []).append((row["id"], _turns(row)))
+    told = [[turn for _, turns in parts for turn in turns] for parts in own.values()]
+    found: dict[int, tuple[int, ...]] = {}
+    for parts, places in zip(own.values(), likely_places(told), strict=True):
+        start = 0
+        for id, turns in parts:
+            found[id] = tuple(places[start : start + len(turns)])
+            start += len(turns)
+    return found, len(own) == 1
+
+
+def _turns(row: sqlite3.Row) -> tuple[Turn, ...]:
+    return tuple(Turn(**turn) for turn in json.loads(row["turns"] or "[]"))
+
+
+def _weights(reader: Reader, head: sqlite3.Row, id: int, count: int) -> tuple[float, ...]:
+    """The weights of one trajectory: a group's weights are those of its trajectories, one after the other."""
+    before = sum(sum(row["mask"] or b"") for row in reader.all(_MASKS, head["group"], id))
+    own = head["weights"][2 * before : 2 * (before + count)]
+    return struct.unpack(f"<{count}e", own) if len(own) == 2 * count else ()
+
+
+def _table(text: str | None) -> dict[str, Any]:
+    return dict(json.loads(text)) if text else {}
+
+
+# Reads of rollouts: steps, their groups, and the conversations in them. Standard library only.
+#
+# Lists are read as ids first, from indexes alone, then as rows by id, a page at a time: so 100,000 trajectories are
+# counted and paged through without reading their tokens. A conversation's id is that of its first trajectory.
+#
+# Steps and groups are those of one policy of the task, by default the first.
+
+_OWN = "evals WHERE suite = '' AND score IS NOT NULL AND split = (SELECT split FROM policies p WHERE p.id = policy)"
+_KIND = "CASE g.split WHEN 'train' THEN 'train' ELSE 'eval' END"
+"""SQL: whether a group was trained on or measured; test prompts and suites belong to the evaluation of their step."""
+_SPLITS = {TRAIN: "'train'", EVAL: "'eval', 'test'"}
+"""SQL: the splits of groups that were trained on, and of those that were measured."""
+_WAITING = -1
+"""Stands in the table ``played`` for the step of groups that no step has consumed."""
+_LISTED = "(SELECT value FROM json_each(?))"
+
+
+def steps(reader: Reader, task: int, since: int = 0, policy: str | None = None) -> list[StepSummary]:
+    """Steps and evaluations from step ``since`` on, oldest first; groups that no step has consumed come last."""
+    whose = (task, policy)
+    rewards = _by_step(reader, f"metrics WHERE policy = {POLICY} AND name = 'reward'", "step", "value", whose, since)
+    scores = _by_step(reader, f"{_OWN} AND policy = {POLICY}", "step", "score", whose, since)
+    counted = f"SELECT kind, step, groups AS count, failures FROM played WHERE policy = {POLICY}"
+    rows = reader.all(f"{counted} AND step >= ? ORDER BY step, kind DESC", *whose, since)
+    rows += reader.all(f"{counted} AND step = {_WAITING}", *whose)
+    return [
+        StepSummary(
+            split=row["kind"],
+            step=None if row["step"] == _WAITING else row["step"],
+            groups=row["count"],
+            reward=(rewards if row["kind"] == "train" else scores).get(row["step"]),
+            failures=row["failures"],
+        )
+        for row in rows
+    ]
+
+
+def group_ids(
+    reader: Reader,
+    task: int,
+    split: str | None = None,
+    step: int | None = None,
+    failures: bool = False,
+    policy: str | None = None,
+) -> array[int]:
+    """Ids of groups: with ``split`` those of a step or evaluation, by number; else all, newest first.
+
+    ``step`` None with ``split``: groups that no step has consumed. ``failures``: only groups with an episode that did
+    not end with status ok.
+    """
+    where, arguments = _groups_where(task, policy, split, step)
+    if failures:
+        where += " AND EXISTS (SELECT 1 FROM trajectories j WHERE j.\"group\" = g.id AND j.status != 'ok')"
+    order = "g.suite, g.split, g.number" if split else "g.id DESC"
+    by_step = "INDEXED BY idx_groups_of_step" if split else ""  # sqlite would read all by number
+    return _ids(reader.all(f"SELECT g.id FROM groups g {by_step} WHERE {where} ORDER BY {order}", *arguments))
+
+
+def numbered(
+    reader: Reader, task: int, split: str, number: int, step: int | None = None, policy: str | None = None
+) -> array[int]:
+    """Ids of the groups with a number, newest first: at most one of training, and one of each evaluation.
+
+    ``step``: only that step's or evaluation's.
+    """
+    where, arguments = ("AND step = ?", (step,)) if step is not None else ("", ())
+    return _ids(
+        reader.all(
+            f"SELECT id FROM groups g WHERE policy = {POLICY} AND split IN ({_SPLITS[split]}) AND number = ? {where}"
+            " ORDER BY suite, split = 'test', id DESC",
+            task,
+            policy,
+            number,
+            *arguments,
+        )
+    )
+
+
+def groups(reader: Reader, ids: Sequence[int]) -> dict[int, GroupSummary]:
+    """Some groups by id, with excerpts of what was said; one group's texts are in memory at a time."""
+    rows = reader.all(
+        f"SELECT id, {_KIND} AS split, number, instance, version, environment_version, step,"
+        " CASE WHEN suite = '' AND split = 'test' THEN 'test' ELSE suite END AS suite"
+        f" FROM groups g WHERE id IN {_LISTED}",
+        _json(ids),
+    )
+    return {row["id"]: _group(reader, row) for row in rows}
+
+
+def _group(reader: Reader, group: sqlite3.Row) -> GroupSummary:
+    told: dict[tuple[int, str], list[sqlite3.Row]] = {}
+    for row in reader.all(
+        'SELECT member, agent, status, reward, turns, places FROM trajectories WHERE "group" = ?'
+        " AND speaker = '' ORDER BY member, id",
+        group["id"],
+    ):
+        told.setdefault((row["member"], row["agent"]), []).append(row)
+    members: list[MemberSummary] = []
+    prompts: list[tuple[int, str]] = []
+    distinct: dict[str, int] = {}
+    for own in told.values():
+        about = excerpt(row["turns"] for row in own)
+        number = distinct.setdefault(about.reply.strip(), len(distinct))
+        values = {name: own[0][name] for name in ("member", "agent", "status", "reward")}
+        members.append(MemberSummary(**values, reply=about.short_reply, replies=about.replies, distinct=number))
+        if about.prompt and members[-1].member == members[0].member:
+            prompts.append((first_place(own[0]["places"]), about.short_prompt))
+    _, prompt = min(prompts, key=lambda one: one[0], default=(0, ""))
+    return GroupSummary(**dict(group), members=tuple(members), prompt=prompt)
+
+
+def conversation_ids(
+    reader: Reader,
+    task: int,
+    split: str | None = None,
+    step: int | None = None,
+    group: int | None = None,
+    failures: bool = False,
+    after: int = 0,
+    policy: str | None = None,
+) -> array[int]:
+    """Ids of conversations: with ``group`` those of its play, by member; else newest first.
+
+    With ``split`` they are those of a policy's step or evaluation, with ``policy`` alone all of that policy, with
+    neither all of the task. ``failures``: only those that did not end with status ok; ``after``: only those with a
+    trajectory above this id.
+    """
+    if group is not None:
+        return _of_play(reader, group, failures)
+    of_groups, arguments = _groups_where(task, policy, split, step)
+    if split is None and policy is None:
+        of_groups, arguments = "g.policy IN (SELECT id FROM policies WHERE task = ?)", (task,)
+    where = f'j."group" IN (SELECT g.id FROM groups g WHERE {of_groups})'
+    rows = "trajectories j"
+    if after:  # what came since are the last rows of the table: they are looked at, and no list of all groups is made
+        rows = "trajectories j NOT INDEXED"
+        where = f'j.id > ? AND EXISTS (SELECT 1 FROM groups g WHERE g.id = j."group" AND {of_groups})'
+        arguments = (after, *arguments)
+    if failures:
+        where += " AND j.status != 'ok'"
+    grouped = f'SELECT min(j.id) FROM {rows} WHERE {where} GROUP BY j."group", j.member, j.agent'
+    return array("q", sorted(_ids(reader.all(grouped, *arguments)), reverse=True))
+
+
+def _of_play(reader: Reader, group: int, failures: bool) -> array[int]:
+    """Ids of all conversations of a group's play: episode by episode, in each the group's own agents first."""
+    where = f'j."group" IN {PLAY}' + (" AND j.status != 'ok'" if failures else "")
+    return _ids(
+        reader.all(
+            f'SELECT min(j.id) FROM trajectories j WHERE {where} GROUP BY j."group", j.member, j.agent'
+            " ORDER BY j.member, j.\"group\" != ?, j.speaker != '', min(j.id)",
+            group,
+            group,
+        )
+    )
+
+
+def conversations(reader: Reader, ids: Sequence[int]) -> dict[int, ConversationSummary]:
+    """Some conversations by id, with excerpts of what was said."""
+    rows = reader.all(
+        f'SELECT j.id, j."group", {_KIND} AS split, g.number, g.step, j.member, j.agent, j.status, j.reward,'
+        " j.advantage, coalesce(j.length, length(j.tokens) / 4, 0) AS tokens, p.name AS policy, g.version,"
+        " j.speaker, json_extract(j.spans, '$[0][2]') AS spoke"
+        ' FROM trajectories j JOIN groups g ON g.id = j."group" JOIN policies p ON p.id = g.policy'
+        f" WHERE j.id IN {_LISTED}",
+        _json(ids),
+    )
+    return {row["id"]: _conversation(reader, row) for row in rows}
+
+
+def _conversation(reader: Reader, row: sqlite3.Row) -> ConversationSummary:
+    turns = 'SELECT turns FROM trajectories WHERE "group" = ? AND member = ? AND agent = ? ORDER BY id'
+    about = excerpt(part[0] for part in reader.all(turns, row["group"], row["member"], row["agent"]))
+    values = {**dict(row), "advantage": row["advantage"] or 0.0}
+    return ConversationSummary(**values, prompt=about.short_prompt, reply=about.short_reply, replies=about.replies)
+
+
+def said(reader: Reader, ids: Sequence[int]) -> dict[int, str]:
+    """The text of some conversations, by id, as the stored JSON: what a search looks through."""
+    rows = reader.all(
+        "SELECT first.id, group_concat(coalesce(j.turns, '[]')) AS turns FROM trajectories first JOIN trajectories j"
+        ' ON j."group" = first."group" AND j.member = first.member AND j.agent = first.agent'
+        f" WHERE first.id IN {_LISTED} GROUP BY first.id",
+        _json(ids),
+    )
+    return {row["id"]: row["turns"] for row in rows}
+
+
+def _groups_where(task: int, policy: str | None, split: str | None, step: int | None) -> tuple[str, tuple[object, ...]]:
+    where, arguments = f"g.policy = {POLICY}", (task, policy)
+    if split is None:
+        return where, arguments
+    return f"{where} AND g.split IN ({_SPLITS[split]}) AND g.step IS ?", (*arguments, step)
+
+
+def _by_step(
+    reader: Reader, table_where: str, step: str, value: str, whose: tuple[int, str | None], since: int
+) -> dict[int | None, float]:
+    rows = reader.all(f"SELECT {step} AS step, {value} AS value FROM {table_where} AND {step} >= ?", *whose, since)
+    return {row["step"]: row["value"] for row in rows}
+
+
+def _ids(rows: Iterable[sqlite3.Row]) -> array[int]:
+    return array("q", (row[0] for row in rows))
+
+
+def _json(ids: Sequence[int]) -> str:
+    return json.dumps(list(ids))
+
+
+# Reads for replay: groups as they were played, with the text of all turns. Standard library only.
+#
+# Tokens are not read: the text is exact, and it is kept where tokens have been removed to free disk space.
+
+_PLAYS = """
+SELECT json_group_array(g.id) AS groups, g.number, g.instance, g.environment_version, g.step, min(g.id)
+FROM groups g JOIN policies p ON p.id = g.policy
+WHERE p.task = ? AND g.split = ? AND CASE g.suite WHEN '' THEN g.component ELSE g.suite END = ?
+GROUP BY coalesce(g.play, g.id)
+ORDER BY CASE g.split WHEN 'train' THEN g.number ELSE coalesce(g.play, g.id) END DESC LIMIT ?
+"""
+_TRAJECTORIES = """
+SELECT t.member, t.agent, t.status, t.reward, t.cut, t.spans, t.turns, t.parts, t.failure, g.step
+FROM trajectories t JOIN groups g ON g.id = t."group"
+WHERE t."group" IN (SELECT value FROM json_each(?)) AND t.status != 'cancelled' ORDER BY t.member, t.id
+"""
+
+
+@dataclass(frozen=True)
+class RecordedAgent:
+    """One agent's conversation, over all its trajectories."""
+
+    turns: tuple[Turn, ...]
+    """Its prompts and replies; thinking is a turn of its own before the answer."""
+    replies: tuple[int, ...]
+    """Length of each of its replies in tokens, in order."""
+    reward: float | None
+    cut: bool
+    """Whether the length limit ended its last reply."""
+    step: int | None = None
+    """The step that consumed it, or that an evaluation measured; None while it waits. The conversation of a policy that
+    is not trained on it has the step of one that is."""
+
+
+@dataclass(frozen=True)
+class RecordedEpisode:
+    """One episode. Cancelled ones are not here."""
+
+    member: int
+    status: str
+    agents: dict[str, RecordedAgent] = field(default_factory=dict)
+    """By name, those that were asked for a reply."""
+    parts: dict[str, float] = field(default_factory=dict)
+    failure: str = ""
+
+
+@dataclass(frozen=True)
+class RecordedGroup:
+    """The episodes of one play with all of their agents; an evaluation's has one episode."""
+
+    number: int
+    instance: int
+    environment_version: str
+    step: int | None
+    """The step that consumed the group of its first policy; other policies' steps are with their agents."""
+    episodes: tuple[RecordedEpisode, ...]
+
+
+class Recordings(Reader):
+    """A read-only view of one home's database, as ``Reader``."""
+
+    def __enter__(self) -> Self:
+        return self
+
+    def groups(self, task: int, split: str, last: int, component: str = "") -> list[RecordedGroup]:
+        """The ``last`` groups of a task's split, train or eval, in the order of training or of evaluation.
+
+        Of a task with a mixture: those that were played on the ``component`` of this name.
+
+        The groups of several policies from one play are one group here: its rewards depend on what all of them said.
+        """
+        rows = self.all(_PLAYS, task, split, component, last)
+        return [_group_of_recorded(row, self.all(_TRAJECTORIES, row["groups"])) for row in reversed(rows)]
+
+
+def _group_of_recorded(group: sqlite3.Row, rows: Sequence[sqlite3.Row]) -> RecordedGroup:
+    members: dict[int, list[sqlite3.Row]] = {}
+    for row in rows:
+        members.setdefault(row["member"], []).append(row)
+    return RecordedGroup(
+        number=group["number"],
+        instance=group["instance"],
+        environment_version=group["environment_version"],
+        step=group["step"],
+        episodes=tuple(_episode(member, own) for member, own in members.items()),
+    )
+
+
+def _episode(member: int, rows: Sequence[sqlite3.Row]) -> RecordedEpisode:
+    agents: dict[str, list[sqlite3.Row]] = {}
+    for row in rows:
+        if row["agent"]:  # else the episode failed before any agent was asked
+            agents.setdefault(row["agent"], []).append(row)
+    failure = json.loads(rows[0]["failure"]) if rows[0]["failure"] else {}
+    return RecordedEpisode(
+        member=member,
+        status=rows[0]["status"],
+        agents={name: _agent(own) for name, own in agents.items()},
+        parts=json.loads(rows[0]["parts"] or "{}"),
+        failure=str(failure.get("message", "")),
+    )
+
+
+def _agent(rows: Sequence[sqlite3.Row]) -> RecordedAgent:
+    return RecordedAgent(
+        turns=tuple(Turn(**turn) for row in rows for turn in json.loads(row["turns"] or "[]")),
+        replies=tuple(stop - start for row in rows for start, stop, *_ in json.loads(row["spans"] or "[]")),
+        reward=rows[-1]["reward"],
+        cut=bool(rows[-1]["cut"]),
+        step=rows[-1]["step"],
+    )

@@ -1,0 +1,373 @@
+"""What a task file refers to: tasks by number or name, versions, folders; and what depends on what."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
+from dataclasses import dataclass, replace
+from typing import Any, Protocol
+
+from ..errors import AdapterError, ConfigError, MarlaasError, Mistakes, ReferenceMissing, UnknownTask
+from ..spec import BASE, TaskSpec, agent_map_of, inside, nearest, parse, start_folder
+from ..store import Borrowed, KnownTask, Submission, VersionRow
+from .taskfile import of_submission
+
+# Finds the task that a person means by its number or its name. Pure.
+#
+# Numbers always mean tasks; a name means a task of any tenant, and TENANT/NAME one of that tenant.
+
+NAMED = 10
+"""Numbers that an error lists."""
+SHOWS = "`marlaas list` shows the tasks."
+
+
+def task_number(said: int | str, known: Sequence[KnownTask]) -> int:
+    """The number of the task that ``said`` means.
+
+    Raises ``UnknownTask`` where there is none, and ``ConfigError`` with the numbers where there are several.
+    """
+    if isinstance(said, int):
+        if any(task.id == said for task in known):
+            return said
+        raise UnknownTask(f"There is no task {said}.", SHOWS)
+    found = [task for task in known if said in (task.name, f"{task.tenant}/{task.name}")]
+    if len(found) == 1:
+        return found[0].id
+    if found:
+        hint = f"Give a number: {max(task.id for task in found)} is the newest."
+        raise ConfigError(f"Several tasks are named {said!r}: {_listed([task.id for task in found])}.", hint)
+    sweep = [task.id for task in known if said in (task.family, f"{task.tenant}/{task.family}") and task.family]
+    if sweep:
+        hint = f"Give one of its tasks, {_listed(sweep)}; verbs that take several tasks have --family."
+        raise UnknownTask(f"{said!r} is a sweep, not a task.", hint)
+    names = sorted({task.name for task in known})
+    raise UnknownTask(f"There is no task {said!r}.", f"{nearest(said, names)} {SHOWS}" if _near(said, names) else SHOWS)
+
+
+def _near(said: str, names: Sequence[str]) -> bool:
+    return nearest(said, names).startswith("Did you mean")
+
+
+def _listed(numbers: Sequence[int]) -> str:
+    shown = ", ".join(map(str, numbers[:NAMED]))
+    return f"{shown} and {len(numbers) - NAMED} more" if len(numbers) > NAMED else shown
+
+
+# Finds the version that a person means by a task's number or name, by a version's own name, and by ``--version``.
+#
+# Pure. Raises ``AdapterError`` where there is none, and ``ConfigError`` where the words are ambiguous.
+
+LONGEST_NUMBER = 18
+"""Digits of a task's number."""
+
+
+def choose(versions: list[VersionRow], adapter: str, which: str | None) -> VersionRow:
+    """The version that ``adapter``, a task's number or name or a version's name, and ``which`` (``--version``) mean."""
+    named = named_by(versions, adapter)
+    policies = list(dict.fromkeys(v.policy for v in named))
+    if len(policies) > 1:
+        raise ConfigError(
+            f"The task {adapter!r} has the policies {', '.join(policies)}.", f"Say which: {adapter}/{policies[-1]}."
+        )
+    kept = sorted((v for v in named if v.state == "committed"), key=lambda v: v.number)
+    wanted = _pick(kept, which)
+    if wanted is None:
+        numbers = ", ".join(str(v.number) for v in kept) or "none"
+        version = f"version {which!r}" if which else "version"
+        raise AdapterError(f"Adapter {adapter!r} has no {version} on disk.", f"On disk: {numbers}.")
+    return wanted
+
+
+def choose_at(versions: list[VersionRow], said: str) -> VersionRow:
+    """The version that ``said`` means: an adapter as ``choose`` takes it, with or without @VERSION behind it."""
+    adapter, _, which = said.partition("@")
+    return choose(versions, adapter, which or None)
+
+
+def named_by(versions: list[VersionRow], adapter: str) -> list[VersionRow]:
+    """All versions that a task's number or name means, or the one of that name; they belong to one task.
+
+    /POLICY behind it means those of one policy of the task.
+    """
+    found = [v for v in versions if v.name == adapter] or _of_task(versions, adapter)
+    if not found:
+        whose, _, policy = adapter.rpartition("/")
+        found = [v for v in _of_task(versions, whose) if v.policy == policy]
+    if not found:
+        raise AdapterError(f"There is no adapter {adapter!r}.", "`marlaas adapters list` shows them.")
+    if len({v.task for v in found}) > 1:
+        numbers = ", ".join(str(number) for number in sorted({v.task for v in found}))
+        raise ConfigError(f"Several tasks are named {adapter!r}: {numbers}.", "Give the task's number.")
+    return found
+
+
+def _of_task(versions: list[VersionRow], said: str) -> list[VersionRow]:
+    if said.isascii() and said.isdigit():
+        return [v for v in versions if v.task == int(said)] if len(said) <= LONGEST_NUMBER else []
+    return [v for v in versions if said in (v.task_name, f"{v.tenant}/{v.task_name}")]
+
+
+def _pick(kept: list[VersionRow], which: str | None) -> VersionRow | None:
+    """One of the versions (oldest first) by number or label, or the newest; with None the best, else the last."""
+    best, last = ([v for v in kept if label in v.label] for label in ("best", "last"))
+    if which == "newest":
+        return kept[-1] if kept else None
+    if which in (None, "best", "last"):
+        among = {None: best or last or kept, "best": best, "last": last or kept}[which]
+        return among[-1] if among else None
+    return next((v for v in kept if str(v.number) == which), None)
+
+
+# Resolves the names in ``depends_on`` to tasks, and refuses circular dependencies. Pure.
+
+MOST = 10_000
+"""The most dependencies of one submission: a sweep of m tasks that depends on one of n has m * n."""
+
+
+@dataclass(frozen=True)
+class Meaning:
+    """The tasks that one entry of ``depends_on`` means."""
+
+    needs: Sequence[int] = ()
+    """Numbers of tasks of the home."""
+    after: Sequence[int] = ()
+    """Places of tasks in the same submission."""
+
+
+def link(submissions: Sequence[Submission], known: Sequence[KnownTask]) -> list[Submission]:
+    """Fill in the tasks that each submission depends on.
+
+    A number is a task of the home. A name means every task or sweep of that name and of the same tenant among these
+    submissions; if there is none, the newest in the home. Raises ``UnknownTask``, and ``ConfigError`` for circles and
+    for more than ``MOST`` dependencies.
+    """
+    numbers = {task.id for task in known}
+    meanings: dict[tuple[str, str | int], Meaning] = {}  # a cache: the members of a sweep all have the same entries
+    linked = []
+    mistakes = Mistakes()
+    for submission in submissions:
+        own = []
+        for place, wanted in enumerate(submission.config["queue"]["depends_on"]):
+            said = (submission.tenant, wanted)
+            if said not in meanings:
+                try:
+                    meanings[said] = _meaning(submission, wanted, submissions, known, numbers)
+                except UnknownTask as error:
+                    error.path = f"queue.depends_on[{place}]"
+                    mistakes.found += of_submission(error, submission)
+                    meanings[said] = Meaning()
+            own.append(meanings[said])
+        needs = dict.fromkeys(number for meaning in own for number in meaning.needs)
+        after = dict.fromkeys(place for meaning in own for place in meaning.after)
+        linked.append(replace(submission, needs=tuple(needs), after=tuple(after)))
+    mistakes.refuse()
+    total = sum(len(submission.needs) + len(submission.after) for submission in linked)
+    if total > MOST:
+        raise ConfigError(f"These tasks have {total:,} dependencies; at most {MOST:,} are allowed.")
+    _refuse_circles(linked)
+    return linked
+
+
+def family_of(tasks: Iterable[KnownTask], name: str) -> list[KnownTask]:
+    """The members of the newest sweep of that name; a sweep's tasks enter the queue at the same moment."""
+    members = [task for task in tasks if task.family == name]
+    newest = max((task.created for task in members), default=0.0)
+    return [task for task in members if task.created == newest]
+
+
+def _meaning(
+    submission: Submission,
+    wanted: str | int,
+    submissions: Sequence[Submission],
+    known: Sequence[KnownTask],
+    numbers: Set[int],
+) -> Meaning:
+    if isinstance(wanted, str):
+        after = _beside(submission, wanted, submissions)
+        return Meaning(after=after) if after else Meaning(needs=_newest(submission, wanted, known))
+    if wanted not in numbers:
+        raise UnknownTask(
+            f"{submission.name!r} depends on task {wanted}, which does not exist.", "`marlaas list` shows the tasks."
+        )
+    return Meaning(needs=[wanted])
+
+
+def _beside(submission: Submission, name: str, submissions: Sequence[Submission]) -> list[int]:
+    """Places of the tasks of that name in this submission."""
+    return [
+        place
+        for place, other in enumerate(submissions)
+        if other.tenant == submission.tenant and name in (other.name, other.family)
+    ]
+
+
+def _newest(submission: Submission, name: str, known: Sequence[KnownTask]) -> list[int]:
+    own = [task for task in known if task.tenant == submission.tenant]
+    newest = max((task for task in own if name in (task.name, task.family)), key=lambda task: task.id, default=None)
+    if newest is None:
+        names = {word for task in own for word in (task.name, task.family) if word}
+        raise UnknownTask(
+            f"{submission.name!r} depends on {name!r}, but tenant {submission.tenant!r} has no task of that name.",
+            nearest(name, sorted(names)) if names else "Give its file to the same `marlaas submit`.",
+        )
+    return [newest.id] if newest.name == name else [task.id for task in family_of(own, name)]
+
+
+def _refuse_circles(submissions: Sequence[Submission]) -> None:
+    """Raise where tasks wait for each other, naming them in the order in which they wait."""
+    finished: set[int] = set()
+    for start in range(len(submissions)):
+        trail: dict[int, Iterator[int]] = {start: iter(submissions[start].after)}
+        while trail:
+            here = next(reversed(trail))
+            following = next((place for place in trail[here] if place not in finished), None)
+            if following is None:
+                finished.add(here)
+                trail.pop(here)
+            elif following in trail:
+                raise _circle([*_since(trail, following), following], submissions)
+            else:
+                trail[following] = iter(submissions[following].after)
+
+
+def _since(trail: Mapping[int, object], place: int) -> list[int]:
+    places = list(trail)
+    return places[places.index(place) :]
+
+
+def _circle(places: Sequence[int], submissions: Sequence[Submission]) -> ConfigError:
+    names = [repr(submissions[place].name) for place in places]
+    if len(names) == 2:
+        return ConfigError(
+            f"The task {names[0]} depends on itself.", "An earlier task of that name goes by its number."
+        )
+    return ConfigError(f"These tasks wait for each other: {' -> '.join(names)}.", "Leave one of the dependencies out.")
+
+
+# Finds the versions and folders that a task file refers to: where training begins, who plays along, what is measured.
+#
+# Versions are bound by id when the task is submitted: which one is the best may have changed when it starts.
+
+
+class Versions(Protocol):
+    """What is asked of a home here; every reader of one can answer."""
+
+    def versions(self) -> list[VersionRow]:
+        """All versions."""
+
+    def task_config(self, task: int) -> dict[str, Any]:
+        """The whole task file of a task with defaults filled."""
+
+
+@dataclass(frozen=True)
+class Reference:
+    """Words in a task file that mean a version or folder, and what it is for."""
+
+    words: str
+    key: str
+    """The key of the task file that has them."""
+    rank: int = 0
+    """Rank of the adapter whose training begins from it; 0: it is only played with."""
+    alpha: float = 0.0
+
+    @property
+    def table(self) -> str:
+        """The table that the key belongs to."""
+        return self.key.rpartition(".")[0]
+
+
+@dataclass(frozen=True)
+class _Found:
+    """What a reference means; ``words`` describe it for an error."""
+
+    words: str
+    policy: Mapping[str, float]
+    """Its rank and alpha."""
+    version: int | None = None
+    """Its id; None for a folder."""
+
+
+def references(spec: TaskSpec) -> Iterator[Reference]:
+    """All references of a specification to versions and folders outside of its own task."""
+    yield from (Reference(words, f"versions[{place}]") for place, words in enumerate(spec.versions) if words != BASE)
+    for name, policy in agent_map_of(spec).policies.items():
+        table = f"policies.{name}" if spec.policies else "policy"
+        if policy.start:
+            yield Reference(policy.start, f"{table}.start", policy.rank, policy.alpha)
+        if policy.frozen and policy.frozen != BASE and inside(policy.frozen, spec) is None:
+            yield Reference(policy.frozen, f"{table}.frozen")
+    for agent, words in spec.eval.agents.items():
+        if words != BASE and words not in spec.policies and inside(words, spec) is None:
+            yield Reference(words, f"eval.agents.{agent}")
+
+
+def find_starts(submissions: Sequence[Submission], reader: Versions | None) -> list[Submission]:
+    """Bind every reference; ``reader`` is None where the home has no database.
+
+    Raises ``ReferenceMissing``, with all of them, where there is no such version or folder, or it does not fit. A
+    version's base is not checked: all adapters of a home have the same. A folder's base is checked by the trainer.
+    """
+    wishes = [list(references(parse(submission.config, submission.name))) for submission in submissions]
+    said = sorted({wish.words for own in wishes for wish in own})
+    named = any(start_folder(words) is None for words in said)
+    versions = reader.versions() if reader and named else []
+    found: dict[str, _Found | MarlaasError] = {}
+    for words in said:
+        try:
+            found[words] = _look_up(words, versions, reader)
+        except (AdapterError, ConfigError) as error:
+            found[words] = error
+    mistakes, bound = Mistakes(), []
+    for submission, own in zip(submissions, wishes, strict=True):
+        for wish in own:
+            if fault := _fault(submission, wish, found[wish.words]):
+                mistakes.found += of_submission(fault, submission)
+        bound.append(_bound(submission, own, found))
+    mistakes.refuse()
+    return bound
+
+
+def _fault(submission: Submission, wish: Reference, meant: _Found | MarlaasError) -> ReferenceMissing | None:
+    """What is wrong with a reference: it leads nowhere, or to something that does not fit."""
+    if isinstance(meant, MarlaasError):
+        return ReferenceMissing(meant.cause, meant.hint, path=wish.key)
+    return _misfit(submission, wish, meant)
+
+
+def _look_up(wish: str, versions: list[VersionRow], reader: Versions | None) -> _Found:
+    folder = start_folder(wish)
+    if folder is not None:
+        from ..adapters import read_peft_folder  # loads numpy, which only a start from a folder needs
+
+        header = read_peft_folder(folder).header
+        return _Found(str(folder), {"rank": header.rank, "alpha": header.alpha})
+    version = choose_at(versions, wish)
+    config = reader.task_config(version.task) if reader else {}
+    policy = config.get("policies", {}).get(version.policy) or config.get("policy", {})
+    return _Found(f"version {version.number} of task {version.task}", policy, version.id)
+
+
+def _bound(
+    submission: Submission, wishes: Sequence[Reference], found: Mapping[str, _Found | MarlaasError]
+) -> Submission:
+    borrowed: dict[str, Borrowed] = {}
+    for wish in wishes:
+        meant = found[wish.words]
+        if isinstance(meant, _Found) and meant.version is not None:
+            plays = not wish.rank or (wish.words in borrowed and borrowed[wish.words].plays)
+            borrowed[wish.words] = Borrowed(wish.words, meant.version, plays)
+    return replace(submission, borrowed=tuple(borrowed.values()))
+
+
+def _misfit(submission: Submission, wish: Reference, found: _Found) -> ReferenceMissing | None:
+    """Another rank, which the matrices do not fit, or another alpha, which would make it another policy."""
+    if not wish.rank:
+        return None
+    for key, own in (("rank", wish.rank), ("alpha", wish.alpha)):
+        if own != found.policy[key]:
+            return ReferenceMissing(
+                f"{submission.name!r} begins from {found.words}, whose {key} is {found.policy[key]:g}, but its own is"
+                f" {own:g}.",
+                f"Write `{key} = {found.policy[key]:g}` under [{wish.table}].",
+                path=wish.key,
+            )
+    return None
