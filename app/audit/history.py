@@ -267,7 +267,7 @@ def _check_partners(
         for said in record.beside(group.id):
             right = said.speaker not in learned and task.agents.get(said.agent) == said.speaker
             report.check(right, "partners are named", where, f"{said.speaker!r} acts as {said.agent!r}")
-            known = _versions_of_plays(record, policies, said.speaker)
+            known = _play_versions(record, policies, said.speaker)
             report.check(
                 said.versions <= known,
                 "partners are who they should be",
@@ -276,7 +276,7 @@ def _check_partners(
             )
 
 
-def _versions_of_plays(record: Record, policies: Sequence[Policy], name: str) -> frozenset[int]:
+def _play_versions(record: Record, policies: Sequence[Policy], name: str) -> frozenset[int]:
     """Numbers of the versions that a policy of the task may have acted with."""
     task = policies[0].task
     own = task.policies.get(name, {})

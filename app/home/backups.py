@@ -396,21 +396,21 @@ def restore(file: Path, home: Home, say: Say = lambda text: None) -> Restored:
     whole and safe. Nothing has changed then.
     """
     root = home.root.resolve()
-    _check_place_of_restore(root)
+    _check_new_place(root)
     try:
         with open(file, "rb") as source, tarfile.open(fileobj=source, mode="r:") as tar:
             listed, members = _look(tar)
             private = PrivateFolder(root.parent, RESTORE_PREFIX)
             try:
                 needed = sum(entry.size for entry in listed.files.values())
-                _check_room_of_restore(private.path, needed + _SPARE)
+                _check_restore_room(private.path, needed + _SPARE)
                 say(f"Restoring {size(needed)} …")
                 new = Home(private.path / "home").create()
                 for name, entry in listed.files.items():
                     _extract(tar, members[name], name, entry, new.root)
                 tasks = check_copy(new.database)
                 os.sync()
-                _put_of_restore(new.root, root)
+                _put_home(new.root, root)
             finally:
                 private.remove()
     except tarfile.TarError as error:
@@ -420,7 +420,7 @@ def restore(file: Path, home: Home, say: Say = lambda text: None) -> Restored:
     return Restored(root, tasks, len(listed.files), needed, listed.missing)
 
 
-def _check_place_of_restore(root: Path) -> None:
+def _check_new_place(root: Path) -> None:
     if root.exists() and not root.is_dir():
         raise ConfigError("is no folder.", "Give another --home.", where=str(root))
     if root.exists() and any(root.iterdir()):
@@ -467,7 +467,7 @@ def _opened(tar: tarfile.TarFile, member: tarfile.TarInfo) -> IO[bytes]:
     return data
 
 
-def _check_room_of_restore(folder: Path, needed: int) -> None:
+def _check_restore_room(folder: Path, needed: int) -> None:
     free = shutil.disk_usage(folder).free
     if free < needed:
         raise BackupError(
@@ -499,7 +499,7 @@ def _extract(tar: tarfile.TarFile, member: tarfile.TarInfo, name: str, entry: En
         raise BackupError(f"{name!r} in the backup is not what was backed up.", "It is damaged: take another one.")
 
 
-def _put_of_restore(new: Path, root: Path) -> None:
+def _put_home(new: Path, root: Path) -> None:
     """Move the folder to the home's place in one moment; an empty folder there is replaced."""
     try:
         tree_to_disk(new)

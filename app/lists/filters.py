@@ -158,16 +158,16 @@ def in_order(tasks: Sequence[TaskRow], field: str, backwards: bool = False) -> l
 # searched for as it is: logs are full of colons. Pure; knows neither argparse nor Textual.
 
 HINT = "level:error task:17 tenant:bio some words"
-FIELDS_LOG_FILTER = ("level", "task", "tenant", "kind")
-_TERM_LOG_FILTER = re.compile(rf'(?:({"|".join(FIELDS_LOG_FILTER)}):)?(?:"([^"]*)"?|(\S+))', re.IGNORECASE)
+LOG_FIELDS = ("level", "task", "tenant", "kind")
+_LOG_TERM = re.compile(rf'(?:({"|".join(LOG_FIELDS)}):)?(?:"([^"]*)"?|(\S+))', re.IGNORECASE)
 
 
 def parse_log_filter(text: str) -> EventFilter:
     """The filter that a text means, at any moment while it is typed. Raises ``ConfigError`` with one sentence."""
     wanted = EventFilter()
-    for match in _TERM_LOG_FILTER.finditer(text):
+    for match in _LOG_TERM.finditer(text):
         field, value = (match[1] or "").lower(), match[2] if match[3] is None else match[3]
-        if not value or (not field and value.lower().removesuffix(":") in FIELDS_LOG_FILTER and value.endswith(":")):
+        if not value or (not field and value.lower().removesuffix(":") in LOG_FIELDS and value.endswith(":")):
             continue  # its value has not been typed yet
         if not field:
             wanted = replace(wanted, words=(*wanted.words, value))

@@ -243,7 +243,7 @@ class ApiAnswer:
         return tuple(request for request in self.requests if request.key == key.prefix)
 
 
-def _place_of_api(key: ApiKeyRow) -> tuple[bool, float, int]:
+def _key_place(key: ApiKeyRow) -> tuple[bool, float, int]:
     return key.revoked is not None, -(key.revoked or 0.0), -key.id
 
 
@@ -255,7 +255,7 @@ class ApiQuestion:
 
     def read(self, reader: HomeReader, before: ApiAnswer | None) -> ApiAnswer:
         """Read the answer with three short queries, and what was added to the log of requests."""
-        keys = tuple(sorted(reader.api_keys(), key=_place_of_api))
+        keys = tuple(sorted(reader.api_keys(), key=_key_place))
         log = tail(self.home.logs / FILE, before.log if before else None)
         requests = before.requests if before is not None and log is before.log else requests_in(log.lines)
         return ApiAnswer(reader.api_state() or ApiRow(), keys, tuple(reader.given_names()), requests, log)

@@ -320,7 +320,7 @@ def _task(task: TaskFacts, level: int) -> Iterator[Section]:
         if scores:
             yield Section(f"Scores{of}", scores, level)
         if policy.rollouts:
-            yield Section(f"Rollouts worth reading{of}", list(_rollouts_of_telling(policy.rollouts)), level)
+            yield Section(f"Rollouts worth reading{of}", list(_rollout_parts(policy.rollouts)), level)
     if any(policy.newest for policy in task.policies):
         yield Section("The newest step", [_newest(task.policies)], level)
     yield Section("What it cost", [_cost(task)], level)
@@ -448,7 +448,7 @@ def _newest(policies: Sequence[PolicyFacts]) -> Table:
     return Table(headers, rows)
 
 
-def _rollouts_of_telling(shown: Sequence[ShownRollout]) -> Iterator[Piece]:
+def _rollout_parts(shown: Sequence[ShownRollout]) -> Iterator[Piece]:
     for one in shown:
         yield Transcript(_head(one.why, one.episode[0]), list(_turns(one.episode)))
 

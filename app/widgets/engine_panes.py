@@ -414,7 +414,7 @@ def starts(engines: Sequence[EngineRow], now: float, alive: bool, width: int) ->
 
 # The machines of the cluster: which of them work, what each gives, and what keeps one out.
 
-_STYLES_NODES = {"ready": "", "draining": "$text-muted", "refused": "$text-warning", "gone": "$text-error"}
+_NODE_STYLES = {"ready": "", "draining": "$text-muted", "refused": "$text-warning", "gone": "$text-error"}
 
 
 def nodes(rows: Sequence[NodeRow], width: int) -> list[Line]:
@@ -425,7 +425,7 @@ def nodes(rows: Sequence[NodeRow], width: int) -> list[Line]:
     shown, *lines = table(names, [row(node, True) for node in rows], (24, 16, 9, -5, -9, 8, 40), width)
     found = [shown]
     for node, text in zip(rows, lines, strict=True):
-        style = _STYLES_NODES[node.state]
+        style = _NODE_STYLES[node.state]
         found.append(tuple((part, own or style) for part, own in text))
         found += [(("  " + line(remark, width - 2), "$text-warning"),) for remark in remarks(node)]
     return found

@@ -218,7 +218,7 @@ class GroupList(VirtualList[GroupSummary | str]):
         if isinstance(row, str):
             return Content.styled(row, "$text-muted")
         label = f"{line(row.suite, 12) or 'prompt'} {row.number}" if row.split == EVAL else f"{row.number}"
-        label = pad(label, _label_of_group_list(row))
+        label = pad(label, _group_label(row))
         if not row.members:
             return Content.styled(f"{label} skipped: had no turn", "$text-muted")
         asked, signs, replies, more = self._places(row, width)
@@ -239,7 +239,7 @@ class GroupList(VirtualList[GroupSummary | str]):
 
     def _places(self, row: GroupSummary, width: int) -> tuple[int, int, int, int]:
         """Where a row's prompt, signs, replies and what comes behind them begin."""
-        asked = _label_of_group_list(row) + 1
+        asked = _group_label(row) + 1
         taken = _signs(row) + len(GAP) + (_NUMBERS + len(GAP) if width >= _WITH_NUMBERS else 0)
         ending = (_AGE if width >= _WITH_AGE else 0) + (_VERSION if width >= _WITH_VERSION else 0)
         room = width - asked - 1 - taken - ending
@@ -272,7 +272,7 @@ class GroupList(VirtualList[GroupSummary | str]):
             )
 
 
-def _label_of_group_list(row: GroupSummary) -> int:
+def _group_label(row: GroupSummary) -> int:
     """Cells of the number of a group."""
     return 9 if row.split == EVAL else 5
 

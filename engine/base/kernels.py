@@ -193,7 +193,7 @@ Library = Literal["mkl", "onednn"]
 
 VARIABLE = "MARLAAS_KERNELS"
 """Environment variable that names the library; unset or empty: chosen by the processor."""
-TOLERANCE_KERNELS = 1e-5
+PROBE_TOLERANCE = 1e-5
 """Largest relative error in the probe: float32 has about 1e-6, bfloat16 more than 1e-3."""
 
 REMEMBERED = {"ONEDNN_PRIMITIVE_CACHE_CAPACITY": "128", "LRU_CACHE_CAPACITY": "128"}
@@ -286,7 +286,7 @@ def _widens_right() -> bool:
     left, right = (factor.bfloat16().float() for factor in positive_factors(256, 512, 512))
     try:
         with _rounding_factors():
-            return relative_error(torch.mm(left, right), left, right) < TOLERANCE_KERNELS
+            return relative_error(torch.mm(left, right), left, right) < PROBE_TOLERANCE
     except RuntimeError:
         return False
 
@@ -351,6 +351,6 @@ def _right() -> bool:
     os.environ.update(REMEMBERED | os.environ)  # read at its first use
     left, right = positive_factors(64, 64, 64)
     try:
-        return relative_error(by_onednn(left, right), left, right) < TOLERANCE_KERNELS
+        return relative_error(by_onednn(left, right), left, right) < PROBE_TOLERANCE
     except RuntimeError:
         return False

@@ -162,7 +162,7 @@ def _trained(ledger: Ledger) -> int:
 
 SECONDS = 60.0
 """Seconds for measuring copies of a base; later ones are left out."""
-LOOK_PLANNING = 0.5
+LOOK_SECONDS = 0.5
 """Seconds for a look at what other programs use."""
 
 
@@ -303,7 +303,7 @@ class Planner:
             return False
         cores, trainer = own_cores(settings.resources.cores), placement_plan.placement.trainer
         others = OtherPrograms(cores)
-        await asyncio.sleep(LOOK_PLANNING)
+        await asyncio.sleep(LOOK_SECONDS)
         measured, busy, usual = [], others.warning(), next(iter(plans))
         if not busy:
             wait(f"The engine measures which copy of the base is best for sampling: {', '.join(map(str, plans))}.")

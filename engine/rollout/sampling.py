@@ -211,11 +211,11 @@ def _weights(scaled: NDArray[np.float32], least: NDArray[np.float32]) -> NDArray
 Logits = NDArray[np.float32]
 Floats = NDArray[np.float64]
 
-BLOCK_SAMPLING = 1 << 15
+CACHED_BLOCK = 1 << 15
 """Float32 values of small vocabularies worked on at a time, so that they stay in the processor's cache."""
-CHUNK_SAMPLING = 512
+DRAWN_CHUNK = 512
 """Entries of a large vocabulary summed up before the search for a drawn token goes into detail."""
-SMALL_SAMPLING = 4 * CHUNK_SAMPLING
+DRAWN_WHOLE = 4 * DRAWN_CHUNK
 """A vocabulary up to this size is searched in one go."""
 LARGE_BLOCK = 1 << 17
 """As ``BLOCK``, for large vocabularies."""
@@ -279,14 +279,14 @@ def _draw(logits: Logits, factors: Logits | None, noise: Floats) -> tuple[NDArra
     A weight is exp((logit - largest) / temperature). Returns the indices, the largest logits and the totals, (n,) each.
     """
     count, vocabulary = logits.shape
-    if vocabulary > SMALL_SAMPLING:
+    if vocabulary > DRAWN_WHOLE:
         return _draw_in_chunks(logits, factors, noise)
     tokens, largest, totals = np.empty(count, np.int64), np.empty(count, np.float32), np.empty(count)
-    step = BLOCK_SAMPLING // vocabulary
+    step = CACHED_BLOCK // vocabulary
     for begin in range(0, count, step):
         part = slice(begin, begin + step)
         largest[part] = logits[part].max(1)
-        weights = _weights_of_sampling(logits[part], largest[part], None if factors is None else factors[part])
+        weights = _softmax_weights(logits[part], largest[part], None if factors is None else factors[part])
         running = weights.cumsum(1, np.float64)
         totals[part] = running[:, -1]
         tokens[part] = _search(running, noise[part] * totals[part])
@@ -296,31 +296,31 @@ def _draw(logits: Logits, factors: Logits | None, noise: Floats) -> tuple[NDArra
 def _draw_in_chunks(logits: Logits, factors: Logits | None, noise: Floats) -> tuple[NDArray[np.int64], Logits, Floats]:
     """``_draw`` in two levels: a running sum over 150,000 entries would take most of the time."""
     count, vocabulary = logits.shape
-    whole = vocabulary - vocabulary % CHUNK_SAMPLING
+    whole = vocabulary - vocabulary % DRAWN_CHUNK
     largest = np.empty(count, np.float32)
-    sums = np.zeros((count, whole // CHUNK_SAMPLING + 1), np.float32)
+    sums = np.zeros((count, whole // DRAWN_CHUNK + 1), np.float32)
     step = max(LEAST_ROWS, LARGE_BLOCK // vocabulary)
     room = np.empty((min(step, count), vocabulary), np.float32)
     for begin in range(0, count, step):  # each entry is read from main memory once
         part = slice(begin, begin + step)
         some, own = logits[part], largest[part]
         some.max(1, out=own)
-        weights = _weights_of_sampling(some, own, None if factors is None else factors[part], room[: len(some)])
-        weights[:, :whole].reshape(len(some), -1, CHUNK_SAMPLING).sum(2, out=sums[part, :-1])
+        weights = _softmax_weights(some, own, None if factors is None else factors[part], room[: len(some)])
+        weights[:, :whole].reshape(len(some), -1, DRAWN_CHUNK).sum(2, out=sums[part, :-1])
         weights[:, whole:].sum(1, out=sums[part, -1])
     running = sums.cumsum(1, np.float64)
     totals = running[:, -1]
     goals = noise * totals
     rows, chunk = np.arange(count), np.maximum(_search(running, goals), 0)
     before = np.where(chunk > 0, running[rows, chunk - 1], 0.0)
-    index = chunk[:, None] * CHUNK_SAMPLING + np.arange(CHUNK_SAMPLING)
+    index = chunk[:, None] * DRAWN_CHUNK + np.arange(DRAWN_CHUNK)
     near = logits[rows[:, None], np.minimum(index, vocabulary - 1)]
-    inside = np.where(index < vocabulary, _weights_of_sampling(near, largest, factors), np.float32(0))
+    inside = np.where(index < vocabulary, _softmax_weights(near, largest, factors), np.float32(0))
     within = _search(before[:, None] + inside.cumsum(1, np.float64), goals)
-    return np.where(within < 0, -1, chunk * CHUNK_SAMPLING + within), largest, totals
+    return np.where(within < 0, -1, chunk * DRAWN_CHUNK + within), largest, totals
 
 
-def _weights_of_sampling(logits: Logits, largest: Logits, factors: Logits | None, out: Logits | None = None) -> Logits:
+def _softmax_weights(logits: Logits, largest: Logits, factors: Logits | None, out: Logits | None = None) -> Logits:
     weights: Logits = np.subtract(logits, largest[:, None], out=out)
     if factors is not None:
         weights *= factors[:, None]

@@ -104,15 +104,15 @@ async def extend(store: Store, task: int, steps: object, end_run: Callable[[int]
         raise ConfigError(f"It has {before.steps} steps and can only be given more.")
     if steps == before.steps:
         return
-    _check_of_extension(store, task, before, steps)
+    _check_extension(store, task, before, steps)
     await end_run(task)
-    state = _check_of_extension(store, task, before, steps)
+    state = _check_extension(store, task, before, steps)
     store.tasks.extend(task, steps, state)
     more = steps - before.steps
     store.telemetry.event("task", f"The task has {more:,} more steps, {steps:,} all told; it is {state}.", task)
 
 
-def _check_of_extension(store: Store, task: int, before: TaskSpec, steps: int) -> str:
+def _check_extension(store: Store, task: int, before: TaskSpec, steps: int) -> str:
     """The state that the task will have; raises ``ConfigError`` or ``AdapterError`` where it cannot be extended."""
     state = store.tasks.state(task)
     after = next_state("extend", state)

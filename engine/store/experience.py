@@ -528,7 +528,7 @@ class OpenPlayTable:
             if state is None or state[0] in FINISHED:
                 return
             key = open_play(self._db, play)
-            rows = [row for one in members for row in _rows_of_open_plays(key, one)]
+            rows = [row for one in members for row in _open_rows(key, one)]
             again = [[key, one.episode.member] for one in members]
             self._db.conn.executemany("DELETE FROM open_trajectories WHERE play = ? AND member = ?", again)
             insert_all(self._db, "open_trajectories", rows)
@@ -628,7 +628,7 @@ def _speaking(stored: str) -> dict[str, Speaking]:
     return {name: (number, checksum) for name, (number, checksum) in json.loads(stored).items()}
 
 
-def _rows_of_open_plays(play: int, kept: KeptMember) -> list[dict[str, object]]:
+def _open_rows(play: int, kept: KeptMember) -> list[dict[str, object]]:
     """One row per trajectory, each agent's in order; what is of the whole member stands in its first row."""
     rows: list[dict[str, object]] = []
     places: dict[str, int] = {}

@@ -274,7 +274,7 @@ class NodeTable:
             return
         with transaction(self._db):
             self._db.execute("DELETE FROM nodes")
-            insert_all(self._db, "nodes", (_columns_of_nodes(row) for row in rows))
+            insert_all(self._db, "nodes", (_node_columns(row) for row in rows))
         self._written = tuple(rows)
 
     def drained(self) -> frozenset[str]:
@@ -291,7 +291,7 @@ class NodeTable:
         self._db.execute("DELETE FROM drains WHERE node = ?", [node])
 
 
-def _columns_of_nodes(row: NodeRow) -> dict[str, object]:
+def _node_columns(row: NodeRow) -> dict[str, object]:
     return {name: json.dumps(value) if isinstance(value, tuple) else value for name, value in asdict(row).items()}
 
 
@@ -301,12 +301,11 @@ def _columns_of_nodes(row: NodeRow) -> dict[str, object]:
 # are summed to hours, and after a day they are removed. The last failure and the findings of each version are kept as
 # well.
 
-MINUTE_ENVIRONMENTS, HOUR_ENVIRONMENTS, DAY_ENVIRONMENTS = 60, 3600, 86400
-FAILING_KEPT = 30 * DAY_ENVIRONMENTS
+FAILING_KEPT = 30 * DAY
 """Seconds after which it is forgotten that a version only failed, where no engine has served it since."""
 LONGEST_MESSAGE = 1000
 """Characters of a failure's message that are stored."""
-KEPT_ENVIRONMENTS = 20
+CHECKS_KEPT = 20
 """Versions of an environment whose findings are kept, those checked last."""
 
 
@@ -335,11 +334,8 @@ class ConformanceTable:
             self._db.execute(
                 "DELETE FROM conformance WHERE environment = ? AND rowid NOT IN"
                 " (SELECT rowid FROM conformance WHERE environment = ? ORDER BY created DESC, rowid DESC LIMIT ?)",
-                [environment, environment, KEPT_ENVIRONMENTS],
+                [environment, environment, CHECKS_KEPT],
             )
-
-
-MINUTE_ENVIRONMENTS, HOUR_ENVIRONMENTS, DAY_ENVIRONMENTS = 60, 3600, 86400
 
 
 class FailingTable:
@@ -399,7 +395,7 @@ class OutcomeTable:
         if not counted.outcomes and not counted.failures:
             return
         now = wall_time() if now is None else now
-        begun = now // MINUTE_ENVIRONMENTS * MINUTE_ENVIRONMENTS
+        begun = now // MINUTE * MINUTE
         rows = [(begun, one.environment, one.version, one.status, one.bucket, one.episodes) for one in counted.outcomes]
         failures = [
             {
@@ -418,11 +414,11 @@ class OutcomeTable:
 
     def thin(self, now: float) -> None:
         """Sum minutes that are older than an hour to hours, and remove what is older than a day."""
-        before = (now - HOUR_ENVIRONMENTS) // HOUR_ENVIRONMENTS * HOUR_ENVIRONMENTS
+        before = (now - HOUR) // HOUR * HOUR
         with transaction(self._db):
             for table, column in (("outcomes", "begun"), ("failures", "created")):
-                self._db.execute(f"DELETE FROM {table} WHERE {column} < ?", [now - DAY_ENVIRONMENTS])
-            whole = f"CAST(begun / {HOUR_ENVIRONMENTS} AS INT) * {HOUR_ENVIRONMENTS}"
+                self._db.execute(f"DELETE FROM {table} WHERE {column} < ?", [now - DAY])
+            whole = f"CAST(begun / {HOUR} AS INT) * {HOUR}"
             rows = self._db.conn.execute(
                 f"SELECT {whole}, environment, version, status, bucket, sum(episodes) FROM outcomes"
                 f" WHERE begun < ? AND begun != {whole} GROUP BY 1, 2, 3, 4, 5",

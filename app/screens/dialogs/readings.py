@@ -374,7 +374,7 @@ def _sentence(text: str) -> str:
 #
 # Keys are shown as the person's key map has them.
 
-_KEY_KEYS_HELP, _ENTRY = 13, 36
+_HELP_KEY, _ENTRY = 13, 36
 _MOVES = ("up", "down", "first", "last", "top", "bottom", "left", "right", "page up", "page down")
 _PLAIN = {
     **{f"{what} {way}": way for what in ("cursor", "scroll") for way in ("up", "down", "left", "right")},
@@ -462,7 +462,7 @@ class KeysHelp(Reading):
             if not lines:
                 continue
             parts.append(Content.styled(section, "$text-accent"))
-            rows, key = -(-len(lines) // columns), min(_KEY_KEYS_HELP, max(cells(line.keys) for line in lines))
+            rows, key = -(-len(lines) // columns), min(_HELP_KEY, max(cells(line.keys) for line in lines))
             room = width // columns - 1 - key - 1
             parts += [Content(" ").join(_entry(line, key, room) for line in lines[row::rows]) for row in range(rows)]
         return Content("\n").join(parts)

@@ -137,7 +137,7 @@ PATIENCE = 20.0
 """Seconds for which a request waits for workers that start."""
 SOON = 5.0
 """Seconds after which workers may be there that start, or start again."""
-LONGEST_WORKERS = 3600.0
+LONGEST_WAIT = 3600.0
 """Most seconds after which a client is told to try again."""
 
 
@@ -165,7 +165,7 @@ async def machine_of(workers: Workers, patience: float) -> Machine:
     if yielding is not None and yielding.holds:
         left = SOON if yielding.until is None else yielding.until - time.time()
         message = "The engine has given the machine back to people, and has no workers until they are done."
-        raise Refusal(503, "engine_yields", message, retry_after=min(max(1.0, left), LONGEST_WORKERS))
+        raise Refusal(503, "engine_yields", message, retry_after=min(max(1.0, left), LONGEST_WAIT))
     if yielding is not None:
         workers.wake()
     try:
@@ -188,7 +188,7 @@ def lost() -> Refusal:
 
 MOST = 8
 """Versions that are held for clients: each takes a sampler about as much memory as a task's version."""
-SOON_LOADED = 2.0
+ROOM_SOON = 2.0
 """Seconds after which a version that could not be held may find room."""
 
 
@@ -278,7 +278,7 @@ class LoadedVersions:
             free = next((held for held in self._held.values() if not held.users), None)
             if free is None:
                 message = f"All {self.most} versions that the samplers hold for clients are being used. Try again."
-                raise Refusal(503, "models_busy", message, "model", SOON_LOADED)
+                raise Refusal(503, "models_busy", message, "model", ROOM_SOON)
             del self._held[free.name]
             self._retire(machine, free.name)
         if not endpoints:

@@ -417,7 +417,7 @@ def _spoken(one: Played) -> str:
 CHECK_AGENTS = "agents"
 ENOUGH = 16
 """Episodes from which an agent that was never asked is worth a warning."""
-_MOST_NAMED_AGENTS = 8
+_AGENTS_NAMED = 8
 
 
 def judge_agents(played: Sequence[Played], declared: Sequence[str]) -> list[Finding]:
@@ -426,7 +426,7 @@ def judge_agents(played: Sequence[Played], declared: Sequence[str]) -> list[Find
     if not declared:
         if len(asked) < 2:
             return []
-        names = ", ".join(f'"{name}"' for name in sorted(asked)[:_MOST_NAMED_AGENTS])
+        names = ", ".join(f'"{name}"' for name in sorted(asked)[:_AGENTS_NAMED])
         text = (
             f"{len(asked)} agents speak, and none is declared. With @env(agents=({names})) a task that leaves one out"
         )
@@ -447,9 +447,9 @@ def judge_agents(played: Sequence[Played], declared: Sequence[str]) -> list[Find
 
 def _listed(names: Sequence[str]) -> str:
     """The first few names, and how many others there are."""
-    if len(names) <= _MOST_NAMED_AGENTS:
+    if len(names) <= _AGENTS_NAMED:
         return ", ".join(names)
-    return f"{', '.join(names[:_MOST_NAMED_AGENTS])} and {len(names) - _MOST_NAMED_AGENTS} others"
+    return f"{', '.join(names[:_AGENTS_NAMED])} and {len(names) - _AGENTS_NAMED} others"
 
 
 # Check: programs in the sandbox end in time where the reply is not to blame.

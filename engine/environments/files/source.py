@@ -74,7 +74,7 @@ MANIFEST = ".plugin"
 """File in a snapshot with the name of the plugin and the path to import, a line each."""
 UNFINISHED = ".new-"
 """Prefix of the name of a snapshot that is not complete."""
-_LARGEST_SOURCE = 256 << 20
+_LARGEST_PLUGIN = 256 << 20
 _MOST_FILES = 10_000
 _LONGEST_NAME = 64
 _CLOCK_GRAIN_NS = 1_000_000_000
@@ -247,13 +247,13 @@ def read_source(path: Path) -> Source:
     name = _name(path)
     if not name.isprintable() or len(name) > _LONGEST_NAME:
         raise SourceError(f"the name of a plugin has at most {_LONGEST_NAME} printable characters: rename it")
-    room, read = _LARGEST_SOURCE, []
+    room, read = _LARGEST_PLUGIN, []
     for relative, file in _files(path):
         with file.open("rb") as opened:
             content = opened.read(room + 1)  # a file may be larger than the memory
         room -= len(content)
         if room < 0:
-            raise SourceError(f"the files of {path.name} are larger than {_LARGEST_SOURCE >> 20} MB")
+            raise SourceError(f"the files of {path.name} are larger than {_LARGEST_PLUGIN >> 20} MB")
         read.append((relative, content))
     return Source(name, path.name, tuple(read))
 

@@ -158,7 +158,7 @@ def _cards(worths: Sequence[Worth]) -> tuple[Card, ...]:
 # be, two copies leave less room for conversations; where that makes passes so short that reading the weights
 # dominates, taking turns is faster in spite of what it moves between card and main memory at each turn.
 
-GAIN_SHARING = 1.2
+TURNS_GAIN = 1.2
 """How many times as fast taking turns must be to be preferred: it holds up all replies that are being sampled."""
 
 
@@ -193,7 +193,7 @@ def ways(card: Card, machine: Machine, wanted: Wanted, choices: Choices) -> list
     def place(way: Way) -> tuple[bool, bool, bool, int, float]:
         llama, few = way.kind == "llama.cpp", way.conversations < ENOUGH
         stored = -way.conversations if few else rooms.index(way.stored)
-        handicap = GAIN_SHARING if way.sharing == "sleep" else 1.0
+        handicap = TURNS_GAIN if way.sharing == "sleep" else 1.0
         return llama, way.precision == "nf4", llama and few, stored if llama else 0, -way.rate / handicap
 
     return sorted(found, key=place)

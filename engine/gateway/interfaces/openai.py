@@ -383,7 +383,7 @@ class Completions:
         self._usage = sent.wants_usage
         self._id = new_id("cmpl-")
         self._created = int(time.time())
-        _refuse_of_completions(sent)
+        _refuse_completion(sent)
         self.asked = Complete(
             id=0,
             key=who.key,
@@ -480,7 +480,7 @@ def prompts(sent: str | list[str | int | list[int]]) -> tuple[str | tuple[int, .
     return tuple(one if isinstance(one, str) else tuple(one) for one in sent if not isinstance(one, int))
 
 
-def _refuse_of_completions(sent: CompletionBody) -> None:
+def _refuse_completion(sent: CompletionBody) -> None:
     if sent.suffix:
         raise unsupported("suffix is not supported: this model writes forward alone.", "suffix")
     if sent.best_of is not None and sent.best_of != (sent.n or 1):

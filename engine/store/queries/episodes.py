@@ -727,10 +727,10 @@ class Recordings(Reader):
         The groups of several policies from one play are one group here: its rewards depend on what all of them said.
         """
         rows = self.all(_PLAYS, task, split, component, last)
-        return [_group_of_recorded(row, self.all(_TRAJECTORIES, row["groups"])) for row in reversed(rows)]
+        return [_recorded_group(row, self.all(_TRAJECTORIES, row["groups"])) for row in reversed(rows)]
 
 
-def _group_of_recorded(group: sqlite3.Row, rows: Sequence[sqlite3.Row]) -> RecordedGroup:
+def _recorded_group(group: sqlite3.Row, rows: Sequence[sqlite3.Row]) -> RecordedGroup:
     members: dict[int, list[sqlite3.Row]] = {}
     for row in rows:
         members.setdefault(row["member"], []).append(row)

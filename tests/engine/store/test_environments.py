@@ -10,7 +10,7 @@ from marlaas.engine.environments.health import Standstill
 from marlaas.engine.environments.protocol import Crew, EnvironmentInfo
 from marlaas.engine.store.queries.reader import Reader
 from marlaas.engine.store.store import Store
-from marlaas.engine.store.telemetry import FAILING_KEPT, KEPT_ENVIRONMENTS
+from marlaas.engine.store.telemetry import CHECKS_KEPT, FAILING_KEPT
 from marlaas.engine.trajectories import Failure
 
 BASELINE = Finding("baseline", "error", "The answer '0' scores 0.94.")
@@ -56,10 +56,10 @@ def test_a_version_is_known_for_a_base(store: Store) -> None:
 
 def test_old_versions_are_forgotten(store: Store) -> None:
     store.conformance.add("other/one", "v0", "base", [])
-    for number in range(KEPT_ENVIRONMENTS + 2):
+    for number in range(CHECKS_KEPT + 2):
         store.conformance.add("a/b", f"v{number}", "base", [])
-    known = [number for number in range(KEPT_ENVIRONMENTS + 2) if store.conformance.known("a/b", f"v{number}", "base")]
-    assert known == list(range(2, KEPT_ENVIRONMENTS + 2)) and store.conformance.known("other/one", "v0", "base")
+    known = [number for number in range(CHECKS_KEPT + 2) if store.conformance.known("a/b", f"v{number}", "base")]
+    assert known == list(range(2, CHECKS_KEPT + 2)) and store.conformance.known("other/one", "v0", "base")
 
 
 def test_what_is_kept_is_bounded_and_says_so(store: Store, database: Path) -> None:

@@ -138,9 +138,9 @@ def test_endless_files_are_refused_before_memory_fills(tmp_path: Path, monkeypat
     (tmp_path / "pack").mkdir()
     for name in ("__init__.py", "a.txt", "b.txt"):
         (tmp_path / "pack" / name).write_bytes(b"x" * 10)
-    monkeypatch.setattr(source, "_LARGEST_SOURCE", 30)
+    monkeypatch.setattr(source, "_LARGEST_PLUGIN", 30)
     assert len(read_source(tmp_path / "pack").files) == 3
-    monkeypatch.setattr(source, "_LARGEST_SOURCE", 29)
+    monkeypatch.setattr(source, "_LARGEST_PLUGIN", 29)
     with pytest.raises(SourceError, match="the files of pack are larger than"):
         read_source(tmp_path / "pack")
     monkeypatch.setattr(source, "_MOST_FILES", 2)
