@@ -181,7 +181,7 @@ async def _measured(base: BaseModel, settings: Settings) -> BaseSpeed | None:
 # What tasks will take, before they are submitted: the home's past, its base and this machine, put together.
 #
 # In words: ``estimate_words.py``. Reads files and the store; for environments without a past it measures what is
-# missing (``probing``).
+# missing (``base_speed``).
 
 WORKERS = ("rollout", "training")
 """The workers that hold the base."""

@@ -73,7 +73,7 @@ Tab goes through the panes, z shows one alone."""
     def __init__(self) -> None:
         super().__init__()
         self._grain = 0
-        """Index of the cells' duration in ``gantt.GRAINS``."""
+        """Index of the cells' duration in ``GRAINS``."""
         self._lately = UsedLately()
 
     def content(self) -> ComposeResult:

@@ -237,11 +237,15 @@ Space marks tasks, and p, x, r, y, P then mean all marked ones; c lays their cha
         named = tasks_named([task.id for task in tasks])
 
         def act(answer: str | None) -> None:
-            if answer and not answer.lstrip("-").isdecimal():
-                self.marlaas.say(f"{answer!r} is no whole number.", bad=True)
-            elif answer:
-                done = f"{named}: priority {int(answer)}."
-                self.marlaas.command("priority", [task.id for task in tasks], done, priority=int(answer))
+            if not answer:
+                return
+            try:
+                wanted = int(answer)
+            except ValueError:
+                self.marlaas.say(f"{line(answer, 40)} is no whole number.", bad=True)
+                return
+            done = f"{named}: priority {wanted}."
+            self.marlaas.command("priority", [task.id for task in tasks], done, priority=wanted)
 
         if not tasks:
             self.marlaas.say("Only tasks that wait, run or pause have a priority.", bad=True)
@@ -265,7 +269,7 @@ Space marks tasks, and p, x, r, y, P then mean all marked ones; c lays their cha
             try:
                 wanted = float(answer or weight)
             except ValueError:
-                self.marlaas.say(f"{answer!r} is no number.", bad=True)
+                self.marlaas.say(f"{line(answer or '', 40)} is no number.", bad=True)
                 return
             if wanted != weight:
                 done = f"Tenant {line(tenant, 40)} has weight {wanted:g}."

@@ -60,7 +60,8 @@ class Guide(Static, can_focus=True):
         """Show how to begin; where somebody wrote an environment, what comes next."""
         if self._begun is not None:
             return
-        written = sorted(path.stem for path in self._marlaas.home.plugins.glob("*.py"))
+        files = self._marlaas.home.plugins.glob("[!._]*")
+        written = sorted(path.stem for path in files if path.suffix in (".py", ".toml") or path.is_dir())
         names = clip(line(", ".join(written)), 48)
         self.update((_NEXT.format(names=escape(names)) if written else _FIRST) + _TEXT)
 

@@ -111,7 +111,7 @@ def _ends(folder: Path) -> Iterator[tuple[Path, int]]:
 # Checks a base's files, tokenizer and chat template before any weight is loaded.
 #
 # Reads the headers of weights. It reads values only of a head that should be the embedding. It imports numpy,
-# tokenizers and jinja2 only when it is called. The check of the tokenizer is in ``tokenizer_check``.
+# tokenizers and jinja2 only when it is called.
 
 EMBEDDINGS = ("embed_tokens.weight", "wte.weight", "word_embeddings.weight", "embed_in.weight")
 """Endings of the embedding's name in different architectures."""

@@ -1,6 +1,6 @@
 """Looks at the cards every few seconds: for the screen, for the log, and to plan anew where cards were lost or gained.
 
-A short-lived child asks the driver (``devices.inventory``), because a driver may hang. On machines without a driver
+A short-lived child asks the driver (``devices.survey``), because a driver may hang. On machines without a driver
 none is started. ``devices.cards.watch`` decides when to plan anew, and the placement which cards are used.
 """
 

@@ -208,7 +208,8 @@ def stop(home: Home, timeout: float = 30.0) -> bool:
     try:
         command(home.database, "stop")
     except DatabaseUnwritable:  # a disk that became read-only or full: the engine hears of it all the same
-        os.kill(engine, signal.SIGTERM)
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(engine, signal.SIGTERM)
     deadline = time.monotonic() + timeout
     while time.monotonic() < deadline:
         if holder(home.lock) is None:

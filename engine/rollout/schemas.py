@@ -105,7 +105,7 @@ def _hidden(number: int) -> str:
 
 
 class SchemaGrammar:
-    """Implements ``batching.wished.Grammar``."""
+    """Implements ``batching.turn.Grammar``."""
 
     def __init__(self, matcher: Any, end: int, stop: Sequence[int]) -> None:
         """``end`` is the token that the library allows at the end; ``stop`` are those of the request."""

@@ -43,7 +43,7 @@ class PolicyConfig:
     clip_dual: float | None = None
     """With a negative advantage a ratio counts as this much at most; None: what the loss was published with."""
     importance: str = "truncate"
-    """How importance weights are bounded: see ``losses/ratios.py``."""
+    """How importance weights are bounded: see ``importance_weights``."""
     importance_cap: float = 2.0
     """The largest importance weight, C."""
     importance_floor: float = 0.0

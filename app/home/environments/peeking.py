@@ -36,7 +36,7 @@ PROMPTS = 3
 CHARACTERS, LINES = 600, 8
 """Of a message that are shown."""
 TRY_SECONDS = 10.0
-"""How long an environment may take to be tried out; one that takes longer is left to the engine's checks."""
+"""How long all environments may take to be tried out; the others wait for the engine's checks."""
 
 
 def peeked(
@@ -78,23 +78,24 @@ def troubles(home: Home, submissions: Sequence[Submission], known: Sequence[Envi
     by_name = {name: row for row in known for name in (row.name.rpartition("/")[2], row.name)}
     played = {one.name: one for submission in reversed(submissions) for one in environments_of(submission)}
     found: dict[str, Finding] = {}
+    until = time.monotonic() + TRY_SECONDS
     for name, one in played.items():
         row = by_name.get(name)
         if row is None or not row.version or not Path(row.path).is_relative_to(home.plugins):
             continue
-        findings = row.findings if row.checked is not None else _tried(home, row.name, one)
+        findings = row.findings if row.checked is not None else _tried(home, row.name, one, until - time.monotonic())
         worst = next((finding for finding in findings if finding.level == "error" or finding.check == "junk"), None)
         if worst and worst.level != "note":
             found[row.name] = worst
     return found
 
 
-def _tried(home: Home, name: str, one: ToPlay) -> list[Finding]:
+def _tried(home: Home, name: str, one: ToPlay, seconds: float) -> list[Finding]:
     interpreters = Interpreters(home.venvs, replace(load_settings(home).environments, allow="never"))
 
     async def played(scratch: Path) -> list[Finding]:
         async with (
-            asyncio.timeout(TRY_SECONDS),
+            asyncio.timeout(seconds),
             serve_alone(name, (BUNDLED_PLUGINS, home.plugins), scratch, interpreters) as (service, info),
         ):
             with await service.bind(info.name, config=one.config, data=one.data) as lease:
@@ -102,9 +103,9 @@ def _tried(home: Home, name: str, one: ToPlay) -> list[Finding]:
 
     with TemporaryDirectory(prefix="marlaas-peek-", ignore_cleanup_errors=True) as scratch:
         try:
-            return asyncio.run(played(Path(scratch)))
-        except (MarlaasError, TimeoutError):
-            return []  # the engine, which serves it, says what is wrong
+            return asyncio.run(played(Path(scratch))) if seconds > 0 else []
+        except (MarlaasError, OSError):  # too slow, or not served: the engine says what is wrong
+            return []
 
 
 def _row(info: EnvironmentInfo) -> EnvironmentRow:

@@ -63,7 +63,7 @@ def _holder(one: Listed, ours: Collection[int]) -> Holder:
 #
 # A machine without card, driver or library is no error: it has no cards, and a reason. What the driver does not say
 # of a card stays unknown; of a card that has failed, a sentence says so. NVML needs no CUDA and takes no memory of a
-# card. It may hang where a card does, so ``inventory`` calls it in a child process. Knows neither rules nor settings.
+# card. It may hang where a card does, so ``survey`` calls it in a child process. Knows neither rules nor settings.
 # NVML: https://docs.nvidia.com/deploy/nvml-api. Run against an imaginary driver library only, never a real card.
 
 LIBRARY = "libnvidia-ml.so.1"

@@ -178,7 +178,8 @@ async def try_out(lease: Lease) -> list[Finding]:
     async with SubjectProcess(lease) as subject:
         await subject.renew()
         played = [await play(subject, 0, reply, Pace(limit_of(subject))) for reply in JUNK[:FEW]]
-    return [one for one in replies.judge_junk(played, subject.name) if one.level != "note"]
+    asked = [one for one in played if one.outcome is None or one.outcome.status != "skip"]
+    return [finding for finding in replies.judge_junk(asked, subject.name) if finding.level != "note"]
 
 
 def _unserved(info: EnvironmentInfo, failure: Failure) -> str:

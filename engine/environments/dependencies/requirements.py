@@ -44,7 +44,7 @@ class Limits:
     memory_mb: int = between(MEMORY_MB, 64, 1 << 20)
     """Address space of the plugin's process."""
     network: bool = True
-    """False asks for a process that reaches no network and sees no other files: see ``confinement``."""
+    """False asks for a process that reaches no network and sees no other files: see ``process.launch``."""
     workers: tuple[int, ...] | int = between((), 1, MOST_WORKERS)
     """Least and most processes of each kind that one version has at the same time, or one number for both; empty: from
     one up to the cores of the home."""

@@ -472,7 +472,7 @@ class _Envelope(Struct):
 
 
 def parse_message(record: Record, clean: bool = False) -> Received:
-    """Read one message of a plugin's process; ``clean``: it is known to be as ``bodies.decode_body`` makes it.
+    """Read one message of a plugin's process; ``clean``: it is known to be as ``decode_body`` makes it.
 
     Raises ``WireError``.
     """

@@ -93,7 +93,7 @@ def wanted(now: int, waiting: Waiting, price: float, spare: int) -> int:
 # The scoring workers of one interpreter, which all its versions share: none until something is to be scored.
 #
 # A worker loads a version when it is first given a request of it, keeps a few, and can be given any version's request
-# next. Their number follows from the work that waits (``sizing``), within the budget of the machine. Of the versions
+# next. Their number follows from the work that waits (``wanted``), within the budget of the machine. Of the versions
 # that wait the one goes first that has had the least of the workers' time, so nobody's slow function holds up the
 # others for long. A worker has one request at a time, so the one that it dies of is known.
 

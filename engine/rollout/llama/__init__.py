@@ -1,2 +1,2 @@
 """The sampler on llama.cpp: ``sampler`` (its settings), ``context`` (the calls), ``native`` (the library), ``mixing``
-(rows of several adapters in one call: ``terms`` has the arithmetic, ``ggml`` the tensors)."""
+(rows of several adapters in one call)."""

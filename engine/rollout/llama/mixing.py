@@ -431,7 +431,7 @@ class Mixing:
     """All adapters of one context."""
 
     def __init__(self, ggml: Ggml, names: GgufNames, threads: int, rows: int) -> None:
-        """``rows`` is the most rows of a micro-batch. Raises ``ggml.Unknown``."""
+        """``rows`` is the most rows of a micro-batch. Raises ``Unknown``."""
         self._ggml = ggml
         self._names = names
         self._most = rows

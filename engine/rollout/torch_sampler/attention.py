@@ -1,7 +1,7 @@
 """Attention over the key and value memory of sequences, for the two kinds of pass; prepared once for all layers.
 
-Appended tokens that see many attend in tiles (``base/tiled``): what is remembered, and themselves, as two parts of one
-softmax. So what a pass works with does not grow with the square of a sequence.
+Appended tokens that see many attend in tiles (``base.kernels``): what is remembered, and themselves, as two parts of
+one softmax. So what a pass works with does not grow with the square of a sequence.
 
 A layer's memory is (2, sequences, K, C, D), in float32 or bfloat16; queries and results have its type. Shapes: n rows,
 of which some are padding; K heads of keys, R query heads for each, D head size, C tokens of a sequence.

@@ -215,7 +215,7 @@ def _spread(matrices: Tensor, tiles: slice) -> Tensor:
 # The base's weights as a pass multiplies with them, one ``Block`` for each layer.
 #
 # In float32 matrices are stored (in, out), the order in which libraries read them fastest where rows are few; in
-# bfloat16 as ``halves`` says. Adapters are added beside them (``mixing``), always in float32.
+# bfloat16 as ``HalfMatrix`` says. Adapters are added next to them, always in float32.
 
 L = TypeVar("L")
 
@@ -258,7 +258,7 @@ class Rounded:
     matrix: HalfMatrix
     bias: Tensor | None
     alike: bool
-    """Whether the last bits of a row depend on nothing but itself (``halves.times``)."""
+    """Whether the last bits of a row depend on nothing but itself (``times``)."""
 
     def __call__(self, x: Tensor, mix: Mix | Runs | None) -> Tensor:
         """See the protocol."""

@@ -44,7 +44,7 @@ class MemberSummary:
     status: str
     reward: float | None
     reply: str = ""
-    """Its last reply, a long one shortened, as ``excerpts.Excerpt`` has it. Hostile text: a model wrote it."""
+    """Its last reply, a long one shortened, as ``Excerpt`` has it. Hostile text: a model wrote it."""
     replies: int = 0
     """Turns in which the agent answered."""
     distinct: int = 0
@@ -67,7 +67,7 @@ class GroupSummary:
     suite: str = ""
     """The suite that it was played for, or ``test``; empty for the task's own held-out prompts, and in training."""
     prompt: str = ""
-    """The beginning of what the first member was asked first, as ``excerpts.Excerpt`` has it. Hostile text."""
+    """The beginning of what the first member was asked first, as ``Excerpt`` has it. Hostile text."""
 
     @property
     def rewards(self) -> list[float]:
@@ -107,7 +107,7 @@ class ConversationSummary:
     spoke: int | None = None
     """The version that spoke, among those of whoever spoke; None if nothing was said."""
     prompt: str = ""
-    """The beginning of what it was asked first, as ``excerpts.Excerpt`` has it. Hostile text, as the next."""
+    """The beginning of what it was asked first, as ``Excerpt`` has it. Hostile text, as the next."""
     reply: str = ""
     """Its last reply, a long one shortened."""
     replies: int = 0

@@ -315,7 +315,7 @@ class FusedAttention:
 # Queries of a prompt see that prompt; queries of an answer see the whole prompt and the answer so far, as two parts
 # that are merged into one softmax. Tokens of a prompt lie one after the other in a batch, and so do all answers to
 # it: each call reads and writes views of the tables, without padding. Results and sums are kept for the backward
-# pass, which computes the tiles once more. See ``base/tiled``.
+# pass, which computes the tiles once more. See ``base/kernels.py``.
 #
 # Shapes are as in ``attention``. Results are equal to it within the precision of ``dtype``.
 

@@ -24,7 +24,7 @@ from .packing import Spans
 
 @dataclass(frozen=True)
 class Quantised:
-    """Implements ``matrix.Matrix`` in four bits."""
+    """Implements ``Matrix`` in four bits."""
 
     functional: Any
     """The functions of bitsandbytes."""
@@ -419,7 +419,7 @@ class Layered:
 
 @dataclass(frozen=True)
 class Grouped:
-    """Implements ``adapters.Adapters``."""
+    """Implements ``Adapters``."""
 
     jagged: Jagged
     scales: tuple[float, ...]

@@ -307,8 +307,8 @@ async def test_priority_and_weight_are_asked_for(home: Home) -> None:
     async with driving(home) as driver:
         await driver.press("slash", *"id:4", "enter", "P")
         assert "Task 4: which priority among the tenant's tasks?" in driver.text()
-        await driver.press("backspace", *"7", "enter", "P", "backspace", *"x", "enter")
-        assert "'x' is no whole number." in driver.notices()
+        await driver.press("backspace", *"7", "enter", "P", "backspace", *"--5", "enter")
+        assert "--5 is no whole number." in driver.notices()
         tenant = driver.app.screen.query_one(QueueTable).lines[0].tasks[0].tenant
         await driver.press("w")
         assert f"Weight of tenant {tenant} beside the others'?" in driver.text()

@@ -51,7 +51,11 @@ async def test_an_environment_is_written_and_opened(home: Home, monkeypatch: pyt
         path = home.plugins / "mine.py"
         assert "async def mine(ep" in path.read_text()
         assert f"{path} is written, and runs as it is" in driver.notices().replace("\n", " ")
-        assert "In the plugins folder: mine. Next, a adds a task that uses it." in driver.text()
+        (home.plugins / "folder").mkdir()
+        (home.plugins / "rows.jsonl").touch()
+        driver.app.screen.query_one(Guide).renew()
+        await driver.settle()
+        assert "In the plugins folder: folder, mine. Next, a adds a task that uses it." in driver.text()
         await written(driver, "mine")
         assert "is there already" in driver.text()
         await driver.press("escape")

@@ -192,10 +192,12 @@ def test_check_estimates_from_tasks_before(
 
 
 COMPARED = """
-from marlaas.plugins import env
+from marlaas.plugins import Skip, env
 
 @env
 async def sums(ep):
+    if "skip" in "{says}":
+        raise Skip("an unusable draw")
     reply = await ep.ask("2 + 2?")
     return {says} == "4"
 """
@@ -203,7 +205,13 @@ async def sums(ep):
 
 @pytest.mark.parametrize(
     ("says", "checked", "warned"),
-    [("reply", None, True), ("reply.text", None, False), ("reply", "[]", False), ("reply.text", "told", True)],
+    [
+        ("reply", None, True),
+        ("reply.text", None, False),
+        ("reply.skip", None, False),
+        ("reply", "[]", False),
+        ("reply.text", "told", True),
+    ],
 )
 def test_a_grader_that_no_reply_satisfies_is_named(
     filling: Filling,

@@ -1,1 +1,0 @@
-"""Widgets of the form: a line for each key, tables that fold, and what the tasks will take."""

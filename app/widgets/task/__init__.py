@@ -1,1 +1,0 @@
-"""The panes of the view of one task."""
