@@ -129,7 +129,7 @@ def base_speed(
     home: Home, base: BaseModel, settings: Settings, say: Callable[[str], None] | None = None
 ) -> BaseSpeed | None:
     """How fast the base is here, as measured before, or now where it is small; None where that is not known."""
-    from marlaas.engine.run import read_speed, write_speed
+    from marlaas.engine.train import read_speed, write_speed
 
     settings = with_sampler(settings, base)
     key = key_of(base, settings)
@@ -152,7 +152,7 @@ def base_speed(
 
 def key_of(base: BaseModel, settings: Settings) -> str:
     """The key of a base's speed; ``settings`` name their sampler."""
-    from marlaas.engine.run import speed_key
+    from marlaas.engine.train import speed_key
 
     return speed_key(base.fingerprint, settings.rollout.sampler, len(own_cores(settings.resources.cores)))
 
@@ -166,7 +166,7 @@ def _quick(base: BaseModel, settings: Settings) -> bool:
 async def _measured(base: BaseModel, settings: Settings) -> BaseSpeed | None:
     """Run a step of the default task, in a home that is removed afterwards."""
     from marlaas.engine.rollout import Renderer
-    from marlaas.engine.run import speed_of, try_base
+    from marlaas.engine.train import speed_of, try_base
 
     memory = plan_of(base, settings, available_memory(settings.resources.memory))
     with TemporaryDirectory(prefix="marlaas-speed-", ignore_cleanup_errors=True) as folder:

@@ -21,7 +21,7 @@ from marlaas.engine.environments.process.child import Child
 from marlaas.engine.environments.process.wire import Asked, Ended
 from marlaas.engine.environments.protocol import EpisodeOutcome, EpisodeSpec, Unscored
 from marlaas.engine.home.paths import Home
-from marlaas.engine.run.admission import GroupPool
+from marlaas.engine.train.admission import PolicyGroups
 from marlaas.engine.training.advantages import ClosedGroup
 from marlaas.engine.training.inputs import TrainGroup
 from marlaas.engine.workers import wire
@@ -126,7 +126,7 @@ def attach(watch: Watch) -> None:
             watch.ended[spec.index] = max(watch.ended.get(spec.index, 0.0), arrived.pop(id(outcome), 0.0))
         return outcome
 
-    def watched_put(self: GroupPool, closed: ClosedGroup) -> None:
+    def watched_put(self: PolicyGroups, closed: ClosedGroup) -> None:
         watch.complete[closed.group.number] = watch.ended[closed.group.index]
         put(self, closed)
 
@@ -142,7 +142,7 @@ def attach(watch: Watch) -> None:
         flush(self)
         watch.written()
 
-    play, put = Child.play, GroupPool.put
+    play, put = Child.play, PolicyGroups.put
     patches: tuple[tuple[type, str, Any], ...] = (
         (WorkerHandle, "call", watched_call),
         (WorkerHandle, "_receive", watched_receive),
@@ -151,7 +151,7 @@ def attach(watch: Watch) -> None:
         (Child, "_ended", watched_end),
         (Child, "_send", watched_send),
         (Child, "play", watched_play),
-        (GroupPool, "put", watched_put),
+        (PolicyGroups, "put", watched_put),
         (Channel, "flush", flushed),
     )
     for owner, name, replacement in patches:

@@ -15,10 +15,10 @@ from pathlib import Path
 from marlaas.engine.fairness import Payer
 from marlaas.engine.fleet.fusing import PassShares
 from marlaas.engine.fleet.services import Services
-from marlaas.engine.run.train_run import TrainRun
 from marlaas.engine.spec.task import EvalSpec, SamplingSpec, TaskSpec, TrainSpec
 from marlaas.engine.store.submissions import submit
 from marlaas.engine.submission.taskfile import submission
+from marlaas.engine.train.loop import TrainRun
 
 from ..machinery.workers import Workers, workers
 from .lockstep import LockstepLoop, attached

@@ -25,7 +25,7 @@ from marlaas.engine.environments.process.child import Child
 from marlaas.engine.environments.registry import Registry
 from marlaas.engine.fairness import Reservation
 from marlaas.engine.fleet.trainers import Call, SharedTrainer
-from marlaas.engine.run.serving import retention
+from marlaas.engine.train import publishing
 from marlaas.engine.training import GroupStats, StepResult
 from marlaas.engine.workers import handle, wire
 from marlaas.engine.workers.handle import WorkerHandle
@@ -194,7 +194,7 @@ def attached(loop: LockstepLoop) -> Iterator[None]:
             (SharedTrainer, "_charge", charging),
             (Registry, "_watch", unwatched),
             (PlayingPool, "_look_later", unlooked),
-            (retention, "monotonic", loop.time),
+            (publishing, "monotonic", loop.time),
             (handle, "BEAT", NEVER),
             (child, "BEAT", NEVER),
         ):

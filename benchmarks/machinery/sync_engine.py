@@ -17,11 +17,11 @@ from pathlib import Path
 from marlaas.engine.daemon.main import run
 from marlaas.engine.home.paths import Home
 from marlaas.engine.rollout import SamplerEndpoint
-from marlaas.engine.run.background import Background
-from marlaas.engine.run.policy_learner import PolicyLearner
-from marlaas.engine.run.serving.canary import Canary
-from marlaas.engine.run.serving.published import PublishedVersions
 from marlaas.engine.store import Version
+from marlaas.engine.train.background import Background
+from marlaas.engine.train.canary import Canary
+from marlaas.engine.train.loop import PolicyLearner
+from marlaas.engine.train.publishing import PublishedVersions
 from marlaas.engine.training import ClosedGroup, Probe
 
 WAY, DELAY = "MARLAAS_BENCH_SYNC", "MARLAAS_BENCH_DELAY"
@@ -45,7 +45,7 @@ def _block() -> None:
 
     async def step(self: PolicyLearner, step: int, before: Version, background: Background) -> Version:
         version = await make(self, step, before, background)
-        with self._exposed.step():
+        with self.groups.exposed.step():
             await self.settled()
         return version
 

@@ -26,12 +26,12 @@ from marlaas.engine.fleet.services import Services, ServicesFactory
 from marlaas.engine.home.paths import Home
 from marlaas.engine.home.settings import RolloutSettings, Settings
 from marlaas.engine.rollout.renderer import Renderer
-from marlaas.engine.run.train_run import TrainRun
 from marlaas.engine.spec.task import TaskSpec
 from marlaas.engine.store.queries.reader import Reader
 from marlaas.engine.store.store import Store
 from marlaas.engine.store.submissions import submit
 from marlaas.engine.submission.taskfile import submission
+from marlaas.engine.train.loop import TrainRun
 from marlaas.engine.workers.handle import WorkerHandle
 
 from .. import PLUGINS

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from random import Random
 from typing import Literal
 
-from marlaas.engine.run.admission import has_room, may_begin
+from marlaas.engine.train.admission import has_room, may_begin
 
 Order = Literal["number", "arrival"]
 

@@ -11,9 +11,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from marlaas.engine.run.ablation import Without
 from marlaas.engine.spec.policies import NamedPolicySpec
 from marlaas.engine.spec.task import EvalSpec, SamplingSpec, TaskSpec, TrainSpec
+from marlaas.engine.train.loop import Without
 
 from ..report.figures import Row, Series
 from .agents_stage import Outcome, Part, Scene, Stage, stage
@@ -75,7 +75,7 @@ HELD = {
     "a slow partner": (replace(WAITS, tool=TOOL), {}, (FULL, WAITING, TOGETHER)),
 }
 """What may hold up the writer: the task, how late versions are, and the arms."""
-LEFT_OUT = {FULL: Without(), WAITING: Without(going_alone=True), TOGETHER: Without(early_groups=True)}
+LEFT_OUT = {FULL: Without(), WAITING: Without(going_ahead=True), TOGETHER: Without(early_groups=True)}
 
 
 @dataclass(frozen=True)

@@ -27,13 +27,12 @@ from marlaas.engine.home.paths import Home
 from marlaas.engine.rollout.endpoint import SamplerEndpoint
 from marlaas.engine.rollout.protocol import Sampler
 from marlaas.engine.rollout.slots import SamplerSlots, SlotHolder
-from marlaas.engine.run.ablation import NOTHING, Without
-from marlaas.engine.run.train_run import TrainRun
 from marlaas.engine.spec.agents import agent_map_of
 from marlaas.engine.spec.task import TaskSpec
 from marlaas.engine.store.queries.reader import Reader
 from marlaas.engine.store.submissions import submit
 from marlaas.engine.submission.taskfile import submission
+from marlaas.engine.train.loop import NOTHING, TrainRun, Without
 
 from ..machinery.workers import workers
 

@@ -12,7 +12,7 @@ from weakref import WeakKeyDictionary
 from marlaas.engine.fleet.routing.assignment import Share
 from marlaas.engine.rollout.endpoint import SamplerEndpoint
 from marlaas.engine.rollout.replicas import Replicas
-from marlaas.engine.run.selfplay import Match, Participants
+from marlaas.engine.train.selfplay import Match, Participants
 from marlaas.engine.trajectories import Tokens
 
 GOLDEN = (math.sqrt(5) - 1) / 2

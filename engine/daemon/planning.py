@@ -50,8 +50,8 @@ from ..fleet import (
 )
 from ..home import Home, Settings
 from ..rollout import Renderer
-from ..run import cleared, read_copies, try_base, write_copies
 from ..store import Store
+from ..train import cleared, read_copies, try_base, write_copies
 
 if TYPE_CHECKING:
     from ..cluster import Cluster

@@ -96,6 +96,7 @@ from .process.wire import (
     encode_start as encode_start,
 )
 from .protocol import (
+    FAILED as FAILED,
     Answering as Answering,
     Crew as Crew,
     DataFacts as DataFacts,
@@ -104,6 +105,7 @@ from .protocol import (
     EpisodeOutcome as EpisodeOutcome,
     EpisodeSpec as EpisodeSpec,
     FinalReward as FinalReward,
+    FinishedEpisode as FinishedEpisode,
     Listener as Listener,
     Opens as Opens,
     Unscored as Unscored,

@@ -7,7 +7,7 @@ code that may be broken or hostile, so it arrives validated or not at all.
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Literal, Protocol
 
 from marlaas.plugins.data import Survey
@@ -16,7 +16,7 @@ from marlaas.plugins.parameters import Parameter
 from marlaas.plugins.scoring import Transcript
 
 from ..errors import ConfigError
-from ..trajectories import EpisodeStatus, Failure, Split, TurnReward
+from ..trajectories import Episode, EpisodeStatus, Failure, Split, Transcripts, TurnReward
 
 EventKind = Literal[
     "loading",
@@ -78,6 +78,55 @@ class EpisodeOutcome:
     """What the environment was to do, where its ranking needs it; None elsewhere."""
     transcript: Transcript | None = None
     """What was said, where the environment has a ranking; None elsewhere."""
+
+
+FAILED: tuple[EpisodeStatus, ...] = ("error", "timeout", "cancelled")
+"""How an episode ends that has failed. An instance that the environment skips is unusable, which is no failure."""
+
+
+@dataclass(frozen=True)
+class FinishedEpisode:
+    """An episode that was run, with what only the engine needs to know of it."""
+
+    episode: Episode
+    transcripts: Transcripts
+    prompt: bytes | None
+    """Hash of the first agent's first prompt; None if nothing was asked."""
+    outcome: EpisodeOutcome
+    """How it ended, as the environment says."""
+    seconds: float = 0.0
+    """For how long it ran, by the engine's clock."""
+    earlier: tuple[EpisodeOutcome, ...] = ()
+    """Outcomes of its earlier runs, which all failed."""
+    dropped: bool = False
+    """True if its group closed without it while it ran."""
+
+    @property
+    def outcomes(self) -> tuple[EpisodeOutcome, ...]:
+        """Of all its runs that ended, in order."""
+        return self.earlier if self.dropped else (*self.earlier, self.outcome)
+
+    @property
+    def rewarded(self) -> bool:
+        """True if it has a reward."""
+        return self.outcome.status == "ok"
+
+    @property
+    def lost(self) -> bool:
+        """True if it failed in its last run, too."""
+        return not self.dropped and self.outcome.status in FAILED
+
+    def judged(self, outcome: EpisodeOutcome) -> FinishedEpisode:
+        """The same episode with the outcome that the ranking of its group gives it."""
+        rewards = outcome.rewards if outcome.status == "ok" else {}
+        episode = replace(
+            self.episode,
+            status=outcome.status,
+            trajectories=tuple(replace(t, reward=rewards.get(t.agent)) for t in self.episode.trajectories),
+            parts=outcome.parts,
+            failure=outcome.failure,
+        )
+        return replace(self, episode=episode, outcome=outcome)
 
 
 @dataclass(frozen=True)

@@ -10,14 +10,14 @@ from .endpoint import (
 )
 from .episodes import (
     EPISODES as EPISODES,
+    EpisodeListener as EpisodeListener,
     FinishedAgent as FinishedAgent,
     HeldOutPrompt as HeldOutPrompt,
-    Play as Play,
-    Played as Played,
     PromptHash as PromptHash,
     Role as Role,
     Roles as Roles,
     Rollout as Rollout,
+    RunEnvironment as RunEnvironment,
 )
 from .llama.model import (
     ensure_base_gguf as ensure_base_gguf,

@@ -13,7 +13,7 @@ from typing import Protocol
 from marlaas.plugins.messages import Answer, Ask, Endpoint, Reply
 
 from ..clock import monotonic
-from ..environments import Answering, EpisodeOutcome, EpisodeSpec, FinalReward, Listener
+from ..environments import Answering, EpisodeOutcome, EpisodeSpec, FinalReward, FinishedEpisode, Listener
 from ..errors import BaseModelError, ConfigError, MarlaasError
 from ..fairness import NOBODY, Ledger, Payer
 from ..gateway import Endpoints
@@ -64,38 +64,33 @@ def alike(sampling: SamplingParameters, endpoint: SamplerEndpoint) -> Roles:
     return lambda _: role
 
 
-class Play(Protocol):
+class RunEnvironment(Protocol):
     """Runs an environment function: ``EnvironmentService.play`` bound to one lease."""
 
-    async def __call__(self, spec: EpisodeSpec, answer: Answer) -> EpisodeOutcome:
-        """See ``EnvironmentService.play``."""
+    async def __call__(self, spec: EpisodeSpec, answer: Answer) -> EpisodeOutcome: ...
 
 
-@dataclass(frozen=True)
-class Played:
-    """An episode with what only the engine needs to know of it."""
+class EpisodeListener:
+    """What the engine does with an episode while it runs; by default nothing."""
 
-    episode: Episode
-    transcripts: Transcripts
-    prompt: PromptHash | None
-    """Hash of the first agent's first prompt; None where nothing was asked."""
-    outcome: EpisodeOutcome
-    """How it ended, as the environment says."""
-    seconds: float = 0.0
-    """For how long it was played, by the engine's clock."""
+    keeps_final_rewards = False
+    """True if final rewards of agents stand even where the episode fails; else a failed episode has no reward."""
 
-    def judged(self, outcome: EpisodeOutcome) -> Played:
-        """The same episode with another outcome: the one that its group's ranking gives it."""
-        rewards = outcome.rewards if outcome.status == "ok" else {}
-        trajectories = tuple(replace(t, reward=rewards.get(t.agent)) for t in self.episode.trajectories)
-        episode = replace(
-            self.episode,
-            status=outcome.status,
-            trajectories=trajectories,
-            parts=outcome.parts,
-            failure=outcome.failure,
-        )
-        return replace(self, episode=episode, outcome=outcome)
+    def refuses(self, prompt: PromptHash) -> bool:
+        """True for a first prompt that must not be seen; the episode then ends with ``HeldOutPrompt``."""
+        return False
+
+    def on_agent_done(self, agent: FinishedAgent) -> None:
+        """An agent has its final reward while the episode continues."""
+
+    def on_last_turn(self) -> None:
+        """Nothing more will be asked: the episode ended, or is only being scored, and holds no slot of a sampler."""
+
+    def on_cancelled(self, episode: FinishedEpisode) -> None:
+        """The episode was cancelled; ``episode`` is how far it was."""
+
+
+SILENT = EpisodeListener()
 
 
 @dataclass(frozen=True)
@@ -155,50 +150,42 @@ class Rollout:
             where = "in training, where the task's sampling holds" if split == "train" else "in an episode"
             self._tell(self._payer.task, f"A program asks for {wish!r}, which is ignored {where}.")
 
-    async def play(
+    async def run_episode(
         self,
-        play: Play,
+        environment: RunEnvironment,
         spec: EpisodeSpec,
         roles: Roles,
         name: str,
-        refuse: Callable[[PromptHash], bool] = lambda _: False,
-        left: Callable[[Played], None] = lambda _: None,
-        over: Callable[[], None] = lambda: None,
-        finished: Callable[[FinishedAgent], None] | None = None,
-    ) -> Played:
-        """Play one episode to its end; ``roles`` gives the role of each agent.
+        listener: EpisodeListener = SILENT,
+    ) -> FinishedEpisode:
+        """Run one episode to its end; ``roles`` gives the role of each agent.
 
-        ``refuse`` is asked about the first prompt; if it says yes the episode is abandoned with ``HeldOutPrompt``.
-        ``left`` is told how far the episode was where this is cancelled. ``over`` is called once, when nothing more
-        will be asked: an episode that is only being scored holds no slot of a sampler and keeps no other waiting.
-        ``finished`` is told of agents whose rewards are final while the episode goes on, and these rewards stand even
-        where it fails; without it an episode that fails has no reward at all.
-        Raises ``WorkerDied`` when a sampler is lost.
+        Raises ``HeldOutPrompt`` if the listener refuses the first prompt, and ``WorkerDied`` when a sampler is lost.
         """
         await self._permits.acquire()
         began = monotonic()
-        run = _LiveEpisode(self, spec, roles, name, refuse, finished, began)
-        playing = True
+        run = _LiveEpisode(self, spec, roles, name, listener, began)
+        asks = True
 
-        def ended() -> None:
-            nonlocal playing
-            if playing:
-                playing = False
+        def end_of_asks() -> None:
+            nonlocal asks
+            if asks:
+                asks = False
                 run.over = monotonic() - began
                 run.leave()
                 self._permits.release()
-                over()
+                listener.on_last_turn()
 
         try:
-            outcome = await play(spec, Answering(run.answer, ended, run.settle, run.endpoint))
+            outcome = await environment(spec, Answering(run.answer, end_of_asks, run.settle, run.endpoint))
         except Unplayable as error:
             outcome = EpisodeOutcome("error", failure=Failure(error.message))
         except asyncio.CancelledError:
             seconds = monotonic() - began
-            left(run.result(EpisodeOutcome("cancelled", seconds=seconds), seconds))
+            listener.on_cancelled(run.result(EpisodeOutcome("cancelled", seconds=seconds), seconds))
             raise
         finally:
-            ended()
+            end_of_asks()
             self._ledger.environment(self._payer.task, max(0.0, monotonic() - began - run.answering.seconds))
         return run.result(outcome, monotonic() - began)
 
@@ -275,8 +262,7 @@ class _LiveEpisode:
         spec: EpisodeSpec,
         roles: Roles,
         name: str,
-        refuse: Callable[[PromptHash], bool],
-        finished: Callable[[FinishedAgent], None] | None,
+        listener: EpisodeListener,
         began: float,
     ) -> None:
         self._rollout = rollout
@@ -289,8 +275,7 @@ class _LiveEpisode:
         self._known: dict[str, Role] = {}
         """Roles of those that were asked, by agent."""
         self._name = name
-        self._refuse = refuse
-        self._tell = finished
+        self._listener = listener
         self._finished: dict[str, FinishedAgent] = {}
         """By agent."""
         self._open: dict[tuple[str, int], _OpenConversation] = {}
@@ -310,7 +295,7 @@ class _LiveEpisode:
 
     def settle(self, final: FinalReward) -> None:
         """See ``Answering``: the agent's memory in the samplers is free from now on."""
-        if self._tell is None:
+        if not self._listener.keeps_final_rewards:
             return
         for (agent, _), one in self._open.items():
             if agent == final.agent:
@@ -318,7 +303,7 @@ class _LiveEpisode:
         trajectories, transcripts = self._said(final.agent, final.reward)
         finished = FinishedAgent(self._spec.member, final.agent, trajectories, transcripts, final.paid)
         self._finished[final.agent] = finished
-        self._tell(finished)
+        self._listener.on_agent_done(finished)
 
     async def answer(self, ask: Ask) -> Reply:
         """Sample the asking agent's reply; several may be asked at once."""
@@ -333,7 +318,7 @@ class _LiveEpisode:
                 room = self._role(ask.agent).replicas.context
                 self._prompt = await self._rollout.prompt_hash(ask, room)
                 self._rollout.asked()
-                self._held_out = self._refuse(self._prompt)
+                self._held_out = self._listener.refuses(self._prompt)
             finally:
                 self._opening = None
                 opened.set()
@@ -420,7 +405,7 @@ class _LiveEpisode:
         except ConfigError as error:
             raise Unplayable(error.message) from error
 
-    def result(self, outcome: EpisodeOutcome, seconds: float) -> Played:
+    def result(self, outcome: EpisodeOutcome, seconds: float) -> FinishedEpisode:
         """The episode with each agent's trajectories, those of its forks behind its own, each with its reward.
 
         ``seconds``: for how long it was played. Agents are in the order of their names: who spoke first may depend on
@@ -445,7 +430,7 @@ class _LiveEpisode:
             paid=outcome.paid,
             timing=self._timing(seconds),
         )
-        return Played(episode, transcripts, self._prompt, outcome, seconds)
+        return FinishedEpisode(episode, transcripts, self._prompt, outcome, seconds)
 
     def _timing(self, seconds: float) -> Timing:
         over = seconds if self.over is None else self.over

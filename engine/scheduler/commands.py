@@ -11,10 +11,10 @@ from typing import Any
 
 from ..adapters import MARK, read_expected
 from ..errors import AdapterError, AdapterUnreachable, ConfigError, DatabaseLocked, MarlaasError, StoreError
-from ..run import Retention, deciding, reached, stalled
 from ..spec import TaskSpec, parse, served_name, tenant_change
 from ..store import API_SWITCHES, FINISHED, NODE_COMMANDS, YIELDS, Command, Reason, ReasonCode, Store, Version
 from ..submission import next_state
+from ..train import Retention, deciding, reached, stalled
 
 # Carries out *delete*: adapter versions of a finished task leave the disk, their rows stay.
 

@@ -28,9 +28,9 @@ from ..errors import (
 from ..fairness import Payer
 from ..fleet import WorkerSupervisor
 from ..racing import until_first
-from ..run import EvalRun, TrainRun, check_ready
 from ..spec import TaskSpec
 from ..store import NO_REASON, Reason, ReasonCode
+from ..train import EvalRun, TrainRun, check_ready
 
 MAX_LOSSES = 5
 """Workers that may die under a task without a step between; then it pauses, for it may be what kills them."""

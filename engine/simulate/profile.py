@@ -19,8 +19,8 @@ import numpy as np
 from ..errors import ConfigError
 from ..fairness import ROLLOUT, TRAINING
 from ..home import Home
-from ..run import EVAL_ATTEMPTS
 from ..store import Reader, timings
+from ..train import EVAL_ATTEMPTS
 
 # Finds what a sampler and a trainer take for a token, from what they took in all. Pure.
 #

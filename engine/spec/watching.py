@@ -1,6 +1,6 @@
 """``[watch]`` in a task file: what is looked for while a task learns, and which of it pauses the task.
 
-The findings have their names here, because a task file names them. How each is found is in ``engine/run/watch``.
+The findings have their names here, because a task file names them. How each is found is in ``engine/train/watch``.
 """
 
 from __future__ import annotations

@@ -37,7 +37,6 @@ from .experience import (
     Beside as Beside,
     Draw as Draw,
     ExperienceTable as ExperienceTable,
-    KeptMember as KeptMember,
     MeasuredEpisode as MeasuredEpisode,
     OpenPlay as OpenPlay,
     PolicyGroup as PolicyGroup,

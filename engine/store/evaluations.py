@@ -1,6 +1,6 @@
 """Held-out scores: one row for each version of a policy in each evaluation series. Engine side.
 
-A series is what scores compare on: the same prompts, graded by the same code (``engine/run/evaluation/scores.py``).
+A series is what scores compare on: the same prompts, graded by the same code (``engine/train/scores.py``).
 """
 
 from __future__ import annotations

@@ -13,7 +13,7 @@ from msgspec.json import decode, encode
 from sqlite_utils import Database
 
 from ..clock import wall_time
-from ..environments import EpisodeOutcome
+from ..environments import EpisodeOutcome, FinishedEpisode
 from ..faults import Point, reach
 from ..trajectories import (
     Dropped,
@@ -497,28 +497,13 @@ class OpenPlay:
     replayed: int = 0
 
 
-@dataclass(frozen=True)
-class KeptMember:
-    """A member that has ended well."""
-
-    episode: Episode
-    transcripts: Transcripts
-    outcome: EpisodeOutcome
-    before: tuple[EpisodeOutcome, ...]
-    """How its plays before ended."""
-    prompt: bytes | None
-    """Hash of the first prompt."""
-    seconds: float = 0.0
-    """For how long it was played, by the engine's clock."""
-
-
 class OpenPlayTable:
     """Reads and writes of open plays and their members."""
 
     def __init__(self, database: Database) -> None:
         self._db = database
 
-    def keep(self, play: OpenPlay, members: Sequence[KeptMember]) -> None:
+    def keep(self, play: OpenPlay, members: Sequence[FinishedEpisode]) -> None:
         """Store further members of a play, each in place of what is stored of it; those of an earlier attempt go.
 
         Nothing is kept of a task that has ended meanwhile.
@@ -540,7 +525,7 @@ class OpenPlayTable:
         found = self._plays(task, number)
         return next((play for play in found if set(policies) <= set(play.policies)), None)
 
-    def members(self, play: OpenPlay) -> list[KeptMember]:
+    def members(self, play: OpenPlay) -> list[FinishedEpisode]:
         """The stored members of a play, in order."""
         members: dict[int, list[dict[str, Any]]] = {}
         sql = "SELECT t.* FROM open_trajectories t JOIN open_plays p ON p.id = t.play WHERE"
@@ -628,14 +613,14 @@ def _speaking(stored: str) -> dict[str, Speaking]:
     return {name: (number, checksum) for name, (number, checksum) in json.loads(stored).items()}
 
 
-def _open_rows(play: int, kept: KeptMember) -> list[dict[str, object]]:
+def _open_rows(play: int, kept: FinishedEpisode) -> list[dict[str, object]]:
     """One row per trajectory, each agent's in order; what is of the whole member stands in its first row."""
     rows: list[dict[str, object]] = []
     places: dict[str, int] = {}
     for trajectory in kept.episode.trajectories or (NOTHING,):
         place = places[trajectory.agent] = places.get(trajectory.agent, -1) + 1
         text = kept.transcripts.get((kept.episode.member, trajectory.agent, place), Transcript())
-        whole = None if rows else encode([kept.outcome, kept.before, kept.seconds]).decode()
+        whole = None if rows else encode([kept.outcome, kept.earlier, kept.seconds]).decode()
         rows.append(
             {
                 "play": play,
@@ -648,7 +633,7 @@ def _open_rows(play: int, kept: KeptMember) -> list[dict[str, object]]:
     return rows
 
 
-def _member(number: int, rows: Sequence[Mapping[str, Any]]) -> KeptMember:
+def _member(number: int, rows: Sequence[Mapping[str, Any]]) -> FinishedEpisode:
     outcome, before, seconds = decode(rows[0]["outcome"], type=tuple[EpisodeOutcome, tuple[EpisodeOutcome, ...], float])
     trajectories: list[Trajectory] = []
     transcripts: Transcripts = {}
@@ -667,7 +652,7 @@ def _member(number: int, rows: Sequence[Mapping[str, Any]]) -> KeptMember:
         seconds=outcome.seconds,
         paid=outcome.paid,
     )
-    return KeptMember(episode, transcripts, outcome, before, rows[0]["prompt"], seconds)
+    return FinishedEpisode(episode, transcripts, rows[0]["prompt"], outcome, seconds, before)
 
 
 def _trajectory(row: Mapping[str, Any]) -> Trajectory:

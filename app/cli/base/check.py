@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from marlaas.engine.fleet import Copy
     from marlaas.engine.home import Home, Settings
     from marlaas.engine.rollout import Renderer
-    from marlaas.engine.run import Tried
+    from marlaas.engine.train import Tried
 
 WORTHWHILE = 1.15
 """A setting is only recommended where it is this many times as fast; less is noise."""
@@ -68,7 +68,7 @@ def run(args: argparse.Namespace) -> int:
     from marlaas.engine.devices import OtherPrograms, available_memory, own_cores
     from marlaas.engine.home import load_settings
     from marlaas.engine.rollout import Renderer
-    from marlaas.engine.run import cleared
+    from marlaas.engine.train import cleared
 
     from ...home.doctor.devices import surveyed
     from ...home.doctor.placement import cards_used
@@ -142,7 +142,7 @@ def on_this_processor(home: Home, base: BaseModel, settings: Settings, seen: Sur
     from marlaas.engine.devices import UsableResources
     from marlaas.engine.errors import MarlaasError
     from marlaas.engine.fleet import Copy, Times, copies_of, placed, plan_of, with_copy, with_sampler
-    from marlaas.engine.run import read_copies
+    from marlaas.engine.train import read_copies
 
     machine = replace(seen.usable.machine, gpus=())
     times = Times(copies=read_copies(home.speeds, base, settings.resources.cores))
@@ -164,7 +164,7 @@ def _keep(home: Home, base: BaseModel, settings: Settings, tried: Sequence[Tried
     import time
 
     from marlaas.engine.fleet import with_sampler
-    from marlaas.engine.run import speed_of, write_copies, write_speed
+    from marlaas.engine.train import speed_of, write_copies, write_speed
 
     from ...home.estimating import BUSY, key_of
 
@@ -223,7 +223,7 @@ async def _try(
 ) -> list[Tried]:
     from contextlib import aclosing
 
-    from marlaas.engine.run import try_base
+    from marlaas.engine.train import try_base
 
     over = " The trainer keeps the base in bfloat16." if trainer == BFLOAT16 else ""
     names = ", ".join(map(str, plans))
@@ -300,7 +300,7 @@ class _Report:
 
     def end(self, tried: list[Tried], chosen: Copy) -> None:
         """Print the verdict on the copy that an engine samples from, or else on the first that was measured."""
-        from marlaas.engine.run import TASK
+        from marlaas.engine.train import TASK
 
         shown = next((one for one in tried if one.copy == chosen), tried[0])
         verdict = judge(shown.trial.seconds, TASK.steps)

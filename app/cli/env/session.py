@@ -179,7 +179,7 @@ class _Session:
             return await self._service.play(lease, spec, game.answering(answer))
 
         roles, name = self._policies.roles(self._index, self._attempt), f"play/{self._index}/{self._attempt}"
-        return (await self._policies.rollout.play(playing, spec, roles, name)).outcome
+        return (await self._policies.rollout.run_episode(playing, spec, roles, name)).outcome
 
     def _head(self, info: EnvironmentInfo, config: dict[str, object]) -> None:
         words = transcript.settings(info.parameters, config)

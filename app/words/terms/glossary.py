@@ -48,7 +48,7 @@ EVALUATION_TERMS = (
         " whose answers differ",
         formula="max over the answers seen of their score, if each were given to every prompt; all are tried on 8"
         " prompts, the better half on twice as many, and so on",
-        source="engine/run/evaluation/constant_answers.py",
+        source="engine/train/held_out.py",
         important=True,
     ),
     Term(

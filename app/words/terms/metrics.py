@@ -6,8 +6,8 @@ from .term import Term
 
 # The metrics of a step that say what its batch was made of: tokens, rows, episodes played again or left out.
 
-_TALLY = "engine/run/policy_learner.py"
-_DROPPED = "RollArt, arXiv 2512.22560; engine/run/groups/redundancy.py"
+_TALLY = "engine/train/metrics.py"
+_DROPPED = "RollArt, arXiv 2512.22560; engine/train/groups.py"
 
 BATCH_TERMS = (
     Term(
@@ -105,7 +105,7 @@ BATCH_TERMS = (
         healthy="rises steadily",
         otherwise="beyond a few epochs, watch whether held-out still follows the reward",
         formula="groups drawn ÷ rows of the train split",
-        source="engine/run/drawing.py",
+        source="engine/train/drawing.py",
     ),
     Term(
         "rows",
@@ -116,7 +116,7 @@ BATCH_TERMS = (
         unit="count",
         healthy="hundreds or more: few rows are learned by heart",
         otherwise="give the environment more data; docs/guides/data.md",
-        source="engine/run/drawing.py",
+        source="engine/train/drawing.py",
     ),
     Term(
         "learnable",
@@ -127,7 +127,7 @@ BATCH_TERMS = (
         unit="count",
         healthy="most of the rows; these are drawn most",
         otherwise="where few are left, the data is too easy or too hard for this policy",
-        source="engine/run/drawing.py",
+        source="engine/train/drawing.py",
     ),
     Term(
         "solved",
@@ -138,7 +138,7 @@ BATCH_TERMS = (
         unit="count",
         healthy="grows as the policy learns; these are drawn less",
         otherwise="where it stays at 0, the rows are too hard",
-        source="engine/run/drawing.py",
+        source="engine/train/drawing.py",
     ),
     Term(
         "unsolved",
@@ -149,7 +149,7 @@ BATCH_TERMS = (
         unit="count",
         healthy="falls; these are drawn less, but never left out",
         otherwise="rows that stay here may be wrong or too hard: read their rollouts",
-        source="engine/run/drawing.py",
+        source="engine/train/drawing.py",
     ),
     Term(
         "replaced",
@@ -212,7 +212,7 @@ BATCH_TERMS = (
         unit="count",
         healthy="a third of `groups_per_step` or less",
         otherwise="raise `max_staleness`, or set `redundant` under [train]",
-        source="engine/run/policy_learner.py",
+        source="engine/train/metrics.py",
     ),
     Term(
         "dropped",
@@ -280,7 +280,7 @@ SAMPLING_TERMS = (
         healthy="below 0.7: beyond that the default `importance_cap` of 2 bounds a token's weight",
         otherwise="finer `weights` under [rollout]",
         formula="max of |log π_sampler − log π_trainer| over the canary's tokens",
-        source="engine/run/serving/canary.py",
+        source="engine/train/canary.py",
     ),
     Term(
         "followed",
@@ -292,7 +292,7 @@ SAMPLING_TERMS = (
         healthy="near 1",
         otherwise="at 0 the sampler serves another version, and the task pauses with the reason: resume it",
         formula="Σ m·s ÷ Σ m², m and s the changes of log-probability in trainer and sampler",
-        source="engine/run/serving/canary.py",
+        source="engine/train/canary.py",
     ),
     Term(
         "resolved",
@@ -302,7 +302,7 @@ SAMPLING_TERMS = (
         old=("gap_resolved",),
         healthy="1; in part 0 if the learning rate is small or `weights` are coarse: the changes of such steps add up",
         otherwise="nothing: followed is then not known, and only the checksum proves what is served",
-        source="engine/run/serving/canary.py",
+        source="engine/train/canary.py",
     ),
     Term(
         "drift",
@@ -316,7 +316,7 @@ SAMPLING_TERMS = (
         healthy="below 0.1, which is a weight of 0.9 to 1.1; at staleness 0 about the gap",
         otherwise="less `max_staleness`, or a smaller learning rate",
         formula="mean of |log π_now − log π_sampled| over the trained tokens",
-        source="engine/run/policy_learner.py",
+        source="engine/train/metrics.py",
     ),
     Term(
         "largest drift",
@@ -328,7 +328,7 @@ SAMPLING_TERMS = (
         healthy="single tokens may be far off",
         otherwise="look at clipped, which counts them",
         formula="max of |log π_now − log π_sampled| over the trained tokens",
-        source="engine/run/policy_learner.py",
+        source="engine/train/metrics.py",
     ),
     Term(
         "token weight",
@@ -377,7 +377,7 @@ SAMPLING_TERMS = (
         unit="versions",
         healthy="never above `max_staleness`",
         otherwise="nothing: the bound holds by construction",
-        source="engine/run/admission.py",
+        source="engine/train/admission.py",
     ),
     Term(
         "publish wait",
@@ -387,7 +387,7 @@ SAMPLING_TERMS = (
         unit="seconds",
         healthy="below 2 % of time, as both happen beside the step",
         otherwise="it is more on a machine that is overloaded: fewer tasks at the same time",
-        source="RollArt, arXiv 2512.22560; engine/run/serving/published.py",
+        source="RollArt, arXiv 2512.22560; engine/train/publishing.py",
     ),
     Term(
         "publish",
@@ -397,7 +397,7 @@ SAMPLING_TERMS = (
         unit="seconds",
         healthy="far below time, as it happens beside the next step",
         otherwise="samplers are busy with long calls, or a state file travels over a slow network",
-        source="engine/run/policy_learner.py",
+        source="engine/train/metrics.py",
     ),
     Term(
         "begin wait",
@@ -407,7 +407,7 @@ SAMPLING_TERMS = (
         unit="seconds",
         healthy="below 2 % of time; with `max_staleness = 0` and very short steps up to a tenth",
         otherwise="`max_staleness = 1` lets groups begin before",
-        source="RollArt, arXiv 2512.22560; engine/run/serving/published.py",
+        source="RollArt, arXiv 2512.22560; engine/train/publishing.py",
     ),
 )
 
@@ -426,7 +426,7 @@ LEARNING_TERMS = (
         otherwise="where it stays flat, look at no signal and at the baseline; where it rises and held-out"
         " does not, the policy learns the training prompts by heart or cheats the grader",
         formula="Σ rewards ÷ members with a reward",
-        source="engine/run/policy_learner.py",
+        source="engine/train/metrics.py",
         important=True,
     ),
     Term(
@@ -507,7 +507,7 @@ LEARNING_TERMS = (
         otherwise="where it runs up to the limit, look at cut: raise `max_tokens`, or set `overlong`. Where it falls"
         " to a few tokens, read some rollouts",
         formula="tokens sampled ÷ episodes of the step",
-        source="engine/run/policy_learner.py",
+        source="engine/train/metrics.py",
         important=True,
     ),
     Term(
@@ -534,7 +534,7 @@ LEARNING_TERMS = (
         healthy="about 0.00001 with `f32` weights, up to 0.1 with quantised ones",
         otherwise="finer `weights` under [rollout]; `marlaas base check` compares them",
         formula="mean of |log π_sampler − log π_trainer| over the canary's tokens",
-        source="engine/run/serving/canary.py",
+        source="engine/train/canary.py",
         important=True,
     ),
     Term(
@@ -548,7 +548,7 @@ LEARNING_TERMS = (
         healthy="0",
         otherwise="`marlaas env show NAME` says where the environment failed",
         formula="members of the step's groups, or episodes of an evaluation, without a reward after all tries",
-        source="engine/run/policy_learner.py",
+        source="engine/train/metrics.py",
         important=True,
     ),
     Term(
@@ -560,7 +560,7 @@ LEARNING_TERMS = (
         unit="seconds",
         healthy="steady; it grows while other tasks run, since they share the machine",
         otherwise="`marlaas stats` shows which stage is busy; shorter replies or fewer episodes a step make it shorter",
-        source="engine/run/policy_learner.py",
+        source="engine/train/metrics.py",
         important=True,
     ),
     Term(
@@ -595,7 +595,7 @@ LEARNING_TERMS = (
         healthy="about 0.1",
         otherwise="above 0.8 the steps are too large: take a smaller learning rate",
         formula="mean of |log π_new − log π_old| over the tokens that the canary compares",
-        source="engine/run/serving/canary.py",
+        source="engine/train/canary.py",
     ),
     Term(
         "surprisal",
@@ -608,7 +608,7 @@ LEARNING_TERMS = (
         otherwise="at a tenth of its start, with rewards left to gain, the policy has collapsed: take a smaller"
         " learning rate, or set `entropy` under [train]",
         formula="mean of −log π over the tokens that the policy wrote",
-        source="engine/run/policy_learner.py",
+        source="engine/train/metrics.py",
     ),
     Term(
         "same reply",
@@ -619,7 +619,7 @@ LEARNING_TERMS = (
         healthy="low, where the right answers differ",
         otherwise="near 100 % the policy has one reply for every prompt: read it, then mend what pays it",
         formula="episodes with the commonest reply ÷ episodes with a reply",
-        source="engine/run/policy_learner.py",
+        source="engine/train/metrics.py",
     ),
     Term(
         "learning rate",

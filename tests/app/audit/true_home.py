@@ -11,14 +11,14 @@ import numpy as np
 
 from marlaas.engine.fleet.services import Services
 from marlaas.engine.home.paths import Home
-from marlaas.engine.run.policy_learner import StepTally
-from marlaas.engine.run.recovery import key, new_version, open_policy, version_path
-from marlaas.engine.run.stage_settings import closing_rules
 from marlaas.engine.spec.policies import PolicySpec
 from marlaas.engine.spec.task import KeepSpec, SamplingSpec, TaskSpec, TrainSpec
 from marlaas.engine.store.store import Store
 from marlaas.engine.store.submissions import submit
 from marlaas.engine.submission.taskfile import submission
+from marlaas.engine.train.metrics import StepTally
+from marlaas.engine.train.opening import key, new_version, open_policy, version_path
+from marlaas.engine.train.settings import closing_rules
 from marlaas.engine.training.advantages import ClosedGroup, close_group
 from marlaas.engine.training.intake import train_group
 from marlaas.engine.training.torch_trainer import TorchTrainer

@@ -13,12 +13,13 @@ from benchmarks.machinery.meter import Usage
 from benchmarks.machinery.sync_engine import BLOCKING, OVERLAPPED, UNCHECKED
 from benchmarks.many_tasks import weight_sync
 from benchmarks.many_tasks.weight_sync import Case, Timed
-from marlaas.engine.run.policy_learner import PolicyLearner
-from marlaas.engine.run.serving.canary import Canary
-from marlaas.engine.run.serving.published import ExposedTime, PublishedVersions
 from marlaas.engine.store.rows import StepRow
+from marlaas.engine.train.admission import PolicyGroups
+from marlaas.engine.train.canary import Canary
+from marlaas.engine.train.loop import PolicyLearner
+from marlaas.engine.train.publishing import ExposedTime, PublishedVersions
 
-from ...engine.run.serving.test_canary import group
+from ...engine.train.serving.test_canary import group
 from .test_many_tasks import task
 
 
@@ -42,7 +43,8 @@ async def test_without_a_canary_nothing_is_compared() -> None:
 
 async def test_blocking_waits_and_counts_it(monkeypatch: pytest.MonkeyPatch) -> None:
     learner, now = PolicyLearner.__new__(PolicyLearner), [0.0]
-    learner._exposed = ExposedTime(lambda: now[0])
+    learner.groups = PolicyGroups.__new__(PolicyGroups)
+    learner.groups.exposed = ExposedTime(lambda: now[0])
 
     made: Any = "the version"
 
@@ -57,7 +59,7 @@ async def test_blocking_waits_and_counts_it(monkeypatch: pytest.MonkeyPatch) -> 
     sync_engine.take(BLOCKING, 0.0)
     nothing: Any = None
     assert await learner._step(0, nothing, nothing) == made
-    assert learner._exposed.take()["publish_wait_seconds"] == 3.0
+    assert learner.groups.exposed.take()["publish_wait_seconds"] == 3.0
 
 
 async def test_a_delay_comes_before_a_version_is_loaded(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -10,9 +10,9 @@ from benchmarks.sampler import affinity
 from benchmarks.sampler.affinity import ALONE, LEAST, NUMBER, READERS, ROUTED, STAYING, WRITERS, Measured, chains, mix
 from benchmarks.sampler.other_ways import by_number, staying
 from marlaas.engine.rollout.replicas import Replicas
-from marlaas.engine.run.selfplay import Match, Opponents, Participants
-from marlaas.engine.run.serving.published import PublishedVersions
 from marlaas.engine.spec.agents import AgentMap
+from marlaas.engine.train.publishing import PublishedVersions
+from marlaas.engine.train.selfplay import Match, Opponents, Participants
 from tests.engine.rollout.endpoints import endpoint
 from tests.engine.rollout.fake import FakeSampler
 

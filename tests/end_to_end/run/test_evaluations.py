@@ -81,7 +81,7 @@ def test_everything_is_measured(lab: Lab, tmp_path: Path) -> None:
 
 @pytest.mark.slow
 def test_a_killed_engine_measures_nothing_twice(lab: Lab) -> None:
-    """Every day, evaluations go on in ``tests/engine/run``, and a killed engine in ``daemon/test_kills``."""
+    """Every day, evaluations go on in ``tests/engine/train``, and a killed engine in ``daemon/test_kills``."""
     task = train(lab)
     names = (f"{task}@0", f"{task}@1", f"{task}@2", "base")
     words = ("--prompts", "16", "--samples", "4", "--environment", "guess", "--json")

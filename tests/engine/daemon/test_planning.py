@@ -19,7 +19,7 @@ from marlaas.engine.fleet.placement_plan import precision_words
 from marlaas.engine.fleet.worker_specs import wanted_of
 from marlaas.engine.home.paths import Home
 from marlaas.engine.home.settings import RolloutSettings, Settings
-from marlaas.engine.run.trial import read_copies, write_copies
+from marlaas.engine.train.trial import read_copies, write_copies
 
 RATES = Rates(150e9, 12e9, 1.1e12)
 

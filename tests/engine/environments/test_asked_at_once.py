@@ -7,10 +7,10 @@ from typing import cast
 
 import pytest
 
-from marlaas.engine.environments.protocol import EpisodeOutcome
+from marlaas.engine.environments.protocol import EpisodeOutcome, FinishedEpisode
 from marlaas.engine.fairness.ledger import Ledger
 from marlaas.engine.rollout.conversation import SamplingParameters
-from marlaas.engine.rollout.episodes import Played, Rollout, alike
+from marlaas.engine.rollout.episodes import Rollout, alike
 from marlaas.engine.rollout.protocol import OnTokens, SampleRequest, SampleResult
 from marlaas.engine.rollout.renderer import Renderer
 
@@ -62,13 +62,13 @@ class Meeting(FakeSampler):
         return await super().generate(request, stream_to=stream_to)
 
 
-async def played(world: World, environment: str) -> Played:
+async def played(world: World, environment: str) -> FinishedEpisode:
     sampler = Meeting(sequences=3, context=200, versions={"v1": FakeVersion("sum")})
     place = endpoint(sampler, sampler.sequences, sampler.context)
     rollout = Rollout(cast(Renderer, FakeRenderer()), Ledger())
     sampling = SamplingParameters("v1", 1, temperature=1.0, max_tokens=3, max_episode_tokens=30, seed=7)
     with await world.service.bind(environment) as lease:
-        one = await rollout.play(
+        one = await rollout.run_episode(
             lambda spec, answer: world.service.play(lease, spec, answer), a_spec(), alike(sampling, place), "e"
         )
     while sampler.conversations:  # it is told what to forget, and nobody waits for that

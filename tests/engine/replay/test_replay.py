@@ -22,8 +22,8 @@ from marlaas.engine.spec.task import EvalSpec, parse
 from marlaas.engine.store.queries.episodes import Recordings
 from marlaas.engine.trajectories import Split
 
-from ..run.test_learning import SPEC
 from ..scheduler.world import World
+from ..train.test_learning import SPEC
 
 
 @pytest.fixture(params=["one turn", "used up", "rewritten", "two agents"])

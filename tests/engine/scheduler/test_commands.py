@@ -11,7 +11,7 @@ from marlaas.engine.store.queries.reader import Reader
 from marlaas.engine.store.submissions import command
 from marlaas.engine.store.tenants import Tenant
 
-from ..run.test_learning import SPEC
+from ..train.test_learning import SPEC
 from .world import World
 
 

@@ -15,7 +15,7 @@ from marlaas.engine.store.submissions import command, submit
 from marlaas.engine.store.versions import NewVersion
 from marlaas.engine.submission.taskfile import submission
 
-from ..run.test_learning import SPEC
+from ..train.test_learning import SPEC
 from .test_scheduler import reaches, serving
 from .world import World
 

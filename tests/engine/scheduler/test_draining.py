@@ -19,7 +19,7 @@ from marlaas.engine.store.submissions import command, submit
 from marlaas.engine.submission.taskfile import submission
 
 from ...examples import examples
-from ..run.test_learning import SPEC, check_history
+from ..train.test_learning import SPEC, check_history
 from .test_scheduler import reaches, serving
 from .world import World
 

@@ -11,7 +11,7 @@ from marlaas.engine.fairness.line import Line
 from marlaas.engine.fleet.trainers import SharedTrainer, TrainerPool
 from marlaas.engine.training.protocol import Trainer
 
-from ..run.test_learning import SPEC
+from ..train.test_learning import SPEC
 from .world import FakeTrainer, World
 
 

@@ -13,7 +13,7 @@ from marlaas.engine.environments.service import EnvironmentService
 from marlaas.engine.scheduler.task_run import Ending
 from marlaas.engine.spec.task import EvalSpec
 
-from ..run.test_learning import SPEC, check_history
+from ..train.test_learning import SPEC, check_history
 from .world import World
 
 pytestmark = pytest.mark.processes

@@ -16,7 +16,7 @@ from marlaas.engine.spec.task import EvalSpec, KeepSpec
 from marlaas.engine.store.submissions import command
 
 from ..by_hand import change
-from ..run.test_learning import SPEC, check_history
+from ..train.test_learning import SPEC, check_history
 from .test_scheduler import reaches, serving
 from .world import World
 

@@ -13,7 +13,6 @@ from safetensors.numpy import save_file
 from marlaas.engine.adapters.export import WEIGHTS, write_peft_folder
 from marlaas.engine.adapters.statefile import checksum, read_state
 from marlaas.engine.errors import AdapterError, ConfigError
-from marlaas.engine.run.serving.retention import Retention
 from marlaas.engine.scheduler.commands import delete_versions, roll_back
 from marlaas.engine.scheduler.task_run import Ending, run_task
 from marlaas.engine.spec.policies import PolicySpec
@@ -22,8 +21,9 @@ from marlaas.engine.store.queries.reader import Reader
 from marlaas.engine.store.submissions import submit
 from marlaas.engine.submission.references import find_starts
 from marlaas.engine.submission.taskfile import load, submission
+from marlaas.engine.train.publishing import Retention
 
-from ..run.test_learning import SPEC
+from ..train.test_learning import SPEC
 from .world import World
 
 TASK = """

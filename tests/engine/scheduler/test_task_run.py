@@ -8,7 +8,7 @@ from typing import Any
 from marlaas.engine.errors import WorkerDied
 from marlaas.engine.scheduler.task_run import MAX_LOSSES, Ending, paused, run_task
 
-from ..run.test_learning import SPEC
+from ..train.test_learning import SPEC
 
 
 class Dying:

@@ -12,15 +12,15 @@ from typing import cast
 import pytest
 
 from marlaas.engine.fleet.supervisor import WorkerSupervisor
-from marlaas.engine.run.watch.detectors import DETECTORS
 from marlaas.engine.scheduler import scheduler as module
 from marlaas.engine.scheduler.scheduler import Scheduler
 from marlaas.engine.spec.watching import CUT_REPLIES, WatchSpec
 from marlaas.engine.store.submissions import command
+from marlaas.engine.train.watch import DETECTORS
 
 from ..by_hand import change
-from ..run.test_learning import SPEC
-from ..run.watch.test_watch import CHEATED, cheated
+from ..train.test_learning import SPEC
+from ..train.watch.test_watch import CHEATED, cheated
 from .test_scheduler import reaches
 from .test_waiting import Time, until
 from .world import World

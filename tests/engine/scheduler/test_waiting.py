@@ -26,7 +26,7 @@ from marlaas.engine.store.submissions import command, command_all, submit
 from marlaas.engine.submission.taskfile import submission
 
 from ..by_hand import change
-from ..run.test_learning import SPEC
+from ..train.test_learning import SPEC
 from .world import World
 
 

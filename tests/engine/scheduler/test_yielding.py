@@ -25,7 +25,7 @@ from marlaas.engine.store.submissions import command, submit
 from marlaas.engine.submission.taskfile import submission
 
 from ...examples import examples
-from ..run.test_learning import SPEC, check_history
+from ..train.test_learning import SPEC, check_history
 from .test_waiting import Time, reached, retrying, saying, until
 from .world import World
 

@@ -7,8 +7,8 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from marlaas.engine.environments.protocol import EpisodeOutcome
-from marlaas.engine.store.experience import KeptMember, OpenPlay, PolicyGroup
+from marlaas.engine.environments.protocol import EpisodeOutcome, FinishedEpisode
+from marlaas.engine.store.experience import OpenPlay, PolicyGroup
 from marlaas.engine.store.store import Store
 from marlaas.engine.trajectories import Episode, Failure, Group, Span, Trajectory, Transcript as Spoken, TurnReward
 from marlaas.plugins.messages import Message, ToolCall
@@ -27,7 +27,7 @@ def trajectory(agent: str, reward: float | None) -> Trajectory:
     return Trajectory(agent, *arrays, spans, reward, cut=True)
 
 
-def member(number: int) -> KeptMember:
+def member(number: int) -> FinishedEpisode:
     """One with two agents, of whom the solver forked, that had failed before."""
     outcome = EpisodeOutcome(
         "ok",
@@ -50,10 +50,10 @@ def member(number: int) -> KeptMember:
         (number, "solver", 1): Spoken(),
     }
     before = EpisodeOutcome("error", failure=Failure("gone", "env.py", 9)), EpisodeOutcome("timeout", overloaded=True)
-    return KeptMember(episode, texts, outcome, before, b"\x00prompt", 2.5)
+    return FinishedEpisode(episode, texts, b"\x00prompt", outcome, 2.5, before)
 
 
-def alike(one: KeptMember, other: KeptMember) -> bool:
+def alike(one: FinishedEpisode, other: FinishedEpisode) -> bool:
     """Equal in all; arrays have no equality of their own."""
     arrays = ("tokens", "mask", "logprobs")
     pairs = list(zip(one.episode.trajectories, other.episode.trajectories, strict=True))
@@ -79,7 +79,7 @@ def alike(one: KeptMember, other: KeptMember) -> bool:
 
 
 def test_members_come_back_as_they_were(store: Store) -> None:
-    mute = KeptMember(Episode(5, "ok", ()), {}, EpisodeOutcome("ok", {"agent": 1.0}), (), None)
+    mute = FinishedEpisode(Episode(5, "ok", ()), {}, None, EpisodeOutcome("ok", {"agent": 1.0}))
     store.open_plays.keep(PLAY, [member(2), mute])
     store.open_plays.keep(PLAY, [member(0)])
     assert store.open_plays.find(1, 7, ["critic"]) == PLAY == store.open_plays.find(1, 7, ["solver", "critic"])

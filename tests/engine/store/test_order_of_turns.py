@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from marlaas.engine.environments.protocol import EpisodeOutcome
+from marlaas.engine.environments.protocol import EpisodeOutcome, FinishedEpisode
 from marlaas.engine.store.database import open_database
-from marlaas.engine.store.experience import KeptMember, OpenPlay
+from marlaas.engine.store.experience import OpenPlay
 from marlaas.engine.store.queries.episodes import episode, groups
 from marlaas.engine.store.queries.reader import Reader
 from marlaas.engine.store.store import Store
@@ -69,7 +69,7 @@ def test_one_agent_s_order_is_certain(store: Store, policy: int, database: Path)
 def test_members_of_open_plays_keep_it(store: Store) -> None:
     own = part(0, 0, 1, (said("first", 1.0),))
     texts = with_places(own.transcripts)
-    kept = KeptMember(own.group.episodes[0], texts, EpisodeOutcome("ok", {"first": 1.0}), (), None)
+    kept = FinishedEpisode(own.group.episodes[0], texts, None, EpisodeOutcome("ok", {"first": 1.0}))
     store.open_plays.keep(PLAY, [kept])
     (back,) = store.open_plays.members(PLAY)
     assert [text.places for text in back.transcripts.values()] == [(0, 3)]

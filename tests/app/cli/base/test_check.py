@@ -19,7 +19,7 @@ from marlaas.engine.fleet.agreement import Agreement
 from marlaas.engine.fleet.placement.wishes import Copy, CopySpeed
 from marlaas.engine.home.paths import TINY_BASE, Home
 from marlaas.engine.home.settings import RolloutSettings, Settings
-from marlaas.engine.run.trial import Trial, Tried, cleared, write_copies
+from marlaas.engine.train.trial import Trial, Tried, cleared, write_copies
 
 from ...commanding import Commander
 

@@ -11,8 +11,8 @@ from marlaas.app.home.estimating import EPISODES, base_speed, episode_shape, key
 from marlaas.engine.base import load_base
 from marlaas.engine.fleet import with_sampler
 from marlaas.engine.home import Home, RolloutSettings, Settings
-from marlaas.engine.run import read_speed, write_speed
 from marlaas.engine.submission import BaseSpeed
+from marlaas.engine.train import read_speed, write_speed
 
 pytestmark = [pytest.mark.processes, pytest.mark.timeout(150), pytest.mark.torch]
 

@@ -34,8 +34,8 @@ from marlaas.engine.store.queries.machine import StageUse, TaskUse, TenantUse
 from marlaas.engine.store.queries.timeline import StageSample, StandingRow
 from marlaas.engine.store.rows import EvalRow, WorkerRow
 
-from ....engine.run.test_learning import SPEC
 from ....engine.scheduler.world import World
+from ....engine.train.test_learning import SPEC
 
 ROOT = Path(__file__).resolve().parents[4]
 METRICS = {term.recorded: term for term in TERMS if term.kind == "metric"}

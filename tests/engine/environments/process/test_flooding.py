@@ -178,7 +178,7 @@ async def test_prompts_of_megabytes_are_never_rendered(world: World, monkeypatch
     sampling = SamplingParameters("v1", 1, temperature=1.0, max_tokens=3, max_episode_tokens=30, seed=7)
     roles = alike(sampling, endpoint(sampler, 2, 400))
     with await world.service.bind("shouts") as lease:
-        played = await Rollout(renderer, Ledger()).play(
+        played = await Rollout(renderer, Ledger()).run_episode(
             lambda spec, answer: world.service.play(lease, spec, answer), a_spec(), roles, "e"
         )
     failure = played.episode.failure

@@ -10,17 +10,18 @@ from typing import cast
 
 import pytest
 
-from marlaas.engine.environments.protocol import EpisodeOutcome, EpisodeSpec
+from marlaas.engine.environments.protocol import EpisodeOutcome, EpisodeSpec, FinishedEpisode
 from marlaas.engine.fairness.ledger import Ledger
 from marlaas.engine.rollout.conversation import SamplingParameters
 from marlaas.engine.rollout.endpoint import SamplerEndpoint
-from marlaas.engine.rollout.episodes import HeldOutPrompt, Play, Played, PromptHash, Rollout, alike
+from marlaas.engine.rollout.episodes import HeldOutPrompt, PromptHash, Rollout, RunEnvironment, alike
 from marlaas.engine.rollout.renderer import Renderer
 from marlaas.plugins.messages import Answer, Ask, Message
 
 from ..endpoints import endpoint
 from ..fake import FakeSampler, FakeVersion
 from ..fake_renderer import FakeRenderer
+from ..listening import Listening
 
 SAMPLING = SamplingParameters("v1", 1, temperature=1.0, max_tokens=3, max_episode_tokens=8, seed=7)
 
@@ -34,13 +35,15 @@ class Stage:
 
     async def play(
         self,
-        play: Play,
+        play: RunEnvironment,
         spec: EpisodeSpec,
         sampling: SamplingParameters,
         name: str,
         refuse: Callable[[PromptHash], bool] | None = None,
-    ) -> Played:
-        return await self.rollout.play(play, spec, alike(sampling, self.endpoint), name, refuse or (lambda _: False))
+    ) -> FinishedEpisode:
+        return await self.rollout.run_episode(
+            play, spec, alike(sampling, self.endpoint), name, Listening(refuse or (lambda _: False))
+        )
 
 
 @pytest.fixture
@@ -66,7 +69,7 @@ async def two_agents(spec: EpisodeSpec, answer: Answer) -> EpisodeOutcome:
     return EpisodeOutcome("ok", {"a": 1.0, "b": 0.0})
 
 
-async def play_all(stage: Stage, count: int) -> list[Played]:
+async def play_all(stage: Stage, count: int) -> list[FinishedEpisode]:
     specs = [EpisodeSpec("train", number, 0, 0) for number in range(count)]
     plays = (stage.play(two_agents, spec, SAMPLING, f"e{spec.index}") for spec in specs)
     return list(await asyncio.wait_for(asyncio.gather(*plays), 50))

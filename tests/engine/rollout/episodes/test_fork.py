@@ -10,11 +10,11 @@ from typing import cast
 import pytest
 from hypothesis import given, settings, strategies as st
 
-from marlaas.engine.environments.protocol import EpisodeOutcome, EpisodeSpec
+from marlaas.engine.environments.protocol import EpisodeOutcome, EpisodeSpec, FinishedEpisode
 from marlaas.engine.fairness.ledger import Ledger
 from marlaas.engine.rollout import episodes
 from marlaas.engine.rollout.conversation import SamplingParameters
-from marlaas.engine.rollout.episodes import Play, Played, Rollout, alike
+from marlaas.engine.rollout.episodes import Rollout, RunEnvironment, alike
 from marlaas.engine.rollout.protocol import OnTokens, SampleRequest, SampleResult
 from marlaas.engine.rollout.renderer import Renderer
 from marlaas.engine.training.advantages import ClosedGroup, close_group
@@ -51,17 +51,17 @@ class Witness(FakeSampler):
 
 
 async def on(
-    sampler: FakeSampler, renderer: object, environment: Play, sampling: SamplingParameters = SAMPLING
-) -> Played:
+    sampler: FakeSampler, renderer: object, environment: RunEnvironment, sampling: SamplingParameters = SAMPLING
+) -> FinishedEpisode:
     """One episode of an environment."""
     rollout = Rollout(cast(Renderer, renderer), Ledger())
     place = endpoint(sampler, sampler.sequences, sampler.context)
-    return await rollout.play(environment, SPEC, alike(sampling, place), "e")
+    return await rollout.run_episode(environment, SPEC, alike(sampling, place), "e")
 
 
 async def play(
     sampler: FakeSampler, renderer: object, script: Sequence[Step], sampling: SamplingParameters = SAMPLING
-) -> Played:
+) -> FinishedEpisode:
     """An environment that does what the script says, and pays every agent."""
 
     async def environment(spec: EpisodeSpec, answer: Answer) -> EpisodeOutcome:
@@ -81,7 +81,7 @@ async def play(
     return await on(sampler, renderer, environment, sampling)
 
 
-def check_each_token_is_trained_once(played: Played, turns: Sequence[tuple[list[int], list[int]]]) -> None:
+def check_each_token_is_trained_once(played: FinishedEpisode, turns: Sequence[tuple[list[int], list[int]]]) -> None:
     """What trajectories mark as sampled are the sampler's turns, all of them, each once, each after its own prompt."""
     marked = []
     for trajectory in played.episode.trajectories:

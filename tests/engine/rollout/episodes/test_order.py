@@ -7,9 +7,9 @@ from collections.abc import Sequence
 
 from hypothesis import given, settings, strategies as st
 
-from marlaas.engine.environments.protocol import EpisodeOutcome, EpisodeSpec
+from marlaas.engine.environments.protocol import EpisodeOutcome, EpisodeSpec, FinishedEpisode
 from marlaas.engine.rollout.conversation import Order
-from marlaas.engine.rollout.episodes import Play, Played
+from marlaas.engine.rollout.episodes import RunEnvironment
 from marlaas.engine.rollout.protocol import OnTokens, SampleRequest, SampleResult
 from marlaas.plugins.messages import Answer, Ask, Fork, Message
 
@@ -35,7 +35,7 @@ class Slow(FakeSampler):
         return await super().generate(request, stream_to=stream_to)
 
 
-def scripted(script: Script) -> Play:
+def scripted(script: Script) -> RunEnvironment:
     """One ask after the other; the first ask of a fork forks the agent's own conversation, if that was begun."""
 
     async def environment(spec: EpisodeSpec, answer: Answer) -> EpisodeOutcome:
@@ -50,7 +50,7 @@ def scripted(script: Script) -> Play:
     return environment
 
 
-def in_order(played: Played) -> list[tuple[int, str, str]]:
+def in_order(played: FinishedEpisode) -> list[tuple[int, str, str]]:
     """(place, role, text) of all turns, as their places say."""
     return sorted(
         (place, *turn)

@@ -10,13 +10,21 @@ from typing import cast
 import pytest
 from hypothesis import given, settings, strategies as st
 
-from marlaas.engine.environments.protocol import EpisodeOutcome, EpisodeSpec
+from marlaas.engine.environments.protocol import EpisodeOutcome, EpisodeSpec, FinishedEpisode
 from marlaas.engine.fairness.ledger import Ledger
 from marlaas.engine.fairness.line import Line, Payer
 from marlaas.engine.rollout import episodes
 from marlaas.engine.rollout.conversation import SamplingParameters
 from marlaas.engine.rollout.endpoint import SamplerEndpoint
-from marlaas.engine.rollout.episodes import HeldOutPrompt, Play, Played, PromptHash, Role, Rollout, Stopwatch, alike
+from marlaas.engine.rollout.episodes import (
+    HeldOutPrompt,
+    PromptHash,
+    Role,
+    Rollout,
+    RunEnvironment,
+    Stopwatch,
+    alike,
+)
 from marlaas.engine.rollout.protocol import Finish, OnTokens, Sampler, SampleRequest, SampleResult
 from marlaas.engine.rollout.renderer import Renderer
 from marlaas.engine.rollout.replicas import Replicas
@@ -27,6 +35,7 @@ from marlaas.plugins.messages import Answer, Ask, Fork, Message
 from ....examples import examples
 from ..fake import FakeSampler, FakeVersion
 from ..fake_renderer import FakeRenderer
+from ..listening import Listening
 
 SAMPLING = SamplingParameters("v1", 1, temperature=1.0, max_tokens=3, max_episode_tokens=100, seed=7)
 SPEC = EpisodeSpec("train", 0, 0, 0)
@@ -65,13 +74,13 @@ class Stage:
 
     async def play(
         self,
-        play: Play,
+        play: RunEnvironment,
         name: str = "e",
         sampling: SamplingParameters = SAMPLING,
         refuse: Callable[[PromptHash], bool] = lambda _: False,
-    ) -> Played:
+    ) -> FinishedEpisode:
         roles = alike(sampling, self.endpoint)
-        return await asyncio.wait_for(self.rollout.play(play, SPEC, roles, name, refuse), 50)
+        return await asyncio.wait_for(self.rollout.run_episode(play, SPEC, roles, name, Listening(refuse)), 50)
 
     async def nothing_is_left(self) -> bool:
         for _ in range(40):  # what is given up ends beside the play
@@ -83,7 +92,7 @@ def ask(text: str, agent: str, branch: int = 0, fork: Fork | None = None) -> Ask
     return Ask(agent=agent, messages=(Message("user", text),), branch=branch, fork=fork)
 
 
-def at_once(pauses: Pauses, forks: bool = False) -> Play:
+def at_once(pauses: Pauses, forks: bool = False) -> RunEnvironment:
     """Several agents, or where there are ``forks`` branches of one agent; each goes its own way."""
 
     async def environment(spec: EpisodeSpec, answer: Answer) -> EpisodeOutcome:
@@ -104,7 +113,7 @@ def at_once(pauses: Pauses, forks: bool = False) -> Play:
     return environment
 
 
-def said(played: Played) -> list[tuple[str, list[int], list[float]]]:
+def said(played: FinishedEpisode) -> list[tuple[str, list[int], list[float]]]:
     return [(t.agent, t.tokens.tolist(), t.logprobs.tolist()) for t in played.episode.trajectories]
 
 
@@ -133,7 +142,7 @@ def test_fewer_slots_than_agents_hold_nobody_up_for_ever(
 @settings(max_examples=examples(20), deadline=None)
 @given(pauses, st.integers(1, 3), st.booleans())
 def test_a_deterministic_task_says_the_same_in_any_order(script: Pauses, slots: int, forks: bool) -> None:
-    async def play(slots: int, script: Pauses) -> Played:
+    async def play(slots: int, script: Pauses) -> FinishedEpisode:
         return await Stage(slots, anew=True).play(at_once(script, forks))
 
     in_turn = [[100 * number + 10 for _ in turns] for number, turns in enumerate(script)]
@@ -179,7 +188,7 @@ async def test_a_policy_asked_last_goes_before_a_long_queue() -> None:
         return EpisodeOutcome("ok", {"writer": 1.0, "judge": 1.0})
 
     specs = [EpisodeSpec("train", number, 0, 0) for number in range(8)]
-    plays = (stage.rollout.play(environment, spec, roles, f"e{spec.index}") for spec in specs)
+    plays = (stage.rollout.run_episode(environment, spec, roles, f"e{spec.index}") for spec in specs)
     await asyncio.wait_for(asyncio.gather(*plays), 50)
     waited = [others - place for place, (_, others) in enumerate(ended, 1)]
     assert max(waited) <= 1, "no judge waits for the writers of more than one further episode"

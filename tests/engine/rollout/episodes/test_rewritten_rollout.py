@@ -14,10 +14,10 @@ from string import ascii_letters
 import pytest
 
 from marlaas.engine.base.model import load_base
-from marlaas.engine.environments.protocol import EpisodeOutcome, EpisodeSpec
+from marlaas.engine.environments.protocol import EpisodeOutcome, EpisodeSpec, FinishedEpisode
 from marlaas.engine.fairness.ledger import Ledger
 from marlaas.engine.rollout.conversation import SamplingParameters
-from marlaas.engine.rollout.episodes import Played, Rollout, alike
+from marlaas.engine.rollout.episodes import Rollout, alike
 from marlaas.engine.rollout.llama.sampler import LlamaSampler
 from marlaas.engine.rollout.renderer import Renderer
 from marlaas.engine.training.advantages import ClosedGroup, close_group
@@ -72,7 +72,7 @@ async def test_the_trainer_reproduces_three_rewritten_turns(
         sampling = replace(SAMPLING, version=str(version), number=version, thinking=thinking)
         specs = [EpisodeSpec("train", version, 0, member) for member in range(2)]
         played = [
-            await rollout.play(three_questions, spec, alike(sampling, place), f"v{version}.{spec.member}")
+            await rollout.run_episode(three_questions, spec, alike(sampling, place), f"v{version}.{spec.member}")
             for spec in specs
         ]
         odd = sum(check(one, renderer) for one in played)
@@ -92,7 +92,7 @@ async def test_the_trainer_reproduces_three_rewritten_turns(
     trainer.shutdown()
 
 
-def check(one: Played, renderer: Renderer) -> int:
+def check(one: FinishedEpisode, renderer: Renderer) -> int:
     """Each later prompt holds what it keeps of the earlier replies, as they were sampled.
 
     Returns how many of those would have been other tokens if their text had been tokenised.
@@ -126,7 +126,7 @@ async def test_a_reply_that_a_text_ended_goes_on_from_there(tmp_path: Path) -> N
 
     rollout = Rollout(Renderer(base.path), Ledger())
     roles = alike(SAMPLING, endpoint(sampler, 4, CONTEXT))
-    one = await rollout.play(play, EpisodeSpec("train", 0, 0, 0), roles, "e")
+    one = await rollout.run_episode(play, EpisodeSpec("train", 0, 0, 0), roles, "e")
     (part,) = one.episode.trajectories
     assert any(
         reply.finish == "stop" and span.stop - span.start < 40 for reply, span in zip(replies, part.spans, strict=True)

@@ -10,13 +10,13 @@ from typing import cast
 import numpy as np
 import pytest
 
-from marlaas.engine.environments.protocol import Answering, EpisodeOutcome, EpisodeSpec
+from marlaas.engine.environments.protocol import Answering, EpisodeOutcome, EpisodeSpec, FinishedEpisode
 from marlaas.engine.fairness.ledger import ROLLOUT, Ledger
 from marlaas.engine.fairness.line import Line, Payer
 from marlaas.engine.rollout import episodes
 from marlaas.engine.rollout.conversation import SamplingParameters
 from marlaas.engine.rollout.endpoint import SamplerEndpoint
-from marlaas.engine.rollout.episodes import EPISODES, Played, Rollout, alike
+from marlaas.engine.rollout.episodes import EPISODES, Rollout, alike
 from marlaas.engine.rollout.protocol import NewTokens, OnTokens, Sampler, SampleRequest, SampleResult
 from marlaas.engine.rollout.renderer import Renderer
 from marlaas.engine.rollout.replicas import Replicas
@@ -26,6 +26,7 @@ from marlaas.plugins.messages import Answer, Ask, Message
 
 from ..fake import FakeSampler, FakeVersion
 from ..fake_renderer import FakeRenderer
+from ..listening import Listening
 
 SAMPLING = SamplingParameters("v1", 1, temperature=1.0, max_tokens=3, max_episode_tokens=30, seed=7)
 PAYER = Payer("lab", 5)
@@ -81,14 +82,14 @@ class Stage:
         self.talking -= 1
         return EpisodeOutcome("ok", {"agent": 1.0})
 
-    async def play(self, count: int) -> list[Played]:
+    async def play(self, count: int) -> list[FinishedEpisode]:
         specs = [EpisodeSpec("train", number, 0, 0) for number in range(count)]
         roles = alike(SAMPLING, self.endpoint)
-        plays = (self.rollout.play(self.slow, spec, roles, f"e{spec.index}") for spec in specs)
+        plays = (self.rollout.run_episode(self.slow, spec, roles, f"e{spec.index}") for spec in specs)
         return list(await asyncio.wait_for(asyncio.gather(*plays), 50))
 
 
-def said(played: Played) -> list[int]:
+def said(played: FinishedEpisode) -> list[int]:
     (trajectory,) = played.episode.trajectories
     return [int(token) for token in trajectory.tokens]
 
@@ -143,7 +144,7 @@ async def test_a_cancelled_episode_frees_its_slot() -> None:
     stage = Stage(sequences=1)
     specs = [EpisodeSpec("train", number, 0, 0) for number in range(2)]
     roles = alike(SAMPLING, stage.endpoint)
-    plays = (stage.rollout.play(stage.slow, spec, roles, f"c{spec.index}") for spec in specs)
+    plays = (stage.rollout.run_episode(stage.slow, spec, roles, f"c{spec.index}") for spec in specs)
     first = [asyncio.ensure_future(play) for play in plays]
     while not stage.sampler.running:
         await asyncio.sleep(0)
@@ -158,8 +159,8 @@ async def test_a_cancelled_turn_is_paid_for() -> None:
     """With what the sampler had done by then; its slot is free at once."""
     stage = Stage(sequences=1)
     roles = alike(replace(SAMPLING, max_tokens=20), stage.endpoint)
-    left: list[Played] = []
-    play = stage.rollout.play(stage.slow, EpisodeSpec("train", 0, 0, 0), roles, "c", left=left.append)
+    listening = Listening()
+    play = stage.rollout.run_episode(stage.slow, EpisodeSpec("train", 0, 0, 0), roles, "c", listening)
     episode = asyncio.ensure_future(play)
     while stage.sampler.sampled < 7:
         await asyncio.sleep(0)
@@ -174,7 +175,7 @@ async def test_a_cancelled_turn_is_paid_for() -> None:
     used = {usage.stage: usage for usage in stage.ledger.take()}[ROLLOUT]
     assert used.tokens == stage.sampler.sampled >= 7 and used.seconds == 1.0
     assert not stage.sampler.conversations
-    assert [one.outcome.status for one in left] == ["cancelled"] and left[0].seconds > 0
+    assert [one.outcome.status for one in listening.cancelled] == ["cancelled"] and listening.cancelled[0].seconds > 0
 
 
 async def test_a_payers_episodes_are_bounded() -> None:
@@ -194,10 +195,10 @@ async def test_an_episode_that_is_scored_holds_no_slot_and_no_permit(monkeypatch
         await scored.wait()
         return outcome
 
-    def play(number: int) -> asyncio.Task[Played]:
+    def play(number: int) -> asyncio.Task[FinishedEpisode]:
         spec, roles = EpisodeSpec("train", number, 0, 0), alike(SAMPLING, stage.endpoint)
-        end = partial(over.append, number)
-        return asyncio.ensure_future(stage.rollout.play(scored_slowly, spec, roles, f"e{number}", over=end))
+        end = Listening(on_end=partial(over.append, number))
+        return asyncio.ensure_future(stage.rollout.run_episode(scored_slowly, spec, roles, f"e{number}", end))
 
     playing = [play(number) for number in range(3)]
     async with asyncio.timeout(50):

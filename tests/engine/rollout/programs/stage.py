@@ -9,12 +9,12 @@ from itertools import count
 from types import SimpleNamespace
 from typing import Any, cast
 
-from marlaas.engine.environments.protocol import EpisodeOutcome, EpisodeSpec, endpoint_of
+from marlaas.engine.environments.protocol import EpisodeOutcome, EpisodeSpec, FinishedEpisode, endpoint_of
 from marlaas.engine.fairness.ledger import Ledger
 from marlaas.engine.gateway.answerer import Address, Answered, Answerer, Refusal
 from marlaas.engine.gateway.wire import Chat, Complete, Message, Piece, ToolCall, Wishes
 from marlaas.engine.rollout.conversation import SamplingParameters
-from marlaas.engine.rollout.episodes import Played, Rollout, alike
+from marlaas.engine.rollout.episodes import Rollout, alike
 from marlaas.engine.rollout.protocol import OnTokens, SampleRequest, SampleResult
 from marlaas.engine.rollout.renderer import Renderer
 from marlaas.engine.rollout.spoken import Spoken
@@ -23,6 +23,7 @@ from marlaas.plugins.messages import Answer, Ask, Endpoint, Message as Said, Rep
 from ..endpoints import endpoint
 from ..fake import FakeSampler, FakeVersion
 from ..fake_renderer import FakeRenderer
+from ..listening import Listening
 
 SAMPLING = SamplingParameters("v1", 1, temperature=1.0, max_tokens=4, max_episode_tokens=10_000, seed=7)
 LOOK = {"type": "function", "function": {"name": "look", "parameters": {"type": "object"}}}
@@ -154,7 +155,9 @@ class Stage:
     told: list[str] = field(default_factory=list)
     hearing: Hearing | None = None
 
-    async def play(self, program: Callable[[Line], Awaitable[None]], rewards: Sequence[str] = ("agent",)) -> Played:
+    async def play(
+        self, program: Callable[[Line], Awaitable[None]], rewards: Sequence[str] = ("agent",)
+    ) -> FinishedEpisode:
         """An episode that runs a program, and pays the agents."""
         place = endpoint(self.sampler, self.sampler.sequences, self.sampler.context)
         rollout = Rollout(
@@ -174,7 +177,7 @@ class Stage:
             return EpisodeOutcome("ok", dict.fromkeys(rewards, 1.0))
 
         spec = EpisodeSpec(cast(Any, self.split), 0, 0, 0)
-        return await rollout.play(environment, spec, alike(self.sampling, place), "e", self.refuse)
+        return await rollout.run_episode(environment, spec, alike(self.sampling, place), "e", Listening(self.refuse))
 
 
 def user(text: str) -> Message:
@@ -205,11 +208,11 @@ def ids(answered: Answered, choice: int = 0) -> list[int]:
     return [token.id for token in answered.choices[choice].tokens]
 
 
-def spans(played: Played) -> list[int]:
+def spans(played: FinishedEpisode) -> list[int]:
     """How many replies each trajectory has."""
     return [len(trajectory.spans) for trajectory in played.episode.trajectories]
 
 
-def told(played: Played) -> list[list[int]]:
+def told(played: FinishedEpisode) -> list[list[int]]:
     """The sampled tokens of all replies."""
     return [t.tokens[s.start : s.stop].tolist() for t in played.episode.trajectories for s in t.spans]

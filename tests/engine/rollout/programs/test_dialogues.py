@@ -8,9 +8,9 @@ from dataclasses import dataclass
 
 from hypothesis import given, settings, strategies as st
 
+from marlaas.engine.environments.protocol import FinishedEpisode
 from marlaas.engine.gateway.answerer import Answered
 from marlaas.engine.gateway.wire import Message
-from marlaas.engine.rollout.episodes import Played
 
 from ....examples import examples
 from .stage import LOOK, SAMPLING, Line, Stage, Witness, heard, ids, results, system, user
@@ -124,7 +124,7 @@ def tokens_of(stage: Stage, message: Message) -> list[int]:
     return stage.renderer.open([message])  # type: ignore[list-item]
 
 
-def trained(played: Played) -> Counter[tuple[str, tuple[int, ...], tuple[int, ...]]]:
+def trained(played: FinishedEpisode) -> Counter[tuple[str, tuple[int, ...], tuple[int, ...]]]:
     """What trajectories mark as sampled: by agent, the tokens before a reply and the reply."""
     marked: Counter[tuple[str, tuple[int, ...], tuple[int, ...]]] = Counter()
     for trajectory in played.episode.trajectories:
@@ -148,7 +148,7 @@ def test_what_is_trained_on_is_what_clients_were_told(
         clients.append(Client(line, stage))
         await clients[0].run(script)
 
-    async def play() -> Played:
+    async def play() -> FinishedEpisode:
         return await asyncio.wait_for(stage.play(program, ("agent", "helper")), 60)
 
     played = asyncio.run(play())

@@ -16,7 +16,7 @@ from marlaas.engine.gateway.wire import Message
 from marlaas.engine.rollout.episodes import HeldOutPrompt, Rollout
 from marlaas.engine.rollout.protocol import OnTokens, SampleRequest, SampleResult
 from marlaas.engine.rollout.renderer import Renderer
-from marlaas.engine.run.evaluation.constant_answers import Constant
+from marlaas.engine.train.held_out import Constant
 from marlaas.plugins.messages import Ask, Message as Said
 
 from .stage import (

@@ -1,0 +1,738 @@
+"""A group in progress: the samples of one instance, run side by side until each policy has its group of them.
+
+Each sample is one episode. One that fails is run again by itself, on the same instance, with the same versions and the
+same sampling noise: a reply is never chosen for having been easy on the environment. A policy's group closes as soon as
+its agents are done in all samples, whatever the other agents still do. Samples that ended outlive the engine
+(``open_plays`` in the store). An attempt from which no group can be closed (too few rewards, a held-out prompt) is made
+again from another instance, under the same number. With dynamic sampling, so is one of equal rewards, a few times.
+
+With redundant samples the first with a reward close the group (RollArt, arXiv 2512.22560: redundant environments).
+That chooses by time; ``Dropped`` shows whether time goes with reward.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import math
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence, Set
+from contextlib import suppress
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, NamedTuple
+
+from ..environments import FAILED, EpisodeOutcome, EpisodeSpec, FinishedEpisode, Lease, ranked
+from ..errors import Fruitless, StoreError, WorkerDied
+from ..faults import Point, reach
+from ..fleet import Services
+from ..racing import until_first
+from ..rollout import EpisodeListener, FinishedAgent, HeldOutPrompt, PromptHash, Replicas, noise_seed
+from ..spec import TaskSpec
+from ..store import Beside, Draw, OpenPlay, PolicyGroup
+from ..training import ClosedGroup, ClosingRules, TooFewRewards, close_group
+from ..trajectories import Dropped, Episode, Group, Transcripts
+from .drawing import TaskPrompts
+from .environment import Component, Mixture
+from .failures import BiasWatch, LostDraws, all_lost, never_asks, too_few
+from .selfplay import Match, Participants
+from .settings import closing_rules, replacements
+
+if TYPE_CHECKING:
+    from .admission import PolicyGroups
+
+RUNS = 3
+"""Most runs of a sample that fail: the first, and two more."""
+DEATHS = 2
+"""Most runs that the death of the process ends. A version that dies three times within a minute rests, with all who
+use it, so a reply that kills must not be run three times."""
+OVERLOADED = 8
+"""Most runs that an overloaded machine ends; they do not count otherwise."""
+MAX_SHORT = 20
+"""Attempts in a row that may lose too many samples, though not all, before the task pauses. If one reply in five fails
+every other attempt of eight loses two samples or more, and twenty in a row come once in a million."""
+MAX_SILENT = 256
+"""Episodes that may end well without asking the model before the task pauses, if none of this version has asked. One
+that asks on every other instance ends 32 groups of eight so by chance once in 4e9 runs."""
+MAX_ATTEMPTS = 100
+"""Attempts at one group, held-out prompts and unusable draws included."""
+KEEP_AFTER = 1.0
+"""Seconds after which samples that ended are stored, if their group is still open. To store one costs about as much as
+to store its part of a group, so that quick groups would pay twice."""
+
+
+class GroupListener:
+    """What the admission of groups learns of one while it is filled."""
+
+    def on_samples(self, change: int) -> None:
+        """The number of samples that are still to be asked or to ask changes by ``change``."""
+
+    def on_group(self, policy: str, group: ClosedGroup) -> None:
+        """The group of a policy closed before its attempt was over; it stays, whatever becomes of the others."""
+
+
+def runs_again(outcomes: Sequence[EpisodeOutcome]) -> bool:
+    """True if a sample whose runs ended so, at least one, is run again."""
+    if outcomes[-1].status not in FAILED:
+        return False
+    overloaded = sum(outcome.overloaded for outcome in outcomes)
+    died = sum(outcome.died and not outcome.overloaded for outcome in outcomes)
+    return overloaded < OVERLOADED and died < DEATHS and len(outcomes) - overloaded < RUNS
+
+
+class Sample(EpisodeListener):
+    """One episode of a group, run until it ends well or has failed too often."""
+
+    keeps_final_rewards = True
+
+    def __init__(
+        self, runner: GroupRunner, run: GroupRun, number: int, finished: FinishedEpisode | None = None
+    ) -> None:
+        """``finished``: it ended under an earlier engine."""
+        self.number = number
+        self._runner = runner
+        self._run = run
+        self._finished = finished
+        self._earlier: tuple[EpisodeOutcome, ...] = ()
+        self._cancelled: FinishedEpisode | None = None
+
+    async def run(self) -> FinishedEpisode:
+        """Run it; once its group has closed without it (this is cancelled), return how far it was."""
+        run, runner = self._run, self._runner
+        try:
+            while self._finished is None:
+                episode = replace(await self._run_once(), earlier=self._earlier)
+                if runs_again(episode.outcomes) and not (run.lease.cut or run.lease.rest is not None):
+                    self._earlier = episode.outcomes
+                    continue
+                run.ended[self.number] = episode = with_final(episode, run.final.get(self.number, {}))
+                runner.keep(run, episode)
+                runner.close_early(run)
+                return episode
+            run.ended[self.number] = self._finished
+            runner.close_early(run)
+            return self._finished
+        except asyncio.CancelledError:
+            if self._cancelled is None:
+                raise
+            return replace(self._cancelled, earlier=self._earlier, dropped=True)
+        finally:
+            self.on_last_turn()
+
+    async def _run_once(self) -> FinishedEpisode:
+        run, spec, record = self._run, self._runner.spec, self._run.record
+        seed, again = spec.train.seed, f".{len(self._earlier)}" if self._earlier else ""
+        noise = noise_seed(seed, "train", record.number, record.attempt, self.number)
+        return await self._runner.services.rollout.run_episode(
+            run.component.environment.player(run.lease),
+            EpisodeSpec("train", record.index, seed, self.number, run.lease.config),
+            run.match.roles(run.replicas, spec.sampling, spec.sampling.temperature, noise),
+            f"{run.name}.{self.number}{again}",
+            self,
+        )
+
+    def refuses(self, prompt: PromptHash) -> bool:
+        return prompt in self._run.held_out
+
+    def on_agent_done(self, agent: FinishedAgent) -> None:
+        """Of a sample that is run again, the first final reward of each agent stands."""
+        self._run.final.setdefault(self.number, {}).setdefault(agent.agent, agent)
+        self._runner.close_early(self._run)
+
+    def on_last_turn(self) -> None:
+        if self.number in self._run.asking:
+            self._run.asking.remove(self.number)
+            self._run.listener.on_samples(-1)
+
+    def on_cancelled(self, episode: FinishedEpisode) -> None:
+        self._cancelled = episode
+
+
+async def run_samples(samples: Sequence[Sample], enough: int) -> list[FinishedEpisode]:
+    """Run samples side by side until ``enough`` of them have a reward, or all have ended; cancel the others.
+
+    Returns those that began, in the order in which they ended, the cancelled ones last. Raises what a sample raises; by
+    then none runs.
+    """
+    running = [asyncio.ensure_future(sample.run()) for sample in samples]
+    ended: list[FinishedEpisode] = []
+    pending = set(running)
+    try:
+        while pending and sum(episode.rewarded for episode in ended) < enough:
+            done, pending = await asyncio.wait(pending, return_when=asyncio.FIRST_COMPLETED)
+            ended += [task.result() for task in running if task in done]
+    finally:
+        for task in pending:
+            task.cancel()
+        results = await asyncio.gather(*running, return_exceptions=True)
+    late = [r for task, r in zip(running, results, strict=True) if task in pending and isinstance(r, FinishedEpisode)]
+    return ended + sorted(late, key=lambda episode: (episode.dropped, episode.episode.member))
+
+
+@dataclass(eq=False)
+class GroupRun:
+    """One attempt at a group while its samples run."""
+
+    record: OpenPlay
+    """What is run, as the store keeps it for the next engine; its counts are of the attempts before."""
+    component: Component
+    match: Match
+    policies: Sequence[PolicyGroups]
+    """Those that are trained on it."""
+    lease: Lease
+    held_out: Set[PromptHash]
+    replicas: Mapping[str, Replicas]
+    name: str
+    """Under which samplers know its conversations."""
+    listener: GroupListener
+    stored: bool
+    """True if the store knows of the open group."""
+    asking: set[int]
+    """Numbers of the samples that may still ask."""
+    final: dict[int, dict[str, FinishedAgent]] = field(default_factory=dict)
+    """Agents with a final reward, by sample and name."""
+    ended: dict[int, FinishedEpisode] = field(default_factory=dict)
+    """Samples that ended for good, by number."""
+    unsaved: list[FinishedEpisode] = field(default_factory=list)
+    timer: asyncio.TimerHandle | None = None
+    closed: dict[str, ClosedGroup] = field(default_factory=dict)
+    """Groups that closed early, by policy."""
+    play: int | None = None
+    """The store's number of what was run, once a group of it is stored."""
+    unneeded: asyncio.Event = field(default_factory=asyncio.Event)
+    """Set once all groups are closed or too old: nobody learns from what the samples still do."""
+    samples: list[FinishedEpisode] = field(default_factory=list)
+    """Those that a group can be made of, once they have ended."""
+    others: list[FinishedEpisode] = field(default_factory=list)
+    """Those that it does not need."""
+    cut: bool = False
+    """True if the environment's version was taken away meanwhile, so that samples may have been cancelled."""
+
+    @property
+    def waiting(self) -> list[PolicyGroups]:
+        """Policies that have no group yet."""
+        return [policy for policy in self.policies if policy.name not in self.closed]
+
+    @property
+    def stale(self) -> bool:
+        """True if a group that is still open would be too old to be trained on."""
+        return any(self.match.versions[policy.name].number < policy.oldest for policy in self.waiting)
+
+    def counts(self, samples: Iterable[FinishedEpisode]) -> tuple[int, int]:
+        """``Group.lost`` and ``Group.replayed`` of the attempts up to this one, of which these are the samples."""
+        samples = list(samples)
+        lost, replayed = sum(sample.lost for sample in samples), sum(len(sample.earlier) for sample in samples)
+        return self.record.lost + lost, self.record.replayed + replayed
+
+    def group(self, policy: PolicyGroups, episodes: Sequence[Episode], samples: Iterable[FinishedEpisode]) -> Group:
+        """The group of one policy: what its agents did in these episodes."""
+        record, agents = self.record, self.match.agents_of(policy.name)
+        lost, replayed = self.counts(samples)
+        return Group(
+            number=record.number,
+            index=record.index,
+            version=self.match.versions[policy.name].number,
+            environment_version=record.environment_version,
+            episodes=tuple(episode_of(episode, agents) for episode in episodes),
+            component=record.component,
+            replaced=record.replaced,
+            lost=lost,
+            replayed=replayed,
+        )
+
+    def done(self, policy: str, size: int) -> list[FinishedEpisode] | None:
+        """The ``size`` samples of a policy's group, those that continue as far as its agents are done in them.
+
+        None if one of its agents is not done, or if all samples have ended and close as one.
+        """
+        agents = self.match.agents_of(policy)
+        if agents is None or len(self.ended) == size:
+            return None
+        if any(agents - self.final.get(number, {}).keys() for number in range(size) if number not in self.ended):
+            return None
+        return [self.ended.get(number) or _unfinished(number, self.final.get(number, {})) for number in range(size)]
+
+
+def with_final(episode: FinishedEpisode, final: Mapping[str, FinishedAgent]) -> FinishedEpisode:
+    """An episode in which final rewards stand, with what was written for them."""
+    if not final:
+        return episode
+    trajectories = [t for t in episode.episode.trajectories if t.agent not in final]
+    paid = [payment for payment in episode.episode.paid if payment.agent not in final]
+    texts = {key: text for key, text in episode.transcripts.items() if key[1] not in final}
+    for agent in final.values():
+        trajectories += agent.trajectories
+        paid += agent.paid
+        texts |= agent.transcripts
+    trajectories.sort(key=lambda trajectory: trajectory.agent)  # as ``Rollout`` has them
+    changed = replace(episode.episode, trajectories=tuple(trajectories), paid=tuple(paid))
+    return replace(episode, episode=changed, transcripts=texts)
+
+
+def _unfinished(number: int, final: Mapping[str, FinishedAgent]) -> FinishedEpisode:
+    """A sample that continues, as far as these agents are done in it."""
+    return with_final(FinishedEpisode(Episode(number, "ok", ()), {}, None, EpisodeOutcome("ok")), final)
+
+
+def episode_of(episode: Episode, agents: Set[str] | None) -> Episode:
+    """An episode with the trajectories and rewards of these agents only; None: of all."""
+    if agents is None:
+        return episode
+    trajectories = tuple(trajectory for trajectory in episode.trajectories if trajectory.agent in agents)
+    paid = tuple(payment for payment in episode.paid if payment.agent in agents)
+    if episode.status != "ok" and trajectories and all(trajectory.reward is not None for trajectory in trajectories):
+        # they were done before the episode failed, and their rewards are final
+        return replace(episode, status="ok", trajectories=trajectories, paid=paid, failure=None)
+    return replace(episode, trajectories=trajectories, paid=paid)
+
+
+def texts_of(transcripts: Transcripts, agents: Set[str] | None) -> Transcripts:
+    """What these agents heard and wrote."""
+    return {key: text for key, text in transcripts.items() if agents is None or key[1] in agents}
+
+
+def untrained(
+    episodes: Sequence[Episode], transcripts: Transcripts, match: Match, trained: Set[str]
+) -> tuple[Beside, ...]:
+    """What policies wrote that are not trained on these episodes, for people to read."""
+    rows = []
+    for policy in dict.fromkeys(policy for policy in match.agents.values() if policy not in trained):
+        agents = match.agents_of(policy)
+        parts = tuple(episode_of(episode, agents) for episode in episodes)
+        if any(episode.trajectories for episode in parts):
+            rows.append(Beside(policy, parts, texts_of(transcripts, agents)))
+    return tuple(rows)
+
+
+def close_groups(
+    episodes: Sequence[Episode], groups: Sequence[Group], rules: Sequence[ClosingRules]
+) -> list[ClosedGroup] | TooFewRewards:
+    """Close the groups of policies once all samples have ended; ``episodes`` are those of all agents.
+
+    Returns ``TooFewRewards``, and the attempt is to be made again, if fewer samples have a reward than any of the rules
+    asks for. A group with too few rewards among enough of others, such as one whose agents were not asked, counts as
+    empty; if all are, ``TooFewRewards`` is returned, too.
+    """
+    rewarded = sum(
+        episode.status == "ok" and any(t.reward is not None for t in episode.trajectories) for episode in episodes
+    )
+    if rewarded < max(rule.min_members for rule in rules):
+        return TooFewRewards(rewarded)
+    closed = [close_group(group, rule) for group, rule in zip(groups, rules, strict=True)]
+    if all(isinstance(group, TooFewRewards) for group in closed):
+        return TooFewRewards(rewarded)
+    closed = [
+        close_group(replace(group, episodes=())) if isinstance(result, TooFewRewards) else result
+        for group, result in zip(groups, closed, strict=True)
+    ]
+    return [group for group in closed if isinstance(group, ClosedGroup)]
+
+
+def closing(ended: Sequence[FinishedEpisode], size: int) -> tuple[list[FinishedEpisode], list[FinishedEpisode]]:
+    """The samples that close a group of ``size``, by their numbers, and all others.
+
+    These are the first with a reward; if they are too few, others that have ended take the places. ``ended``: all
+    samples, in the order in which they ended.
+    """
+    ranks = sorted(ended, key=lambda sample: (sample.dropped, not sample.rewarded))
+    first = [sample for sample in ranks[:size] if not sample.dropped]
+    return sorted(first, key=lambda sample: sample.episode.member), ranks[len(first) :]
+
+
+def dropped(closed: Sequence[FinishedEpisode], others: Sequence[FinishedEpisode], agents: Set[str] | None) -> Dropped:
+    """What a policy, which acts as ``agents`` (None: as all), knows of the ``others`` of a group's samples.
+
+    Those that failed to the end count only as begun.
+    """
+    begun, others = len(closed) + len(others), [sample for sample in others if not sample.lost]
+    rewards = (reward_of(sample.episode, agents) for sample in others if sample.rewarded)
+    return Dropped(
+        begun=begun,
+        members=len(others),
+        seconds=math.fsum(sample.seconds for sample in others),
+        tokens=sum(
+            t.sampled for sample in others for t in sample.episode.trajectories if agents is None or t.agent in agents
+        ),
+        closing_seconds=math.fsum(sample.seconds for sample in closed),
+        rewards=tuple(reward for reward in rewards if reward is not None),
+        slower=_slower(closed, agents),
+    )
+
+
+def reward_of(episode: Episode, agents: Set[str] | None) -> float | None:
+    """The mean reward of these agents' trajectories; None if they have none."""
+    return _mean(
+        t.reward for t in episode.trajectories if t.reward is not None and (agents is None or t.agent in agents)
+    )
+
+
+def _slower(closed: Sequence[FinishedEpisode], agents: Set[str] | None) -> float | None:
+    """Mean reward of the slower half of the samples minus that of the faster half, without the middle one."""
+    timed = [(sample.seconds, reward_of(sample.episode, agents)) for sample in closed if sample.rewarded]
+    rewards = [reward for _, reward in sorted(timed, key=lambda pair: pair[0]) if reward is not None]
+    half = len(rewards) // 2
+    slow, fast = _mean(rewards[len(rewards) - half :]), _mean(rewards[:half])
+    return None if slow is None or fast is None else slow - fast
+
+
+def _mean(values: Iterable[float]) -> float | None:
+    listed = list(values)
+    return math.fsum(listed) / len(listed) if listed else None
+
+
+class Resumed(NamedTuple):
+    """An attempt that an earlier engine began."""
+
+    record: OpenPlay
+    match: Match
+    samples: Mapping[int, FinishedEpisode]
+    """Those that ended well, by number."""
+
+
+class GroupRunner:
+    """Fills the training groups of one task."""
+
+    def __init__(
+        self,
+        services: Services,
+        task: int,
+        spec: TaskSpec,
+        mixture: Mixture,
+        participants: Participants,
+        prompts: TaskPrompts,
+        bias: BiasWatch,
+        early: bool = True,
+    ) -> None:
+        """``early``: groups may close before all samples have ended. Those of a deterministic task never do: were the
+        engine to die then, the rest would run with other versions, once the ones that spoke are gone. Nor do those with
+        redundant samples: which of them count is known when enough have ended.
+        """
+        self.services = services
+        self.spec = spec
+        self._task = task
+        self._mixture = mixture
+        self._participants = participants
+        self._prompts = prompts
+        self._bias = bias
+        self._early = early and not spec.train.deterministic and not spec.train.redundant
+        self._replacements = replacements(spec)
+        self._asked: set[tuple[str, str]] = set()
+        """Components, with the version of their environment, on which an agent was asked."""
+        self._silent: Counter[tuple[str, str]] = Counter()
+        """Episodes by the same that ended well without asking, before any asked."""
+        self._lost_draws = LostDraws()
+        self._short: Counter[tuple[str, str]] = Counter()
+        """Attempts that had too few rewards since a group closed, by the same."""
+        self._leading = next(iter(participants.agent_map.trained))
+        """The policy whose groups a curriculum goes by."""
+
+    async def room(self, number: int, policies: Iterable[str]) -> None:
+        """Wait until there is room for group ``number``, which these policies are trained on.
+
+        There is if no episode waits for a place in a process of its environment, and the policies' samplers have use
+        for its turns.
+        """
+        await self._mixture.of(number)[0].environment.room()
+        with suppress(WorkerDied):  # nothing serves a policy: whoever begins the group says so
+            for policy in policies:
+                await self.services.rollout.room(self._participants.endpoints(policy), self.spec.train.begun_members)
+
+    def begin(self) -> None:
+        """A group begins; to be called before ``room`` is asked for the next."""
+        self.services.rollout.begin(self.spec.train.begun_members)
+
+    async def fill(
+        self, number: int, policies: Sequence[PolicyGroups], listener: GroupListener
+    ) -> Mapping[str, ClosedGroup]:
+        """Run group ``number`` until it closes, store what each of the policies gets of it, and return that by name.
+
+        Groups that grow too old are missing in it. Raises ``Paused`` when the environment keeps failing, ``Blocked``
+        when no version serves, ``WorkerDied``.
+        """
+        component, place = self._mixture.of(number)
+        drawing = self._prompts.drawing(component)
+        resumed = self._resumed(number, policies)
+        replaced, lost, replayed, first = 0, 0, 0, 0
+        if resumed is not None:
+            record = resumed.record
+            replaced, lost, replayed, first = record.replaced, record.lost, record.replayed, record.attempt
+        lost_in_a_row = 0
+        done: dict[str, ClosedGroup] = {}
+        for attempt in range(first, MAX_ATTEMPTS):
+            if attempt > first:
+                listener.on_samples(self.spec.train.begun_members)
+            waiting = [policy for policy in policies if policy.name not in done]
+            run = await self._attempt(number, attempt, waiting, (replaced, lost, replayed), resumed, listener)
+            key = component.name, run.record.environment_version
+            self._count_silent(component, key, run.samples)
+            resumed, done = None, done | run.closed
+            if not run.waiting:
+                self._lost_draws.survived(key, lost_in_a_row)
+                self._short[key] = 0
+                size = self.spec.train.begun_members
+                self._bias.see(key[1], [run.ended.get(n) or _unfinished(n, {}) for n in range(size)], component.name)
+                drawing.learn(place)
+                return done
+            if run.stale:
+                self._give_up(run)
+                return done
+            if not run.samples or (run.cut and any(sample.episode.status == "cancelled" for sample in run.samples)):
+                self._give_up(run)
+                continue
+            begun = [*run.samples, *run.others]
+            self._bias.see(key[1], [sample for sample in begun if sample.outcomes], component.name)
+            lost, replayed = run.counts(begun)
+            if self.spec.train.redundant:
+                component.environment.left([sample.outcome for sample in run.others if sample.dropped], run.lease)
+            closed = self._close(run)
+            if isinstance(closed, TooFewRewards):
+                lost_in_a_row = await self._count_lost(run, key, lost_in_a_row)
+                self._give_up(run)
+                continue
+            done |= closed
+            self._lost_draws.survived(key, lost_in_a_row)
+            lost_in_a_row = self._short[key] = 0
+            if self._leading in closed:
+                drawing.note(place, attempt, run.record.index, closed[self._leading].rewards)
+            if replaced < self._replacements and all(group.rewards.constant for group in done.values()):
+                replaced, done = replaced + 1, {}
+                self._give_up(run)
+                continue
+            await self._store(run, closed, drawing.tried(place))
+            drawing.learn(place)
+            return done
+        raise Fruitless(
+            f"No usable training prompt was found in {MAX_ATTEMPTS} draws.",
+            "The environment's space of prompts may be too small for the held-out set.",
+        )
+
+    async def _attempt(
+        self,
+        number: int,
+        attempt: int,
+        policies: Sequence[PolicyGroups],
+        counts: tuple[int, int, int],
+        resumed: Resumed | None,
+        listener: GroupListener,
+    ) -> GroupRun:
+        """Run one attempt at a group on one version of its environment, or continue the ``resumed`` one."""
+        component, place = self._mixture.of(number)
+        match = resumed.match if resumed else self._participants.match(number, attempt)
+        names = tuple(policy.name for policy in policies)
+        async with self._participants.playing(match), component.environment.bound() as lease:
+            if resumed and resumed.record.environment_version != lease.environment_version:
+                self.services.store.open_plays.drop(resumed.record)
+                resumed = None
+            # drawn also for a resumed group, or a curriculum would not know of it
+            index = await self._prompts.drawing(component).instance(lease, place, attempt)
+            record = OpenPlay(
+                self._task,
+                number,
+                resumed.record.policies if resumed else names,
+                attempt,
+                resumed.record.index if resumed else index,
+                component.name,
+                lease.environment_version,
+                {name: (version.number, version.checksum) for name, version in match.versions.items()},
+                *counts,
+            )
+            some = "" if len(names) == len(self._participants.agent_map.trained) else f"-{'+'.join(names)}"
+            run = GroupRun(
+                record,
+                component,
+                match,
+                policies,
+                lease,
+                held_out=await self._prompts.kept_out(component, lease),
+                replicas=self._participants.replicas(match),
+                name=f"{next(iter(match.versions.values())).name}/g{number}{some}.{attempt}",
+                listener=listener,
+                stored=resumed is not None,
+                asking=set(range(self.spec.train.begun_members)),
+            )
+            ended = await self._run(run, resumed.samples if resumed else {})
+            run.samples, run.others = closing(ended, self.spec.train.group_size)
+            if lease.declared.ranked:
+                outcomes = [sample.outcome for sample in run.samples]
+                verdicts = await ranked(self.services.environments, lease, outcomes, counts=True)
+                run.samples = [s.judged(verdict) for s, verdict in zip(run.samples, verdicts, strict=True)]
+            run.cut = lease.cut
+            return run
+
+    async def _run(self, run: GroupRun, finished: Mapping[int, FinishedEpisode]) -> list[FinishedEpisode]:
+        """Run the samples that are not ``finished``; returns all in the order in which they ended.
+
+        Empty if the prompt is held out, and if all groups are closed or too old while some samples continue, which are
+        cancelled.
+        """
+        if any(episode.prompt in run.held_out for episode in finished.values()):
+            return []
+        samples = [Sample(self, run, n, finished.get(n)) for n in range(self.spec.train.begun_members)]
+        ended: list[FinishedEpisode] = []
+
+        async def run_all() -> None:
+            with suppress(HeldOutPrompt):
+                ended.extend(await run_samples(samples, self.spec.train.group_size))
+
+        for policy in run.policies:
+            policy.running.add(run)
+        try:
+            await until_first(run_all(), run.unneeded.wait())
+        except BaseException:
+            self._save(run)
+            raise
+        finally:
+            if run.timer is not None:
+                run.timer.cancel()
+            for policy in run.policies:
+                policy.running.remove(run)
+        return ended
+
+    def keep(self, run: GroupRun, sample: FinishedEpisode) -> None:
+        """Have a sample that ended well stored a moment later, if its group is still open by then."""
+        if sample.rewarded and run.waiting:
+            run.unsaved.append(sample)
+            if run.timer is None:
+                run.timer = asyncio.get_running_loop().call_later(KEEP_AFTER, self._save, run)
+
+    def _save(self, run: GroupRun) -> None:
+        run.timer = None
+        samples, run.unsaved = run.unsaved, []
+        try:
+            if samples:
+                paid = [replace(s, outcome=replace(s.outcome, paid=s.episode.paid)) for s in samples]
+                self.services.store.open_plays.keep(run.record, paid)
+                run.stored = True
+        except StoreError:  # locked or full: they are run again if it comes to that
+            run.unsaved = samples
+
+    def _give_up(self, run: GroupRun) -> None:
+        """The group is filled from another instance."""
+        if run.stored:
+            run.stored = False
+            self.services.store.open_plays.drop(run.record)
+
+    def _resumed(self, number: int, policies: Sequence[PolicyGroups]) -> Resumed | None:
+        """The unfinished attempt at this number, or None; what cannot continue is removed from the store.
+
+        There may be others: one policy may have gone ahead in an earlier run, and now all begin together.
+        """
+        store, names = self.services.store.open_plays, [policy.name for policy in policies]
+        record = store.find(self._task, number, names)
+        store.drop_others(self._task, number, names, record)
+        if record is None:
+            return None
+        match = self._participants.again(record.speaking)
+        # with a curriculum, what the earlier attempts drew is not known any more
+        unknown = record.attempt and self.spec.train.sampling == "difficulty"
+        if match is None or unknown or any(match.versions[p.name].number < p.oldest for p in policies):
+            store.drop(record)
+            return None
+        return Resumed(record, match, {episode.episode.member: episode for episode in store.members(record)})
+
+    def _count_silent(self, component: Component, key: tuple[str, str], samples: Sequence[FinishedEpisode]) -> None:
+        """Raise ``Fruitless`` if a version of an environment ended ``MAX_SILENT`` episodes without asking."""
+        if any(sample.prompt is not None for sample in samples):
+            self._asked.add(key)
+        if key in self._asked:
+            return
+        self._silent[key] += sum(sample.rewarded for sample in samples)
+        if self._silent[key] >= MAX_SILENT:
+            raise never_asks(component.spec.environment, f"{self._silent[key]} episodes")
+
+    async def _count_lost(self, run: GroupRun, key: tuple[str, str], lost_in_a_row: int) -> int:
+        """Count an attempt that has too few rewards; returns how many in a row were lost whole by now.
+
+        Raises ``Fruitless`` if that is no chance any more, and ``Blocked`` if the environment is to rest.
+        """
+        component, samples = run.component, run.samples
+        if all(sample.lost for sample in samples):
+            lost_in_a_row += 1
+        elif any(sample.lost for sample in samples):
+            self._lost_draws.survived(key, lost_in_a_row)
+            lost_in_a_row = 0
+            self._short[key] += 1
+        hopeless = self._lost_draws.beyond_chance(key, lost_in_a_row)
+        if hopeless or self._short[key] >= MAX_SHORT:
+            await component.environment.check()  # if it rests, the task waits instead of pausing
+            if hopeless:
+                raise all_lost(lost_in_a_row, samples, run.lease.environment, run.record.index, component.name)
+            fewest = max(closing_rules(policy.spec).min_members for policy in run.waiting)
+            raise too_few(self._short[key], fewest, samples, component.name)
+        return lost_in_a_row
+
+    def _close(self, run: GroupRun) -> dict[str, ClosedGroup] | TooFewRewards:
+        """Close the groups that are still open once all samples have ended, by policy."""
+        waiting, episodes = run.waiting, [sample.episode for sample in run.samples]
+        groups = [run.group(policy, episodes, [*run.samples, *run.others]) for policy in waiting]
+        if self.spec.train.redundant:  # one policy is trained: more are refused
+            agents = run.match.agents_of(waiting[0].name)
+            groups = [replace(groups[0], dropped=dropped(run.samples, run.others, agents))]
+        closed = close_groups(episodes, groups, [closing_rules(policy.spec) for policy in waiting])
+        if isinstance(closed, TooFewRewards):
+            return closed
+        return {policy.name: group for policy, group in zip(waiting, closed, strict=True)}
+
+    def close_early(self, run: GroupRun) -> None:
+        """Store and hand over the groups of policies whose agents are done; if that fails, they wait."""
+        for policy in run.waiting if self._early else ():
+            samples = run.done(policy.name, self.spec.train.begun_members)
+            if samples is None:
+                continue
+            group = run.group(policy, [sample.episode for sample in samples], run.ended.values())
+            closed = close_group(group, closing_rules(policy.spec))
+            if isinstance(closed, TooFewRewards) or not closed.rewards.count:
+                continue
+            if closed.rewards.constant and run.record.replaced < self._replacements:
+                continue  # the whole group may be replaced
+            if not self._store_early(run, policy, closed, samples):
+                return
+            run.closed[policy.name] = closed
+            reach(Point.GROUP_STORED)
+            run.listener.on_group(policy.name, closed)
+        if not run.waiting:
+            run.unneeded.set()
+
+    def _store_early(
+        self, run: GroupRun, policy: PolicyGroups, closed: ClosedGroup, samples: Sequence[FinishedEpisode]
+    ) -> bool:
+        record, draws = run.record, tuple[Draw, ...]()
+        drawing, place = self._prompts.drawing(run.component), self._mixture.of(record.number)[1]
+        leads, last = policy.name == self._leading, len(run.waiting) == 1
+        if leads:
+            drawing.note(place, record.attempt, record.index, closed.rewards)
+            draws = drawing.tried(place)
+        texts: Transcripts = {key: text for sample in samples for key, text in sample.transcripts.items()}
+        part = PolicyGroup(policy.policy, closed.group, texts_of(texts, run.match.agents_of(policy.name)))
+        opens, closes = (None, record) if last else (record, None)
+        reach(Point.GROUP_CLOSED)
+        try:
+            run.play = self.services.store.experience.add_play(
+                "train", [part], draws=draws, play=run.play, opens=opens, closes=closes
+            )
+        except StoreError:
+            if leads:
+                drawing.take_back(place)
+            return False
+        if leads:
+            drawing.learn(place)
+        run.stored = not last
+        if last:
+            run.unsaved.clear()
+        return True
+
+    async def _store(self, run: GroupRun, closed: Mapping[str, ClosedGroup], draws: Sequence[Draw]) -> None:
+        """Store the groups of an attempt that are still open in one transaction: all or none."""
+        store = self.services.store
+        texts: Transcripts = {key: text for sample in run.samples for key, text in sample.transcripts.items()}
+        parts = [
+            PolicyGroup(policy.policy, closed[policy.name].group, texts_of(texts, run.match.agents_of(policy.name)))
+            for policy in run.policies
+            if policy.name in closed
+        ]
+        trained = {policy.name for policy in run.policies}
+        others = untrained([sample.episode for sample in run.samples], texts, run.match, trained)
+        closes = run.record if run.stored else None
+        reach(Point.GROUP_CLOSED)
+        await store.patiently(
+            lambda: store.experience.add_play("train", parts, others, draws=draws, play=run.play, closes=closes)
+        )
+        reach(Point.GROUP_STORED)

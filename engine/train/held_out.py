@@ -1,0 +1,440 @@
+"""The held-out prompts of one task, kept out of training, and what a constant answer scores on them."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import math
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from functools import partial
+from itertools import count
+
+from marlaas.plugins.messages import Answer, Ask, Endpoint, Reply
+
+from ..environments import (
+    EpisodeOutcome,
+    EpisodeSpec,
+    HeldOut,
+    KnownScores,
+    Lease,
+    Listener,
+    best_constant,
+    endpoint_of,
+    no_endpoint,
+    unserved,
+)
+from ..errors import Blocked, ConfigError, Replaced
+from ..fleet import Services
+from ..rollout import PromptHash, Roles, Unplayable
+from ..trajectories import Split
+from .scores import MOST_FAILURES
+from .selfplay import Match
+
+# The held-out prompts of one task, kept out of training.
+
+# Which prompts a task is measured on, and which are kept out of its training for that. Pure.
+#
+# Held-out instances are looked at up to their first prompt, and so are some that training would draw. Where the two
+# are drawn from the same few prompts, only a part of these can be held out.
+
+FEWEST = 8
+"""Where fewer different prompts come again and again, and no data rows are behind them, they are the few ways in which
+a game opens: instances that open alike need not be alike. From eight on there are four to measure on, and four left."""
+LARGEST_LOSS = 0.5
+"""Share of training's draws that may meet a held-out prompt and be drawn again. Half: in a space of ten prompts five
+are measured on and five trained on. With fewer to measure on a score would mean little, with fewer to train on nothing
+else could be learned."""
+
+HARDLY = 0.9
+"""Share of the instances that must differ for repeats to be left unsaid: a few happen in large spaces, too."""
+
+
+@dataclass(frozen=True)
+class Division:
+    """What is measured, and what is held out."""
+
+    instances: tuple[int, ...]
+    """The instances of the held-out split that are measured, each for a prompt of its own."""
+    hashes: frozenset[PromptHash]
+    """First prompts that training must not meet."""
+    remark: str = ""
+    """What a person should know of it; empty where every instance is measured, and its prompt held out."""
+
+
+def divide(
+    evaluated: Sequence[PromptHash | None],
+    trained: Sequence[PromptHash],
+    rows: bool,
+    name: str = "held-out",
+    taken: frozenset[PromptHash] = frozenset(),
+) -> Division:
+    """Divide what was looked at.
+
+    ``evaluated``: the first prompt of each held-out instance, None where it has none; it is measured all the same, and
+    fails. ``trained``: first prompts of some training instances. ``rows``: the tasks are rows of data, so two
+    instances with one prompt are one. ``name``: of the prompts, for people. ``taken``: prompts that another split
+    holds out; they are not measured here, and ``trained`` has none of them. The result is the same for every task on
+    the environment.
+    """
+    first: dict[PromptHash, int] = {}
+    for index, prompt in enumerate(evaluated):
+        if prompt is not None:
+            first.setdefault(prompt, index)
+    silent = tuple(index for index, prompt in enumerate(evaluated) if prompt is None)
+    drawn, different = len(evaluated) - len(silent), len({*first, *trained})
+    if not rows and different < min(FEWEST, drawn + len(trained)):
+        opens = "open with the same prompt" if different == 1 else f"have only {different} different first prompts"
+        remark = (
+            f"The {name} instances {opens}. Prompts do not tell one from another, so nothing is held out, and training"
+            " may meet them too."
+        )
+        free = tuple(index for index, prompt in enumerate(evaluated) if prompt not in taken)
+        return Division(free, frozenset(), remark)
+    free_first = {prompt: index for prompt, index in first.items() if prompt not in taken}
+    held = _held_out(frozenset(free_first), trained)
+    instances = tuple(sorted((*silent, *(free_first[prompt] for prompt in held or free_first))))
+    asked = sum(prompt not in taken for prompt in evaluated)
+    left = len({*trained} - held)
+    return Division(instances, held, _remark(asked, asked - len(silent), len(free_first), len(held), left, name))
+
+
+def _held_out(prompts: frozenset[PromptHash], trained: Sequence[PromptHash]) -> frozenset[PromptHash]:
+    """The prompts that are held out: as many as leave training enough of its draws, those that it never draws first,
+    then in the order of their hashes, which nobody chose."""
+    met = {prompt: trained.count(prompt) for prompt in prompts}
+    room = LARGEST_LOSS * len(trained)
+    held = set()
+    for prompt in sorted(prompts, key=lambda prompt: (met[prompt] > 0, prompt)):
+        if met[prompt] <= room:
+            room -= met[prompt]
+            held.add(prompt)
+    return frozenset(held)
+
+
+def _remark(asked: int, drawn: int, distinct: int, held: int, left: int, name: str) -> str:
+    if not held and distinct:
+        return (
+            f"Training draws little but the {distinct} {name} prompts: nothing can be held out, and it meets them too."
+        )
+    if held < distinct:
+        return (
+            f"Training draws from the same prompts as the {name} split: {held} of its {distinct} are measured, and kept"
+            f" out of training, which has {left} others of those that were looked at."
+        )
+    if distinct < HARDLY * drawn:
+        return f"Only {distinct} of {asked} {name} prompts differ: each is measured once."
+    return ""
+
+
+# The held-out prompts of one task: what its policies are measured on, and what they are never trained on.
+#
+# They follow from the environment's code and the task's parameters, so a task that goes over to other code has others
+# to keep out of training from its first group on. No model is asked.
+
+EVAL_SEED = 0
+"""Seed of every evaluation: all runs and tenants are measured on the same instances."""
+DRAWS = 32
+"""Training instances that are looked at beside the held-out ones, to see whether both are of the same few prompts."""
+TRIES = 3
+"""How often an instance is looked at whose first prompt is not seen."""
+ENOUGH = 8
+"""Instances that fail at once, where none is seen, after which the others are not looked at: a program that takes
+seconds to fail would keep its task waiting for minutes before it says why."""
+NAMES: Mapping[Split, str] = {"eval": "held-out", "test": "test"}
+"""What the prompts of a split are called."""
+AT_ONCE = 64
+"""Instances that are looked at at the same time."""
+
+
+def held_out_spec(lease: Lease, index: int, member: int = 0, split: Split = "eval") -> EpisodeSpec:
+    """One episode of an evaluation."""
+    return EpisodeSpec(split, index, EVAL_SEED, member, lease.config)
+
+
+class HeldOutPrompts:
+    """What one task is measured on, looked at once for each code of its environment and its evaluation rows."""
+
+    def __init__(
+        self,
+        services: Services,
+        task: int,
+        prompts: int,
+        split: Split = "eval",
+        beside: HeldOutPrompts | None = None,
+        component: str = "",
+    ) -> None:
+        """``prompts``: instances of an evaluation, of this ``split``; those with prompts of ``beside`` are left out.
+
+        ``component``: of a mixture, whose they are.
+        """
+        self._component = component
+        self.split: Split = split
+        self._beside = beside
+        self._services = services
+        self._task = task
+        self._prompts = prompts
+        self._known: dict[tuple[str, str], Division] = {}
+        self._told: set[str] = set()
+        self._silent: set[tuple[str, str]] = set()
+        """Where no training instance that was looked at asks the model; keys as in ``_known``."""
+        self._looking = asyncio.Lock()
+        self.newest: frozenset[PromptHash] = frozenset()
+        """What ``of`` has found last."""
+
+    async def of(self, lease: Lease) -> frozenset[PromptHash]:
+        """Hashes of the first prompts that training must not meet; raises ``Blocked`` as ``division`` does."""
+        try:
+            others = await self._beside.of(lease) if self._beside else frozenset()
+            self.newest = (await self.division(lease)).hashes | others
+            return self.newest
+        except Replaced:
+            return frozenset()  # nothing that is played on a lease that was cut off is kept
+
+    def asks(self, lease: Lease) -> bool:
+        """Whether training asks the model, as far as was seen; call ``of`` before."""
+        return (lease.code, lease.digest) not in self._silent
+
+    async def division(self, lease: Lease) -> Division:
+        """What is measured and what is held out; what there is to say of it is logged once.
+
+        Raises ``Blocked`` where not all prompts could be seen, ``Replaced`` where the lease was cut off meanwhile.
+        """
+        follows = lease.code, lease.digest
+        async with self._looking:
+            if follows not in self._known:
+                self._known[follows] = await self._look(lease)
+        return self._known[follows]
+
+    def tell(self, sentence: str) -> None:
+        """Write a warning into the task's log, once; nothing where it is empty."""
+        if sentence and sentence not in self._told:
+            self._told.add(sentence)
+            self._services.store.telemetry.event("evaluation", sentence, self._task, "warning")
+
+    async def _look(self, lease: Lease) -> Division:
+        specs = [held_out_spec(lease, index, split=self.split) for index in range(self._prompts)]
+        draws = [held_out_spec(lease, index, split="train") for index in range(DRAWS)]
+        taken = (await self._beside.division(lease)).hashes if self._beside else frozenset()
+        seen, silent = await self._seen(lease, [*specs, *draws])
+        if silent.issuperset(range(self._prompts, len(seen))):
+            self._silent.add((lease.code, lease.digest))
+        trained = [prompt for prompt in seen[self._prompts :] if prompt is not None and prompt not in taken]
+        division = divide(seen[: self._prompts], trained, bool(lease.declared.rows), NAMES[self.split], taken)
+        if self.split == "test":
+            self._check_test(lease, division, seen)
+        about = f"{self._component}: " if self._component and division.remark else ""
+        self.tell(about + division.remark)
+        return division
+
+    def _check_test(self, lease: Lease, division: Division, seen: Sequence[PromptHash | None]) -> None:
+        """Raise ``ConfigError`` where nothing is left for the split test: a task should say so before it trains."""
+        if any(seen[index] is not None for index in division.instances):
+            return
+        if any(prompt is not None for prompt in seen[: self._prompts]):
+            why = "each has a prompt that is in the split 'eval', too"
+        else:
+            why = "none shows a prompt: its data may not know this split"
+        raise ConfigError(
+            f"{lease.environment} has no instances for the split 'test': {why}.",
+            "Give it some, or leave 'eval.test_prompts' out.",
+        )
+
+    async def _seen(self, lease: Lease, specs: Sequence[EpisodeSpec]) -> tuple[list[PromptHash | None], frozenset[int]]:
+        """The first prompt of each instance, None where it certainly has none; and the places of those that end well
+        without asking.
+
+        What failed is looked at again: another instance may have killed the process, or the machine had no time.
+        """
+        found: dict[int, PromptHash | None] = {}
+        silent: set[int] = set()
+        failed = 0
+        """Of this try, as all others may."""
+        permits = asyncio.Semaphore(AT_ONCE)
+
+        async def look(place: int) -> EpisodeOutcome | None:
+            nonlocal failed
+            async with permits:
+                if failed >= ENOUGH and not found:
+                    return None
+                with self._services.rollout.canned(_silence) as answering:
+                    ended = await self._services.environments.look(lease, specs[place], answering.endpoint)
+            if isinstance(ended, Ask):
+                found[place] = await self._hash(ended)
+            elif ended.status in ("ok", "skip"):  # it asks nothing
+                found[place] = None
+                if ended.status == "ok":
+                    silent.add(place)
+            else:
+                failed += _fails_alike(ended)
+                return ended
+            return None
+
+        for _ in range(TRIES):
+            failed = 0
+            missing = [place for place in range(len(specs)) if place not in found]
+            ended = await asyncio.gather(*map(look, missing))
+            if lease.cut:
+                raise Replaced
+        lost = [outcome for outcome in ended if outcome is not None and not _own_fault(outcome)]
+        if lost:
+            raise self._incomplete(lease, lost, len(specs))
+        return [found.get(place) for place in range(len(specs))], frozenset(silent)
+
+    async def _hash(self, ask: Ask) -> PromptHash | None:
+        room = max(endpoint.context for endpoint in self._services.endpoints.values())
+        with suppress(Unplayable):  # its evaluation will say so
+            return await self._services.rollout.prompt_hash(ask, room)
+        return None
+
+    def _incomplete(self, lease: Lease, lost: Sequence[EpisodeOutcome], asked: int) -> Blocked:
+        plugin = lease.environment.partition("/")[0]
+        if lease.rest is not None:
+            return Blocked(str(unserved(plugin, lease.rest)))
+        failure = next((outcome.failure for outcome in lost if outcome.failure), None)
+        why = f": {failure.message.rstrip('.')}" if failure else ""
+        return Blocked(
+            f"The first prompts of {len(lost)} of {asked} instances of {lease.environment} could not be seen in"
+            f" {TRIES} tries{why}. Training might meet what is held out."
+        )
+
+
+async def _silence(_ask: Ask) -> Reply:
+    """Answers never: a program is heard, as its episode is, and then cancelled."""
+    return await asyncio.Future()
+
+
+def _fails_alike(outcome: EpisodeOutcome) -> bool:
+    """Whether an instance failed by itself, and not in a line of its own: so may all others."""
+    return not (outcome.died or outcome.overloaded or _own_fault(outcome))
+
+
+def _own_fault(outcome: EpisodeOutcome) -> bool:
+    """Whether an instance failed in a line of its own code, and so will fail again."""
+    failure = outcome.failure
+    return outcome.status == "error" and not outcome.overloaded and failure is not None and failure.line > 0
+
+
+# The constant-answer baseline: what a policy would score on the held-out prompts if it always said the same.
+#
+# Collapsed policies do that. The agents of other policies speak as in the evaluation, so in a game the baseline is
+# what a constant player wins. Where nobody else speaks no model is asked, and tasks on the same prompts share what
+# was measured (``baselines``).
+
+USUAL = ("", "0", "1", "yes", "no")
+MOST = 12
+"""How many of the policy's own most frequent replies are tried."""
+USUAL_BESIDE, MOST_BESIDE = USUAL[:2], 3
+"""Usual texts and own replies to try where others speak, too: each text costs their turns on all prompts."""
+
+
+@dataclass(frozen=True)
+class HeldOutEpisode:
+    """One sample of a held-out prompt: the episode to play, and who speaks in it."""
+
+    spec: EpisodeSpec
+    match: Match
+    roles: Roles
+
+    @property
+    def key(self) -> tuple[int, int]:
+        """Its instance, and which sample it is."""
+        return self.spec.index, self.spec.member
+
+
+class Constant:
+    """An ``Answer`` that says the same to every ask, for some agents; other asks go on to ``others``."""
+
+    def __init__(self, text: str, agents: frozenset[str] | None, others: Answer | None = None) -> None:
+        """``agents``: those it acts as; None: all, and ``others`` is not needed."""
+        self.asked: set[str] = set()
+        """The agents that it has spoken for."""
+        self._text = text
+        self._agents = agents
+        self._others = others
+        self._replies: Counter[tuple[str, int]] = Counter()
+
+    async def __call__(self, ask: Ask) -> Reply:
+        """Say it, or pass the ask on."""
+        if self._others is not None and self._agents is not None and ask.agent not in self._agents:
+            return await self._others(ask)
+        self.asked.add(ask.agent)
+        place = ask.agent, ask.branch
+        if ask.fork is not None:
+            self._replies[place] = ask.fork.turns
+        self._replies[place] += 1
+        return Reply(self._text, "stop", self._replies[place] - 1)
+
+    async def endpoint(self, listener: Listener) -> Endpoint:
+        """See ``Answering``; who answers there is who answers here."""
+        return await (no_endpoint if self._others is None else endpoint_of(self._others))(listener)
+
+    def score(self, outcome: EpisodeOutcome) -> float | None:
+        """The mean reward of those that it spoke for; None where they have none."""
+        rewards = [reward for agent, reward in outcome.rewards.items() if agent in self.asked]
+        return math.fsum(rewards) / len(rewards) if rewards else None
+
+
+class ConstantAnswers:
+    """Measures what one policy of a task would score with constant answers."""
+
+    def __init__(self, services: Services, policy: str) -> None:
+        """``policy``: its name in the task."""
+        self._services = services
+        self._policy = policy
+        self._numbers = count()
+
+    async def baseline(self, lease: Lease, episodes: Sequence[HeldOutEpisode], said: Iterable[str]) -> float | None:
+        """The best mean score of one text given to every ask of the policy's agents; None where no text has a score.
+
+        ``said`` are the policy's replies. Raises ``Replaced`` where the lease was cut off meanwhile, ``WorkerDied``.
+        """
+        often = [text for text, _ in Counter(said).most_common(MOST)]
+        measure = partial(self._scores, lease, episodes)
+        if all(self._alone(episode.match) for episode in episodes):
+            return await self._services.baselines.of(_of_lease(lease, episodes), [*often, *USUAL], measure, _mean)
+        return await best_constant([*often[:MOST_BESIDE], *USUAL_BESIDE], len(episodes), KnownScores(), measure, _mean)
+
+    def _alone(self, match: Match) -> bool:
+        return set(match.agents.values()) <= {self._policy}
+
+    async def _scores(
+        self, lease: Lease, episodes: Sequence[HeldOutEpisode], text: str, begin: int, end: int
+    ) -> list[float | None]:
+        """The scores of a text on some of the prompts."""
+        scores = await asyncio.gather(*(self._score(lease, episode, text) for episode in episodes[begin:end]))
+        if lease.cut:
+            raise Replaced
+        return scores
+
+    async def _score(self, lease: Lease, episode: HeldOutEpisode, text: str) -> float | None:
+        environments, own = self._services.environments, episode.match.agents_of(self._policy)
+        if self._alone(episode.match):
+            constant = Constant(text, own)
+            with self._services.rollout.canned(constant) as answering:
+                return constant.score(await environments.play(lease, episode.spec, answering))
+        told: list[Constant] = []
+
+        async def play(spec: EpisodeSpec, answer: Answer) -> EpisodeOutcome:
+            told.append(Constant(text, own, answer))
+            return await environments.play(lease, spec, told[-1])
+
+        name = f"{episode.match.versions[self._policy].name}/c{episode.spec.index}.{next(self._numbers)}"
+        played = await self._services.rollout.run_episode(play, episode.spec, episode.roles, name)
+        return told[-1].score(played.outcome)
+
+
+def _mean(scores: Sequence[float | None]) -> float | None:
+    """The mean score of a text; None where it has too few rewards for one."""
+    found = [score for score in scores if score is not None]
+    few = len(scores) - len(found) > MOST_FAILURES * len(scores)
+    return math.fsum(found) / len(found) if found and not few else None
+
+
+def _of_lease(lease: Lease, episodes: Sequence[HeldOutEpisode]) -> HeldOut:
+    """What the prompts follow from; the rows that a task names are among it, and what stands in them."""
+    data = dict(lease.data) if lease.data is not None else None
+    config = json.dumps([episodes[0].spec.split, lease.config, data, lease.digest], sort_keys=True)
+    return HeldOut(lease.environment, lease.environment_version, config, len(episodes))

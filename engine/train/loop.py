@@ -1,0 +1,437 @@
+"""The algorithm: groups begin as their staleness bound allows, and each policy makes a step from each of its batches.
+
+One step of a policy is ``PolicyLearner._step``: take complete groups, run them forward and backward as they arrive,
+update the adapter, commit, publish, compare sampler with trainer, evaluate. Groups are run meanwhile (``admission``,
+``groups``), with the versions that are served then. A run continues from whatever the store says: a pause, a crash and
+a lost worker all end it, and the next one begins at the last commits.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from ..adapters import is_there
+from ..clock import monotonic
+from ..errors import Fruitless
+from ..faults import Point, reach
+from ..fleet import Services, Share
+from ..racing import until_first
+from ..spec import TaskSpec, agent_map_of, bounded, by_base, by_replies, spec_of, unmeasured
+from ..store import Version
+from ..training import teaches, train_group
+from .admission import Admission, PolicyGroups, step_groups
+from .background import Background
+from .canary import Asked, Canary
+from .drawing import TaskPrompts
+from .environment import Mixture
+from .failures import BiasWatch, all_equal, never_spoke, the_only
+from .first_replies import first_replies, keep_numbers
+from .groups import GroupRunner
+from .measuring import deciding, measuring
+from .metrics import StepTally
+from .opening import (
+    TrainedPolicy,
+    check_room,
+    check_servable,
+    join_router,
+    new_version,
+    set_leftovers_aside,
+    version_path,
+)
+from .publishing import Retention
+from .selfplay import FrozenPolicies, Participants
+from .settings import closing_rules
+from .watch import Watch
+
+
+@dataclass(frozen=True)
+class Without:
+    """Mechanisms that are off, for a benchmark that measures what they are worth."""
+
+    pipeline: bool = False
+    """A step's groups are trained on once all of them are there, not as they arrive."""
+    early_groups: bool = False
+    """All groups of an attempt close when all of its samples have ended."""
+    going_ahead: bool = False
+    """A policy waits for the others however long that takes."""
+
+
+NOTHING = Without()
+
+
+class TrainRun:
+    """Trains one task's policies with one incarnation of the workers."""
+
+    def __init__(
+        self,
+        services: Services,
+        task: int,
+        spec: TaskSpec,
+        started: Callable[[TrainRun], None],
+        without: Without = NOTHING,
+    ) -> None:
+        """``started`` is called once nothing blocks the task any more."""
+        self._services = services
+        self._without = without
+        self._started = started
+        self._task = task
+        self._submitted = spec
+        self._follow(by_base(spec, services.traits))
+        self._learners: tuple[PolicyLearner, ...] = ()
+        self.remark = ""
+        """Why the training ended before its last step, if it did."""
+        self.drained = False
+        """True if it ended between two steps because the engine drains; the next engine continues."""
+
+    def _follow(self, spec: TaskSpec) -> None:
+        """Run the task as ``spec`` says, with the highest limits where they are not known yet."""
+        self._known = spec
+        self._spec = spec = bounded(spec, self._services.traits)
+        services, task = self._services, self._task
+        self._agents = agent_map_of(spec)
+        self._policies = tuple(
+            TrainedPolicy.of(services, task, name, spec_of(spec, name)) for name in self._agents.trained
+        )
+        store, first = services.store, self._policies[0].number
+        self._mixture = Mixture(services.environments, spec, store.experience, first, self._warn)
+        self._frozen_policies = FrozenPolicies(services, task, spec, self._policies)
+
+    @property
+    def progress(self) -> int:
+        """Optimizer steps of all of its policies together, which any commit moves."""
+        return sum(learner.groups.committed for learner in self._learners)
+
+    @property
+    def waits_for(self) -> str:
+        """What holds the task up though it runs, in words; empty if nothing does."""
+        return self._mixture.waits_for
+
+    async def run(self) -> None:
+        """Train to the last step. Raises ``Blocked``, ``Paused``, ``ConfigError``, ``WorkerDied`` or ``StoreError``."""
+        services = self._services
+        check_room(services.shortage)
+        await self._mixture.check()
+        check_servable(self._spec, services)
+        await keep_numbers(services, self._task, self._submitted, self._known, "by its base")
+        if unmeasured(self._known):
+            if services.draining.is_set():
+                self.drained = True
+                return
+            await self._measure_limits()
+        async with self._opened() as (versions, participants):
+            await self._train(versions, participants)
+
+    async def _measure_limits(self) -> None:
+        """Run first replies, and keep the limits that follow from them with the task."""
+        services = self._services
+        async with self._opened() as (_, participants):
+            await services.store.patiently(lambda: self._started(self))
+            first = await first_replies(services, self._spec, self._mixture, participants)
+        known = by_replies(self._known, services.traits, first)
+        lengths = f"; they have {min(first.replies)} to {max(first.replies)} tokens" if first.replies else ""
+        why = f"by its first {len(first.replies)} replies{lengths}"
+        await keep_numbers(services, self._task, self._known, known, why)
+        self._follow(known)
+
+    @asynccontextmanager
+    async def _opened(self) -> AsyncIterator[tuple[Sequence[Version], Participants]]:
+        """The task's policies with the versions at which they stand, served, and all who take part."""
+        services = self._services
+        try:
+            await join_router(services, self._task, self._spec, [policy.number for policy in self._policies])
+            versions = [await policy.open(services) for policy in self._policies]
+            await set_leftovers_aside(services, self._task)
+            if services.unadapted and not any(version.number for version in versions):
+                services.store.telemetry.event("base", services.unadapted, self._task, "warning")
+            async with AsyncExitStack() as stack:
+                opponents = await self._frozen_policies.enter(stack)
+                published = {policy.name: policy.published for policy in self._policies}
+                yield versions, Participants(self._agents, published, opponents, self._kept)
+        finally:
+            services.router.leave(self._task)
+            leaving = (policy.leave(services) for policy in self._policies)
+            await asyncio.shield(asyncio.gather(*leaving, self._frozen_policies.leave()))
+
+    async def _train(self, versions: Sequence[Version], participants: Participants) -> None:
+        services, mixture, moved, without = self._services, self._mixture, asyncio.Event(), self._without
+        prompts = TaskPrompts(services, self._task, self._policies[0], mixture)
+        await prompts.look()
+        self._learners = learners = tuple(
+            PolicyLearner(self, services, policy, version, participants, mixture, prompts, moved, without.pipeline)
+            for policy, version in zip(self._policies, versions, strict=True)
+        )
+        groups = [learner.groups for learner in learners]
+        admission = Admission(services.store.experience, groups, moved, services.draining, without.going_ahead)
+        bias, early = BiasWatch(services.store, self._task), not without.early_groups
+        runner = GroupRunner(services, self._task, self._spec, mixture, participants, prompts, bias, early)
+        await services.store.patiently(lambda: self._started(self))
+        async with Background() as background:
+            background.produce(admission.run(runner, background))
+            await self._until_trained([background.start(learner.train(background)) for learner in learners])
+            if not all(learner.groups.finished for learner in learners):
+                # nothing that was begun is lost: groups of later steps are stored, and measurements made
+                admission.stop()
+                self.drained = True
+                for learner in learners:
+                    await learner.settled()
+                await background.finish_producing()
+                await background.finish()
+                return
+            background.stop_producing()
+            for learner in learners:
+                await learner.conclude()
+            await background.finish()
+        remarks = [(f"{learner.name}: " if len(learners) > 1 else "", learner.remark) for learner in learners]
+        self.remark = " ".join(f"{name}{remark}" for name, remark in remarks if remark)
+        # nobody continues them, and versions that speak in them may go
+        await services.store.patiently(lambda: services.store.open_plays.drop_all(self._task))
+        for learner in learners:
+            await learner.tidy()
+
+    async def _until_trained(self, loops: list[asyncio.Task[None]]) -> None:
+        """Wait for the policies' loops.
+
+        If the engine drains, a single policy finishes its step. Of several, one may wait for groups that another no
+        longer lets begin, so all are cancelled; the next engine continues from what is stored.
+        """
+        if len(loops) > 1:
+            await until_first(asyncio.wait(loops), self._services.draining.wait())
+            if self._services.draining.is_set():
+                for loop in loops:
+                    loop.cancel()
+        await asyncio.wait(loops)
+        await asyncio.sleep(0)  # lets a failure cancel this body before it continues
+
+    def _kept(self, policy: str) -> list[Version]:
+        """The versions of a policy whose files are on the disk."""
+        number = next(trained.number for trained in self._policies if trained.name == policy)
+        return [version for version in self._services.store.versions.candidates(number) if is_there(Path(version.path))]
+
+    @property
+    def hopeless(self) -> bool:
+        """True if no policy has learned for as long as the task waits for that."""
+        return all(learner.silent for learner in self._learners)
+
+    def _warn(self, sentence: str) -> None:
+        self._services.store.telemetry.event("environment", sentence, self._task, "warning")
+
+
+class PolicyLearner:
+    """Trains one policy of a task to its last step. Each policy steps when its own batch of groups is complete."""
+
+    def __init__(
+        self,
+        run: TrainRun,
+        services: Services,
+        trained: TrainedPolicy,
+        version: Version,
+        participants: Participants,
+        mixture: Mixture,
+        prompts: TaskPrompts,
+        moved: asyncio.Event,
+        whole: bool,
+    ) -> None:
+        """``version`` is where the policy stands, and is served; ``moved`` and ``whole`` as in ``PolicyGroups``."""
+        self.name, self.spec, self.remark = trained.name, trained.spec, ""
+        self.groups = PolicyGroups(trained.name, trained.number, trained.spec, version.number, moved, whole)
+        self._run = run
+        self._services = services
+        self._task, self._policy, self._key = trained.task, trained.number, trained.key
+        self._version = version
+        self._published = trained.published
+        self._prompts = prompts
+        self._overlong = closing_rules(trained.spec).overlong
+        self._canary = Canary(services.tolerances, trained.spec.sampling.temperature)
+        self._serving: asyncio.Task[None] | None = None
+        self._silent = services.store.versions.silent_steps(trained.number)
+        self._agents = participants.agents_of(trained.name)
+        self._retention = Retention(
+            services.store,
+            trained.task,
+            trained.number,
+            trained.spec.keep.every,
+            services.token_steps,
+            participants.opponents.versions_of(trained.name),
+            trained.given,
+            deciding(trained.spec),
+            trained.published.holds,
+        )
+        self._watch = Watch(services, trained)
+        self._measuring = measuring(services, trained, mixture, prompts, participants, self._retention, self._look)
+
+    async def train(self, background: Background) -> None:
+        """Train to the last step, or to where the scores end it. Raises ``Blocked``, ``Paused``, ``StoreError``, …"""
+        await self._look()
+        self._measuring.again(self._version, background)
+        for step in range(self._version.number, self.spec.steps):
+            if self._services.draining.is_set():
+                await self.settled()
+                return
+            check_room(self._services.shortage)
+            await self._await_scores()
+            if self._measuring.enough or self.remark:
+                break
+            self._version = await self._step(step, self._version, background)
+            background.start(self._retention.tidy(self._measuring.pending))
+        await self.settled()
+        self.groups.finish()
+
+    async def _step(self, step: int, before: Version, background: Background) -> Version:
+        """One optimizer step. The new version is published and checked while the next step is made."""
+        services, groups, train, started = self._services, self.groups, self.spec.train, monotonic()
+        store, one_by_one = services.store, train.deterministic
+        tally = StepTally(step, kl=train.kl > 0.0)
+        wanted = range(groups.end) if groups.arrival else step_groups(step, groups.batch)
+        path, result, missing = str(version_path(services, self._task, self.name, step + 1)), None, groups.batch
+
+        # Accumulate: complete groups run forward and backward as they arrive, at fixed weights.
+        groups.give_up_stale()
+        while missing:
+            ready = await groups.take_ready(wanted[-missing:] if one_by_one else wanted, missing, one_by_one)
+            missing -= len(ready)
+            groups.taken = step if missing else step + 1
+            batch = tuple(train_group(closed.group, overlong=self._overlong) for closed in ready)
+            # the canary's tokens go with a pass that is made anyway: groups of equal rewards have none. In a
+            # deterministic run they are in no pass with groups: a restart would choose others
+            passes = not missing or any(map(teaches, batch))
+            probe = self._canary.probe(ready) if passes and not one_by_one else None
+            # the last groups and the step are one call; in a deterministic run the canary speaks between them
+            stats = await services.trainer.accumulate(self._key, batch, probe, "" if missing or one_by_one else path)
+            result = stats.step
+            self._canary.learn(stats.scores)
+            self._log(stats.notice)
+            tally.add(ready, stats)
+            tally.keep_weights(ready, batch, stats)
+            await self._watch.see_first(tally.groups)
+        self._measuring.first(before, background)
+        await self._await_scores()
+
+        # Step: one update. No step is committed on top of a version that is not published and checked.
+        shares = services.router.shares(self._task, self.name)
+        if one_by_one:  # else how soon it was served would decide what is compared next
+            with groups.exposed.step():
+                await self.settled()
+            await self._probe(tally)
+        asked = self._canary.ask({share.sampler for share in shares})
+        result = result or await services.trainer.step(self._key, path)
+        self._log(result.notice)
+        with groups.exposed.step():
+            await self._served()
+
+        # Commit: the step, its version with a checksum, and the groups that it consumed, in one transaction.
+        metrics = tally.metrics(result, monotonic() - started)
+        metrics |= self._prompts.metrics((step + 1) * groups.batch) | groups.exposed.take()
+        if groups.arrival:
+            metrics["given_up"], groups.given_up = float(groups.given_up), 0
+        made = (new_version(result), tally.numbers, metrics["seconds"], metrics, tally.weights)
+        version = await store.patiently(lambda: store.versions.commit_step(self._policy, *made))
+        groups.committed = version.number
+        groups.exposed.committed()
+
+        # Publish, compare sampler with trainer, evaluate: while the next step is made.
+        self._serving = background.start(self._serve(version, before, shares, asked, background))
+        await self._watch_signal(tally, metrics)
+        self._watch.see(version.number, metrics)
+        await self._look()
+        return version
+
+    async def _serve(
+        self, version: Version, before: Version, shares: Sequence[Share], asked: Asked, background: Background
+    ) -> None:
+        """Publish a committed version and let the canary compare it with the one ``before``."""
+        endpoints = [self._services.endpoints[share.sampler] for share in shares]
+        began = monotonic()
+        with self._published.hold(before):
+            await self._published.publish(version, shares)
+            took = {"publish_seconds": monotonic() - began}
+            self.groups.exposed.served()
+            self.groups.serve(version.number)
+            self._measuring.beside(version, background)
+            if asked.renewed:
+                await self._published.spread(before, shares)
+            served = await self._canary.ask_samplers(version.name, before.name, endpoints, asked)
+        report = await self._canary.judge(version.name, asked, served)
+        reach(Point.CANARY_DONE)
+        store = self._services.store
+        await store.patiently(lambda: store.versions.add_metrics(self._policy, version.number, took | report.metrics()))
+        self._watch.add(version.number, report.metrics())
+
+    async def settled(self) -> None:
+        """Wait until the last version is published and checked, with a call to the trainer for the canary."""
+        await self._probe(None)
+        await self._served()
+
+    async def _probe(self, tally: StepTally | None) -> None:
+        """Have the trainer answer the canary in a call for that only, if it has to; new tokens are from ``tally``."""
+        probe = self._canary.probe(tally.groups if tally else ())
+        if probe is not None:
+            self._canary.learn((await self._services.trainer.accumulate(self._key, (), probe)).scores)
+
+    async def _served(self) -> None:
+        """Wait until the last version is published and checked. Raises what went wrong there."""
+        if self._serving is not None:
+            await asyncio.wait((self._serving,))
+            self._serving.result()
+
+    async def _await_scores(self) -> None:
+        """In a deterministic run, wait for the scores that may end it, or for all but the newest: else their timing
+        would decide when it ends, and what is measured."""
+        if self.spec.train.deterministic:
+            decisive = self._measuring.decisive or self._watch.decisive
+            if decisive:
+                await self.settled()
+            await self._measuring.settled(0 if decisive else 1)
+
+    async def _look(self) -> None:
+        """Look whether learning goes wrong, after a step or an evaluation; pause if the task asks for that."""
+        await self._watch.look()
+        ends = self.groups.finished or self.groups.committed >= self.spec.steps
+        why = None if ends else self._watch.pausing()
+        if why is not None:
+            await self.settled()
+            raise why
+
+    async def _watch_signal(self, tally: StepTally, metrics: dict[str, float]) -> None:
+        """After ``patience`` steps of equal rewards, end a policy that has learned, or pause a task if none learns or
+        an agent is never asked."""
+        versions, patience = self._services.store.versions, self.spec.train.patience
+        self._silent = 0 if tally.signal else versions.silent_steps(self._policy)
+        if self._silent < patience:
+            return
+        if not tally.spoke and not versions.spoke(self._policy):
+            await self.settled()
+            raise never_spoke(self._agents, self.name, f"{patience} steps")
+        failure = the_only([episode.failure for closed in tally.groups for episode in closed.group.episodes])
+        rewards, best = [closed.rewards for closed in tally.groups], versions.best_step(self._policy)
+        what, remedy = all_equal(rewards, best, metrics.get("cut", 0.0), failure)
+        silence = f"No group had two different rewards in {patience} steps"
+        if metrics["reward"] > versions.first_reward(self._policy):
+            self.remark = f"{what}. {silence}: nothing was left to learn."
+        elif self._run.hopeless:
+            await self.settled()
+            raise Fruitless(f"{what}. {silence}, so nothing is learned.", remedy)
+
+    @property
+    def silent(self) -> bool:
+        """True if it has finished, or has not learned for ``patience`` steps."""
+        return self.groups.finished or self._silent >= self.spec.train.patience
+
+    async def conclude(self) -> None:
+        """Measure the last version, and say what there is to say of the scores."""
+        await self._measuring.after(self._version)
+        early = self._version.number < self.spec.steps
+        self.remark = " ".join(filter(None, (self.remark, self._measuring.remark(early))))
+
+    async def tidy(self) -> None:
+        """Name the versions, and remove what nobody will continue from."""
+        self._retention.label()
+        await self._retention.retain(set())
+
+    def _log(self, notice: str) -> None:
+        """Log what the trainer reports, such as smaller passes for want of memory."""
+        if notice:
+            self._services.store.telemetry.event("trainer", notice, self._task, "warning")

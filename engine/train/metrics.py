@@ -1,0 +1,191 @@
+"""The metrics of one optimizer step, from its groups and what the trainer measured. Pure arithmetic."""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from ..store import stale
+from ..training import ClosedGroup, GroupStats, StepResult, TrainGroup, spread
+from ..trajectories import Episode, Trajectory
+
+
+@dataclass
+class StepTally:
+    """Collects a step's groups in whatever order they were trained on."""
+
+    version: int
+    """Number of the version that the step updates."""
+    kl: bool = False
+    """Whether the loss has a KL term."""
+    groups: list[ClosedGroup] = field(default_factory=list)
+    stats: list[GroupStats] = field(default_factory=list)
+    weights: dict[int, bytes] = field(default_factory=dict)
+    """Importance weights of the groups that were trained on, by number, as the store keeps them."""
+
+    def add(self, groups: Sequence[ClosedGroup], stats: GroupStats) -> None:
+        """Count the groups of one call to the trainer."""
+        self.groups.extend(groups)
+        self.stats.append(stats)
+
+    def keep_weights(self, groups: Sequence[ClosedGroup], trained: Sequence[TrainGroup], stats: GroupStats) -> None:
+        """Keep the importance weights that the trainer found for ``trained``, its part of ``groups``."""
+        for closed, own in zip(groups, trained, strict=True):
+            if own.number in stats.weights:
+                self.weights[own.number] = spread(closed.group, own, stats.weights[own.number]).tobytes()
+
+    @property
+    def numbers(self) -> list[int]:
+        """Which groups were consumed."""
+        return [closed.group.number for closed in self.groups]
+
+    @property
+    def signal(self) -> bool:
+        """Whether any group had unequal rewards."""
+        return any(not closed.rewards.constant for closed in self.groups)
+
+    @property
+    def spoke(self) -> bool:
+        """Whether the policy said anything in any of the groups."""
+        return any(closed.group.episodes for closed in self.groups)
+
+    def metrics(self, result: StepResult, seconds: float) -> dict[str, float]:
+        """Everything that is known when the step commits; ``seconds`` is the wall time since the last commit.
+
+        What was not computed is left out, for 0 would be a measurement: ``entropy``, ``clipped``, ``kl``, ``drift_…``
+        and ``weight_…`` where no group had a signal, so that no pass was made (``kl`` also where the loss has no KL
+        term); ``surprisal``, ``same_reply``, ``length`` and ``cut`` where the policy said nothing.
+
+        - ``reward_min``, ``reward_max``: the worst and the best of a group, each as the mean over the groups. Where
+          rewards are 0 or 1, the second is the share of instances that were solved at least once.
+        - ``drift_mean``, ``drift_max``: differences between the trainer's and the sampler's log-probability of a token,
+          in nats. At staleness 0 the two disagree by rounding alone; stale tokens differ because the policy has moved.
+        - ``weight_mean``, ``weight_ess``: the mean of the tokens' importance weights before any bound, and their
+          effective sample size as a share of the tokens: (sum w)² / (n · sum w²), 1 where all are equal (Kong, 1992).
+        - ``surprisal``: the mean of -log p of the sampled tokens, which estimates the policy's entropy in nats.
+          It is of all groups, while ``entropy`` is of those that a pass was made for.
+        - ``same_reply``: the share of the episodes with the commonest reply; ``first_prompts``: distinct first prompts.
+        - ``length``, ``length_max``: tokens that the policy wrote in an episode; ``cut``: the share of episodes that
+          the length limit ended.
+        - ``errors``: members of the step's groups without a reward; ``lost``: members that failed each time that they
+          were played, also in draws that were given up; ``replayed``: plays of members that had failed before;
+          ``on_error``: episodes for whose exception the environment pays a reward.
+        - ``dropped`` and what follows: see ``_dropped``; only where members are redundant.
+        - ``staleness_0``, ``staleness_1``, …: groups by their age in versions.
+        """
+        spoken = [closed for closed in self.groups if closed.group.episodes] or self.groups
+        ages = [self.version - closed.group.version for closed in self.groups]
+        members = max(1, sum(closed.rewards.count for closed in self.groups))
+        episodes = [episode for closed in self.groups for episode in closed.group.episodes]
+        lengths = [_sampled(episode) for episode in episodes]
+        replaced = sum(closed.group.replaced for closed in self.groups)
+        return {
+            "reward": math.fsum(c.rewards.mean * c.rewards.count for c in self.groups) / members,
+            "reward_min": math.fsum(c.rewards.least for c in spoken) / len(spoken),
+            "reward_max": math.fsum(c.rewards.most for c in spoken) / len(spoken),
+            "reward_spread": math.fsum(c.rewards.spread for c in spoken) / len(spoken),
+            "no_signal": sum(closed.rewards.constant for closed in self.groups) / len(self.groups),
+            "replaced": float(replaced),
+            "discarded": replaced / (replaced + len(self.groups)),
+            "loss": math.fsum(stats.loss for stats in self.stats) / result.divisor,
+            "grad_norm": result.grad_norm,
+            "learning_rate": result.learning_rate,
+            **_passed(self.stats, self.kl),
+            "staleness": math.fsum(ages) / len(ages),
+            "staleness_max": float(max(ages)),
+            "tokens": float(sum(lengths)),
+            "first_prompts": float(_first_prompts(episodes)),
+            **(_said(episodes, lengths) if any(lengths) else {}),
+            "errors": float(sum(episode.status != "ok" for episode in episodes)),
+            "lost": float(sum(closed.group.lost for closed in self.groups)),
+            "replayed": float(sum(closed.group.replayed for closed in self.groups)),
+            "on_error": float(sum(episode.status == "ok" and episode.failure is not None for episode in episodes)),
+            "update_seconds": result.seconds,
+            "training_seconds": math.fsum(stats.seconds for stats in self.stats) + result.seconds,
+            "trainer_calls": math.fsum(stats.calls for stats in self.stats),
+            "seconds": seconds,
+            **_dropped(self.groups, sum(lengths) / max(1, len(episodes))),
+        } | {stale(age): float(groups) for age, groups in sorted(Counter(ages).items())}
+
+
+def _dropped(groups: Sequence[ClosedGroup], length: float) -> dict[str, float]:
+    """What is known of the members that the groups closed without; empty where no member is redundant.
+
+    - ``dropped``: their share of the members that began.
+    - ``dropped_time``: for how long they had been played by then, as a multiple of what the members took that count.
+    - ``dropped_length``: tokens that the policy had written in them by then, less those in the members that count
+      (``length``, their mean). Both are the least that they can be: most of them were cancelled.
+    - ``dropped_reward``: their mean reward less that of the members of their group that count; of those alone that had
+      ended all the same, and only where there are some.
+    - ``slower_reward``: among the members that count, the mean reward of the slower half of a group less that of the
+      faster half, as the mean over the groups. Where it is not 0, time goes with reward, and dropping what is slow
+      changes what is learned.
+    """
+    known = [(closed, closed.group.dropped) for closed in groups if closed.group.dropped is not None]
+    begun, members = sum(one.begun for _, one in known), sum(one.members for _, one in known)
+    if not begun:
+        return {}
+    found = {"dropped": members / begun}
+    closing = math.fsum(one.closing_seconds for _, one in known) / max(1, sum(len(c.group.episodes) for c, _ in known))
+    if members and closing:
+        found["dropped_time"] = math.fsum(one.seconds for _, one in known) / members / closing
+        found["dropped_length"] = sum(one.tokens for _, one in known) / members - length
+    late = [reward - closed.rewards.mean for closed, one in known for reward in one.rewards]
+    slower = [one.slower for _, one in known if one.slower is not None]
+    means = {"dropped_reward": late, "slower_reward": slower}
+    return found | {name: math.fsum(values) / len(values) for name, values in means.items() if values}
+
+
+def _passed(stats: Sequence[GroupStats], kl: bool) -> dict[str, float]:
+    """What the passes over the groups measured, as means over their tokens; empty where no pass was made."""
+    measured = sum(one.measured for one in stats)
+    if not measured:
+        return {}
+    found = {
+        "entropy": math.fsum(one.entropy for one in stats) / measured,
+        "clipped": sum(one.clipped for one in stats) / measured,
+        "drift_mean": math.fsum(one.gap_sum for one in stats) / measured,
+        "drift_max": max(one.gap_max for one in stats),
+    }
+    if kl:
+        found["kl"] = math.fsum(one.kl for one in stats) / measured
+    logarithms = [moved.astype(np.float64) for one in stats for moved in one.weights.values() if len(moved)]
+    if logarithms:
+        weights = np.exp(np.concatenate(logarithms))
+        found["weight_mean"] = float(weights.mean())
+        found["weight_ess"] = float(weights.sum() ** 2 / (weights @ weights) / len(weights))
+    return found
+
+
+def _said(episodes: Sequence[Episode], lengths: Sequence[int]) -> dict[str, float]:
+    """What is known of the replies; ``lengths``: tokens that the policy wrote in each episode, in one at least."""
+    logprobs = (float(t.logprobs.sum(dtype=np.float64)) for one in episodes for t in one.trajectories)
+    replies = Counter(b"|".join(t.tokens[t.mask != 0].tobytes() for t in spoken) for spoken in map(_spoken, episodes))
+    del replies[b""]  # of episodes without a reply
+    return {
+        "surprisal": (0.0 - math.fsum(logprobs)) / sum(lengths),
+        "same_reply": max(replies.values()) / replies.total(),
+        "length": sum(lengths) / len(episodes),
+        "length_max": float(max(lengths)),
+        "cut": sum(any(t.cut for t in one.trajectories) for one in episodes) / len(episodes),
+    }
+
+
+def _first_prompts(episodes: Sequence[Episode]) -> int:
+    """How many of the prompts differ that replies begin with."""
+    first = (spoken[0] for spoken in map(_spoken, episodes) if spoken)
+    return len({one.tokens[: int(np.argmax(one.mask))].tobytes() for one in first})
+
+
+def _spoken(episode: Episode) -> list[Trajectory]:
+    """The trajectories in which the policy wrote something: one that was stored may be empty."""
+    return [one for one in episode.trajectories if one.sampled]
+
+
+def _sampled(episode: Episode) -> int:
+    """Tokens that the policy wrote."""
+    return sum(trajectory.sampled for trajectory in episode.trajectories)

@@ -1,0 +1,261 @@
+"""What happens before a policy's first step: it is found on the disk, opened in the trainer and served."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from pathlib import Path
+from typing import cast
+
+from ..adapters import begin, begin_from, holds_moments, read_expected, read_peft_folder, restart_moments, spare, sweep
+from ..base import SAMPLERS
+from ..environments import EnvironmentService
+from ..errors import AdapterDamaged, AdapterError, AdapterMissing, Blocked, ConfigError
+from ..faults import Point, reach
+from ..fleet import Services
+from ..spec import TaskSpec, agent_map_of, start_folder
+from ..store import NewVersion, Store, Version
+from ..training import PolicyConfig, StepResult
+from ..trajectories import Split
+from .environment import Mixture
+from .publishing import PublishedVersions
+from .settings import policy_config
+
+# Where a policy goes on: the newest committed version whose file verifies, else where the task began.
+#
+# Runs at every start of a task, after a crash as after a pause.
+
+
+async def set_leftovers_aside(services: Services, task: int) -> None:
+    """Move files that no committed version names out of the task's folder."""
+    store, home, name = services.store, services.home, f"task-{task}"
+    known = {Path(version.path).name for version in store.versions.on_disk(task)}
+    swept = await asyncio.to_thread(sweep, home.file(f"adapters/{name}"), known, home.lost / name)
+    if swept.moved:
+        files = ", ".join(path.name for path in swept.moved)
+        said = f"Files that no version names lie in {home.lost / name} now: {files}."
+        store.telemetry.event("recovery", said, task, "warning")
+    for problem in swept.problems:
+        store.telemetry.event("adapter", problem, task, "warning")
+
+
+def version_path(services: Services, task: int, policy: str, number: int) -> Path:
+    """Where to write the state file of a new version: its name is new, so no rerun overwrites a file."""
+    name = f"task-{task}/{policy}-v{number}-i{services.store.incarnation}"
+    return services.home.file(f"adapters/{services.store.versions.unused(name)}.safetensors")
+
+
+def new_version(result: StepResult) -> NewVersion:
+    """The row of a state file that is not committed yet; its name is unique for ever."""
+    path = Path(result.path)
+    return NewVersion(result.step, f"{path.parent.name}/{path.stem}", result.checksum, result.path, result.size)
+
+
+async def open_policy(services: Services, task: int, policy: int, name: str, spec: TaskSpec) -> Version:
+    """Open a policy in the trainer and return the version that it goes on from.
+
+    Versions whose file is gone or proven damaged are voided, with their steps, and reported; their files, and all
+    others without a row, then go to lost+found (``adapters.leftovers``). Where no version with its moments is sound,
+    the newest that was kept without them is taken, with a new optimizer; else the version that the task is to begin
+    from, or a fresh adapter. Raises ``AdapterUnreachable``, and voids nothing, where files cannot be read;
+    ``AdapterError`` where the version to begin from cannot be used, or the trainer or the disk refuses.
+    """
+    versions, config, patiently = services.store.versions, policy_config(spec), services.store.patiently
+    drop_unusable = services.store.experience.drop_unusable
+    candidates = versions.candidates(policy)
+    pulls = spec.train.kl_reference == "start" and bool(spec.policy.start)
+    if pulls and any(version.number > 0 for version in candidates):
+        config = replace(config, reference=await _start_of(candidates[-1]))
+    reach(Point.RECOVER_READY)
+    for version in candidates:
+        if pulls and version.number == 0:
+            config = replace(config, reference=version.path)
+        problem = await _problem(services, task, name, config, version)
+        if problem is None:
+            # also voids later steps whose files are long gone
+            await patiently(partial(versions.void_after, policy, version.number))
+            reach(Point.RECOVER_VOIDED)
+            await patiently(partial(drop_unusable, policy, version.number))
+            reach(Point.RECOVER_DONE)
+            return version
+        await asyncio.to_thread(spare, Path(version.path).parent)
+        message = f"Version {version.name} cannot be used and is void: {problem}"
+        services.store.telemetry.event("recovery", message, task, "warning")
+        await patiently(partial(versions.void_after, policy, version.number - 1))
+    if candidates:
+        services.store.telemetry.event("recovery", "No version verified; training begins anew.", task, "warning")
+    await patiently(partial(versions.void_after, policy, -1))
+    await patiently(partial(drop_unusable, policy, 0))
+    path = version_path(services, task, name, 0)
+    given = await _begin(services, task, name, spec, path)
+    if pulls:
+        config = replace(config, reference=str(path))
+    result = await services.trainer.open(key(task, name), config, str(path), given)
+    return await patiently(lambda: versions.commit_first(policy, new_version(result)))
+
+
+async def _start_of(first: Version) -> str:
+    """The state file that the KL term pulls to, which is that of version 0. Raises ``AdapterError`` without it.
+
+    A trainer that met the damage would name the version that goes on, which would be void then.
+    """
+    try:
+        if first.number:
+            raise AdapterMissing("It is not on the disk any more.")
+        await asyncio.to_thread(read_expected, Path(first.path), first.checksum)
+    except (AdapterDamaged, AdapterMissing) as error:
+        raise AdapterError(
+            f"The version that the task started from cannot be read: {error.message}",
+            'The KL term needs it. Submit the task again, or with `kl_reference = "base"`.',
+        ) from error
+    return first.path
+
+
+async def _begin(services: Services, task: int, name: str, spec: TaskSpec, path: Path) -> bool:
+    """Write version 0 where the task begins from given weights; returns whether it does."""
+    start, folder = services.store.versions.start(task, spec.policy.start), start_folder(spec.policy.start)
+    if folder is not None:
+        what, write = str(folder), partial(_begin_from_folder, folder, path)
+    elif start is not None:
+        what, write = start.name, partial(begin_from, Path(start.path), start.checksum, path)
+    elif spec.policy.start:  # an untrained adapter would be another run than the one that was asked for
+        raise ConfigError(f"Nobody looked up the version {spec.policy.start!r} that this task is to begin from.")
+    else:
+        return False
+    await asyncio.to_thread(write)
+    services.store.telemetry.event("task", f"Training begins from {what}, with a new optimizer.", task)
+    return True
+
+
+def _begin_from_folder(folder: Path, path: Path) -> None:
+    begin(read_peft_folder(folder), path)
+
+
+def key(task: int, policy: str) -> str:
+    """The name of a policy in the trainer, by its name in the task."""
+    return f"task-{task}/{policy}"
+
+
+async def _problem(services: Services, task: int, name: str, config: PolicyConfig, version: Version) -> str | None:
+    """Why training cannot go on from a version, or None. Raises errors that are not about its file."""
+    try:
+        if not await asyncio.to_thread(holds_moments, Path(version.path)):
+            await _restart_optimizer(services, task, version)
+        opened = await services.trainer.open(key(task, name), config, version.path, True)
+    except (AdapterDamaged, AdapterMissing) as error:
+        return str(error)
+    if opened.checksum != version.checksum or opened.step != version.number:
+        return f"its file holds {opened.checksum} of step {opened.step}, not {version.checksum} of {version.number}."
+    return None
+
+
+async def _restart_optimizer(services: Services, task: int, version: Version) -> None:
+    """Give a version of which only the adapter was kept a new optimizer."""
+    size = await asyncio.to_thread(restart_moments, Path(version.path), version.checksum)
+    services.store.versions.restart(version.id, size)
+    message = f"Training goes on from {version.name} with a new optimizer: its moments had been given up for room."
+    services.store.telemetry.event("recovery", message, task, "warning")
+
+
+# One of the policies that a task trains, as the task's whole run knows it: opened before training, left after it.
+
+
+@dataclass(frozen=True)
+class TrainedPolicy:
+    """A policy with one incarnation of the workers."""
+
+    task: int
+    name: str
+    """In the task."""
+    number: int
+    """In the store."""
+    spec: TaskSpec
+    """The task as this policy sees it."""
+    published: PublishedVersions
+
+    @classmethod
+    def of(cls, services: Services, task: int, name: str, spec: TaskSpec) -> TrainedPolicy:
+        """A policy of a task, which the store knows from now on."""
+        number = services.store.versions.policy(task, name, {})
+        return cls(task, name, number, spec, PublishedVersions(services.endpoints))
+
+    @property
+    def key(self) -> str:
+        """Its name in the trainer."""
+        return key(self.task, self.name)
+
+    @property
+    def given(self) -> bool:
+        """Whether its version 0 holds weights that were trained elsewhere."""
+        return bool(self.spec.policy.start)
+
+    async def open(self, services: Services) -> Version:
+        """Have the version served at which it stands, and return it.
+
+        Raises as ``open_policy`` and ``PublishedVersions.publish`` do.
+        """
+        version = await open_policy(services, self.task, self.number, self.name, self.spec)
+        await self.published.publish(version, services.router.shares(self.task, self.name))
+        return version
+
+    async def leave(self, services: Services) -> None:
+        """Free the trainer and the sampler; a worker that is gone has nothing to free."""
+        await asyncio.gather(services.trainer.close(self.key), self.published.clear(), return_exceptions=True)
+
+
+# What must hold before a task plays: room on the disk and an environment, then samplers that can do what it asks.
+#
+# And its place at the router, which decides which of them serve it.
+
+
+async def check_ready(
+    task: int, spec: TaskSpec, store: Store, environments: EnvironmentService, shortage: Callable[[], str]
+) -> None:
+    """Raise ``Blocked`` where the disk is short of room, or no environment serves the task or will play with it."""
+    check_room(shortage)
+    first = agent_map_of(spec).trained[0] if spec.kind == "train" else spec.versions[0]
+    policy = store.versions.policy(task, first, {}, cast(Split, spec.eval.split))
+    tell = partial(store.telemetry.event, "environment", task=task)
+    mixture = Mixture(environments, spec, store.experience, policy, tell)
+    await mixture.check()
+    for component in mixture.components:
+        async with component.environment.bound():
+            pass
+
+
+def check_room(shortage: Callable[[], str]) -> None:
+    """Raise ``Blocked`` before the disk is full: the task goes on by itself once there is room."""
+    if short := shortage():
+        raise Blocked(short)
+
+
+def check_servable(spec: TaskSpec, services: Services) -> None:
+    """Raise ``ConfigError`` for thinking that the base's template does not know, and for what cannot be repeated."""
+    services.rollout.check_thinking(spec.sampling.thinking)
+    endpoints = services.endpoints.values()
+    if not spec.train.deterministic or any(endpoint.repeatable for endpoint in endpoints):
+        return
+    if any(SAMPLERS[endpoint.kind].repeats for endpoint in endpoints):  # of these llama.cpp alone may not
+        raise ConfigError(
+            "The task asks for 'train.deterministic', but llama.cpp's arithmetic in this precision is not repeatable.",
+            'Set `weights` under [rollout] in marlaas.toml to "q8_0", "f16" or "f32", or leave `deterministic` out.',
+        )
+    raise ConfigError(
+        "The task asks for 'train.deterministic', but the last bits of what vLLM says depend on what else it is asked.",
+        'Set `sampler = "llama.cpp"` or "torch" under [rollout] in marlaas.toml, or leave `deterministic` out.',
+    )
+
+
+async def join_router(services: Services, task: int, spec: TaskSpec, policies: Sequence[int]) -> None:
+    """Register with the router, and wait until a sampler that may serve the task lives; a deterministic task stays with
+    the kind of sampler that it began with.
+
+    ``policies`` are the numbers of the task's own policies in the store.
+    """
+    versions = services.store.versions
+    kind = services.router.join(task, spec, versions.sampler(policies[0]))
+    for policy in policies:
+        versions.keep_sampler(policy, kind)
+    await services.router.served(task)

@@ -1,0 +1,333 @@
+"""The versions of one policy: served by samplers, held by groups, kept on the disk."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import math
+from collections import Counter, defaultdict
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence, Set
+from contextlib import asynccontextmanager, contextmanager
+from functools import partial
+from pathlib import Path
+
+from ..adapters import RetentionVersion, keep, strip_moments
+from ..clock import monotonic
+from ..errors import AdapterError, DatabaseLocked, WorkerDied
+from ..faults import Point, reach
+from ..fleet import Share
+from ..rollout import SamplerEndpoint
+from ..store import Store, Version, best
+
+# The versions of one policy that samplers hold, and how long a policy waits for them.
+
+# How long a policy waits for its versions to be served: its steps before their update, its groups before they begin.
+#
+# What happens beside other work costs nothing; what is counted here is the rest, the *exposed* time (RollArt,
+# 2512.22560). Moments flow in, seconds flow out; knows nothing of samplers.
+
+
+class ExposedTime:
+    """Counts from one step's commit to the next one's."""
+
+    def __init__(self, clock: Callable[[], float] = monotonic) -> None:
+        self._clock = clock
+        self._steps = self._groups = 0.0
+        self._committed = self._served = -math.inf
+        """When the newest version was committed, and when it was served: infinite until it is."""
+
+    @contextmanager
+    def step(self) -> Iterator[None]:
+        """Count what the block takes: in it, a step that has all of its groups waits."""
+        began = self._clock()
+        try:
+            yield
+        finally:
+            self._steps += self._clock() - began
+
+    def committed(self) -> None:
+        """A version was committed; groups may begin with it once it is served."""
+        self._committed, self._served = self._clock(), math.inf
+
+    def served(self) -> None:
+        """The newest version is served."""
+        self._served = self._clock()
+
+    def held_up(self, began: float) -> None:
+        """Since ``began``, a moment of ``monotonic``, nothing was played, and a group has waited that the newest
+        committed version lets begin."""
+        self._groups += unserved(began, self._clock(), self._committed, self._served)
+
+    def take(self) -> dict[str, float]:
+        """The figures since the last call, in seconds, under the names by which they are recorded with a step."""
+        taken = {"publish_wait_seconds": self._steps, "begin_wait_seconds": self._groups}
+        self._steps = self._groups = 0.0
+        return taken
+
+
+def unserved(began: float, ended: float, committed: float, served: float) -> float:
+    """Seconds from ``began`` to ``ended`` in which a version was committed, but not served."""
+    return max(0.0, min(ended, served) - max(began, committed))
+
+
+# The versions of one policy that samplers hold: published once, held by groups in flight, retired after the last.
+#
+# The endpoints that serve a version are its *replicas*: those to which it was published, as long as they live. A
+# sampler's own checksum proves that it serves what was published. Nobody waits for a version to be retired: a sampler
+# answers between two bursts of work, and a complete group need not wait for that.
+
+
+class PublishedVersions:
+    """Live versions of one policy, on the endpoints of one incarnation of the workers."""
+
+    def __init__(self, endpoints: Mapping[str, SamplerEndpoint]) -> None:
+        """``endpoints`` are all endpoints of the engine, by name: at any moment those of now."""
+        self._endpoints = endpoints
+        self._holders: Counter[str] = Counter()
+        self._routes: dict[str, tuple[SamplerEndpoint, ...]] = {}
+        """By version: its replicas, with those that have died since."""
+        self._loaded: defaultdict[str, set[SamplerEndpoint]] = defaultdict(set)
+        """Who has been given a version, by its name."""
+        self._retiring: set[asyncio.Task[None]] = set()
+        self.current: Version | None = None
+
+    async def publish(self, version: Version, shares: Sequence[Share]) -> None:
+        """Serve a committed version from now on, on the endpoints of ``shares``.
+
+        Raises ``AdapterError`` if other bytes arrived at one of them than were committed.
+        """
+        with self.hold(version):  # loaded but not yet current: no sweep may take it
+            reach(Point.PUBLISH_READY)
+            await self._serve(version, shares)
+            self.current = version
+            reach(Point.PUBLISH_DONE)
+
+    async def spread(self, version: Version, shares: Sequence[Share]) -> None:
+        """Load a version on further endpoints, for the canary alone. Raises as ``publish`` does."""
+        with self.hold(version):
+            await self._load(version, self._at(shares))
+
+    @asynccontextmanager
+    async def lent(self, version: Version, shares: Sequence[Share] = ()) -> AsyncIterator[None]:
+        """Serve a version beside the current one while the block runs, on the endpoints of ``shares``; without them
+        where the current one is served mostly. Raises as ``publish`` does.
+        """
+        shares = shares or (Share(self.replicas(self.now())[0].name, 1.0),)
+        with self.hold(version):
+            await self._serve(version, shares)
+            yield
+
+    def now(self) -> Version:
+        """The current version. Raises ``WorkerDied`` where there is none: no worker serves this policy any more."""
+        if self.current is None:
+            raise WorkerDied("No version of this policy is being served.")
+        return self.current
+
+    def serves(self, version: Version) -> bool:
+        """Whether groups may be played with a version."""
+        return any(not endpoint.lost for endpoint in self._routes.get(version.name, ()))
+
+    def replicas(self, version: Version) -> list[SamplerEndpoint]:
+        """All living endpoints that serve a version, the one that is to serve most of it first.
+
+        Raises ``WorkerDied`` where nothing serves it.
+        """
+        living = [endpoint for endpoint in self._routes.get(version.name, ()) if not endpoint.lost]
+        if not living:
+            raise WorkerDied(f"No sampler serves {version.name}.")
+        return living
+
+    @contextmanager
+    def hold(self, version: Version) -> Iterator[None]:
+        """Keep a version alive while the block runs: the samplers that have it, and its file (``Retention``)."""
+        self._holders[version.name] += 1
+        try:
+            yield
+        finally:
+            self._holders[version.name] -= 1
+            self._sweep()
+
+    def holds(self, version: Version) -> bool:
+        """Whether somebody holds a version; it may have to be loaded yet."""
+        return self._holders[version.name] > 0
+
+    async def clear(self) -> None:
+        """Retire everything and wait for it; the policy leaves the samplers."""
+        self.current = None
+        self._holders.clear()
+        self._sweep()
+        await asyncio.gather(*self._retiring)
+
+    async def _serve(self, version: Version, shares: Sequence[Share]) -> None:
+        endpoints = self._at(shares)
+        await self._load(version, endpoints)
+        if not self.serves(version):
+            self._routes[version.name] = tuple(endpoints)
+
+    def _at(self, shares: Sequence[Share]) -> list[SamplerEndpoint]:
+        return [self._endpoints[share.sampler] for share in shares]
+
+    async def _load(self, version: Version, endpoints: Sequence[SamplerEndpoint]) -> None:
+        loading = asyncio.ensure_future(self._load_all(version, set(endpoints) - self._loaded[version.name]))
+        try:
+            await asyncio.shield(loading)
+        except asyncio.CancelledError:
+            await asyncio.gather(loading, return_exceptions=True)  # the samplers load it all the same
+            raise
+
+    async def _load_all(self, version: Version, endpoints: set[SamplerEndpoint]) -> None:
+        loads = (self._load_at(endpoint, version) for endpoint in sorted(endpoints, key=lambda one: one.name))
+        for failure in await asyncio.gather(*loads, return_exceptions=True):
+            if isinstance(failure, BaseException):
+                raise failure
+
+    async def _load_at(self, endpoint: SamplerEndpoint, version: Version) -> None:
+        checksum = await endpoint.sampler.load(version.name, version.path)
+        self._loaded[version.name].add(endpoint)
+        if checksum != version.checksum:
+            raise AdapterError(f"The sampler loaded {checksum} as {version.name}; {version.checksum} was committed.")
+
+    def _sweep(self) -> None:
+        current = self.current.name if self.current else None
+        for name in [name for name in self._loaded if name != current and not self._holders[name]]:
+            self._routes.pop(name, None)
+            for endpoint in self._loaded.pop(name):
+                retiring = asyncio.ensure_future(self._retire(name, endpoint))
+                self._retiring.add(retiring)
+                retiring.add_done_callback(self._retiring.discard)
+
+    async def _retire(self, name: str, endpoint: SamplerEndpoint) -> None:
+        with contextlib.suppress(WorkerDied):  # then it serves nothing any more
+            await endpoint.sampler.retire(name)
+
+
+# Which versions of a policy are named, what stays of them on the disk, and which trajectories keep their tokens.
+
+INTERVAL = 1.0
+"""Seconds between two calls of ``retain`` by ``tidy``."""
+
+
+class Retention:
+    """Names and keeps the versions of one policy."""
+
+    def __init__(
+        self,
+        store: Store,
+        task: int,
+        policy: int,
+        every: int = 0,
+        token_steps: int = 0,
+        played: Callable[[Sequence[int]], Set[int]] = lambda numbers: frozenset(),
+        given: bool = False,
+        suite: str = "",
+        held: Callable[[Version], bool] = lambda version: False,
+    ) -> None:
+        """Every ``every``-th version stays; trajectories of the last ``token_steps`` steps keep their tokens, 0: all.
+
+        ``played`` says which of the given version numbers are in opponent pools; ``given`` whether version 0 holds
+        weights that were trained elsewhere. ``suite``: whose score says which version is the best; empty: that on the
+        task's own held-out prompts. ``held`` says whether a version is being served, or loaded for that.
+        """
+        self.given = given
+        """Whether version 0 holds weights that were trained elsewhere."""
+        self._played = played
+        self._held = held
+        self._store = store
+        self._evaluations = store.evaluations.of(suite)
+        self._versions = store.versions
+        self._experience = store.experience
+        self._open_plays = store.open_plays
+        self._served = store.served
+        self._telemetry = store.telemetry
+        self._task = task
+        self._told: set[str] = set()
+        self._policy = policy
+        self._every = every
+        self._token_steps = token_steps
+        self._due = 0.0
+        self._tidying = asyncio.Lock()
+
+    def label(self) -> None:
+        """Name the last version, and the best trained one of the newest evaluation series whose file is there."""
+        numbers = [version.number for version in self._versions.candidates(self._policy)]
+        scores = self._evaluations.scores(self._policy)
+        trained = {number: scores[number] for number in numbers if number > 0 and number in scores}
+        labels = {numbers[0]: "last"}
+        if trained:
+            number = best(trained)
+            labels[number] = "best, last" if number == numbers[0] else "best"
+        self._versions.label(self._policy, labels)
+
+    async def retain(self, pending: Set[int]) -> None:
+        """Remove state files that are not to be kept, and moments and tokens that nobody needs.
+
+        ``pending`` are versions whose score is not known yet: one may turn out to be the best. A kept file that is
+        damaged, or that cannot be written again, stays as it is and is reported once.
+        """
+        async with self._tidying:
+            surplus, heavy = self._prune(pending)
+            if surplus or heavy:
+                sizes, problems = await asyncio.to_thread(self._make_room, surplus, heavy)
+                for version, size in sizes.items():
+                    await self._store.patiently(partial(self._versions.strip, version, size))
+                for problem in problems:
+                    self._tell(problem)
+            await self._shrink()
+
+    async def tidy(self, pending: Set[int]) -> None:
+        """``retain``, unless that was done less than a second ago."""
+        if monotonic() >= self._due:
+            self._due = monotonic() + INTERVAL
+            with contextlib.suppress(DatabaseLocked):  # the next call does it
+                await self.retain(pending)
+
+    def _prune(self, pending: Set[int]) -> tuple[list[Path], list[Version]]:
+        """Record which versions go; return their files, and the versions of which only the adapter stays."""
+        candidates, bests = self._versions.candidates(self._policy), self._evaluations.best_of_each(self._policy)
+        last = candidates[0]
+        known = (RetentionVersion(v.number, v.resumable, v.number in bests, v is last) for v in candidates)
+        kept = keep(known, self._every, self.given)
+        played = self._played([version.number for version in candidates])
+        needed = kept.files | pending | played | self._versions.wanted(self._policy).keys() | self._speaking(candidates)
+        needed |= self._served.numbers(self._policy).keys()
+        surplus = [v for v in candidates if v.number not in needed and not self._served.holds(v.id)]
+        self._versions.prune(*(version.id for version in surplus))
+        whole = kept.moments | pending
+        heavy = [v for v in candidates if v.number in needed and v.number not in whole and v.resumable]
+        return [Path(version.path) for version in surplus], heavy
+
+    def _speaking(self, candidates: Sequence[Version]) -> Set[int]:
+        """Versions that speak in plays under way, and in those that an earlier run began and this one may take up."""
+        open_ = self._open_plays.speaking(self._task)
+        return {one.number for one in candidates if self._held(one) or (one.number, one.checksum) in open_}
+
+    def _make_room(self, surplus: list[Path], heavy: list[Version]) -> tuple[dict[int, int], list[str]]:
+        """Remove and strip files, in a thread, for it waits for the disk; returns the sizes of stripped files, by
+        version, and what went wrong."""
+        self._versions.barrier()  # else a power cut could bring back rows whose files or moments are gone
+        reach(Point.RETAIN_MARKED)
+        sizes, problems = {}, []
+        for file in surplus:
+            try:
+                file.unlink(missing_ok=True)
+            except OSError as error:  # the next start of the task removes it
+                problems.append(f"{file} cannot be removed: {error.strerror}.")
+            reach(Point.RETAIN_REMOVED)
+        for version in heavy:
+            try:
+                sizes[version.id] = strip_moments(Path(version.path), version.checksum)
+            except AdapterError as error:
+                problems.append(str(error))
+        return sizes, problems
+
+    def _tell(self, problem: str) -> None:
+        if problem not in self._told:
+            self._told.add(problem)
+            self._telemetry.event("adapter", problem, self._task, "warning")
+
+    async def _shrink(self) -> None:
+        """Drop tokens that nobody needs, in small transactions, so that nobody waits for long."""
+        if self._token_steps:
+            newest = self._versions.candidates(self._policy)[0].number
+            while self._experience.shrink(self._policy, newest - self._token_steps):
+                await asyncio.sleep(0)

@@ -1,0 +1,391 @@
+"""Who acts as which agent: trained policies, frozen ones, earlier versions."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence, Set
+from contextlib import AsyncExitStack, asynccontextmanager, suppress
+from dataclasses import dataclass, field, replace
+from itertools import count
+from pathlib import Path
+
+import numpy as np
+
+from ..adapters import begin, checksum, is_there, read_peft_folder, write_blank
+from ..errors import AdapterError, ConfigError
+from ..fleet import Services
+from ..rollout import WHOLE, Replicas, Role, Roles, SamplerEndpoint, SamplingParameters, Truncation, noise_seed
+from ..spec import BASE, ONLY, AgentMap, NamedPolicySpec, SamplingSpec, TaskSpec, as_number, inside, start_folder
+from ..store import Speaking, Version
+from .opening import TrainedPolicy
+from .publishing import PublishedVersions
+
+# Which version acts as which agent in one play: fixed before its first episode begins, the same for all. Pure.
+
+
+@dataclass(frozen=True)
+class Match:
+    """The agent map of one play, and the version of each policy in it."""
+
+    agents: Mapping[str, str]
+    """Who acts as each agent, a key of ``versions``; empty: the only policy acts as all."""
+    versions: Mapping[str, Version]
+    """By the policy's name, or by the words that stand for a version, such as those of ``[eval.agents]``."""
+
+    def policy_of(self, agent: str) -> str:
+        """The policy that acts as an agent. Raises ``ConfigError`` for an agent that the task file does not name."""
+        if not self.agents:
+            return ONLY
+        if agent not in self.agents:
+            raise ConfigError(
+                f"no policy acts as its agent {agent!r}",
+                f"Write `{agent} = POLICY` under [agents]; named there are {', '.join(self.agents)}.",
+            )
+        return self.agents[agent]
+
+    def agents_of(self, policy: str) -> frozenset[str] | None:
+        """The agents that a policy acts as; None: all."""
+        return frozenset(agent for agent, name in self.agents.items() if name == policy) if self.agents else None
+
+    def roles(
+        self,
+        replicas: Mapping[str, Replicas],
+        sampling: SamplingSpec,
+        temperature: float,
+        seed: int,
+        truncation: Truncation = WHOLE,
+    ) -> Roles:
+        """How the agents speak in one episode; ``replicas`` are by policy. Training draws from all tokens."""
+
+        def role(agent: str) -> Role:
+            policy = self.policy_of(agent)
+            version = self.versions[policy]
+            parameters = SamplingParameters(
+                version=version.name,
+                number=version.number,
+                temperature=temperature,
+                max_tokens=as_number(sampling.max_tokens),
+                max_episode_tokens=as_number(sampling.max_episode_tokens),
+                seed=seed,
+                thinking=sampling.thinking,
+                truncation=truncation,
+            )
+            return Role(parameters, replicas[policy], policy)
+
+        return role
+
+
+# A pool of a trained policy's earlier versions: which are in it, and which one plays next.
+#
+# The files of the pool, and of those that play, stay on the disk (``retention``); a version is loaded into the
+# sampler when it plays.
+#
+# Sampling opponents from the past, rather the young ones, keeps self-play from running in circles (Bansal et al.,
+# arXiv 1710.03748, section 4.2); that one among them be strong is the idea of prioritised fictitious self-play
+# (Vinyals et al., Nature 575, 2019).
+
+HALF = 0.5
+"""With ``pick = "recent"``, how often a version plays relative to the next younger one."""
+SHARPNESS = 4.0
+"""With ``pick = "score"``, a version that scores a quarter of the pool's range more plays e times as often."""
+
+
+def in_pool(numbers: Sequence[int], policy: NamedPolicySpec) -> tuple[int, ...]:
+    """Which of these versions are in a pool, oldest first: every ``every``-th, and of those the ``size`` youngest."""
+    entered = sorted(number for number in numbers if number % policy.every == 0)
+    return tuple(entered[-policy.size :])
+
+
+def weights(numbers: Sequence[int], pick: str, scores: Mapping[int, float]) -> list[float]:
+    """How often each of a pool's versions, oldest first, plays; they add up to 1.
+
+    A version that was not measured counts as one of the pool's median score.
+    """
+    if pick == "recent":
+        raw = [HALF**age for age in range(len(numbers) - 1, -1, -1)]
+    elif pick == "score" and scores:
+        known = [scores[number] for number in numbers if number in scores] or [0.0]
+        least, width = min(known), (max(known) - min(known)) or 1.0
+        middle = float(np.median(known))
+        raw = [float(np.exp(SHARPNESS * (scores.get(number, middle) - least) / width)) for number in numbers]
+    else:
+        raw = [1.0] * len(numbers)
+    total = sum(raw)
+    return [one / total for one in raw]
+
+
+class OpponentPool:
+    """One pool while its task runs."""
+
+    def __init__(
+        self,
+        name: str,
+        policy: NamedPolicySpec,
+        seed: int,
+        kept: Callable[[], Sequence[Version]],
+        scores: Callable[[], Mapping[int, float]],
+    ) -> None:
+        """``kept`` lists the policy's versions whose files are on the disk."""
+        self._name = name
+        self._policy = policy
+        self._seed = seed
+        self.kept = kept
+        self._scores = scores
+
+    @property
+    def policy(self) -> str:
+        """Name of the policy whose versions are in it."""
+        return self._policy.pool
+
+    def needs(self, numbers: Sequence[int]) -> Set[int]:
+        """Which of these versions are in it."""
+        return set(in_pool(numbers, self._policy))
+
+    def draw(self, number: int, attempt: int) -> Version:
+        """The version that plays group ``number``. Raises ``AdapterError`` where no version of the policy is left."""
+        versions = {version.number: version for version in reversed(self.kept())}
+        pool = in_pool(sorted(versions), self._policy) or tuple(sorted(versions)[-1:])
+        if not pool:
+            raise AdapterError(
+                f"The pool {self._name!r} is empty: no version of {self._policy.pool!r} is on the disk.",
+                "They were deleted; the task can go on once it has made others.",
+            )
+        odds = weights(pool, self._policy.pick, self._scores())
+        noise = np.random.Philox(key=noise_seed(self._seed, "pool", self._name, number, attempt)).random_raw(1)[0]
+        point = float(noise >> np.uint64(11)) * 2.0**-53
+        place = min(int(np.searchsorted(np.cumsum(odds), point, side="right")), len(pool) - 1)
+        return versions[pool[place]]
+
+
+# All policies that play in a running task: who acts as which agent in each play, with which version, served where.
+#
+# Makes a ``Match`` for each play. Decides about versions alone, never about groups or steps.
+
+
+@dataclass(frozen=True)
+class Opponents:
+    """All that play in one task; ``frozen_policies`` and ``opponent_pool`` are set once they are known."""
+
+    frozen: Mapping[str, Version] = field(default_factory=dict)
+    """What is never trained: by the policy's name, or by the words of ``[eval.agents]``."""
+    pools: Mapping[str, OpponentPool] = field(default_factory=dict)
+    """By the policy's name."""
+    hosts: Mapping[str, PublishedVersions] = field(default_factory=dict)
+    """Where they are served, by the same names."""
+
+    def versions_of(self, policy: str) -> Callable[[Sequence[int]], Set[int]]:
+        """Which of a trained policy's versions pools need, so that their files stay."""
+        pools = [pool for pool in self.pools.values() if pool.policy == policy]
+        return lambda numbers: set().union(*(pool.needs(numbers) for pool in pools))
+
+
+class Participants:
+    """Of one task and one incarnation of the workers."""
+
+    def __init__(
+        self,
+        agent_map: AgentMap,
+        published_versions: Mapping[str, PublishedVersions],
+        opponents: Opponents,
+        kept: Callable[[str], Sequence[Version]] = lambda policy: (),
+    ) -> None:
+        """``published_versions`` are those of the trained policies, by name; ``kept`` lists the versions of one of them
+        whose files are on the disk."""
+        self.agent_map = agent_map
+        self.kept = kept
+        self.opponents = opponents
+        self._published_versions = published_versions
+
+    def agents_of(self, policy: str) -> tuple[str, ...]:
+        """The agents that a policy acts as in training."""
+        return tuple(agent for agent, name in self.agent_map.agents.items() if name == policy)
+
+    def match(self, number: int, attempt: int) -> Match:
+        """Who plays group ``number``: trained policies as they are served, of each pool one. Raises ``WorkerDied``."""
+        drawn = {name: opponent_pool.draw(number, attempt) for name, opponent_pool in self.opponents.pools.items()}
+        return Match(self.agent_map.agents, {**self.opponents.frozen, **drawn, **self._current()})
+
+    def again(self, speaking: Mapping[str, Speaking]) -> Match | None:
+        """The match of a play that an earlier run began, by number and checksum of the versions that spoke in it.
+
+        None where one of them is void or not on the disk any more: then the play cannot go on.
+        """
+        versions = {name: self._known(name, *wanted) for name, wanted in speaking.items()}
+        if set(versions) != {*self.opponents.frozen, *self.opponents.pools, *self._published_versions}:
+            return None
+        there = {name: version for name, version in versions.items() if version is not None}
+        return Match(self.agent_map.agents, there) if len(there) == len(versions) else None
+
+    def _known(self, name: str, number: int, checksum: str) -> Version | None:
+        """The version of a policy that a match names; None where it is unknown."""
+        if name in self.opponents.frozen:
+            known = [self.opponents.frozen[name]]
+        elif name in self.opponents.pools:
+            known = [*self.opponents.pools[name].kept()]
+        else:
+            known = [self._published_versions[name].now(), *self.kept(name)]
+        return next((one for one in known if (one.number, one.checksum) == (number, checksum)), None)
+
+    def examination(self, name: str, version: Version, opponents: Mapping[str, str], turns: int) -> Match:
+        """Who plays a held-out prompt on which ``version`` of the policy ``name`` is measured.
+
+        ``opponents`` says who acts as which agents instead of those who do in training; where no agent would be left
+        to the policy, it keeps its own. Then each agent gets the policy of the agent ``turns`` places on, in a ring.
+        """
+        own = dict.fromkeys(self.agents_of(name), name)
+        agents = {**self.agent_map.agents, **opponents}
+        if own and name not in agents.values():
+            agents |= own
+        if agents and turns:
+            names = list(agents)
+            agents = {agent: agents[names[(place + turns) % len(names)]] for place, agent in enumerate(names)}
+        drawn = {pool: opponent_pool.draw(0, 0) for pool, opponent_pool in self.opponents.pools.items()}
+        return Match(agents, {**self.opponents.frozen, **drawn, **self._current(), name: version})
+
+    def replicas(self, match: Match) -> dict[str, Replicas]:
+        """The samplers of each policy of a match, by policy; all members of a group are to have the same ones."""
+        published = {**self.opponents.hosts, **self._published_versions}
+        return {name: Replicas(published[name].replicas(version)) for name, version in match.versions.items()}
+
+    def endpoints(self, policy: str) -> list[SamplerEndpoint]:
+        """The samplers that serve the current version of a trained policy. Raises ``WorkerDied`` where none does."""
+        published = self._published_versions[policy]
+        return published.replicas(published.now())
+
+    @asynccontextmanager
+    async def playing(self, match: Match) -> AsyncIterator[None]:
+        """Keep the versions of a match served while the block runs; those of a pool, or of a play that an earlier run
+        began, may have to be loaded first."""
+        async with AsyncExitStack() as stack:
+            hosts = {**self._published_versions, **{name: self.opponents.hosts[name] for name in self.opponents.pools}}
+            for name, published in hosts.items():  # before the first await: a file may not go before it is loaded
+                stack.enter_context(published.hold(match.versions[name]))
+            for name, published in hosts.items():
+                if not published.serves(match.versions[name]):
+                    await stack.enter_async_context(published.lent(match.versions[name]))
+            yield
+
+    def _current(self) -> dict[str, Version]:
+        return {name: published.now() for name, published in self._published_versions.items()}
+
+
+# Who plays in a task without being trained there: frozen versions, the bare base, pools of earlier versions.
+#
+# An evaluation takes the versions that it measures from here, too.
+#
+# They are served for as long as the task runs. Files of blank adapters are made where a policy's own beginning, or
+# the base, is to speak.
+
+
+class FrozenPolicies:
+    """The frozen policies of one task, in one incarnation of the workers."""
+
+    def __init__(
+        self, services: Services, task: int, spec: TaskSpec, policies: Sequence[TrainedPolicy], kind: str = "frozen"
+    ) -> None:
+        """``kind`` is part of the names under which they are served: two holders of one version do not share a name."""
+        self._kind = kind
+        self._services = services
+        self._task = task
+        self._spec = spec
+        self._policies = {policy.name: policy for policy in policies}
+        self._published = PublishedVersions(services.endpoints)
+        self._made: list[Path] = []
+        self._numbers = count()
+
+    async def enter(self, stack: AsyncExitStack) -> Opponents:
+        """Have all of them served until ``stack`` is left. Raises ``AdapterError`` for one that is gone."""
+        frozen = {}
+        for name, words in self._frozen().items():
+            frozen[name] = await self.version(words)
+            shares = self._services.router.shares(self._task, name)
+            await stack.enter_async_context(self._published.lent(frozen[name], shares))
+        pools, hosts = {}, dict.fromkeys(frozen, self._published)
+        for name, policy in self._spec.policies.items():
+            if policy.pool:
+                own = self._policies[policy.pool]
+                pools[name] = OpponentPool(name, policy, self._spec.train.seed, self._kept(own), self._scores(own))
+                hosts[name] = own.published
+        return Opponents(frozen, pools, hosts)
+
+    async def leave(self) -> None:
+        """Free the samplers, and remove the files that were written for them."""
+        await asyncio.gather(self._published.clear(), return_exceptions=True)
+        for path in self._made:
+            with suppress(OSError):  # then the task's next start removes it
+                path.unlink()
+
+    def _frozen(self) -> dict[str, str]:
+        """By the name under which matches know it, the words that say which version plays."""
+        frozen = {name: policy.frozen for name, policy in self._spec.policies.items() if policy.frozen}
+        others = (words for words in self._spec.eval.agents.values() if words not in self._spec.policies)
+        return frozen | {words: words for words in others}
+
+    async def version(self, words: str) -> Version:
+        """The version that words of the task file mean, to be served. Raises ``AdapterError`` for one that is gone."""
+        own = inside(words, self._spec)
+        if words == BASE and not self._policies:
+            return await self._bare()
+        if words == BASE or own is not None:
+            policy = self._policies[own] if own is not None else next(iter(self._policies.values()))
+            first = self._services.store.versions.first(policy.number)
+            if own is not None and policy.given:
+                return self._lent(first, words)
+            return await self._blank(first, policy, words)
+        folder = start_folder(words)
+        if folder is not None:
+            return await self._from_folder(folder)
+        lent = self._services.store.versions.start(self._task, words)
+        if lent is None:
+            raise AdapterError(f"Nobody looked up the version {words!r} that this task plays with.")
+        return self._lent(lent, words)
+
+    def _lent(self, version: Version, words: str) -> Version:
+        """A version under a name of this task's own: other tasks may serve it, too, and retire it when they end."""
+        if not is_there(Path(version.path)):
+            raise AdapterError(
+                f"The version {version.name}, which this task plays with as {words!r}, was deleted.",
+                "Submit the task with another one.",
+            )
+        return replace(version, name=self._name(words, version.checksum))
+
+    async def _blank(self, first: Version, policy: TrainedPolicy, words: str) -> Version:
+        """A version whose adapter adds nothing to the base, as that of an untrained policy."""
+        path = self._path()
+        digest = await asyncio.to_thread(write_blank, Path(policy.published.now().path), path)
+        return replace(first, name=self._name(words, digest), number=0, path=str(path), checksum=digest)
+
+    async def _bare(self) -> Version:
+        path = self._path()
+        digest = await asyncio.to_thread(self._services.write_bare, path)
+        return Version(0, 0, 0, self._name(BASE, digest), digest, str(path), path.stat().st_size)
+
+    async def _from_folder(self, folder: Path) -> Version:
+        path, fingerprint = self._path(), self._services.store.fingerprint
+        state = await asyncio.to_thread(read_peft_folder, folder)
+        if fingerprint and state.header.base != fingerprint:
+            raise AdapterError("the adapter belongs to another base than this home's.", where=str(folder))
+        await asyncio.to_thread(begin, state, path)
+        digest = checksum(state.adapter)
+        return Version(0, 0, 0, self._name(folder.name, digest), digest, str(path), path.stat().st_size)
+
+    def _name(self, words: str, digest: str) -> str:
+        """A version name for these bytes in this incarnation: a folder may hold other bytes after a pause, and a name
+        never stands for two versions."""
+        plain = "".join(c if c.isalnum() else "-" for c in words)[:40]
+        return f"task-{self._task}/{self._kind}-{plain}-{digest}-i{self._services.store.incarnation}"
+
+    def _path(self) -> Path:
+        """The path of a new file, which ``leave`` removes."""
+        folder, incarnation = self._services.home.adapters / f"task-{self._task}", self._services.store.incarnation
+        path = folder / f"{self._kind}-{next(self._numbers)}-i{incarnation}.safetensors"
+        self._made.append(path)
+        return path
+
+    def _kept(self, policy: TrainedPolicy) -> Callable[[], Sequence[Version]]:
+        """Lists the policy's versions whose files are on the disk: somebody may have removed some by hand."""
+        versions = self._services.store.versions
+        return lambda: [version for version in versions.candidates(policy.number) if is_there(Path(version.path))]
+
+    def _scores(self, policy: TrainedPolicy) -> Callable[[], dict[int, float]]:
+        return lambda: self._services.store.evaluations.scores(policy.number)

@@ -1,0 +1,428 @@
+"""How fast this machine is for a base: a step of the default task with real workers, and what is kept of it."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import math
+import tempfile
+import time
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Iterator, Mapping, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager, contextmanager
+from dataclasses import dataclass, replace
+from pathlib import Path
+from time import perf_counter
+from typing import TypeVar
+
+import numpy as np
+import psutil
+
+from marlaas.plugins.messages import Message
+
+from ..base import GGUF, SAMPLERS, BaseModel, MemoryPlan, path_of, remove
+from ..devices import Precision, own_cores, processor_name
+from ..fleet import (
+    Agreement,
+    Copy,
+    CopySpeed,
+    WorkerSpec,
+    compare,
+    comparison_tokens,
+    gguf_of,
+    sampler_spec,
+    stored_as,
+    tolerance_of,
+    trainer_spec,
+    with_copy,
+)
+from ..home import Home, Settings
+from ..rollout import Renderer, Sampler, SampleRequest, SampleResult
+from ..spec import SamplingSpec, TaskSpec, TrainSpec, as_number
+from ..submission import BaseSpeed
+from ..tables import add_to_table, read_table
+from ..training import Trainer, TrainGroup, TrainSequence
+from ..trajectories import Tokens
+from ..workers import WorkerHandle
+from .settings import policy_config
+
+# One step of the default task with real workers: how long it takes on this machine.
+#
+# Prompts are sums; replies are sampled to their full length, so the figure is that of the longest step. On a slow
+# machine a step is estimated from one of its eight groups, and from a few tokens of all its replies.
+
+T = TypeVar("T")
+
+TASK = TaskSpec(
+    tenant="trial",
+    name="trial",
+    environment="arithmetic",
+    train=TrainSpec(learning_rate=5e-4),
+    sampling=SamplingSpec(max_tokens=32, max_episode_tokens=256),
+)
+"""8 groups of 8 as by default, and replies of up to 32 tokens."""
+POLICY = "trial"
+PATIENCE = 10.0
+"""Seconds that sampling, and training, may be expected to take for the step to be measured whole."""
+TURNS = 3
+"""How often each sampler is measured when samplers are compared; the shortest time counts."""
+BURST = 1.0
+"""Seconds that a burst of tokens should take."""
+START = 4
+"""Tokens of a burst's prompts: few, so that only decoding is measured."""
+
+
+@dataclass(frozen=True)
+class Trial:
+    """The measurements of one step."""
+
+    groups: int
+    """How many of the step's groups were measured; the seconds below are of a whole step."""
+    prompt_tokens: int
+    """Tokens of one episode's prompt."""
+    sampled_tokens: int
+    """Tokens of a whole step."""
+    sampling: float
+    training: float
+    """Seconds for forward and backward passes and the optimizer step."""
+    gap_mean: float
+    """Mean difference between the sampler's and the trainer's log-probabilities (nats) of the sampled tokens."""
+    gap_max: float
+
+    @property
+    def whole(self) -> bool:
+        """Whether all of a step was run, and not one of its groups."""
+        return self.groups == TASK.train.groups_per_step
+
+    @property
+    def seconds(self) -> float:
+        """Seconds of a step where sampling and training overlap, as they do by default on two cores and more."""
+        return max(self.sampling, self.training)
+
+
+async def measure(sampler: Sampler, trainer: Trainer, renderer: Renderer, scratch: Path) -> Trial:
+    """Run a step of ``TASK``, or a group of it; leaves nothing behind. Raises what the workers raise."""
+    async with _loaded((sampler,), trainer, scratch) as (version, folder):
+        sampling, sampled = await _sample(sampler, renderer, version)
+        return await _train(trainer, sampled, sampling, str(folder / "1.safetensors"))
+
+
+async def pace(
+    samplers: Sequence[Sampler], trainer: Trainer, renderer: Renderer, scratch: Path, turns: int = TURNS
+) -> list[float]:
+    """Seconds of sampling for a step of ``TASK`` with each sampler, estimated from a prompt and a burst of tokens.
+
+    The samplers take turns, so that a change of the machine's load meets all of them. Raises what the workers raise.
+    """
+    async with _loaded(samplers, trainer, scratch) as (version, _):
+        return await _pace(samplers, renderer, version, turns)
+
+
+@asynccontextmanager
+async def _loaded(samplers: Sequence[Sampler], trainer: Trainer, scratch: Path) -> AsyncIterator[tuple[str, Path]]:
+    """The name of a new policy's version, loaded by all samplers, and a folder; both are gone afterwards."""
+    with tempfile.TemporaryDirectory(dir=scratch) as folder:
+        start = Path(folder, "0.safetensors")
+        version = f"{POLICY}/{start.parent.name}"
+        try:
+            await trainer.open(POLICY, policy_config(TASK), str(start), False)
+            async with AsyncExitStack() as loaded:
+                for sampler in samplers:
+                    await sampler.load(version, str(start))
+                    loaded.push_async_callback(sampler.retire, version)
+                yield version, start.parent
+        finally:
+            await trainer.close(POLICY)
+
+
+@dataclass(frozen=True)
+class _Reply:
+    prompt: Tokens
+    result: SampleResult
+
+    def sequence(self, advantage: float) -> TrainSequence:
+        own = len(self.result.tokens)
+        mask = np.concatenate([np.zeros(len(self.prompt), np.uint8), np.ones(own, np.uint8)])
+        logprobs = np.concatenate([np.zeros(len(self.prompt), np.float32), self.result.logprobs])
+        return TrainSequence(np.concatenate([self.prompt, self.result.tokens]), mask, logprobs, advantage)
+
+
+Sampled = list[list[_Reply]]
+"""By group."""
+
+
+async def _sample(sampler: Sampler, renderer: Renderer, version: str) -> tuple[float, Sampled]:
+    """Seconds of a whole step's sampling, and what was sampled."""
+    prompts, longest = _prompts(renderer), as_number(TASK.sampling.max_tokens)
+    seconds, first = await _timed(_groups(sampler, prompts[:1], version, "first", longest))
+    if seconds * len(prompts) > PATIENCE:
+        return (await _pace((sampler,), renderer, version, 1))[0], first
+    return await _timed(_groups(sampler, prompts, version, "whole", longest))
+
+
+def _prompts(renderer: Renderer) -> list[Tokens]:
+    """A prompt for each group."""
+    sums = (f"{17 + n}+{85 - n}=" for n in range(TASK.train.groups_per_step))
+    return [np.array(renderer.open([Message("user", text)]), np.int32) for text in sums]
+
+
+async def _pace(samplers: Sequence[Sampler], renderer: Renderer, version: str, turns: int) -> list[float]:
+    prompts, groups = _prompts(renderer), TASK.train.groups_per_step
+    starts = [prompt[:START] for prompt in prompts]
+    token = 0.0
+    for sampler in reversed(samplers):  # what is done for the first time takes longer, and is not counted
+        await sampler.score(version, prompts[0], 1, TASK.sampling.temperature)
+        token, _ = await _timed(_groups(sampler, starts[:1], version, "warm", 1))
+    rows = starts if groups * token <= 4 * BURST else starts[:1]
+    tokens = max(2, min(16, int(BURST / (len(rows) * token))))
+    shortest = [math.inf] * len(samplers)
+    for turn in range(turns):
+        for place, sampler in enumerate(samplers):
+            read, _ = await _timed(sampler.score(version, prompts[turn % groups], 1, TASK.sampling.temperature))
+            burst, _ = await _timed(_groups(sampler, rows, version, f"burst {turn}", tokens))
+            whole = groups * read + burst * as_number(TASK.sampling.max_tokens) / tokens * groups / len(rows)
+            shortest[place] = min(shortest[place], whole)
+    return shortest
+
+
+async def _groups(sampler: Sampler, prompts: Sequence[Tokens], version: str, name: str, most: int) -> Sampled:
+    """All groups at once, as they are during training."""
+
+    async def play(group: int, member: int) -> _Reply:
+        request = SampleRequest(
+            conversation=f"{POLICY}/{name}/{group}/{member}",
+            version=version,
+            tokens=prompts[group],
+            max_tokens=most,
+            temperature=TASK.sampling.temperature,
+            stop=(),
+            seed=group * TASK.train.group_size + member,
+        )
+        try:
+            return _Reply(prompts[group], await sampler.generate(request))
+        finally:
+            await sampler.release(request.conversation)
+
+    members = range(TASK.train.group_size)
+    return list(
+        await asyncio.gather(
+            *(asyncio.gather(*(play(group, member) for member in members)) for group in range(len(prompts)))
+        )
+    )
+
+
+async def _train(trainer: Trainer, sampled: Sampled, sampling: float, path: str) -> Trial:
+    wanted = TASK.train.groups_per_step
+    groups = tuple(
+        TrainGroup(number, tuple(reply.sequence(1.0 if member % 2 else -1.0) for member, reply in enumerate(replies)))
+        for number, replies in enumerate(sampled)
+    )
+    seconds, stats = await _timed(trainer.accumulate(POLICY, groups[:1]))
+    measured = 1
+    if len(groups) == wanted and seconds * wanted <= PATIENCE:
+        seconds, stats = await _timed(trainer.accumulate(POLICY, groups))
+        measured = wanted
+    step, _ = await _timed(trainer.step(POLICY, path))
+    replies = [reply for group in sampled for reply in group]
+    return Trial(
+        groups=measured,
+        prompt_tokens=len(replies[0].prompt),
+        sampled_tokens=sum(len(reply.result.tokens) for reply in replies) * wanted // len(sampled),
+        sampling=sampling,
+        training=seconds * wanted / measured + step,
+        gap_mean=stats.gap_sum / max(1, stats.measured),
+        gap_max=stats.gap_max,
+    )
+
+
+async def _timed(work: Awaitable[T]) -> tuple[float, T]:
+    begun = perf_counter()
+    result = await work
+    return perf_counter() - begun, result
+
+
+# How fast bases were on this machine: kept in the home, for estimates of what nobody has trained on.
+#
+# A JSON file by base, sampler and cores, so that other files, settings or limits are measured anew.
+
+
+def speed_of(trial: Trial) -> BaseSpeed:
+    """The speed that a step of the default task reached."""
+    trained = trial.sampled_tokens + trial.prompt_tokens * TASK.group_episodes
+    return BaseSpeed(trial.sampled_tokens / trial.sampling, trained / trial.training)
+
+
+def speed_key(fingerprint: str, sampler: str, cores: int) -> str:
+    """The key of a base's speed in the file."""
+    return f"{fingerprint} {sampler} {cores} cores"
+
+
+def read_speed(path: Path, key: str) -> BaseSpeed | None:
+    """The speed in the file ``path``; None where there is none, one that is out of date or one that makes no sense."""
+    known = read_table(path).get(key)
+    if not isinstance(known, dict):
+        return None
+    until = known.get("until")
+    if isinstance(until, int | float) and until < time.time():
+        return None
+    numbers = [known.get("sampled"), known.get("trained")]
+    good = [float(number) for number in numbers if isinstance(number, int | float) and math.isfinite(number)]
+    return BaseSpeed(*good) if len(good) == 2 and min(good) > 0 else None
+
+
+def write_speed(path: Path, key: str, speed: BaseSpeed, until: float | None = None) -> None:
+    """Keep a speed, ``until`` a time in seconds since 1970."""
+    add_to_table(path, {key: {"sampled": speed.sampled, "trained": speed.trained, "until": until}})
+
+
+def read_copies(path: Path, base: BaseModel, limit: int) -> tuple[CopySpeed, ...]:
+    """The copies of the base that were measured on this processor, with ``limit`` cores or all of them (0)."""
+    measured = read_table(path).get(_copies_key(base, limit))
+    found = []
+    for row in measured if isinstance(measured, list) else ():
+        with contextlib.suppress(TypeError, ValueError):
+            sampler, weights, seconds, gap = row
+            found.append(CopySpeed(Copy(sampler, weights), float(seconds), float(gap)))
+    sound = (one for one in found if 0 < one.seconds < math.inf and one.gap >= 0)
+    return tuple(one for one in sound if base.gguf or one.copy.weights != GGUF)
+
+
+def write_copies(path: Path, base: BaseModel, limit: int, measured: Sequence[CopySpeed]) -> None:
+    """Keep what was measured together, unless more copies are known; arguments as of ``read_copies``."""
+    if len(measured) >= len(read_copies(path, base, limit)):
+        rows = [(*one.copy, one.seconds, one.gap) for one in measured]
+        add_to_table(path, {_copies_key(base, limit): rows})
+
+
+def _copies_key(base: BaseModel, limit: int) -> str:
+    return f"{base.fingerprint} copies {len(own_cores(limit))} cores of {processor_name()}"
+
+
+# Is this machine fit for this base, and which copy of it samples best? Real workers, one copy after another.
+#
+# The trainer and the first copy's sampler stay while samplers of other copies come and go. Needs no engine and no
+# database.
+
+LONGEST = 512
+"""Tokens of a conversation, with a system prompt in front."""
+
+
+@dataclass(frozen=True)
+class Tried:
+    """What was planned, written and measured for one copy."""
+
+    copy: Copy
+    memory: MemoryPlan
+    """With room for one step."""
+    file: str
+    """The file that llama.cpp reads; empty where torch samples."""
+    file_bytes: int
+    resident: int
+    """Resident bytes of both workers after the step, pages of the mapped file included."""
+    agreement: Agreement
+    trial: Trial
+    """Of the first copy. Of others, the same with the sampling of this one, measured in turns with the first."""
+
+    @property
+    def speed(self) -> CopySpeed:
+        """What decides between copies."""
+        return CopySpeed(self.copy, self.trial.sampling, self.agreement.gap_mean)
+
+
+async def try_base(
+    base: BaseModel,
+    home: Home,
+    settings: Settings,
+    renderer: Renderer,
+    plans: Mapping[Copy, MemoryPlan],
+    precision: Precision = "f32",
+    until: float = math.inf,
+    train: bool = True,
+) -> AsyncGenerator[Tried, None]:
+    """Try every copy that there is a plan for (``plan_of``), one after another; ``precision`` is the trainer's.
+
+    Copies that would probably take longer than ``until`` (``time.monotonic``) are left out, but never the first.
+    Without ``train`` only sampling is measured. Raises ``BaseModelError`` where a sampler holds other weights than the
+    trainer, and what the workers raise.
+    """
+    plans = {copy: _of_a_step(memory) for copy, memory in plans.items()}
+    spec = trainer_spec(base, home, settings, next(iter(plans.values())))
+    spec = replace(spec, kwargs=spec.kwargs | {"precision": precision})
+    first: Tried | None = None
+    began = time.monotonic()
+    async with AsyncExitStack() as stay:
+        training = await stay.enter_async_context(_worker(spec, home))
+        trainer: Trainer = training.proxy(Trainer)
+        samplers: list[Sampler] = []
+        for copy, memory in plans.items():
+            now = time.monotonic()
+            if first is not None and 2 * now - began > until:
+                return  # it takes as long as the copy before
+            began, own = now, with_copy(settings, copy)
+            async with AsyncExitStack() as leave:
+                worker = _worker(sampler_spec(base, home, own, memory), home, f"-{copy.weights}")
+                sampling = await (stay if first is None else leave).enter_async_context(worker)
+                sampler: Sampler = sampling.proxy(Sampler, posted=("release",))
+                limits = await sampler.limits()
+                stored, file = stored_as(base, own, memory), llama_file(base, home, own, memory)
+                agreement = await compare(sampler, trainer, comparison_tokens(renderer, limits.context), home.scratch)
+                tolerance = tolerance_of(own.rollout, stored, precision == "f32")
+                agreement.check(tolerance, f"The file {file}" if file else "The sampler")
+                samplers = [*samplers[:1], sampler]
+                if first is not None:
+                    ours, theirs = await pace(samplers, trainer, renderer, home.scratch)
+                    trial = replace(
+                        first.trial,
+                        sampling=first.trial.sampling * theirs / ours,
+                        gap_mean=agreement.gap_mean,
+                        gap_max=agreement.gap_max,
+                    )
+                elif train:
+                    trial = await measure(sampler, trainer, renderer, home.scratch)
+                else:
+                    (seconds,) = await pace(samplers, trainer, renderer, home.scratch, 1)
+                    trial = Trial(0, 0, 0, seconds, 0.0, agreement.gap_mean, agreement.gap_max)
+                tried = Tried(
+                    copy=Copy(copy.sampler, GGUF if own.rollout.weights == GGUF else stored),
+                    memory=memory,
+                    file=str(file or ""),
+                    file_bytes=file.stat().st_size if file else 0,
+                    resident=sum(psutil.Process(handle.pid).memory_info().rss for handle in (sampling, training)),
+                    agreement=agreement,
+                    trial=trial,
+                )
+                first = first or tried
+                yield tried
+
+
+def _of_a_step(memory: MemoryPlan) -> MemoryPlan:
+    """The plan with room for one step alone: two samplers run at the same time here."""
+    return replace(memory, sequences=min(memory.sequences, TASK.group_episodes), context=min(memory.context, LONGEST))
+
+
+@contextmanager
+def cleared(base: BaseModel, home: Home, plans: Mapping[Copy, MemoryPlan]) -> Iterator[set[str]]:
+    """Remove the files for llama.cpp that are written meanwhile, but for the precisions in the set that this yields."""
+    files = {plan.weights: path_of(base, home.base, plan.weights) for plan in plans.values()}
+    kept = {weights for weights, path in files.items() if path.exists()}
+    try:
+        yield kept
+    finally:
+        for weights in files.keys() - kept:
+            remove(files[weights])
+
+
+def llama_file(base: BaseModel, home: Home, settings: Settings, memory: MemoryPlan) -> Path | None:
+    """The GGUF that is sampled from under these settings; None for a sampler that reads none."""
+    if not SAMPLERS[settings.rollout.sampler].gguf:
+        return None
+    gguf = gguf_of(base, settings.rollout)
+    return Path(gguf) if gguf else path_of(base, home.base, memory.weights)
+
+
+@asynccontextmanager
+async def _worker(spec: WorkerSpec, home: Home, suffix: str = "") -> AsyncIterator[WorkerHandle]:
+    worker = await replace(spec, name=f"check-{spec.name}{suffix}").spawn(home.logs)
+    try:
+        yield worker
+    finally:
+        await worker.stop()

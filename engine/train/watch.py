@@ -1,0 +1,656 @@
+"""Watches a policy's learning: its course, signs that it goes wrong with their evidence, and who is told."""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import partial
+from itertools import islice, pairwise
+from statistics import NormalDist, fmean, median
+
+from ..errors import Fruitless
+from ..fleet import Services
+from ..spec import (
+    CUT_REPLIES,
+    ENTROPY_COLLAPSE,
+    EXPLODING_LENGTH,
+    FALLING_REWARD,
+    GAP_RUNAWAY,
+    KL_RUNAWAY,
+    LARGE_STEPS,
+    NAMES as CALLED,
+    ONE_REPLY,
+    REWARD_HACKING,
+    TaskSpec,
+    WatchSpec,
+    as_number,
+    components_of,
+)
+from ..store import HeldOutScore, NewFinding, Said, StepSeen
+from ..training import ClosedGroup
+from .measuring import deciding
+from .opening import TrainedPolicy
+
+# The course of a policy's learning as detectors see it, what chance explains, and its evidence.
+
+# How much of a difference chance explains: tests that hold for a whole run. Pure.
+#
+# A run is looked at after every step, so a test that errs once in a hundred looks would err in most runs. Each look
+# therefore gets an equal part of what is allowed for the whole run (Bonferroni).
+
+ALARMS = 0.01
+"""The share of runs in which chance alone makes a finding of one kind, at most: a lab that trains 32 tasks at once sees
+less than one false alarm of a kind in three such rounds."""
+LENIENT = 0.01
+"""The chance of error of a single comparison that only says which way something else goes."""
+MEDIUM = 0.5
+"""The least difference that matters, in standard deviations of a single value: a medium effect in Cohen, "Statistical
+power analysis", 1988. With enough episodes a far smaller one is significant, and of no importance."""
+
+
+def level(looks: int) -> float:
+    """The chance of error that each of so many looks may have."""
+    return ALARMS / max(1, looks)
+
+
+def noise(values: Sequence[float]) -> float:
+    """Standard deviation of two or more values around a mean that changes slowly.
+
+    From the differences of neighbours, whose mean square is twice the variance (von Neumann et al., 1941): a rise over
+    many steps adds almost nothing to it.
+    """
+    return math.sqrt(fmean((after - before) ** 2 for before, after in pairwise(values)) / 2)
+
+
+def quantile(chance: float, freedom: float) -> float:
+    """The value that Student's t exceeds with a probability of ``chance``, for 0 < ``chance`` < 0.5.
+
+    The expansion of Cornish and Fisher to the second order (Abramowitz and Stegun, 26.7.5). Its next term is positive,
+    so for few degrees of freedom the true value is larger; callers have at least nine.
+    """
+    z = -NormalDist().inv_cdf(chance)
+    first = (z**3 + z) / 4
+    second = (5 * z**5 + 16 * z**3 + 3 * z) / 96
+    return z + first / freedom + second / freedom**2
+
+
+def differ(before: Sequence[float], after: Sequence[float], over: Sequence[float], chance: float) -> bool:
+    """Whether the means of two stretches of a series differ by more than its noise explains.
+
+    ``over`` is the series that the noise is taken from. ``chance`` is how often that may be said, in one direction,
+    where only noise is there. False where ``over`` is too short to tell.
+    """
+    if len(over) < 3:
+        return False
+    apart = abs(fmean(after) - fmean(before))
+    error = noise(over) * math.sqrt(1 / len(before) + 1 / len(after))
+    freedom = 2 / 3 * (len(over) - 1)  # neighbouring differences share a value, which costs a third of them
+    return apart > error * quantile(chance, freedom)
+
+
+def mostly(share: float, count: int) -> float:
+    """The chance that at least ``share`` of ``count`` independent draws agree in what one half of all draws does.
+
+    The bound of Chernoff and Hoeffding (1963): exp(-count · KL(share ‖ 1/2)).
+    """
+    if share <= 0.5:
+        return 1.0
+    rest = 1.0 - share
+    divergence = share * math.log(2 * share) + (rest * math.log(2 * rest) if rest > 0.0 else 0.0)
+    return math.exp(-count * divergence)
+
+
+# The course of a policy's learning as detectors see it: its first steps, its last ones, its held-out scores. Pure.
+#
+# Steps before the environment changed are left out: rewards, lengths and all that follows from them begin anew there.
+
+WINDOW = 5
+"""Steps whose mean is compared with that of as many others. Of 64 episodes that are paid 0 or 1 the mean has a standard
+error of up to 0.06; over five steps it is 0.03."""
+LATELY = 256
+"""Steps that are remembered besides the first ones; a run may have 100,000."""
+NAMES = (
+    "reward",
+    "reward_max",
+    "reward_spread",
+    "entropy",
+    "surprisal",
+    "same_reply",
+    "first_prompts",
+    "length",
+    "cut",
+    "kl",
+    "drift_mean",
+    "gap_mean",
+    "moved",
+    "weight_ess",
+    "tokens",
+)
+"""Metrics that are looked at."""
+OF_PASSES = ("drift_mean", "weight_ess")
+"""Those of them that a pass measures. Where no group had a signal they are left out; version 0.1 recorded them, with an
+``entropy`` of exactly 0, and other values that say nothing."""
+
+
+@dataclass
+class Course:
+    """Grows with each step."""
+
+    environment_version: str = ""
+    _first: dict[int, dict[str, float]] = field(default_factory=dict)
+    _last: dict[int, dict[str, float]] = field(default_factory=dict)
+
+    @classmethod
+    def of(cls, steps: Iterable[StepSeen]) -> Course:
+        """The course after these steps, in order."""
+        course = cls()
+        for one in steps:
+            course.see(one.step, one.environment_version, one.metrics)
+        return course
+
+    def see(self, step: int, environment_version: str, metrics: Mapping[str, float]) -> None:
+        """Add a step. One in which the policy said nothing is left out: nothing was learned from it."""
+        if environment_version != self.environment_version:
+            self._first, self._last = {}, {}
+            self.environment_version = environment_version
+        if metrics.get("tokens", 0.0) > 0.0:
+            unknown = OF_PASSES if metrics.get("entropy") == 0.0 else ()
+            finite = (name for name in NAMES if math.isfinite(metrics.get(name, math.nan)))
+            known = {name: metrics[name] for name in finite if name not in unknown}
+            if len(self._first) < WINDOW:
+                self._first[step] = known
+            self._last[step] = known
+            while len(self._last) > LATELY:
+                del self._last[next(iter(self._last))]
+
+    def add(self, step: int, metrics: Mapping[str, float]) -> None:
+        """Add metrics of a step that are known only later."""
+        found = {name: value for name, value in metrics.items() if name in NAMES and math.isfinite(value)}
+        for steps in (self._first, self._last):
+            if step in steps:
+                steps[step] |= found
+
+    @property
+    def newest(self) -> int:
+        """The newest step; 0 before the first."""
+        return next(reversed(self._last), 0)
+
+    @property
+    def seen(self) -> int:
+        """How many steps there have been, at least."""
+        return len(self._last)
+
+    def values(self, name: str) -> list[float]:
+        """A metric at all steps that are remembered and have it, in order."""
+        return [one[name] for one in self._steps.values() if name in one]
+
+    def first(self, name: str) -> list[float]:
+        """A metric at the first steps."""
+        return [one[name] for one in self._first.values() if name in one]
+
+    def last(self, name: str, before: int = 0) -> list[float]:
+        """A metric at the last steps that have it, without the ``before`` newest of them."""
+        newest_first = (one[name] for one in reversed(self._last.values()) if name in one)
+        found = list(islice(newest_first, before, before + WINDOW))
+        return found[::-1] if len(found) == WINDOW else []
+
+    def around(self, name: str, step: int) -> list[float]:
+        """A metric at the steps that led to ``step``; at the first steps where these are fewer, or forgotten."""
+        led = [one[name] for number, one in self._last.items() if step - WINDOW < number <= step and name in one]
+        return led if len(led) == WINDOW else self.first(name)
+
+    def blocks(self, name: str) -> list[float]:
+        """Means of a metric over stretches of ``WINDOW`` steps, counted from the newest one, oldest first."""
+        found = self.values(name)
+        begin = len(found) % WINDOW
+        return [fmean(found[place : place + WINDOW]) for place in range(begin, len(found), WINDOW)]
+
+    @property
+    def _steps(self) -> dict[int, dict[str, float]]:
+        return self._first | self._last
+
+
+@dataclass(frozen=True)
+class Learning:
+    """All that detectors are asked about."""
+
+    course: Course
+    scores: tuple[HeldOutScore, ...] = ()
+    """Of the newest series of what decides, by step."""
+    watch: WatchSpec = field(default_factory=WatchSpec)
+    steps: int = 60
+    """That the run has, each of which is looked at."""
+    evaluations: int = 8
+    """That it has."""
+    alone: bool = True
+    """Whether its rewards depend on nobody else who learns: no opponent from a pool, no other policy."""
+    uniform: bool = True
+    """Whether all rows are drawn alike, so that rewards of early and late steps are of the same tasks."""
+    opening: float | None = None
+    """The share of the first replies that were cut off, as long as no step is made."""
+    limits: Mapping[str, float] = field(default_factory=dict)
+    """Tokens that a reply and an episode may have, by their keys in a task file; ``thinks`` where thoughts count."""
+
+
+# Which rollouts show a finding: up to three, each of another group where there are as many. Pure.
+
+MOST = 3
+"""Rollouts that are shown: one may be an accident, and nobody reads ten."""
+
+
+def chosen(code: str, said: Sequence[Said], before: Sequence[Said] = ()) -> tuple[int, ...]:
+    """The ids of the rollouts among ``said`` that show a finding best.
+
+    - Entropy collapse and one reply: those with the commonest reply.
+    - Exploding length, replies cut off: the longest, those first that the limit ended.
+    - Reward hacking: held-out prompts whose reward has fallen most since ``before``, an earlier evaluation of the same.
+    - All others: those with the lowest reward.
+    """
+    if code in (ENTROPY_COLLAPSE, ONE_REPLY):
+        return _first(_commonest(said))
+    if code in (EXPLODING_LENGTH, CUT_REPLIES):
+        return _first(sorted(said, key=lambda one: (one.cut, len(one.replies)), reverse=True))
+    paid = [one for one in said if one.reward is not None]
+    if code == REWARD_HACKING:
+        earlier = _rewards(before)
+        return _first(sorted(paid, key=lambda one: _reward(one) - earlier.get(one.group, _reward(one))))
+    return _first(sorted(paid, key=_reward))
+
+
+def _reward(one: Said) -> float:
+    return one.reward if one.reward is not None else 0.0
+
+
+def _rewards(said: Iterable[Said]) -> Mapping[int, float]:
+    """The highest reward of each group."""
+    found: dict[int, float] = {}
+    for one in said:
+        if one.reward is not None:
+            found[one.group] = max(one.reward, found.get(one.group, one.reward))
+    return found
+
+
+def _commonest(said: Sequence[Said]) -> list[Said]:
+    if not said:
+        return []
+    ((reply, _),) = Counter(one.replies for one in said).most_common(1)
+    return [one for one in said if one.replies == reply]
+
+
+def _first(said: Sequence[Said]) -> tuple[int, ...]:
+    """The first of each group, then the others."""
+    leading: dict[int, Said] = {}
+    for one in said:
+        leading.setdefault(one.group, one)
+    first = {one.id for one in leading.values()}
+    in_order = [*leading.values(), *(one for one in said if one.id not in first)]
+    return tuple(one.id for one in in_order[:MOST])
+
+
+# Signs that learning goes wrong, each found by one pure function.
+#
+# A function gets all that was recorded (``Learning``), and returns the figures that show the sign, or None. What
+# chance explains is in ``noise``; the constants here say what matters besides, each with its reason.
+
+Evidence = dict[str, float]
+"""Figures by name; ``app/words/learning.py`` makes sentences of them."""
+
+COLLAPSED = 0.1
+"""The share of its first entropy at which a policy has collapsed. Reward follows entropy as R = b - a·exp(H) (Cui et
+al., "The entropy mechanism", arXiv 2505.22617, equation 1), and a·(exp(H) - 1) is what is left to gain: at a tenth of
+the entropy a tenth of that at most, because exp is convex."""
+CUT = 0.25
+"""The share of episodes that the length limit ends from which it decides what is learned: in a group of eight it is two
+members, whose rewards are those of half a reply."""
+CUT_MORE = 0.15
+"""By how much that share must have grown: a task whose limit was tight from the beginning is as its author set it."""
+LONGER = 32
+"""Tokens by which replies must have grown where it did not help them: less costs too little to speak of."""
+TYPICAL_DRIFT = 1.0
+"""Nats by which a token's log-probability has typically changed since it was sampled. The typical importance weight is
+then e or 1/e, beyond the default ``importance_cap`` of 2: the loss learns from the bound, not from the tokens. Runs of
+the shipped base at four times its default learning rate had up to 0.7, and learned all the same."""
+GAP = 0.1
+"""Nats between sampler and trainer at the same weights: the most that quantised weights are known to cause."""
+GROWN = 3.0
+"""By which factor that gap must have grown: what a small copy of the base costs from the beginning is no sign."""
+MOVED = 0.8
+"""Nats by which a step typically changes a token's log-probability, from which it is too large. The KL divergence of
+such a step is ½·0.8² = 0.32 at least, ten times the largest target in PPO's own experiments (arXiv 1707.06347, table
+1). The shipped base has 0.1 at its default learning rate; at four times that it had 0.7 and learned, at six times that
+1.0 and was lost."""
+KL_GROWN = 2.0
+"""By which factor the distance to the base must grow within ``WINDOW`` steps: steady learning adds, it does not
+multiply."""
+KL_MORE = 0.5
+"""Nats per token by which it must grow there as well: a distance near 0 doubles often."""
+FAR = 10.0
+"""Nats per token that are too far from the base in any case: it would write such a token once in 22,000 times, so
+nothing that it knows is left."""
+SAME = 0.9
+"""The share of episodes with the same reply from which the policy has one reply for everything."""
+FEWEST_PROMPTS = 8
+"""Distinct held-out prompts from which two scores are compared at all: the standard error of fewer says little."""
+
+
+def entropy_collapse(seen: Learning) -> Evidence | None:
+    """The policy hardly explores any more, and even the best of its samples no longer reach what they once reached.
+
+    What they reach is the mean reward of the best member of each group. It stays where it was in a policy that has
+    solved its task, which is certain as well, and where luck decides: neither is a sign.
+    """
+    course = seen.course
+    start, now = course.first("surprisal"), course.last("surprisal")
+    if not _long_enough(course, now) or not start or fmean(now) > COLLAPSED * fmean(start):
+        return None
+    if not differ(start, now, course.values("surprisal"), level(seen.steps)):
+        return None
+    fall = _fall(seen, "reward_max")
+    if fall is None:
+        return None
+    return {"start": fmean(start), "now": fmean(now), "reached": fall.before, "best": fall.now}
+
+
+def exploding_length(seen: Learning) -> Evidence | None:
+    """Replies have grown to a multiple of what they were, until the limit cuts them, or without being paid for it."""
+    course = seen.course
+    start, now = course.first("length"), course.last("length")
+    if not _long_enough(course, now) or fmean(now) < seen.watch.length * fmean(start):
+        return None
+    if not differ(start, now, course.values("length"), level(seen.steps)):
+        return None
+    evidence = {"start": fmean(start), "now": fmean(now)}
+    cut, before = course.last("cut"), course.first("cut")
+    if fmean(cut) >= max(CUT, fmean(before) + CUT_MORE):
+        return evidence | {"cut": fmean(cut), "cut_start": fmean(before)}
+    fair = seen.alone and seen.uniform
+    if fair and fmean(now) >= fmean(start) + LONGER and not _rose(course, course.first("reward")):
+        return evidence | {"reward": fmean(course.last("reward")), "reward_start": fmean(course.first("reward"))}
+    return None
+
+
+def reward_hacking(seen: Learning) -> Evidence | None:
+    """The held-out score has fallen while the training reward has not: what is paid in training is no longer the task.
+
+    The newest score is compared with each earlier one of its series. Each such pair has its part of the allowed error.
+    """
+    scores = [score for score in seen.scores if score.prompts >= FEWEST_PROMPTS]
+    if len(scores) < 2 or not seen.alone:
+        return None
+    *earlier, newest = scores
+    chance = level(max(seen.evaluations, len(scores))) / len(earlier)
+    fallen = [one for one in earlier if _fell(one, newest, chance)]
+    if not fallen:
+        return None
+    best = max(fallen, key=lambda one: one.score)
+    course = seen.course
+    before, now = course.around("reward", best.step), course.last("reward")
+    if not now or not before:
+        return None
+    if fmean(now) < fmean(before) and differ(before, now, course.values("reward"), LENIENT):
+        return None
+    return {
+        "best": best.score,
+        "best_step": float(best.step),
+        "best_error": best.stderr,
+        "score": newest.score,
+        "score_step": float(newest.step),
+        "error": newest.stderr,
+        "reward_then": fmean(before),
+        "reward": fmean(now),
+    }
+
+
+def falling_reward(seen: Learning) -> Evidence | None:
+    """The training reward has fallen well below what it was over some earlier stretch of steps."""
+    fall = _fall(seen, "reward") if seen.alone and seen.uniform else None
+    return None if fall is None else {"best": fall.before, "now": fall.now, "steps": float(fall.steps)}
+
+
+def kl_runaway(seen: Learning) -> Evidence | None:
+    """The distance to the base multiplies without a better reward, or is above what the task file allows.
+
+    Medians, for the estimate of a single step can be off by orders of magnitude where the policy is far away.
+    """
+    course, limit = seen.course, seen.watch.kl
+    now, before = course.last("kl"), course.last("kl", WINDOW)
+    if not now:
+        return None
+    if median(now) > (FAR if limit is None else limit):
+        return {"now": median(now), "far": FAR} if limit is None else {"now": median(now), "limit": limit}
+    if not before or median(now) < max(KL_GROWN * median(before), median(before) + KL_MORE):
+        return None
+    if _rose(course, course.last("reward", WINDOW)):
+        return None
+    return {"now": median(now), "before": median(before)}
+
+
+def gap_runaway(seen: Learning) -> Evidence | None:
+    """Tokens are trained on by a policy that is far from the one that wrote them, or sampler and trainer disagree."""
+    course = seen.course
+    drift, gap, start = course.last("drift_mean"), course.last("gap_mean"), course.first("gap_mean")
+    if gap and start and median(gap) >= max(GAP, GROWN * median(start)):
+        return {"gap": median(gap), "gap_start": median(start)}
+    if drift and median(drift) >= TYPICAL_DRIFT:
+        weights = course.last("weight_ess")
+        return {"drift": median(drift)} | ({"ess": median(weights)} if weights else {})
+    return None
+
+
+def large_steps(seen: Learning) -> Evidence | None:
+    """Each step changes the policy by more than the tokens of one batch can justify."""
+    moved = seen.course.last("moved")
+    return {"moved": median(moved)} if moved and median(moved) >= MOVED else None
+
+
+def one_reply(seen: Learning) -> Evidence | None:
+    """Nearly all episodes have the same reply, whatever the prompt is.
+
+    Chance is that of a policy which rightly gives this reply to half of the prompts. Steps on one prompt say nothing.
+    """
+    course = seen.course
+    same, prompts = course.last("same_reply"), course.last("first_prompts")
+    if not same or min(prompts, default=0.0) < 2:
+        return None
+    share, count = fmean(same), round(sum(prompts))
+    if share < SAME or mostly(share, count) > level(seen.steps):
+        return None
+    return {"share": share, "prompts": float(count), "reward": fmean(course.last("reward"))}
+
+
+def cut_replies(seen: Learning) -> Evidence | None:
+    """The length limit has cut off many replies from the beginning, and still does: rewards are of half a reply."""
+    cut = seen.course.values("cut") or [share for share in (seen.opening,) if share is not None]
+    if not cut or fmean(cut[:WINDOW]) <= CUT or fmean(cut[-WINDOW:]) <= CUT:
+        return None
+    return {"cut": fmean(cut[:WINDOW]), **seen.limits}
+
+
+DETECTORS: dict[str, Callable[[Learning], Evidence | None]] = {
+    REWARD_HACKING: reward_hacking,
+    FALLING_REWARD: falling_reward,
+    ENTROPY_COLLAPSE: entropy_collapse,
+    ONE_REPLY: one_reply,
+    EXPLODING_LENGTH: exploding_length,
+    LARGE_STEPS: large_steps,
+    KL_RUNAWAY: kl_runaway,
+    GAP_RUNAWAY: gap_runaway,
+    CUT_REPLIES: cut_replies,
+}
+"""By what task files call what is found."""
+
+
+def found(seen: Learning) -> dict[str, Evidence]:
+    """All signs that are there now and that the task does not ignore."""
+    wanted = (code for code in DETECTORS if code not in seen.watch.ignore)
+    return {code: evidence for code in wanted if (evidence := DETECTORS[code](seen)) is not None}
+
+
+def _long_enough(course: Course, now: Sequence[float]) -> bool:
+    """Whether the last steps are others than the first, with as many between: else noise cannot be told from change."""
+    return bool(now) and course.seen >= 3 * WINDOW
+
+
+@dataclass(frozen=True)
+class _Fall:
+    """How far a metric of rewards is below its best stretch of ``WINDOW`` steps."""
+
+    before: float
+    now: float
+    steps: int
+    """Between the two."""
+
+
+def _fall(seen: Learning, name: str) -> _Fall | None:
+    """How far a metric of rewards has fallen; None where chance explains it, or where it does not matter.
+
+    The last steps are compared with the first ones and with each stretch between. Each comparison has its part of the
+    allowed error, because the best is chosen.
+    """
+    course, values = seen.course, seen.course.values(name)
+    begins = [0, *range(len(values) % WINDOW, len(values) - WINDOW, WINDOW)]
+    stretches = [values[begin : begin + WINDOW] for begin in begins]
+    if len(stretches) < 3:
+        return None
+    now, best = values[-WINDOW:], max(stretches, key=fmean)
+    spreads = (*course.blocks("reward_spread"), fmean(course.first("reward_spread") or (0.0,)))
+    if fmean(best) - fmean(now) <= MEDIUM * max(spreads):
+        return None
+    if not differ(best, now, values, level(seen.steps) / len(stretches)):
+        return None
+    return _Fall(fmean(best), fmean(now), len(values) - WINDOW - begins[stretches.index(best)])
+
+
+def _rose(course: Course, before: Sequence[float]) -> bool:
+    """Whether the reward of the last steps is above that ``before``, as far as a single comparison can say."""
+    now = course.last("reward")
+    if not now or not before:
+        return False
+    return fmean(now) > fmean(before) and differ(before, now, course.values("reward"), LENIENT)
+
+
+def _fell(before: HeldOutScore, now: HeldOutScore, chance: float) -> bool:
+    """Whether a score is below an earlier one by more than its prompts explain.
+
+    The two were measured on the same prompts, which makes their difference surer than two independent standard errors
+    say; so this errs on the safe side.
+    """
+    error = math.hypot(before.stderr, now.stderr)
+    freedom = min(before.prompts, now.prompts) - 1
+    return before.score - now.score > error * quantile(chance, freedom)
+
+
+# Looks at a policy's learning after each step and evaluation, and tells people once what goes wrong.
+#
+# A finding is stored with its step and the rollouts that show it, written into the log and sent as a notification.
+# What is stored is known to the next engine, which tells nobody twice. A task file may ask that a finding pauses the
+# task.
+
+FIRST = 16
+"""Episodes from which the share of cut off replies is judged before the first step: two groups of the default size."""
+
+
+class Watch:
+    """Of one policy, while one learner trains it."""
+
+    def __init__(self, services: Services, trained: TrainedPolicy) -> None:
+        self._store = services.store
+        self._tell = services.tell
+        self._task, self._policy, self._name = trained.task, trained.number, trained.name
+        self._spec = trained.spec
+        self._suite = deciding(trained.spec)
+        self._measured = [self._suite] if self._suite else list(components_of(trained.spec))
+        """Under which names held-out episodes are stored."""
+        self._thinks = services.traits.thinks and trained.spec.sampling.thinking is not False
+        self._opening: float | None = None
+        self._course = Course.of(self._store.findings.seen(self._policy, NAMES, WINDOW, LATELY))
+
+    @property
+    def decisive(self) -> bool:
+        """Whether a held-out score may pause the task."""
+        return REWARD_HACKING in self._spec.watch.pause
+
+    def see(self, step: int, metrics: Mapping[str, float]) -> None:
+        """Take in the metrics of a step that was just committed."""
+        self._course.see(step, self._store.findings.environment_at(self._policy, step), metrics)
+
+    def add(self, step: int, metrics: Mapping[str, float]) -> None:
+        """Take in metrics of a committed step that are known only later."""
+        self._course.add(step, metrics)
+
+    async def see_first(self, groups: Sequence[ClosedGroup]) -> None:
+        """Take in the groups of the first step so far: whether replies are cut off is told before that is made."""
+        episodes = [one for closed in groups for one in closed.group.episodes]
+        if self._opening is None and not self._course.seen and len(episodes) >= FIRST:
+            self._opening = sum(any(t.cut for t in one.trajectories) for one in episodes) / len(episodes)
+            await self.look()
+
+    async def look(self) -> None:
+        """Find what there is to find, and tell it."""
+        findings, scores = self._store.findings, self._store.evaluations.of(self._suite).compared(self._policy)
+        signs = found(replace(learning(self._course, scores, self._spec), opening=self._opening, limits=self._limits))
+        known = findings.known(self._policy)
+        for code, evidence in signs.items():
+            if code not in known or not known[code].holds:
+                await self._keep(code, evidence)
+        lapsed = [code for code, one in known.items() if one.holds and code not in signs]
+        if lapsed:
+            await self._store.patiently(partial(findings.lapse, self._policy, lapsed))
+
+    def pausing(self) -> Fruitless | None:
+        """Why the task is to pause now, if it is: because of a finding, after which no person has resumed it."""
+        if not self._spec.watch.pause:
+            return None
+        known = self._store.findings.known(self._policy)
+        code = next((code for code in CALLED if code in known and known[code].pending), None)
+        return paused(self._task, code, known[code].step) if code else None
+
+    @property
+    def _limits(self) -> Mapping[str, float]:
+        sampling = self._spec.sampling
+        return {
+            "max_tokens": as_number(sampling.max_tokens),
+            "max_episode_tokens": as_number(sampling.max_episode_tokens),
+            "thinks": float(self._thinks),
+        }
+
+    async def _keep(self, code: str, evidence: Evidence) -> None:
+        store, step = self._store, self._course.newest
+        if code == REWARD_HACKING:
+            step = int(evidence["score_step"])
+            said = partial(store.findings.said, self._policy, split="eval", suites=self._measured)
+            rollouts = chosen(code, said(step=step), said(step=int(evidence["best_step"])))
+        else:
+            rollouts = chosen(code, store.findings.said(self._policy, step))
+        finding = NewFinding(code, step, evidence, rollouts)
+        pauses = code in self._spec.watch.pause
+        if await store.patiently(partial(store.findings.add, self._policy, finding, pauses)):
+            store.telemetry.event("learning", sentence(self._task, self._name, code, step), self._task, "warning")
+            self._tell("finding", self._task)
+
+
+def learning(course: Course, scores: tuple[HeldOutScore, ...], spec: TaskSpec) -> Learning:
+    """What detectors are asked about, for a task."""
+    others = [policy for policy in spec.policies.values() if policy.trained or policy.pool]
+    measure = next((suite for suite in spec.eval.suite if suite.decides), spec.eval)
+    evaluations = 2 + (spec.steps // measure.every if measure.every else 0)
+    uniform = spec.train.sampling == "uniform"
+    return Learning(course, scores, spec.watch, spec.steps, evaluations, alone=len(others) < 2, uniform=uniform)
+
+
+def sentence(task: int, policy: str, code: str, step: int) -> str:
+    """A finding for the log."""
+    return (
+        f"Learning of {policy} seems to go wrong: {CALLED[code]} at step {step}. `marlaas show {task}` says what shows"
+        " it, and what to do."
+    )
+
+
+def paused(task: int, code: str, step: int) -> Fruitless:
+    """Why a task pauses because of a finding."""
+    return Fruitless(
+        f"Learning seems to go wrong: {CALLED[code]} at step {step}, for which 'watch.pause' pauses the task.",
+        f"`marlaas show {task}` says what to do; `marlaas resume {task}` goes on all the same.",
+    )

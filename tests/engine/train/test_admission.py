@@ -1,0 +1,574 @@
+"""The staleness bound holds by construction, for every order in which things can happen; nobody waits for ever."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, cast
+
+import numpy as np
+import pytest
+from hypothesis import given, settings, strategies as st
+
+from marlaas.app.audit.audit import audit
+from marlaas.engine.rollout.episodes import EPISODES
+from marlaas.engine.scheduler.task_run import Ending
+from marlaas.engine.spec.policies import NamedPolicySpec
+from marlaas.engine.spec.task import SamplingSpec, TaskSpec, TrainSpec
+from marlaas.engine.store.experience import ExperienceTable
+from marlaas.engine.train import admission as module
+from marlaas.engine.train.admission import (
+    CALL_TOKENS,
+    LEAST,
+    Admission,
+    Need,
+    NextGroup,
+    PolicyGroups,
+    Waits,
+    may_begin,
+    next_group,
+    step_groups,
+)
+from marlaas.engine.train.background import Background
+from marlaas.engine.train.groups import GroupListener, GroupRunner
+from marlaas.engine.training.advantages import ClosedGroup, RewardSummary
+from marlaas.engine.trajectories import Episode, Group, Trajectory
+
+from ...examples import examples
+from .groups.test_early_groups import TWO, groups, until
+from .test_several_policies import AGENTS, consumed, steps, world
+
+LIMITS = SamplingSpec(max_tokens=32, max_episode_tokens=256)
+
+
+def policy(name: str = "policy", steps: int = 1, kind: type[PolicyGroups] = PolicyGroups, **train: Any) -> Any:
+    """The groups of a policy that stands at version 0; ``whole`` as in ``PolicyGroups``."""
+    whole = train.pop("whole", False)
+    spec = TaskSpec("lab", "task", "sums", steps=steps, sampling=LIMITS, train=TrainSpec(**train))
+    return kind(name, 1, spec, 0, asyncio.Event(), whole)
+
+
+def closed(number: int, tokens: int = 1, version: int = 0) -> ClosedGroup:
+    none, floats = np.zeros(tokens, np.uint8), np.zeros(tokens, np.float32)
+    trajectory = Trajectory("agent", np.zeros(tokens, np.int32), none, floats, ())
+    episode = Episode(0, "ok", (trajectory,))
+    return ClosedGroup(Group(number, number, version, "e", (episode,)), RewardSummary(2, 0.5, 0.5, False, 0.0, 1.0))
+
+
+class Nothing:
+    """A store without groups."""
+
+    def consumed(self, policy: int, first: int) -> set[int]:
+        return set()
+
+    def waiting(self, policy: int) -> list[Group]:
+        return []
+
+
+def admission(
+    policies: Sequence[PolicyGroups],
+    moved: asyncio.Event | None = None,
+    draining: asyncio.Event | None = None,
+    **more: Any,
+) -> Admission:
+    store = cast(ExperienceTable, Nothing())
+    return Admission(store, policies, moved or asyncio.Event(), draining or asyncio.Event(), **more)
+
+
+async def settled() -> None:
+    for _ in range(200):
+        await asyncio.sleep(0)
+
+
+# The rule.
+
+
+@given(
+    groups_per_step=st.integers(1, 5),
+    max_staleness=st.integers(0, 4),
+    choices=st.lists(st.integers(0, 2**30), min_size=1, max_size=200),
+)
+def test_no_trained_group_is_older_than_the_bound(groups_per_step: int, max_staleness: int, choices: list[int]) -> None:
+    version, admitted = 0, 0
+    running: dict[int, int] = {}  # number -> version at which it began
+    complete: dict[int, int] = {}
+    for choice in choices:
+        while may_begin(admitted, version, groups_per_step, max_staleness):
+            running[admitted] = version
+            admitted += 1
+        assert running or complete, "nothing can go on"
+        if running:
+            number = sorted(running)[choice % len(running)]
+            complete[number] = running.pop(number)
+        wanted = step_groups(version, groups_per_step)
+        if all(number in complete for number in wanted):
+            ages = [version - complete.pop(number) for number in wanted]
+            assert all(0 <= age <= max_staleness for age in ages)
+            version += 1
+
+
+@given(st.integers(0, 100), st.integers(1, 8))
+def test_staleness_zero_is_the_synchronous_algorithm(version: int, groups_per_step: int) -> None:
+    allowed = [n for n in range((version + 3) * groups_per_step) if may_begin(n, version, groups_per_step, 0)]
+    assert allowed[-1] == step_groups(version, groups_per_step)[-1]
+
+
+# Complete groups wait for their step.
+
+
+async def take(pool: PolicyGroups, wanted: set[int], one_by_one: bool = False) -> list[int]:
+    return [group.group.number for group in await pool.take_ready(sorted(wanted), len(wanted), one_by_one)]
+
+
+async def test_all_that_is_there_and_wanted_comes_at_once_in_order() -> None:
+    pool = policy(groups_per_step=8)
+    waiting = asyncio.ensure_future(take(pool, {1, 2, 3}))
+    await asyncio.sleep(0)
+    for number in (3, 7, 1):
+        pool.put(closed(number))
+    assert await waiting == [1, 3]
+    assert await take(pool, {7}) == [7]
+
+
+async def test_a_step_begins_with_one_group_then_with_half_of_the_rest() -> None:
+    pool = policy(groups_per_step=4)
+    waiting = asyncio.ensure_future(take(pool, {0, 1, 2, 3}))
+    await asyncio.sleep(0)
+    assert not waiting.done()
+    pool.put(closed(2))
+    assert await waiting == [2]
+    waiting = asyncio.ensure_future(take(pool, {0, 1, 3}))
+    pool.put(closed(0))
+    await asyncio.sleep(0)
+    assert not waiting.done()
+    pool.put(closed(3))
+    assert await waiting == [0, 3]
+
+
+async def test_no_call_is_so_large_that_others_wait_for_long() -> None:
+    pool = policy(groups_per_step=8)
+    for number, tokens in enumerate((CALL_TOKENS // 2, CALL_TOKENS // 2, 1, 2 * CALL_TOKENS)):
+        pool.put(closed(number, tokens))
+    assert await take(pool, {0, 1, 2, 3}) == [0, 1]
+    assert await take(pool, {2, 3}) == [2]
+    assert await take(pool, {3}) == [3]
+
+
+async def test_one_by_one_only_the_next_will_do() -> None:
+    pool = policy(groups_per_step=8)
+    ordered = asyncio.ensure_future(take(pool, {1, 3}, one_by_one=True))
+    pool.put(closed(3))
+    await asyncio.sleep(0)
+    assert not ordered.done()
+    pool.put(closed(1))
+    assert await ordered == [1]
+    assert await take(pool, {3}, one_by_one=True) == [3]
+
+
+async def test_a_failure_reaches_who_waits_for_groups() -> None:
+    pool = policy(groups_per_step=8)
+    taking = asyncio.ensure_future(take(pool, {1}))
+    await asyncio.sleep(0)
+    pool.fail(ValueError("no environment"))
+    with pytest.raises(ValueError, match="no environment"):
+        await taking
+
+
+@pytest.mark.parametrize("one_by_one", [False, True])
+async def test_without_the_pipeline_a_step_begins_when_all_are_there(one_by_one: bool) -> None:
+    pool = policy(groups_per_step=3, whole=True)
+    pool.put(closed(0))
+    pool.put(closed(1))
+    waiting = asyncio.ensure_future(take(pool, {0, 1, 2}, one_by_one))
+    for _ in range(5):
+        await asyncio.sleep(0)
+    assert not waiting.done()
+    pool.put(closed(2))
+    assert await waiting == ([0] if one_by_one else [0, 1, 2])
+
+
+async def test_a_complete_group_that_grows_too_old_begins_again() -> None:
+    pool = policy(groups_per_step=2, steps=9, order="arrival", max_staleness=1)
+    for number, version in ((0, 0), (1, 1)):
+        pool.put(closed(number, version=version))
+    pool.taken = 2
+    pool.give_up_stale()
+    assert pool.again == {0} and pool.given_up == 1 and await take(pool, {0, 1}) == [1]
+
+
+# Room for samples.
+
+
+class Runner:
+    """Groups that end when they are told to."""
+
+    def __init__(self) -> None:
+        self.begun: list[int] = []
+        self.over = asyncio.Semaphore(0)
+        """Samples that may end."""
+        self.again = 0
+        """Samples that are to be run again when the next one ends."""
+        self.scored, self.place = asyncio.Event(), asyncio.Event()
+
+    def begin(self) -> None: ...
+
+    async def room(self, number: int, policies: Iterable[str]) -> None:
+        await self.place.wait()
+
+    async def fill(self, number: int, policies: Sequence[PolicyGroups], listener: GroupListener) -> Mapping[str, Any]:
+        self.begun.append(number)
+        left = policies[0].spec.train.group_size
+        while left:
+            await self.over.acquire()
+            left, again, self.again = left - 1 + self.again, self.again, 0
+            listener.on_samples(again - 1)
+        await self.scored.wait()
+        return {one.name: closed(number) for one in policies}
+
+
+def many(group_size: int = 8, kind: type[PolicyGroups] = PolicyGroups) -> Any:
+    """A policy that may begin 60 groups at once."""
+    return policy("policy", 60, kind, groups_per_step=1, group_size=group_size, max_staleness=60)
+
+
+@pytest.mark.parametrize(("group_size", "most"), [(8, 32), (100, 3), (256, 1), (300, 1), (2, 60)])
+async def test_a_group_begins_where_one_sample_has_room(group_size: int, most: int) -> None:
+    """It waits for no other group to close: the last sample of each may take as long as it likes."""
+    runner = Runner()
+    runner.place.set()
+    async with Background() as background:
+        background.produce(admission([many(group_size)]).run(cast(GroupRunner, runner), background))
+        await settled()
+        assert runner.begun == [*range(most)] and (most - 1) * group_size < EPISODES
+        for _ in range(max(0, most * group_size - EPISODES)):
+            runner.over.release()
+        await settled()
+        assert runner.begun == [*range(most)]
+        runner.over.release()
+        await settled()
+        assert runner.begun == [*range(min(60, most + 1))]
+
+
+async def test_what_is_filled_again_takes_its_room() -> None:
+    runner = Runner()
+    runner.place.set()
+    async with Background() as background:
+        background.produce(admission([many(128)]).run(cast(GroupRunner, runner), background))
+        await settled()
+        assert runner.begun == [0, 1]
+        runner.again = 128
+        for _ in range(128):
+            runner.over.release()
+        await settled()
+        assert runner.begun == [0, 1], "the first ended, and is filled again"
+
+
+async def test_groups_that_wait_for_scores_keep_no_others_waiting() -> None:
+    runner = Runner()
+    runner.place.set()
+    async with Background() as background:
+        background.produce(admission([many()]).run(cast(GroupRunner, runner), background))
+        await settled()
+        assert runner.begun == [*range(32)]
+        for _ in range(5 * 8):
+            runner.over.release()
+        await settled()
+        assert runner.begun == [*range(37)]
+        runner.scored.set()
+        await settled()
+        assert runner.begun == [*range(37)], "their samples gave their room back once"
+
+
+async def test_groups_wait_while_episodes_wait_for_a_place() -> None:
+    runner = Runner()
+    async with Background() as background:
+        background.produce(admission([many()]).run(cast(GroupRunner, runner), background))
+        await settled()
+        assert runner.begun == []
+        runner.place.set()
+        await settled()
+        assert len(runner.begun) == 32
+
+
+class Counted(PolicyGroups):
+    """Counts waits, and how often it is asked what it needs."""
+
+    def __init__(self, *given: Any) -> None:
+        super().__init__(*given)
+        self.held: list[int] = []
+        self.asked = 0
+
+    def needs(self, number: int) -> bool:
+        self.asked += 1
+        return super().needs(number)
+
+    def held_up(self, number: int, began: float) -> None:
+        self.held.append(number)
+
+
+async def test_only_a_group_that_waits_while_nothing_runs_counts() -> None:
+    runner, moved = Runner(), asyncio.Event()
+    runner.place.set()
+    runner.scored.set()
+    learner = policy("policy", 2, Counted, groups_per_step=2, group_size=1, max_staleness=0)
+    async with Background() as background:
+        background.produce(admission([learner], moved).run(cast(GroupRunner, runner), background))
+        await settled()
+        assert (runner.begun, learner.held) == ([0, 1], [])
+        runner.over.release()
+        await settled()
+        assert learner.held == [], "another group still runs"
+        runner.over.release()
+        await settled()
+        learner.served = 1
+        moved.set()
+        await settled()
+        assert runner.begun == [0, 1, 2, 3] and learner.held == [2]
+
+
+async def test_an_engine_that_drains_begins_nothing_that_waited() -> None:
+    runner, draining = Runner(), asyncio.Event()
+    async with Background() as background:
+        admitting = admission([many()], draining=draining)
+        running = asyncio.ensure_future(admitting.run(cast(GroupRunner, runner), background))
+        await settled()
+        draining.set()
+        runner.place.set()
+        await settled()
+        assert runner.begun == [0], "the step in progress needs it"
+        admitting.stop()
+        await running
+
+
+# Several policies.
+
+
+@pytest.mark.parametrize(
+    ("needs", "ahead", "begins"),
+    [
+        ([], {}, None),
+        ([("a", 3, True)], {}, (3, "a")),
+        ([("a", 3, True), ("b", 3, True)], {}, (3, "ab")),
+        ([("a", 3, True), ("b", 3, False)], {}, None),
+        ([("a", 3, True), ("b", 3, False)], {"a": 3}, None),
+        ([("a", 3, True), ("b", 3, False)], {"a": 4}, (3, "a")),
+        ([("a", 3, True), ("b", 3, True), ("c", 3, False)], {"a": 4}, (3, "a")),
+        ([("a", 5, True), ("b", 3, True)], {}, (3, "b")),
+        ([("a", 5, True), ("b", 3, False)], {}, None),
+        ([("a", 5, True), ("b", 3, False)], {"a": 6}, (5, "a")),
+        ([("a", 5, True), ("b", 3, True), ("c", 3, False)], {}, None),
+        ([("a", 5, False), ("b", 5, False)], {"a": 9, "b": 9}, None),
+    ],
+)
+def test_what_begins_next(
+    needs: list[tuple[str, int, bool]], ahead: dict[str, int], begins: tuple[int, str] | None
+) -> None:
+    expected = begins and NextGroup(begins[0], frozenset(begins[1]))
+    assert next_group([Need(*need) for need in needs], ahead) == expected
+
+
+def test_a_policy_waits_for_as_long_as_a_group_takes() -> None:
+    now = [0.0]
+    waits = Waits(lambda: now[0])
+    assert waits.left("a", True) == float("inf"), "nobody knows yet how long a group takes"
+    for name in "ab":
+        waits.took(name, 5.0)
+    assert waits.left("a", True) == 5.0
+    now[0] = 3.0
+    assert waits.left("a", True) == 2.0 and waits.left("b", True) == 5.0
+    assert waits.left("a", False) == float("inf") and waits.left("a", True) == 5.0, "a group began meanwhile"
+    now[0] = 99.0
+    assert waits.left("b", True) == 0.0
+    quick = Waits(lambda: now[0])
+    quick.took("a", 1e-3)
+    assert quick.left("a", True) == LEAST
+
+
+class Steps(PolicyGroups):
+    """Makes a step when all of its groups are there, and serves it at once."""
+
+    def __init__(self, *given: Any) -> None:
+        super().__init__(*given)
+        self.versions: dict[int, int] = {}
+        """By number, the version at which a group began."""
+        self.ages: list[int] = []
+
+    @property
+    def ready(self) -> bool:
+        due = step_groups(self.served, self.batch)
+        return self.served < self.spec.steps and all(number in self.versions for number in due)
+
+    def put(self, group: ClosedGroup) -> None:
+        assert group.group.number not in self.versions, "it is trained on a number twice"
+        self.versions[group.group.number] = group.group.version
+
+    def step(self) -> None:
+        self.ages += [self.served - self.versions[number] for number in step_groups(self.served, self.batch)]
+        self.served = self.taken = self.committed = self.served + 1
+
+
+class Stage:
+    """Groups and steps that end when they are told to, under the real admission and a clock for the test."""
+
+    def __init__(self, policies: Sequence[Steps], seed: int) -> None:
+        self.policies = policies
+        self.random = random.Random(seed)
+        self.now = 0.0
+        self.running: list[asyncio.Event] = []
+        self.groups: list[tuple[int, frozenset[str]]] = []
+
+    def begin(self) -> None: ...
+
+    async def room(self, number: int, policies: Iterable[str]) -> None:
+        for _ in range(self.random.randint(0, 3)):
+            await asyncio.sleep(0)
+
+    async def fill(self, number: int, policies: Sequence[PolicyGroups], listener: GroupListener) -> dict[str, Any]:
+        over, names = asyncio.Event(), frozenset(one.name for one in policies)
+        began = {one.name: closed(number, version=one.served) for one in policies}
+        self.groups.append((number, names))
+        self.running.append(over)
+        await over.wait()
+        listener.on_samples(-policies[0].spec.train.begun_members)
+        for name in self.random.sample(sorted(names), self.random.randint(0, len(names))):
+            listener.on_group(name, began.pop(name))
+        return began
+
+    async def run(self, held: frozenset[str]) -> None:
+        """Until nothing can move any more; policies ``held`` make no step."""
+        moved = asyncio.Event()
+        async with Background() as background:
+            admitting = admission(self.policies, moved, clock=lambda: self.now)
+            background.produce(admitting.run(cast(GroupRunner, self), background))
+            idle = 0
+            while idle < 3:
+                for _ in range(20):
+                    await asyncio.sleep(0)
+                ready = [one for one in self.policies if one.ready and one.name not in held]
+                moves = len(self.running) + len(ready)
+                if not moves:
+                    idle += 1
+                    self.now += 10.0  # longer than any group
+                    moved.set()
+                    continue
+                idle, self.now = 0, self.now + self.random.random()
+                choice = self.random.randrange(moves)
+                if choice < len(self.running):
+                    self.running.pop(choice).set()
+                else:
+                    ready[choice - len(self.running)].step()
+                    moved.set()
+            background.stop_producing()
+
+
+def stepping(name: str, batch: int, bound: int, steps: int, **train: Any) -> Steps:
+    made = policy(name, steps, Steps, groups_per_step=batch, max_staleness=bound, group_size=2, **train)
+    assert isinstance(made, Steps)
+    return made
+
+
+@settings(max_examples=examples(40), deadline=None)
+@given(
+    st.lists(st.tuples(st.integers(1, 3), st.integers(0, 2), st.integers(1, 5)), min_size=1, max_size=3),
+    st.integers(0, 10**6),
+    st.integers(0, 7),
+)
+async def test_nobody_is_held_up_or_trained_on_what_is_too_old(
+    given: list[tuple[int, int, int]], seed: int, held: int
+) -> None:
+    """Whoever makes no step, the others come to their end, each number once, within the bound of each."""
+    policies = [stepping(f"p{place}", *sizes) for place, sizes in enumerate(given)]
+    stage = Stage(policies, seed)
+    still = frozenset(one.name for place, one in enumerate(policies) if held >> place & 1)
+    await stage.run(still)
+    for one in policies:
+        bound = one.spec.train.max_staleness
+        if one.name in still:
+            assert one.served == 0 and max(one.versions, default=-1) < (bound + 1) * one.batch
+        else:
+            assert one.served == one.spec.steps and sorted(one.versions) == [*range(one.end)]
+        assert all(0 <= age <= bound for age in one.ages)
+        mine = Counter(number for number, names in stage.groups if one.name in names)
+        assert set(mine.values()) <= {1}
+
+
+@pytest.mark.parametrize("train", [{"deterministic": True}, {"sampling": "difficulty"}, {}])
+async def test_some_tasks_run_every_number_for_all(train: dict[str, Any]) -> None:
+    """What a curriculum draws follows from the first policy's groups, so nobody may be ahead of it."""
+    stage = Stage([stepping("a", 1, 1, 5, **train), stepping("b", 1, 1, 5, **train)], 0)
+    await stage.run(frozenset("a"))
+    assert (stage.policies[1].served == 5) is not bool(train)
+    assert {names for _, names in stage.groups} == {frozenset("ab"), *([] if train else [frozenset("b")])}
+
+
+async def test_where_there_is_no_room_nobody_looks_for_it() -> None:
+    """A policy has its group early and could go on, but the others' samples still fill the room."""
+    sizes = {"groups_per_step": 1, "max_staleness": 0, "group_size": EPISODES}
+    policies, now, moved = [policy(name, 9, Counted, **sizes) for name in "ab"], [0.0], asyncio.Event()
+
+    class Early(Runner):
+        async def fill(self, number: int, policies: Any, listener: GroupListener) -> dict[str, Any]:
+            self.begun.append(number)
+            now[0] += 5.0
+            listener.on_group("a", closed(number))
+            await asyncio.Event().wait()
+            return {}
+
+    runner = Early()
+    runner.place.set()
+    async with Background() as background:
+        admitting = admission(policies, moved, clock=lambda: now[0])
+        background.produce(admitting.run(cast(GroupRunner, runner), background))
+        await settled()
+        policies[0].served = policies[0].taken = 1
+        for _ in range(3):
+            now[0] += 100.0
+            moved.set()
+            await settled()
+        before = policies[0].asked
+        await settled()
+        assert policies[0].asked == before and len(runner.begun) == 1
+        background.stop_producing()
+
+
+async def test_a_policy_whose_partner_learns_slowly_goes_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The critic's first version is not served; the solver is trained to its end, and the critic later."""
+    monkeypatch.setattr(module, "LEAST", 0.0)
+    policies = dict.fromkeys(AGENTS, NamedPolicySpec(rank=1, alpha=1.0))
+    here = world(tmp_path, replace(TWO, policies=policies))
+    over = asyncio.Event()
+    sampler = here.workers.sampler
+    load = sampler.load
+
+    async def held(name: str, path: str) -> str:
+        if "critic-v1" in name:
+            await over.wait()
+        return await load(name, path)
+
+    monkeypatch.setattr(sampler, "load", held)
+    run = asyncio.ensure_future(here.go())
+    await until(lambda: steps(here).get("solver") == TWO.steps)
+    assert steps(here)["critic"] == 1 and {row["version"] for row in groups(here, "critic")} == {0}
+    over.set()
+    assert await run == Ending("done")
+    once = Counter({(number, number // 2 + 1): 1 for number in range(2 * TWO.steps)})
+    assert consumed(here) == {"solver": once, "critic": once}
+    said = here.query("SELECT DISTINCT agent, speaker FROM trajectories WHERE speaker != ''")
+    assert {(row["agent"], row["speaker"]) for row in said} >= {("critic", "critic")}
+    here.store.tasks.set_state(here.task, "done")
+    assert audit(here.home.root, updates=False).problems == []
+
+
+async def test_a_deterministic_task_runs_groups_for_all_at_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "LEAST", 0.0)
+    train = replace(TWO.train, deterministic=True, max_staleness=0)
+    here = world(tmp_path, replace(TWO, train=train))
+    assert await here.go() == Ending("done")
+    rows = here.query("SELECT count(*) AS n FROM groups WHERE split = 'train' GROUP BY coalesce(play, id)")
+    assert {row["n"] for row in rows} == {2}
