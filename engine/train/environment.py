@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-import json
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping, Sequence
-from contextlib import AsyncExitStack, asynccontextmanager, contextmanager
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
+from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass
-from hashlib import sha256
 from pathlib import Path
 from typing import TypeVar
 
@@ -263,44 +261,3 @@ class Mixture:
         """Raise ``Blocked`` where no version of an environment can serve the task; the sentence names it."""
         for one in self.components:
             await one.environment.check()
-
-
-@dataclass(frozen=True)
-class Leases:
-    """A lease on each environment of a mixture, in their order."""
-
-    each: tuple[Lease, ...]
-
-    @property
-    def environment_version(self) -> str:
-        """The versions of all."""
-        return "+".join(lease.environment_version for lease in self.each)
-
-
-class Together:
-    """A mixture as one environment, to be measured on."""
-
-    def __init__(self, components: Sequence[Component]) -> None:
-        self._components = components
-
-    @property
-    def series(self) -> str:
-        """The key of scores on the versions that the task plays on; empty until each is known."""
-        keys = [one.environment.series for one in self._components]
-        return mixed_series({one.name: one.share for one in self._components}, keys) if all(keys) else ""
-
-    @asynccontextmanager
-    async def bound(self) -> AsyncIterator[Leases]:
-        """Leases on the versions that serve at the moment. Raises ``Blocked`` as ``TaskEnvironment`` does."""
-        async with AsyncExitStack() as stack:
-            bound = [await stack.enter_async_context(one.environment.bound()) for one in self._components]
-            yield Leases(tuple(bound))
-
-
-def mixed_series(shares: Mapping[str, float], keys: Sequence[str]) -> str:
-    """The key of a mixture's scores, from those of its components: twelve hexadecimal digits.
-
-    ``shares`` by name, and ``keys`` in their order: the score is a mean by share.
-    """
-    content = json.dumps([[*shares.items()], [*keys]])
-    return sha256(content.encode()).hexdigest()[:12]

@@ -31,7 +31,7 @@ from .environment import Mixture
 from .failures import BiasWatch, all_equal, never_spoke, the_only
 from .first_replies import first_replies, keep_numbers
 from .groups import GroupRunner
-from .measuring import deciding, measuring
+from .measuring import Evaluations, deciding
 from .metrics import StepTally
 from .opening import (
     TrainedPolicy,
@@ -261,22 +261,22 @@ class PolicyLearner:
             trained.published.holds,
         )
         self._watch = Watch(services, trained)
-        self._measuring = measuring(services, trained, mixture, prompts, participants, self._retention, self._look)
+        self._evaluations = Evaluations(services, trained, mixture, prompts, participants, self._retention, self._look)
 
     async def train(self, background: Background) -> None:
         """Train to the last step, or to where the scores end it. Raises ``Blocked``, ``Paused``, ``StoreError``, …"""
         await self._look()
-        self._measuring.again(self._version, background)
+        self._evaluations.during(self._version, background)
         for step in range(self._version.number, self.spec.steps):
             if self._services.draining.is_set():
                 await self.settled()
                 return
             check_room(self._services.shortage)
             await self._await_scores()
-            if self._measuring.enough or self.remark:
+            if self._evaluations.enough or self.remark:
                 break
             self._version = await self._step(step, self._version, background)
-            background.start(self._retention.tidy(self._measuring.pending))
+            background.start(self._retention.tidy(self._evaluations.pending))
         await self.settled()
         self.groups.finish()
 
@@ -307,7 +307,7 @@ class PolicyLearner:
             tally.add(ready, stats)
             tally.keep_weights(ready, batch, stats)
             await self._watch.see_first(tally.groups)
-        self._measuring.first(before, background)
+        self._evaluations.first(before, background)
         await self._await_scores()
 
         # Step: one update. No step is committed on top of a version that is not published and checked.
@@ -350,7 +350,7 @@ class PolicyLearner:
             took = {"publish_seconds": monotonic() - began}
             self.groups.exposed.served()
             self.groups.serve(version.number)
-            self._measuring.beside(version, background)
+            self._evaluations.during(version, background)
             if asked.renewed:
                 await self._published.spread(before, shares)
             served = await self._canary.ask_samplers(version.name, before.name, endpoints, asked)
@@ -381,10 +381,10 @@ class PolicyLearner:
         """In a deterministic run, wait for the scores that may end it, or for all but the newest: else their timing
         would decide when it ends, and what is measured."""
         if self.spec.train.deterministic:
-            decisive = self._measuring.decisive or self._watch.decisive
+            decisive = self._evaluations.decisive or self._watch.decisive
             if decisive:
                 await self.settled()
-            await self._measuring.settled(0 if decisive else 1)
+            await self._evaluations.settled(0 if decisive else 1)
 
     async def _look(self) -> None:
         """Look whether learning goes wrong, after a step or an evaluation; pause if the task asks for that."""
@@ -422,9 +422,9 @@ class PolicyLearner:
 
     async def conclude(self) -> None:
         """Measure the last version, and say what there is to say of the scores."""
-        await self._measuring.after(self._version)
+        await self._evaluations.last(self._version)
         early = self._version.number < self.spec.steps
-        self.remark = " ".join(filter(None, (self.remark, self._measuring.remark(early))))
+        self.remark = " ".join(filter(None, (self.remark, self._evaluations.remark(early))))
 
     async def tidy(self) -> None:
         """Name the versions, and remove what nobody will continue from."""

@@ -1,15 +1,26 @@
-"""When and on what a policy is measured: held-out prompts, components of a mixture, suites, the split test."""
+"""When and on what a policy is measured: held-out prompts, components of a mixture, suites, the split test.
+
+A policy is measured untrained and every few steps, both while training continues, and at its end. Scores compare only
+within a series: if training follows an edited environment, a new one begins with the untrained policy and the current
+version. If evaluations take longer than the steps between them, at most one waits for the one that runs, and the newest
+wins. A deterministic task leaves none out: its training waits.
+
+A suite is another environment, on which the policy acts as every agent. Its scores are a series by themselves. One set
+of prompts decides which version is the best, and whether the scores end the task: the task's, unless a suite does.
+"""
 
 from __future__ import annotations
 
 import asyncio
+import json
 import math
-from collections.abc import Awaitable, Callable, Mapping, Sequence, Set
-from contextlib import AbstractAsyncContextManager, suppress
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence, Set
+from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from dataclasses import replace
 from functools import partial
+from hashlib import sha256
 from pathlib import Path
-from typing import Generic, Protocol, TypeVar, cast
+from typing import NamedTuple, cast
 
 from ..adapters import is_there, write_blank
 from ..environments import Lease
@@ -20,320 +31,95 @@ from ..store import Evaluation, Version, best
 from ..trajectories import Split
 from .background import Background
 from .drawing import TaskPrompts
-from .environment import Component, History, Leases, Mixture, TaskEnvironment, Together, mixed_series
+from .environment import History, Mixture, TaskEnvironment
 from .evaluation import Evaluator
 from .held_out import HeldOutPrompts
 from .opening import TrainedPolicy
-from .publishing import PublishedVersions, Retention
+from .publishing import Retention
 from .scores import reached, remark, stalled
 from .selfplay import Opponents, Participants
-
-# When a policy is measured: untrained and every so many steps, both beside training, and at its end.
-#
-# Also says when the scores end the task. Scores compare only within a series: where training has gone over to other
-# code, a new one begins with the untrained policy and the version that training has come to.
-#
-# Where evaluations take longer than the steps between them, at most one waits for the one that runs, and the newest
-# wins. A deterministic task leaves none out: its training waits.
 
 TOO_OFTEN = (
     "Evaluations take longer than the steps between them, so some are left out: raise 'eval.every', or lower"
     " 'eval.prompts' or 'eval.samples'."
 )
 
-
-Leased = TypeVar("Leased")
-"""A lease, or those of all components of a mixture."""
-Measured = Callable[[], Awaitable[None]]
-"""What is called after an evaluation."""
-Given = TypeVar("Given", covariant=True)
-Taken = TypeVar("Taken", contravariant=True)
+AfterEvaluation = Callable[[], Awaitable[None]]
+"""Called after an evaluation; what it raises ends the training."""
 
 
-async def nothing() -> None:
-    """What is called where nobody wants to know."""
+class Part(NamedTuple):
+    """One environment that is measured on."""
+
+    name: str
+    """Of the component of a mixture; empty if it is the only one."""
+    share: float
+    """Of the score; the shares of a mixture sum to 1."""
+    environment: TaskEnvironment
+    evaluator: Evaluator
 
 
-class Bound(Protocol[Given]):
-    """What is measured on: an environment, or all of a mixture."""
+class EvalSet:
+    """Held-out prompts of one environment, or of all components of a mixture; the score is the mean by share.
 
-    @property
-    def series(self) -> str:
-        """The key of scores on what training plays on."""
+    The scores of components are stored as those of suites are, under their names.
+    """
 
-    def bound(self) -> AbstractAsyncContextManager[Given]:
-        """See ``TaskEnvironment.bound``."""
-
-
-class Measurer(Protocol[Taken]):
-    """``Evaluator``, or ``MixedEvaluator``."""
-
-    @property
-    def tell(self) -> Callable[[str], None]:
+    def __init__(self, services: Services, policy: int, split: Split, parts: Sequence[Part], suite: str = "") -> None:
+        self.suite = suite
+        self.evaluations = services.store.evaluations.of(suite, split)
+        self.tell = parts[0].evaluator.tell
         """Writes a warning into the task's log, once."""
-
-    def series(self, lease: Taken) -> str:
-        """See ``Evaluator.series``."""
-
-    async def evaluate(self, version: Version, lease: Taken) -> Evaluation:
-        """See ``Evaluator.evaluate``."""
-
-
-class Measuring(Generic[Leased]):
-    """The evaluations of one policy."""
-
-    def __init__(
-        self,
-        services: Services,
-        spec: TaskSpec,
-        policy: int,
-        environment: Bound[Leased],
-        published: PublishedVersions,
-        evaluator: Measurer[Leased],
-        retention: Retention,
-        suite: str = "",
-        measured: Measured = nothing,
-    ) -> None:
-        """``suite``: the name of the suite that is measured; empty for the task's own environment.
-
-        ``measured`` is called after each evaluation; what it raises ends the training.
-        """
-        self._tell_measured = measured
-        self._suite = suite
-        self._versions = services.store.versions
-        self._evaluations = services.store.evaluations.of(suite, cast(Split, spec.eval.split))
-        self._spec = spec.eval
-        self._leaves_out = not spec.train.deterministic
-        self._policy = policy
-        self._environment = environment
-        self._published = published
-        self._evaluator = evaluator
-        self._retention = retention
-        self._one_at_a_time = asyncio.Lock()
-        self.pending: set[int] = set()
-        """Numbers of the versions that are being measured."""
-        self._running: dict[asyncio.Task[None], Version] = {}
-        """Measurements beside training, those that wait included."""
-        self._now: Version | None = None
-        """The one that is being measured, not waiting."""
-
-    @property
-    def decisive(self) -> bool:
-        """Whether a score may end the task."""
-        return self._spec.target is not None or self._spec.patience > 0
-
-    @property
-    def enough(self) -> bool:
-        """Whether the scores are a reason to end the task."""
-        if not self.decisive:
-            return False
-        scores = self._evaluations.scores(self._policy)
-        return reached(scores, self._spec) or stalled(scores, self._spec)
-
-    def remark(self, early: bool) -> str:
-        """What there is to say of the scores when the task has ended, before its last step or after it."""
-        return remark(self._evaluations.scores(self._policy), self._spec, early)
-
-    async def settled(self, but: int = 0) -> None:
-        """Wait until at most ``but`` of the measurements that have begun are left."""
-        while len(self._running) > but:
-            await asyncio.wait(self._running, return_when=asyncio.FIRST_COMPLETED)
-            await asyncio.sleep(0)  # lets a failure cancel the training loop before it goes on
-
-    def first(self, version: Version, background: Background) -> None:
-        """Measure the untrained policy, unless that was done. Called when the first step has its groups, so that it
-        waits for no measurement."""
-        if version.number == 0:
-            self._start(version, background)
-
-    def again(self, version: Version, background: Background) -> None:
-        """Measure the version that a run goes on from, if it is time and the run before did not finish that."""
-        if version.number > 0:
-            self.beside(version, background)
-
-    def beside(self, version: Version, background: Background) -> None:
-        """Measure a version that is being served while training goes on, if it is time or a series has to begin.
-
-        It holds the version from its first turn of the event loop on, long before the next one can replace it.
-        """
-        if self._spec.every and (version.number % self._spec.every == 0 or self._switched):
-            self._start(version, background)
-
-    async def after(self, version: Version) -> None:
-        """Measure the last version, unless that was done."""
-        self._leave_out()
-        await self._measure(version)
-
-    def _start(self, version: Version, background: Background) -> None:
-        self._leave_out()
-        task = background.start(self._measure(version))
-        self._running[task] = version
-        task.add_done_callback(self._running.pop)
-
-    def _leave_out(self) -> None:
-        """A newer version is to be measured: what still waits for its turn is left out. The untrained one is measured
-        with the next that is."""
-        for task, version in self._running.items() if self._leaves_out else ():
-            if version is not self._now:
-                task.cancel()
-                if version.number > 0:
-                    self._evaluator.tell(TOO_OFTEN)
-
-    @property
-    def _switched(self) -> bool:
-        """Whether training plays on an environment of another series than the newest.
-
-        False while something is being measured: many edits in a row cost one series, on the last of them.
-        """
-        return not self._running and self._evaluations.series(self._policy) not in (None, self._environment.series)
-
-    async def _measure(self, version: Version) -> None:
-        self.pending.add(version.number)
-        try:
-            with self._published.hold(version):
-                async with self._one_at_a_time:
-                    self._now = version
-                    while not await self._measured(version):
-                        pass
-        finally:
-            if self._now is version:
-                self._now = None
-            self.pending.discard(version.number)
-        self._retention.label()
-        await self._tell_measured()
-
-    async def _measured(self, version: Version) -> bool:
-        """Put a version into the series of the environment that serves now, after the untrained policy.
-
-        False where that environment was replaced meanwhile, before the version had a score.
-        """
-        try:
-            async with self._environment.bound() as lease:
-                series = self._evaluator.series(lease)
-                known = self._evaluations.measured(self._policy, series)
-                if version.number > 0 and 0 not in known:
-                    await self._measure_first(version, lease)
-                if version.number not in known or series != self._evaluations.series(self._policy):
-                    await self._evaluator.evaluate(version, lease)
-        except Replaced:
-            return False
-        return True
-
-    async def _measure_first(self, like: Version, lease: Leased) -> None:
-        """Measure version 0.
-
-        Where its weights were given, its file is kept unless a person deleted it. Else the file is gone by then, and an
-        adapter of zeros stands in, which adds nothing to the base either.
-        """
-        first = self._versions.first(self._policy)
-        if self._retention.given:
-            if is_there(Path(first.path)):
-                async with self._published.lent(first):
-                    await self._evaluator.evaluate(first, lease)
-            return
-        place = f"blank-{self._suite}-" if self._suite else "blank-"
-        path = Path(like.path).with_name(f"{place}{Path(like.path).name}")
-        try:
-            checksum = await asyncio.to_thread(write_blank, Path(like.path), path)
-            blank = replace(first, name=f"{first.name}-{place.rstrip('-')}", path=str(path), checksum=checksum)
-            async with self._published.lent(blank):
-                await self._evaluator.evaluate(blank, lease)
-        finally:
-            with suppress(OSError):  # then the task's next start removes it
-                path.unlink()
-
-
-# What one policy is measured on: its own held-out prompts, components of a mixture, suites.
-
-# Evaluation of a mixture: each component on prompts of its own; the mean of their scores by share is the task's
-# score.
-#
-# The scores of the components are stored as those of suites are, under their names.
-
-
-class MixedEvaluator:
-    """Measures the versions of one policy on all components of a mixture."""
-
-    def __init__(
-        self, services: Services, policy: int, split: Split, components: Sequence[Component], each: Sequence[Evaluator]
-    ) -> None:
-        """``each``: the evaluator of each component, in their order."""
         self._store = services.store
-        self._evaluations = services.store.evaluations.of("", split)
         self._policy = policy
         self._split = split
-        self._shares = {component.name: component.share for component in components}
-        self._each = each
-        self.tell = each[0].tell
-        """Writes a warning into the task's log, once."""
+        self._parts = parts
+        self._mixed = bool(parts[0].name)
+        self._shares = {part.name: part.share for part in parts}
 
-    def series(self, leases: Leases) -> str:
+    @asynccontextmanager
+    async def bound(self) -> AsyncIterator[Sequence[Lease]]:
+        """Leases on the versions that serve at the moment. Raises ``Blocked`` as ``TaskEnvironment.bound`` does."""
+        async with AsyncExitStack() as stack:
+            yield [await stack.enter_async_context(part.environment.bound()) for part in self._parts]
+
+    def series(self, leases: Sequence[Lease]) -> str:
         """The key of scores that are measured on these leases."""
-        keys = [one.series(lease) for one, lease in zip(self._each, leases.each, strict=True)]
-        return mixed_series(self._shares, keys)
+        return self._joined([part.evaluator.series(lease) for part, lease in zip(self._parts, leases, strict=True)])
 
-    async def evaluate(self, version: Version, leases: Leases) -> Evaluation:
-        """Measure on every component, record the scores and their mean, and return that. Raises as ``Evaluator``."""
-        parts = [await one.evaluate(version, lease) for one, lease in zip(self._each, leases.each, strict=True)]
-        mean = replace(
-            mixed(self._shares, parts),
-            environment_version=leases.environment_version,
-            series=self.series(leases),
-            split=self._split,
-        )
-        await self._store.patiently(partial(self._evaluations.add, self._policy, version.id, mean))
-        return mean
+    @property
+    def current_series(self) -> str:
+        """The key of scores on the versions that training uses; empty until each is known."""
+        keys = [part.environment.series for part in self._parts]
+        return self._joined(keys) if all(keys) else ""
 
+    def _joined(self, keys: Sequence[str]) -> str:
+        """The key of scores from those of the parts: twelve hexadecimal digits."""
+        if not self._mixed:
+            return keys[0]
+        content = json.dumps([[*self._shares.items()], [*keys]])
+        return sha256(content.encode()).hexdigest()[:12]
 
-def measuring(
-    services: Services,
-    trained: TrainedPolicy,
-    mixture: Mixture,
-    prompts: TaskPrompts,
-    participants: Participants,
-    retention: Retention,
-    measured: Measured = nothing,
-) -> AllMeasuring[Lease] | AllMeasuring[Leases]:
-    """The evaluations of a policy: on the task's environment, or on all components of its mixture, and on suites.
-
-    ``measured`` is called after each of those that decide.
-    """
-    spec = trained.spec
-
-    def evaluators(how: TaskSpec, split: Split) -> list[Evaluator]:
-        return [
-            Evaluator(
-                services,
-                replace(one.spec, train=how.train, policy=how.policy, eval=how.eval),
-                trained.number,
-                trained.name,
-                one.environment,
-                participants,
-                prompts.of(one, split),
-                component=one.name,
-            )
-            for one in mixture.components
+    async def evaluate(self, version: Version, leases: Sequence[Lease]) -> None:
+        """Measure a version on every part, and record the scores and their mean. Raises as ``Evaluator.evaluate``."""
+        scores = [
+            await part.evaluator.evaluate(version, lease) for part, lease in zip(self._parts, leases, strict=True)
         ]
-
-    own = evaluators(spec, "eval")
-    test = evaluators(tested(spec), "test") if spec.eval.test_prompts else None
-    if not spec.mixture:
-        alone = mixture.components[0].environment
-        return AllMeasuring(services, trained, own[0], test[0] if test else None, alone, retention, measured)
-
-    def together(each: Sequence[Evaluator], split: Split) -> Measurer[Leases]:
-        return MixedEvaluator(services, trained.number, split, mixture.components, each)
-
-    last = together(test, "test") if test else None
-    both = Together(mixture.components)
-    return AllMeasuring(services, trained, together(own, "eval"), last, both, retention, measured)
+        if self._mixed:
+            mean = replace(
+                mean_score(self._shares, scores),
+                environment_version="+".join(lease.environment_version for lease in leases),
+                series=self.series(leases),
+                split=self._split,
+            )
+            await self._store.patiently(partial(self.evaluations.add, self._policy, version.id, mean))
 
 
-def mixed(shares: Mapping[str, float], parts: Sequence[Evaluation]) -> Evaluation:
+def mean_score(shares: Mapping[str, float], parts: Sequence[Evaluation]) -> Evaluation:
     """One evaluation from those of the components, ``parts``, which are in the order of ``shares``; these sum to 1.
 
     The score is the mean by share. Its standard error is that of independent parts, the root of the sum of
-    (share · standard error)². Where one of the parts is no score, neither is the mean.
+    (share · standard error)². If one of the parts is no score, neither is the mean.
     """
     first, weights = parts[0], list(shares.values())
 
@@ -364,20 +150,159 @@ def mixed(shares: Mapping[str, float], parts: Sequence[Evaluation]) -> Evaluatio
     )
 
 
-# Everything that one policy is measured on: the task's own held-out prompts, suites, and at the end the split test.
-#
-# A suite is another environment, on which the policy acts as every agent. Its scores are a series of their own. One
-# of all these decides: which version is the best, and whether the scores end the task. By default it is the task's
-# own.
+class Measuring:
+    """The evaluations of one policy on one set of prompts."""
+
+    def __init__(
+        self,
+        services: Services,
+        trained: TrainedPolicy,
+        spec: TaskSpec,
+        eval_set: EvalSet,
+        retention: Retention,
+        after_each: AfterEvaluation | None,
+    ) -> None:
+        self._versions = services.store.versions
+        self._evaluations = eval_set.evaluations
+        self._spec = spec.eval
+        self._leaves_out = not spec.train.deterministic
+        self._policy = trained.number
+        self._published = trained.published
+        self._eval_set = eval_set
+        self._retention = retention
+        self._after_each = after_each
+        self._one_at_a_time = asyncio.Lock()
+        self.pending: set[int] = set()
+        """Numbers of the versions that are being measured."""
+        self._running: dict[asyncio.Task[None], Version] = {}
+        """Measurements while training continues, those that wait included."""
+        self._now: Version | None = None
+        """The version that is being measured, not waiting."""
+
+    @property
+    def decisive(self) -> bool:
+        """True if a score may end the task."""
+        return self._spec.target is not None or self._spec.patience > 0
+
+    @property
+    def enough(self) -> bool:
+        """True if the scores are a reason to end the task."""
+        if not self.decisive:
+            return False
+        scores = self._evaluations.scores(self._policy)
+        return reached(scores, self._spec) or stalled(scores, self._spec)
+
+    def remark(self, early: bool) -> str:
+        """What there is to say of the scores when the task has ended, before its last step or after it."""
+        return remark(self._evaluations.scores(self._policy), self._spec, early)
+
+    async def settled(self, but: int) -> None:
+        """Wait until at most ``but`` of the measurements that have begun are left."""
+        while len(self._running) > but:
+            await asyncio.wait(self._running, return_when=asyncio.FIRST_COMPLETED)
+            await asyncio.sleep(0)  # lets a failure cancel the training loop before it continues
+
+    def begin(self, version: Version, background: Background) -> None:
+        """Measure a version while training continues, unless that was done; one that waits for that is left out.
+
+        It holds the version from its first turn of the event loop on, long before the next one can replace it.
+        """
+        self._leave_out()
+        task = background.start(self._measure(version))
+        self._running[task] = version
+        task.add_done_callback(self._running.pop)
+
+    def due(self, version: Version) -> bool:
+        """True if a version is to be measured: it is time, or a series has to begin."""
+        return bool(self._spec.every) and (version.number % self._spec.every == 0 or self._switched)
+
+    async def last(self, version: Version) -> None:
+        """Measure the last version, unless that was done."""
+        self._leave_out()
+        await self._measure(version)
+
+    def _leave_out(self) -> None:
+        """Leave out what still waits. The untrained version is measured with the next that is."""
+        for task, version in self._running.items() if self._leaves_out else ():
+            if version is not self._now:
+                task.cancel()
+                if version.number > 0:
+                    self._eval_set.tell(TOO_OFTEN)
+
+    @property
+    def _switched(self) -> bool:
+        """True if training uses an environment of another series than the newest.
+
+        False while something is being measured: many edits in a row cost one series, on the last of them.
+        """
+        newest = self._evaluations.series(self._policy)
+        return not self._running and newest not in (None, self._eval_set.current_series)
+
+    async def _measure(self, version: Version) -> None:
+        self.pending.add(version.number)
+        try:
+            with self._published.hold(version):
+                async with self._one_at_a_time:
+                    self._now = version
+                    while not await self._measured(version):
+                        pass
+        finally:
+            if self._now is version:
+                self._now = None
+            self.pending.discard(version.number)
+        self._retention.label()
+        if self._after_each is not None:
+            await self._after_each()
+
+    async def _measured(self, version: Version) -> bool:
+        """Put a version into the series of the environment that serves now, after the untrained policy.
+
+        False if that environment was replaced meanwhile, before the version had a score.
+        """
+        try:
+            async with self._eval_set.bound() as leases:
+                series = self._eval_set.series(leases)
+                known = self._evaluations.measured(self._policy, series)
+                if version.number > 0 and 0 not in known:
+                    await self._measure_first(version, leases)
+                if version.number not in known or series != self._evaluations.series(self._policy):
+                    await self._eval_set.evaluate(version, leases)
+        except Replaced:
+            return False
+        return True
+
+    async def _measure_first(self, like: Version, leases: Sequence[Lease]) -> None:
+        """Measure version 0.
+
+        If its weights were given, its file is kept unless a person deleted it. Else the file is gone by then, and an
+        adapter of zeros stands in, which adds nothing to the base either.
+        """
+        first = self._versions.first(self._policy)
+        if self._retention.given:
+            if is_there(Path(first.path)):
+                async with self._published.lent(first):
+                    await self._eval_set.evaluate(first, leases)
+            return
+        suite = self._eval_set.suite
+        place = f"blank-{suite}-" if suite else "blank-"
+        path = Path(like.path).with_name(f"{place}{Path(like.path).name}")
+        try:
+            checksum = await asyncio.to_thread(write_blank, Path(like.path), path)
+            blank = replace(first, name=f"{first.name}-{place.rstrip('-')}", path=str(path), checksum=checksum)
+            async with self._published.lent(blank):
+                await self._eval_set.evaluate(blank, leases)
+        finally:
+            with suppress(OSError):  # then the task's next start removes it
+                path.unlink()
 
 
 def deciding(spec: TaskSpec) -> str:
-    """The name of the suite whose score decides; empty where that on the task's own environment does."""
+    """The name of the suite whose score decides; empty if that on the task's environment does."""
     return next((suite.name for suite in spec.eval.suite if suite.decides), "")
 
 
 def on_suite(spec: TaskSpec, suite: SuiteSpec) -> TaskSpec:
-    """The task as it would be if it were measured on a suite, and only there."""
+    """The task as it would be if it were measured on a suite only."""
     measure = replace(
         spec.eval,
         every=suite.every,
@@ -392,54 +317,76 @@ def on_suite(spec: TaskSpec, suite: SuiteSpec) -> TaskSpec:
     )
     as_task = spec.data if suite.environment == spec.environment else DataSpec()  # others have rows of their own
     data = suite.data if suite.data.path else as_task
-    alone = replace(spec, environment=suite.environment, environment_config=suite.config, policies={}, agents={})
-    return replace(alone, eval=measure, data=data)
+    plain = replace(spec, environment=suite.environment, environment_config=suite.config, policies={}, agents={})
+    return replace(plain, eval=measure, data=data)
 
 
-class AllMeasuring(Generic[Leased]):
-    """All evaluations of one policy, as ``Measuring`` is for those on one environment."""
+class Evaluations:
+    """All evaluations of one policy: on the task's prompts, on suites, and at the end on the split test."""
 
     def __init__(
         self,
         services: Services,
         trained: TrainedPolicy,
-        own: Measurer[Leased],
-        test: Measurer[Leased] | None,
-        environment: Bound[Leased],
+        mixture: Mixture,
+        prompts: TaskPrompts,
+        participants: Participants,
         retention: Retention,
-        measured: Measured = nothing,
+        after_deciding: AfterEvaluation,
     ) -> None:
-        """``own`` and ``test`` measure on ``environment``, the task's own or its mixture; without ``test`` nothing is
-        tested. ``measured`` is called after each evaluation that decides."""
-        spec, published = trained.spec, trained.published
-        decides = deciding(spec)
-        undecided = replace(spec, eval=replace(spec.eval, target=None, patience=0)) if decides else spec
-        told = nothing if decides else measured
-        first = Measuring(services, undecided, trained.number, environment, published, own, retention, measured=told)
-        suites = {
-            suite.name: _suite(services, trained, suite, retention, measured if suite.name == decides else nothing)
-            for suite in spec.eval.suite
-        }
-        self._all: Sequence[Measuring[Leased] | Measuring[Lease]] = (first, *suites.values())
-        self._decides = suites.get(decides, first)
+        """``after_deciding`` is called after each evaluation that decides."""
+        spec, decides = trained.spec, deciding(trained.spec)
         self._services = services
         self._trained = trained
-        self._environment = environment
-        self._test = test
+
+        def eval_set(measured: TaskSpec, split: Split) -> EvalSet:
+            parts = [
+                Part(
+                    component.name,
+                    component.share,
+                    component.environment,
+                    Evaluator(
+                        services,
+                        replace(component.spec, train=measured.train, policy=measured.policy, eval=measured.eval),
+                        trained.number,
+                        trained.name,
+                        component.environment,
+                        participants,
+                        prompts.of(component, split),
+                        component=component.name,
+                    ),
+                )
+                for component in mixture.components
+            ]
+            return EvalSet(services, trained.number, split, parts)
+
+        undecided = replace(spec, eval=replace(spec.eval, target=None, patience=0)) if decides else spec
+        after = None if decides else after_deciding
+        first = Measuring(services, trained, undecided, eval_set(spec, "eval"), retention, after)
+        self._all = [first]
+        self._decides = first
+        for suite in spec.eval.suite:
+            on, after = on_suite(spec, suite), after_deciding if suite.name == decides else None
+            measuring = Measuring(services, trained, on, suite_set(services, trained, on, suite), retention, after)
+            self._all.append(measuring)
+            if suite.name == decides:
+                self._decides = measuring
+        tested = replace(spec, eval=replace(spec.eval, prompts=spec.eval.test_prompts, split="test"))
+        self._test = eval_set(tested, "test") if spec.eval.test_prompts else None
 
     @property
     def pending(self) -> Set[int]:
         """Numbers of the versions that are being measured."""
-        return frozenset().union(*(one.pending for one in self._all))
+        return frozenset().union(*(measuring.pending for measuring in self._all))
 
     @property
     def decisive(self) -> bool:
-        """Whether a score may end the task."""
+        """True if a score may end the task."""
         return self._decides.decisive
 
     @property
     def enough(self) -> bool:
-        """Whether the scores are a reason to end the task."""
+        """True if the scores are a reason to end the task."""
         return self._decides.enough
 
     def remark(self, early: bool) -> str:
@@ -447,29 +394,26 @@ class AllMeasuring(Generic[Leased]):
         return self._decides.remark(early)
 
     async def settled(self, but: int = 0) -> None:
-        """Wait until at most ``but`` of the measurements that have begun are left on each environment."""
-        for one in self._all:
-            await one.settled(but)
+        """Wait until at most ``but`` of the measurements that have begun are left on each set of prompts."""
+        for measuring in self._all:
+            await measuring.settled(but)
 
     def first(self, version: Version, background: Background) -> None:
-        """Measure the untrained policy, unless that was done; see ``Measuring``."""
-        for one in self._all:
-            one.first(version, background)
+        """Measure the untrained policy, unless that was done. Called when the first step has its groups, so that it
+        waits for no measurement."""
+        for measuring in self._all if version.number == 0 else ():
+            measuring.begin(version, background)
 
-    def again(self, version: Version, background: Background) -> None:
-        """Measure the version that a run goes on from, where it is time and the run before did not finish that."""
-        for one in self._all:
-            one.again(version, background)
+    def during(self, version: Version, background: Background) -> None:
+        """Measure a trained version that is served while training continues, if it is time."""
+        for measuring in self._all:
+            if version.number > 0 and measuring.due(version):
+                measuring.begin(version, background)
 
-    def beside(self, version: Version, background: Background) -> None:
-        """Measure a version that is being served while training goes on, where it is time."""
-        for one in self._all:
-            one.beside(version, background)
-
-    async def after(self, version: Version) -> None:
+    async def last(self, version: Version) -> None:
         """Measure the last version, unless that was done; then the best and the last on the split test."""
-        for one in self._all:
-            await one.after(version)
+        for measuring in self._all:
+            await measuring.last(version)
         if self._test is not None:
             for chosen in self._tested(version):
                 while not await self._measured(self._test, chosen):
@@ -484,32 +428,24 @@ class AllMeasuring(Generic[Leased]):
         chosen = {last.number: last} | ({best(known): there[best(known)]} if known else {})
         return [chosen[number] for number in sorted(chosen)]
 
-    async def _measured(self, test: Measurer[Leased], version: Version) -> bool:
-        """False where the environment was replaced meanwhile, before the version had a score."""
-        evaluations = self._services.store.evaluations.of("", "test")
+    async def _measured(self, test: EvalSet, version: Version) -> bool:
+        """False if the environment was replaced meanwhile, before the version had a score."""
         try:
-            async with self._environment.bound() as lease, self._trained.published.lent(version):
-                if version.number not in evaluations.measured(self._trained.number, test.series(lease)):
-                    await test.evaluate(version, lease)
+            async with test.bound() as leases, self._trained.published.lent(version):
+                if version.number not in test.evaluations.measured(self._trained.number, test.series(leases)):
+                    await test.evaluate(version, leases)
         except Replaced:
             return False
         return True
 
 
-def tested(spec: TaskSpec) -> TaskSpec:
-    """The task as it is measured on the split test."""
-    return replace(spec, eval=replace(spec.eval, prompts=spec.eval.test_prompts, split="test"))
-
-
-def _suite(
-    services: Services, trained: TrainedPolicy, suite: SuiteSpec, retention: Retention, measured: Measured
-) -> Measuring[Lease]:
-    spec, experience = on_suite(trained.spec, suite), services.store.experience
+def suite_set(services: Services, trained: TrainedPolicy, spec: TaskSpec, suite: SuiteSpec) -> EvalSet:
+    """The prompts of a suite, for the task as ``on_suite`` makes it."""
+    experience, split = services.store.experience, cast(Split, suite.split)
     first = experience.first_environment(trained.number, suite.name)
-    last = experience.last_environment(trained.number, suite.name)
-    environment = TaskEnvironment(services.environments, spec, History(first, last))
+    history = History(first, experience.last_environment(trained.number, suite.name))
+    environment = TaskEnvironment(services.environments, spec, history)
     participants = Participants(AgentMap({ONLY: NamedPolicySpec()}, {}), {ONLY: trained.published}, Opponents())
-    held_out = HeldOutPrompts(services, trained.task, suite.prompts, cast(Split, suite.split))
+    held_out = HeldOutPrompts(services, trained.task, suite.prompts, split)
     evaluator = Evaluator(services, spec, trained.number, ONLY, environment, participants, held_out, suite.name)
-    host, policy = trained.published, trained.number
-    return Measuring(services, spec, policy, environment, host, evaluator, retention, suite.name, measured)
+    return EvalSet(services, trained.number, split, [Part("", 1.0, environment, evaluator)], suite.name)

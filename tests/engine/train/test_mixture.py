@@ -22,7 +22,7 @@ from marlaas.engine.store import Evaluation
 from marlaas.engine.train.drawing import STRIDE
 from marlaas.engine.train.failures import BiasWatch
 from marlaas.engine.train.groups import RUNS
-from marlaas.engine.train.measuring import mixed
+from marlaas.engine.train.measuring import mean_score
 from marlaas.engine.trajectories import Episode, Failure, Transcript
 from marlaas.plugins.messages import Answer, Ask, Message, Reply
 
@@ -287,9 +287,9 @@ def test_the_error_of_a_mean_by_share() -> None:
         Evaluation(3, "b", 0.0, 0.4, 20, None, {}, prompts=20),
     ]
     shares = {"easy": 0.75, "hard": 0.25}
-    together = mixed(shares, parts)
+    together = mean_score(shares, parts)
     assert (together.score, together.n, together.failures, together.prompts) == (0.75, 30, 1, 25)
     assert together.floor is None and together.metrics == {"easy: turns": 2.0}
     # both sides round each operation once, so they differ by less than a millionth of a millionth
     assert together.stderr == pytest.approx(((0.75 * 0.3) ** 2 + (0.25 * 0.4) ** 2) ** 0.5, rel=1e-12)
-    assert mixed(shares, [parts[0], replace(parts[1], score=None)]).score is None
+    assert mean_score(shares, [parts[0], replace(parts[1], score=None)]).score is None
