@@ -10,7 +10,7 @@ from time import perf_counter
 import numpy as np
 
 from marlaas.engine.base.model import BaseModel
-from marlaas.engine.rollout.llama.sampler import LlamaSampler
+from marlaas.engine.rollout.llama.model import LlamaSampler
 from marlaas.engine.rollout.protocol import SampleRequest
 from marlaas.engine.trajectories import Tokens
 

@@ -16,8 +16,7 @@ from marlaas.engine.base.modules import linear_shapes
 from marlaas.engine.base.precision import BFLOAT16
 from marlaas.engine.base.soundness import parameters
 from marlaas.engine.rollout.batching.sampler import BatchingSampler
-from marlaas.engine.rollout.llama.model import ensure_base_gguf
-from marlaas.engine.rollout.llama.sampler import LlamaSampler
+from marlaas.engine.rollout.llama.model import LlamaSampler, ensure_base_gguf
 from marlaas.engine.rollout.protocol import SampleRequest
 from marlaas.engine.rollout.torch_sampler.sampler import TorchSampler
 from marlaas.engine.trajectories import Tokens

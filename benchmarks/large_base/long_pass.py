@@ -23,7 +23,7 @@ import torch
 
 from marlaas.engine.base import BaseModel, load_base
 from marlaas.engine.devices import Precision
-from marlaas.engine.rollout.torch_sampler import attention
+from marlaas.engine.rollout.torch_sampler import blocks
 from marlaas.engine.rollout.torch_sampler.context import TorchContext, TorchWeights
 from marlaas.engine.training.decoder.attention import AttentionPlan, FusedAttention
 from marlaas.engine.training.decoder.compute import compute_on
@@ -89,7 +89,7 @@ def _prompted(base: BaseModel, weights: Precision, tokens: int, way: Way) -> Cal
     outputs[-2:] = 1
 
     def compute() -> None:
-        with patch.object(attention, "tiles", lambda: way == "tiles"):
+        with patch.object(blocks, "tiles", lambda: way == "tiles"):
             opened.decode(drawn, places, np.zeros(tokens, np.int32), outputs)
 
     return compute

@@ -24,9 +24,8 @@ from marlaas.engine.fleet.routing.endpoints import SamplerEndpoints
 from marlaas.engine.fleet.routing.router import Router
 from marlaas.engine.fleet.services import Services
 from marlaas.engine.home.paths import Home
-from marlaas.engine.rollout.endpoint import SamplerEndpoint
 from marlaas.engine.rollout.protocol import Sampler
-from marlaas.engine.rollout.slots import SamplerSlots, SlotHolder
+from marlaas.engine.rollout.slots import SamplerEndpoint, SamplerSlots, SlotHolder
 from marlaas.engine.spec.agents import agent_map_of
 from marlaas.engine.spec.task import TaskSpec
 from marlaas.engine.store.queries.reader import Reader

@@ -10,8 +10,7 @@ from unittest.mock import patch
 from weakref import WeakKeyDictionary
 
 from marlaas.engine.fleet.routing.assignment import Share
-from marlaas.engine.rollout.endpoint import SamplerEndpoint
-from marlaas.engine.rollout.replicas import Replicas
+from marlaas.engine.rollout.slots import Replicas, SamplerEndpoint
 from marlaas.engine.train.selfplay import Match, Participants
 from marlaas.engine.trajectories import Tokens
 

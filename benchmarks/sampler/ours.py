@@ -7,7 +7,7 @@ import itertools
 import time
 
 from marlaas.engine.rollout.batching.sampler import BatchingSampler
-from marlaas.engine.rollout.llama.sampler import LlamaSampler
+from marlaas.engine.rollout.llama.model import LlamaSampler
 from marlaas.engine.rollout.protocol import SampleRequest
 from marlaas.engine.rollout.torch_sampler.sampler import TorchSampler
 

@@ -24,11 +24,10 @@ from marlaas.engine.fleet.routing.endpoints import SamplerEndpoints, open_endpoi
 from marlaas.engine.fleet.worker_specs import of_kind, sampler_spec
 from marlaas.engine.home.paths import Home
 from marlaas.engine.home.settings import Settings
-from marlaas.engine.rollout.endpoint import SamplerEndpoint
 from marlaas.engine.rollout.protocol import Sampler, SampleRequest
-from marlaas.engine.rollout.replicas import Replicas
 from marlaas.engine.rollout.sampler_client import SamplerClient
 from marlaas.engine.rollout.seeds import noise_seed
+from marlaas.engine.rollout.slots import Replicas, SamplerEndpoint
 from marlaas.engine.spec.agents import ONLY
 from marlaas.engine.spec.task import TaskSpec
 from marlaas.engine.workers.handle import WorkerHandle

@@ -89,7 +89,7 @@ def measure(quick: bool) -> Section:
 
 def _found(repetitions: int) -> Found:
     """The child's work."""
-    from marlaas.engine.rollout.llama.sampler import LlamaSampler
+    from marlaas.engine.rollout.llama.model import LlamaSampler
     from marlaas.engine.rollout.torch_sampler.sampler import TorchSampler
 
     from .files import Files

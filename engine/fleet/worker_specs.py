@@ -44,7 +44,7 @@ from .placement.limits import sampler_limits
 from .placement.processor import on_cores, usual_sampler
 from .placement.wishes import Copy
 
-LLAMA = "marlaas.engine.rollout.llama.sampler:LlamaSampler"
+LLAMA = "marlaas.engine.rollout.llama.model:LlamaSampler"
 TORCH = "marlaas.engine.rollout.torch_sampler.sampler:TorchSampler"
 VLLM = "marlaas.engine.rollout.vllm.sampler:VllmSampler"
 TRAINER = "marlaas.engine.training.torch_trainer:TorchTrainer"

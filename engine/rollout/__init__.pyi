@@ -5,9 +5,6 @@ from .conversation import (
     SamplingParameters as SamplingParameters,
     Unplayable as Unplayable,
 )
-from .endpoint import (
-    SamplerEndpoint as SamplerEndpoint,
-)
 from .episodes import (
     EPISODES as EPISODES,
     EpisodeListener as EpisodeListener,
@@ -20,10 +17,8 @@ from .episodes import (
     RunEnvironment as RunEnvironment,
 )
 from .llama.model import (
-    ensure_base_gguf as ensure_base_gguf,
-)
-from .llama.sampler import (
     LlamaSampler as LlamaSampler,
+    ensure_base_gguf as ensure_base_gguf,
 )
 from .protocol import (
     Finish as Finish,
@@ -47,9 +42,6 @@ from .renderer import (
     TooLong as TooLong,
     plain as plain,
 )
-from .replicas import (
-    Replicas as Replicas,
-)
 from .sampler_client import (
     ReplyStream as ReplyStream,
     SamplerClient as SamplerClient,
@@ -63,6 +55,8 @@ from .seeds import (
     noise_seed as noise_seed,
 )
 from .slots import (
+    Replicas as Replicas,
+    SamplerEndpoint as SamplerEndpoint,
     SamplerSlots as SamplerSlots,
     SlotHolder as SlotHolder,
     Waiter as Waiter,
@@ -94,12 +88,12 @@ from .toolcalls.llama import (
 from .torch_sampler.sampler import (
     TorchSampler as TorchSampler,
 )
-from .vllm.sampler import (
-    VllmSampler as VllmSampler,
-)
-from .vllm.settings import (
+from .vllm.engine import (
     environment as environment,
     require as require,
+)
+from .vllm.sampler import (
+    VllmSampler as VllmSampler,
 )
 from .vocabulary import (
     Vocabulary as Vocabulary,

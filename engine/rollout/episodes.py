@@ -18,17 +18,14 @@ from ..errors import BaseModelError, ConfigError, MarlaasError
 from ..fairness import NOBODY, Ledger, Payer
 from ..gateway import Endpoints
 from ..trajectories import Episode, Failure, Timing, Trajectory, Transcripts, Turn, TurnReward
-from .backpressure import Backpressure
 from .conversation import Allowance, Conversation, Order, Sampled, SamplingParameters, Unplayable, overfull
-from .endpoint import SamplerEndpoint
-from .programs.asking import ProgramAsk
+from .programs.asking import ProgramAsk, streamed
 from .programs.program import FIRST, Canned, Hosting, Program
-from .programs.streaming import streamed
 from .protocol import Turns
 from .renderer import Renderer, Rendering, TooLong
-from .replicas import Replicas
 from .sampler_client import SamplerClient
 from .seeds import noise_seed
+from .slots import Backpressure, Replicas, SamplerEndpoint
 
 PromptHash = bytes
 

@@ -9,10 +9,8 @@ from typing import NamedTuple
 
 from ..errors import WorkerDied
 from ..fairness import Ledger, Payer, Reservation, rollout_cost
-from .endpoint import SamplerEndpoint
 from .protocol import NewTokens, OnTokens, SampleRequest, SampleResult
-from .replicas import Replicas
-from .slots import SamplerSlots
+from .slots import Replicas, SamplerEndpoint, SamplerSlots
 from .spoken import CLOSE, OPEN, SPACE
 
 # A reply while it is sampled: its text piece by piece, the thought apart from the answer, up to a text that ends it.

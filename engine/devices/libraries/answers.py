@@ -19,7 +19,7 @@ from ..machine import Gpu
 LIMIT = 120.0
 """Seconds for a child process. To load PyTorch from a slow disk takes half of it."""
 TORCH_CARDS = "marlaas.engine.devices.libraries.torch_cards"
-LLAMA_CARDS = "marlaas.engine.rollout.llama.probe"
+LLAMA_CARDS = "marlaas.engine.rollout.llama.native"
 """Programs that ask one library each."""
 KINDS = ("rocm", "metal", "vulkan")
 """Kinds of cards that are known through llama.cpp alone."""

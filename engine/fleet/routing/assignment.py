@@ -58,7 +58,7 @@ class Demand:
 class Share:
     """A part of what a task asks for, above 0, and the sampler that is to serve it.
 
-    For each turn one of the samplers of a task's shares is chosen by what it has to do (``rollout/replicas``); parts
+    For each turn one of the samplers of a task's shares is chosen by what it has to do (``rollout/slots``); parts
     only say what the routes were found with.
     """
 

@@ -1,10 +1,9 @@
-"""What a backend implements for the batch scheduler: sequences with memory, decoded in rows under adapters.
-
-Knows sequences by number and adapters by handle; nothing of conversations, versions or sampling. Not safe for threads.
-"""
+"""A context that decodes many conversations: its interface, slots of sequences, shared prefixes, prompts."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from dataclasses import dataclass, field
 from typing import Protocol, runtime_checkable
 
 import numpy as np
@@ -13,6 +12,11 @@ from numpy.typing import NDArray
 from ...errors import CallFailed
 from ...trajectories import Logprobs, Tokens
 from ..sampling import Cuts, Floats
+
+# What a backend implements for the batch scheduler: sequences with memory, decoded in rows under adapters.
+#
+# Knows sequences by number and adapters by handle; nothing of conversations, versions or sampling. Not safe for
+# threads.
 
 Ints = NDArray[np.int32]
 Logits = NDArray[np.float32]
@@ -97,3 +101,251 @@ class DrawingContext(Protocol):
 
     def choose(self, logits: Logits, temperatures: Floats, noise: Floats, cuts: Cuts | None) -> tuple[Tokens, Logprobs]:
         """One token for each row of logits (n, V); leaves those of the last ``decode`` as they are."""
+
+
+# Which sequence id a conversation gets, and which rows a decode call holds. Pure.
+#
+# llama.cpp cuts a decode call into micro-batches of consecutive sequence ids, and computes a batch of one with
+# another kernel, whose last bits differ. So a call must hold runs of at least two neighbouring ids: ids are handed
+# out in aligned pairs of one version where possible, and a lone id gets its twin as a filler row.
+
+ASIDE = ""
+"""Holds ids that no conversation has; it is no version's name."""
+BRIDGE = 1
+"""Holes of up to this many ids are filled unless the ``pace`` says more."""
+
+
+class Slots:
+    """The sequence ids 0 … count-1, each free or held under a version; later up to ``most``. Both are even."""
+
+    def __init__(self, count: int, most: int = 0) -> None:
+        self._holder: list[str | None] = [None] * count
+        self.free = count
+        self.most = max(count, most)
+
+    @property
+    def count(self) -> int:
+        """How many ids there are."""
+        return len(self._holder)
+
+    def widen(self, count: int) -> None:
+        """Hand out ``count`` ids from now on, not fewer than before."""
+        more = count - self.count
+        self._holder += [None] * more
+        self.free += more
+
+    def take(self, version: str, count: int = 1) -> list[int]:
+        """Free ids: the shortest run of free pairs that is long enough, else the longest, again and again; for a lone
+        id first the twin of one of the same version; and the twins of other versions' ids last of all.
+
+        Raises ``LookupError`` when fewer are free.
+        """
+        if count > self.free:
+            raise LookupError(f"{count} sequences are wanted, {self.free} are free.")
+        taken: list[int] = []
+        while len(taken) < count:
+            run = self._best_run(version, count - len(taken))
+            for slot in run[: count - len(taken)]:
+                self._holder[slot] = version
+                taken.append(slot)
+        self.free -= count
+        return taken
+
+    def set_aside(self, slot: int) -> int:
+        """Exchange a held id for the highest free one above it, if there is one: no version's ids are beside it then
+        that calls hold. Returns the id that is held for no version."""
+        above = [other for other in range(slot + 1, len(self._holder)) if self._holder[other] is None]
+        place = above[-1] if above else slot
+        self._holder[slot] = None
+        self._holder[place] = ASIDE
+        return place
+
+    def give_back(self, slot: int) -> None:
+        """The id is free again."""
+        self._holder[slot] = None
+        self.free += 1
+
+    def _best_run(self, version: str, wanted: int) -> list[int]:
+        runs: list[list[int]] = []
+        twins: list[int] = []
+        lone: list[int] = []
+        for slot in range(0, len(self._holder), 2):
+            one, other = self._holder[slot : slot + 2]
+            if one is None and other is None:
+                if runs and runs[-1][-1] == slot - 1:
+                    runs[-1] += [slot, slot + 1]
+                else:
+                    runs.append([slot, slot + 1])
+            elif one is None or other is None:
+                (twins if version in (one, other) else lone).append(slot if one is None else slot + 1)
+        if twins and (wanted == 1 or not runs):
+            return twins[:1]
+        fitting = [run for run in runs if len(run) >= wanted]
+        if fitting:
+            return min(fitting, key=len)
+        return max(runs, key=len) if runs else lone[:1]
+
+
+def rows_with_fillers(active: NDArray[np.int32], bridge: int = BRIDGE) -> NDArray[np.int32]:
+    """Sorted ids for a decode call: the active ones (sorted, unique), fillers in small holes, a twin for lone ids."""
+    holes = np.diff(active) - 1
+    small = np.flatnonzero((holes > 0) & (holes <= bridge))
+    fillers = [np.arange(active[i] + 1, active[i + 1], dtype=np.int32) for i in small]
+    rows = np.union1d(active, np.concatenate(fillers)) if fillers else active
+    steps = np.diff(rows, prepend=-2, append=rows[-1:] + 2)
+    lone = rows[(steps[:-1] > 1) & (steps[1:] > 1)]
+    return np.union1d(rows, lone ^ 1) if len(lone) else rows
+
+
+# What prompts begin with, as a trie of blocks of tokens, and which sequences hold each block. Pure.
+#
+# Prompts of one version often share their first tokens: a system prompt, the descriptions of tools, examples. A block
+# is known by all tokens up to its end, so keys and values computed for one prompt are those of every prompt that has
+# it. That keys and values are kept so, and given up by least recent use, is RadixAttention's (SGLang, arXiv
+# 2312.07104).
+
+BLOCK = 64
+"""Tokens of a block: fewer are computed about as fast as they are copied."""
+PIECE = 256
+"""Tokens of a block whose last bits must be the same whoever computed it: as many as a call computes (``prefill``).
+With half as many large bases would multiply more slowly, with twice as many small ones would attend more slowly."""
+
+Family = tuple[str, bool]
+"""Version, and whether the last bits are ``alike``; families share nothing."""
+
+
+def blocks_of(tokens: Tokens, alike: bool) -> tuple[bytes, ...]:
+    """The whole blocks that ``tokens``, int32 (T,), begin with; two tokens at least are left, which are computed for
+    the logits."""
+    size = PIECE if alike else BLOCK
+    return tuple(tokens[begin : begin + size].tobytes() for begin in range(0, len(tokens) - 1 - size, size))
+
+
+def common(one: Sequence[bytes], other: Sequence[bytes]) -> int:
+    """How many tokens both begin with, in whole blocks."""
+    tokens = 0
+    for a, b in zip(one, other, strict=False):
+        if a != b:
+            break
+        tokens += _tokens(a)
+    return tokens
+
+
+class _Node:
+    """A block, after those above it; the root is none."""
+
+    def __init__(self, above: _Node | None = None, block: bytes = b"") -> None:
+        self.above, self.block = above, block
+        self.tokens: int = above.tokens + _tokens(block) if above else 0
+        """Up to its end."""
+        self.below: dict[bytes, _Node] = {}
+        self.holders: dict[int, None] = {}
+
+
+class Prefixes:
+    """All blocks that some sequence holds."""
+
+    def __init__(self) -> None:
+        self._roots: dict[Family, _Node] = {}
+        self._ends: dict[int, _Node] = {}
+        """The last block of each sequence that holds any."""
+
+    def find(self, family: Family, blocks: Sequence[bytes]) -> tuple[int | None, int]:
+        """A sequence that holds most of ``blocks``, and how many tokens these have; (None, 0) where none holds any."""
+        node = self._roots.get(family)
+        if node is None:
+            return None, 0
+        for block in blocks:
+            if block not in node.below:
+                break
+            node = node.below[block]
+        return (next(iter(node.holders)), node.tokens) if node.tokens else (None, 0)
+
+    def hold(self, sequence: int, family: Family, blocks: Sequence[bytes]) -> None:
+        """A sequence begins with these blocks; those that it held before are the first of them."""
+        if not blocks:
+            return
+        node = self._roots.setdefault(family, _Node())
+        for block in blocks:
+            if block not in node.below:
+                node.below[block] = _Node(node, block)
+            node = node.below[block]
+            node.holders[sequence] = None
+        self._ends[sequence] = node
+
+    def join(self, sequence: int, source: int) -> None:
+        """A sequence, which holds no block yet, begins with those of ``source``."""
+        node = self._ends.get(source)
+        if node is not None:
+            self._ends[sequence] = node
+        while node is not None and node.above is not None:
+            node.holders[sequence] = None
+            node = node.above
+
+    def cut(self, sequence: int, tokens: int) -> None:
+        """A sequence holds nothing any more from position ``tokens`` on; blocks that none holds are forgotten."""
+        node = self._ends.pop(sequence, None)
+        while node is not None and node.above is not None and node.tokens > tokens:
+            del node.holders[sequence]
+            if not node.holders:
+                del node.above.below[node.block]
+            node = node.above
+        if node is not None and node.above is not None:
+            self._ends[sequence] = node
+        elif node is not None and not node.below:
+            self._roots = {family: root for family, root in self._roots.items() if root is not node}
+
+    def tokens(self, sequence: int) -> int:
+        """How many tokens the blocks of a sequence have."""
+        return self._ends[sequence].tokens if sequence in self._ends else 0
+
+    def alone(self, sequence: int) -> bool:
+        """Whether it holds a block that no other sequence holds."""
+        return sequence in self._ends and len(self._ends[sequence].holders) == 1
+
+
+def _tokens(block: bytes) -> int:
+    return len(block) // 4  # int32
+
+
+# First prompts that some sequence still begins with: later episodes of a group copy their memory.
+
+Key = tuple[str, bool, bytes]
+"""Version, whether the last bits are ``alike``, and tokens."""
+
+
+@dataclass(eq=False)
+class Prompt:
+    """A prompt that has been computed, for as long as a sequence holds it."""
+
+    key: Key
+    logits: Logits
+    """float32 (V,): what the first token is sampled from, a copy."""
+    holders: set[int] = field(default_factory=set)
+    """Sequences whose memory begins with it."""
+
+    @property
+    def tokens(self) -> int:
+        """How many it has."""
+        return len(self.key[2]) // 4  # int32
+
+
+class Prompts:
+    """All prompts that can be copied."""
+
+    def __init__(self) -> None:
+        self._prompts: dict[Key, Prompt] = {}
+
+    def find(self, key: Key) -> Prompt | None:
+        """The prompt of that key, if a sequence holds it."""
+        return self._prompts.get(key)
+
+    def add(self, prompt: Prompt) -> None:
+        """Remember a prompt that has holders."""
+        self._prompts[prompt.key] = prompt
+
+    def leave(self, prompt: Prompt, sequence: int) -> None:
+        """A sequence does not hold the prompt any more; after the last one it is forgotten."""
+        prompt.holders.discard(sequence)
+        if not prompt.holders and self._prompts.get(prompt.key) is prompt:
+            del self._prompts[prompt.key]

@@ -9,10 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from .context import Context, Logits
-from .prefixes import BLOCK, Prefixes, blocks_of, common
-from .prompts import Prompt, Prompts
-from .slots import Slots
+from .context import BLOCK, Context, Logits, Prefixes, Prompt, Prompts, Slots, blocks_of, common
 from .turn import SequenceState, Turn
 
 PART = 4

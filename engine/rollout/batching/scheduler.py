@@ -16,16 +16,10 @@ from ...fairness import FairClock, rollout_cost
 from ...trajectories import Logprobs, Tokens
 from ..protocol import Finish, OnTokens, SampleRequest, SampleResult, SamplerStats
 from ..sampling import WHOLE, Cuts, Floats, choose
-from .answers import Answer
-from .context import Context, DrawingContext, Logits
-from .echoing import Echoes
+from .context import BRIDGE, PIECE, Context, DrawingContext, Key, Logits, Slots, rows_with_fillers
 from .memory import SharedMemory
-from .pace import Pace
-from .prefixes import PIECE
-from .prompts import Key
-from .slots import BRIDGE, Slots, rows_with_fillers
-from .turn import Grammar, SequenceState, Turn, check, wanted_of
-from .versions import Versions
+from .requests import Answer, Pace, Versions
+from .turn import Echoes, Grammar, SequenceState, Turn, check, wanted_of
 
 # Which turn is next: turns that wait for their prefill, and which account goes first. Pure.
 #

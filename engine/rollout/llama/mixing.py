@@ -1,4 +1,4 @@
-"""Rows of several adapters in one call of llama.cpp, by graphs of ggml."""
+"""Adapters of several versions in one call of llama.cpp: tensors of its graph are replaced."""
 
 from __future__ import annotations
 
@@ -16,6 +16,8 @@ from numpy.typing import NDArray
 from ...base import GgufNames, linear_shapes, pairs
 from ..batching.context import Arrays, Handles, Ints
 from .native import llama
+
+# Rows of several adapters in one call of llama.cpp, by graphs of ggml.
 
 # ggml's tensors and graphs: what a graph of llama.cpp is read with, and small graphs of our own on the processor.
 #
@@ -562,3 +564,32 @@ class Mixing:
         if layout.rows != rows:
             raise OtherForm(f"llama.cpp made a micro-batch of {rows} rows instead of {layout.rows}")
         return layout
+
+
+# Flash attention in float32: ggml computes it, but llama.cpp has no setting for it.
+#
+# Where keys and values are kept in float32, llama.cpp's graphs cast them to float16 before flash attention
+# (``build_attn_mha`` in llama-graph.cpp), although ggml's own kernel takes both as they are
+# (``ggml_compute_forward_flash_attn_ext`` in ggml-cpu). So we lead each new graph past its casts before it is
+# computed. Attention without flash is as exact, but reads blocks of 256 tokens of each sequence, however few it
+# holds.
+
+KEYS, VALUES = int(Tensor.right.offset), int(Tensor.others.offset)
+"""Where an attention's tensor has the addresses of its keys and values: they follow its queries."""
+
+
+def past_casts(ggml: Ggml, attention: int) -> None:
+    """Let the flash attention whose tensor is at this address read keys and values as they are kept, in float32.
+
+    A graph that is used again stays as it was made here. Raises ``OtherForm`` where neither float32 nor a cast from it
+    is there.
+    """
+    for place in (KEYS, VALUES):
+        source = ctypes.c_size_t.from_address(attention + place)
+        if ctypes.c_int.from_address(source.value).value == F32:
+            continue
+        cast = Tensor.from_address(source.value)
+        if cast.op != ggml.copies or Tensor.from_address(cast.left).type != F32:
+            raise OtherForm("llama.cpp computes attention in another form")
+        source.value = cast.left
+        cast.op = NOTHING

@@ -24,8 +24,10 @@ from .asking import (
     Branch,
     History,
     Manner,
+    Part,
     Place,
     ProgramAsk,
+    Streaming,
     check,
     check_text,
     ignored,
@@ -34,7 +36,6 @@ from .asking import (
     plain,
     tools_of,
 )
-from .streaming import Part, Streaming
 
 # Answers the programs of one episode: implements ``gateway.Answerer``.
 #

@@ -21,11 +21,8 @@ from torch.nn.functional import rms_norm, silu
 from ...base import BaseModel, Layer, check_adapter, halves, load, rotate
 from ...devices import LentCores
 from ..batching.context import Arrays, Handles, Ints, Logits
-from .attention import Appended, Attention, OneEach, calls
-from .blocks import Exact, Mix, Rounded, Runs, exact, mix_of, rounded
-from .cache import AdapterCache
-from .tiles import TILE
-from .untouched import untouched
+from .blocks import Appended, Attention, Exact, Mix, OneEach, Rounded, Runs, calls, exact, mix_of, rounded
+from .cache import TILE, AdapterCache, untouched
 
 TorchWeights = Literal["f32", "bf16"]
 """How the base's matrices are kept, by names of ``base.precision``."""

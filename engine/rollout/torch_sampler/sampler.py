@@ -1,21 +1,191 @@
-"""The worker class on torch: a ``BatchingSampler`` over a ``TorchContext``, or over compiled passes."""
+"""The torch sampler, which computes with the compiled kernel if that is right and faster."""
 
 from __future__ import annotations
 
+import logging
+import os
+from collections.abc import Sequence
+from pathlib import Path
+from time import thread_time
+
+import numpy as np
 import torch
 
-from ...base import library, load_base, unsupported
+from ...base import SMALL, BaseModel, library, linear_shapes, load_base, unsupported
 from ...devices import LentCores, Loan
 from ...errors import BaseModelError
-from ..batching.pace import ENOUGH, Pace, large
-from ..batching.riding import SEATS
-from ..batching.sampler import FIRST, SPARE, BatchingSampler
-from .context import TorchWeights
-from .kernel.choice import context_of
+from ..batching.context import Arrays, Context, Handles, Logits
+from ..batching.requests import ENOUGH, Pace, large
+from ..batching.sampler import FIRST, SEATS, SPARE, BatchingSampler
+from .context import TorchContext, TorchWeights
+from .kernel.context import CompiledContext
+from .kernel.library import Library, NotCompiled, compiled
+
+# Whether compiled passes over a base are right and gain time: beside those of torch, on the base itself.
+
+PARTS = np.array([3, 17, 6, 9, 2, 8, 4], np.int32)
+"""Tokens with which each of some sequences begins: unequal, and some more than a vector."""
+LENGTH = 32
+RANK, ALPHA = 3, 6.0
+TOLERANCE = 1e-3
+"""Largest gap of two logits, as a share of the largest. Sums of float32 in another order differ by about a millionth of
+it, a wrong pass by all of it."""
+TURNS = 3
+"""How often each way computes; the best counts."""
+
+
+def refusal(base: BaseModel, compiled: Library, threads: int = 1) -> str:
+    """Why compiled passes should not be used for this base, as a clause; empty where they should.
+
+    ``threads`` as torch has been told. Takes the time of some ten passes of torch. Raises ``BaseModelError`` where the
+    base cannot be read.
+    """
+    count = len(PARTS)
+    torchs, ours = TorchContext(base, count, LENGTH), CompiledContext(base, count, LENGTH, compiled, threads)
+    tokens = np.random.default_rng(1).integers(0, ours.vocabulary, (count, LENGTH)).astype(np.int32)
+    adapters = [_adapter(base, seed) for seed in (0, 1)]
+    every = range(count)
+
+    def handles(context: Context) -> Handles:
+        loaded = [context.load_adapter(adapter, ALPHA) for adapter in adapters]
+        return np.resize(np.array(loaded, np.int64), count)
+
+    theirs, own = handles(torchs), handles(ours)
+    expected, found = _answers(torchs, theirs, tokens, every), _answers(ours, own, tokens, every)
+    if not np.abs(found - expected).max() <= TOLERANCE * np.abs(expected).max():  # NaN is not
+        return "their results differ from torch's"
+    lone = np.concatenate([_answers(ours, own, tokens, [number]) for number in every])
+    if not np.array_equal(np.sort(lone, axis=None), np.sort(found, axis=None)):
+        return "a row's last bits depend on other rows"
+    seconds = [
+        min(_seconds(context, used, tokens) for _ in range(TURNS)) for context, used in ((torchs, theirs), (ours, own))
+    ]
+    return "" if seconds[1] < seconds[0] else "torch is faster"
+
+
+def _answers(context: Context, handles: Handles, tokens: np.ndarray, chosen: Sequence[int]) -> Logits:
+    """The logits after each token of the beginnings of some sequences, and after one more of each."""
+    sequences, counts = np.array(chosen, np.int32), PARTS[list(chosen)]
+    rows = np.repeat(sequences, counts)
+    positions = np.concatenate([np.arange(count, dtype=np.int32) for count in counts])
+    context.use(handles[rows])
+    begun = context.decode(tokens[rows, positions], positions, rows, np.ones(len(rows), np.int8)).copy()
+    context.use(handles[sequences])
+    wanted = np.ones(len(sequences), np.int8)
+    return np.concatenate([begun, context.decode(tokens[sequences, counts], counts, sequences, wanted)])
+
+
+def _seconds(context: Context, handles: Handles, tokens: np.ndarray) -> float:
+    begun = thread_time()
+    _answers(context, handles, tokens, range(len(PARTS)))
+    return thread_time() - begun
+
+
+def _adapter(base: BaseModel, seed: int) -> Arrays:
+    """Random, on all linear layers of all blocks."""
+    random, adapter = np.random.default_rng(seed), {}
+    for module, (out, into) in linear_shapes(base.config).items():
+        if module != "lm_head":
+            adapter[f"{module}.lora_A"] = random.normal(0, into**-0.5, (RANK, into)).astype(np.float32)
+            adapter[f"{module}.lora_B"] = random.normal(0, RANK**-0.5, (out, RANK)).astype(np.float32)
+    return adapter
+
+
+# Which context a torch sampler computes in: compiled passes for a small base, where this machine can have them.
+
+log = logging.getLogger(__name__)
+
+USED = "used"
+"""What the file of a verdict says where compiled passes are used; any other text is the reason why not."""
+
+
+def context_of(
+    base: BaseModel,
+    sequences: int,
+    length: int,
+    weights: TorchWeights,
+    cache: str,
+    threads: int = 1,
+    cores: LentCores | None = None,
+) -> Context:
+    """A context for ``base``; compiled files and verdicts are kept in ``cache``, and without one nothing is compiled.
+    What holds for all homes is in ``users_folder``, too. Passes on torch may borrow ``cores``.
+
+    Bases of up to ``SMALL`` bytes in float32 are compiled for: the smaller they are, the more of a pass of torch is no
+    arithmetic; with 60 MB it takes one and a half times as long with 64 rows. Raises ``BaseModelError`` where the base
+    cannot be read.
+    """
+    if cache and weights == "f32" and nbytes(base) <= SMALL:
+        try:
+            users = users_folder()
+            library, name = compiled(Path(cache), users)
+            told = Path(f"{name}-{base.fingerprint}-{threads}.verdict")
+            if not (reason := verdict(Path(cache) / told, base, library, threads, users and users / told)):
+                return CompiledContext(base, sequences, length, library, threads)
+        except NotCompiled as error:
+            reason = str(error)
+        log.warning("Passes are not compiled, torch computes them more slowly: %s", reason)
+    return TorchContext(base, sequences, length, weights, cores)
+
+
+def users_folder() -> Path | None:
+    """Where a user's homes leave for each other what was compiled; None for a user without a folder for caches."""
+    from platformdirs import user_cache_path
+
+    path = user_cache_path("marlaas", appauthor=False) / "passes"
+    return path if path.is_absolute() else None
+
+
+def nbytes(base: BaseModel) -> int:
+    """Of all matrices in float32, the output matrix included."""
+    config = base.config
+    linear = sum(out * into for module, (out, into) in linear_shapes(config).items() if module != "lm_head")
+    return 4 * (linear + config.vocab_size * config.hidden_size)
+
+
+def verdict(path: Path, base: BaseModel, library: Library, threads: int, shared: Path | None = None) -> str:
+    """Why ``library`` is not used for ``base``; empty where it is.
+
+    Found once and kept in ``path``: speeds were measured for it, and a home's bits should not change with them. That it
+    is used is kept in ``shared``, too, for other homes, and taken from there: it takes a second to find. That it is not
+    may be due to a moment in which the machine was busy, so each home finds that by itself.
+    """
+    known = _told(path)
+    if known is None and shared and _told(shared) == USED:
+        known = USED
+        _tell(path, known)
+    if known is None:
+        known = refusal(base, library, threads) or USED
+        for file in (path, shared if known == USED else None):
+            if file:
+                _tell(file, known)
+    return "" if known == USED else known
+
+
+def _told(path: Path) -> str | None:
+    """What the file of a verdict says; None where there is none."""
+    try:
+        return path.read_text("utf-8", "replace").strip() or None
+    except OSError:
+        return None
+
+
+def _tell(path: Path, text: str) -> None:
+    """Write the file of a verdict, which appears as a whole."""
+    unfinished = path.with_name(f"{path.name}.{os.getpid()}")
+    try:
+        path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        unfinished.write_text(f"{text}\n", "utf-8")
+        unfinished.replace(path)
+    except OSError as error:
+        log.warning("%s cannot be written: %s", path, error)
+
+
+# The worker class on torch: a ``BatchingSampler`` over a ``TorchContext``, or over compiled passes.
 
 MOST = 1024
 """Most conversations at the same time."""
-SMALL, LARGE = Pace(rows=128, tokens=4), Pace(rows=128, tokens=1, enough=ENOUGH)
+SMALL_PACE, LARGE_PACE = Pace(rows=128, tokens=4), Pace(rows=128, tokens=1, enough=ENOUGH)
 """More rows make products faster, whatever their versions; few tokens in a row let new turns join soon, and with a base
 that is read from main memory for each token, one takes long enough."""
 
@@ -55,5 +225,5 @@ class TorchSampler(BatchingSampler):
         length = min(context, model.config.context_length)
         cores, spare = LentCores(loan, torch.set_num_threads) if loan else None, SPARE + SEATS
         opened = context_of(model, count + spare, length, weights, cache, threads, cores)
-        pace = LARGE if large(opened.weights) else SMALL
+        pace = LARGE_PACE if large(opened.weights) else SMALL_PACE
         super().__init__(model, opened, length, pace, spare, cores, first + first % 2)

@@ -1,28 +1,238 @@
-"""vLLM's engine in this process. The only file of the sampler that imports vllm.
-
-Not safe for threads: all calls must come from one. Written for vLLM 0.26 and later; run with 0.32 on a processor.
-"""
+"""vLLM as it is used here: its settings, its adapters, its engine."""
 
 from __future__ import annotations
 
+import itertools
 import json
 import os
+import shutil
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
+from packaging.version import InvalidVersion, Version
 
-from ...base import SPARE
-from ...devices import ran_out
+from ...adapters import PolicyState, StateHeader, checksum, read_peft_folder, write_peft_folder
+from ...base import BLOCK, FAMILIES, SLOTS, SPARE, BaseConfig, Device, batch_for, cache_bytes, rank_class
+from ...devices import GPU_EXTRA, LEAST_VLLM, find_installed, ran_out
 from ...errors import AdapterError, BaseModelError
+from ...home import PrivateFolder
+from ..batching.context import Arrays
 from ..sampling import WHOLE, Truncation
 from ..wishes import NONE, Likeliest, Wishes
-from .settings import ARCHITECTURES, INSTEAD, VllmSettings, engine_arguments, environment, require
 
 if TYPE_CHECKING:
     import torch
+
+
+# Whether vLLM can be used, and its arguments and environment.
+
+# Is there a vLLM that can be used? One sentence for people where there is none. Imports no vllm.
+
+INSTEAD = 'Or set `sampler = "auto"` under [rollout] in marlaas.toml.'
+
+
+def require() -> None:
+    """Raise ``BaseModelError`` where vLLM is missing or too old."""
+    found = find_installed().vllm
+    if not found:
+        raise BaseModelError("vLLM is not installed.", f"{GPU_EXTRA}, about 12 GB. {INSTEAD}")
+    if _older(found):
+        raise BaseModelError(
+            f"vLLM {found} can serve another tenant's adapter ({LEAST_VLLM} cannot), and is not used.",
+            f"`pip install --upgrade 'marlaas[gpu]'` installs another. {INSTEAD}",
+        )
+
+
+def _older(found: str) -> bool:
+    try:
+        return Version(found) < LEAST_VLLM
+    except InvalidVersion:
+        return False  # somebody's own build
+
+
+# vLLM's arguments and environment, from a base's sizes and a few numbers. Pure.
+#
+# The names are vLLM's own (0.26 to 0.33): https://docs.vllm.ai/en/latest/configuration/engine_args.html
+
+ADAPTERS = 1 << 16
+"""Adapters that vLLM may keep in main memory: more than can be live. It reads an adapter's folder again once it has
+dropped it, and dies where the folder is gone; so it never drops one by itself."""
+INTERVAL = 8
+"""Tokens after which vLLM reports a turn that goes on: each report costs as much as a small model's row."""
+ENVIRONMENT = {
+    "VLLM_ENABLE_V1_MULTIPROCESSING": "0",  # the engine in this process: a worker is one already
+    "VLLM_ALLOW_LONG_MAX_MODEL_LEN": "1",  # a score asks for one token more than the context holds, and drops it
+    "VLLM_NO_USAGE_STATS": "1",
+    "HF_HUB_OFFLINE": "1",
+    "VLLM_LOGGING_LEVEL": "WARNING",
+}
+ON_CPU = {
+    "TORCHDYNAMO_DISABLE": "1",  # else the first log-probabilities wait half a minute for a C++ compiler
+    "VLLM_CPU_OMP_THREADS_BIND": "nobind",  # the worker is pinned already; vLLM would take the first core for itself
+}
+ADAPTED = ("qkv_proj", "o_proj", "gate_up_proj", "down_proj")
+"""vLLM's names of the layers that our adapters adapt, in the families whose layers are all known. By default vLLM keeps
+room for the embedding and the output head, too, and scores of whole requests then fail on a processor."""
+ARCHITECTURES = {"qwen3": "Qwen3ForCausalLM", "qwen2": "Qwen2ForCausalLM", "llama": "LlamaForCausalLM"}
+"""Architecture by ``model_type``, for bases whose configuration names none."""
+
+
+@dataclass(frozen=True)
+class VllmSettings:
+    """How one engine is started."""
+
+    path: str
+    """Folder of the base."""
+    config: BaseConfig
+    device: Device = "cpu"
+    sequences: int = 128
+    """Conversations that run at the same time."""
+    context: int = 512
+    """Tokens that each may grow to."""
+    largest_rank: int = 64
+    """Largest rank of adapters; vLLM is started for the next one that it knows."""
+    slots: int = SLOTS
+    """Adapters in one pass; requests for others wait for a slot."""
+    memory: int = 0
+    """Bytes for keys and values; 0: on a processor as many as all conversations need at their longest, on a card what
+    vLLM finds free."""
+    extra: dict[str, Any] = field(default_factory=dict)
+    """Further arguments of vLLM's, used where it shares its device."""
+
+    @property
+    def known(self) -> bool:
+        """Whether the names of all its layers are known."""
+        return self.config.architecture in FAMILIES
+
+    @property
+    def rank(self) -> int:
+        """The rank that vLLM is started for. Raises ``ValueError`` beyond the largest that it knows."""
+        return rank_class(self.largest_rank)
+
+
+def environment(device: Device) -> dict[str, str]:
+    """Environment variables that must be set before vllm is imported."""
+    return ENVIRONMENT | (ON_CPU if device == "cpu" else {})
+
+
+def engine_arguments(settings: VllmSettings) -> dict[str, Any]:
+    """Keyword arguments of vLLM's ``EngineArgs``."""
+    cpu = settings.device == "cpu"
+    arguments: dict[str, Any] = {
+        "model": settings.path,
+        "skip_tokenizer_init": True,  # token ids in and out
+        "generation_config": "vllm",  # a base's own would change how it is sampled
+        "logprobs_mode": "processed_logprobs",  # of the distribution that was sampled from
+        "dtype": "float32" if cpu else "bfloat16",
+        "max_model_len": settings.context + 1,
+        "max_num_seqs": settings.sequences,
+        "block_size": BLOCK[settings.device],
+        "enable_prefix_caching": True,
+        "distributed_executor_backend": "uni",
+        "enable_lora": True,
+        "max_lora_rank": settings.rank,
+        "max_loras": settings.slots,
+        "max_cpu_loras": max(ADAPTERS, settings.slots),
+        "stream_interval": INTERVAL,
+        "disable_log_stats": True,
+        "seed": 0,
+    }
+    if settings.known:
+        arguments["lora_target_modules"] = list(ADAPTED)
+    if cpu:
+        arguments["enforce_eager"] = True
+        arguments["enable_chunked_prefill"] = False  # see ``BATCH``
+        arguments["max_num_batched_tokens"] = batch_for(settings.sequences, settings.context)
+    memory = settings.memory
+    if cpu and not memory:
+        memory = cache_bytes(settings.config, settings.sequences, settings.context, settings.device)
+    if memory:
+        arguments["kv_cache_memory_bytes"] = memory
+    return arguments | settings.extra
+
+
+# Adapters in vLLM, each with a folder of its own from which vLLM reads it.
+#
+# vLLM reads adapters from folders, and its whole engine dies where it looks for one that is gone. So every adapter
+# has a folder that nothing else uses, below one that only this account may enter; vLLM reads it once, before its
+# handle is given to anybody, and keeps what it has read until the handle is freed. Damage to a folder after that does
+# no harm.
+
+HANDLES = itertools.count(1)
+"""Handles are never given twice in a process, for vLLM finds cached keys and values by them."""
+
+
+class AdapterEngine(Protocol):
+    """The part of ``Engine`` that is used here."""
+
+    def add_adapter(self, handle: int, folder: Path) -> None:
+        """Read an adapter and keep it in memory. Raises ``AdapterError``."""
+
+    def remove_adapter(self, handle: int) -> None:
+        """Forget one that no request under way uses."""
+
+
+class FolderAdapters:
+    """Implements ``versions.Adapters`` on vLLM; the adapters' folders are in ``folder``."""
+
+    def __init__(self, engine: AdapterEngine, base: Path, folder: PrivateFolder, rank: int) -> None:
+        """``rank`` is the largest that vLLM was started for."""
+        self._engine = engine
+        self._base = base
+        self._folder = folder
+        self._rank = rank
+
+    def load_adapter(self, adapter: Arrays, alpha: float) -> int:
+        """Have vLLM read an adapter. Raises ``AdapterError`` where its rank is too large, the disk or vLLM refuses it,
+        or the folder holds other bytes once vLLM has read it."""
+        rank = max((array.shape[0] for name, array in adapter.items() if name.endswith(".lora_A")), default=0)
+        if rank > self._rank:
+            raise AdapterError(
+                f"The adapter has rank {rank}; vLLM was started for ranks up to {self._rank}.",
+                f"Set `largest_rank = {rank}` under [rollout] in marlaas.toml and restart the engine.",
+            )
+        handle = next(HANDLES)
+        folder = self._of(handle)
+        try:
+            self._folder.ensure()
+            folder.mkdir(mode=0o700)
+            write_peft_folder(folder, PolicyState(StateHeader(rank, alpha, 0, ""), adapter), self._base, "")
+        except OSError as error:
+            shutil.rmtree(folder, ignore_errors=True)
+            raise AdapterError(f"The adapter could not be written to {folder}: {error.strerror}.") from error
+        try:
+            self._engine.add_adapter(handle, folder)
+            self._check(handle, folder, checksum(adapter))
+        except AdapterError:
+            shutil.rmtree(folder, ignore_errors=True)
+            raise
+        return handle
+
+    def free_adapter(self, adapter: int) -> None:
+        """Forget an adapter that no request uses, then delete its folder."""
+        self._engine.remove_adapter(adapter)
+        shutil.rmtree(self._of(adapter), ignore_errors=True)
+
+    def _check(self, handle: int, folder: Path, expected: str) -> None:
+        """Raise ``AdapterError`` unless the folder still holds what was written."""
+        try:
+            found = checksum(read_peft_folder(folder).adapter)
+        except AdapterError:
+            found = "nothing that can be read"
+        if found != expected:
+            self._engine.remove_adapter(handle)
+            raise AdapterError(f"While vLLM read the adapter in {folder} somebody changed it: it holds {found}.")
+
+    def _of(self, handle: int) -> Path:
+        return self._folder.path / str(handle)
+
+
+# vLLM's engine in this process. The only file of the sampler that imports vllm.
+#
+# Not safe for threads: all calls must come from one. Written for vLLM 0.26 and later; run with 0.32 on a processor.
 
 
 @dataclass(frozen=True)

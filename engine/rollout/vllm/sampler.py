@@ -14,14 +14,11 @@ from ...devices import end_process
 from ...errors import BaseModelError
 from ...home import PrivateFolder
 from ...trajectories import Logprobs, Tokens
-from ..batching.answers import Answer
+from ..batching.requests import Answer, Versions
 from ..batching.sampler import Gate, ThreadedSampler
-from ..batching.versions import Versions
 from ..protocol import SamplerLimits
-from .adapters import FolderAdapters
-from .engine import Engine
+from .engine import Engine, FolderAdapters, VllmSettings
 from .scheduler import VllmScheduler
-from .settings import VllmSettings
 
 log = logging.getLogger(__name__)
 PREFIX = "vllm-"

@@ -18,10 +18,9 @@ import numpy as np
 
 from ...errors import AdapterError, CallFailed, ConfigError
 from ...trajectories import Logprobs, Tokens
-from ..batching.answers import Answer
+from ..batching.requests import Answer, Version, Versions
 from ..batching.scheduler import Pressed
 from ..batching.turn import check
-from ..batching.versions import Version, Versions
 from ..protocol import Finish, NewTokens, OnTokens, SampleRequest, SampleResult, SamplerStats, WishedResult
 from ..seeds import noise_seed
 from ..wishes import NONE, Extras, Likeliest, Wishes, join

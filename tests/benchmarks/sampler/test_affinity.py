@@ -9,7 +9,7 @@ from benchmarks.report.figures import Section
 from benchmarks.sampler import affinity
 from benchmarks.sampler.affinity import ALONE, LEAST, NUMBER, READERS, ROUTED, STAYING, WRITERS, Measured, chains, mix
 from benchmarks.sampler.other_ways import by_number, staying
-from marlaas.engine.rollout.replicas import Replicas
+from marlaas.engine.rollout.slots import Replicas
 from marlaas.engine.spec.agents import AgentMap
 from marlaas.engine.train.publishing import PublishedVersions
 from marlaas.engine.train.selfplay import Match, Opponents, Participants

@@ -18,7 +18,7 @@ from transformers import AutoModelForCausalLM
 
 from marlaas.engine.base.model import BaseModel
 from marlaas.engine.rollout.llama.context import LlamaContext
-from marlaas.engine.rollout.llama.sampler import LlamaSampler
+from marlaas.engine.rollout.llama.model import LlamaSampler
 from marlaas.engine.rollout.protocol import Sampler, SampleRequest, SampleResult
 from marlaas.engine.rollout.torch_sampler.sampler import TorchSampler
 from marlaas.engine.training.inputs import TrainGroup, TrainSequence

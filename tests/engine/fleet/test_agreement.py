@@ -13,8 +13,7 @@ from marlaas.engine.base.gguf.names import GgufNames
 from marlaas.engine.base.model import BaseModel
 from marlaas.engine.errors import BaseModelError
 from marlaas.engine.fleet.agreement import EXACT, POLICY, ROUNDED, Agreement, Tolerance, compare
-from marlaas.engine.rollout.llama.model import ensure_base_gguf
-from marlaas.engine.rollout.llama.sampler import LlamaSampler
+from marlaas.engine.rollout.llama.model import LlamaSampler, ensure_base_gguf
 from marlaas.engine.training.torch_trainer import TorchTrainer
 
 from ..rollout.random_base import write_base

@@ -29,8 +29,8 @@ from marlaas.engine.fleet.supervisor import WorkerSupervisor
 from marlaas.engine.fleet.trainers import TaskTrainer
 from marlaas.engine.home.paths import Home
 from marlaas.engine.home.settings import RolloutSettings, Settings
-from marlaas.engine.rollout.replicas import Replicas
 from marlaas.engine.rollout.sampler_client import SamplerClient
+from marlaas.engine.rollout.slots import Replicas
 from marlaas.engine.store.store import Store
 from marlaas.engine.training.inputs import PolicyConfig
 from tests.engine.rollout.contract.asking import request

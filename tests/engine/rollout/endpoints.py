@@ -5,8 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from marlaas.engine.fairness.line import Line
-from marlaas.engine.rollout.endpoint import SamplerEndpoint
-from marlaas.engine.rollout.slots import SamplerSlots
+from marlaas.engine.rollout.slots import SamplerEndpoint, SamplerSlots
 
 
 def endpoint(sampler: Any, sequences: int, context: int, name: str = "rollout") -> SamplerEndpoint:

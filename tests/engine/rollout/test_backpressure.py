@@ -7,8 +7,8 @@ import asyncio
 import pytest
 
 from marlaas.engine.fairness.line import Payer
-from marlaas.engine.rollout import backpressure as module
-from marlaas.engine.rollout.backpressure import LOOKS, Backpressure
+from marlaas.engine.rollout import slots as module
+from marlaas.engine.rollout.slots import LOOKS, Backpressure
 
 from .test_sampler_slots import ANN, BOB, Holder, Stage, settle
 

@@ -14,7 +14,7 @@ import pytest
 from marlaas.engine.base.model import BaseModel, load_base
 from marlaas.engine.errors import ConfigError
 from marlaas.engine.rollout.batching.sampler import BatchingSampler
-from marlaas.engine.rollout.llama.sampler import LlamaSampler
+from marlaas.engine.rollout.llama.model import LlamaSampler
 from marlaas.engine.rollout.protocol import SampleRequest
 from marlaas.engine.rollout.schemas import Schemas
 from marlaas.engine.rollout.toolcalls.forced import schema_of_call

@@ -32,11 +32,10 @@ from marlaas.engine.fleet.supervisor import WorkerSupervisor
 from marlaas.engine.fleet.trainers import SharedTrainer, TrainerPool
 from marlaas.engine.fleet.yielding.preemptible import Preemptible
 from marlaas.engine.home.paths import Home
-from marlaas.engine.rollout.endpoint import SamplerEndpoint
 from marlaas.engine.rollout.episodes import Rollout
 from marlaas.engine.rollout.protocol import OnTokens, SampleRequest, SampleResult
 from marlaas.engine.rollout.renderer import Renderer
-from marlaas.engine.rollout.slots import SamplerSlots
+from marlaas.engine.rollout.slots import SamplerEndpoint, SamplerSlots
 from marlaas.engine.scheduler.task_run import Ending, Runner, run_task
 from marlaas.engine.spec.automatic import BaseTraits
 from marlaas.engine.spec.task import TaskSpec

@@ -1,20 +1,32 @@
-"""The compiled passes as ctypes sees them: the structures and functions of ``decode.c``. Knows no torch.
-
-Addresses are plain numbers; whoever fills a structure in keeps the arrays that it points to.
-"""
+"""The compiled decoding kernel: built once, tried, loaded with ctypes."""
 
 from __future__ import annotations
 
 import ctypes
-from collections.abc import Callable
-from ctypes import POINTER, Structure, c_float, c_long, c_void_p
+import hashlib
+import logging
+import os
+import platform
+import shlex
+import shutil
+import subprocess
+import sys
+import tempfile
+from collections.abc import Callable, Iterator
+from ctypes import POINTER, Structure, byref, c_float, c_long, c_void_p
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-Floats = NDArray[np.float32]
+from ....devices import processor_name
+
+# The compiled passes as ctypes sees them: the structures and functions of ``decode.c``. Knows no torch.
+#
+# Addresses are plain numbers; whoever fills a structure in keeps the arrays that it points to.
+
+Float32s = NDArray[np.float32]
 
 LINEARS, MODULES = 4, 3
 """Linear layers of a block, each of which may be of up to so many modules with the same input."""
@@ -99,25 +111,25 @@ class Library:
         self.decode = function("decode", None, POINTER(Base), c_long, POINTER(Rows), c_void_p)
         self.draw = function("draw", None, c_void_p, c_long, c_long, c_void_p, c_void_p, c_void_p, c_void_p, c_void_p)
 
-    def packed(self, weight: Floats) -> Floats:
+    def packed(self, weight: Float32s) -> Float32s:
         """W (out, in), as the products read it."""
         found = aligned(self.room_for(weight))
         self.pack(weight, 1.0, found.ctypes.data)
         return found
 
-    def room_for(self, weight: Floats) -> int:
+    def room_for(self, weight: Float32s) -> int:
         """Numbers that W (out, in) takes when it is packed, filled up so that what follows is aligned."""
         outputs, inputs = weight.shape
         line = ALIGNED // 4
         return -(-int(self.packed_size(inputs, outputs)) // line) * line
 
-    def pack(self, weight: Floats, factor: float, address: int) -> None:
+    def pack(self, weight: Float32s, factor: float, address: int) -> None:
         """Write ``factor`` times W (out, in) to an aligned address, as the products read it."""
         outputs, inputs = weight.shape
         whole = np.ascontiguousarray(weight, np.float32)
         self._pack(whole.ctypes.data, inputs, outputs, factor, address)
 
-    def halved(self, weight: Floats) -> Floats | None:
+    def halved(self, weight: Float32s) -> Float32s | None:
         """As ``packed``, in half as many bytes; None where some number of W is none of bfloat16."""
         outputs, inputs = weight.shape
         whole = np.ascontiguousarray(weight, np.float32)
@@ -128,8 +140,196 @@ class Library:
         return found
 
 
-def aligned(count: int) -> Floats:
+def aligned(count: int) -> Float32s:
     """``count`` zeros that begin at a multiple of ``ALIGNED``."""
     whole = np.zeros(count + ALIGNED // 4, np.float32)
     first = -whole.ctypes.data % ALIGNED // 4
     return whole[first : first + count]
+
+
+# Compiles ``decode.c`` for this processor, once for each user of a machine, with the C compiler that is there.
+#
+# A file's name says what it was made of and for (source, flags, processor, system) and the digest of its bytes: so a
+# damaged file is known before it is loaded, and processes that compile at once do not disturb each other. A home
+# keeps a copy of its own, so that its bits stay what they are when another compiler comes; one without takes the
+# user's, and who has compiled leaves a copy there for the next home. A folder that comes from another machine has
+# files for that one, which are left alone. Knows no torch.
+
+log = logging.getLogger(__name__)
+
+SOURCE = Path(__file__).with_name("decode.c")
+COMPILERS = ("cc", "gcc", "clang")
+"""Tried in this order, after the one that the variable CC names."""
+FLAGS = ("-std=c11", "-O3", "-ffp-contract=fast", "-fPIC", "-shared")
+NATIVE = (("-march=native",), ("-mcpu=native",), ())
+"""How a compiler is told to use all instructions of this processor, which differs; the first that it takes."""
+SECONDS = 60.0
+"""For one call of the compiler, which takes one or two."""
+CPUINFO = Path("/proc/cpuinfo")
+INSTRUCTIONS = ("flags", "Features", "isa")
+"""What Linux calls the line of instruction sets, on Intel and AMD, on ARM, and on RISC-V."""
+
+
+class NotCompiled(Exception):
+    """Why there is no library, in a sentence."""
+
+
+def compiled(cache: Path, shared: Path | None = None) -> tuple[Library, str]:
+    """The library for this processor, and its name, from ``cache``.
+
+    Where it is missing or damaged there, it is copied from the folder ``shared``; where it is missing there, too, it is
+    compiled and kept in both. A shared folder that cannot be used is done without. Raises ``NotCompiled``.
+    """
+    key = key_of(SOURCE, FLAGS)
+    if found := loaded(cache, key):
+        return found
+    if shared and copied(shared, cache, key) and (found := loaded(cache, key)):
+        return found
+    try:
+        cache.mkdir(mode=0o700, parents=True, exist_ok=True)
+        with tempfile.TemporaryDirectory(dir=cache, prefix="compiling-") as folder:
+            made = compile_to(Path(folder, "decode.so"), SOURCE)
+            tried(made)
+            path = cache / f"{key}-{digest(made)}.so"
+            made.replace(path)
+        library = Library(path)
+    except (OSError, AttributeError) as error:
+        raise NotCompiled(f"What was compiled in {cache} cannot be used: {error}.") from error
+    if shared:
+        copied(cache, shared, key)
+    return library, path.stem
+
+
+def loaded(cache: Path, key: str) -> tuple[Library, str] | None:
+    """A library with this key, and its name; files that cannot be loaded are removed."""
+    for path in kept(cache, key):
+        try:
+            return Library(path), path.stem
+        except (OSError, AttributeError) as error:
+            log.warning("%s cannot be loaded: %s", path, error)
+            path.unlink(missing_ok=True)
+    return None
+
+
+def copied(source: Path, target: Path, key: str) -> bool:
+    """Copy whole files with this key from one folder into another; whether there was one. A copy appears as a whole."""
+    found = False
+    try:
+        for path in kept(source, key):
+            target.mkdir(mode=0o700, parents=True, exist_ok=True)
+            with tempfile.TemporaryDirectory(dir=target, prefix="copying-") as folder:
+                shutil.copyfile(path, Path(folder, path.name)).replace(target / path.name)
+            found = True
+    except OSError as error:
+        log.info("%s cannot be copied to %s: %s", source, target, error)
+    return found
+
+
+def kept(cache: Path, key: str) -> Iterator[Path]:
+    """Whole files with this key; damaged ones are removed."""
+    for path in sorted(cache.glob(f"{key}-*.so")):
+        try:
+            if path.stem == f"{key}-{digest(path)}":
+                yield path
+            else:
+                log.warning("%s is damaged and is compiled again.", path)
+                path.unlink(missing_ok=True)
+        except OSError as error:
+            log.warning("%s cannot be read: %s", path, error)
+
+
+def key_of(source: Path, flags: tuple[str, ...]) -> str:
+    """What decides which file is the right one."""
+    parts = (source.read_text("utf-8"), *flags, sys.platform, platform.machine(), *platform.libc_ver())
+    told = hashlib.sha256("\0".join((*parts, processor_name(), instructions())).encode())
+    return f"decode-{told.hexdigest()[:16]}"
+
+
+def instructions() -> str:
+    """The instruction sets of this processor as the system names them; empty where it does not say."""
+    try:
+        lines = CPUINFO.read_text("utf-8", "replace").splitlines()
+    except OSError:
+        return ""
+    found = (line.partition(":") for line in lines)
+    return next((sets.strip() for name, _, sets in found if name.strip() in INSTRUCTIONS), "")
+
+
+def digest(path: Path) -> str:
+    """16 hex digits of SHA-256."""
+    return hashlib.sha256(path.read_bytes()).hexdigest()[:16]
+
+
+def compile_to(target: Path, source: Path, natives: tuple[tuple[str, ...], ...] = NATIVE) -> Path:
+    """Compile ``source`` to ``target`` and return it. Raises ``NotCompiled`` with the compiler's last line."""
+    command = compiler()
+    if not command:
+        raise NotCompiled("There is no C compiler.")
+    told = ""
+    for native in natives:
+        whole = [*command, *FLAGS, *native, "-o", str(target), str(source), "-lm"]
+        try:
+            done = subprocess.run(whole, stdin=subprocess.DEVNULL, capture_output=True, timeout=SECONDS)
+        except (OSError, subprocess.TimeoutExpired) as error:
+            raise NotCompiled(f"The C compiler {command[0]} does not work: {error}.") from error
+        if done.returncode == 0 and target.exists():
+            return target
+        told = (done.stderr or done.stdout).decode("utf-8", "replace").strip()
+    raise NotCompiled(f"The C compiler {command[0]} failed: {told[-200:] or 'it says nothing'}")
+
+
+def compiler() -> list[str]:
+    """The words that call a C compiler; empty without one."""
+    named = shlex.split(os.environ.get("CC", ""))
+    found = next((path for name in COMPILERS if (path := shutil.which(name))), None)
+    return named or ([found] if found else [])
+
+
+def tried(path: Path) -> None:
+    """Let another process compute with it first, which may die of it. Raises ``NotCompiled``."""
+    command = [sys.executable, "-P", "-m", f"{__package__}.trial", str(path)]
+    try:
+        done = subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, timeout=SECONDS)
+    except subprocess.TimeoutExpired as error:
+        raise NotCompiled("What the C compiler makes does not end.") from error
+    if done.returncode:
+        told = done.stderr.decode("utf-8", "replace").strip().rpartition("\n")[2]
+        raise NotCompiled(f"What the C compiler makes ends with {done.returncode}: {told}")
+
+
+# ``python -m …trial LIBRARY``: computes with a library that was just compiled; only this process may die of it.
+#
+# Whether its results are right is for ``check`` to say.
+
+HIDDEN, VOCABULARY = 21, 45
+MOST = 24
+"""Rows of the largest product: all sizes up to it are tried."""
+
+
+def main(path: Path) -> None:
+    """An embedding, a norm, an output matrix, and tokens drawn from it. Raises ``ArithmeticError`` for a wrong sum."""
+    compiled = Library(path)
+    embedding = np.random.default_rng(0).random((VOCABULARY, HIDDEN), np.float32) + 1
+    norm, head = np.ones(HIDDEN, np.float32), compiled.packed(embedding)
+    base = Base(hidden=HIDDEN, inner=HIDDEN, queries=1, keys=1, size=2, vocabulary=VOCABULARY, length=compiled.block)
+    base.embedding, base.norm, base.head.whole = embedding.ctypes.data, norm.ctypes.data, head.ctypes.data
+    room, stride = aligned(compiled.room_size(base, 0)), compiled.logits_size(VOCABULARY)
+    base.room = room.ctypes.data
+    logits, weights = aligned(MOST * stride), aligned(stride)
+    scaled = embedding / np.sqrt(np.square(embedding).mean(1, keepdims=True))
+    for count in range(1, MOST + 1):
+        tokens, zeros = np.arange(count, dtype=np.int32), np.zeros(count, np.int32)
+        wanted, additions = np.ones(count, np.int8), np.zeros(count, np.uint64)
+        given = (tokens, zeros, zeros, wanted, additions)
+        rows = Rows(count, *(each.ctypes.data for each in given))
+        compiled.decode(byref(base), 0, byref(rows), logits.ctypes.data)
+        found = logits.reshape(MOST, stride)[:count, :VOCABULARY]
+        if not np.allclose(found, scaled[:count] @ embedding.T, rtol=1e-4):
+            raise ArithmeticError("a product is wrong")
+        heats, noise, logprobs = np.ones(count), np.full(count, 0.5), np.empty(count, np.float32)
+        arguments = (heats, noise, weights, tokens, logprobs)
+        compiled.draw(logits.ctypes.data, count, VOCABULARY, *(each.ctypes.data for each in arguments))
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]))

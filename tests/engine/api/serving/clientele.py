@@ -20,11 +20,10 @@ from marlaas.engine.fleet.lone_sampler import write_bare
 from marlaas.engine.gateway.answerer import Answered, Answerer
 from marlaas.engine.gateway.wire import Chat, Complete, Message, Piece, Wishes
 from marlaas.engine.home.paths import TINY_BASE, Home
-from marlaas.engine.rollout.endpoint import SamplerEndpoint
 from marlaas.engine.rollout.episodes import Rollout
 from marlaas.engine.rollout.protocol import Sampler
 from marlaas.engine.rollout.renderer import Renderer
-from marlaas.engine.rollout.slots import SamplerSlots
+from marlaas.engine.rollout.slots import SamplerEndpoint, SamplerSlots
 from marlaas.engine.spec.policies import NamedPolicySpec
 from marlaas.engine.spec.task import TaskSpec
 from marlaas.engine.store.rows import VersionRow, Yielding

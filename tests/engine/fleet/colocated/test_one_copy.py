@@ -10,8 +10,7 @@ from marlaas.engine.base.tensors import Base, load
 from marlaas.engine.fleet.colocated.offloaded import tensors_of
 from marlaas.engine.fleet.colocated.processor import considerate_vllm
 from marlaas.engine.fleet.colocated.views import named_tensors
-from marlaas.engine.rollout.vllm.engine import Engine
-from marlaas.engine.rollout.vllm.settings import VllmSettings
+from marlaas.engine.rollout.vllm.engine import Engine, VllmSettings
 
 from ...rollout.random_base import write_base
 

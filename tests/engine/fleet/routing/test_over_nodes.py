@@ -19,7 +19,7 @@ from marlaas.engine.fleet.routing.assignment import Demand, TokenCosts, route
 from marlaas.engine.fleet.routing.endpoints import SamplerEndpoints, behind, device_of, rates_at
 from marlaas.engine.fleet.routing.router import AGAIN, Router
 from marlaas.engine.rollout.protocol import SamplerStats
-from marlaas.engine.rollout.replicas import Replicas
+from marlaas.engine.rollout.slots import Replicas
 from marlaas.engine.spec.agents import ONLY
 from marlaas.engine.spec.task import SamplingSpec, TaskSpec
 

@@ -7,7 +7,7 @@ from functools import partial
 
 import pytest
 
-from marlaas.engine.rollout.batching.answers import Answer, Answers
+from marlaas.engine.rollout.batching.requests import Answer, Answers
 
 
 def on_a_thread(*work: Callable[[], None]) -> None:

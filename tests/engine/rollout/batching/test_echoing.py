@@ -15,7 +15,7 @@ from marlaas.engine.base.sizes import scored_rows
 from marlaas.engine.errors import CallFailed
 from marlaas.engine.rollout.batching.sampler import BatchingSampler
 from marlaas.engine.rollout.torch_sampler.context import TorchContext
-from marlaas.engine.rollout.torch_sampler.sampler import SMALL
+from marlaas.engine.rollout.torch_sampler.sampler import SMALL_PACE
 from marlaas.engine.rollout.wishes import Wishes
 
 from ..contract.asking import VOCABULARY, State, alone, extras_of, request, same
@@ -44,7 +44,7 @@ def context(base: BaseModel) -> Watched:
 
 @pytest.fixture
 async def sampler(base: BaseModel, context: Watched, state: State) -> AsyncIterator[BatchingSampler]:
-    sampler = BatchingSampler(base, context, 1024, SMALL, SPARE)
+    sampler = BatchingSampler(base, context, 1024, SMALL_PACE, SPARE)
     for number in (0, 1):
         await sampler.load(f"v{number}", str(state(number)))
     yield sampler

@@ -12,7 +12,7 @@ import pytest
 
 from marlaas.engine.base.model import load_base
 from marlaas.engine.fleet.lone_sampler import write_bare
-from marlaas.engine.rollout.batching.pace import Pace
+from marlaas.engine.rollout.batching.requests import Pace
 from marlaas.engine.rollout.batching.sampler import BatchingSampler
 from marlaas.engine.rollout.protocol import NewTokens, SampleRequest
 from marlaas.engine.rollout.torch_sampler.context import TorchContext

@@ -15,14 +15,10 @@ import pytest
 from hypothesis import given, settings, strategies as st
 from numpy.typing import NDArray
 
-from marlaas.engine.rollout.batching.answers import Answer, Answers
-from marlaas.engine.rollout.batching.context import Context, DecodeFailed, Ints, Logits
+from marlaas.engine.rollout.batching.context import BLOCK, PIECE, Context, DecodeFailed, Ints, Logits, Slots, blocks_of
 from marlaas.engine.rollout.batching.memory import PART
-from marlaas.engine.rollout.batching.pace import Pace
-from marlaas.engine.rollout.batching.prefixes import BLOCK, PIECE, blocks_of
+from marlaas.engine.rollout.batching.requests import Answer, Answers, Pace, Versions
 from marlaas.engine.rollout.batching.scheduler import BatchScheduler
-from marlaas.engine.rollout.batching.slots import Slots
-from marlaas.engine.rollout.batching.versions import Versions
 from marlaas.engine.rollout.protocol import SampleRequest, SampleResult
 from marlaas.engine.rollout.sampling import choose, uniforms
 

@@ -14,12 +14,9 @@ from hypothesis import given, settings, strategies as st
 from numpy.typing import NDArray
 
 from marlaas.engine.fairness.fair_clock import rollout_cost
-from marlaas.engine.rollout.batching.answers import Answer, Answers
-from marlaas.engine.rollout.batching.context import Arrays, Context, Handles, Ints, Logits
-from marlaas.engine.rollout.batching.pace import Pace
+from marlaas.engine.rollout.batching.context import Arrays, Context, Handles, Ints, Logits, Slots
+from marlaas.engine.rollout.batching.requests import Answer, Answers, Pace, Version, Versions
 from marlaas.engine.rollout.batching.scheduler import BatchScheduler
-from marlaas.engine.rollout.batching.slots import Slots
-from marlaas.engine.rollout.batching.versions import Version, Versions
 from marlaas.engine.rollout.protocol import SampleRequest
 
 from ....examples import examples

@@ -2,7 +2,7 @@
 
 import pytest
 
-from marlaas.engine.rollout.batching.pace import CACHE, pace_of
+from marlaas.engine.rollout.batching.requests import CACHE, pace_of
 
 
 @pytest.mark.parametrize("mixes", [False, True])

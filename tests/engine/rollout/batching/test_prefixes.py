@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings, strategies as st
 
-from marlaas.engine.rollout.batching.prefixes import BLOCK, PIECE, Prefixes, blocks_of, common
+from marlaas.engine.rollout.batching.context import BLOCK, PIECE, Prefixes, blocks_of, common
 
 from ....examples import examples
 

@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from marlaas.engine.rollout.batching.prompts import Prompt, Prompts
+from marlaas.engine.rollout.batching.context import Prompt, Prompts
 
 
 def test_the_last_holder_takes_a_prompt_along() -> None:

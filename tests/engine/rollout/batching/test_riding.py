@@ -13,8 +13,8 @@ import pytest
 from marlaas.engine.adapters.statefile import PolicyState, StateHeader, write_state
 from marlaas.engine.base.model import BaseModel, load_base
 from marlaas.engine.errors import AdapterError, CallFailed
-from marlaas.engine.rollout.batching.riding import LONGEST, PATIENCE, Rider, RidingContext
-from marlaas.engine.rollout.batching.scoring import score
+from marlaas.engine.rollout.batching.requests import score
+from marlaas.engine.rollout.batching.sampler import LONGEST, PATIENCE, Rider, RidingContext
 from marlaas.engine.rollout.protocol import SampleRequest
 from marlaas.engine.rollout.torch_sampler.context import TorchContext
 from marlaas.engine.rollout.torch_sampler.sampler import TorchSampler

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from hypothesis import given, strategies as st
 
-from marlaas.engine.rollout.batching.slots import BRIDGE, Slots, rows_with_fillers
+from marlaas.engine.rollout.batching.context import BRIDGE, Slots, rows_with_fillers
 
 active_ids = st.sets(st.integers(0, 63), min_size=1).map(lambda ids: np.array(sorted(ids), np.int32))
 

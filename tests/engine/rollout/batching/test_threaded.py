@@ -10,8 +10,8 @@ from typing import Any, cast
 import pytest
 
 from marlaas.engine.errors import AdapterError
+from marlaas.engine.rollout.batching.requests import Versions
 from marlaas.engine.rollout.batching.sampler import ThreadedSampler
-from marlaas.engine.rollout.batching.versions import Versions
 from marlaas.engine.rollout.protocol import SamplerLimits
 
 

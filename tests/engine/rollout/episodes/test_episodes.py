@@ -13,9 +13,9 @@ import pytest
 from marlaas.engine.environments.protocol import EpisodeOutcome, EpisodeSpec, FinishedEpisode
 from marlaas.engine.fairness.ledger import Ledger
 from marlaas.engine.rollout.conversation import SamplingParameters
-from marlaas.engine.rollout.endpoint import SamplerEndpoint
 from marlaas.engine.rollout.episodes import HeldOutPrompt, PromptHash, Rollout, RunEnvironment, alike
 from marlaas.engine.rollout.renderer import Renderer
+from marlaas.engine.rollout.slots import SamplerEndpoint
 from marlaas.plugins.messages import Answer, Ask, Message
 
 from ..endpoints import endpoint

@@ -15,7 +15,6 @@ from marlaas.engine.fairness.ledger import Ledger
 from marlaas.engine.fairness.line import Line, Payer
 from marlaas.engine.rollout import episodes
 from marlaas.engine.rollout.conversation import SamplingParameters
-from marlaas.engine.rollout.endpoint import SamplerEndpoint
 from marlaas.engine.rollout.episodes import (
     HeldOutPrompt,
     PromptHash,
@@ -27,8 +26,7 @@ from marlaas.engine.rollout.episodes import (
 )
 from marlaas.engine.rollout.protocol import Finish, OnTokens, Sampler, SampleRequest, SampleResult
 from marlaas.engine.rollout.renderer import Renderer
-from marlaas.engine.rollout.replicas import Replicas
-from marlaas.engine.rollout.slots import SamplerSlots
+from marlaas.engine.rollout.slots import Replicas, SamplerEndpoint, SamplerSlots
 from marlaas.engine.trajectories import Tokens
 from marlaas.plugins.messages import Answer, Ask, Fork, Message
 

@@ -18,7 +18,7 @@ from marlaas.engine.environments.protocol import EpisodeOutcome, EpisodeSpec, Fi
 from marlaas.engine.fairness.ledger import Ledger
 from marlaas.engine.rollout.conversation import SamplingParameters
 from marlaas.engine.rollout.episodes import Rollout, alike
-from marlaas.engine.rollout.llama.sampler import LlamaSampler
+from marlaas.engine.rollout.llama.model import LlamaSampler
 from marlaas.engine.rollout.renderer import Renderer
 from marlaas.engine.training.advantages import ClosedGroup, close_group
 from marlaas.engine.training.inputs import PolicyConfig

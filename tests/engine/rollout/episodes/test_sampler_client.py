@@ -15,12 +15,10 @@ from marlaas.engine.fairness.ledger import ROLLOUT, Ledger
 from marlaas.engine.fairness.line import Line, Payer
 from marlaas.engine.rollout import episodes
 from marlaas.engine.rollout.conversation import SamplingParameters
-from marlaas.engine.rollout.endpoint import SamplerEndpoint
 from marlaas.engine.rollout.episodes import EPISODES, Rollout, alike
 from marlaas.engine.rollout.protocol import NewTokens, OnTokens, Sampler, SampleRequest, SampleResult
 from marlaas.engine.rollout.renderer import Renderer
-from marlaas.engine.rollout.replicas import Replicas
-from marlaas.engine.rollout.slots import SamplerSlots
+from marlaas.engine.rollout.slots import Replicas, SamplerEndpoint, SamplerSlots
 from marlaas.engine.rollout.wishes import Wishes
 from marlaas.plugins.messages import Answer, Ask, Message
 

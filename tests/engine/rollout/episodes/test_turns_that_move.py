@@ -11,8 +11,8 @@ from marlaas.engine.errors import WorkerDied
 from marlaas.engine.fairness.ledger import Ledger
 from marlaas.engine.fairness.line import Payer
 from marlaas.engine.rollout.protocol import OnTokens, SampleRequest, SampleResult
-from marlaas.engine.rollout.replicas import Replicas
 from marlaas.engine.rollout.sampler_client import SamplerClient
+from marlaas.engine.rollout.slots import Replicas
 from marlaas.engine.trajectories import Tokens
 
 from ..endpoints import endpoint

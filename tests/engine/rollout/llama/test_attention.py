@@ -10,7 +10,7 @@ import pytest
 from marlaas.engine.base.memory import FLASH
 from marlaas.engine.base.model import BaseModel
 from marlaas.engine.rollout.batching.context import Logits
-from marlaas.engine.rollout.llama import attention, mixing as ggml_module, watch as watch_module
+from marlaas.engine.rollout.llama import context as watch_module, mixing, mixing as ggml_module
 from marlaas.engine.rollout.llama.context import LlamaContext
 from marlaas.engine.rollout.llama.mixing import Ggml, OtherForm, Tensor, Unknown
 from marlaas.engine.rollout.llama.model import BaseFile, base_file, open_base
@@ -77,7 +77,7 @@ def test_every_family_is_exact(family: str, tmp_path: Path, monkeypatch: pytest.
 def test_every_graph_reads_floats(file: BaseFile, monkeypatch: pytest.MonkeyPatch) -> None:
     """Graphs change with the rows of a call and with the blocks that are held; none computes a cast."""
     seen: list[set[int]] = []
-    plain = attention.past_casts
+    plain = mixing.past_casts
 
     def watched(ggml: Ggml, address: int) -> None:
         plain(ggml, address)
@@ -115,7 +115,7 @@ def test_only_casts_from_float32_are_left_out(file: BaseFile) -> None:
     attended = room.tensor(queries)
     attended.right = keys
     with pytest.raises(OtherForm, match="another form"):
-        attention.past_casts(ggml, queries)
+        mixing.past_casts(ggml, queries)
     assert attended.right == keys
     room.done()
 

@@ -14,8 +14,7 @@ from marlaas.engine.base.gguf.names import names_like
 from marlaas.engine.base.model import load_base
 from marlaas.engine.errors import AdapterError, BaseModelError
 from marlaas.engine.rollout.llama.context import LlamaContext
-from marlaas.engine.rollout.llama.model import base_file, open_base
-from marlaas.engine.rollout.llama.sampler import LlamaSampler
+from marlaas.engine.rollout.llama.model import LlamaSampler, base_file, open_base
 from marlaas.engine.rollout.protocol import SampleRequest
 from tests.engine.base.gguf.brought import MODELS, bring
 from tests.engine.base.hugging_face import Array, logits_of, with_lora

@@ -12,9 +12,8 @@ import pytest
 from marlaas.engine.base.memory import card_bytes
 from marlaas.engine.base.model import BaseModel
 from marlaas.engine.errors import ConfigError
-from marlaas.engine.rollout.llama.cards import Card, cards, memory_of
-from marlaas.engine.rollout.llama.model import base_file, fewer, load_model, open_base
-from marlaas.engine.rollout.llama.sampler import LlamaSampler
+from marlaas.engine.rollout.llama.model import LlamaSampler, base_file, fewer, load_model, open_base
+from marlaas.engine.rollout.llama.native import Card, cards, memory_of
 from marlaas.engine.rollout.protocol import Sampler, SampleResult
 
 from ..contract.asking import State, alike, request

@@ -12,7 +12,7 @@ from marlaas.engine.base.model import BaseModel
 from marlaas.engine.base.sizes import key_value_bytes
 from marlaas.engine.base.soundness import parameters
 from marlaas.engine.rollout.llama.context import LlamaContext
-from marlaas.engine.rollout.llama.sampler import LlamaSampler
+from marlaas.engine.rollout.llama.model import LlamaSampler
 
 from ..contract.asking import State, alone, request
 

@@ -17,20 +17,19 @@ from marlaas.engine.base.gguf.brought import plain_layers
 from marlaas.engine.base.gguf.file import read_header
 from marlaas.engine.base.model import BaseModel
 from marlaas.engine.base.modules import linear_shapes
-from marlaas.engine.rollout.batching import pace
+from marlaas.engine.rollout.batching import requests
 from marlaas.engine.rollout.batching.context import Arrays, DecodeFailed, Logits
 from marlaas.engine.rollout.llama import (
     context as context_module,
+    context as watch_module,
     mixing as ggml_module,
     mixing as mixing_module,
     mixing as terms_module,
-    watch as watch_module,
 )
 from marlaas.engine.rollout.llama.context import LlamaContext
 from marlaas.engine.rollout.llama.mixing import Ggml, Mixing, Tensor, Unknown
-from marlaas.engine.rollout.llama.model import BaseFile, base_file, open_base
+from marlaas.engine.rollout.llama.model import BaseFile, LlamaSampler, base_file, open_base
 from marlaas.engine.rollout.llama.native import llama
-from marlaas.engine.rollout.llama.sampler import LlamaSampler
 from tools.random_base.make import make_base
 
 from ..contract.asking import State, alone, request, same
@@ -302,7 +301,7 @@ async def calls_of(
     base: BaseModel, state: State, folder: Path, monkeypatch: pytest.MonkeyPatch, mixes: bool
 ) -> list[int]:
     """How many rows each decode call held: 4 versions of 2 turns of 10 tokens, which are then compared."""
-    monkeypatch.setattr(pace, "CACHE", 0)
+    monkeypatch.setattr(requests, "CACHE", 0)
     calls: list[int] = []
     decoding = LlamaContext.decode
 

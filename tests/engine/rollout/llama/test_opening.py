@@ -18,7 +18,7 @@ import asyncio, json, resource, sys
 import numpy as np
 from marlaas.engine.errors import BaseModelError
 from marlaas.engine.rollout.llama.native import llama
-from marlaas.engine.rollout.llama.sampler import LlamaSampler
+from marlaas.engine.rollout.llama.model import LlamaSampler
 from marlaas.engine.rollout.protocol import SampleRequest
 
 base, cache, state, room = json.loads(sys.argv[1])

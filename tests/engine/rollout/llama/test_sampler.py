@@ -10,10 +10,10 @@ import pytest
 
 from marlaas.engine.base.model import BaseModel
 from marlaas.engine.errors import AdapterError, BaseModelError, CallFailed
-from marlaas.engine.rollout.batching import pace
+from marlaas.engine.rollout.batching import requests
 from marlaas.engine.rollout.batching.context import DecodeFailed
 from marlaas.engine.rollout.llama.context import LlamaContext
-from marlaas.engine.rollout.llama.sampler import LlamaSampler
+from marlaas.engine.rollout.llama.model import LlamaSampler
 from marlaas.engine.rollout.protocol import Sampler
 
 from ....seldom import often
@@ -38,7 +38,7 @@ async def llama(
     kind: str, base: BaseModel, state: State, cache: str, monkeypatch: pytest.MonkeyPatch
 ) -> AsyncIterator[Sampler]:
     if "large" in kind:
-        monkeypatch.setattr(pace, "CACHE", 0)
+        monkeypatch.setattr(requests, "CACHE", 0)
     weights, mixes = "q8_0" if "quantised" in kind else "f32", "one by one" not in kind
     llama = LlamaSampler(
         str(base.path), cache, sequences=64, context=2048, exact="exact" in kind, weights=weights, mixes=mixes

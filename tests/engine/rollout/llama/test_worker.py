@@ -16,7 +16,7 @@ from marlaas.engine.workers.launcher import LocalLauncher
 from ..contract.asking import State, alone, request, same
 
 pytestmark = pytest.mark.processes
-FACTORY = "marlaas.engine.rollout.llama.sampler:LlamaSampler"
+FACTORY = "marlaas.engine.rollout.llama.model:LlamaSampler"
 
 
 @pytest.mark.torch

@@ -13,8 +13,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from marlaas.engine.rollout.endpoint import SamplerEndpoint
-from marlaas.engine.rollout.replicas import Replicas
+from marlaas.engine.rollout.slots import Replicas, SamplerEndpoint
 
 from ..endpoints import endpoint
 from ..fake import FakeSampler

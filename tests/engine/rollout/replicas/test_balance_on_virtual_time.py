@@ -11,7 +11,7 @@ from statistics import median
 import numpy as np
 import pytest
 
-from marlaas.engine.rollout.replicas import Replicas
+from marlaas.engine.rollout.slots import Replicas
 
 from .queueing import Choose, Machine, Talk, as_engine, staying
 

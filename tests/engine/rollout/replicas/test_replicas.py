@@ -9,8 +9,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings, strategies as st
 
-from marlaas.engine.rollout.endpoint import SamplerEndpoint
-from marlaas.engine.rollout.replicas import Offer, Replicas, least
+from marlaas.engine.rollout.slots import Offer, Replicas, SamplerEndpoint, least
 from marlaas.engine.trajectories import Tokens
 
 from ....examples import examples

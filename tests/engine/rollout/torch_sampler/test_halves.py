@@ -72,6 +72,6 @@ def test_logits_alike_do_not_depend_on_other_rows() -> None:
 
 
 def test_the_rows_of_a_call_are_whole_tiles() -> None:
-    from marlaas.engine.rollout.torch_sampler.tiles import TILE
+    from marlaas.engine.rollout.torch_sampler.cache import TILE
 
     assert ROWS % TILE == 0

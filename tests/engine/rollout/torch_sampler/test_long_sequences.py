@@ -5,8 +5,8 @@ import pytest
 import torch
 
 from marlaas.engine.base.model import BaseModel
-from marlaas.engine.rollout.torch_sampler import attention
-from marlaas.engine.rollout.torch_sampler.attention import calls
+from marlaas.engine.rollout.torch_sampler import blocks
+from marlaas.engine.rollout.torch_sampler.blocks import calls
 from marlaas.engine.rollout.torch_sampler.context import TorchContext, TorchWeights
 
 from ....engine.training.held import Held
@@ -47,7 +47,7 @@ def test_tiles_change_nothing_but_roundings(
     more = [(0, text(40, 2)), (1, text(5, 3))]
     found = []
     for used in (True, False):
-        monkeypatch.setattr(attention, "tiles", lambda used=used: used)
+        monkeypatch.setattr(blocks, "tiles", lambda used=used: used)
         opened = TorchContext(long_base, 2, 2048, weights)
         found.append([logits(opened, runs), logits(opened, more, [1200, 30])])
     for ours, plain in zip(*found, strict=True):
@@ -60,7 +60,7 @@ def test_a_long_prompt_is_computed_in_calls(
 ) -> None:
     runs = [(0, text(30, 1)), (1, text(1201)), (2, text(7, 2))]
     whole = logits(TorchContext(long_base, 3, 2048, weights), runs)
-    monkeypatch.setattr(attention, "PREFILL", 500)
+    monkeypatch.setattr(blocks, "PREFILL", 500)
     opened = TorchContext(long_base, 3, 2048, weights)
     parts = logits(opened, runs)
     assert opened.held.tolist() == [30, 1201, 7]
@@ -70,7 +70,7 @@ def test_a_long_prompt_is_computed_in_calls(
 
 
 def test_calls_depend_on_a_run_alone(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(attention, "PREFILL", 10)
+    monkeypatch.setattr(blocks, "PREFILL", 10)
     rows = np.repeat([4, 5, 6, 9], [3, 21, 10, 11]).astype(np.int32)
     assert [(part.start, part.stop) for part in calls(rows)] == [
         (0, 3),

@@ -3,7 +3,7 @@
 import numpy as np
 from hypothesis import given, strategies as st
 
-from marlaas.engine.rollout.torch_sampler.tiles import BRIDGE, TILE, BlockSlot, Tiling, tiling
+from marlaas.engine.rollout.torch_sampler.cache import BRIDGE, TILE, BlockSlot, Tiling, tiling
 
 places = st.builds(BlockSlot, st.sampled_from([8, 16, 64]), st.integers(0, 40))
 

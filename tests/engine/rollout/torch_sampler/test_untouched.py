@@ -6,7 +6,7 @@ import psutil
 import pytest
 import torch
 
-from marlaas.engine.rollout.torch_sampler.untouched import untouched
+from marlaas.engine.rollout.torch_sampler.cache import untouched
 
 MEGABYTE = 1 << 20
 

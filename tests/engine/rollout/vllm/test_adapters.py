@@ -14,7 +14,7 @@ from marlaas.engine.adapters.statefile import read_state
 from marlaas.engine.base.model import BaseModel
 from marlaas.engine.errors import AdapterError
 from marlaas.engine.home.private_folder import PrivateFolder
-from marlaas.engine.rollout.vllm.adapters import FolderAdapters
+from marlaas.engine.rollout.vllm.engine import FolderAdapters
 
 from ..contract.asking import State
 
@@ -100,7 +100,7 @@ def test_a_full_disk_is_said(
     def full(*_: object) -> None:
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr("marlaas.engine.rollout.vllm.adapters.write_peft_folder", full)
+    monkeypatch.setattr("marlaas.engine.rollout.vllm.engine.write_peft_folder", full)
     with pytest.raises(AdapterError, match=r"could not be written to .*No space left on device"):
         adapters.load_adapter(read_state(state(0)).adapter, 4.0)
     assert not reader.held

@@ -14,9 +14,8 @@ import pytest
 from marlaas.engine.base.model import BaseModel
 from marlaas.engine.errors import AdapterError, CallFailed
 from marlaas.engine.rollout.protocol import Sampler, SampleResult
-from marlaas.engine.rollout.vllm.engine import Engine, Progress
+from marlaas.engine.rollout.vllm.engine import Engine, Progress, VllmSettings
 from marlaas.engine.rollout.vllm.sampler import EngineSampler
-from marlaas.engine.rollout.vllm.settings import VllmSettings
 
 from ..contract.asking import LONG, State, alike, alone, request, until_sampled
 from ..contract.whole import SamplerContract

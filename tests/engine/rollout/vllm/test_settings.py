@@ -11,9 +11,9 @@ from marlaas.engine.base.vllm_memory import RANKS, batch_for, cache_bytes, rank_
 from marlaas.engine.devices.libraries.software import Installed
 from marlaas.engine.errors import BaseModelError
 from marlaas.engine.rollout.protocol import SamplerLimits
-from marlaas.engine.rollout.vllm import settings as installed
+from marlaas.engine.rollout.vllm import engine as installed
+from marlaas.engine.rollout.vllm.engine import VllmSettings, engine_arguments, environment
 from marlaas.engine.rollout.vllm.sampler import limits_of
-from marlaas.engine.rollout.vllm.settings import VllmSettings, engine_arguments, environment
 
 CONFIG = BaseConfig("qwen3", 32, 64, 2, 4, 2, 32, 50, 2048, 1e-6, 1e4)
 

@@ -2,9 +2,8 @@ from pathlib import Path
 
 import pytest
 
-from marlaas.engine.rollout.torch_sampler.kernel.build import compiled, compiler
-from marlaas.engine.rollout.torch_sampler.kernel.choice import users_folder
-from marlaas.engine.rollout.torch_sampler.kernel.library import Library
+from marlaas.engine.rollout.torch_sampler.kernel.library import Library, compiled, compiler
+from marlaas.engine.rollout.torch_sampler.sampler import users_folder
 
 
 @pytest.fixture(scope="session")

@@ -9,13 +9,19 @@ from pathlib import Path
 import pytest
 
 from marlaas.engine.base.model import BaseModel
+from marlaas.engine.rollout.torch_sampler import sampler
 from marlaas.engine.rollout.torch_sampler.context import TorchContext
-from marlaas.engine.rollout.torch_sampler.kernel import build, choice
-from marlaas.engine.rollout.torch_sampler.kernel.build import NotCompiled, compile_to, compiled, copied, tried
-from marlaas.engine.rollout.torch_sampler.kernel.check import refusal
-from marlaas.engine.rollout.torch_sampler.kernel.choice import context_of, nbytes
+from marlaas.engine.rollout.torch_sampler.kernel import library
 from marlaas.engine.rollout.torch_sampler.kernel.context import CompiledContext
-from marlaas.engine.rollout.torch_sampler.kernel.library import Library
+from marlaas.engine.rollout.torch_sampler.kernel.library import (
+    Library,
+    NotCompiled,
+    compile_to,
+    compiled,
+    copied,
+    tried,
+)
+from marlaas.engine.rollout.torch_sampler.sampler import context_of, nbytes, refusal
 
 
 def script(path: Path, text: str) -> str:
@@ -37,7 +43,7 @@ def cache(tmp_path: Path, compiled_files: Path) -> Path:
 @pytest.fixture(autouse=True)
 def users(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """The user's folder: nothing is in it."""
-    monkeypatch.setattr(choice, "users_folder", lambda: tmp_path / "user")
+    monkeypatch.setattr(sampler, "users_folder", lambda: tmp_path / "user")
     return tmp_path / "user"
 
 
@@ -82,7 +88,7 @@ def test_a_user_without_a_folder_compiles_in_the_home(tmp_path: Path, cache: Pat
 
 
 def test_files_of_another_processor_are_left_alone(cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(build, "instructions", lambda: "fewer")
+    monkeypatch.setattr(library, "instructions", lambda: "fewer")
     compiled(cache)
     assert len(list(cache.iterdir())) == 2
 
@@ -125,7 +131,7 @@ def test_a_folder_that_cannot_be_written_is_no_error(tmp_path: Path, base: BaseM
 def test_what_dies_in_its_trial_is_not_used(tmp_path: Path, compiled_files: Path) -> None:
     source = tmp_path / "dies.c"
     text = (
-        build.SOURCE.read_text().replace("void decode(", "void decode_(")
+        library.SOURCE.read_text().replace("void decode(", "void decode_(")
         + "\nvoid decode(void) { *(volatile int *)0 = 1; }"
     )
     source.write_text(text)
@@ -145,7 +151,7 @@ def test_passes_that_are_wrong_are_refused(
     tmp_path: Path, compiled_files: Path, base: BaseModel, right: str, wrong: str
 ) -> None:
     """Each is right for a single output matrix, which the trial looks at."""
-    source, text = tmp_path / "wrong.c", build.SOURCE.read_text()
+    source, text = tmp_path / "wrong.c", library.SOURCE.read_text()
     assert text.count(right) == 1
     source.write_text(text.replace(right, wrong))
     made = compile_to(tmp_path / "wrong.so", source)
@@ -154,7 +160,7 @@ def test_passes_that_are_wrong_are_refused(
 
 
 def test_rows_that_depend_on_others_are_refused(tmp_path: Path, compiled_files: Path, base: BaseModel) -> None:
-    source, text = tmp_path / "mixed.c", build.SOURCE.read_text()
+    source, text = tmp_path / "mixed.c", library.SOURCE.read_text()
     right = "float factor = 1.0f / sqrtf(sum / (float)size + eps);"
     assert right in text
     source.write_text(text.replace(right, "static int n; " + right + " factor *= 1.0f + 1e-6f * (float)(++n % 7);"))
@@ -164,7 +170,7 @@ def test_rows_that_depend_on_others_are_refused(tmp_path: Path, compiled_files: 
 
 def test_a_verdict_is_found_once(cache: Path, base: BaseModel, monkeypatch: pytest.MonkeyPatch) -> None:
     given = iter(["torch is faster"])
-    monkeypatch.setattr(choice, "refusal", lambda *_: next(given))
+    monkeypatch.setattr(sampler, "refusal", lambda *_: next(given))
     for _ in range(2):
         assert isinstance(context_of(base, 4, 64, "f32", str(cache)), TorchContext)
     (told,) = cache.glob("*.verdict")
@@ -176,7 +182,7 @@ def test_only_a_good_verdict_holds_for_other_homes(
     tmp_path: Path, cache: Path, base: BaseModel, users: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     given = iter(["torch is faster", ""])
-    monkeypatch.setattr(choice, "refusal", lambda *_: next(given))
+    monkeypatch.setattr(sampler, "refusal", lambda *_: next(given))
     shutil.copytree(cache, users)
     kinds = [type(context_of(base, 4, 64, "f32", str(tmp_path / f"home {number}"))) for number in range(4)]
     assert kinds == [TorchContext, CompiledContext, CompiledContext, CompiledContext]
@@ -186,10 +192,10 @@ def test_only_a_good_verdict_holds_for_other_homes(
 def test_large_bases_and_bfloat16_are_for_torch(cache: Path, base: BaseModel, monkeypatch: pytest.MonkeyPatch) -> None:
     assert isinstance(context_of(base, 4, 64, "bf16", str(cache)), TorchContext)
     assert isinstance(context_of(base, 4, 64, "f32", ""), TorchContext)
-    monkeypatch.setattr(choice, "SMALL", nbytes(base) - 1)
+    monkeypatch.setattr(sampler, "SMALL", nbytes(base) - 1)
     assert isinstance(context_of(base, 4, 64, "f32", str(cache)), TorchContext)
 
 
 def test_neither_building_nor_its_trial_needs_torch() -> None:
-    code = f"import {build.__name__}, {build.__package__}.trial, sys; sys.exit('torch' in sys.modules)"
+    code = f"import {library.__name__}, {library.__package__}.trial, sys; sys.exit('torch' in sys.modules)"
     assert os.spawnv(os.P_WAIT, sys.executable, [sys.executable, "-c", code]) == 0

@@ -14,9 +14,8 @@ from marlaas.engine.base.model import BaseModel, load_base
 from marlaas.engine.rollout.batching.context import Context, DecodeFailed, Logits
 from marlaas.engine.rollout.sampling import WHOLE, Cuts, Truncation, choose
 from marlaas.engine.rollout.torch_sampler.context import TorchContext
-from marlaas.engine.rollout.torch_sampler.kernel.build import SOURCE, compile_to, compiler
 from marlaas.engine.rollout.torch_sampler.kernel.context import CompiledContext
-from marlaas.engine.rollout.torch_sampler.kernel.library import Library
+from marlaas.engine.rollout.torch_sampler.kernel.library import SOURCE, Library, compile_to, compiler
 
 from .....seldom import seldom
 from ...random_base import write_adapter, write_base

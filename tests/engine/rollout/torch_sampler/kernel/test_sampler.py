@@ -13,14 +13,14 @@ from marlaas.engine.rollout.batching.sampler import SPARE, BatchingSampler
 from marlaas.engine.rollout.protocol import Sampler, SampleResult
 from marlaas.engine.rollout.torch_sampler.kernel.context import CompiledContext
 from marlaas.engine.rollout.torch_sampler.kernel.library import Library
-from marlaas.engine.rollout.torch_sampler.sampler import SMALL, TorchSampler
+from marlaas.engine.rollout.torch_sampler.sampler import SMALL_PACE, TorchSampler
 
 from ...contract.asking import State, alone, request, same
 from ...contract.whole import PositionalContract
 
 
 def sampler_of(base: BaseModel, library: Library) -> BatchingSampler:
-    return BatchingSampler(base, CompiledContext(base, 64 + SPARE, 2048, library), 2048, SMALL)
+    return BatchingSampler(base, CompiledContext(base, 64 + SPARE, 2048, library), 2048, SMALL_PACE)
 
 
 @pytest.fixture

@@ -1,0 +1,260 @@
+"""Requests to a sampler beside turns: versions to load, tokens to score, answers that are due."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Generic, Protocol, TypeVar
+
+import numpy as np
+
+from ...adapters import checksum, read_state
+from ...base import BaseModel, scored_rows
+from ...errors import AdapterError
+from ...faults import Point, reach
+from ...trajectories import Logprobs, Tokens
+from ..sampling import logprobs_of
+from .context import Arrays, Context
+
+# How many rows go into one decode call of llama.cpp, and how many calls in a row they get.
+#
+# With a base that stays in the processor's cache, a call with rows of another adapter costs a graph and its memory
+# anew. Where adapters share calls, many rows make products faster and share what a call costs; else few rows, which
+# stay for some tokens, keep what they hold in the cache. With a large base each call reads the weights from main
+# memory, and every row shares that.
+
+CACHE = 16 << 20
+"""Bytes of weights that are assumed to stay in a processor's cache."""
+FEW, MORE = 1, 4
+"""Sequences between two that are computed for nothing, rather than make one micro-batch more: where rows stay for some
+tokens, and where each micro-batch is a new graph, or reads all weights from main memory; both take as long as four rows
+and more."""
+ENOUGH = 64
+"""Rows from which on a call with a large base takes as long for each row: reading the weights is a small part of it."""
+
+
+@dataclass(frozen=True)
+class Pace:
+    """How many rows and tokens the batch scheduler decodes at a time."""
+
+    rows: int
+    """Most rows of one decode call."""
+    tokens: int
+    """Tokens sampled in a row for the same turns before others get their part."""
+    bridge: int = FEW
+    """Holes of up to so many sequences between those of a call are filled, on llama.cpp."""
+    enough: int = 128
+    """Running turns from which on no memory is taken for more: their rows would make a call hardly faster."""
+
+
+def large(weights: int) -> bool:
+    """Whether each call reads a base of ``weights`` bytes from main memory: its adapters should then share calls."""
+    return weights > CACHE
+
+
+def pace_of(weights: int, mixes: bool) -> Pace:
+    """The pace for a base of ``weights`` bytes, whose adapters share calls if it ``mixes``."""
+    if large(weights):
+        return Pace(rows=256, tokens=1, bridge=MORE, enough=ENOUGH)
+    return Pace(rows=128, tokens=4, bridge=MORE) if mixes else Pace(rows=16, tokens=32)
+
+
+# Carries answers from the sampler's thread to the event loop: those of one step are delivered together.
+#
+# Waking the loop costs as much as sampling a token, and more where both share a core.
+
+T = TypeVar("T")
+
+
+class Answers:
+    """Answers that are ready and not delivered yet, and what is streamed before. The sampler's thread alone uses it."""
+
+    def __init__(self) -> None:
+        self._ready: list[tuple[asyncio.Future[Any], Any, BaseException | None]] = []
+        self._streamed: list[tuple[asyncio.Future[Any], Callable[[Any], None], Any]] = []
+
+    def put(self, future: asyncio.Future[Any], value: Any, error: BaseException | None) -> None:
+        """Keep an answer until the next ``flush``."""
+        self._ready.append((future, value, error))
+
+    def stream(self, future: asyncio.Future[Any], to: Callable[[Any], None], value: Any) -> None:
+        """With the next ``flush`` call ``to`` with a part of what the future will be."""
+        self._streamed.append((future, to, value))
+
+    def flush(self) -> None:
+        """Deliver what is ready; what is for callers whose loop is closed is dropped."""
+        if self._streamed:
+            parts, self._streamed = self._streamed, []
+            for loop in {future.get_loop() for future, _, _ in parts}:
+                if not loop.is_closed():
+                    loop.call_soon_threadsafe(_stream, [each for each in parts if each[0].get_loop() is loop])
+        ready, self._ready = self._ready, []
+        for loop in {future.get_loop() for future, _, _ in ready}:
+            if not loop.is_closed():
+                loop.call_soon_threadsafe(_deliver, [each for each in ready if each[0].get_loop() is loop])
+
+
+class Answer(Generic[T]):
+    """What one caller waits for: made in its event loop, and given once, on the thread."""
+
+    def __init__(self, answers: Answers) -> None:
+        self.future: asyncio.Future[T] = asyncio.get_running_loop().create_future()
+        self._answers = answers
+
+    def give(self, value: T) -> None:
+        """The call returns ``value``."""
+        self._answers.put(self.future, value, None)
+
+    def fail(self, error: BaseException) -> None:
+        """The call raises ``error``."""
+        self._answers.put(self.future, None, error)
+
+    def flush(self) -> None:
+        """Deliver what is ready by now, of all callers."""
+        self._answers.flush()
+
+    def stream(self, to: Callable[[Any], None], value: Any) -> None:
+        """Before the call ends, ``to`` is called with ``value``, in the event loop."""
+        self._answers.stream(self.future, to, value)
+
+
+def _stream(parts: list[tuple[asyncio.Future[Any], Callable[[Any], None], Any]]) -> None:
+    for future, to, value in parts:
+        if not future.done():  # else its caller was cancelled
+            to(value)
+
+
+def _deliver(ready: list[tuple[asyncio.Future[Any], Any, BaseException | None]]) -> None:
+    for future, value, error in ready:
+        if future.done():  # its caller was cancelled
+            continue
+        if error is None:
+            future.set_result(value)
+        else:
+            future.set_exception(error)
+
+
+# The adapter versions that a sampler serves: immutable under their names, freed after their last request.
+
+
+class Adapters(Protocol):
+    """What loads and frees adapters; a ``Context`` does."""
+
+    def load_adapter(self, adapter: Arrays, alpha: float) -> int:
+        """Take an adapter in (named as in state files) and return its handle. Raises ``AdapterError`` if it does not
+        fit."""
+
+    def free_adapter(self, adapter: int) -> None:
+        """Give an adapter's memory back."""
+
+
+@dataclass
+class Version:
+    """One loaded adapter."""
+
+    name: str
+    checksum: str
+    handle: int
+    users: int = 0
+    """Requests that wait or run under it."""
+    retired: bool = False
+
+
+class Versions:
+    """All versions of one sampler."""
+
+    def __init__(self, base: BaseModel, adapters: Adapters) -> None:
+        self._base = base
+        self._adapters = adapters
+        self._versions: dict[str, Version] = {}
+        self._checksums: dict[str, str] = {}
+        """Checksum of every name that was ever loaded."""
+
+    def load(self, name: str, path: Path) -> str:
+        """Read the adapter of a state file and return the checksum of what was read.
+
+        Raises ``AdapterError`` where the name stands for other bytes, and for an adapter of another base or shape.
+        """
+        reach(Point.SAMPLER_LOADING)
+        state = read_state(path, moments=False)
+        found = checksum(state.adapter)
+        if self._checksums.get(name, found) != found:
+            raise AdapterError(f"The version name {name!r} stands for other bytes; names are never used again.")
+        if name in self._versions:
+            self._versions[name].retired = False
+            return found
+        if state.header.base and state.header.base != self._base.fingerprint:
+            raise AdapterError(
+                f"was trained on the base {state.header.base}; this sampler serves {self._base.fingerprint}.",
+                where=str(path),
+            )
+        handle = self._adapters.load_adapter(state.adapter, state.header.alpha)
+        self._versions[name] = Version(name, found, handle)
+        self._checksums[name] = found
+        reach(Point.SAMPLER_LOADED)
+        return found
+
+    def serving(self, name: str) -> Version:
+        """The version of that name. Raises ``AdapterError`` if it was never loaded or is retired."""
+        version = self._versions.get(name)
+        if version is None or version.retired:
+            why = "has been retired" if name in self._checksums else "was never loaded"
+            raise AdapterError(f"The adapter version {name!r} {why}.")
+        return version
+
+    def retire(self, name: str) -> None:
+        """Refuse new requests at once, free the memory after the last one; unknown names are refused."""
+        version = self.serving(name)
+        version.retired = True
+        self._free_if_unused(version)
+        reach(Point.SAMPLER_RETIRED)
+
+    def leave(self, version: Version) -> None:
+        """A request under this version has ended."""
+        version.users -= 1
+        self._free_if_unused(version)
+
+    def close(self) -> None:
+        """Free all adapters."""
+        for version in self._versions.values():
+            self._adapters.free_adapter(version.handle)
+        self._versions.clear()
+
+    def _free_if_unused(self, version: Version) -> None:
+        if version.retired and version.users == 0:
+            self._adapters.free_adapter(version.handle)
+            del self._versions[version.name]
+
+
+# Teacher-forced log-probabilities under one adapter version: what the canary and the contract tests compare.
+
+
+def score(context: Context, adapter: int, sequence: int, tokens: Tokens, start: int, temperature: float) -> Logprobs:
+    """float32 (T-start,): log-probabilities of ``tokens[start:]``, computed in ``sequence``, which is left empty.
+
+    Raises ``ValueError`` unless 1 <= start <= T and all tokens fit.
+    """
+    check_score(context, tokens, start)
+    context.use(np.array([adapter]))
+    given, targets = tokens[:-1], tokens[1:]
+    parts, chunk = [np.empty(0, np.float32)], scored_rows(context.vocabulary)
+    try:
+        for begin in range(0, len(given), chunk):
+            part = slice(begin, min(begin + chunk, len(given)))
+            positions = np.arange(part.start, part.stop, dtype=np.int32)
+            wanted = positions >= start - 1
+            logits = context.decode(given[part], positions, np.full_like(positions, sequence), wanted.astype(np.int8))
+            parts.append(logprobs_of(logits, targets[part][wanted], temperature))
+    finally:
+        context.cut(sequence, 0)
+    return np.concatenate(parts)
+
+
+def check_score(context: Context, tokens: Tokens, start: int) -> None:
+    """Raise ``ValueError`` unless 1 <= start <= T and all tokens fit."""
+    if not 1 <= start <= len(tokens):
+        raise ValueError(f"start is {start}; it must lie between 1 and the {len(tokens)} tokens.")
+    if len(tokens) > context.length or tokens.min() < 0 or tokens.max() >= context.vocabulary:
+        raise ValueError("The tokens do not fit the sampler's context or vocabulary.")
