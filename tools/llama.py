@@ -1,7 +1,7 @@
 """llama.cpp for ``.venv``: kept from before, from an index, or compiled; at once, or in the background.
 
 ``python -m tools.llama PROFILE`` is the background's process. What it does, since when, and why it failed is in a file
-in the environment, beside a lock that it holds; ``engine/devices/libraries/software.py`` reads both for the screen.
+in the environment, beside a lock that it holds; ``engine/devices/software.py`` reads both for the screen.
 Standard library only. Environment: CMAKE_ARGS (further ones for llama.cpp), LLAMA_INDEX (a package index, or a folder,
 to take a wheel from; one that contains more than this processor knows is not taken).
 """

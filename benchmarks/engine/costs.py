@@ -29,7 +29,7 @@ from marlaas.engine.spec.task import EvalSpec, SamplingSpec, TaskSpec, TrainSpec
 from marlaas.engine.store.queries.reader import Reader
 from marlaas.engine.store.submissions import submit
 from marlaas.engine.submission.taskfile import submission
-from marlaas.engine.workers.launcher import LocalLauncher
+from marlaas.engine.workers.handle import LocalLauncher
 
 from .. import ROOT
 from ..report.figures import Row, Section, Series

@@ -12,11 +12,11 @@ from functools import partial
 from pathlib import Path
 from time import perf_counter
 
-from marlaas.engine.devices.plan import EnvironmentHost
+from marlaas.engine.devices.machine import EnvironmentHost
 from marlaas.engine.environments.protocol import EpisodeSpec
 from marlaas.engine.environments.service import EnvironmentService
-from marlaas.engine.fleet.environment_hosts import EnvironmentHosts
-from marlaas.engine.workers.launcher import Launcher, LocalLauncher
+from marlaas.engine.fleet.processes import EnvironmentHosts
+from marlaas.engine.workers.handle import Launcher, LocalLauncher
 from marlaas.plugins.messages import Ask, Reply
 
 from ..report.figures import Row, Section, Series

@@ -8,7 +8,7 @@ from time import perf_counter
 
 import numpy as np
 
-from marlaas.engine.devices.plan import SamplerKind
+from marlaas.engine.devices.machine import SamplerKind
 from marlaas.engine.rollout.protocol import Sampler, SampleRequest
 
 from ..report.figures import Row, Series

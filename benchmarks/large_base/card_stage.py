@@ -17,11 +17,10 @@ from typing import Any
 from marlaas.engine.base.model import BaseModel
 from marlaas.engine.base.modules import linear_shapes
 from marlaas.engine.devices.cards.visible import environment, llama_devices
-from marlaas.engine.devices.libraries.software import notes
-from marlaas.engine.devices.machine import Cpu, Gpu, Machine, Rates
-from marlaas.engine.devices.plan import Precision, SamplerKind
-from marlaas.engine.devices.resources import ResourceSettings
+from marlaas.engine.devices.machine import Cpu, Gpu, Machine, Precision, Rates, SamplerKind
+from marlaas.engine.devices.software import notes
 from marlaas.engine.devices.survey import Survey, survey_machine
+from marlaas.engine.devices.usable import ResourceSettings
 from marlaas.engine.fleet.worker_specs import LLAMA, TORCH, TRAINER, VLLM, WorkerSpec
 from tools.random_base.make import make_base
 

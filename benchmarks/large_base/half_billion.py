@@ -18,7 +18,7 @@ from marlaas.engine.base.kernels import product
 from marlaas.engine.base.model import BaseModel
 from marlaas.engine.devices import Precision
 from marlaas.engine.devices.measuring import measure as measure_device
-from marlaas.engine.training.load import keep_freed_memory
+from marlaas.engine.training.torch_trainer import keep_freed_memory
 from tools.random_base.make import make_base
 
 from ..machinery.cores import all_cores, pinned

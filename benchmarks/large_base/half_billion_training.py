@@ -11,8 +11,7 @@ from time import perf_counter
 
 from marlaas.engine.base.model import BaseModel
 from marlaas.engine.devices import Precision
-from marlaas.engine.training.decoder.compute import compute_on
-from marlaas.engine.training.decoder.decoder import Decoder
+from marlaas.engine.training.decoder.decoder import Decoder, compute_on
 from marlaas.engine.training.group_pass import add_gradient
 from marlaas.engine.training.inputs import PolicyConfig
 from marlaas.engine.training.memory.policy_memory import PolicyMemory, fresh

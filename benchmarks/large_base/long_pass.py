@@ -26,8 +26,7 @@ from marlaas.engine.devices import Precision
 from marlaas.engine.rollout.torch_sampler import blocks
 from marlaas.engine.rollout.torch_sampler.context import TorchContext, TorchWeights
 from marlaas.engine.training.decoder.attention import AttentionPlan, FusedAttention
-from marlaas.engine.training.decoder.compute import compute_on
-from marlaas.engine.training.decoder.decoder import Decoder
+from marlaas.engine.training.decoder.decoder import Decoder, compute_on
 from marlaas.engine.training.group_pass import add_gradient
 from marlaas.engine.training.inputs import PolicyConfig, TrainGroup, TrainSequence
 from marlaas.engine.training.memory.policy_memory import PolicyMemory, fresh

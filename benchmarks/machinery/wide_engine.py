@@ -14,7 +14,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from marlaas.engine.daemon.main import run
-from marlaas.engine.devices.plan import Place, Placement, SamplerKind
+from marlaas.engine.devices.machine import Place, Placement, SamplerKind
 from marlaas.engine.fleet.placement import processor, sharing
 from marlaas.engine.fleet.placement.processor import on_cores
 from marlaas.engine.home.paths import Home

@@ -14,7 +14,7 @@ from pathlib import Path
 
 from marlaas.engine.base.model import load_base
 from marlaas.engine.daemon.control import create_database
-from marlaas.engine.devices.plan import SamplerKind
+from marlaas.engine.devices.machine import SamplerKind
 from marlaas.engine.environments.service import EnvironmentService
 from marlaas.engine.fairness.ledger import Ledger
 from marlaas.engine.fairness.line import Payer

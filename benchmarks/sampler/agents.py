@@ -11,7 +11,7 @@ import tempfile
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from marlaas.engine.devices.plan import SamplerKind
+from marlaas.engine.devices.machine import SamplerKind
 from marlaas.engine.spec.policies import NamedPolicySpec
 from marlaas.engine.spec.task import EvalSpec, SamplingSpec, TaskSpec, TrainSpec
 

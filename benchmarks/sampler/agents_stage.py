@@ -16,7 +16,7 @@ from time import monotonic, time
 from types import MappingProxyType
 from typing import Any, cast
 
-from marlaas.engine.devices.plan import SamplerKind
+from marlaas.engine.devices.machine import SamplerKind
 from marlaas.engine.fairness.ledger import TRAINING, Ledger
 from marlaas.engine.fairness.line import Line, Payer
 from marlaas.engine.fleet.routing.assignment import Share

@@ -13,7 +13,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 
-from marlaas.engine.devices.plan import SamplerKind
+from marlaas.engine.devices.machine import SamplerKind
 from marlaas.engine.fleet.routing.assignment import Share
 from marlaas.engine.fleet.routing.router import Router
 from marlaas.engine.home.paths import Home

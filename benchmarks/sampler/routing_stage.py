@@ -15,7 +15,7 @@ from typing import TypeAlias
 import numpy as np
 
 from marlaas.engine.base.model import BaseModel
-from marlaas.engine.devices.plan import Place, SamplerAssignment, SamplerKind
+from marlaas.engine.devices.machine import Place, SamplerAssignment, SamplerKind
 from marlaas.engine.fairness.ledger import Ledger
 from marlaas.engine.fairness.line import Line, Payer
 from marlaas.engine.fleet.placement_plan import plans_of

@@ -9,7 +9,7 @@ from time import perf_counter
 from typing import Any
 from unittest.mock import patch
 
-from marlaas.engine.training.decoder import attention, decoder, layer, linear, passes
+from marlaas.engine.training.decoder import attention, decoder, decoder as passes, layer, linear
 
 PIECES: tuple[tuple[str, Any, str], ...] = (
     ("packing", decoder, "packed_batches"),

@@ -17,14 +17,13 @@ import torch
 
 from marlaas.engine.base.kernels import product
 from marlaas.engine.base.model import load_base
-from marlaas.engine.training.decoder.compute import compute_on
-from marlaas.engine.training.decoder.decoder import Decoder
+from marlaas.engine.training.decoder.decoder import Decoder, compute_on
 from marlaas.engine.training.group_pass import add_gradient
 from marlaas.engine.training.inputs import PolicyConfig, TrainGroup
-from marlaas.engine.training.load import keep_freed_memory
 from marlaas.engine.training.memory.policy_memory import PolicyMemory, fresh
 from marlaas.engine.training.model import Model
 from marlaas.engine.training.peft_model import PeftModel
+from marlaas.engine.training.torch_trainer import keep_freed_memory
 
 from ..machinery.cores import all_cores, pinned
 from ..machinery.operations import operations

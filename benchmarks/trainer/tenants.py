@@ -16,13 +16,12 @@ from time import perf_counter
 import torch
 
 from marlaas.engine.base.model import load_base
-from marlaas.engine.training.adamw import adamw, clip
 from marlaas.engine.training.group_pass import add_gradient
 from marlaas.engine.training.inputs import TrainGroup
-from marlaas.engine.training.load import keep_freed_memory
-from marlaas.engine.training.memory.policy_memory import PolicyMemory, fresh
+from marlaas.engine.training.memory.policy_memory import PolicyMemory, adamw, clip, fresh
 from marlaas.engine.training.peft_model import PeftModel
 from marlaas.engine.training.protocol import GroupStats, Job, Trainer
+from marlaas.engine.training.torch_trainer import keep_freed_memory
 
 from ..machinery.cores import all_cores, pinned
 from ..report.figures import Row, Section, Series

@@ -1,22 +1,383 @@
-"""The bridge: the worker process that speaks to Ray for the engine, which itself never imports it.
-
-Ray ends its driver's process when the head or this machine's part of it dies; so the driver is not the engine. When
-the bridge ends, Ray ends its job, and with it the node hosts and their children. It decides nothing.
-"""
+"""Workers on other nodes: what is shipped there, how they are reached."""
 
 from __future__ import annotations
 
 import asyncio
 import os
-from collections.abc import Mapping
-from typing import Any
+import time
+from collections import OrderedDict, deque
+from collections.abc import Callable, Coroutine, Mapping
+from pathlib import Path
+from typing import Any, Protocol, cast
 
-from ..errors import WorkerDied
-from .inventory import NodeFacts, trouble_with
-from .node import Node
-from .node_workers import NodeWorkers
-from .unreached import unreached
-from .versions import Versions
+from ..adapters import put_state
+from ..devices import Link
+from ..errors import AdapterDamaged, AdapterError, AdapterUnreachable, MarlaasError, WorkerDied
+from .node import Node, NodeFacts, Versions, link_of, trouble_with, unreached
+from .node_host import checksum_of
+from .relay import PIECE, WINDOW, Begin, Close, Data, Ended, Event, InOrder, Kill, gathered
+
+# Carries state files between this machine and nodes: put once into Ray's object store, pulled once by each node.
+#
+# A version that a trainer on a node has written is in the store already, and goes from there to the samplers' nodes.
+# Where the store is full a file goes in pieces, slower. Both ends verify its checksum. Part of the bridge.
+
+HELD = 4
+"""Files that stay in the object store after their last use, for nodes that want them a moment later."""
+
+
+class Way(Protocol):
+    """The part of ``NodeLink`` that is used here."""
+
+    async def call(self, method: str, *args: Any) -> Any:
+        """Call the node host."""
+
+    async def fetch(self, method: str, *args: Any) -> tuple[Any, Any]:
+        """Call the node host: Ray's reference to what it returns, and that."""
+
+
+class Shipping:
+    """The files under way."""
+
+    def __init__(self, put: Callable[[bytes], Any]) -> None:
+        """``put`` puts bytes into the store and returns Ray's reference to them; it blocks."""
+        self._put_bytes = put
+        self._held: OrderedDict[str, Any] = OrderedDict()
+        """Ray's references to files in the store, by checksum."""
+        self._known: OrderedDict[Path, tuple[tuple[int, int], str]] = OrderedDict()
+        """Checksums of files of this machine, with their size and time."""
+        self._putting: dict[str, asyncio.Future[Any]] = {}
+        self.put = 0
+        """Files that were put into the store here."""
+        self.pieced = 0
+        """Files that went in pieces."""
+
+    async def bring(self, link: Way, path: Path) -> str:
+        """See ``Bridge``."""
+        digest = await asyncio.to_thread(self._checksum, path)
+        if found := await link.call("here", digest):
+            return str(found)
+        try:
+            return str(await link.call("pull", digest, [await self._reference(digest, path)]))
+        except MarlaasError:
+            raise
+        except Exception:  # full, or lost with the node that held it
+            self._held.pop(digest, None)
+        self.pieced += 1
+        data = await asyncio.to_thread(self._read, path)
+        for begin in range(0, len(data), PIECE):
+            await link.call("take_part", digest, begin, data[begin : begin + PIECE])
+        return str(await link.call("parts_are_there", digest))
+
+    async def collect(self, link: Way, there: str, path: Path, sync: bool, new: bool) -> None:
+        """See ``Bridge``."""
+        digest, size = await link.call("adopt", there)
+        try:
+            reference, data = await link.fetch("read", digest)
+            self._hold(digest, reference)
+        except MarlaasError:
+            raise
+        except Exception:
+            self.pieced += 1
+            data = await self._in_pieces(link, digest, size)
+        if checksum_of(data) != digest:
+            raise AdapterDamaged("is not what was sent: its checksum differs.", where=str(path))
+        await asyncio.to_thread(put_state, path, data, sync, new)
+        self._remember(path, digest)
+
+    async def _in_pieces(self, link: Way, digest: str, size: int) -> bytes:
+        begins = list(range(0, size, PIECE))
+        parts: list[bytes] = []
+        for first in range(0, len(begins), WINDOW):
+            some = begins[first : first + WINDOW]
+            parts += await asyncio.gather(*(link.call("read", digest, begin, PIECE) for begin in some))
+        return b"".join(parts)
+
+    async def _reference(self, digest: str, path: Path) -> Any:
+        """Ray's reference to a file, put into the store by whoever asks first."""
+        if digest in self._held:
+            self._held.move_to_end(digest)
+            return self._held[digest]
+        if digest not in self._putting:
+            putting = self._putting[digest] = asyncio.ensure_future(asyncio.to_thread(self._put, path))
+            putting.add_done_callback(lambda _: self._putting.pop(digest, None))
+        reference = await asyncio.shield(self._putting[digest])
+        self._hold(digest, reference)
+        return reference
+
+    def _put(self, path: Path) -> Any:
+        self.put += 1
+        return self._put_bytes(self._read(path))
+
+    def _hold(self, digest: str, reference: Any) -> None:
+        self._held[digest] = reference
+        self._held.move_to_end(digest)
+        while len(self._held) > HELD:
+            self._held.popitem(last=False)
+
+    def _checksum(self, path: Path) -> str:
+        try:
+            status = path.stat()
+        except OSError as error:
+            raise self._unreadable(path, error) from error
+        signature = (status.st_size, status.st_mtime_ns)
+        if path in self._known and self._known[path][0] == signature:
+            return self._known[path][1]
+        digest = checksum_of(self._read(path))
+        self._remember(path, digest)
+        return digest
+
+    def _remember(self, path: Path, digest: str) -> None:
+        status = path.stat()
+        self._known[path] = (status.st_size, status.st_mtime_ns), digest
+        while len(self._known) > 1000:
+            self._known.popitem(last=False)
+
+    def _read(self, path: Path) -> bytes:
+        try:
+            return path.read_bytes()
+        except OSError as error:
+            raise self._unreadable(path, error) from error
+
+    def _unreadable(self, path: Path, error: OSError) -> AdapterError:
+        return AdapterUnreachable(f"the state file cannot be read: {error.strerror}.", where=str(path))
+
+
+# The bridge's side of one node host: what it sends to children there and hears of them, and how the host is lost.
+#
+# The host is lost once, with a reason: its process or node has died, Ray cannot reach it, or a call to it has failed.
+# All its children have then ended for the engine, and the host is killed where it still lives.
+
+CONNECT = 60.0
+"""Seconds that a node host may take to start: a process that imports Ray and numpy, on a busy machine."""
+SAMPLE = 80_000
+"""Bytes with which a link is measured: they go inside the call."""
+ECHOES = 5
+AT_ONCE = 16
+"""Pieces in one call to a node host: Ray has 10 MB of arguments inside a call."""
+
+
+class HostLost(Exception):
+    """The node host is gone; the text says why."""
+
+
+class Host(Protocol):
+    """One node host, wherever it runs."""
+
+    async def call(self, method: str, *args: Any) -> tuple[Any, Any]:
+        """Call a method of ``NodeHost``: a reference to what it returns, and that.
+
+        Raises ``HostLost``, ``MarlaasError`` of its own, and anything else that goes wrong on the way.
+        """
+
+    def kill(self) -> None:
+        """End it, and with it its children."""
+
+
+class NodeLink:
+    """One node host that was just started. All methods belong to the bridge's event loop."""
+
+    def __init__(self, host: Host) -> None:
+        self.lost = ""
+        """Why nothing more can come of it; empty while it lives."""
+        self.link = Link()
+        """Measured when it was connected."""
+        self.clock = 0.0
+        """Seconds by which the node's clock is ahead."""
+        self._host = host
+        self._children: dict[int, tuple[Callable[[Event], None], asyncio.Future[Ended]]] = {}
+        self._waiting: deque[Event] = deque()
+        self._sent = 0
+        self._under_way = 0
+        self._arrived = InOrder()
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._connected = False
+        self._ready = asyncio.ensure_future(self._connect())
+
+    async def child(self, begin: Begin, on_event: Callable[[Event], None]) -> Ended:
+        """Start a child; ``on_event`` gets what it does, in order. Returns when it has ended, or the host is lost."""
+        end: asyncio.Future[Ended] = asyncio.get_running_loop().create_future()
+        if self.lost:
+            return Ended(begin.child, None, self.lost)
+        self._children[begin.child] = on_event, end
+        self.tell(begin)
+        try:
+            return await end
+        finally:
+            self._children.pop(begin.child, None)
+
+    def tell(self, event: Event) -> None:
+        """Send an event, with all others that wait, as soon as fewer than ``WINDOW`` batches are under way."""
+        if not self.lost:
+            self._waiting.append(event)
+            self._pump()
+
+    async def call(self, method: str, *args: Any) -> Any:
+        """Call the node host. Raises ``WorkerDied`` where it is lost, and what the method raises."""
+        return (await self.fetch(method, *args))[1]
+
+    async def fetch(self, method: str, *args: Any) -> tuple[Any, Any]:
+        """The same, with Ray's reference to the answer, which keeps it in the object store."""
+        await self._ready
+        return await self._ask(method, *args)
+
+    async def _ask(self, method: str, *args: Any) -> tuple[Any, Any]:
+        if self.lost:
+            raise WorkerDied(self.lost)
+        try:
+            return await self._host.call(method, *args)
+        except HostLost as error:
+            self.lose(str(error))
+            raise WorkerDied(self.lost) from None
+
+    async def _connect(self) -> None:
+        try:
+            async with asyncio.timeout(CONNECT):
+                await self._measure()
+        except TimeoutError:
+            return self.lose(f"the node host did not start within {CONNECT:.0f} s")
+        except WorkerDied:
+            return
+        except Exception as error:
+            return self.lose(f"the node host cannot start: {type(error).__name__}: {error}")
+        self._connected = True
+        for _ in range(WINDOW):
+            self._do(self._receive())
+        self._pump()
+
+    async def _measure(self) -> None:
+        await self._ask("echo")
+        calls, clocks = [], []
+        for _ in range(ECHOES):
+            asked, begun = time.time(), time.perf_counter()
+            _, (_, there) = await self._ask("echo")
+            calls.append(time.perf_counter() - begun)
+            clocks.append((calls[-1], there - asked - calls[-1] / 2))
+        begun = time.perf_counter()
+        await self._ask("echo", bytes(SAMPLE))
+        self.link = link_of(calls, SAMPLE, time.perf_counter() - begun)
+        self.clock = min(clocks)[1]
+
+    def _pump(self) -> None:
+        while self._connected and self._waiting and self._under_way < WINDOW and not self.lost:
+            batches = gathered([self._waiting.popleft() for _ in range(len(self._waiting))])
+            for event in reversed([event for late in batches[AT_ONCE:] for event in late]):
+                self._waiting.appendleft(event)
+            number, self._sent = self._sent, self._sent + 1
+            self._under_way += 1
+            self._do(self._send(number, batches[:AT_ONCE]))
+
+    async def _send(self, number: int, batches: list[tuple[Event, ...]]) -> None:
+        await self._ask("take", number, *batches)
+        self._under_way -= 1
+        self._pump()
+
+    async def _receive(self) -> None:
+        while not self.lost:
+            _, (number, events) = cast(tuple[Any, tuple[int, tuple[Event, ...]]], await self._ask("give"))
+            for event in self._arrived.accept(number, events):
+                self._hand_on(event)
+
+    def _hand_on(self, event: Event) -> None:
+        on_event, end = self._children.get(event.child, (None, None))
+        if on_event is None or end is None:
+            return  # of a child that the engine has given up
+        if isinstance(event, Ended):
+            if not end.done():
+                end.set_result(event)
+        else:
+            on_event(event)
+
+    def _do(self, work: Coroutine[Any, Any, None]) -> None:
+        async def guarded() -> None:
+            try:
+                await work
+            except WorkerDied:  # it is lost already
+                pass
+            except Exception as error:  # the children's streams have a gap: they are of no use any more
+                self.lose(f"the way to its node has failed: {type(error).__name__}: {error}")
+
+        task = asyncio.ensure_future(guarded())
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    def lose(self, reason: str) -> None:
+        """Give the host up: its children are ended, for the engine at once."""
+        if self.lost:
+            return
+        self.lost = reason
+        self._waiting.clear()
+        for child, (_, end) in list(self._children.items()):
+            if not end.done():
+                end.set_result(Ended(child, None, reason))
+        self._host.kill()
+
+
+# Workers on nodes, and their state files: what the engine asks of the bridge beside who is in the cluster.
+#
+# Knows nothing of Ray: a node host is whatever answers its calls.
+
+
+class NodeWorkers:
+    """The part of a worker class that relays; all methods belong to its event loop."""
+
+    def __init__(self, host: Callable[[str], Host], put: Callable[[bytes], Any]) -> None:
+        """``host`` starts a node's host, ``put`` has bytes kept for nodes to pull and returns a reference to them."""
+        self._host = host
+        self._links: dict[str, NodeLink] = {}
+        self._of: dict[int, NodeLink] = {}
+        """The link of each child."""
+        self._shipping = Shipping(put)
+
+    async def resolve(self, node: str, kwargs: dict[str, Any]) -> dict[str, Any]:
+        """A worker's arguments with the folders of a node; see ``NodeHost.resolve``. Raises ``WorkerDied``, too."""
+        answer: dict[str, Any] = await self.link(node).call("resolve", kwargs)
+        return answer
+
+    async def start(self, node: str, begin: Begin, stream_to: Callable[[Event], None]) -> Ended:
+        """Start a child on a node, and return when it has ended; ``stream_to`` gets all that it does."""
+        link = self._of[begin.child] = self.link(node)
+        try:
+            return await link.child(begin, stream_to)
+        finally:
+            self._of.pop(begin.child, None)
+
+    async def tell(self, event: Data | Close | Kill) -> None:
+        """What the engine wants of a child; one that has ended is fine."""
+        if event.child in self._of:
+            self._of[event.child].tell(event)
+
+    async def bring(self, node: str, path: str) -> str:
+        """Have the state file at ``path`` of this machine on a node; returns its path there.
+
+        Raises ``AdapterError`` where it cannot be read here or kept there, and ``WorkerDied`` where the node is lost.
+        """
+        return await self._shipping.bring(self.link(node), Path(path))
+
+    async def collect(self, node: str, there: str, path: str, sync: bool, new: bool) -> None:
+        """Bring the state file at ``there`` of a node to ``path`` on this machine, where it is whole or not at all.
+
+        ``sync`` makes it survive a power cut; ``new``: it is version 0. Raises as ``bring`` does.
+        """
+        await self._shipping.collect(self.link(node), there, Path(path), sync, new)
+
+    async def folder(self, node: str) -> str:
+        """A folder on a node for state files that a worker writes there. Raises ``WorkerDied``."""
+        found: str = await self.link(node).call("folder")
+        return found
+
+    def link(self, node: str) -> NodeLink:
+        """The way to a node's host, which is started if there is none."""
+        link = self._links.get(node)
+        if link is None or link.lost:
+            link = self._links[node] = NodeLink(self._host(node))
+        return link
+
+
+# The bridge: the worker process that speaks to Ray for the engine, which itself never imports it.
+#
+# Ray ends its driver's process when the head or this machine's part of it dies; so the driver is not the engine. When
+# the bridge ends, Ray ends its job, and with it the node hosts and their children. It decides nothing.
 
 RECONNECT = "10"
 """Seconds for which this driver tries to reach a head that does not answer, before Ray ends it; Ray's own are 60."""

@@ -1,13 +1,104 @@
-"""A node: one machine of the cluster, as the engine knows it."""
+"""Nodes of a cluster: versions, devices, clocks, which drain and which do not answer."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import platform
+import re
+import time
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass, fields
+from difflib import get_close_matches
+from typing import Protocol, TypeVar
 
-from ..devices import Cpu, Link, Machine, Software
-from .versions import Versions
+from ..base import load_base
+from ..devices import (
+    NOTHING,
+    Cpu,
+    Link,
+    Machine,
+    Ours,
+    Software,
+    UsableNode,
+    UsableResources,
+    available_memory,
+    find_installed,
+    survey_machine,
+    version_of,
+)
+from ..errors import ClusterUnreachable, MarlaasError
+from ..home import Home, load_settings, version
 
-NOTHING = Machine(Cpu((), 0, 0))
+# Which versions a node runs, and which differences keep it out of a cluster. Pure but for ``own_versions``.
+#
+# Imports none of the libraries.
+
+
+@dataclass(frozen=True)
+class Versions:
+    """Versions of what decides whether nodes understand each other, and whether they compute alike.
+
+    Empty where something is not installed.
+    """
+
+    python: str = ""
+    marlaas: str = ""
+    ray: str = ""
+    torch: str = ""
+    llama_cpp: str = ""
+    vllm: str = ""
+
+
+NAMES = {"python": "Python", "llama_cpp": "llama-cpp-python", "vllm": "vLLM", "ray": "Ray"}
+"""Names for people, where they differ from the field's."""
+NEEDED = ("python", "marlaas", "ray", "torch")
+"""What every node needs; one without llama.cpp or vLLM has no samplers of that kind, and is no less a node."""
+
+
+def own_versions() -> Versions:
+    """The versions of this Python's environment."""
+    there = find_installed()
+    return Versions(
+        python=platform.python_version(),
+        marlaas=version(),
+        ray=version_of("ray"),
+        torch=there.torch,
+        llama_cpp=there.llama,
+        vllm=there.vllm,
+    )
+
+
+def differences(here: Versions, there: Versions, node: str = "there") -> str:
+    """Why two nodes cannot work together, in one sentence; empty where they can.
+
+    Python counts to its minor version, because what is sent is data, and code goes by name. A build's own part of a
+    version, the ``+cu128`` of a torch, does not count: nodes with cards and nodes without may work together.
+    """
+    told = []
+    for field in fields(Versions):
+        mine, theirs = getattr(here, field.name), getattr(there, field.name)
+        if _counts(field.name, mine) == _counts(field.name, theirs):
+            continue
+        if field.name in NEEDED or (mine and theirs):
+            name = NAMES.get(field.name, field.name)
+            told.append(f"{name} is {theirs or 'missing'} {node} and {mine or 'missing'} here")
+    return f"{', '.join(told)}." if told else ""
+
+
+def versions_in_words(versions: Versions) -> str:
+    """``Python 3.12.3, torch 2.11.0``: what is installed, for people."""
+    there = [(NAMES.get(field.name, field.name), getattr(versions, field.name)) for field in fields(Versions)]
+    return ", ".join(f"{name} {version}" for name, version in there if version)
+
+
+def _counts(name: str, version: str) -> str:
+    """The part of a version that must be the same."""
+    public = version.partition("+")[0]
+    return ".".join(public.split(".")[:2]) if name == "python" else public
+
+
+# A node: one machine of the cluster, as the engine knows it.
+
+NO_MACHINE = Machine(Cpu((), 0, 0))
 """The machine of a node that was not looked at."""
 
 
@@ -24,8 +115,8 @@ class Node:
     alive: bool = True
     draining: bool = False
     """Whether it gets nothing new."""
-    versions: Versions = Versions()  # noqa: RUF009  # it is frozen
-    machine: Machine = NOTHING
+    versions: Versions = Versions()  # it is frozen
+    machine: Machine = NO_MACHINE
     """What of it may be used, by the rules that hold there."""
     software: Software = Software()  # noqa: RUF009  # that, too
     free_bytes: int = 0
@@ -42,3 +133,240 @@ class Node:
     """The way from the engine's machine, as it was measured when the node was first looked at."""
     clock: float | None = None
     """Seconds by which its clock is ahead of the engine's; None where that is not known."""
+
+
+# Nodes as the placement sees them. Pure.
+
+
+def usable_nodes(nodes: Sequence[Node], drained: Collection[str]) -> list[UsableNode]:
+    """Those of the nodes that are alive; people have ``drained`` the ones of these names."""
+    return [
+        UsableNode(
+            node="" if node.here else node.id,
+            name=node.name,
+            machine=node.machine,
+            software=node.software,
+            free=node.free_bytes,
+            link=Link() if node.here else node.link,
+            draining=node.draining or node.name in drained,
+            refused=node.refused,
+            reasons=node.left_out,
+        )
+        for node in nodes
+        if node.alive
+    ]
+
+
+def link_of(calls: Sequence[float], sent: int, seconds: float) -> Link:
+    """The link to a node, from the seconds of some empty calls and those of one call with ``sent`` bytes.
+
+    The fastest empty call counts: others waited for a processor and not for the link.
+    """
+    call = min(calls)
+    return Link(call, max(0.0, seconds - call) / sent if sent else 0.0)
+
+
+# What a node has, may be used of, and runs: looked at on the node itself, by the rules that hold there.
+#
+# It blocks, for seconds where there are cards or something is measured. Nothing is raised: a node that cannot be
+# looked at says why.
+
+
+@dataclass(frozen=True)
+class NodeFacts:
+    """What a node says of itself."""
+
+    versions: Versions
+    usable: UsableResources = UsableResources(Machine(Cpu((), 0, 0)))  # noqa: RUF009  # it is frozen
+    """By the node's own marlaas.toml, container and other accounts; with rates where they are measured."""
+    software: Software = Software()  # noqa: RUF009  # that, too
+    free_bytes: int = 0
+    """Main memory that may still be taken there."""
+    base: str = ""
+    """Fingerprint of the node's own base; empty where it has none."""
+    trouble: str = ""
+    """Why the node cannot work, in a sentence; empty where it can."""
+    clock: float = 0.0
+    """The node's time when it had looked, in seconds since 1970."""
+
+
+def look_here(home: Home, ours: Ours = NOTHING, *, measure: bool = False) -> NodeFacts:
+    """Look at this machine for the home of a node; ``ours`` is what the engine's workers hold here already.
+
+    ``measure`` measures devices whose speed is not known yet, some seconds for each; only where no worker runs.
+    """
+    versions = own_versions()
+    try:
+        settings = load_settings(home)
+        seen = survey_machine(settings.resources, home.rates, ours, missing=measure)
+    except MarlaasError as error:
+        return NodeFacts(versions, trouble=error.message, clock=time.time())
+    free = available_memory(settings.resources.memory)
+    return NodeFacts(versions, seen.usable, seen.software, free, _base(settings.base), clock=time.time())
+
+
+def _base(name: str) -> str:
+    try:
+        return load_base(name).fingerprint
+    except MarlaasError:
+        return ""  # the launcher looks for the engine's base by its fingerprint, and says where it is missing
+
+
+def trouble_with(facts: NodeFacts, engine: Versions) -> str:
+    """Why a node is not used beside an engine of these versions, in a sentence; empty where it is. Pure."""
+    if facts.trouble:
+        return facts.trouble
+    if differ := differences(engine, facts.versions):
+        return f"{differ} Install the same versions on both."
+    if not facts.usable.machine.cpu.count:
+        return "No core may be used there."
+    return ""
+
+
+# Why no cluster answers at an address, in one sentence: Ray says it in pages, or ends the process that asked. Pure.
+
+REFUSED = ("nauthenticated", "UNAUTHENTICATED", "AuthenticationError", "InvalidAuth")
+"""Signs that a token was not accepted."""
+OTHER = ("Failed to connect to GCS", "http2 header")
+"""Signs that something listens, and is no head."""
+MIXED = "Version mismatch"
+"""What Ray says where versions differ."""
+HINT = "`marlaas cluster status` says how this machine stands."
+
+
+def refuses_token(said: str) -> bool:
+    """Whether Ray did not accept a token, by what was printed."""
+    return any(sign in said for sign in REFUSED)
+
+
+def no_head(said: str) -> bool:
+    """Whether what listens does not speak as a head of Ray does."""
+    return not refuses_token(said) and any(sign in said for sign in OTHER)
+
+
+def unreached(address: str, said: str) -> ClusterUnreachable:
+    """The error for a cluster that does not answer; ``said`` is all that Ray had to say."""
+    if refuses_token(said):
+        why = "it does not accept this machine's token"
+    elif no_head(said):
+        why = "what listens there does not speak as Ray does"
+    elif MIXED in said:
+        why = "it runs another version of Python or Ray"
+    else:
+        why = plainly(next((line for line in said.splitlines() if line.strip()), "it left no word"))
+    return ClusterUnreachable(f"No cluster answers at {address}: {why}.", HINT)
+
+
+def plainly(text: str) -> str:
+    """A line of Ray's without the name of its error and the last full stop."""
+    return re.sub(r"^[\w.]+(Error|Exception): ", "", text.strip()).rstrip(".")
+
+
+# How far a node's clock is from the engine's. Pure.
+#
+# Nothing rests on another machine's clock: the engine alone stamps what it stores. But people compare logs.
+
+LIMIT = 10.0
+"""Seconds by which clocks may differ before people are told: logs of two machines are then hard to read together."""
+
+
+@dataclass(frozen=True)
+class ClockReading:
+    """A question and its answer."""
+
+    asked: float
+    """When it was asked, by the clock of the one who asks, in seconds since 1970."""
+    answered: float
+    """What the other's clock said."""
+    heard: float
+    """When the answer came, by the asking one's clock."""
+
+    @property
+    def ahead(self) -> float:
+        """Seconds by which the other clock is ahead, as if the answer had been given in the middle."""
+        return self.answered - (self.asked + self.heard) / 2
+
+    @property
+    def at_least(self) -> float:
+        """Seconds by which the clocks differ for certain: the answer was given at some time between the two."""
+        return max(0.0, abs(self.ahead) - (self.heard - self.asked) / 2)
+
+
+def clock_warning(name: str, ahead: float, certain: float | None = None) -> str:
+    """What people should know of the clock of node ``name``; empty where it is near enough."""
+    if (abs(ahead) if certain is None else certain) <= LIMIT:
+        return ""
+    way = "ahead of" if ahead > 0 else "behind"
+    return (
+        f"The clock of {name} is {_span(abs(ahead))} {way} this machine's: training does not mind, but logs are hard to"
+        " compare. Let both ask a time server (NTP)."
+    )
+
+
+def _span(seconds: float) -> str:
+    if seconds < 120:
+        return f"{seconds:.0f} seconds"
+    return f"{seconds / 60:.0f} minutes" if seconds < 7200 else f"{seconds / 3600:.0f} hours"
+
+
+# Which nodes there are for people, which one they mean, and whether it may be drained. Pure.
+
+
+class Known(Protocol):
+    """The part of a node that is looked at here."""
+
+    @property
+    def id(self) -> str:
+        """Ray's id."""
+
+    @property
+    def name(self) -> str:
+        """What people call it."""
+
+    @property
+    def alive(self) -> bool:
+        """Whether it is there."""
+
+    @property
+    def refused(self) -> str:
+        """Why it is not used; empty where it is."""
+
+
+T = TypeVar("T", bound=Known)
+
+
+def of_each_name(nodes: Sequence[T]) -> tuple[T, ...]:
+    """One node of each name, one that is there before one that is gone: a machine that joins again has another id."""
+    found: dict[str, T] = {}
+    for node in nodes:
+        if node.name not in found or (node.alive and not found[node.name].alive):
+            found[node.name] = node
+    return tuple(node for node in nodes if found[node.name] is node)
+
+
+def meant(word: str, nodes: Sequence[Known]) -> tuple[str, str]:
+    """The name of the node that ``word`` means, its name or the begin of its id, and else why it means none."""
+    names = [node.name for node in nodes]
+    if word in names:
+        return word, ""
+    begun = sorted({node.name for node in nodes if len(word) >= 4 and node.id.startswith(word)})
+    if len(begun) == 1:
+        return begun[0], ""
+    close = get_close_matches(word, names, n=1)
+    hint = f"Did you mean {close[0]}?" if close else "`marlaas cluster status` lists them."
+    return "", f"The cluster has no node {word!r}. {hint}"
+
+
+def why_not_drain(name: str, nodes: Sequence[Known], drained: Collection[str]) -> str:
+    """Why a node cannot be drained: nothing would be left to work on; empty where it can."""
+    others = [
+        node.name
+        for node in nodes
+        if node.alive and not node.refused and node.name != name and node.name not in drained
+    ]
+    if others:
+        return ""
+    return (
+        f"{name} is the only node that works: nothing would be left. Let another join first, or stop the engine with"
+        " `marlaas engine drain`."
+    )

@@ -1,28 +1,221 @@
-"""The node host: one Ray actor on each node that starts the same child programs as a local engine, and relays them.
-
-A child has the cores, variables and niceness that it would have on the engine's machine, so its bits are the same. Its
-stream, what it prints and its exit status go to the bridge. When the node host ends, for whatever reason, the kernel
-ends its children. It decides nothing and restarts nothing. Only this module and ``bridge`` may import ray.
-"""
+"""The engine's host on another node: its files, paths and children."""
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
+import hashlib
 import os
+import shutil
 import socket
 import time
 from collections import deque
-from collections.abc import Coroutine, Mapping
-from typing import Any
+from collections.abc import Awaitable, Callable, Coroutine, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
 
+import psutil
+
+from ..adapters import put_state
+from ..base import BaseModel, load_base
 from ..devices import Ours
-from ..home import Home, find_home
+from ..errors import AdapterDamaged, AdapterError, BaseModelError, MarlaasError
+from ..home import Home, find_home, load_settings
 from ..workers import kill, run_host
-from .inventory import NodeFacts, look_here
-from .node_files import NodeFiles
-from .node_paths import resolve
+from .node import NodeFacts, look_here
 from .relay import Begin, Born, Close, Data, Ended, Event, InOrder, Kill, Printed, batch, size
+
+# Folders in a worker's arguments, by what they are for: the engine names them, a node puts its own in their place.
+
+
+@dataclass(frozen=True)
+class BaseFolder:
+    """The base model with a fingerprint."""
+
+    fingerprint: str
+    path: str
+    """Where it lies on the engine's machine; looked at on a node, too, since many labs mount it everywhere."""
+    file: str = ""
+    """A file in it that is meant, such as the GGUF that it was made of."""
+
+
+@dataclass(frozen=True)
+class OwnFolder:
+    """A folder of the node's own home."""
+
+    name: Literal["base", "scratch"]
+
+
+def named(kwargs: Mapping[str, Any], base: BaseModel, home: Home) -> dict[str, Any]:
+    """Arguments for a worker of this home with its folders named by what they are for. Pure."""
+    folders = {
+        str(base.path): BaseFolder(base.fingerprint, str(base.path)),
+        str(home.base): OwnFolder("base"),
+        str(home.scratch): OwnFolder("scratch"),
+    }
+
+    if base.gguf:
+        folders[str(base.gguf)] = BaseFolder(base.fingerprint, str(base.path), base.gguf.name)
+
+    def other(value: Any) -> Any:
+        if isinstance(value, dict):
+            return {key: other(each) for key, each in value.items()}
+        return folders.get(value, value) if isinstance(value, str) else value
+
+    return {key: other(value) for key, value in kwargs.items()}
+
+
+def resolve(kwargs: Mapping[str, Any], home: Home) -> dict[str, Any]:
+    """The arguments with the folders of this node's ``home``, which are made where they are missing.
+
+    Raises ``BaseModelError`` where the base is not here.
+    """
+
+    def here(value: Any) -> Any:
+        if isinstance(value, dict):
+            return {key: here(each) for key, each in value.items()}
+        if isinstance(value, BaseFolder):
+            return str(find_base(value, home) / value.file)
+        if isinstance(value, OwnFolder):
+            folder = {"base": home.base, "scratch": home.scratch}[value.name]
+            folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+            return str(folder)
+        return value
+
+    return {key: here(value) for key, value in kwargs.items()}
+
+
+def find_base(wanted: BaseFolder, home: Home) -> Path:
+    """The folder of a base on this node: that of its own settings, or at the same path as on the engine's machine.
+
+    Raises ``BaseModelError`` where neither has its fingerprint.
+    """
+    names = [wanted.path]
+    with contextlib.suppress(MarlaasError):  # what is wrong with them is told with the node's inventory
+        names.insert(0, load_settings(home).base)
+    for name in names:
+        try:
+            found = load_base(name)
+        except MarlaasError:
+            continue
+        if found.fingerprint == wanted.fingerprint:
+            return found.path
+    raise BaseModelError(
+        f"The engine's base is not on this node: {Path(wanted.path).name}, fingerprint {wanted.fingerprint[:12]}.",
+        "Copy the folder there, and name it as `base` in that machine's marlaas.toml.",
+        where=wanted.path,
+    )
+
+
+# State files on a node: kept by checksum, each pulled once, verified before it has its name, oldest gone first.
+
+KEPT = 64
+"""Files that stay. A sampler has read its version before it serves it; what is needed again is pulled again."""
+PREFIX = "states-"
+
+
+class NodeFiles:
+    """The files of one node host, in a folder of its own below ``scratch``, which goes with the next one's start."""
+
+    def __init__(self, scratch: Path) -> None:
+        scratch.mkdir(mode=0o700, parents=True, exist_ok=True)
+        for left in scratch.glob(f"{PREFIX}*"):
+            if not psutil.pid_exists(int(left.name.removeprefix(PREFIX))):
+                shutil.rmtree(left, ignore_errors=True)
+        self.folder = scratch / f"{PREFIX}{os.getpid()}"
+        self.folder.mkdir(mode=0o700, exist_ok=True)
+        self._coming: dict[str, asyncio.Task[Path]] = {}
+        self._parts: dict[str, dict[int, bytes]] = {}
+
+    def path(self, digest: str) -> Path:
+        """Where the file with a checksum is, or will be."""
+        return self.folder / f"{digest}.safetensors"
+
+    def here(self, digest: str) -> str:
+        """The path of a file that is here; empty where it is not."""
+        path = self.path(digest)
+        with contextlib.suppress(OSError):
+            os.utime(path)  # it is in use
+            return str(path)
+        return ""
+
+    async def pull(self, digest: str, get: Callable[[], Awaitable[bytes]]) -> str:
+        """Have a file here, which ``get`` brings if it is not; whoever asks meanwhile waits for the same bytes.
+
+        Raises ``AdapterDamaged`` where other bytes come, and ``AdapterError`` where the disk refuses.
+        """
+        if found := self.here(digest):
+            return found
+        if digest not in self._coming:
+            coming = self._coming[digest] = asyncio.ensure_future(self._pull(digest, get))
+            coming.add_done_callback(lambda _: self._coming.pop(digest, None))
+        return str(await asyncio.shield(self._coming[digest]))
+
+    async def _pull(self, digest: str, get: Callable[[], Awaitable[bytes]]) -> Path:
+        data = await get()
+        return await asyncio.to_thread(self._keep, digest, data)
+
+    def _keep(self, digest: str, data: bytes) -> Path:
+        path = self.path(digest)
+        if checksum_of(data) != digest:
+            raise AdapterDamaged("is not what was sent: its checksum differs.", where=path.name)
+        put_state(path, data, sync=False)
+        self._forget_old()
+        return path
+
+    def take_part(self, digest: str, begin: int, part: bytes) -> None:
+        """A part of a file that cannot come as a whole."""
+        self._parts.setdefault(digest, {})[begin] = part
+
+    async def parts_are_there(self, digest: str) -> str:
+        """Have the file of which all parts have come. Raises as ``pull``."""
+        parts = self._parts.pop(digest, {})
+        data = b"".join(parts[begin] for begin in sorted(parts))
+        return str(await asyncio.to_thread(self._keep, digest, data))
+
+    async def adopt(self, path: str) -> tuple[str, int]:
+        """Keep a file that a worker wrote here under its checksum; returns that, and its size in bytes.
+
+        Raises ``AdapterError`` where it cannot be read.
+        """
+        return await asyncio.to_thread(self._adopt, Path(path))
+
+    def _adopt(self, path: Path) -> tuple[str, int]:
+        try:
+            data = path.read_bytes()
+            digest = checksum_of(data)
+            os.replace(path, self.path(digest))
+            self._forget_old()
+        except OSError as error:
+            raise AdapterError(f"cannot be read on its node: {error.strerror}.", where=str(path)) from error
+        return digest, len(data)
+
+    def read(self, digest: str, begin: int = 0, count: int = -1) -> bytes:
+        """Bytes of a file that is here. Raises ``AdapterError`` where it is not any more."""
+        try:
+            with open(self.path(digest), "rb") as file:
+                file.seek(begin)
+                return file.read(count)
+        except OSError as error:
+            raise AdapterError(f"is not on its node any more: {error.strerror}.", where=f"{digest[:12]}") from error
+
+    def _forget_old(self) -> None:
+        files = sorted(self.folder.glob("*.safetensors"), key=lambda path: path.stat().st_mtime_ns, reverse=True)
+        for path in files[KEPT:]:
+            path.unlink(missing_ok=True)
+
+
+def checksum_of(data: bytes | memoryview) -> str:
+    """SHA-256 of a file's bytes, hexadecimal. Pure."""
+    return hashlib.sha256(data).hexdigest()
+
+
+# The node host: one Ray actor on each node that starts the same child programs as a local engine, and relays them.
+#
+# A child has the cores, variables and niceness that it would have on the engine's machine, so its bits are the same.
+# Its stream, what it prints and its exit status go to the bridge. When the node host ends, for whatever reason, the
+# kernel ends its children. It decides nothing and restarts nothing. Only this module and ``bridge`` may import ray.
 
 CHUNK = 2**16
 """Bytes that are read from a child at a time."""

@@ -12,8 +12,8 @@ from ray.exceptions import ActorUnavailableError, ActorUnschedulableError, RayAc
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
 from ..errors import MarlaasError
+from .bridge import HostLost
 from .node_host import NodeHost
-from .node_link import HostLost
 
 
 class RayHost:

@@ -7,36 +7,29 @@ from .cards.visible import (
     environment as environment,
     llama_devices as llama_devices,
 )
-from .cards.watch import (
-    CardWatch as CardWatch,
-    changes as changes,
-)
 from .lending import (
     SLEEPING as SLEEPING,
     LentCores as LentCores,
     Loan as Loan,
 )
-from .libraries.software import (
-    GPU_EXTRA as GPU_EXTRA,
-    LEAST_VLLM as LEAST_VLLM,
-    LlamaBuild as LlamaBuild,
-    find_installed as find_installed,
-    llama_build as llama_build,
-    notes as notes,
-    usable_software as usable_software,
-    version_of as version_of,
-    why_missing as why_missing,
-)
 from .machine import (
     Cpu as Cpu,
+    EnvironmentHost as EnvironmentHost,
     Gpu as Gpu,
     Holder as Holder,
     Inventory as Inventory,
     Kind as Kind,
     Link as Link,
     Machine as Machine,
+    Place as Place,
+    Placement as Placement,
+    Precision as Precision,
     Rates as Rates,
+    SamplerAssignment as SamplerAssignment,
+    SamplerKind as SamplerKind,
+    Sharing as Sharing,
     Software as Software,
+    TrainerAssignment as TrainerAssignment,
     UsableNode as UsableNode,
 )
 from .memory import (
@@ -51,23 +44,21 @@ from .memory import (
 from .other_programs import (
     OtherPrograms as OtherPrograms,
 )
-from .plan import (
-    EnvironmentHost as EnvironmentHost,
-    Place as Place,
-    Placement as Placement,
-    Precision as Precision,
-    SamplerAssignment as SamplerAssignment,
-    SamplerKind as SamplerKind,
-    Sharing as Sharing,
-    TrainerAssignment as TrainerAssignment,
-)
 from .processor import (
     keep_within as keep_within,
     own_cores as own_cores,
     processor_name as processor_name,
 )
-from .resources import (
-    ResourceSettings as ResourceSettings,
+from .software import (
+    GPU_EXTRA as GPU_EXTRA,
+    LEAST_VLLM as LEAST_VLLM,
+    LlamaBuild as LlamaBuild,
+    find_installed as find_installed,
+    llama_build as llama_build,
+    notes as notes,
+    usable_software as usable_software,
+    version_of as version_of,
+    why_missing as why_missing,
 )
 from .survey import (
     Survey as Survey,
@@ -76,8 +67,11 @@ from .survey import (
 )
 from .usable import (
     NOTHING as NOTHING,
+    CardWatch as CardWatch,
     Ours as Ours,
+    ResourceSettings as ResourceSettings,
     UsableResources as UsableResources,
+    changes as changes,
     claimed as claimed,
     usable_resources as usable_resources,
 )

@@ -11,15 +11,13 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from .calibration import with_rates
-from .cards.apple import read_apple
 from .cards.cuda_order import cuda_order
-from .cards.nvml import NO_DRIVER, has_driver, own_account, read_cards
+from .cards.nvml import NO_DRIVER, has_driver, own_account, read_apple, read_cards
 from .cards.visible import ORDER, VARIABLE, ambiguous
-from .libraries.software import usable_software
 from .machine import Gpu, Inventory, Machine, Software
 from .processor import read_processor
-from .resources import ResourceSettings
-from .usable import NOTHING, Ours, UsableResources, claimed, usable_resources
+from .software import usable_software
+from .usable import NOTHING, Ours, ResourceSettings, UsableResources, claimed, usable_resources
 
 # The inventory of the machine, taken in a child process, because a driver may hang, crash or hold on to a card.
 #

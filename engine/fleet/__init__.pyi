@@ -5,9 +5,6 @@ from .agreement import (
     comparison_tokens as comparison_tokens,
     tolerance_of as tolerance_of,
 )
-from .environment_hosts import (
-    EnvironmentHosts as EnvironmentHosts,
-)
 from .lone_sampler import (
     BARE as BARE,
     LonePlan as LonePlan,
@@ -55,6 +52,7 @@ from .placement_plan import (
     precision_words as precision_words,
 )
 from .processes import (
+    EnvironmentHosts as EnvironmentHosts,
     WorkerProcesses as WorkerProcesses,
 )
 from .reference import (

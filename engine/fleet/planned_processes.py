@@ -15,13 +15,13 @@ from ..home import Home, Settings
 from ..rollout import Sampler
 from ..training import Trainer
 from ..workers import WorkerHandle
-from .lending import lending
 from .placement_plan import PlacementPlan
 from .worker_specs import (
     IN_ONE_PROCESS,
     SAMPLER_PART,
     TRAINER_PART,
     WorkerSpec,
+    lending,
     sampler_on_card,
     sampler_spec,
     shared_spec,

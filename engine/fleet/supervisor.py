@@ -28,8 +28,7 @@ from .planned_processes import worker_specs
 from .processes import WorkerProcesses
 from .replacements import RETRY, Live, Planned, Replacements, replaceable
 from .services import Load, Services, ServicesFactory
-from .until_compiled import loading, until_compiled
-from .worker_specs import WorkerSpec
+from .worker_specs import WorkerSpec, loading, until_compiled
 from .yielding.preemptible import Preemptible
 
 if TYPE_CHECKING:

@@ -1,6 +1,3 @@
-from .adamw import (
-    clip as clip,
-)
 from .advantages import (
     ClosedGroup as ClosedGroup,
     ClosingRules as ClosingRules,
@@ -12,11 +9,9 @@ from .advantages import (
     pass_tokens as pass_tokens,
     teaches as teaches,
 )
-from .decoder.compute import (
-    compute_on as compute_on,
-)
 from .decoder.decoder import (
     Decoder as Decoder,
+    compute_on as compute_on,
     score_by_layers as score_by_layers,
 )
 from .decoder.linear import (
@@ -34,12 +29,10 @@ from .intake import (
     spread as spread,
     train_group as train_group,
 )
-from .load import (
-    keep_freed_memory as keep_freed_memory,
-)
 from .memory.policy_memory import (
     Layout as Layout,
     PolicyMemory as PolicyMemory,
+    clip as clip,
     fresh as fresh,
 )
 from .model import (
@@ -47,6 +40,7 @@ from .model import (
     Criterion as Criterion,
     Groups as Groups,
     Model as Model,
+    pass_room as pass_room,
 )
 from .peft_model import (
     PeftModel as PeftModel,
@@ -60,9 +54,7 @@ from .protocol import (
     StepResult as StepResult,
     Trainer as Trainer,
 )
-from .rooms import (
-    pass_room as pass_room,
-)
 from .torch_trainer import (
     TorchTrainer as TorchTrainer,
+    keep_freed_memory as keep_freed_memory,
 )

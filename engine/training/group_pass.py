@@ -1,12 +1,9 @@
-"""Forward and backward passes over groups, and forward passes alone: brings model and loss together.
-
-A group's gradient is added to that of its policy. Knows nothing of optimizers and files.
-"""
+"""Forward and backward of groups through a model: losses, gradients, scores for the canary."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import replace
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
 from functools import partial
 from time import perf_counter
 
@@ -14,15 +11,240 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from ..spec import published
 from ..trajectories import Logprobs, Tokens
 from .advantages import has_signal
-from .group_check import check_group, fault_of
-from .inputs import TrainGroup, TrainSequence
+from .inputs import PolicyConfig, TrainGroup, TrainSequence
+from .losses import LOG_RATIO_LIMIT, LOSSES, TokenView, kl_to_base
 from .memory.policy_memory import PolicyMemory
-from .model import B, Lesson, Model, Slopes, count_trained
-from .policy_loss import ImportanceNotes, PolicyLoss
-from .probing import ProbeNotes, is_probe, probe_group, taught
-from .protocol import GroupStats, Probe
+from .model import B, Lesson, Model, Slopes, TrainedTokens, count_trained, trained_tokens_of
+from .protocol import GroupStats, LogWeights, Probe
+
+# Checks groups before a pass, and explains a loss that is not finite.
+
+
+def check_group(group: TrainGroup, vocabulary: int) -> None:
+    """Raise ``ValueError``, naming group and sequence, unless every sequence can be trained on."""
+    for number, sequence in enumerate(group.sequences):
+        fault = _fault(sequence, vocabulary)
+        if fault:
+            raise ValueError(f"Sequence {number} of group {group.number} cannot be trained on: {fault}.")
+
+
+def _fault(sequence: TrainSequence, vocabulary: int) -> str:
+    """What is wrong with a sequence; empty if nothing is."""
+    tokens, mask, logprobs = sequence.tokens, sequence.mask, sequence.logprobs
+    if not (tokens.ndim == 1 and tokens.shape == mask.shape == logprobs.shape):
+        return f"tokens, mask and log-probabilities have shapes {tokens.shape}, {mask.shape} and {logprobs.shape}"
+    if tokens.size == 0:
+        return "it is empty"
+    if tokens.min() < 0 or tokens.max() >= vocabulary:
+        return f"token ids run from {tokens.min()} to {tokens.max()}, the vocabulary from 0 to {vocabulary - 1}"
+    if mask.max() > 1:
+        return "its mask holds values other than 0 and 1"
+    if mask[0]:
+        return "its first token is marked as sampled, but nothing precedes it"
+    if not np.isfinite(sequence.advantage):
+        return f"its advantage is {sequence.advantage}"
+    if sequence.advantages is not None and sequence.advantages.shape != tokens.shape:
+        return f"tokens have shape {tokens.shape}, their advantages {sequence.advantages.shape}"
+    if sequence.advantages is not None and not np.isfinite(sequence.advantages).all():
+        return "the advantage of a token is not finite"
+    if not (logprobs <= 1e-3).all() or not np.isfinite(logprobs).all():
+        return "a log-probability is positive or not finite"
+    return ""
+
+
+def fault_of(lesson: Lesson, logp: Tensor, gradient: Tensor) -> str:
+    """Name the first trained token at which ``logp`` or ``gradient``, (N,) each, is not finite; empty where all are."""
+    broken = ~(logp.isfinite() & gradient.isfinite())
+    count = int(broken.sum())
+    if not count:
+        return ""
+    first, trained = int(broken.nonzero()[0]), lesson.trained
+    group = lesson.groups[int(trained.sequence[first])]
+    return (
+        f"{count} of {len(trained.targets)} tokens, the first of them in group {group}: token {trained.targets[first]} "
+        f"has log-probability {float(logp[first]):.4g} (the sampler's: {trained.behaviour[first]:.4g}), advantage "
+        f"{trained.advantage[first]:.4g} and gradient {float(gradient[first]):.4g}"
+    )
+
+
+# A probe on its way through the passes of a policy's groups: as the last group of all, which teaches nothing.
+#
+# So its log-probabilities cost the products of its few tokens, and no pass of their own. It is taken out again before
+# the loss sees it.
+
+PROBED = -1
+"""The number of the group that a probe is; others count from 0."""
+
+
+def probe_group(probe: Probe) -> TrainGroup:
+    """The group that a probe is. Raises ``ValueError`` where scoring cannot begin at a sequence's ``start``."""
+    return TrainGroup(PROBED, tuple(_sequence(tokens, start) for tokens, start in probe.sequences))
+
+
+def is_probe(group: TrainGroup) -> bool:
+    """Whether a group is a probe."""
+    return group.number == PROBED
+
+
+def _sequence(tokens: Tokens, start: int) -> TrainSequence:
+    if not 1 <= start <= len(tokens):
+        raise ValueError(f"Scoring can start at 1 to {len(tokens)} in this sequence, not at {start}.")
+    mask = np.zeros(len(tokens), dtype=np.uint8)
+    mask[start:] = 1
+    return TrainSequence(tokens, mask, np.zeros(len(tokens), dtype=np.float32), 0.0)
+
+
+def taught(lesson: Lesson) -> Lesson | None:
+    """A lesson without its probe, whose tokens are the last ones; None where nothing is left."""
+    count = sum(number != PROBED for number in lesson.groups)
+    if count == len(lesson.groups):
+        return lesson
+    if not count:
+        return None
+    trained = trained_tokens_of(lesson.sequences[:count])
+    tokens = slice(lesson.tokens.start, lesson.tokens.start + len(trained.targets))
+    return replace(
+        lesson, tokens=tokens, groups=lesson.groups[:count], sequences=lesson.sequences[:count], trained=trained
+    )
+
+
+class ProbeNotes:
+    """Collects the scores of a policy's probe over the batches of a pass."""
+
+    def __init__(self) -> None:
+        self._found: dict[int, Logprobs] = {}
+        """By the sequence's ``id``, as in ``ImportanceNotes``."""
+
+    def note(self, lesson: Lesson, logp: Tensor) -> None:
+        """Keep what a batch says of the probe; ``logp`` (N,) is of all of the lesson's tokens."""
+        if PROBED not in lesson.groups:
+            return
+        parts = np.split(logp.numpy(), np.flatnonzero(np.diff(lesson.trained.sequence)) + 1)
+        of = zip(lesson.groups, lesson.sequences, parts, strict=True)
+        self._found.update((id(sequence), part.copy()) for number, sequence, part in of if number == PROBED)
+
+    def of(self, groups: Iterable[TrainGroup]) -> tuple[Logprobs, ...]:
+        """The scores, by sequence; none without a probe. One without a token to score has none."""
+        return tuple(_scores(groups, self._found))
+
+
+def _scores(groups: Iterable[TrainGroup], found: dict[int, Logprobs]) -> Iterator[Logprobs]:
+    nothing = np.zeros(0, dtype=np.float32)
+    for group in groups:
+        if is_probe(group):
+            yield from (found.get(id(sequence), nothing) for sequence in group.sequences)
+
+
+def joined(
+    groups: Sequence[TrainGroup], parts: Iterable[tuple[Sequence[TrainGroup], tuple[Logprobs, ...]]]
+) -> tuple[Logprobs, ...]:
+    """The scores of a policy's ``groups`` from those of its parts."""
+    found: dict[int, Logprobs] = {}
+    for own, scores in parts:
+        sequences = (sequence for group in own if is_probe(group) for sequence in group.sequences)
+        found.update((id(sequence), one) for sequence, one in zip(sequences, scores, strict=True))
+    return tuple(_scores(groups, found))
+
+
+# A policy's loss over some batches: the gradient for each batch, and sums of what is measured.
+
+# Collects the importance weights of trained tokens: how far the policy had moved from the version that sampled them.
+#
+# They are for people to look at. The loss computes and bounds weights of its own.
+
+
+class ImportanceNotes:
+    """Collects importance weights over the batches of a pass."""
+
+    def __init__(self) -> None:
+        self._found: dict[int, LogWeights] = {}
+        """By the sequence's ``id``, because batches may hold sequences in any order; the groups keep them alive."""
+
+    def note(self, lesson: Lesson, logp: Tensor) -> None:
+        """Keep the weights of a lesson's tokens; ``logp`` is (N,)."""
+        trained = lesson.trained
+        moved = np.clip(logp.cpu().numpy() - trained.behaviour, -LOG_RATIO_LIMIT, LOG_RATIO_LIMIT).astype(np.float16)
+        parts = np.split(moved, np.flatnonzero(np.diff(trained.sequence)) + 1)
+        self._found.update((id(s), part) for s, part in zip(lesson.sequences, parts, strict=True))
+
+    def of(self, groups: Iterable[TrainGroup]) -> dict[int, LogWeights]:
+        """Weights by group number, of those groups whose sequences all went through a pass."""
+        found = {group.number: [self._found.get(id(s)) for s in group.sequences] for group in groups}
+        return {
+            number: np.concatenate(whole)
+            for number, parts in found.items()
+            if len(whole := [part for part in parts if part is not None]) == len(parts) and whole
+        }
+
+
+# A policy's loss over some batches: the gradient for each batch, and sums of what is measured.
+#
+# The gradient is by the log-probabilities and entropies of a batch, and not yet divided (``step.divisor``). Knows
+# nothing of models and adapters.
+
+
+@dataclass
+class PolicyLoss:
+    """Sums over the trained tokens of all batches so far; named as in ``protocol.GroupStats``."""
+
+    config: PolicyConfig
+    measured: int = 0
+    loss: float = 0.0
+    entropy: float = 0.0
+    clipped: int = 0
+    gap_sum: float = 0.0
+    gap_max: float = 0.0
+    kl: float = 0.0
+
+    def gradient(
+        self,
+        trained: TrainedTokens,
+        base: Tensor | None,
+        logp: Tensor,
+        entropy: Tensor,
+    ) -> Slopes:
+        """The gradient of this batch's part of the step's loss by ``logp`` and ``entropy``, before it is divided.
+
+        ``base``, ``logp`` and ``entropy`` (N,) belong to ``trained``; a KL term needs ``base``, its reference. The
+        entropy bonus takes weight × entropy off the loss of each token (arXiv 1707.06347, equation 9).
+        """
+        config = self.config
+        behaviour, advantage, sequence, share = (
+            torch.from_numpy(array).to(logp.device)
+            for array in (trained.behaviour, trained.advantage, trained.sequence, trained.share)
+        )
+        proximal = None if trained.proximal is None else torch.from_numpy(trained.proximal).to(logp.device)
+        with torch.enable_grad():
+            leaf = logp.requires_grad_()
+            terms = LOSSES[config.loss](TokenView(leaf, behaviour, advantage, sequence, proximal), config)
+            values = terms.values
+            if base is not None:
+                divergence = kl_to_base(leaf, base)
+                values = values + config.kl * divergence
+                self.kl += float(divergence.detach().sum())
+            spread = entropy.detach().requires_grad_()
+            if config.entropy > 0.0:
+                values = values - config.entropy * spread
+            if published(config.loss).mean == "sequence":
+                values = values * share
+            loss = values.sum()
+            gradient, by_entropy = torch.autograd.grad(loss, (leaf, spread), allow_unused=True)
+        gap = (logp.detach() - behaviour).abs()
+        self.measured += len(trained.targets)
+        self.loss += float(loss.detach())
+        self.entropy += float(entropy.sum())
+        self.clipped += int(terms.clipped.sum())
+        self.gap_sum += float(gap.sum())
+        self.gap_max = max(self.gap_max, float(gap.max()))
+        return Slopes(gradient, by_entropy)
+
+
+# Forward and backward passes over groups, and forward passes alone: brings model and loss together.
+#
+# A group's gradient is added to that of its policy. Knows nothing of optimizers and files.
 
 Work = Sequence[tuple[PolicyMemory, Sequence[TrainGroup]]]
 """Different policies, each with groups of its own, of which the last may be a probe (``probing``)."""

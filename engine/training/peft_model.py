@@ -28,8 +28,7 @@ from ..errors import BaseModelError
 from .inputs import TrainGroup, TrainSequence
 from .losses import token_logprobs
 from .memory.policy_memory import Layout, PolicyMemory
-from .model import Criterion, Groups, Ints, Lesson, TrainedTokens, lesson_of
-from .rooms import pass_room
+from .model import Criterion, Groups, Ints, Lesson, TrainedTokens, lesson_of, pass_room
 
 SMALLEST = 16
 """Tokens below which a batch is not made smaller."""

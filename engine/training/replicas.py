@@ -1,13 +1,9 @@
-"""One copy of the base on each device: the groups of a call are divided among them, and their gradients are added up.
-
-Policies are on the first device, the primary. The other devices get a policy's weights for a call and return a
-gradient; these are added in the order of devices, so that sums are the same each time. The update is that of one device
-except for the last bits. Each copy computes in a thread of its own; all share one interpreter, so they launch kernels
-in turn.
-"""
+"""Models of one trainer that share the work of a call, and what happens when memory runs out."""
 
 from __future__ import annotations
 
+import gc
+import logging
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass, replace
@@ -18,16 +14,197 @@ from typing import Any, TypeVar
 import numpy as np
 import torch
 
+from ..devices import ran_out
+from ..errors import AdapterError
+from ..faults import Point, reach
 from ..trajectories import Logprobs, Tokens
-from .group_pass import Work, add_gradients, sequence_logprobs
+from .group_pass import Gradients, Work, add_gradients, check_group, joined, probe_group, sequence_logprobs
 from .inputs import TrainGroup
+from .memory.adapter_cache import AdapterCache
 from .memory.policy_memory import PolicyMemory
 from .model import Model
-from .out_of_memory import DeviceFull, on
-from .probing import joined
-from .protocol import GroupStats, LogWeights
+from .protocol import GroupStats, Job, LogWeights, Refused
 
+# Repeats a pass that a device has no memory for, in passes of half the size.
+#
+# What the failed attempt has added is undone first, so that nothing counts twice. Raises ``AdapterError`` where not
+# even the smallest pass fits. Knows no model and no policy.
+
+log = logging.getLogger(__name__)
 R = TypeVar("R")
+
+
+class DeviceFull(Exception):
+    """A device has no memory for a pass; ``args`` are its name for people. Holds none of the pass's tensors."""
+
+
+def on(name: str, work: Callable[[], R]) -> R:
+    """Do work on the device called ``name``. Raises ``DeviceFull`` instead of what torch raises."""
+    try:
+        return work()
+    except Exception as error:
+        if not ran_out(error):
+            raise
+        log.warning("No memory on %s: %s", name, error)
+    raise DeviceFull(name)  # outside of the handler, so that the pass's frames and tensors are freed
+
+
+class PassBackoff:
+    """Repeats work in smaller passes if it does not fit. ``shrink`` halves a pass; False if it is the smallest."""
+
+    def __init__(self, shrink: Callable[[], bool]) -> None:
+        self._shrink = shrink
+        self._notices: list[str] = []
+
+    def make(self, work: Callable[[], R], undo: Callable[[], None] = lambda: None) -> R:
+        """Do work; if it raises ``DeviceFull``, ``undo`` what it has changed and repeat it in passes of half the size.
+
+        Raises ``AdapterError`` if passes cannot be made smaller; everything is undone then, too.
+        """
+        while True:
+            try:
+                return work()
+            except DeviceFull as error:
+                (name,) = error.args
+            undo()
+            release()
+            if not self._shrink():
+                raise AdapterError(
+                    f"Training ran out of memory on {name}, even with a single sequence in a pass.",
+                    "Lower `max_episode_tokens` in the task file or the rank, or leave the trainer more memory.",
+                )
+            notice = f"Training ran out of memory on {name}; passes are half as large from now on."
+            log.warning(notice)
+            self._notices.append(notice)
+
+    def notice(self) -> str:
+        """What has happened since the last call, in a sentence; empty where nothing has."""
+        notices, self._notices = self._notices, []
+        if len(notices) > 1:
+            return notices[-1].replace("half as large", f"{2 ** len(notices)} times smaller")
+        return "".join(notices)
+
+
+def once_more(name: str, work: Callable[[], R]) -> R:
+    """Do work that is not a pass, and repeat it once if memory ran out. Raises ``AdapterError`` if it does again."""
+    try:
+        return on(name, work)
+    except DeviceFull:
+        release()
+    try:
+        return on(name, work)
+    except DeviceFull:
+        raise AdapterError(
+            f"There is no memory on {name} for an optimizer step.",
+            "Lower the rank in the task file or `slots` under [training] in marlaas.toml, or leave the trainer more.",
+        ) from None
+
+
+def release() -> None:
+    """Give cached memory back to the device."""
+    gc.collect()
+    if torch.cuda.is_available():
+        torch.cuda.empty_cache()
+
+
+# Runs the jobs of several policies in one call: in shared passes, and so that one's failure does not affect others.
+#
+# Gradients are added to the policies in the cache. Knows nothing of optimizers and files.
+
+
+class Jobs:
+    """Runs jobs over a base of ``vocabulary`` token ids, in passes made by ``gradients``."""
+
+    def __init__(
+        self, vocabulary: int, gradients: Gradients, cache: AdapterCache, close: Callable[[str], None]
+    ) -> None:
+        """``close`` closes a policy whose gradient may be wrong."""
+        self._vocabulary = vocabulary
+        self._gradients = gradients
+        self._cache = cache
+        self._close = close
+
+    def run(self, jobs: Sequence[Job]) -> tuple[GroupStats | Refused, ...]:
+        """Return one result per job. Raises what a pass raises if there is only one job."""
+        if len({job.policy for job in jobs}) < len(jobs):
+            raise ValueError("A policy has two jobs in one call.")
+        results: dict[str, GroupStats | Refused] = {}
+        run: list[Job] = []
+        begun = perf_counter()
+        add = self._add if len(jobs) == 1 else self._add_or_refuse
+        for job in jobs:
+            if not self._cache.fit([other.policy for other in (*run, job)]):
+                results |= add(run, begun)
+                run, begun = [], perf_counter()
+            refusal = self._refusal(job, run)
+            if refusal is None:
+                run.append(job)
+            else:
+                results[job.policy] = refusal
+        results |= add(run, begun)
+        return tuple(results[job.policy] for job in jobs)
+
+    def _refusal(self, job: Job, beside: Sequence[Job]) -> Refused | None:
+        """What is wrong with a job; if nothing is, its policy is in memory afterwards, with those of ``beside``."""
+        try:
+            self._cache.use(*(other.policy for other in beside), job.policy)
+        except AdapterError as error:
+            return Refused.of(error)
+        try:
+            for group in _groups(job):
+                check_group(group, self._vocabulary)
+        except ValueError as error:
+            return Refused(str(error), bad_input=True)
+        return None
+
+    def _add_or_refuse(self, jobs: Sequence[Job], begun: float) -> dict[str, GroupStats | Refused]:
+        """As ``_add``, but the failure of a single job becomes its result, so that others in the call go on."""
+        try:
+            return self._add(jobs, begun)
+        except Exception as error:
+            policies = " and ".join(job.policy for job in jobs)  # one: several are run again one by one
+            log.exception("A pass over groups of policy %s failed.", policies)
+            reason = f"Training on groups of policy {policies} failed: {type(error).__name__}: {error}."
+            return {job.policy: Refused(reason) for job in jobs}
+
+    def _add(self, jobs: Sequence[Job], begun: float) -> dict[str, GroupStats | Refused]:
+        """Run jobs in a shared pass; their time includes bringing their policies into memory.
+
+        If it fails, they are run one by one. A policy whose own pass fails is closed, because its gradient may hold
+        some of the groups. Raises what a single job's pass raises.
+        """
+        if not jobs:
+            return {}
+        memories = self._cache.use(*(job.policy for job in jobs))
+        before = [memory.gathered() for memory in memories] if len(jobs) > 1 else []
+        try:
+            reach(Point.ACCUMULATE_BEGUN)
+            stats = self._gradients([(m, _groups(job)) for m, job in zip(memories, jobs, strict=True)])
+            reach(Point.ACCUMULATE_DONE)
+        except Exception:
+            if not before:
+                self._close(jobs[0].policy)
+                raise
+            for memory, gathered in zip(memories, before, strict=True):
+                memory.go_back(gathered)
+            apart = [self._add_or_refuse([job], perf_counter()) for job in jobs]
+            return {job.policy: one[job.policy] for job, one in zip(jobs, apart, strict=True)}
+        paging = (perf_counter() - begun - sum(one.seconds for one in stats)) / len(jobs)
+        return {job.policy: replace(one, seconds=one.seconds + paging) for job, one in zip(jobs, stats, strict=True)}
+
+
+def _groups(job: Job) -> tuple[TrainGroup, ...]:
+    """All that a job's passes are made over."""
+    return (*job.groups, probe_group(job.probe)) if job.probe else job.groups
+
+
+# One copy of the base on each device: the groups of a call are divided among them, and their gradients are added up.
+#
+# Policies are on the first device, the primary. The other devices get a policy's weights for a call and return a
+# gradient; these are added in the order of devices, so that sums are the same each time. The update is that of one
+# device except for the last bits. Each copy computes in a thread of its own; all share one interpreter, so they
+# launch kernels in turn.
+
 WORTH = 1024
 """The least tokens for each device with which dividing a call is worth the copies."""
 

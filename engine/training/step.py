@@ -1,11 +1,4 @@
-"""One optimizer step, from a summed gradient: what it is divided by, the learning rate, clipping, epoch after epoch.
-
-Groups are accumulated as they arrive, undivided, at fixed weights; the sum is divided once, at the step. So the update
-is the same in whatever order and in however many calls the groups came, also for losses that are a mean over all tokens
-of the step. The learning rate is a pure function of the configuration, so that a restart goes on with it: a rise over
-the first ``warmup`` steps, then constant, or a fall to 0 after step ``steps`` that is linear or half a cosine (arXiv
-1608.03983, equation 5, without restarts), as in the schedules of transformers.
-"""
+"""One optimizer step, and what a policy's configuration must hold for it."""
 
 from __future__ import annotations
 
@@ -17,10 +10,17 @@ from torch import Tensor
 
 from ..errors import AdapterError
 from ..spec import published
-from .adamw import AdamState, adamw, clip
 from .group_pass import Gradients
 from .inputs import PolicyConfig
-from .memory.policy_memory import PolicyMemory
+from .memory.policy_memory import AdamState, PolicyMemory, adamw, clip
+
+# One optimizer step, from a summed gradient: what it is divided by, the learning rate, clipping, epoch after epoch.
+#
+# Groups are accumulated as they arrive, undivided, at fixed weights; the sum is divided once, at the step. So the
+# update is the same in whatever order and in however many calls the groups came, also for losses that are a mean over
+# all tokens of the step. The learning rate is a pure function of the configuration, so that a restart goes on with
+# it: a rise over the first ``warmup`` steps, then constant, or a fall to 0 after step ``steps`` that is linear or
+# half a cosine (arXiv 1608.03983, equation 5, without restarts), as in the schedules of transformers.
 
 
 @dataclass(frozen=True)
@@ -87,3 +87,45 @@ def learning_rate(config: PolicyConfig, step: int) -> float:
     done = min(1.0, (step - config.warmup) / max(1, config.steps - config.warmup))
     left = 1.0 - done if config.schedule == "linear" else 0.5 * (1.0 + math.cos(math.pi * done))
     return config.learning_rate * left
+
+
+# Checks that a policy's configuration can be trained.
+
+
+def check_config(config: PolicyConfig) -> None:
+    """Raise ``ValueError``, naming the field and what is allowed, unless every value makes sense."""
+    for name, word, known in (
+        ("schedule", config.schedule, SCHEDULES),
+        ("importance", config.importance, published(config.loss).importance),
+    ):
+        if word not in known:
+            raise ValueError(f"{name} is {word!r}, but with the loss {config.loss} must be one of {', '.join(known)}.")
+    (beta1, beta2), floor = config.betas, config.importance_floor
+    rules = (
+        ("rank", config.rank, config.rank >= 1, "at least 1"),
+        ("alpha", config.alpha, config.alpha > 0, "above 0"),
+        ("learning_rate", config.learning_rate, config.learning_rate >= 0, "0 or more"),
+        ("betas[0]", beta1, 0 <= beta1 < 1, "from 0 to below 1"),
+        ("betas[1]", beta2, 0 <= beta2 < 1, "from 0 to below 1"),
+        ("epsilon", config.epsilon, config.epsilon > 0, "above 0"),
+        ("weight_decay", config.weight_decay, config.weight_decay >= 0, "0 or more"),
+        ("warmup", config.warmup, config.warmup >= 0, "0 (off) or more"),
+        ("steps", config.steps, config.schedule == "constant" or config.steps > 0, "above 0 for a rate that falls"),
+        ("epochs", config.epochs, config.epochs >= 1, "at least 1"),
+        ("clip_norm", config.clip_norm, config.clip_norm >= 0, "0 (off) or more"),
+        ("importance_cap", config.importance_cap, config.importance_cap > 0, "above 0"),
+        ("importance_floor", floor, 0 <= floor <= config.importance_cap, "from 0 to importance_cap"),
+        ("clip_dual", config.clip_dual or 1.0, (config.clip_dual or 1.0) >= 1, "at least 1"),
+        ("geometric_cap", config.geometric_cap, config.geometric_cap >= 1, "at least 1"),
+        ("clip_low", config.clip_low or 0.0, 0 <= (config.clip_low or 0.0) <= 1, "from 0 to 1"),
+        ("clip_high", config.clip_high or 0.0, (config.clip_high or 0.0) >= 0, "0 or more"),
+        ("kl", config.kl, config.kl >= 0, "0 (off) or more"),
+        ("kl", config.kl, not config.reference or config.kl > 0, "above 0 with a reference"),
+        ("entropy", config.entropy, config.entropy >= 0, "0 (off) or more"),
+        ("denominator", config.denominator, config.denominator > 0, "above 0"),
+        ("temperature", config.temperature, config.temperature > 0, "above 0"),
+        ("seed", config.seed, config.seed >= 0, "0 or more"),
+    )
+    for name, value, holds, allowed in rules:
+        if not holds or not math.isfinite(value):
+            raise ValueError(f"{name} is {value}, but must be {allowed}.")

@@ -1,13 +1,11 @@
-"""The trainer on torch: a copy of the base on each device, one LoRA adapter with its own AdamW per policy.
-
-All computation runs in one thread, in call order, so that the process can answer others meanwhile. State files are
-written in another thread, beside the passes of other policies, and states of policies that move are read in a third.
-"""
+"""The trainer over torch: opens policies, accumulates gradients of groups, makes steps."""
 
 from __future__ import annotations
 
 import asyncio
+import ctypes
 import itertools
+import logging
 import tempfile
 from collections.abc import Callable, Sequence
 from concurrent.futures import Executor, ThreadPoolExecutor
@@ -20,24 +18,73 @@ from typing import Any, ParamSpec, TypeVar
 import torch
 
 from ..adapters import PolicyState, checksum, read_state, write_state
-from ..base import PASS_BYTES
+from ..base import PASS_BYTES, library, load_base, unsupported
 from ..devices import LentCores, Loan, Precision
 from ..errors import AdapterError
 from ..faults import Point, reach
 from ..trajectories import Logprobs, Tokens
-from .config_check import check_config
+from .decoder.decoder import Decoder, compute_on, nothing
 from .group_pass import Work
 from .inputs import PolicyConfig, TrainGroup
-from .jobs import Jobs
-from .load import keep_freed_memory, load_model
 from .memory.adapter_cache import AdapterCache, Pages
 from .memory.policy_memory import MovedState, PolicyMemory, fresh, from_state, to_device, to_state, weights_of
-from .model import Model
-from .out_of_memory import PassBackoff, once_more
+from .model import Model, host_room, limit, policy_room
 from .protocol import GroupStats, Job, Probe, Refused, StepResult
-from .replicas import Replicas
-from .rooms import host_room, limit, policy_room
-from .step import Step, make_step
+from .replicas import Jobs, PassBackoff, Replicas, once_more
+from .step import Step, check_config, make_step
+
+# Chooses what computes a base: the decoder of this package, or transformers and PEFT for other architectures.
+
+log = logging.getLogger(__name__)
+
+
+def load_model(
+    folder: str,
+    device: str = "cpu",
+    room: int = PASS_BYTES,
+    precision: Precision = "f32",
+    settle: Callable[[], None] = nothing,
+) -> Model[Any]:
+    """Load the base in a Hugging Face folder onto a torch device; a pass over it may take ``room`` bytes.
+
+    Our own decoder calls ``settle`` before each layer, where the number of threads may change. Raises
+    ``BaseModelError`` if it cannot be loaded.
+    """
+    library()  # raises here if its setting is wrong
+    base = load_base(folder)
+    reason = unsupported(base.config)
+    if not reason:
+        return Decoder.of(base, replace(compute_on(device, precision), settle=settle), room)
+    log.warning("The base in %s is trained through transformers and PEFT, which is slower: %s.", folder, reason)
+    from .peft_model import PeftModel  # takes seconds, and the decoder does not need it
+
+    return PeftModel(folder, device, room, precision)
+
+
+M_TRIM_THRESHOLD, M_MMAP_THRESHOLD, M_ARENA_MAX = -1, -3, -8
+LARGEST = 32 << 20
+"""Bytes above which glibc always maps a block by itself."""
+
+
+def keep_freed_memory() -> None:
+    """Make this process keep freed memory.
+
+    Every step frees tens of megabytes and asks for them again: otherwise there is a page fault for each four kilobytes,
+    which takes a third of a step's time. Does nothing where the C library is not glibc.
+    """
+    tune = getattr(ctypes.CDLL(None), "mallopt", None)
+    if tune is not None:
+        tune(M_MMAP_THRESHOLD, LARGEST)
+        tune(M_TRIM_THRESHOLD, (1 << 31) - 1)
+        # Otherwise the trainer's thread has a heap of its own, in pieces of 64 MB, which is too small for its blocks.
+        tune(M_ARENA_MAX, 1)
+
+
+# The trainer on torch: a copy of the base on each device, one LoRA adapter with its own AdamW per policy.
+#
+# All computation runs in one thread, in call order, so that the process can answer others meanwhile. State files are
+# written in another thread, beside the passes of other policies, and states of policies that move are read in a
+# third.
 
 P = ParamSpec("P")
 R = TypeVar("R")

@@ -14,12 +14,10 @@ from .forked import (
 from .handle import (
     BEAT as BEAT,
     MISSED as MISSED,
+    Launcher as Launcher,
+    LocalLauncher as LocalLauncher,
     WorkerHandle as WorkerHandle,
 )
 from .host import (
     PR_SET_PDEATHSIG as PR_SET_PDEATHSIG,
-)
-from .launcher import (
-    Launcher as Launcher,
-    LocalLauncher as LocalLauncher,
 )

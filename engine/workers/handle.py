@@ -1,25 +1,41 @@
-"""The engine's side of one worker process: call it, learn of its death, stop it. A ``Launcher`` starts it.
-
-Calls go out with a number and may overlap; an answer whose caller was cancelled meanwhile is dropped (the worker still
-finishes that call). Knows nothing of what the worker computes, and never restarts one: that is the engine's decision.
-"""
+"""A worker as the engine sees it: started, called, dead."""
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
 import itertools
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Mapping
 from functools import partial
 from pathlib import Path
-from typing import Any, TypeVar, cast
+from typing import Any, Protocol, TypeVar, cast
 
 from ..devices import STATUS
 from ..errors import OutOfMemory, WorkerDied
-from .child import Child
+from .child import NOTHING, Child, LocalChild
 from .ending import sentence
-from .failures import rebuild
-from .wire import PING, Answer, Call, Failed, Message, Outbox, Ready, Start, Streamed, StreamingCall, pack, read
+from .forked import Template
+from .wire import (
+    PING,
+    Answer,
+    Call,
+    Failed,
+    Message,
+    Outbox,
+    Ready,
+    Start,
+    Streamed,
+    StreamingCall,
+    pack,
+    read,
+    rebuild_error,
+)
+
+# The engine's side of one worker process: call it, learn of its death, stop it. A ``Launcher`` starts it.
+#
+# Calls go out with a number and may overlap; an answer whose caller was cancelled meanwhile is dropped (the worker
+# still finishes that call). Knows nothing of what the worker computes, and never restarts one: that is the engine's
+# decision.
 
 T = TypeVar("T")
 
@@ -139,7 +155,7 @@ class WorkerHandle:
         self._child.write(pack(start))
         first = await read(self._child.reader)
         if first and isinstance(first[0], Failed):
-            raise rebuild(first[0], self.name)
+            raise rebuild_error(first[0], self.name)
         if first != (Ready(),):
             await self._child.wait()
             raise self.death(starting=True)
@@ -197,7 +213,7 @@ class WorkerHandle:
         if isinstance(message, Answer):
             answer.set_result(message.value)
         else:
-            answer.set_exception(rebuild(message, self.name))
+            answer.set_exception(rebuild_error(message, self.name))
 
     def _pass_on(self, streamed: Streamed) -> None:
         answer, stream_to = self._waiting.get(streamed.id), self._streams.get(streamed.id)
@@ -250,3 +266,57 @@ class _Proxy:
         method = post if name in self._posted else partial(handle.call, path)
         setattr(self, name, method)  # the next look-up needs no __getattr__
         return method
+
+
+# Starts a worker somewhere: the engine does not know where, and a handle does not, either.
+#
+# ``LocalLauncher`` is for the engine's own machine; ``cluster.NodeLauncher`` for another.
+# ``tests/engine/workers/contract.py`` holds the tests that each passes.
+
+
+class Launcher(Protocol):
+    """Starts workers on one machine. It never restarts one: that is the engine's decision."""
+
+    async def start(
+        self,
+        name: str,
+        factory: str,
+        kwargs: dict[str, Any],
+        cores: tuple[int, ...] = (),
+        *,
+        log_path: Path,
+        environment: Mapping[str, str] = NOTHING,
+        nice: int = 0,
+        template: Template | None = None,
+    ) -> WorkerHandle:
+        """Start a child that builds ``factory`` (``"module:Class"``) with ``kwargs``, and wait until it takes calls.
+
+        ``cores`` pins it, one thread each; empty leaves it free. It has the environment of whoever starts it there,
+        with what ``environment`` sets (the cards that it may see, say), and runs at niceness ``nice``, 0 to 19. What it
+        prints is appended to ``log_path``, which is on the engine's machine, wherever the worker runs. A ``template``,
+        which is of use there alone, forks it; it then shares that one's memory. Raises what the constructor raised if
+        that is a ``MarlaasError`` or ``ValueError``, ``CallFailed`` for any other exception, and ``WorkerDied`` with
+        the last line of the log when the process just ended.
+        """
+
+
+class LocalLauncher:
+    """Starts children of this process."""
+
+    async def start(
+        self,
+        name: str,
+        factory: str,
+        kwargs: dict[str, Any],
+        cores: tuple[int, ...] = (),
+        *,
+        log_path: Path,
+        environment: Mapping[str, str] = NOTHING,
+        nice: int = 0,
+        template: Template | None = None,
+    ) -> WorkerHandle:
+        """See ``Launcher``."""
+        child = await LocalChild.start(
+            name, cores, log_path=log_path, environment=environment, nice=nice, template=template
+        )
+        return await WorkerHandle.begin(child, name, factory, kwargs, log_path)

@@ -24,8 +24,21 @@ from typing import Any, NoReturn, cast
 from ..devices import end_process
 from ..errors import OutOfMemory
 from ..faults import switch_on
-from .failures import describe
-from .wire import PING, Answer, Call, Failed, Message, Outbox, Ready, Start, Streamed, StreamingCall, pack, read
+from .wire import (
+    PING,
+    Answer,
+    Call,
+    Failed,
+    Message,
+    Outbox,
+    Ready,
+    Start,
+    Streamed,
+    StreamingCall,
+    describe,
+    pack,
+    read,
+)
 
 PR_SET_PDEATHSIG = 1
 THREAD_VARIABLES = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "NUMEXPR_NUM_THREADS")

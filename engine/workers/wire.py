@@ -1,22 +1,69 @@
-"""What travels between the engine and a worker: pickled messages in length-prefixed frames.
-
-A frame holds all messages of one turn of the sender's event loop, and those before them that could wait: one write, one
-wake-up of the receiver, and one pickle, in which names and array types are written once. Both ends are our own
-processes over a private socketpair that no other account can reach, so pickle is safe here. Arrays travel as their
-bytes (``arrays``).
-"""
+"""Messages between the engine and its workers: arrays, pickles, failures."""
 
 from __future__ import annotations
 
 import asyncio
+import copyreg
 import io
 import pickle
 import struct
-from collections.abc import Callable
+import sys
+import traceback
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from . import arrays
+from .. import errors
+from ..errors import CallFailed, MarlaasError
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
+
+# Pickles numpy arrays between the engine and its workers: a vector of plain numbers is its bytes and one letter.
+#
+# numpy's own pickles describe every array's type anew, which costs several times what a short vector does. Imports
+# numpy only where it is needed: a child reads its first frame before it may import what starts threads.
+
+PLAIN = frozenset("bBhHiIlLqQefd?")
+"""Numpy's letters for plain numbers; both ends run on one machine, so their bytes mean the same."""
+
+Reducers = Mapping[type, Callable[[Any], Any]]
+_reducers: dict[type, Callable[[Any], Any]] = {}
+
+
+def reducers() -> Reducers:
+    """The ``Pickler.dispatch_table`` to use; it covers arrays once numpy is imported."""
+    numpy = sys.modules.get("numpy")
+    if numpy is None:
+        return copyreg.dispatch_table
+    if not _reducers:
+        _reducers.update(copyreg.dispatch_table)
+        _reducers[numpy.ndarray] = _reduce
+    return _reducers
+
+
+def _reduce(array: NDArray[Any]) -> Any:
+    letter = array.dtype.char
+    if array.ndim == 1 and letter in PLAIN and array.dtype.isnative:
+        return rebuild, (bytearray(array.data), letter)
+    return array.__reduce_ex__(5)
+
+
+def rebuild(data: bytearray, letter: str) -> NDArray[np.generic]:
+    """The array, over the memory of ``data``."""
+    import numpy
+
+    return numpy.frombuffer(data, letter)
+
+
+# What travels between the engine and a worker: pickled messages in length-prefixed frames.
+#
+# A frame holds all messages of one turn of the sender's event loop, and those before them that could wait: one write,
+# one wake-up of the receiver, and one pickle, in which names and array types are written once. Both ends are our own
+# processes over a private socketpair that no other account can reach, so pickle is safe here. Arrays travel as their
+# bytes (``arrays``).
 
 HEADER = struct.Struct("<Q")
 """Number of bytes of the pickle that follows."""
@@ -93,7 +140,7 @@ def pack(*messages: Message) -> bytes:
     """One frame: eight bytes of length, then the pickle."""
     file = io.BytesIO()
     pickler = pickle.Pickler(file, protocol=5)
-    pickler.dispatch_table = arrays.reducers()
+    pickler.dispatch_table = reducers()
     pickler.dump(messages)
     body = file.getbuffer()
     return b"".join((HEADER.pack(len(body)), body))
@@ -143,3 +190,29 @@ class Outbox:
             for message in messages:
                 self._messages = [message]
                 self._flush()
+
+
+# Exceptions across the process border: a known error arrives as itself, anything else as ``CallFailed``.
+
+
+def describe(call: int, error: BaseException) -> Failed:
+    """The message that stands for an exception."""
+    message, hint = (error.message, error.hint) if isinstance(error, MarlaasError) else (str(error), "")
+    return Failed(call, type(error).__name__, message, hint, "".join(traceback.format_exception(error)))
+
+
+def rebuild_error(failed: Failed, worker: str) -> Exception:
+    """The exception to raise in the engine: a ``MarlaasError`` subclass, ``ValueError``, or ``CallFailed``.
+
+    The child's traceback is attached as a note, for the log.
+    """
+    known = getattr(errors, failed.kind, None)
+    error: Exception
+    if isinstance(known, type) and issubclass(known, MarlaasError):
+        error = known(failed.message, failed.hint)
+    elif failed.kind == "ValueError":
+        error = ValueError(failed.message)
+    else:
+        error = CallFailed(f"Worker {worker} failed: {failed.kind}: {failed.message}", "Its log has the traceback.")
+    error.add_note(failed.traceback)
+    return error

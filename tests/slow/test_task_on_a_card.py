@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from benchmarks.machinery.fleet import WARM_UP, fleet
-from marlaas.engine.devices.libraries.software import usable_software
+from marlaas.engine.devices.software import usable_software
 from marlaas.engine.store.queries.reader import Reader
 
 pytestmark = [pytest.mark.slow, pytest.mark.processes, pytest.mark.timeout(1200)]

@@ -19,7 +19,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from marlaas.engine.devices.libraries.software import INTERRUPTED, LlamaBuild, llama_build
+from marlaas.engine.devices.software import INTERRUPTED, LlamaBuild, llama_build
 from tools.llama import LOCK, STATE
 from tools.locks import holder
 

@@ -340,7 +340,7 @@ SAMPLING_TERMS = (
         healthy="0.5 to 2; close to 1 at staleness 0",
         otherwise="less `max_staleness`, a smaller learning rate, or finer `weights` for the sampler",
         formula="mean of w = π_now ÷ π_sampled over the trained tokens",
-        source="engine/training/policy_loss.py",
+        source="engine/training/group_pass.py",
     ),
     Term(
         "ESS",

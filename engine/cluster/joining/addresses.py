@@ -1,14 +1,90 @@
-"""Addresses of a cluster: which one this machine has, and whether anybody listens at the head's.
-
-Standard library and psutil only; nothing here speaks with Ray.
-"""
+"""Addresses and ports at which a cluster is joined, and whether that is safe."""
 
 from __future__ import annotations
 
+import json
+import os
+import secrets
 import socket
+import stat
+import sys
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
 
 from ...errors import ClusterUnreachable, ConfigError
+from ...home import PORTS, ClusterSettings, Home
+from ...programs import run_program
+from ..node import no_head, plainly, refuses_token
+
+# Which ports Ray takes on a machine, and what for: a fixed range, so that a firewall can name it. Pure.
+
+
+@dataclass(frozen=True)
+class Port:
+    """A port, or several, of the range of a machine."""
+
+    flags: tuple[str, ...]
+    """Options of ``ray start`` that set it: the first and, where there are two, the last port."""
+    first: int
+    """Counted from the first of the range."""
+    last: int
+    what: str
+    """What it is for."""
+
+
+FIGURES = 6
+"""The place of a port that no option sets."""
+RANGE = (
+    Port(("--node-manager-port",), 0, 0, "Ray's node manager: starts the node host, tells which machines live"),
+    Port(("--object-manager-port",), 1, 1, "Ray's object manager: versions' files between machines"),
+    Port(("--runtime-env-agent-port",), 2, 2, "an agent of Ray, asked by its own machine"),
+    Port(("--dashboard-agent-grpc-port",), 3, 3, "another, likewise"),
+    Port(("--dashboard-agent-listen-port",), 4, 4, "the same one, over HTTP"),
+    Port(("--metrics-export-port",), 5, 5, "Ray's figures, which nobody here reads"),
+    Port((), FIGURES, FIGURES, "further figures of the head's"),
+    Port(("--min-worker-port", "--max-worker-port"), 10, PORTS - 1, "the bridge and the node hosts: all calls"),
+)
+HEAD = "the head alone: where machines join, and Ray's own records"
+"""What the head's own port is for."""
+
+
+def port_flags(first: int) -> list[str]:
+    """The options of ``ray start`` for a range that begins at ``first``."""
+    flags = []
+    for port in RANGE:
+        for flag, place in zip(port.flags, (port.first, port.last), strict=False):
+            flags.append(f"{flag}={first + place}")
+    return flags
+
+
+def port_variables(first: int) -> dict[str, str]:
+    """The variables of the environment that set the others of a range that begins at ``first``."""
+    return {"DASHBOARD_METRIC_PORT": str(first + FIGURES)}
+
+
+def listed_ports(head: int, first: int) -> list[tuple[str, str]]:
+    """All ports and what they are for, for people."""
+    rows = [(str(head), HEAD)]
+    for port in RANGE:
+        last = f"-{first + port.last}" if port.last > port.first else ""
+        rows.append((f"{first + port.first}{last}", port.what))
+    return rows
+
+
+def in_the_way(listening: Iterable[int], first: int, head: int | None) -> list[int]:
+    """Ports at which somebody listens, and that Ray needs: those of the range that it takes by themselves.
+
+    ``head`` is the head's own port, None on other machines.
+    """
+    needed = {first + port.first for port in RANGE if port.flags and port.last == port.first}
+    return sorted((needed | ({head} if head else set())) & set(listening))
+
+
+# Addresses of a cluster: which one this machine has, and whether anybody listens at the head's.
+#
+# Standard library and psutil only; nothing here speaks with Ray.
 
 AUTO = "auto"
 """The address of whatever Ray runs on this machine."""
@@ -102,3 +178,246 @@ def own_address(given: str = "") -> str:
     raise ConfigError(
         f"This machine has several addresses: {told}.", "Name the one that the other machines reach, with --ip."
     )
+
+
+# On which conditions marlaas starts Ray or connects to one: a token, no telemetry, no other judge of memory or cards.
+#
+# Whoever reaches a Ray without a token runs programs as its account. So a token is required unless ``insecure =
+# true``.
+
+TOKEN_BYTES = 32
+LONGEST = 4096
+"""Bytes of a token's file that are read."""
+LEAST_STORE = 75 * 2**20
+"""Bytes below which Ray refuses to make an object store."""
+
+FIXED = {
+    # Ray asks for consent on a terminal, then reports use to its makers: marlaas tells nobody anything.
+    "RAY_USAGE_STATS_ENABLED": "0",
+    # Python need agree in its minor version alone: code goes by name, not by value. ``versions`` compares the rest.
+    "RAY_DEFAULT_PYTHON_VERSION_MATCH_LEVEL": "minor",
+    # At 95 % of a machine's memory Ray kills its own processes, several at once: here that would be the node host, and
+    # with it all workers of the machine. What is short of memory is one worker, which the kernel ends, and the engine
+    # then starts with less (``fleet/memory_backoff.py``).
+    "RAY_memory_monitor_refresh_ms": "0",
+    # Cards are divided by the engine's placement, by the rules of [resources]; a worker is told its own. Without these
+    # Ray hides all cards from a process that asks it for none.
+    "RAY_EXPERIMENTAL_NOSET_CUDA_VISIBLE_DEVICES": "1",
+    "RAY_EXPERIMENTAL_NOSET_HIP_VISIBLE_DEVICES": "1",
+    "RAY_EXPERIMENTAL_NOSET_ROCR_VISIBLE_DEVICES": "1",
+    "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0",
+    # Ray starts its actors at niceness 15, and a node host's children inherit that: they would wait for everybody.
+    "RAY_worker_niceness": "0",
+    # From this many milliseconds without an answer of its agent on Ray ends the node; its own are 30,000, and a machine
+    # that computes takes as long to import what the agent needs.
+    "RAY_agent_register_timeout_ms": "120000",
+    # A machine that leaves has been drained by the engine; Ray need not wait for work of its own.
+    "RAY_GRACEFUL_SHUTDOWN_DRAIN_TIMEOUT_S": "0",
+    # No server that runs programs from outside of the cluster, and no end of a node whose agent is slow: for neither is
+    # there an option.
+    "RAY_START_HOOK": "marlaas.engine.cluster.joining.start_hook.prepare",
+}
+"""The environment of every Ray process that marlaas starts."""
+
+
+def ray_environment(home: Home, cluster: ClusterSettings) -> dict[str, str]:
+    """The environment in which Ray's processes and the bridge run on this machine.
+
+    Raises ``ConfigError`` as ``check_token`` does.
+    """
+    check_token(home, cluster)
+    environment = (
+        FIXED
+        | port_variables(cluster.ports)
+        | {"MARLAAS_HOME": str(home.root), "RAY_AUTH_MODE": "disabled" if cluster.insecure else "token"}
+    )
+    if cluster.insecure:
+        return environment
+    # Ray prefers a token in the variable, which may be that of another cluster.
+    return environment | {"RAY_AUTH_TOKEN": "", "RAY_AUTH_TOKEN_PATH": str(token_file(home, cluster))}
+
+
+def ray_flags(cluster: ClusterSettings) -> list[str]:
+    """Options of ``ray start`` that have nothing to do with addresses and ports."""
+    return [
+        # No resources of Ray's: it places nothing but one node host a machine, which asks for none, and starts no idle
+        # processes in advance.
+        "--num-cpus=0",
+        "--num-gpus=0",
+        # Ray's own default is 30 % of the memory, which the engine's plan of the machine does not know of.
+        f"--object-store-memory={max(LEAST_STORE, int(cluster.object_store_gb * 1e9))}",
+        # Logs of node hosts lie on their machines; the engine asks for what it needs of them.
+        "--include-log-monitor=false",
+        "--disable-usage-stats",
+    ]
+
+
+HEAD_FLAGS = (
+    # A web page through which programs can be started, and 400 MB.
+    "--include-dashboard=false",
+    # Rents and gives back machines by load; here people join them.
+    "--no-monitor",
+)
+"""Further options of the head."""
+
+
+def token_file(home: Home, cluster: ClusterSettings) -> Path:
+    """Where this machine's copy of the cluster's token lies."""
+    return Path(cluster.token) if cluster.token else home.cluster_token
+
+
+def check_token(home: Home, cluster: ClusterSettings) -> None:
+    """Raise ``ConfigError`` unless there is a token that only this account can read, or ``insecure = true``."""
+    if cluster.insecure:
+        return
+    path = token_file(home, cluster)
+    try:
+        status = path.stat()
+        text = path.read_bytes()[:LONGEST].strip()
+    except FileNotFoundError:
+        raise ConfigError(
+            "This machine has no token of the cluster.",
+            "Copy the head's file there, with mode 0600: `marlaas cluster join` on the head tells how.",
+            where=str(path),
+        ) from None
+    except OSError as error:
+        raise ConfigError(f"The token cannot be read: {error.strerror}.", where=str(path)) from error
+    mode = stat.S_IMODE(status.st_mode)
+    if mode & 0o077:
+        raise ConfigError(
+            f"Others may read the cluster's token (mode {mode:04o}).",
+            f"`chmod 600 {path}` keeps it to yourself; make another if somebody has read it.",
+            where=str(path),
+        )
+    if not text:
+        raise ConfigError("The file of the cluster's token is empty.", "Copy the head's file.", where=str(path))
+
+
+def make_token(home: Home, cluster: ClusterSettings) -> Path:
+    """Make a token where there is none; returns its file. Raises ``ConfigError``."""
+    path = token_file(home, cluster)
+    if not path.exists():
+        keep_token(path, secrets.token_hex(TOKEN_BYTES))
+    check_token(home, cluster)
+    return path
+
+
+def keep_token(path: Path, token: str) -> None:
+    """Write a token that nobody else may read, whole or not at all. Raises ``ConfigError``."""
+    token = token.strip()
+    if not token or len(token) > LONGEST or not token.isprintable() or " " in token:
+        raise ConfigError("What was given is no token.", "A token is one word, as the head's file has it.")
+    part = path.with_name(f".{path.name}.{os.getpid()}")
+    try:
+        path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        with open(os.open(part, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w", encoding="utf-8") as file:
+            file.write(token)
+        part.replace(path)
+    except OSError as error:
+        part.unlink(missing_ok=True)
+        raise ConfigError(f"The token cannot be written: {error.strerror}.", where=str(path)) from error
+
+
+# Asks a Ray head, in a process of its own: whether it wants a token, who is in the cluster, which ports are open.
+#
+# ``ask`` runs this module as a program with a time limit, because a client of Ray waits long, writes to the terminal,
+# and may end its process. What the program prints last is JSON. Here only the program imports ray.
+
+ASKING_SECONDS = 45.0
+"""Seconds that a question may take in all, with the imports of a busy machine."""
+KEY = b"marlaas/head"
+"""Where the head's record lies in Ray's key-value store."""
+SPACE = b"marlaas"
+MARK = "marlaas-answer "
+"""Begins the line with the answer."""
+PATIENCE = 10
+"""Seconds that one request to Ray may take."""
+HASTE = {"RAY_gcs_rpc_server_reconnect_timeout_s": "3"}
+"""A client of Ray tries for a minute to reach what is no head."""
+
+
+def ask(
+    what: str, address: str, environment: Mapping[str, str], given: object = None, seconds: float = ASKING_SECONDS
+) -> dict[str, Any]:
+    """Run ``look``, ``tell`` or ``meet`` against the head at ``address``; ``given`` is what ``tell`` writes.
+
+    Never raises: where it fails, ``failed`` of the answer has the kind, ``token``, ``time`` or ``other``, and ``why``
+    the last thing that was said.
+    """
+    command = [sys.executable, "-P", "-m", "marlaas.engine.cluster.joining.addresses", what, address, json.dumps(given)]
+    try:
+        status, said = run_program(command, seconds, {**HASTE, **environment})
+    except TimeoutError as error:
+        return {"failed": "time", "why": str(error)}
+    except OSError as error:
+        return {"failed": "other", "why": str(error)}
+    return answer_in(said, status)
+
+
+def answer_in(said: str, status: int) -> dict[str, Any]:
+    """The answer in what the program printed."""
+    for line in reversed(said.splitlines()):
+        if line.startswith(MARK):
+            found = json.loads(line.removeprefix(MARK))
+            return found if isinstance(found, dict) else {"failed": "other", "why": "no answer"}
+    last = next((line for line in reversed(said.splitlines()) if line.strip()), f"status {status}")
+    why = "it does not speak as Ray does" if no_head(said) else plainly(last)
+    return {"failed": "token" if refuses_token(said) else "other", "why": why}
+
+
+def look(address: str, given: object) -> dict[str, Any]:
+    """Who is in the cluster, and the record that its head left."""
+    from ray._raylet import GcsClient
+
+    client = GcsClient(address=address)
+    record = client.internal_kv_get(KEY, SPACE, timeout=PATIENCE)
+    nodes = [
+        {
+            "id": node_id.hex(),
+            "name": info.node_name,
+            "address": info.node_manager_address,
+            "alive": info.state == 0,
+            "head": info.is_head_node,
+        }
+        for node_id, info in client.get_all_node_info(timeout=PATIENCE).items()
+    ]
+    return {"nodes": nodes, "record": json.loads(record) if record else {}}
+
+
+def tell(address: str, given: object) -> dict[str, Any]:
+    """Leave a record of the head for those who join."""
+    from ray._raylet import GcsClient
+
+    GcsClient(address=address).internal_kv_put(KEY, json.dumps(given).encode(), True, SPACE, timeout=PATIENCE)
+    return {}
+
+
+def meet(address: str, given: object) -> dict[str, Any]:
+    """Run a function on the head from this machine, and time it: all ports that are needed must be open both ways."""
+    import time
+
+    import ray
+    from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
+
+    ray.init(address=address, namespace="marlaas", log_to_driver=False, configure_logging=False)
+    head = next(
+        node["NodeID"] for node in ray.nodes() if node["Alive"] and "node:__internal_head__" in node["Resources"]
+    )
+    place = NodeAffinitySchedulingStrategy(head, soft=False)
+    clock = ray.remote(num_cpus=0, max_retries=0)(lambda: time.time()).options(scheduling_strategy=place)
+    ray.get(clock.remote())  # starts a process there
+    readings = []
+    for _ in range(5):
+        asked = time.time()
+        answered = ray.get(clock.remote())
+        readings.append((asked, answered, time.time()))
+    ray.shutdown()
+    return {"clock": min(readings, key=lambda one: one[2] - one[0])}
+
+
+PROGRAM = {"look": look, "tell": tell, "meet": meet}
+
+if __name__ == "__main__":
+    answered = PROGRAM[sys.argv[1]](sys.argv[2], json.loads(sys.argv[3]))
+    print(f"\n{MARK}{json.dumps(answered)}", flush=True)
+    os._exit(0)  # Ray's own threads have nothing to finish

@@ -26,9 +26,7 @@ import psutil
 from ...errors import ClusterUnreachable, ConfigError
 from ...home import ClusterSettings, Home
 from ...locks import said_by_holder, try_lock
-from .addresses import Address
-from .ports import in_the_way, port_flags
-from .safety import HEAD_FLAGS, ray_environment, ray_flags
+from .addresses import HEAD_FLAGS, Address, in_the_way, port_flags, ray_environment, ray_flags
 
 START_SECONDS = 120.0
 """Seconds that Ray may take to start: 3 to 7 on a quiet machine."""

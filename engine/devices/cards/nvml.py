@@ -1,10 +1,12 @@
-"""Reads NVIDIA cards, and who holds memory on them, from their driver."""
+"""What NVML and Apple say of cards, and who holds memory there."""
 
 from __future__ import annotations
 
 import contextlib
 import ctypes
 import os
+import platform
+import subprocess
 import sys
 from collections.abc import Callable, Collection, Iterable, Iterator
 from dataclasses import dataclass, replace
@@ -14,6 +16,8 @@ from typing import Any
 import psutil
 
 from ..machine import Gpu, Holder, Mode
+
+# Reads NVIDIA cards, and who holds memory on them, from their driver.
 
 # Finds the accounts of the processes that the driver lists on a card, with psutil.
 #
@@ -212,3 +216,35 @@ def _ask(nvml: Any, question: Callable[..., Any], *arguments: Any) -> Any:
         if error.value in (nvml.NVML_ERROR_GPU_IS_LOST, nvml.NVML_ERROR_RESET_REQUIRED, nvml.NVML_ERROR_UNKNOWN):
             raise
         return None
+
+
+# The card of Apple's own processors, which shares the machine's memory, as ``sysctl`` describes it.
+#
+# Written from documentation, run on no Mac. Metal lets a process take about three quarters of the memory
+# (``recommendedMaxWorkingSetSize``).
+
+METAL = "metal-0"
+"""The id of the card: the system gives it none, and there is never a second one."""
+_SHARE = 0.75
+
+
+def read_apple(available: int) -> tuple[Gpu, ...]:
+    """The card of this machine, if it has an Apple processor; ``available`` is free main memory in bytes."""
+    if sys.platform != "darwin" or platform.machine() != "arm64":
+        return ()
+    try:
+        done = subprocess.run(
+            ["sysctl", "-n", "machdep.cpu.brand_string", "hw.memsize"], capture_output=True, timeout=5, text=True
+        )
+    except (OSError, subprocess.TimeoutExpired):
+        return ()
+    return parse(done.stdout, available)
+
+
+def parse(text: str, available: int) -> tuple[Gpu, ...]:
+    """Read the card from the two lines that ``sysctl`` prints: a name and bytes of memory."""
+    lines = text.splitlines()
+    if len(lines) != 2 or not lines[1].strip().isdecimal():
+        return ()
+    memory = int(int(lines[1]) * _SHARE)
+    return (Gpu(0, METAL, lines[0].strip(), "metal", memory, min(memory, available)),)

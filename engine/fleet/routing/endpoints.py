@@ -15,8 +15,7 @@ from ...rollout import Sampler, SamplerEndpoint, SamplerLimits, SamplerSlots, Sa
 from ..agreement import Tolerance, tolerance_of
 from ..placement.capacity import rates_of, rates_of_cores
 from ..worker_specs import of_assignment, stored_as
-from .assignment import TokenCosts
-from .token_costs import CostMeter, guessed
+from .assignment import CostMeter, TokenCosts, guessed
 
 PROMPT_BYTES, REPLY_BYTES = 4, 8
 """Bytes of a token on the way to a sampler, and on the way back with its log-probability."""

@@ -1,31 +1,293 @@
-"""The Qwen and Llama families with adapters, by this package's own forward and backward pass. See ``..model``.
-
-Groups are packed, those of several policies one after the other. All share the base's products, each policy's adapter
-is multiplied with its own rows, and gradients are added to its vector directly.
-"""
+"""The decoder: passes over packed sequences, with or without recomputation."""
 
 from __future__ import annotations
 
 import operator
+import sys
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
+from enum import Enum, auto
+from functools import partial
 from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from ...base import PASS_BYTES, Base, BaseConfig, BaseModel, Budget, Layer, Stacked, load
+from ...base import (
+    EXACT,
+    HALVED,
+    MOST_ON_CARD,
+    MOST_TOKENS,
+    PASS_BYTES,
+    TILED,
+    TILED_HALVED,
+    Base,
+    BaseConfig,
+    BaseModel,
+    Budget,
+    HeadShape,
+    Kept,
+    Layer,
+    Stacked,
+    kept_on_card,
+    load,
+    rms_norm,
+    rms_norm_backward,
+    tiles,
+)
+from ...devices import Precision
 from ...trajectories import Tokens
-from ..adamw import AdamState
 from ..inputs import TrainGroup, TrainSequence
-from ..memory.policy_memory import Layout, PolicyMemory
-from ..model import Criterion, Groups
-from ..rooms import pass_room
-from .compute import Compute, compute_on
-from .linear import Dense, Linear, Matrix, adapted, loaded_as
-from .packing import ROUND_SLOTS, PackedBatch, packed_batches, places_within
-from .passes import Decoding, Keep, Temperatures, logprobs, run, run_backward
+from ..memory.policy_memory import AdamState, Layout, PolicyMemory
+from ..model import Criterion, Groups, pass_room
+from .attention import Attention, AttentionPlan, FusedAttention, TiledAttention
+from .layer import (
+    CACHED,
+    WIDE,
+    HeadTape,
+    LayerTape,
+    Normed,
+    PassLayout,
+    Tile,
+    backward,
+    backward_again,
+    entropies_backward,
+    forward,
+    forward_only,
+    token_logprobs,
+    token_scores,
+    token_scores_backward,
+)
+from .linear import (
+    Adapters,
+    Dense,
+    Jagged,
+    Kernel,
+    Linear,
+    Matrix,
+    Padded,
+    Stack,
+    Views,
+    adapted,
+    grouped,
+    loaded_as,
+    separate,
+)
+from .packing import ROUND_SLOTS, PackedBatch, Places, Spans, packed_batches, places_within
+
+# How passes are computed: kernels, types and sizes, chosen once by device and precision.
+#
+# A processor multiplies fastest what is in its cache, and calls are cheap: attention is in plain products, for long
+# sequences in tiles, adapters are multiplied policy by policy, the head's tiles are small. On a card each call is
+# expensive: attention and adapters use its own kernels, tiles and batches are large. The code for cards also runs on
+# a processor, which is how it is tested.
+
+Attend = Callable[[Places, HeadShape], Attention]
+"""Prepares attention over a batch."""
+GROUPED_SINCE = (9, 0)
+"""The least compute capability with kernels for grouped products in bfloat16."""
+
+
+def nothing() -> None:
+    """Where the number of threads never changes."""
+
+
+@dataclass(frozen=True)
+class Compute:
+    """The kernels, types and sizes for a device."""
+
+    device: torch.device
+    precision: Precision
+    attention: Attend
+    stack: Stack
+    tile: Tile
+    """Tile of the output head."""
+    most: int
+    """Tokens beyond which a batch gains nothing."""
+    kept: Kept
+    """What these kernels keep for the backward pass."""
+    writes: torch.dtype = torch.float32
+    """The type of products with the base, and of what is computed of them."""
+    settle: Callable[[], None] = nothing
+    """Called before each layer, where the number of threads may change."""
+
+
+def compute_on(device: str, precision: Precision = "f32") -> Compute:
+    """Choose for a torch device."""
+    where = torch.device(device)
+    if where.type == "cpu":
+        return for_processor(where, precision)
+    capability = torch.cuda.get_device_capability(where) if where.type == "cuda" else (0, 0)
+    return for_card(where, precision, capability)
+
+
+def for_processor(device: torch.device, precision: Precision) -> Compute:
+    """Kernels for a processor."""
+    dtype = loaded_as(precision)
+    if precision == "f32":
+        attention = by_length(AttentionPlan.of, TILED, dtype)
+        kept = EXACT if tiles() else replace(EXACT, scores=sys.maxsize)
+        return Compute(device, precision, attention, separate, CACHED, MOST_TOKENS, kept)
+    attention = by_length(partial(FusedAttention.of, dtype=dtype), TILED_HALVED, dtype)
+    stack = partial(separate, dtype=dtype)
+    return Compute(device, precision, attention, stack, CACHED, MOST_TOKENS, HALVED, dtype)
+
+
+def by_length(short: Attend, since: int, dtype: torch.dtype) -> Attend:
+    """``short``, and attention in tiles for batches in which tokens attend to ``since`` tokens or more."""
+
+    def chosen(places: Places, heads: HeadShape) -> Attention:
+        long = places.prefixes.shape[1] + places.rows.shape[2] >= since
+        return TiledAttention.of(places, heads, dtype) if long and tiles() else short(places, heads)
+
+    return chosen
+
+
+def for_card(device: torch.device, precision: Precision, capability: tuple[int, int] = (0, 0)) -> Compute:
+    """Kernels for a card of this compute capability; they run on any device."""
+    dtype = loaded_as(precision)
+    jagged = Kernel() if dtype == torch.bfloat16 and capability >= GROUPED_SINCE else Padded()
+    return Compute(
+        device,
+        precision,
+        partial(FusedAttention.of, dtype=dtype),
+        partial(_stack, jagged),
+        WIDE,
+        MOST_ON_CARD,
+        kept_on_card(precision),
+    )
+
+
+def _stack(jagged: Jagged, modules: Sequence[str], outputs: Sequence[int], policies: Sequence[Views]) -> Adapters:
+    """The adapters of some policies; those of a single policy are not grouped."""
+    return separate(modules, outputs, policies) if len(policies) == 1 else grouped(jagged, modules, outputs, policies)
+
+
+# Passes of the whole decoder: log-probabilities of a packed batch's trained tokens, and the adapters' gradients.
+#
+# Knows nothing of losses, optimizers or files.
+
+Temperatures = tuple[float, ...]
+"""The temperature of each policy that has a span in the batch."""
+
+
+class Keep(Enum):
+    """What a forward pass keeps for the backward pass."""
+
+    NOTHING = auto()
+    """Nothing: there is no backward pass."""
+    INPUTS = auto()
+    """The input of each layer, which is computed once more in the backward pass (Chen et al., arXiv 1604.06174): a
+    third more work."""
+    ALL = auto()
+
+
+@dataclass(frozen=True)
+class Tape:
+    """What the backward pass over a batch needs."""
+
+    place: PassLayout
+    layers: tuple[LayerTape | Tensor, ...]
+    """The tape of each layer, or its input (T, H)."""
+    norm: Normed
+    head: HeadTape
+    temperature: float | Tensor
+
+
+@dataclass(frozen=True)
+class Decoding:
+    """What a pass computes with: the base, its layers, and the kernels."""
+
+    base: Base
+    compute: Compute
+    layers: Sequence[Layer[Linear]]
+    """The layers, with the mounted adapters or without."""
+
+
+def logprobs(over: Decoding, batch: PackedBatch, temperatures: Temperatures) -> Tensor:
+    """Log-probabilities (N,) of the trained tokens."""
+    places = Places.of(batch, over.compute.device)
+    hidden, _, _, _ = _hidden_states(over, batch, places, Keep.NOTHING)
+    temperature = _temperature(batch, temperatures, hidden)
+    return token_logprobs(hidden, over.base.head, places.source, places.targets, temperature, over.compute.tile)
+
+
+def run(over: Decoding, batch: PackedBatch, temperatures: Temperatures, keep: Keep) -> tuple[Tensor, Tensor, Tape]:
+    """Log-probabilities and entropies, (N,) each, of the trained tokens; and the tape, as far as it is kept."""
+    places = Places.of(batch, over.compute.device)
+    hidden, place, kept, norm = _hidden_states(over, batch, places, keep)
+    temperature = _temperature(batch, temperatures, hidden)
+    logp, entropy, head = token_scores(
+        hidden, over.base.head, places.source, places.targets, temperature, over.compute.tile
+    )
+    return logp, entropy, Tape(place, kept, norm, head, temperature)
+
+
+def run_backward(over: Decoding, tape: Tape, grad: Tensor, by_entropy: Tensor | None = None) -> None:
+    """Add the adapters' gradients for ``grad`` (N,), the loss by the log-probabilities, and that by the entropies."""
+    base, layers = over.base, over.layers
+    by_hidden = token_scores_backward(grad, tape.head, base.head, tape.temperature)
+    if by_entropy is not None:
+        by_hidden += entropies_backward(by_entropy, tape.head, base.head, tape.temperature, over.compute.tile)
+    by_x = rms_norm_backward(by_hidden, tape.norm.unit, tape.norm.inverse, base.norm)
+    for number in reversed(range(len(layers))):
+        over.compute.settle()
+        kept, last = tape.layers[number], number == len(layers) - 1
+        if isinstance(kept, Tensor):
+            by_x = backward_again(layers[number], by_x, kept, tape.place, last, over.compute.kept.rows)
+        else:
+            by_x = backward(layers[number], by_x, kept, tape.place, last)
+
+
+def _hidden_states(
+    over: Decoding, batch: PackedBatch, places: Places, keep: Keep
+) -> tuple[Tensor, PassLayout, tuple[LayerTape | Tensor, ...], Normed]:
+    """The inputs of the output head, (M, H), and what is kept for the backward pass."""
+    base, layers, place = over.base, over.layers, _place(over, batch, places)
+    x = base.embedding[places.tokens].float()  # (T, H)
+    kept: list[LayerTape | Tensor] = []
+    for number, layer in enumerate(layers):
+        over.compute.settle()
+        last = number == len(layers) - 1
+        if keep is Keep.ALL:
+            x, tape = forward(layer, x, place, last)
+            kept.append(tape)
+            continue
+        if keep is Keep.INPUTS:
+            kept.append(x)
+        x = forward_only(layer, x, place, last, over.compute.kept.rows)
+    hidden, *norm = rms_norm(x, base.norm, base.eps)  # (M, H)
+    return hidden, place, tuple(kept), Normed(*norm)
+
+
+def _temperature(batch: PackedBatch, temperatures: Temperatures, hidden: Tensor) -> float | Tensor:
+    """The temperature if all policies have the same, else that of each needed place, (M, 1)."""
+    if len(set(temperatures)) == 1:
+        return temperatures[0]
+    result = hidden.new_ones(len(hidden), 1)
+    for span, temperature in zip(batch.needed_spans, temperatures, strict=True):
+        result[span] = temperature
+    return result
+
+
+def _place(over: Decoding, batch: PackedBatch, places: Places) -> PassLayout:
+    angles = places.positions[:, None] * over.base.frequencies  # (T, D/2)
+    return PassLayout(
+        over.compute.attention(places, over.base.heads),
+        angles.cos().float()[:, None],
+        angles.sin().float()[:, None],
+        places.needed,
+        over.base.eps,
+        Spans(batch.spans, places.stops.int()),
+        Spans(batch.needed_spans, places.needed_stops.int()),
+    )
+
+
+# The Qwen and Llama families with adapters, by this package's own forward and backward pass. See ``..model``.
+#
+# Groups are packed, those of several policies one after the other. All share the base's products, each policy's
+# adapter is multiplied with its own rows, and gradients are added to its vector directly.
 
 SMALLEST = 16
 """Tokens below which a batch is not made smaller: a single sequence usually has more."""

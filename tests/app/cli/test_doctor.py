@@ -12,9 +12,8 @@ import pytest
 
 from marlaas.app.home.doctor import machine
 from marlaas.app.words import tasks
-from marlaas.engine.devices import survey
-from marlaas.engine.devices.libraries import software
-from marlaas.engine.devices.libraries.software import LlamaBuild
+from marlaas.engine.devices import software, survey
+from marlaas.engine.devices.software import LlamaBuild
 from marlaas.engine.home.paths import Home
 
 from ..commanding import Commander

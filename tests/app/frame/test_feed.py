@@ -11,7 +11,7 @@ from marlaas.app.frame import feed as module
 from marlaas.app.frame.feed import Feed
 from marlaas.app.lists.queue_lines import Learner
 from marlaas.app.questions.views import PreviewAnswer, PreviewQuestion
-from marlaas.engine.devices.libraries.software import LlamaBuild
+from marlaas.engine.devices.software import LlamaBuild
 from marlaas.engine.home.paths import Home
 
 from ..driving import driving

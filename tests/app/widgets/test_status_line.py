@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from marlaas.app.frame import feed
-from marlaas.engine.devices.libraries.software import LlamaBuild
+from marlaas.engine.devices.software import LlamaBuild
 from marlaas.engine.home.paths import Home
 
 from ..driving import driving

@@ -9,8 +9,7 @@ from pathlib import Path
 import pytest
 
 from benchmarks.guard.lockstep import TICK, LockstepLoop, attached
-from marlaas.engine.workers.handle import WorkerHandle
-from marlaas.engine.workers.launcher import LocalLauncher
+from marlaas.engine.workers.handle import LocalLauncher, WorkerHandle
 
 pytestmark = pytest.mark.processes
 FACTORY = "tests.engine.workers.dummy:DummyWorker"

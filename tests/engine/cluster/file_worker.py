@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
-from marlaas.engine.cluster.node_files import checksum_of
+from marlaas.engine.cluster.node_host import checksum_of
 from marlaas.engine.training import GroupStats, Job, PolicyConfig, Probe, StepResult, TrainGroup
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from hypothesis import given, settings, strategies as st
 
-from marlaas.engine.cluster.clocks import LIMIT, ClockReading, clock_warning
+from marlaas.engine.cluster.node import LIMIT, ClockReading, clock_warning
 
 from ...examples import examples
 

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from hypothesis import given, settings, strategies as st
 
-from marlaas.engine.cluster.draining import meant, of_each_name, why_not_drain
+from marlaas.engine.cluster.node import meant, of_each_name, why_not_drain
 
 from ...examples import examples
 

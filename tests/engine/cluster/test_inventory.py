@@ -8,8 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from marlaas.engine.cluster.inventory import NodeFacts, look_here, trouble_with
-from marlaas.engine.cluster.versions import own_versions
+from marlaas.engine.cluster.node import NodeFacts, look_here, own_versions, trouble_with
 from marlaas.engine.devices.machine import Cpu, Machine
 from marlaas.engine.devices.usable import UsableResources
 from marlaas.engine.home.paths import Home

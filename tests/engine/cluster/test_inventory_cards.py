@@ -6,8 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from marlaas.engine.cluster.inventory import look_here, trouble_with
-from marlaas.engine.cluster.versions import own_versions
+from marlaas.engine.cluster.node import look_here, own_versions, trouble_with
 from marlaas.engine.devices import survey
 from marlaas.engine.devices.machine import Software
 from marlaas.engine.home.paths import Home

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from marlaas.engine.base import load_base
-from marlaas.engine.cluster.node_paths import BaseFolder, OwnFolder, find_base, named, resolve
+from marlaas.engine.cluster.node_host import BaseFolder, OwnFolder, find_base, named, resolve
 from marlaas.engine.errors import BaseModelError
 from marlaas.engine.home import Home
 

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from marlaas.engine.cluster import NodeLauncher, RemoteSampler, RemoteTrainer, StateFiles
-from marlaas.engine.cluster.node_files import KEPT, NodeFiles, checksum_of
+from marlaas.engine.cluster.node_host import KEPT, NodeFiles, checksum_of
 from marlaas.engine.errors import AdapterDamaged, AdapterError, AdapterUnreachable, WorkerDied
 from marlaas.engine.rollout import Sampler
 from marlaas.engine.training import GroupStats, Job, PolicyConfig, Trainer

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from marlaas.engine.cluster.unreached import unreached
+from marlaas.engine.cluster.node import unreached
 
 DIED = "Worker bridge could not start with exit status 1: [2026 E 30358] Failed to connect to GCS within"
 NO_TOKEN = "Failed to connect to Ray cluster at 10.0.0.5:6379\nFailed to connect to GCS.\nInvalidAuthToken: missing\n"

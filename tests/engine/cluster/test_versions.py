@@ -6,7 +6,7 @@ from dataclasses import fields, replace
 
 import pytest
 
-from marlaas.engine.cluster.versions import NEEDED, Versions, differences, own_versions
+from marlaas.engine.cluster.node import NEEDED, Versions, differences, own_versions
 
 HERE = Versions("3.12.3", "0.1.0", "2.60.0", "2.11.0+cpu", "0.3.36", "0.26.0")
 

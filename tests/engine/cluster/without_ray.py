@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+from marlaas.engine.cluster.bridge import Host, HostLost, NodeWorkers
 from marlaas.engine.cluster.node_host import NodeHost
-from marlaas.engine.cluster.node_link import Host, HostLost
-from marlaas.engine.cluster.node_workers import NodeWorkers
 from marlaas.engine.home import Home, find_home
 
 

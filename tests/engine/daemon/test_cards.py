@@ -13,12 +13,10 @@ import pytest
 
 from marlaas.engine.daemon import cards
 from marlaas.engine.daemon.cards import CardMonitor
-from marlaas.engine.devices.cards import watch as card_watch
-from marlaas.engine.devices.cards.watch import LEAVE
+from marlaas.engine.devices import usable as card_watch
 from marlaas.engine.devices.machine import Holder
-from marlaas.engine.devices.resources import ResourceSettings
 from marlaas.engine.devices.survey import probe
-from marlaas.engine.devices.usable import Ours, claimed, usable_resources
+from marlaas.engine.devices.usable import LEAVE, Ours, ResourceSettings, claimed, usable_resources
 from marlaas.engine.errors import ConfigError
 from marlaas.engine.store.queries.machine import device_rows, held_by
 from marlaas.engine.store.queries.reader import Reader

@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from marlaas.engine.devices.cards.watch import changes
 from marlaas.engine.devices.machine import Cpu, Gpu, Holder, Inventory, Machine
-from marlaas.engine.devices.resources import ResourceSettings
-from marlaas.engine.devices.usable import NOTHING, Ours, claimed, usable_resources
+from marlaas.engine.devices.usable import NOTHING, Ours, ResourceSettings, changes, claimed, usable_resources
 
 GB = 1_000_000_000
 UNSEEN, ANNA = Holder(0, "", 60 * GB), Holder(7, "anna", GB)

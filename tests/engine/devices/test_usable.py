@@ -8,8 +8,7 @@ from dataclasses import replace
 import pytest
 
 from marlaas.engine.devices.machine import Cpu, Gpu, Holder, Inventory, Machine
-from marlaas.engine.devices.resources import ResourceSettings
-from marlaas.engine.devices.usable import UsableResources, share_of, usable_resources
+from marlaas.engine.devices.usable import ResourceSettings, UsableResources, share_of, usable_resources
 
 GB = 1_000_000_000
 CPU = Cpu((0, 1, 2, 5), 4, 32 * GB, "A processor")

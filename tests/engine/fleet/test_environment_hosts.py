@@ -10,12 +10,12 @@ from pathlib import Path
 
 import pytest
 
-from marlaas.engine.devices.plan import EnvironmentHost
+from marlaas.engine.devices.machine import EnvironmentHost
 from marlaas.engine.environments.nodes.remote import RemoteNode
 from marlaas.engine.errors import ClusterUnreachable
-from marlaas.engine.fleet import environment_hosts
-from marlaas.engine.fleet.environment_hosts import EnvironmentHosts
-from marlaas.engine.workers.launcher import Launcher, LocalLauncher
+from marlaas.engine.fleet import processes
+from marlaas.engine.fleet.processes import EnvironmentHosts
+from marlaas.engine.workers.handle import Launcher, LocalLauncher
 
 pytestmark = [pytest.mark.processes, pytest.mark.timeout(120)]
 
@@ -85,12 +85,12 @@ async def test_one_that_dies_is_told_of_and_comes_back(lab: Lab, monkeypatch: py
     assert await lab.look(HERE, B) == [], "not at once"
     (said,) = lab.said
     assert said.startswith("warning: ") and said.endswith("Its environments are played elsewhere.")
-    monkeypatch.setattr(environment_hosts, "AGAIN", 0.0)
+    monkeypatch.setattr(processes, "AGAIN", 0.0)
     assert await lab.look(HERE, B) == ["b"] and lab.nodes["b"].alive
 
 
 async def test_where_none_can_be_started_is_said_once(lab: Lab, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(environment_hosts, "AGAIN", 0.0)
+    monkeypatch.setattr(processes, "AGAIN", 0.0)
     lab.reachable = False
     assert await lab.look(HERE, B) == await lab.look(HERE, B) == []
     assert lab.said == ["warning: No environments can run on b: No cluster answers."]
@@ -99,7 +99,7 @@ async def test_where_none_can_be_started_is_said_once(lab: Lab, monkeypatch: pyt
 
 
 async def test_it_looks_again_and_again(lab: Lab, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(environment_hosts, "LOOK", 0.01)
+    monkeypatch.setattr(processes, "LOOK", 0.01)
     running = asyncio.ensure_future(lab.hosts.run())
     lab.wanted = (HERE, B)
     while "b" not in lab.nodes:

@@ -8,8 +8,7 @@ from pathlib import Path
 import pytest
 
 from marlaas.engine.devices import Loan, Place, Placement, SamplerAssignment, SamplerKind, TrainerAssignment
-from marlaas.engine.fleet.lending import LEAST, lending
-from marlaas.engine.fleet.worker_specs import TORCH, TRAINER, WorkerSpec
+from marlaas.engine.fleet.worker_specs import LEAST, TORCH, TRAINER, WorkerSpec, lending
 
 SCRATCH = Path("scratch")
 SAMPLER, TRAINING = WorkerSpec("rollout", TORCH, {"threads": 1}, (0,)), WorkerSpec("training", TRAINER, {}, (1,))

@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 
 from marlaas.engine.base.model import load_base
-from marlaas.engine.devices.plan import Place
+from marlaas.engine.devices.machine import Place
 from marlaas.engine.errors import OutOfMemory, WorkerDied
 from marlaas.engine.fleet.memory_backoff import MemoryBackoff
 from marlaas.engine.fleet.placement_plan import PlacementPlan, on_processor

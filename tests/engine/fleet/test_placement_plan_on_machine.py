@@ -8,8 +8,7 @@ import pytest
 from marlaas.engine.base.memory import ENOUGH, LEAST, Wanted, least_plan
 from marlaas.engine.base.model import BaseModel, load_base
 from marlaas.engine.devices.machine import Machine, Rates, Software
-from marlaas.engine.devices.resources import ResourceSettings
-from marlaas.engine.devices.usable import LeftOut, UsableResources
+from marlaas.engine.devices.usable import LeftOut, ResourceSettings, UsableResources
 from marlaas.engine.errors import BaseModelError, ConfigError
 from marlaas.engine.fleet.agreement import EXACT, HALF, ROUNDED
 from marlaas.engine.fleet.placement_plan import PlacementPlan, on_machine, on_processor, placed

@@ -17,7 +17,7 @@ import numpy as np
 import pytest
 
 from marlaas.engine.base.model import load_base
-from marlaas.engine.devices.plan import Place, Placement, SamplerAssignment, TrainerAssignment
+from marlaas.engine.devices.machine import Place, Placement, SamplerAssignment, TrainerAssignment
 from marlaas.engine.errors import WorkerDied
 from marlaas.engine.fairness.ledger import Ledger
 from marlaas.engine.fairness.line import Payer

@@ -11,7 +11,7 @@ from marlaas.engine.fleet.worker_specs import LLAMA, TRAINER
 from marlaas.engine.rollout.protocol import Sampler, SampleRequest
 from marlaas.engine.training.inputs import PolicyConfig, TrainGroup, TrainSequence
 from marlaas.engine.training.protocol import Trainer
-from marlaas.engine.workers.launcher import LocalLauncher
+from marlaas.engine.workers.handle import LocalLauncher
 
 from ..rollout.random_base import write_base
 

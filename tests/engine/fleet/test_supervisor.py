@@ -16,7 +16,7 @@ import psutil
 import pytest
 
 from marlaas.engine.base.model import load_base
-from marlaas.engine.devices.plan import Place, Placement, Sharing
+from marlaas.engine.devices.machine import Place, Placement, Sharing
 from marlaas.engine.devices.usable import Ours
 from marlaas.engine.errors import BaseModelError, OutOfMemory
 from marlaas.engine.fairness.ledger import Ledger

@@ -6,10 +6,9 @@ import asyncio
 
 import pytest
 
-from marlaas.engine.devices.libraries.software import LlamaBuild
-from marlaas.engine.fleet import until_compiled as module
-from marlaas.engine.fleet.until_compiled import loading, until_compiled
-from marlaas.engine.fleet.worker_specs import LLAMA, TORCH, TRAINER, WorkerSpec
+from marlaas.engine.devices.software import LlamaBuild
+from marlaas.engine.fleet import worker_specs as module
+from marlaas.engine.fleet.worker_specs import LLAMA, TORCH, TRAINER, WorkerSpec, loading, until_compiled
 
 COMPILING = LlamaBuild("compiling", 10.0)
 

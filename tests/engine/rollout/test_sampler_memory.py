@@ -14,7 +14,7 @@ from marlaas.engine.base.model import load_base
 from marlaas.engine.errors import OutOfMemory
 from marlaas.engine.fleet.worker_specs import TORCH
 from marlaas.engine.rollout.protocol import Sampler
-from marlaas.engine.workers.launcher import LocalLauncher
+from marlaas.engine.workers.handle import LocalLauncher
 
 from .contract.asking import request
 from .random_base import write_adapter

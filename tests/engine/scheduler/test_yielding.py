@@ -14,7 +14,7 @@ from typing import Any, cast
 import pytest
 from hypothesis import given, settings, strategies as st
 
-from marlaas.engine.devices.resources import ResourceSettings
+from marlaas.engine.devices.usable import ResourceSettings
 from marlaas.engine.fleet.supervisor import WorkerSupervisor
 from marlaas.engine.fleet.yielding import loop as module
 from marlaas.engine.fleet.yielding.loop import YieldLoop

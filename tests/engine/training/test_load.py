@@ -10,7 +10,7 @@ CHILD = """
 import ctypes
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from marlaas.engine.training.load import keep_freed_memory
+from marlaas.engine.training.torch_trainer import keep_freed_memory
 
 library = ctypes.CDLL(None)
 library.malloc.restype, library.malloc.argtypes = ctypes.c_void_p, [ctypes.c_size_t]

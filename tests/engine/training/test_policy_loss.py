@@ -7,10 +7,10 @@ import pytest
 import torch
 
 from marlaas.engine.spec.losses import PUBLISHED, constant_denominator
+from marlaas.engine.training.group_pass import PolicyLoss
 from marlaas.engine.training.inputs import PolicyConfig, TrainSequence
 from marlaas.engine.training.losses import LOSSES
 from marlaas.engine.training.model import trained_tokens_of
-from marlaas.engine.training.policy_loss import PolicyLoss
 from marlaas.engine.training.step import divisor
 
 LOGP = -1.0

@@ -14,11 +14,10 @@ from marlaas.engine.adapters.statefile import PolicyState, read_state, write_sta
 from marlaas.engine.devices import LentCores, Loan
 from marlaas.engine.errors import AdapterError, BaseModelError
 from marlaas.engine.training import torch_trainer
-from marlaas.engine.training.load import load_model
 from marlaas.engine.training.losses import LOSSES, TokenLoss
 from marlaas.engine.training.model import Model
 from marlaas.engine.training.protocol import Job, Refused
-from marlaas.engine.training.torch_trainer import TorchTrainer
+from marlaas.engine.training.torch_trainer import TorchTrainer, load_model
 
 from .contract import CONFIG, NewTrainer, StepContract, TrainerContract, train
 from .contract_losses import LossContract
@@ -128,7 +127,7 @@ class TestStepsThroughPeft(StepContract):
 
     @pytest.fixture
     def new_trainer(self, new_torch_trainer: NewTrainer, monkeypatch: pytest.MonkeyPatch) -> NewTrainer:
-        monkeypatch.setattr("marlaas.engine.training.load.unsupported", lambda _: "a test says so")
+        monkeypatch.setattr("marlaas.engine.training.torch_trainer.unsupported", lambda _: "a test says so")
         return new_torch_trainer
 
 
@@ -284,7 +283,7 @@ async def test_a_policy_closed_during_its_step_keeps_nothing(
 async def test_models_without_shared_passes_do_jobs_one_by_one(
     base: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("marlaas.engine.training.load.unsupported", lambda _: "a test says so")
+    monkeypatch.setattr("marlaas.engine.training.torch_trainer.unsupported", lambda _: "a test says so")
     trainer = TorchTrainer(base, "tiny", sync=False)
     configs = {"a": CONFIG, "b": replace(CONFIG, rank=2, kl=0.1), "c": replace(CONFIG, loss="ppo", epochs=2)}
     for policy, config in configs.items():

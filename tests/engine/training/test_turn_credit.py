@@ -17,7 +17,7 @@ from marlaas.engine.training.advantages import (
     has_signal,
     returns_to_go,
 )
-from marlaas.engine.training.group_check import check_group
+from marlaas.engine.training.group_pass import check_group
 from marlaas.engine.training.inputs import PolicyConfig
 from marlaas.engine.training.intake import train_group
 from marlaas.engine.training.model import trained_tokens_of

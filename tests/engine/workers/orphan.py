@@ -4,7 +4,7 @@ import asyncio
 import sys
 from pathlib import Path
 
-from marlaas.engine.workers.launcher import LocalLauncher
+from marlaas.engine.workers.handle import LocalLauncher
 
 
 async def main() -> None:

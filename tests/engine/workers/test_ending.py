@@ -6,7 +6,7 @@ import pytest
 
 from marlaas.engine.errors import AdapterError, CallFailed
 from marlaas.engine.workers.ending import last_line, sentence
-from marlaas.engine.workers.failures import describe, rebuild
+from marlaas.engine.workers.wire import describe, rebuild_error
 
 
 @pytest.mark.parametrize(
@@ -45,6 +45,6 @@ def test_the_last_line_is_this_runs_own(tmp_path: Path) -> None:
 
 def test_exceptions_come_back_as_themselves_or_as_call_failed() -> None:
     for error in (AdapterError("What.", "How."), ValueError("What."), RuntimeError("What.")):
-        back = rebuild(describe(3, error), "w")
+        back = rebuild_error(describe(3, error), "w")
         assert type(back) is (CallFailed if isinstance(error, RuntimeError) else type(error))
         assert "What." in str(back) and "Traceback" not in str(back) and type(error).__name__ in back.__notes__[0]

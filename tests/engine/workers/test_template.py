@@ -14,8 +14,7 @@ import pytest
 
 from marlaas.engine.errors import AdapterError, OutOfMemory, WorkerDied
 from marlaas.engine.workers.forked import Template
-from marlaas.engine.workers.handle import WorkerHandle
-from marlaas.engine.workers.launcher import LocalLauncher
+from marlaas.engine.workers.handle import LocalLauncher, WorkerHandle
 
 from .conftest import FACTORY
 

@@ -10,7 +10,7 @@ import pytest
 import pytest_asyncio
 
 from marlaas.engine.cluster.bridge import RECONNECT
-from marlaas.engine.cluster.versions import own_versions
+from marlaas.engine.cluster.node import own_versions
 from marlaas.engine.workers import LocalLauncher, WorkerHandle
 from tools.ray_nodes import ROOT, VARIABLES, RayNodes
 

@@ -16,9 +16,8 @@ from pathlib import Path
 from typing import Any
 
 from marlaas.engine.cluster import cluster
-from marlaas.engine.cluster.bridge import Bridge
-from marlaas.engine.cluster.node_link import Host
-from marlaas.engine.cluster.versions import Versions
+from marlaas.engine.cluster.bridge import Bridge, Host
+from marlaas.engine.cluster.node import Versions
 from marlaas.engine.daemon import control
 from marlaas.engine.home.paths import Home
 from tools.ray_nodes import ROOT

@@ -12,7 +12,7 @@ import psutil
 import pytest
 
 from marlaas.engine.cluster import NodeLauncher, StateFiles
-from marlaas.engine.cluster.node_files import checksum_of
+from marlaas.engine.cluster.node_host import checksum_of
 from marlaas.engine.errors import WorkerDied
 from marlaas.engine.workers import WorkerHandle
 from tools.ray_nodes import MEMORY, RayNodes
@@ -49,7 +49,7 @@ async def test_each_is_one_death(
     elif victim == "host":
         host.kill()
     elif victim == "dark way":
-        monkeypatch.setattr("marlaas.engine.cluster.remote_child.SILENCE", 0.5)
+        monkeypatch.setattr("marlaas.engine.cluster.relay.SILENCE", 0.5)
         host.send_signal(signal.SIGSTOP)
         await first.stop(grace=0.5)
     elif victim == "node":

@@ -13,7 +13,7 @@ import pytest_asyncio
 from marlaas.engine.base import load_base
 from marlaas.engine.cluster import NodeLauncher, named
 from marlaas.engine.environments import RemoteNode
-from marlaas.engine.fleet.environment_hosts import FACTORY
+from marlaas.engine.fleet.processes import FACTORY
 from marlaas.engine.home import Home
 from marlaas.engine.workers import WorkerHandle
 from tests.engine.environments.conftest import World, a_spec, echoing

@@ -15,9 +15,9 @@ import pytest
 
 from marlaas.app.home import commands
 from marlaas.app.home.cluster import joining, leaving, nodes, steering
+from marlaas.engine.cluster.joining.addresses import make_token
 from marlaas.engine.cluster.joining.ray_process import LocalNode
-from marlaas.engine.cluster.joining.safety import make_token
-from marlaas.engine.cluster.versions import own_versions
+from marlaas.engine.cluster.node import own_versions
 from marlaas.engine.daemon import control, lock
 from marlaas.engine.home.paths import Home
 from marlaas.engine.home.settings import ClusterSettings

@@ -11,8 +11,8 @@ import pytest
 
 from marlaas.app.home.cluster import standing as module
 from marlaas.app.home.cluster.standing import standing
+from marlaas.engine.cluster.joining.addresses import make_token
 from marlaas.engine.cluster.joining.ray_process import LocalNode
-from marlaas.engine.cluster.joining.safety import make_token
 from marlaas.engine.errors import ConfigError
 from marlaas.engine.home.paths import Home
 from marlaas.engine.home.settings import ClusterSettings

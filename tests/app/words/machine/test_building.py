@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from marlaas.app.words.machine import DONE, FAILED, llama_note
-from marlaas.engine.devices.libraries.software import LlamaBuild
+from marlaas.engine.devices.software import LlamaBuild
 
 BROKEN = LlamaBuild("failed", 8.0, 1000.0, "There is no C++ compiler.", "/src/.venv-llama.log")
 

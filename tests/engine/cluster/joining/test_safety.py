@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from marlaas.engine.cluster.joining.safety import (
+from marlaas.engine.cluster.joining.addresses import (
     LEAST_STORE,
     check_token,
     keep_token,

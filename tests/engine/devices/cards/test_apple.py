@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from marlaas.engine.devices.cards.apple import METAL, parse, read_apple
+from marlaas.engine.devices.cards.nvml import METAL, parse, read_apple
 from marlaas.engine.devices.machine import Gpu
 
 

@@ -6,8 +6,8 @@ from dataclasses import replace
 
 import pytest
 
-from marlaas.engine.devices.cards.watch import changes
 from marlaas.engine.devices.machine import Cpu, Gpu, Holder, Inventory, Machine
+from marlaas.engine.devices.usable import changes
 
 GB = 1_000_000_000
 A, B = (Gpu(n, f"GPU-{n}", "H", "cuda", 80 * GB, 80 * GB) for n in range(2))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from hypothesis import given, strategies as st
 
-from marlaas.engine.devices.cards.watch import LEAVE, TAKE, CardWatch
+from marlaas.engine.devices.usable import LEAVE, TAKE, CardWatch
 
 A, B = "GPU-0", "GPU-1"
 looks = st.lists(st.frozensets(st.sampled_from([A, B])), max_size=40)

@@ -5,9 +5,9 @@ from pathlib import Path
 
 import pytest
 
-from marlaas.engine.devices.libraries import answers
-from marlaas.engine.devices.libraries.answers import answers_of, ask, read_lines
+from marlaas.engine.devices import software
 from marlaas.engine.devices.machine import Gpu
+from marlaas.engine.devices.software import answers_of, ask, read_lines
 
 
 def test_lines_are_found_among_what_libraries_print() -> None:
@@ -33,7 +33,7 @@ class TestChildren:
     @pytest.fixture
     def probe(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         """A module in the place of a probe."""
-        monkeypatch.setattr(answers, "TORCH_CARDS", "probes_of_this_test.torch_cards")
+        monkeypatch.setattr(software, "TORCH_CARDS", "probes_of_this_test.torch_cards")
         monkeypatch.setenv("PYTHONPATH", str(tmp_path))
         (tmp_path / "probes_of_this_test").mkdir()
         (tmp_path / "probes_of_this_test/__init__.py").touch()
@@ -55,7 +55,7 @@ class TestChildren:
         assert ask((), torch=True, vllm=False, llama=False).torch_error == "OSError: libcudart.so.13 is missing"
 
     def test_a_child_that_hangs_is_ended(self, probe: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setattr(answers, "LIMIT", 1.0)
+        monkeypatch.setattr(software, "LIMIT", 1.0)
         probe.write_text("import time\ntime.sleep(60)")
         assert ask((), torch=True, vllm=False, llama=False).torch_error == "it gave no answer within 1 s"
 

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from marlaas.engine.devices.libraries import software as module
-from marlaas.engine.devices.libraries.software import Installed, build_of, find_installed, llama_backends
+from marlaas.engine.devices import software as module
+from marlaas.engine.devices.software import Installed, build_of, find_installed, llama_backends
 
 
 def test_this_environment() -> None:

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from marlaas.engine.devices.libraries.software import INTERRUPTED, LOCK, STATE, LlamaBuild, llama_build, why_missing
+from marlaas.engine.devices.software import INTERRUPTED, LOCK, STATE, LlamaBuild, llama_build, why_missing
 from tools import llama as setup
 
 

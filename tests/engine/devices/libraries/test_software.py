@@ -5,10 +5,9 @@ from typing import Any
 
 import pytest
 
-from marlaas.engine.devices.libraries import software as module
-from marlaas.engine.devices.libraries.answers import Answers
-from marlaas.engine.devices.libraries.software import Installed, judge, notes, usable_software
+from marlaas.engine.devices import software as module
 from marlaas.engine.devices.machine import Gpu, Software
+from marlaas.engine.devices.software import Answers, Installed, judge, notes, usable_software
 
 CARD = Gpu(0, "GPU-1", "H200", "cuda", 140 << 30, 139 << 30, capability=(9, 0))
 OLD = replace(CARD, name="GTX 1080", capability=(6, 1))

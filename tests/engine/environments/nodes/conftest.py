@@ -9,8 +9,7 @@ from pathlib import Path
 import pytest
 
 from marlaas.engine.environments.nodes.remote import RemoteNode
-from marlaas.engine.workers.handle import WorkerHandle
-from marlaas.engine.workers.launcher import LocalLauncher
+from marlaas.engine.workers.handle import LocalLauncher, WorkerHandle
 from tests.engine.environments.conftest import World, world
 
 __all__ = ["Nodes", "nodes", "world"]

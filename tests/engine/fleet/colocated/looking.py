@@ -2,8 +2,7 @@
 
 from typing import Any
 
-from marlaas.engine.fleet.colocated.offloaded import tensors_of
-from marlaas.engine.fleet.colocated.worker import ColocatedWorker
+from marlaas.engine.fleet.colocated import ColocatedWorker, tensors_of
 
 
 class LookingWorker(ColocatedWorker):

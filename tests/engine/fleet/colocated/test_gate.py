@@ -7,8 +7,7 @@ from itertools import count
 
 import pytest
 
-from marlaas.engine.fleet.colocated.gate import Gate, Move
-from marlaas.engine.fleet.colocated.turns import Party
+from marlaas.engine.fleet.colocated import Gate, Move, Party
 
 FOREVER = 1e9
 

@@ -5,7 +5,7 @@ import torch
 
 from marlaas.engine.base.model import load_base
 from marlaas.engine.base.tensors import load
-from marlaas.engine.fleet.colocated.offloaded import OffloadedBase, tensors_of
+from marlaas.engine.fleet.colocated import OffloadedBase, tensors_of
 
 
 def packed(*tensors: torch.Tensor) -> OffloadedBase:

@@ -7,9 +7,7 @@ import torch
 
 from marlaas.engine.base.model import BaseModel
 from marlaas.engine.base.tensors import Base, load
-from marlaas.engine.fleet.colocated.offloaded import tensors_of
-from marlaas.engine.fleet.colocated.processor import considerate_vllm
-from marlaas.engine.fleet.colocated.views import named_tensors
+from marlaas.engine.fleet.colocated import considerate_vllm, named_tensors, tensors_of
 from marlaas.engine.rollout.vllm.engine import Engine, VllmSettings
 
 from ...rollout.random_base import write_base

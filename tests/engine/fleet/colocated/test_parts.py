@@ -4,8 +4,7 @@ import asyncio
 
 import pytest
 
-from marlaas.engine.fleet.colocated.gate import Gate
-from marlaas.engine.fleet.colocated.parts import Announced, LightSleeper
+from marlaas.engine.fleet.colocated import Announced, Gate, LightSleeper
 from marlaas.engine.rollout.protocol import OnTokens, SampleRequest, SampleResult, SamplerLimits, SamplerStats
 from marlaas.engine.trajectories import Logprobs, Tokens
 

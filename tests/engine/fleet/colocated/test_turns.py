@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 import pytest
 from hypothesis import given, strategies as st
 
-from marlaas.engine.fleet.colocated.turns import SHARE, DeviceTurns, Party
+from marlaas.engine.fleet.colocated import SHARE, DeviceTurns, Party
 
 
 def taken(turns: DeviceTurns, party: Party, now: float, seconds: float = 0.0) -> DeviceTurns:

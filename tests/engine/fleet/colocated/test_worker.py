@@ -17,8 +17,7 @@ from marlaas.engine.rollout.protocol import Sampler, SampleRequest, SampleResult
 from marlaas.engine.training.inputs import PolicyConfig, TrainGroup, TrainSequence
 from marlaas.engine.training.protocol import StepResult, Trainer
 from marlaas.engine.training.torch_trainer import TorchTrainer
-from marlaas.engine.workers.handle import WorkerHandle
-from marlaas.engine.workers.launcher import LocalLauncher
+from marlaas.engine.workers.handle import LocalLauncher, WorkerHandle
 
 from ...rollout.contract.asking import alike, request
 from ...rollout.random_base import write_base

@@ -5,8 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
-from marlaas.engine.devices.machine import Cpu, Link, Machine, Software, UsableNode
-from marlaas.engine.devices.plan import Placement
+from marlaas.engine.devices.machine import Cpu, Link, Machine, Placement, Software, UsableNode
 from tests.engine.fleet.placement.imaginary import ALL, LAPTOP, NOTHING, machine
 
 HEAD = "head"

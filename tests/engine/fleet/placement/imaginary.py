@@ -7,8 +7,7 @@ from dataclasses import replace
 from marlaas.engine.base.config import BaseConfig
 from marlaas.engine.base.memory import Wanted
 from marlaas.engine.base.sizes import FLOAT, layer_bytes
-from marlaas.engine.devices.machine import Cpu, Gpu, Kind, Machine, Rates, Software
-from marlaas.engine.devices.plan import Place, Placement
+from marlaas.engine.devices.machine import Cpu, Gpu, Kind, Machine, Place, Placement, Rates, Software
 
 GB = 10**9
 LAPTOP = Cpu(cores=(0, 1, 2, 3), count=4, memory=12 * GB)

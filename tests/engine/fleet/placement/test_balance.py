@@ -7,8 +7,7 @@ from itertools import cycle, pairwise, repeat
 import pytest
 from hypothesis import given, settings, strategies as st
 
-from marlaas.engine.devices.machine import Machine
-from marlaas.engine.devices.plan import Place, Placement
+from marlaas.engine.devices.machine import Machine, Place, Placement
 from marlaas.engine.fleet.placement.balance import DWELL, ENOUGH, Balance, Window, card_seconds, cards, modelled
 from marlaas.engine.fleet.placement.place import place
 from marlaas.engine.fleet.placement.wishes import Choices, Times

@@ -7,8 +7,7 @@ from hypothesis import given, strategies as st
 
 from marlaas.engine.base.memory import FEW_SLOTS, LEAST, Wanted, slot_bytes
 from marlaas.engine.base.sizes import card_pass_bytes
-from marlaas.engine.devices.machine import Machine, Software
-from marlaas.engine.devices.plan import Sharing
+from marlaas.engine.devices.machine import Machine, Sharing, Software
 from marlaas.engine.errors import BaseModelError
 from marlaas.engine.fleet.placement.capacity import PROGRAM, base_bytes
 from marlaas.engine.fleet.placement.limits import memory_plans, sampler_limits, trainer_limits

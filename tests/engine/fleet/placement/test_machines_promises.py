@@ -6,8 +6,7 @@ import pytest
 from hypothesis import given, strategies as st
 
 from marlaas.engine.base.memory import Wanted
-from marlaas.engine.devices.machine import Link, Machine, Rates, UsableNode
-from marlaas.engine.devices.plan import SamplerAssignment, TrainerAssignment
+from marlaas.engine.devices.machine import Link, Machine, Rates, SamplerAssignment, TrainerAssignment, UsableNode
 from marlaas.engine.errors import BaseModelError, ConfigError
 from marlaas.engine.fleet.placement.capacity import kept, sampling_speed, training_speed, usable
 from marlaas.engine.fleet.placement.machines import MIXED, Placed, place_over

@@ -5,8 +5,16 @@ from dataclasses import replace
 from hypothesis import given, strategies as st
 
 from marlaas.engine.base.memory import Wanted
-from marlaas.engine.devices.machine import Cpu, Gpu, Machine, Rates, Software
-from marlaas.engine.devices.plan import Placement, SamplerAssignment, TrainerAssignment
+from marlaas.engine.devices.machine import (
+    Cpu,
+    Gpu,
+    Machine,
+    Placement,
+    Rates,
+    SamplerAssignment,
+    Software,
+    TrainerAssignment,
+)
 from marlaas.engine.fleet.placement.capacity import look, usable
 from marlaas.engine.fleet.placement.place import place
 from marlaas.engine.fleet.placement.sharing import GAIN, divide, worth_of

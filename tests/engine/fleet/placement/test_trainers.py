@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given, strategies as st
 
 from marlaas.engine.base.model import load_base
-from marlaas.engine.devices.plan import Place, Placement, SamplerAssignment, TrainerAssignment
+from marlaas.engine.devices.machine import Place, Placement, SamplerAssignment, TrainerAssignment
 from marlaas.engine.errors import BaseModelError
 from marlaas.engine.fleet.placement.processor import on_cores
 from marlaas.engine.fleet.placement.sharing import MOST, with_trainers

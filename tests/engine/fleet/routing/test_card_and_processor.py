@@ -5,8 +5,7 @@ from __future__ import annotations
 import pytest
 
 from marlaas.engine.base.model import load_base
-from marlaas.engine.devices.machine import Rates
-from marlaas.engine.devices.plan import Place, SamplerAssignment
+from marlaas.engine.devices.machine import Place, Rates, SamplerAssignment
 from marlaas.engine.fairness.ledger import Ledger
 from marlaas.engine.fleet.placement.capacity import CORE
 from marlaas.engine.fleet.routing.endpoints import SamplerEndpoints, rates_at

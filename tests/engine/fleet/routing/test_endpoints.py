@@ -7,8 +7,7 @@ import asyncio
 import pytest
 
 from marlaas.engine.base.model import load_base
-from marlaas.engine.devices.machine import Cpu, Gpu, Machine
-from marlaas.engine.devices.plan import Place, SamplerAssignment, SamplerKind
+from marlaas.engine.devices.machine import Cpu, Gpu, Machine, Place, SamplerAssignment, SamplerKind
 from marlaas.engine.fairness.line import Standing, together
 from marlaas.engine.fleet.routing.endpoints import SamplerEndpoints, device_of, repeats
 from marlaas.engine.rollout.protocol import SamplerStats

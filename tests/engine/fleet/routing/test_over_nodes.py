@@ -9,8 +9,7 @@ import numpy as np
 import pytest
 
 from marlaas.engine.base.model import load_base
-from marlaas.engine.devices.machine import Link, Machine
-from marlaas.engine.devices.plan import Place, SamplerAssignment
+from marlaas.engine.devices.machine import Link, Machine, Place, SamplerAssignment
 from marlaas.engine.fairness.ledger import Ledger
 from marlaas.engine.fleet.placement.capacity import rates_of
 from marlaas.engine.fleet.placement.machines import place_over

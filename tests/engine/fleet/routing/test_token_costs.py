@@ -6,8 +6,7 @@ import pytest
 from hypothesis import given, strategies as st
 
 from marlaas.engine.devices.machine import Rates
-from marlaas.engine.fleet.routing.assignment import TokenCosts
-from marlaas.engine.fleet.routing.token_costs import CostMeter, guessed
+from marlaas.engine.fleet.routing.assignment import CostMeter, TokenCosts, guessed
 
 GUESS = TokenCosts("rollout", 1e-4, 3e-4)
 seconds = st.floats(1e-6, 1e-2)

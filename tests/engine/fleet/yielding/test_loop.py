@@ -10,7 +10,7 @@ from typing import Any, cast
 
 import pytest
 
-from marlaas.engine.devices.resources import ResourceSettings
+from marlaas.engine.devices.usable import ResourceSettings
 from marlaas.engine.errors import StoreError
 from marlaas.engine.fleet.supervisor import WorkerSupervisor
 from marlaas.engine.fleet.yielding import loop as module

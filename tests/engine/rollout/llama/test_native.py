@@ -4,7 +4,7 @@ import sys
 
 import pytest
 
-from marlaas.engine.devices.libraries.software import LlamaBuild
+from marlaas.engine.devices.software import LlamaBuild
 from marlaas.engine.errors import ConfigError
 from marlaas.engine.rollout.llama import native
 

@@ -11,7 +11,7 @@ from marlaas.engine.base.model import BaseModel
 from marlaas.engine.errors import AdapterError, BaseModelError
 from marlaas.engine.rollout.protocol import NewTokens, Sampler
 from marlaas.engine.rollout.wishes import Wishes
-from marlaas.engine.workers.launcher import LocalLauncher
+from marlaas.engine.workers.handle import LocalLauncher
 
 from ..contract.asking import State, alone, request, same
 

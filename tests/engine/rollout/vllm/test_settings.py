@@ -8,7 +8,7 @@ from hypothesis import given, strategies as st
 from marlaas.engine.base import vllm_memory
 from marlaas.engine.base.config import BaseConfig
 from marlaas.engine.base.vllm_memory import RANKS, batch_for, cache_bytes, rank_class, slots_bytes, whole_blocks
-from marlaas.engine.devices.libraries.software import Installed
+from marlaas.engine.devices.software import Installed
 from marlaas.engine.errors import BaseModelError
 from marlaas.engine.rollout.protocol import SamplerLimits
 from marlaas.engine.rollout.vllm import engine as installed

@@ -12,8 +12,7 @@ from hypothesis import HealthCheck, given, settings, strategies as st
 
 from marlaas.engine.base.model import load_base
 from marlaas.engine.base.sizes import Budget
-from marlaas.engine.training.decoder.compute import GROUPED_SINCE, Compute, compute_on, for_card
-from marlaas.engine.training.decoder.decoder import Decoder
+from marlaas.engine.training.decoder.decoder import GROUPED_SINCE, Compute, Decoder, compute_on, for_card
 from marlaas.engine.training.decoder.linear import Kernel, product
 from marlaas.engine.training.group_pass import add_gradients, sequence_logprobs
 from marlaas.engine.training.inputs import PolicyConfig

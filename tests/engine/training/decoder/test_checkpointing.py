@@ -9,8 +9,7 @@ from torch import Tensor
 
 from marlaas.engine.base.model import BaseModel, load_base
 from marlaas.engine.base.sizes import PassSize
-from marlaas.engine.training.decoder.compute import Compute, compute_on, for_card
-from marlaas.engine.training.decoder.decoder import Decoder
+from marlaas.engine.training.decoder.decoder import Compute, Decoder, compute_on, for_card
 from marlaas.engine.training.decoder.packing import families, pack
 from marlaas.engine.training.inputs import PolicyConfig, TrainGroup
 from marlaas.engine.training.model import Slopes

@@ -7,7 +7,12 @@ import torch
 from torch import Tensor
 
 from marlaas.engine.base.kernels import rms_norm, rms_norm_backward, rotate, swiglu, swiglu_backward
-from marlaas.engine.training.decoder.head import entropies_backward, token_logprobs, token_scores, token_scores_backward
+from marlaas.engine.training.decoder.layer import (
+    entropies_backward,
+    token_logprobs,
+    token_scores,
+    token_scores_backward,
+)
 
 from ..largest import Largest
 

@@ -7,7 +7,7 @@ from hypothesis import given, settings, strategies as st
 
 from marlaas.engine.base import HeadShape, kernels
 from marlaas.engine.training.decoder.attention import Attention, AttentionPlan, FusedAttention, TiledAttention
-from marlaas.engine.training.decoder.compute import compute_on
+from marlaas.engine.training.decoder.decoder import compute_on
 from marlaas.engine.training.decoder.packing import Places, families, pack
 from marlaas.engine.training.inputs import TrainGroup
 

@@ -22,9 +22,9 @@ from benchmarks import ROOT
 from benchmarks.beside_trl.trl_venv import VENV
 from marlaas.engine.spec.losses import AdvantageKind, constant_denominator, published
 from marlaas.engine.training.advantages import group_advantages
+from marlaas.engine.training.group_pass import PolicyLoss
 from marlaas.engine.training.inputs import PolicyConfig
 from marlaas.engine.training.model import TrainedTokens
-from marlaas.engine.training.policy_loss import PolicyLoss
 from marlaas.engine.training.step import divisor
 
 FIXTURE = Path(__file__).with_name("trl_losses.json")

@@ -13,12 +13,12 @@ import torch
 
 from marlaas.engine.errors import AdapterError
 from marlaas.engine.home.private_folder import LOCK
-from marlaas.engine.training.adamw import AdamState
 from marlaas.engine.training.inputs import PolicyConfig
 from marlaas.engine.training.memory import adapter_cache as module
 from marlaas.engine.training.memory.adapter_cache import Pages
 from marlaas.engine.training.memory.policy_memory import (
     ALIGNED,
+    AdamState,
     Layout,
     PolicyMemory,
     TrainingState,

@@ -6,9 +6,16 @@ import torch
 
 from marlaas.engine.adapters.statefile import PolicyState, StateHeader
 from marlaas.engine.errors import AdapterError
-from marlaas.engine.training.adamw import AdamState, adamw
 from marlaas.engine.training.inputs import PolicyConfig
-from marlaas.engine.training.memory.policy_memory import Layout, PolicyMemory, fresh, from_state, to_state
+from marlaas.engine.training.memory.policy_memory import (
+    AdamState,
+    Layout,
+    PolicyMemory,
+    adamw,
+    fresh,
+    from_state,
+    to_state,
+)
 
 CONFIG = PolicyConfig(rank=2, alpha=4.0)
 LAYOUT = Layout.of({"q": (3, 5), "v": (4, 1)}, rank=2)
