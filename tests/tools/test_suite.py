@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from tools.suite.__main__ import ROOT, run
+from tools.suite import ROOT, in_order, run
 
 pytestmark = pytest.mark.processes
 GREEN = "def test_one():\n    pass\n"
@@ -75,7 +75,7 @@ def test_the_last_line_counts(
 def test_what_failed_is_shown(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
     assert run(["test_mixed.py"], tmp_path, 1, []) == 1
     said = capfd.readouterr().out
-    assert said.startswith("test_mixed.py: 2 failed\n100 % of 1 files after ")
+    assert said.startswith("100 % of 1 files begun after ")
     assert "def test_fails(): assert False" in said
 
 
@@ -95,7 +95,7 @@ def test_a_process_that_dies_is_a_failure(tmp_path: Path, capfd: pytest.CaptureF
     (tmp_path / "test_dies.py").write_text("import os\ndef test_dies(): os.abort()\n")
     assert run(["test_dies.py", "test_green.py"], tmp_path, 2, []) == 1
     assert capfd.readouterr().out.splitlines()[-2:] == [
-        "A process did not end by its tests in test_dies.py: pytest's exit code was -6.",
+        "A process did not end by its tests, in test_dies.py: its exit code was -6.",
         "1 passed, 1 failed, 0 skipped",
     ]
 
@@ -104,14 +104,14 @@ def test_files_that_nobody_runs_are_told(tmp_path: Path, capfd: pytest.CaptureFi
     (tmp_path / "test_dies.py").write_text("import os\ndef test_dies(): os.abort()\n")
     assert run(["test_dies.py", "test_green.py"], tmp_path, 1, []) == 1
     said = capfd.readouterr().out.splitlines()
-    assert said[-2:] == ["Files that nobody ran, since all processes have died: 1.", "0 passed, 2 failed, 0 skipped"]
+    assert said[-2:] == ["Files that nobody ran: 1.", "0 passed, 2 failed, 0 skipped"]
 
 
 def test_an_interrupt_ends_all(tmp_path: Path) -> None:
     (tmp_path / "test_waits.py").write_text(
         "import pathlib, signal\ndef test_waits():\n    pathlib.Path('waits').touch()\n    signal.pause()\n"
     )
-    code = "import pathlib, sys; from tools.suite.__main__ import run\n"
+    code = "import pathlib, sys; from tools.suite import run\n"
     code += "sys.exit(run(['test_green.py', 'test_waits.py', 'test_mixed.py'], pathlib.Path(), 1, []))"
     with subprocess.Popen(
         [sys.executable, "-c", code], cwd=tmp_path, stdout=subprocess.PIPE, text=True, process_group=0
@@ -122,3 +122,15 @@ def test_an_interrupt_ends_all(tmp_path: Path) -> None:
         said, _ = suite.communicate()
     assert suite.returncode == 130
     assert said.splitlines()[-1] == "1 passed, 0 failed, 0 skipped"
+
+
+def test_files_that_start_processes_come_first() -> None:
+    found = in_order(ROOT)
+    assert found[0].startswith("tests/end_to_end/") and len(found) == len({*found})
+    assert found.index("tests/test_examples.py") < found.index("tests/test_layout.py")
+    assert not [file for file in found if file.startswith(("tests/slow/", "tests/libraries/"))]
+
+
+def test_those_that_are_named_or_lie_in_a_named_folder() -> None:
+    found = in_order(ROOT, ["tests/tools/kills", "tests/test_layout.py"])
+    assert {*found} == {"tests/tools/kills/test_campaign.py", "tests/test_layout.py"}

@@ -12,7 +12,7 @@ from marlaas.app.cli.families import FAMILIES
 from marlaas.app.words.terms import TERMS
 from marlaas.engine.home.settings import Settings
 from marlaas.engine.spec.fields import policy_fields, spec_fields, suite_fields
-from tools.docs import environment_api, markdown, reference, settings
+from tools import reference
 
 PAGES = reference.pages()
 
@@ -26,7 +26,7 @@ def test_every_key_of_a_task_file_is_there_with_its_default() -> None:
 
 
 def test_every_setting_is_there_with_its_words() -> None:
-    keys = {(key.table, key.name): key for key in settings.documented()}
+    keys = {(key.table, key.name): key for key in reference.documented()}
     given = Settings()
     for (table, name), key in keys.items():
         assert key.about, name
@@ -44,13 +44,13 @@ def test_every_verb_is_there() -> None:
 
 
 def test_everything_that_authors_import_is_there() -> None:
-    assert set(environment_api.ORDER) == set(plugins.__all__)
+    assert set(reference.ORDER) == set(plugins.__all__)
     text = PAGES["environment-api.md"]
     for name in plugins.__all__:
         assert f"\n## {name}\n" in text
     assert f"plugin API of marlaas {reference.api_version()}" in text
     assert (
-        "await Agent.ask(\n    content: str | Sequence[Message] = '',\n    *,\n    max_tokens: int | None = None,"
+        'await Agent.ask(\n    content: str | Sequence[Message] = "",\n    *,\n    max_tokens: int | None = None,'
         in text
     )
 
@@ -79,7 +79,7 @@ def test_rows_of_a_table_have_as_many_cells_as_its_head(name: str) -> None:
 
 
 def test_what_would_end_a_cell_is_escaped() -> None:
-    assert markdown.table(("a",), [("x|y\nz",)]) == "| a |\n| --- |\n| x\\|y z |\n"
+    assert reference.table(("a",), [("x|y\nz",)]) == "| a |\n| --- |\n| x\\|y z |\n"
 
 
 def test_pages_are_written_where_the_site_looks_for_them(tmp_path: Path) -> None:

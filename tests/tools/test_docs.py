@@ -1,12 +1,14 @@
-"""The pages of the site: all that links lead to is there, and links fit."""
+"""The pages of the site: all that links lead to is there, and no page fetches anything."""
 
 from __future__ import annotations
 
 import re
 from pathlib import Path
 
-from tools.docs.pages import LINK, places, relinked, write_pages
-from tools.docs.reference import ROOT, pages, write_reference
+import pytest
+
+from tools.docs import LINK, fetched, fetched_by, places, relinked, write_pages
+from tools.reference import ROOT, pages, write_reference
 
 FOUND = {
     "BENCHMARKS.md": "benchmarks.md",
@@ -46,3 +48,24 @@ def test_no_link_of_the_site_leads_out_of_it(tmp_path: Path) -> None:
 
 def test_the_site_is_built_from_these_pages() -> None:
     assert re.search(r"(?m)^docs_dir: build/pages\b", (ROOT / "mkdocs.yml").read_text(encoding="utf-8"))
+
+
+@pytest.mark.parametrize(
+    ("html", "found"),
+    [
+        ('<a href="https://example.org">read</a>', []),
+        ('<script src="assets/a.js"></script><img src="data:image/svg+xml;//">', []),
+        ('<link rel="canonical" href="https://example.org/page">', []),
+        ('<link rel="stylesheet" href="https://fonts.example.org/a.css">', ["https://fonts.example.org/a.css"]),
+        ('<script src="//cdn.example.org/a.js"></script>', ["//cdn.example.org/a.js"]),
+        ('<pre class="mermaid">graph</pre>', ["mermaid"]),
+    ],
+)
+def test_what_a_page_fetches(html: str, found: list[str]) -> None:
+    assert fetched(html) == found
+
+
+def test_pages_of_a_folder_are_named(tmp_path: Path) -> None:
+    (tmp_path / "guides").mkdir()
+    (tmp_path / "guides" / "a.html").write_text('<img src="http://x/y.png">')
+    assert fetched_by(tmp_path) == ["guides/a.html: http://x/y.png"]
