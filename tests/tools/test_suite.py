@@ -132,5 +132,5 @@ def test_files_that_start_processes_come_first() -> None:
 
 
 def test_those_that_are_named_or_lie_in_a_named_folder() -> None:
-    found = in_order(ROOT, ["tests/tools/kills", "tests/test_layout.py"])
-    assert {*found} == {"tests/tools/kills/test_campaign.py", "tests/test_layout.py"}
+    found = in_order(ROOT, ["tests/tools/random_base/test_make.py", "tests/test_layout.py"])
+    assert {*found} == {"tests/tools/random_base/test_make.py", "tests/test_layout.py"}

@@ -17,6 +17,7 @@ import zlib
 from collections.abc import Sequence
 from itertools import accumulate
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -127,7 +128,8 @@ def tensors(settings: Settings) -> dict[str, tuple[int, ...]]:
     ignored = ("model_type", "auto_map", "rope_scaling", "rope_theta", "architectures")
     sizes = {key: value for key, value in settings.items() if key not in ignored and value is not None}
     with torch.device("meta"):
-        model = AutoModelForCausalLM.from_config(AutoConfig.for_model(settings["model_type"], **sizes))
+        build: Any = AutoModelForCausalLM.from_config  # has no annotations
+        model = build(AutoConfig.for_model(settings["model_type"], **sizes))
     return {name: tuple(tensor.shape) for name, tensor in model.named_parameters()}
 
 
