@@ -57,22 +57,22 @@ test-slow-libraries: dev
 
 # Programs and evaluations that others wrote, unchanged, through the endpoints: installs them into .clients, once.
 test-slow-clients: dev
-	@$(BIN)/python -m tools.clients
+	@$(BIN)/python -m tools.environments clients
 	@$(BIN)/python -m pytest -q -m clients
 
 # Tests of arithmetic with each library that multiplies, instruction set of this processor and number of threads: a line
 # each, and a closing count. Then llama.cpp for AVX2 alone, which is compiled into .avx2, once.
 test-slow-processors: dev
-	@$(BIN)/python -m tools.processors
+	@$(BIN)/python -m tools.matrix processors
 
 # Under each other Python that marlaas promises and this machine has, without PyTorch: a line each, and a closing count.
 test-slow-pythons: dev
-	@$(BIN)/python -m tools.pythons
+	@$(BIN)/python -m tools.matrix pythons
 
 # Several machines, as nodes of Ray on this one: bits, files, deaths; ends things KILLS_OF_NODES times at random. Says which
 # tests could not be run here, and why: two of the docs' workstations need network namespaces, which are root's.
 test-slow-cluster: dev
-	@$(BIN)/python -m tools.cluster
+	@$(BIN)/python -m tools.environments cluster
 	@KILLS_OF_NODES=$(KILLS_OF_NODES) .cluster/bin/python -m pytest -q -rs -m cluster
 
 # A real model, SmolLM2-135M: learning, a killed engine, PEFT. About ten minutes; fetches 98 MB into .bench, once.
@@ -81,13 +81,13 @@ test-slow-real: dev
 
 # vLLM for real, on its build for processors: installs 3.5 gigabytes into .vllm, once.
 test-slow-vllm: dev
-	@$(BIN)/python -m tools.vllm
+	@$(BIN)/python -m tools.environments vllm
 	@.vllm/bin/python -m pytest -q -m vllm
 
 # llama.cpp on a card by way of Vulkan, or on Mesa's software device where there is none: compiles it into .vulkan, a
 # quarter of an hour, once. GGML_VK_VISIBLE_DEVICES names the device, by Vulkan's count.
 test-slow-vulkan: dev
-	@$(BIN)/python -m tools.vulkan
+	@$(BIN)/python -m tools.environments vulkan
 	@GGML_VK_VISIBLE_DEVICES=$${GGML_VK_VISIBLE_DEVICES-0} .vulkan/bin/python -m pytest -q -m slow \
 		tests/engine/rollout/llama/test_cards.py tests/slow/test_task_on_a_card.py
 
@@ -141,4 +141,4 @@ base: dev
 	@$(BIN)/python -m tools.base
 
 clean:
-	rm -rf .venv .venv-setup.log .venv-setup.lock .venv-llama.log .libraries .clients .cluster .vllm .vulkan .avx2 .processors.log .pythons .bench build *.egg-info .cache .mypy_cache .ruff_cache .pytest_cache .hypothesis
+	rm -rf .venv .venv-setup.log .venv-setup.lock .venv-llama.log .libraries .clients .cluster .vllm .vulkan .avx2 .matrix.log .pythons .bench build *.egg-info .cache .mypy_cache .ruff_cache .pytest_cache .hypothesis

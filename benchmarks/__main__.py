@@ -20,7 +20,6 @@ from time import monotonic
 from . import ROOT, runner
 from .report import pages, results
 from .report.figures import Unmeasurable
-from .report.tables import table
 
 NAMES = tuple(runner.MODULES)
 PUBLISHED = ROOT / "benchmarks" / "results"
@@ -87,7 +86,7 @@ def run(name: str, quick: bool, folder: Path) -> bool:
         print(f"{name} failed: {type(error).__name__}: {error}", file=sys.stderr)
         return False
     results.save(results.stamp(section, machine, ROOT), folder)
-    print(f"{table(section)}\n{name} took {monotonic() - started:.0f} s.", flush=True)
+    print(f"{pages.table(section)}\n{name} took {monotonic() - started:.0f} s.", flush=True)
     return True
 
 

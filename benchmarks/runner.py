@@ -16,50 +16,26 @@ from marlaas.engine.workers.host import PR_SET_PDEATHSIG
 
 from .report.figures import Section
 from .report.machine import Machine, describe
-from .report.noise import MOST
+from .report.pages import MOST
 
 MODULES = {
     "concurrency": "many_tasks.concurrency",
-    "compute_mix": "many_tasks.compute_mix",
+    "compute_mix": "many_tasks.concurrency:measure_mix",
     "scaling": "many_tasks.scaling",
     "eight_trl": "beside_trl.eight_tasks",
     "staleness": "many_tasks.staleness",
     "quality": "many_tasks.quality",
-    "quantised": "many_tasks.quantised",
     "trajectories": "many_tasks.trajectories",
     "weight_sync": "many_tasks.weight_sync",
-    "canary": "many_tasks.canary",
-    "credit": "many_tasks.credit",
-    "fairness": "many_tasks.fairness",
     "real": "real.section",
     "one_task": "beside_trl.one_task",
-    "large_vocabulary": "beside_trl.large_vocabulary",
-    "half_billion_step": "beside_trl.half_billion_step",
-    "half_billion": "large_base.half_billion",
-    "long_sequences": "large_base.long_sequences",
-    "adapters": "large_base.adapters",
-    "tenants": "trainer.tenants",
-    "fusing": "trainer.fusing",
-    "trainer": "trainer.step",
-    "sampler": "sampler.throughput",
-    "shared_prefix": "sampler.shared_prefix",
-    "routing": "sampler.routing",
-    "agents": "sampler.agents",
-    "engine": "engine.costs",
-    "environments": "engine.environments",
-    "rewards": "engine.rewards",
-    "scoring_nodes": "engine.scoring_nodes",
-    "startup": "engine.startup",
-    "memory": "engine.memory",
-    "terminal": "terminal.application",
-    "big_home": "terminal.big_home",
-    "gateway": "gateway.throughput",
-    "simulator": "simulation.validation",
-    "simulator_nodes": "simulation.over_nodes",
-    "simulated_scale": "simulation.scale",
-    "gpu": "large_base.card",
+    "half_billion_step": "beside_trl.random_bases",
+    "terminal": "terminal",
+    "gateway": "gateway",
+    "simulator": "simulator",
 }
-"""Each benchmark and its module, which has ``measure(quick: bool) -> Section``; in the order of the page."""
+"""Each benchmark and its module, with ``measure(quick: bool) -> Section`` or the function that is named; in the order
+of the page."""
 
 
 def measure(name: str, quick: bool) -> tuple[Section, Machine]:
@@ -69,9 +45,10 @@ def measure(name: str, quick: bool) -> tuple[Section, Machine]:
     if sys.platform == "linux":
         ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGTERM)
     try:
-        module = importlib.import_module(f"benchmarks.{MODULES[name]}")
+        module, _, function = MODULES[name].partition(":")
+        measuring = getattr(importlib.import_module(f"benchmarks.{module}"), function or "measure")
         machine = describe(quiet=1.0 if quick else MOST)
-        section: Section = module.measure(quick)
+        section: Section = measuring(quick)
     except SystemExit as end:
         os._exit(int(end.code or 0))  # nobody waits for an answer: the pool's process would, for ever
     return section, machine

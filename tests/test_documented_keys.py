@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from marlaas.app.keymap import known_keys
-from tools.docs.keys import PLACES, keys_of, page, spelled
+from tools.reference import PLACES, keys_of, keys_page, spelled
 
 ROOT = Path(__file__).resolve().parent.parent
 PAGES = {
@@ -76,5 +76,5 @@ def test_a_key_that_a_page_names_acts_there(name: str, heading: str, key: str) -
 def test_the_page_of_keys_has_all_of_them() -> None:
     scopes = [scope for of in PLACES.values() for scope in of]
     assert sorted(scopes) == sorted({key.name.partition(".")[0] for key in known_keys()})
-    missing = [key.name for key in known_keys() if key.what and f"| `{key.name}` |" not in page()]
+    missing = [key.name for key in known_keys() if key.what and f"| `{key.name}` |" not in keys_page()]
     assert not missing and len(named()) > 60

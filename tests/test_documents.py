@@ -19,7 +19,7 @@ from marlaas.engine.spec.sweep import members
 from marlaas.engine.spec.task import parse
 from marlaas.engine.spec.validation import build
 from marlaas.plugins.host.loading import load
-from tools.docs import reference
+from tools import reference
 
 ROOT = Path(__file__).resolve().parent.parent
 GENERATED = ROOT / "docs" / "reference"

@@ -1,8 +1,8 @@
 """``python -m tools.covered``: the whole suite once more, while its lines are counted.
 
-Writes the share of all lines that ran into ``tests/coverage.txt``, which ``make check`` prints. Fails where a test
-does, or where the share has sunk by more than ``SLACK``. Lines of processes that end by ``kill -9`` are not counted,
-nor those of plugins' processes, which see none of the suite's environment variables.
+Writes the share of all lines that ran into ``tests/coverage.txt``, which ``make check`` prints. Fails if a test does,
+or if the share has fallen by more than ``SLACK``. Lines of processes that end by ``kill -9`` are not counted, nor those
+of plugins' processes, which see none of the suite's environment variables.
 """
 
 from __future__ import annotations
@@ -19,10 +19,9 @@ SLACK = 0.5
 
 def main() -> int:
     """Run, count, compare, and write."""
-    code = _coverage("erase") or _coverage("run", "-m", "tools.suite")
+    code = _coverage("erase").returncode or _coverage("run", "-m", "tools.suite").returncode
     _coverage("combine", "--quiet")
-    done = subprocess.run(_command("report", "--format=total"), cwd=ROOT, stdout=subprocess.PIPE, text=True, check=True)
-    share, known = float(done.stdout), recorded(RECORD)
+    share, known = float(_coverage("report", "--format=total").stdout), recorded(RECORD)
     if known is not None and share < known - SLACK:
         print(f"{share} % of all lines ran, {known} % did before. Test what is new: `coverage report` names the lines.")
         return 1
@@ -38,17 +37,14 @@ def sentence(share: float) -> str:
 
 
 def recorded(path: Path) -> float | None:
-    """The share that was written last; None where there is no such file, or an empty one."""
+    """The share that was written last; None if there is no such file, or an empty one."""
     words = path.read_text(encoding="utf-8").split() if path.exists() else []
     return float(words[0]) if words else None
 
 
-def _command(*words: str) -> list[str]:
-    return [sys.executable, "-m", "coverage", *words]
-
-
-def _coverage(*words: str) -> int:
-    return subprocess.run(_command(*words), cwd=ROOT, check=False).returncode
+def _coverage(*words: str) -> subprocess.CompletedProcess[str]:
+    stdout = subprocess.PIPE if words[0] == "report" else None
+    return subprocess.run([sys.executable, "-m", "coverage", *words], cwd=ROOT, stdout=stdout, text=True)
 
 
 if __name__ == "__main__":

@@ -19,7 +19,7 @@ from pathlib import Path
 from marlaas.app.screenshot import save_screenshots
 from marlaas.engine.home import Home
 
-from .task_rows import tasks_of
+from .kills import tasks_of
 
 ROOT = Path(__file__).resolve().parent.parent
 DOCS = ROOT / "docs"
@@ -41,53 +41,41 @@ TASKS = (("physics-lab", "number", 30), ("linguistics", "facts", 20), ("economic
 """Tenant, environment and steps on a real base."""
 
 
-def main() -> int:
+def main() -> None:
     """Take those of the demo, or those of a real base."""
     words = argparse.ArgumentParser(prog="python -m tools.pictures", description=__doc__.split("\n")[0])
-    words.add_argument(
-        "--real", type=Path, metavar="BASE", help="the queue and a task on this base instead of the demo"
-    )
+    words.add_argument("--real", type=Path, metavar="BASE", help="the queue and a task on this base, not the demo")
     base = words.parse_args().real
-    return of_real(base.resolve()) if base else of_demo()
+    take(base.resolve() if base else None)
 
 
-def of_real(base: Path) -> int:
-    """The queue and the second task, when that has made most of its steps."""
-    with tempfile.TemporaryDirectory(prefix="marlaas-pictures-", ignore_cleanup_errors=True) as person:
-        home = Home(Path(person) / ".local" / "state" / "marlaas").create()
-        home.config.write_text(f"base = {json.dumps(str(base))}\n", encoding="utf-8")
-        shutil.copytree(ROOT / "benchmarks" / "plugins" / "real", home.plugins / "real")
-        files = [Path(person) / f"{name}.toml" for _, name, _ in TASKS]
-        for path, (tenant, name, steps) in zip(files, TASKS, strict=True):
-            path.write_text(TASK.format(tenant=tenant, name=name, steps=steps), encoding="utf-8")
-        marlaas = (*MARLAAS, "--home", str(home.root))
-        subprocess.run((*marlaas, "submit", *map(str, files)), env=os.environ | {"HOME": person}, check=True)
-        os.environ["HOME"] = person  # paths under it are shown as ~
-        try:
-            until(home, task=2, step=15)
-            save_screenshots(home, DOCS, ["queue"], SHORT)
-            save_screenshots(home, DOCS, ["task"], TALL, task=2)
-        finally:
-            subprocess.run((*marlaas, "engine", "stop"), check=True)
-    return 0
-
-
-def of_demo() -> int:
-    """All of them."""
+def take(base: Path | None) -> None:
+    """All pictures of the demo; or the queue and the second of three tasks on a base, when that has learned a while."""
     with tempfile.TemporaryDirectory(prefix="marlaas-pictures-", ignore_cleanup_errors=True) as person:
         own = {name: value for name, value in os.environ.items() if name not in ("MARLAAS_HOME", "XDG_STATE_HOME")}
-        os.environ["HOME"] = person  # paths under it are shown as ~
-        home = Home(Path(person) / ".local" / "state" / "marlaas-demo")
-        demo = subprocess.Popen((*MARLAAS, "demo"), env=own | {"HOME": person}, stdout=subprocess.DEVNULL)
+        own["HOME"] = os.environ["HOME"] = person  # paths under it are shown as ~
+        home = Home(Path(person) / ".local" / "state" / ("marlaas" if base else "marlaas-demo"))
+        if base:
+            home.create()
+            home.config.write_text(f"base = {json.dumps(str(base))}\n", encoding="utf-8")
+            shutil.copytree(ROOT / "benchmarks" / "plugins" / "real", home.plugins / "real")
+            files = [Path(person) / f"{name}.toml" for _, name, _ in TASKS]
+            for path, (tenant, name, steps) in zip(files, TASKS, strict=True):
+                path.write_text(TASK.format(tenant=tenant, name=name, steps=steps), encoding="utf-8")
+            subprocess.run((*MARLAAS, "submit", *map(str, files)), env=own, check=True)
+        else:
+            demo = subprocess.Popen((*MARLAAS, "demo"), env=own, stdout=subprocess.DEVNULL)
         try:
-            until(home, task=1, step=40)
-            save_screenshots(home, DOCS, ["queue", "engine"], SHORT)
-            until(home, task=2, step=25)
-            save_screenshots(home, DOCS, ["task", "rollouts"], TALL, task=2)
+            until(home, *((2, 15) if base else (1, 40)))
+            save_screenshots(home, DOCS, ["queue"] if base else ["queue", "engine"], SHORT)
+            until(home, *((2, 15) if base else (2, 25)))
+            save_screenshots(home, DOCS, ["task"] if base else ["task", "rollouts"], TALL, task=2)
         finally:
-            demo.terminate()
-            demo.wait()
-    return 0
+            if base:
+                subprocess.run((*MARLAAS, "engine", "stop"), env=own, check=True)
+            else:
+                demo.terminate()
+                demo.wait()
 
 
 def until(home: Home, task: int, step: int) -> None:
@@ -101,4 +89,4 @@ def until(home: Home, task: int, step: int) -> None:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    main()

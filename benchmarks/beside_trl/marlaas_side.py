@@ -12,20 +12,17 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections import defaultdict
 from collections.abc import Sequence
 from contextlib import suppress
-from dataclasses import dataclass
 from pathlib import Path
 from statistics import fmean
-
-import psutil
 
 from marlaas.engine.home.paths import Home
 from marlaas.engine.store.queries.reader import Reader
 from marlaas.engine.store.rows import StepRow
 
-from ..machinery.cores import Reading, all_cores, look, pinned, used_by_others
+from ..machinery.cores import pinned
+from ..machinery.meter import Meter
 from . import workload as fixed
 from .runs import Arm, Run
 from .workload import Workload
@@ -116,12 +113,13 @@ def settings(workload: Workload, arm: Arm) -> str:
 
 def task_file(workload: Workload, steps: int, seed: int, staleness: int, name: str = "bench") -> str:
     """What ``marlaas submit`` gets."""
+    environment = workload.environment
     return TASK.format(
         name=name,
         steps=steps,
         seed=seed,
         staleness=staleness,
-        environment=workload.environment,
+        environment=environment if "/" in environment else f"{environment}/{environment}",
         configuration="[environment_config]\ngraded = true\n" if workload.graded else "",
         tokens=workload.max_tokens,
         groups=workload.groups,
@@ -146,18 +144,10 @@ def command(home: Home, cores: Sequence[int], *words: str) -> None:
         raise RuntimeError(f"marlaas {words[0]}: {done.stderr.strip()}")
 
 
-@dataclass(frozen=True)
-class _Count:
-    """Processor seconds at a moment: of each of our stages, and of everybody."""
-
-    stages: dict[str, float]
-    everybody: Reading
-
-
 def _follow(home: Home, cores: Sequence[int]) -> tuple[dict[str, float], float]:
-    """Wait for the task's end; return the cores that each stage used while it ran steadily, and those of others."""
-    first: _Count | None = None
-    last: _Count | None = None
+    """Wait for the task's end; the cores that each stage used after the first quarter of steps, and those of others."""
+    meter: Meter | None = None
+    began = ended = 0.0
     deadline = time.monotonic() + PATIENCE
     with Reader(home.database) as reader:
         while time.monotonic() < deadline:
@@ -165,35 +155,12 @@ def _follow(home: Home, cores: Sequence[int]) -> tuple[dict[str, float], float]:
             if row is None or row.state in ("failed", "paused", "cancelled"):
                 raise RuntimeError(f"The task did not finish: {row.state if row else 'lost'}, {row and row.reason}")
             if row.state == "done":
-                return _used(first, last) if first and last else ({}, 0.0)
-            if row.started and row.steps // 4 <= row.step < row.steps and (stages := _seconds(reader)):
-                last = _Count(stages, look(cores))
-                first = first or last
+                usage = meter.usage(ended - began) if meter and ended > began else None
+                return ({stage: usage.busy(stage) for stage in usage.spent}, usage.others) if usage else ({}, 0.0)
+            if row.started and row.steps // 4 <= row.step < row.steps and any(each.pid for each in reader.workers()):
+                if meter is None:
+                    meter, began = Meter(reader, cores), time.monotonic()
+                meter.look(reader)
+                ended = time.monotonic()
             time.sleep(POLL)
     raise RuntimeError(f"The task did not finish within {PATIENCE:.0f} s.")
-
-
-def _seconds(reader: Reader) -> dict[str, float]:
-    """Processor seconds so far by stage (rollout, training, engine, env), once the engine has named its processes."""
-    seconds: defaultdict[str, float] = defaultdict(float)
-    for worker in reader.workers():
-        if worker.pid is None:
-            continue
-        with suppress(psutil.Error):
-            times = psutil.Process(worker.pid).cpu_times()
-            seconds[worker.name.split()[0]] += times.user + times.system
-    return dict(seconds)
-
-
-def _used(first: _Count, last: _Count) -> tuple[dict[str, float], float]:
-    elapsed = last.everybody.at - first.everybody.at
-    spent = {stage: last.stages[stage] - before for stage, before in first.stages.items() if stage in last.stages}
-    if elapsed <= 0:
-        return {}, 0.0
-    others = used_by_others(first.everybody, last.everybody, sum(spent.values()))
-    return {stage: seconds / elapsed for stage, seconds in spent.items()}, others
-
-
-if __name__ == "__main__":  # one run, for whoever wants to profile it
-    outcome = run(fixed.SHORT, 40, 0, all_cores(), Arm())
-    print(json.dumps({"step": outcome.step_seconds(10, 40), "wall": outcome.wall_seconds(40), "load": outcome.load}))

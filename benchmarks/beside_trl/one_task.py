@@ -15,22 +15,17 @@ from .runs import OURS, THEIRS, Case, Results
 from .trl_venv import TRL, ensure_trl
 from .workload import LONG, SHORT
 
-OPTIONS = {"bf16 autocast": {"bf16": True}, "continuous batching": {"continuous_batching": True}}
-"""What TRL offers for speed, tried so that its fastest form is the one that is compared."""
-OPTION_STEPS = 3
-
 
 def measure(quick: bool) -> Section:
     """Run every case; takes about 12 minutes, or 1 when quick."""
     python = ensure_trl()
     results = [run(python, case) for case in cases(quick)]
-    options = {} if quick else try_options(python)
     return Section(
         name="one_task",
         title=f"One task, beside TRL {TRL}",
         method=tables.method(),
         rows=tables.rows(results, f"TRL {TRL}"),
-        remarks=tables.remarks(results, options),
+        remarks=tables.remarks(results),
     )
 
 
@@ -57,11 +52,3 @@ def run(python: Path, case: Case) -> Results:
             results.add(name, marlaas_side.run(case.workload, case.steps, seed, case.cores, arm))
         print(f"    {results.newest()}", flush=True)
     return results
-
-
-def try_options(python: Path) -> dict[str, float]:
-    """Seconds of TRL's last step with each of its other options, short prompts, all cores."""
-    cores = all_cores()
-    print("  TRL's other options", flush=True)
-    runs = {name: trl_side.run(python, SHORT, OPTION_STEPS, 0, cores, told) for name, told in OPTIONS.items()}
-    return {name: run.step_seconds(OPTION_STEPS - 1, OPTION_STEPS) for name, run in runs.items()}

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from statistics import fmean
 
 from ..machinery.cores import disturbed
 from ..report.figures import Row
+from ..report.pages import grid
 from .runs import THEIRS, Results
 from .workload import ALPHA, BETAS, CLIP_NORM, LEARNING_RATE, RANK, SHORT
 
@@ -85,9 +86,9 @@ def settings(learning_rate: float = LEARNING_RATE) -> str:
     )
 
 
-def remarks(results: Sequence[Results], options: Mapping[str, float]) -> str:
-    """The check that both sides do the same, the rewards in words, TRL's options, and the profile."""
-    parts = [_disturbed(results), _same_start(results), _inside(results), _options(options), _profile(results)]
+def remarks(results: Sequence[Results]) -> str:
+    """The check that both sides do the same, the rewards in words, and the profile."""
+    parts = [_disturbed(results), _same_start(results), _inside(results), _profile(results)]
     return "\n\n".join(part for part in parts if part)
 
 
@@ -103,15 +104,13 @@ def _disturbed(results: Sequence[Results]) -> str:
 
 
 def _same_start(results: Sequence[Results]) -> str:
-    lines = ["**The same work.** Means over all repetitions of the first step, before anybody has learned:", ""]
-    lines += _table(["", "reward, TRL", "marlaas", "sampled tokens, TRL", "marlaas"])
-    for one in results:
-        ours = [run for arm in one.ours for run in one.runs[arm]]
-        theirs = one.runs[THEIRS]
-        cells = [f"{fmean(getattr(run, what)[0] for run in side):.3f}" for what in ("rewards", "lengths")
-                 for side in (theirs, ours)]  # fmt: skip
-        lines.append(_line([one.case.where, *cells]))
-    return "\n".join(lines)
+    lines = []
+    for found in results:
+        sides = found.runs[THEIRS], [run for arm in found.ours for run in found.runs[arm]]
+        first = [fmean(getattr(run, what)[0] for run in side) for what in ("rewards", "lengths") for side in sides]
+        lines.append([found.case.where, *(f"{value:.3f}" for value in first)])
+    head = "**The same work.** Means over all repetitions of the first step, before anybody has learned:"
+    return f"{head}\n\n{grid(('', 'reward, TRL', 'marlaas', 'sampled tokens, TRL', 'marlaas'), lines)}"
 
 
 def _inside(results: Sequence[Results]) -> str:
@@ -134,39 +133,23 @@ def within(ours: Sequence[float], theirs: Sequence[float]) -> str:
     return f"{mean:.3f} is {verdict} {low:.3f}–{high:.3f} (mean {fmean(theirs):.3f})"
 
 
-def _options(options: Mapping[str, float]) -> str:
-    if not options:
-        return ""
-    times = ", ".join(f"{seconds:.2f} s a step with {name}" for name, seconds in options.items())
-    return f"**TRL's other options** ({SHORT.name}, all cores): {times}. The table has neither."
-
-
 def _profile(results: Sequence[Results]) -> str:
-    lines = [
-        "**Where a step's time goes.** Milliseconds of processor time a step, by the kernel's count, beside the wall"
-        " time and the time in which the trainer says it was busy. Stages overlap where there are cores for it."
-        " `others`: how many of the cores other programs used meanwhile; where it is not near 0, the wall times above"
-        " say less than `all` does.",
-        "",
-    ]
-    lines += _table(["", *STAGES, "all", "wall", "trainer busy", "others"])
-    for one in results:
-        for arm in (THEIRS, *one.ours):
-            wall, runs = one.steps(arm).middle, one.runs[arm]
-            loads = [run.load for run in runs if run.load]
-            if loads:
-                stages = [wall * fmean(load.get(stage, 0.0) for load in loads) for stage in STAGES]
-                spent = wall * fmean(sum(load.values()) for load in loads)
+    lines = []
+    for found in results:
+        for arm in (THEIRS, *found.ours):
+            wall, runs = found.steps(arm).middle, [run for run in found.runs[arm] if run.load]
+            if runs:
+                stages = [wall * fmean(run.load.get(stage, 0.0) for run in runs) for stage in STAGES]
+                spent = wall * fmean(sum(run.load.values()) for run in runs)
                 figures = [*stages, spent, wall, 1e3 * fmean(run.training for run in runs)]
-                cells = [f"{value:.1f}" if value else "" for value in figures]
-                others = fmean(run.others for run in runs)
-                lines.append(_line([f"{one.case.where}, {arm}", *cells, f"{others:.2f}"]))
-    return "\n".join(lines)
-
-
-def _table(titles: Sequence[str]) -> list[str]:
-    return [_line(titles), _line(["---"] * len(titles))]
-
-
-def _line(cells: Sequence[str]) -> str:
-    return f"| {' | '.join(cells)} |"
+                others = f"{fmean(run.others for run in runs):.2f}"
+                lines.append(
+                    [f"{found.case.where}, {arm}", *(f"{value:.1f}" if value else "" for value in figures), others]
+                )
+    head = (
+        "**Where a step's time goes.** Milliseconds of processor time a step, by the kernel's count, next to the wall"
+        " time and the time in which the trainer was busy by its own count. Stages overlap where there are cores for"
+        " it. `others`: how many of the cores other programs used meanwhile; where it is not near 0, the wall times"
+        " above say less than `all` does."
+    )
+    return f"{head}\n\n{grid(('', *STAGES, 'all', 'wall', 'trainer busy', 'others'), lines)}"

@@ -25,9 +25,7 @@ import psutil
 from marlaas.engine.daemon.control import alive, create_database
 from marlaas.engine.home.paths import Home
 from marlaas.engine.spec.task import EvalSpec, SamplingSpec, TaskSpec, TrainSpec
-from marlaas.engine.store.queries import timeline
 from marlaas.engine.store.queries.reader import Reader
-from marlaas.engine.store.queries.timeline import StageSample
 from marlaas.engine.store.rows import EvalRow, StepRow, TaskRow
 from marlaas.engine.store.submissions import submit
 from marlaas.engine.submission.taskfile import submission
@@ -41,8 +39,6 @@ WIDE_ENGINE = "benchmarks.machinery.wide_engine"
 """The same, with all cores for each worker."""
 POLL = 0.5
 """Seconds between looks: what it takes to look is taken from the two cores."""
-BEAT = 1.0
-"""Seconds between two samples of the stages, which the engine writes."""
 PATIENCE = 180.0
 """Seconds without any step after which a run counts as stuck."""
 NOTHING: Mapping[str, str] = MappingProxyType({})
@@ -83,13 +79,19 @@ class FleetRun:
     """In the order in which they were submitted."""
     usage: Usage
     """What our processes took between submission and end."""
-    samples: tuple[StageSample, ...] = ()
-    """What each stage did meanwhile, second by second."""
 
     @property
     def makespan(self) -> float:
         """Seconds from the submission to the end of the last task."""
         return max(task.finished for task in self.tasks) - self.submitted
+
+    def metrics(self, name: str) -> list[float]:
+        """The values of a metric in all steps of all tasks."""
+        return [step.metrics.get(name, 0.0) for task in self.tasks for step in task.steps]
+
+    def of_tenant(self, tenant: str) -> tuple[TaskRun, ...]:
+        """The tasks of a tenant, in order."""
+        return tuple(task for task in self.tasks if task.row.tenant == tenant)
 
     def turns(self) -> dict[str, float]:
         """Seconds that each task took where one ran after another: from the end of the one before, by name."""
@@ -125,9 +127,7 @@ class Fleet:
             rows = self._follow(reader, numbers, meter)
             usage = meter.usage(max(row.finished or 0.0 for row in rows) - submitted)
             tasks = (TaskRun(row, tuple(reader.steps(row.id)), tuple(reader.evals(row.id))) for row in rows)
-            time.sleep(BEAT)
-            samples = [one for one in timeline.spans(reader, submitted - BEAT, 1) if one.stage in timeline.STAGES]
-            return FleetRun(submitted, tuple(tasks), usage, tuple(samples))
+            return FleetRun(submitted, tuple(tasks), usage)
 
     def _follow(self, reader: Reader, numbers: Iterable[int], meter: Meter) -> list[TaskRow]:
         wanted, seen, moved = set(numbers), -1, time.monotonic()

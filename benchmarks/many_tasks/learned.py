@@ -1,76 +1,50 @@
-"""What tasks learned, over seeds: scores by step as bands, and differences seed by seed. Pure.
+"""What tasks learned, over seeds: scores by step, and differences seed by seed. Pure.
 
-Runs flow in, rows flow out. All of them are intervals of confidence (Student's, 95 %), so that their width says how
-sure the figure is; the spread of seeds is no noise of the machine.
+All rows are intervals of confidence (Student's, 95 %), so their width shows how sure the figure is. The spread of seeds
+is no noise of the machine.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from statistics import fmean, stdev
 
 from ..machinery.fleet import TaskRun
 from ..report.figures import Row, Series
-from .staleness import interval
 
-Scores = tuple[float, ...]
-"""A run's scores in percent, of the untrained version first."""
-HELD_OUT, REWARD = "held-out score", "reward"
+T95 = {1: 12.706, 2: 4.303, 3: 3.182, 4: 2.776, 7: 2.365, 9: 2.262, 19: 2.093, 31: 2.040}
+"""Student's t at 97.5 % by degrees of freedom: half a 95 % interval in standard errors."""
 
 
-def scores(run: TaskRun) -> Scores:
-    """Held-out scores of one run. Raises ``RuntimeError`` where too many episodes failed for a score."""
-    found = []
-    for one in run.evals:
-        if one.score is None:
-            raise RuntimeError(f"{one.failures} held-out episodes failed at step {one.step} of {run.row.name}.")
-        found.append(100.0 * one.score)
-    return tuple(found)
+def scores(run: TaskRun) -> tuple[float, ...]:
+    """Held-out scores of one run in percent, of the untrained version first.
+
+    Raises ``RuntimeError`` if too many episodes failed for a score.
+    """
+    percents = []
+    for row in run.evals:
+        if row.score is None:
+            raise RuntimeError(f"{row.failures} held-out episodes failed at step {row.step} of {run.row.name}.")
+        percents.append(100.0 * row.score)
+    return tuple(percents)
 
 
-def rewards(run: TaskRun) -> Scores:
-    """Mean rewards of each step's episodes of a synchronous run, in percent: those of step n are version n − 1's."""
-    return tuple(100.0 * step.metrics["reward"] for step in run.steps)
+def interval(values: Sequence[float]) -> Series:
+    """Lower end, mean and upper end of the 95 % interval of the mean."""
+    mean = fmean(values)
+    half = T95[len(values) - 1] * stdev(values) / len(values) ** 0.5
+    return Series((mean - half, mean, mean + half))
 
 
-@dataclass(frozen=True)
-class Band:
-    """A learning curve over seeds: the mean of their scores, and its interval."""
-
-    what: str
-    name: str
-    steps: tuple[int, ...]
-    low: tuple[float, ...]
-    middle: tuple[float, ...]
-    high: tuple[float, ...]
-
-    def rows(self) -> Iterator[Row]:
-        """A row for each step but 0, at which nothing is learned yet."""
-        for step, *values in zip(self.steps, self.low, self.middle, self.high, strict=True):
-            if step:
-                after = f"{step} step{'' if step == 1 else 's'}"
-                yield Row(f"{self.what} after {after}, {self.name}", "%", Series(tuple(values)), interval=True)
-
-
-def band(what: str, name: str, steps: Sequence[int], runs: Sequence[Scores]) -> Band:
-    """The curve of at least two seeds, each with a score after each of ``steps``."""
-    columns = [interval(column).values for column in zip(*runs, strict=True)]
-    low, middle, high = (tuple(column[place] for column in columns) for place in range(3))
-    return Band(what, name, tuple(steps), low, middle, high)
-
-
-def held_out(name: str, runs: Sequence[TaskRun]) -> Band:
-    """The curve of held-out scores of seeds that were measured after the same steps."""
-    return band(HELD_OUT, name, [one.step for one in runs[0].evals], [scores(run) for run in runs])
-
-
-def rewarded(name: str, runs: Sequence[TaskRun]) -> Band:
-    """The curve of rewards in training, by the steps that were made before."""
-    found = [rewards(run) for run in runs]
-    return band(REWARD, name, range(len(found[0])), found)
+def held_out(name: str, runs: Sequence[TaskRun]) -> Iterator[Row]:
+    """A row of held-out scores for each evaluation but the first, of seeds that were measured after the same steps."""
+    for row, *values in zip(runs[0].evals, *(scores(run) for run in runs), strict=True):
+        if row.step:
+            what = f"held-out score after {row.step} step{'s' * (row.step > 1)}, {name}"
+            yield Row(what, "%", interval(values), interval=True)
 
 
 def difference(what: str, ours: Sequence[float], theirs: Sequence[float], goal: str = "") -> Row:
     """The mean of ours − theirs, pair by pair, with its interval."""
-    found = interval([one - other for one, other in zip(ours, theirs, strict=True)])
-    return Row(f"{what}: mean and 95 % interval", "points", found, goal=goal, interval=True)
+    pairs = [first - second for first, second in zip(ours, theirs, strict=True)]
+    return Row(f"{what}: mean and 95 % interval", "points", interval(pairs), goal=goal, interval=True)

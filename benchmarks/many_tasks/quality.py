@@ -24,7 +24,6 @@ from ..machinery.cores import all_cores
 from ..machinery.fleet import FleetRun, fleet
 from ..report.figures import Row, Section, Series
 from .learned import difference, held_out, scores
-from .rows import install
 
 EXAMPLE = ROOT / "examples" / "reverse_words.py"
 SUMS = "sums"
@@ -63,10 +62,10 @@ def measure(quick: bool) -> Section:
     size = QUICK if quick else FULL
     together, alone, synchronous = run(size), run(size, ONE_BY_ONE), run(size, ONE_BY_ONE, (SUMS,), staleness=0)
     theirs, missing = beside(size)
-    table = tuple(rows(size, by_environment(together), by_environment(alone)))
+    table = tuple(rows(together, alone))
     if theirs:
         ours = {"at once": together, "alone, staleness 0": synchronous}
-        table += tuple(against(theirs, {arm: ends(by_environment(found)[SUMS]) for arm, found in ours.items()}))
+        table += tuple(against(theirs, {arm: ends(found, SUMS) for arm, found in ours.items()}))
     return Section("quality", "What 32 tasks learn at once", method(size), table, remarks(together, alone, missing))
 
 
@@ -103,7 +102,9 @@ def run(
 def prepare(size: Size, home: Home) -> None:
     """Put the environments into a home: the example, and for each seed the sums of its own rows."""
     for seed in range(size.seeds):
-        install(home, SHORT, f"sums_{seed}", size.steps, seed, size.prompts)
+        plugin = home.plugins / f"sums_{seed}"
+        shutil.copytree(SHORT.plugin, plugin, ignore=shutil.ignore_patterns("__pycache__"))
+        fixed.write_rows(SHORT, size.steps, seed, plugin, size.prompts)
     shutil.copy(EXAMPLE, home.plugins)
 
 
@@ -121,33 +122,25 @@ def beside(size: Size) -> tuple[list[float], str]:
     return found, ""
 
 
-def by_environment(run: FleetRun) -> dict[str, FleetRun]:
-    """The tasks of each environment, in order of seeds."""
-    names = dict.fromkeys(one.row.tenant for one in run.tasks)
-    return {
-        name: FleetRun(run.submitted, tuple(one for one in run.tasks if one.row.tenant == name), run.usage)
-        for name in names
-    }
-
-
-def ends(run: FleetRun) -> tuple[float, ...]:
+def ends(run: FleetRun, environment: str) -> tuple[float, ...]:
     """The score of each seed's last version."""
-    return tuple(scores(one)[-1] for one in run.tasks)
+    return tuple(scores(task)[-1] for task in run.of_tenant(environment))
 
 
-def rows(size: Size, together: Mapping[str, FleetRun], alone: Mapping[str, FleetRun]) -> Iterator[Row]:
+def rows(together: FleetRun, alone: FleetRun) -> Iterator[Row]:
     """Curves of both arms in each environment, differences there, and of all pairs."""
-    first, second = ({name: ends(found) for name, found in arm.items()} for arm in (together, alone))
+    names = dict.fromkeys(task.row.tenant for task in together.tasks)
+    first, second = ({name: ends(arm, name) for name in names} for arm in (together, alone))
     ours, theirs = (Series((fmean(map(fmean, arm.values())),)) for arm in (first, second))
     yield Row("held-out score, mean of all tasks, at once", "%", ours, theirs, ALONE, higher_is_better=True)
-    pairs = [(one, other) for name in first for one, other in zip(first[name], second[name], strict=True)]
-    what = "all environments, at once − alone"
-    yield difference(what, [one for one, _ in pairs], [other for _, other in pairs], GOAL)
-    for name, found in together.items():
+    pooled = [[score for name in names for score in arm[name]] for arm in (first, second)]
+    yield difference("all environments, at once − alone", pooled[0], pooled[1], GOAL)
+    for name in names:
         yield difference(f"{name}, at once − alone", first[name], second[name])
-        yield Row(f"held-out score, untrained, {name}", "%", Series((fmean(scores(one)[0] for one in found.tasks),)))
-        for arm, runs in (("at once", found), ("alone", alone[name])):
-            yield from held_out(f"{name}, {arm}", runs.tasks).rows()
+        untrained = fmean(scores(task)[0] for task in together.of_tenant(name))
+        yield Row(f"held-out score, untrained, {name}", "%", Series((untrained,)))
+        for arm, run in (("at once", together), ("alone", alone)):
+            yield from held_out(f"{name}, {arm}", run.of_tenant(name))
 
 
 def against(theirs: Sequence[float], ours: Mapping[str, Sequence[float]]) -> Iterator[Row]:

@@ -12,6 +12,7 @@ from ..machinery.cores import disturbed
 from ..machinery.fleet import FleetRun, fleet
 from ..machinery.meter import STAGES
 from ..report.figures import Row, Section, Series
+from ..report.pages import grid
 from ..report.pictures import Curve, Curves
 
 COUNTS = (1, 2, 4, 8, 16, 32, 64)
@@ -134,11 +135,11 @@ def picture(found: dict[int, list[Scale]]) -> Curves:
 def remarks(found: dict[int, list[Scale]]) -> str:
     """Memory and busy cores by process."""
     head = "Peak memory in megabytes and cores kept busy, by process, in the last repetition:"
-    lines = ["", "| tasks | " + " | ".join(f"{stage} MB | {stage} cores" for stage in STAGES) + " | others |"]
-    lines.append("|" + "---|" * (2 * len(STAGES) + 2))
+    titles = ["tasks", *(title for stage in STAGES for title in (f"{stage} MB", f"{stage} cores")), "others"]
+    lines = []
     for count, scales in found.items():
         usage = scales[-1].run.usage
-        cells = [f"{usage.memory.get(stage, 0.0):,.0f} | {usage.busy(stage):.2f}" for stage in STAGES]
-        lines.append(f"| {count} | " + " | ".join(cells) + f" | {usage.others:.2f} |")
-    noise = disturbed(max(one.run.usage.others for scales in found.values() for one in scales))
-    return "\n".join([*([noise, ""] if noise else []), head, *lines])
+        cells = [(f"{usage.memory.get(stage, 0.0):,.0f}", f"{usage.busy(stage):.2f}") for stage in STAGES]
+        lines.append([str(count), *(cell for pair in cells for cell in pair), f"{usage.others:.2f}"])
+    noise = disturbed(max(scale.run.usage.others for scales in found.values() for scale in scales))
+    return "\n\n".join(part for part in (noise, head, grid(titles, lines)) if part)

@@ -1,7 +1,7 @@
 """Episodes scheduled one by one against batches that go turn by turn: what slow, failing and hanging tools cost.
 
 The arms of a situation are tasks of one home, side by side, with the same seed: their tools take the same seconds. They
-mostly wait, so they hardly slow each other down. ``heavy_tails`` adds what heavy tails cost a lone task.
+mostly wait, so they hardly slow each other down.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from marlaas.engine.spec.task import EvalSpec, SamplingSpec, TaskSpec, TrainSpec
 from ..machinery.cores import disturbed
 from ..machinery.fleet import FleetRun, TaskRun, fleet
 from ..report.figures import Row, Section, Series
-from . import heavy_tails
+from ..report.pages import grid
 
 GROUPS, SIZE = 4, 8
 TURNS = 4
@@ -102,7 +102,6 @@ def measure(quick: bool) -> Section:
     runs: dict[Situation, list[Mapping[Arm, TaskRun]]] = {situation: [] for situation in scale.situations}
     others = 0.0
     with fleet(("waiting",)) as home:
-        lone = heavy_tails.lone(home, quick)
         for repetition in range(scale.repetitions):
             for situation in scale.situations:
                 label = f"{situation.name} {repetition}"
@@ -114,9 +113,9 @@ def measure(quick: bool) -> Section:
     return Section(
         "trajectories",
         "Episodes one by one, under slow and failing tools",
-        method(scale) + " " + heavy_tails.method(quick),
-        (*rows(runs), *heavy_tails.rows(lone)),
-        "\n\n".join(filter(None, (disturbed(others), remarks(runs), heavy_tails.remarks(lone)))),
+        method(scale),
+        tuple(rows(runs)),
+        "\n\n".join(filter(None, (disturbed(others), remarks(runs)))),
     )
 
 
@@ -216,7 +215,7 @@ def remarks(runs: Runs) -> str:
         "played again",
         "tokens a step",
     )
-    lines = [heads, ("---",) * len(heads)]
+    lines = []
     for situation, found in runs.items():
         for arm, run in found[-1].items():
             known = [step.metrics for step in run.steps]
@@ -227,5 +226,4 @@ def remarks(runs: Runs) -> str:
 
             numbers = ("staleness", "dropped", "dropped_time", "slower_reward", "replayed", "tokens")
             lines.append((situation.name, arm.name, *map(mean, numbers)))
-    table = "\n".join(f"| {' | '.join(cells)} |" for cells in lines)
-    return f"**What was left out**, means over the steps of the last repetition.\n\n{table}"
+    return f"**What was left out**, means over the steps of the last repetition.\n\n{grid(heads, lines)}"

@@ -18,6 +18,7 @@ from ..machinery.cores import disturbed
 from ..machinery.fleet import FleetRun, fleet
 from ..machinery.sync_engine import BLOCKING, DELAY, OVERLAPPED, UNCHECKED, WAY, WAYS
 from ..report.figures import Row, Section, Series
+from ..report.pages import grid
 from ..report.pictures import Curve, Curves
 
 MODULE = "benchmarks.machinery.sync_engine"
@@ -208,10 +209,11 @@ def method(steps: int, repetitions: int) -> str:
 
 def remarks(found: Mapping[Case, Sequence[Timed]]) -> str:
     """How long both waits are, and how quiet it was."""
-    lines = ["| | a step, ms | step waits, ms | groups wait, ms |", "| --- | --- | --- | --- |"]
+    lines = []
     for case, runs in found.items():
-        one = runs[-1]
-        figures = " | ".join(f"{1e3 * value:,.1f}" for value in (one.step, one.publish, one.begin))
-        lines.append(f"| {case.words}, {1e3 * case.delay:g} ms of delay, {case.way} | {figures} |")
+        last = runs[-1]
+        seconds = (f"{1e3 * value:,.1f}" for value in (last.step, last.publish, last.begin))
+        lines.append((f"{case.words}, {1e3 * case.delay:g} ms of delay, {case.way}", *seconds))
+    table = grid(("", "a step, ms", "step waits, ms", "groups wait, ms"), lines)
     noise = disturbed(max(run.others for runs in found.values() for run in runs))
-    return "\n\n".join(part for part in (noise, "The last repetition:", "\n".join(lines)) if part)
+    return "\n\n".join(part for part in (noise, "The last repetition:", table) if part)

@@ -43,22 +43,17 @@ def stamp(section: Section, machine: Machine, root: Path) -> Result:
 
 
 def save(result: Result, folder: Path) -> Path:
-    """Write one file, replacing what that benchmark said before."""
+    """Write one file, replacing what that benchmark stored before; each picture is one line at the end."""
     folder.mkdir(parents=True, exist_ok=True)
     path = folder / f"{result.section.name}.json"
-    path.write_text(_text(result), encoding="utf-8")
-    return path
-
-
-def _text(result: Result) -> str:
-    """Indented JSON, in which each picture is one line at the end: they have hundreds of numbers."""
     table = asdict(result)
-    del table["section"]["pictures"]
+    drawn = table["section"].pop("pictures")
     text = json.dumps(table, indent=2, ensure_ascii=False)
-    if result.section.pictures:
-        lines = ",\n".join(f"    {pictures.dump(picture)}" for picture in result.section.pictures)
+    if drawn:
+        lines = ",\n".join(f"    {json.dumps(picture, ensure_ascii=False)}" for picture in drawn)
         text = f'{text.removesuffix("}").rstrip()},\n  "pictures": [\n{lines}\n  ]\n}}'
-    return text + "\n"
+    path.write_text(text + "\n", encoding="utf-8")
+    return path
 
 
 def load(folder: Path, names: Iterable[str]) -> list[Result]:

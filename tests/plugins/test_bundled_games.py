@@ -12,7 +12,7 @@ from marlaas.plugins import Environment
 from marlaas.plugins.host.loading import load
 from marlaas.plugins.messages import Ask
 from marlaas.plugins.parameters import complete
-from tools.base.skills.guessing import Game
+from tools.base.skills import Game
 
 from .scripted import Played, play
 

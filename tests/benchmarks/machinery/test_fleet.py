@@ -9,7 +9,7 @@ import pytest
 from benchmarks.machinery import wide_engine
 from benchmarks.machinery.cores import all_cores
 from benchmarks.machinery.fleet import fleet
-from benchmarks.many_tasks.workload import load
+from benchmarks.many_tasks.concurrency import load
 from marlaas.engine.base.model import load_base
 from marlaas.engine.fleet import placement_plan
 from marlaas.engine.fleet.placement import processor, sharing

@@ -13,7 +13,7 @@ from benchmarks import PLUGINS
 from benchmarks.plugins.real import grading
 from benchmarks.real import runs, section
 from benchmarks.real.runs import ENVIRONMENTS, Record
-from benchmarks.report import headline, pages, tables
+from benchmarks.report import pages
 from benchmarks.report.machine import Machine
 from benchmarks.report.results import stamp
 from marlaas.engine.submission import taskfile
@@ -130,12 +130,12 @@ def test_stored_runs_become_a_page_with_curves(tmp_path: Path) -> None:
     rows = {row.what: row for row in found.rows}
     ratio = rows["facts: a step"].ratio
     assert ratio is not None and ratio.middle == pytest.approx(3.0)
-    picks = [pick for pick in headline.PICKS if pick.section == "real"]
+    picks = [pick for pick in pages.PICKS if pick.section == "real"]
     assert len(picks) == 2 and all(pick.of(found.rows) for pick in picks)
     low, mean, high = rows["number: held-out score after, marlaas − TRL: mean and 95 % interval"].ours.values
     assert mean == pytest.approx(1.0) and low < 0 < high
     last = rows["tool, by itself: held-out score after 12 steps"]
-    assert last.ours.values == pytest.approx((20.2, 30.0, 39.8)) and "| 30.0 [20.2–39.8] |" in tables.table(found)
+    assert last.ours.values == pytest.approx((20.2, 30.0, 39.8)) and "| 30.0 [20.2–39.8] |" in pages.table(found)
     assert [picture.name for picture in found.pictures] == ["real_number", "real_facts", "real_alone", "real_at_once"]
     result = stamp(found, Machine("Some CPU", 2, 24.0, 106.0, 0.03, 0.2), tmp_path)
     assert set(pages.pictures([result])) == {picture.name for picture in found.pictures}

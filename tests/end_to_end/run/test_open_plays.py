@@ -9,9 +9,7 @@ import pytest
 from marlaas.app.audit.audit import audit
 from marlaas.engine.faults import VARIABLE, Point, arm, recorded
 from marlaas.engine.store.queries.reader import Reader
-from tools.kills.campaign import finish
-from tools.kills.lab import Lab
-from tools.kills.tasks import TaskFile
+from tools.kills import Lab, TaskFile, finish
 
 pytestmark = [pytest.mark.processes, pytest.mark.timeout(600)]
 

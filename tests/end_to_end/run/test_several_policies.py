@@ -10,9 +10,7 @@ import pytest
 from marlaas.app.audit.audit import audit
 from marlaas.engine.faults import VARIABLE, Point, arm, recorded
 from marlaas.engine.store.queries.reader import Reader
-from tools.kills.campaign import finish
-from tools.kills.lab import Lab
-from tools.kills.tasks import TaskFile, exact_pair, opponent_pool
+from tools.kills import Lab, TaskFile, exact_pair, finish, opponent_pool
 
 pytestmark = [pytest.mark.processes, pytest.mark.timeout(600)]
 

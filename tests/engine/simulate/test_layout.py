@@ -12,7 +12,7 @@ from marlaas.engine.errors import MarlaasError
 from marlaas.engine.fleet import on_machines
 from marlaas.engine.simulate.cluster_file import LinkSpec, NodeSpec
 from marlaas.engine.simulate.layout import THREADS, layout, settings_of, usable
-from tools.random_base.hollow import hollow_base
+from tools.random_base.make import hollow_base
 
 from .made_up import profile
 

@@ -19,7 +19,7 @@ from marlaas.engine.store.queries import episodes
 from marlaas.engine.store.queries.episodes import StoredConversation
 from tests.end_to_end.conftest import Lab
 from tests.slow.waiting import unfinished
-from tools.clients import stands, venv_of
+from tools.environments import client
 from tools.random_base.make import make_base
 from tools.steps import python_of
 
@@ -67,9 +67,9 @@ class Open:
 
 def python(library: str) -> Path:
     """The interpreter of a library's environment; skips the test where that is not there."""
-    if not stands(library):
-        pytest.skip(f"`python -m tools.clients {library}` makes its environment")
-    return python_of(venv_of(library))
+    if not (client(library) / ".installed").exists():
+        pytest.skip(f"`python -m tools.environments clients {library}` makes its environment")
+    return python_of(client(library))
 
 
 def ran(library: str, program: str, api: Open, *words: str, seconds: float = 300.0) -> str:

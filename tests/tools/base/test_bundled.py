@@ -13,9 +13,7 @@ import pytest
 
 from marlaas.plugins.episode import Episode
 from marlaas.plugins.messages import Ask, Reply, ToolCall
-from tools.base.skills.calculating import CALC, NAMES, TEMPLATES, THINGS
-from tools.base.skills.guessing import Game
-from tools.base.skills.mixture import BUNDLED, SKILLS
+from tools.base.skills import BUNDLED, CALC, NAMES, SKILLS, TEMPLATES, THINGS, Game
 
 Player = Callable[[list[str], bool], str]
 

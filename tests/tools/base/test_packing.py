@@ -2,11 +2,9 @@
 
 import torch
 
-from tools.base import model, vocabulary
-from tools.base.packing import IGNORED, Packer
-from tools.base.vocabulary import END
+from tools.base.make import END, IGNORED, Packer, build_network, build_tokenizer
 
-TOKENIZER = vocabulary.build()
+TOKENIZER = build_tokenizer()
 PACKER = Packer(TOKENIZER, rows=8, length=256, seed=3)
 
 
@@ -27,7 +25,7 @@ def test_labels_are_what_the_assistant_says() -> None:
 
 def test_no_attention_across_conversations() -> None:
     torch.manual_seed(0)
-    network = model.build(TOKENIZER).eval()
+    network = build_network(TOKENIZER).eval()
     batch = PACKER.batch(0)
     starts = [i for i, p in enumerate(batch.positions[0].tolist()) if p == 0]
     second = slice(starts[1], starts[2])

@@ -7,9 +7,8 @@ from random import Random
 import pytest
 from safetensors import safe_open
 
-from tools.base import card, model, vocabulary
-from tools.base.evaluate import play
-from tools.base.skills.mixture import BUNDLED, SKILLS, draw
+from tools.base.make import build_tokenizer, load_network, play, write_card
+from tools.base.skills import BUNDLED, SKILLS, draw
 
 SHIPPED = Path("engine/base/tiny")
 EVALUATION = json.loads((SHIPPED / "evaluation.json").read_text())
@@ -44,7 +43,7 @@ def test_every_skill_is_scored() -> None:
 def test_the_card_is_up_to_date(tmp_path: Path) -> None:
     for path in SHIPPED.iterdir():
         (tmp_path / path.name).write_bytes(path.read_bytes())
-    card.write(tmp_path)
+    write_card(tmp_path)
     assert (tmp_path / "README.md").read_text() == (SHIPPED / "README.md").read_text()
 
 
@@ -53,7 +52,7 @@ def test_the_weights_do_what_the_evaluation_says(name: str) -> None:
     skill = next(s for s in SKILLS if s.name == name)
     rng = Random(7)
     problems = [draw(skill, rng, evaluation=True) for _ in range(64)]
-    verdicts = play(model.load(SHIPPED).eval(), vocabulary.build(), problems, sampled=False)
+    verdicts = play(load_network(SHIPPED).eval(), build_tokenizer(), problems, sampled=False)
     right = sum(v.strict for v in verdicts) / len(verdicts)
     # Four standard deviations of a sample of 64.
     assert right == pytest.approx(EVALUATION["skills"][name]["greedy"]["strict"], abs=0.25)

@@ -3,16 +3,14 @@
 import pytest
 import torch
 
-from tools.base import model, vocabulary
-from tools.base.packing import Packer
-from tools.base.train import PEAK, rate, train
+from tools.base.make import PEAK, Packer, build_network, build_tokenizer, rate, train
 
 
 def trained() -> torch.Tensor:
     """The embedding after two small steps."""
     torch.manual_seed(0)
-    tokenizer = vocabulary.build()
-    network = model.build(tokenizer)
+    tokenizer = build_tokenizer()
+    network = build_network(tokenizer)
     train(network, Packer(tokenizer, rows=1, length=256, seed=0), steps=2)
     weights: torch.Tensor = network.model.embed_tokens.weight.detach()
     return weights

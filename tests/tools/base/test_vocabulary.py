@@ -9,13 +9,12 @@ from hypothesis import given, settings, strategies as st
 from jinja2 import Environment
 from tokenizers import Tokenizer
 
-from tools.base import vocabulary
-from tools.base.skills.calculating import CALC
-from tools.base.vocabulary import CONTROL, SIZE, TAGS, TEMPLATE, render
+from tools.base.make import CONTROL, SIZE, TAGS, TEMPLATE, build_tokenizer, render, save_tokenizer
+from tools.base.skills import CALC
 
 from ...examples import examples
 
-TOKENIZER = vocabulary.build()
+TOKENIZER = build_tokenizer()
 text = st.text(st.characters(codec="utf-8"), max_size=30)
 call = st.builds(
     lambda name, arguments: {"type": "function", "function": {"name": name, "arguments": arguments}},
@@ -111,14 +110,14 @@ def test_the_light_tokenizer_agrees(tmp_path_factory: pytest.TempPathFactory, wo
     folder = tmp_path_factory.getbasetemp() / "tokenizer"
     if not folder.exists():
         folder.mkdir()
-        vocabulary.save(TOKENIZER, folder)
+        save_tokenizer(TOKENIZER, folder)
     light = Tokenizer.from_file(str(folder / "tokenizer.json"))
     assert light.encode(words).ids == ids(words)
     assert light.decode(ids(words)) == words
 
 
 def test_the_shipped_files_are_these(tmp_path: Path) -> None:
-    vocabulary.save(TOKENIZER, tmp_path)
+    save_tokenizer(TOKENIZER, tmp_path)
     shipped = Path("engine/base/tiny")
     for name in ("tokenizer.json", "tokenizer_config.json"):
         assert json.loads((tmp_path / name).read_text()) == json.loads((shipped / name).read_text())

@@ -11,9 +11,8 @@ from transformers import AutoModelForCausalLM, AutoTokenizer
 
 from marlaas.engine.base.weights import Weights
 from marlaas.engine.rollout.renderer import Renderer
-from tools.random_base.__main__ import main
 from tools.random_base.families import FAMILIES, Shape
-from tools.random_base.make import make_base
+from tools.random_base.make import main, make_base
 
 SMALL: dict[str, Any] = {"rows": 2000}
 CASES = [(family, tied) for family in FAMILIES for tied in (True, False)]

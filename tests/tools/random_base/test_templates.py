@@ -7,8 +7,7 @@ from jinja2 import Environment
 
 from marlaas.engine.base.chat.template import ChatTemplate
 from marlaas.engine.errors import BaseModelError
-from tools.random_base.families import FAMILIES
-from tools.random_base.tokenizer import TEMPLATES
+from tools.random_base.families import FAMILIES, TEMPLATES
 
 Messages = list[dict[str, Any]]
 TOOL = {"type": "function", "function": {"name": "add", "parameters": {"type": "object", "properties": {}}}}

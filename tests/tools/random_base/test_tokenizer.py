@@ -1,14 +1,12 @@
 """A made tokenizer has the family's control tokens, cuts text as the family does and gives every text back."""
 
-import json
 from functools import cache
 
 import pytest
 from hypothesis import given, strategies as st
 from tokenizers import Tokenizer
 
-from tools.random_base.families import FAMILIES
-from tools.random_base.tokenizer import control_ids, text_ids, tokenizer
+from tools.random_base.families import FAMILIES, control_ids, text_ids, tokenizer
 
 ROWS = 151_936
 PROSE = (
@@ -20,7 +18,7 @@ PROSE = (
 
 @cache
 def built_of(family: str) -> Tokenizer:
-    return Tokenizer.from_str(json.dumps(tokenizer(FAMILIES[family], ROWS)))
+    return Tokenizer.from_str(tokenizer(FAMILIES[family], ROWS).to_str())
 
 
 @pytest.fixture(scope="module", params=FAMILIES)

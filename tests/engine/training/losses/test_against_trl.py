@@ -1,4 +1,4 @@
-"""Our losses beside TRL's own code, of which ``benchmarks/beside_trl/trl_losses.py`` wrote down what it computes.
+"""Our losses beside TRL's own code, of which ``trl_losses.py`` wrote down what it computes.
 
 Equal: ``grpo``, ``dapo``, ``cispo``, ``gspo`` and the advantages, in value and gradient, stale or not, with and without
 the KL term. Deliberately different, and shown here: ``dr_grpo`` is a policy gradient with truncated weights, TRL's a

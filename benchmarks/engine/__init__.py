@@ -1,1 +1,0 @@
-"""The engine's own share: processor time, messages, environments, start-up."""

@@ -1,1 +1,0 @@
-"""What the gateway costs: clients over HTTP beside callers of the bare sampler."""

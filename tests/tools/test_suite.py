@@ -1,0 +1,136 @@
+"""All files run whatever becomes of others, each once, and the last line counts all their tests."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from tools.suite import ROOT, in_order, run
+
+pytestmark = pytest.mark.processes
+GREEN = "def test_one():\n    pass\n"
+MIXED = """
+import pytest
+
+@pytest.fixture
+def breaks():
+    yield
+    raise OSError
+
+def test_passes(): pass
+def test_fails(): assert False
+def test_ends_badly(breaks): pass
+def test_has_no_machine(): pytest.skip("no machine")
+"""
+SHARED = """
+import pytest
+
+@pytest.fixture(scope="session")
+def made():
+    with open("made", "a") as file:
+        file.write("once ")
+    yield 1
+    with open("made", "a") as file:
+        file.write("ended ")
+
+@pytest.fixture
+def own(everywhere): return everywhere + 6
+"""
+EVERYWHERE = "import pytest\n@pytest.fixture\ndef everywhere(): return 1\n"
+
+
+@pytest.fixture(autouse=True)
+def small(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A folder of tests of its own, and as little of pytest as there is."""
+    monkeypatch.setenv("PYTEST_DISABLE_PLUGIN_AUTOLOAD", "1")
+    monkeypatch.setenv("PYTHONPATH", str(ROOT))
+    for name, text in {"green": GREEN, "mixed": MIXED, "unreadable": "import nothing_of_this_name\n"}.items():
+        (tmp_path / f"test_{name}.py").write_text(text)
+    (tmp_path / "pytest.ini").write_text("[pytest]")
+
+
+@pytest.mark.parametrize(
+    ("files", "code", "says"),
+    [
+        (["test_green.py"], 0, "1 passed, 0 failed, 0 skipped"),
+        (["test_mixed.py", "test_green.py"], 1, "2 passed, 2 failed, 1 skipped"),
+        (["test_unreadable.py", "test_green.py"], 1, "1 passed, 1 failed, 0 skipped"),
+        ([], 1, "0 passed, 1 failed, 0 skipped"),
+    ],
+    ids=["all pass", "some fail", "a file cannot be read", "no tests"],
+)
+def test_the_last_line_counts(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str], files: list[str], code: int, says: str
+) -> None:
+    assert run(files, tmp_path, 2, []) == code
+    assert capfd.readouterr().out.splitlines()[-1] == says
+
+
+def test_what_failed_is_shown(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    assert run(["test_mixed.py"], tmp_path, 1, []) == 1
+    said = capfd.readouterr().out
+    assert said.startswith("100 % of 1 files begun after ")
+    assert "def test_fails(): assert False" in said
+
+
+def test_what_a_session_shares_is_made_once_for_all_files(tmp_path: Path) -> None:
+    (tmp_path / "sub").mkdir()
+    (tmp_path / "conftest.py").write_text(EVERYWHERE)
+    (tmp_path / "sub" / "conftest.py").write_text(SHARED)
+    files = [f"sub/test_{name}.py" for name in "abc"]
+    for file in files:
+        (tmp_path / file).write_text("def test_it(made, own): assert (made, own) == (1, 7)\n")
+    assert run(files, tmp_path, 1, []) == 0
+    assert (tmp_path / "made").read_text() == "once ended "
+
+
+def test_a_process_that_dies_is_a_failure(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    """It costs the rest of its file, and what it would have run is run by another."""
+    (tmp_path / "test_dies.py").write_text("import os\ndef test_dies(): os.abort()\n")
+    assert run(["test_dies.py", "test_green.py"], tmp_path, 2, []) == 1
+    assert capfd.readouterr().out.splitlines()[-2:] == [
+        "A process did not end by its tests, in test_dies.py: its exit code was -6.",
+        "1 passed, 1 failed, 0 skipped",
+    ]
+
+
+def test_files_that_nobody_runs_are_told(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "test_dies.py").write_text("import os\ndef test_dies(): os.abort()\n")
+    assert run(["test_dies.py", "test_green.py"], tmp_path, 1, []) == 1
+    said = capfd.readouterr().out.splitlines()
+    assert said[-2:] == ["Files that nobody ran: 1.", "0 passed, 2 failed, 0 skipped"]
+
+
+def test_an_interrupt_ends_all(tmp_path: Path) -> None:
+    (tmp_path / "test_waits.py").write_text(
+        "import pathlib, signal\ndef test_waits():\n    pathlib.Path('waits').touch()\n    signal.pause()\n"
+    )
+    code = "import pathlib, sys; from tools.suite import run\n"
+    code += "sys.exit(run(['test_green.py', 'test_waits.py', 'test_mixed.py'], pathlib.Path(), 1, []))"
+    with subprocess.Popen(
+        [sys.executable, "-c", code], cwd=tmp_path, stdout=subprocess.PIPE, text=True, process_group=0
+    ) as suite:
+        while not (tmp_path / "waits").exists():
+            time.sleep(0.01)  # another process: there is nothing to await
+        os.killpg(suite.pid, signal.SIGINT)
+        said, _ = suite.communicate()
+    assert suite.returncode == 130
+    assert said.splitlines()[-1] == "1 passed, 0 failed, 0 skipped"
+
+
+def test_files_that_start_processes_come_first() -> None:
+    found = in_order(ROOT)
+    assert found[0].startswith("tests/end_to_end/") and len(found) == len({*found})
+    assert found.index("tests/test_examples.py") < found.index("tests/test_layout.py")
+    assert not [file for file in found if file.startswith(("tests/slow/", "tests/libraries/"))]
+
+
+def test_those_that_are_named_or_lie_in_a_named_folder() -> None:
+    found = in_order(ROOT, ["tests/tools/random_base/test_make.py", "tests/test_layout.py"])
+    assert {*found} == {"tests/tools/random_base/test_make.py", "tests/test_layout.py"}

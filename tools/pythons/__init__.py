@@ -1,1 +1,0 @@
-"""The tests under each Python that marlaas promises and this machine has, without PyTorch."""
