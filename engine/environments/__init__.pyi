@@ -25,14 +25,14 @@ from .conformance.check import (
     check as check,
     try_out as try_out,
 )
+from .conformance.checks import (
+    Ruler as Ruler,
+)
 from .conformance.finding import (
     Finding as Finding,
     Level as Level,
     bounded as bounded,
     count as count,
-)
-from .conformance.prompts import (
-    Ruler as Ruler,
 )
 from .dependencies.building import (
     BuildFailed as BuildFailed,

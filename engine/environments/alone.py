@@ -14,7 +14,7 @@ from typing import Any
 from marlaas.plugins.messages import Ask, Reply
 
 from ..errors import EnvironmentFailure, EnvironmentMissing
-from .conformance.replies import CONSTANTS, Canned
+from .conformance.subject import CONSTANTS, Canned
 from .dependencies.interpreters import Interpreters
 from .files.source import SUFFIXES, plugin_paths
 from .names import find
