@@ -18,9 +18,9 @@ from typing import TypeVar
 
 import psutil
 
-from marlaas.engine.environments.lease import Lease
 from marlaas.engine.environments.process.launch import Folders
 from marlaas.engine.environments.protocol import EnvironmentEvent, EpisodeSpec
+from marlaas.engine.environments.served_version import Lease
 from marlaas.engine.environments.service import EnvironmentService
 from marlaas.plugins.messages import Ask, Reply
 

@@ -1,7 +1,7 @@
 """What graders that compute cost a task: in the episodes, with one or four scoring workers, and with as many as needed.
 
 Real tasks run in the real engine, each arm in a home of its own: step time, and the share of the time in which the
-sampler is busy. Below that, what it is worth that versions share their scoring workers.
+sampler is busy.
 
 RollArt (arXiv 2512.22560) moves stateless rewards off the cards that had been theirs; a rollout then took 77 s, from
 158 s, as read by others and not checked against the paper.
@@ -15,8 +15,6 @@ from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from time import perf_counter
-
-import psutil
 
 from marlaas.engine.environments.dependencies.interpreters import Interpreters
 from marlaas.engine.environments.protocol import EpisodeSpec
@@ -88,8 +86,6 @@ class Grader:
 GRADERS = (Grader(0.05, 8, 8), Grader(2.0, 1, 4))
 QUICK = (Grader(0.05, 4, 4), Grader(2.0, 1, 2, size=4))
 REPETITIONS = 3
-PLUGINS = 8
-"""Plugins of which each has something to score, for what sharing is worth."""
 
 
 @dataclass(frozen=True)
@@ -128,9 +124,8 @@ def measure(quick: bool) -> Section:
                     found.setdefault((grader.words, arm.name), []).append(one)
                     print(f"  {grader.words}, {arm.name}: {one.step:.2f} s a step, {one.busy:.0f} %", flush=True)
     repetitions = range(2 if quick else 5)
-    together = [in_a_home(partial(scores, shared=shared)) for _ in repetitions for shared in (True, False)]
     waits = [in_a_home(partial(waited, most=most)) for _ in repetitions for most in (0, len(all_cores()) + 1)]
-    table = (*rows(graders, found), *sharing(together[::2], together[1::2]), waiting(waits[::2], waits[1::2]))
+    table = (*rows(graders, found), waiting(waits[::2], waits[1::2]))
     return Section("rewards", "Graders that compute", method(graders), table, remarks(found))
 
 
@@ -159,78 +154,6 @@ def rows(graders: Sequence[Grader], found: Mapping[tuple[str, str], Sequence[Mea
             table.append(Row(what, "%", own, other, arm.name, higher_is_better=True))
     lost = Series(tuple(sum(one.lost for one in side) for side in found.values()))
     return [*table, Row("episodes without a reward, of all arms", "", lost, goal="none")]
-
-
-@dataclass(frozen=True)
-class Scores:
-    """The first score of each of several plugins, one after the other."""
-
-    first: float
-    """Milliseconds of one, on average."""
-    processes: float
-    megabytes: float
-    """Of all scoring processes together, shared memory left out."""
-
-
-def sharing(shared: Sequence[Scores], alone: Sequence[Scores]) -> list[Row]:
-    """What it is worth that versions share workers."""
-    other = "a worker for each"
-
-    def row(what: str, unit: str, ours: Sequence[float], theirs: Sequence[float]) -> Row:
-        return Row(f"{PLUGINS} plugins: {what}", unit, Series(tuple(ours)), Series(tuple(theirs)), other)
-
-    return [
-        row("the first score of one", "ms", [one.first for one in shared], [one.first for one in alone]),
-        row("scoring processes", "", [one.processes for one in shared], [one.processes for one in alone]),
-        row("memory of these", "MB", [one.megabytes for one in shared], [one.megabytes for one in alone]),
-    ]
-
-
-ALONE = "# /// script\n# [tool.marlaas]\n# shared_scoring = false\n# ///\n"
-SCORED = """
-import json, statistics
-from marlaas.plugins import env
-
-
-@env
-async def {name}(ep):
-    ep.task = {{}}
-    await ep.ask("x")
-
-
-@{name}.score
-def score(task, transcript):
-    return transcript.text == "7"
-"""
-
-
-async def scores(home: Path, shared: bool) -> Scores:
-    """Have an episode of each plugin scored; ``shared``: by workers that may be others', too."""
-    names = [f"scored{number}" for number in range(PLUGINS)]
-    for name in names:
-        (home / "plugins" / f"{name}.py").write_text(("" if shared else ALONE) + SCORED.format(name=name))
-    service = EnvironmentService([home / "plugins"], home / "scratch")
-    await service.start()
-    try:
-        playing = {pid for _, pid in service.processes()}
-        answered = []
-
-        async def answer(_: Ask) -> Reply:
-            answered.append(perf_counter())
-            return Reply("7", "stop", 0)
-
-        took = []
-        for name in names:
-            with await service.bind(name) as lease:
-                outcome = await service.play(lease, EpisodeSpec("train", 0, 0, 0), answer)
-            took.append(perf_counter() - answered[-1])
-            if outcome.rewards != {"agent": 1.0}:
-                raise RuntimeError(f"{name} ended as {outcome.status}: {outcome.failure}")
-        workers = [psutil.Process(pid) for _, pid in service.processes() if pid not in playing]
-        memory = sum(worker.memory_full_info().uss for worker in workers) / 2**20
-        return Scores(1000 * sum(took) / len(took), float(len(workers)), memory)
-    finally:
-        await service.stop()
 
 
 WAITS, WAIT = 32, 0.5
@@ -294,9 +217,7 @@ def method(graders: Sequence[Grader]) -> str:
         f" *elastic*: it is a function under `@env.score`, with `scoring_workers` of 1, 4, and 0, which is as many as"
         f" there is work for, up to the budget of the machine ({len(all_cores())} cores here). Every arm has a home of"
         " its own, with a warm engine; arms take turns. The sampler's time is what the ledger books for the task."
-        f" *{PLUGINS} plugins*: each has one episode scored, one after the other, from the last reply to the score; by"
-        " workers that they share, and with `shared_scoring = false`. *Scores that wait*: episodes at once, with"
-        " `scoring_workers` of 0, and of what the cores alone would allow."
+        " *Scores that wait*: episodes at once, with `scoring_workers` of 0, and of what the cores alone would allow."
     )
 
 

@@ -63,9 +63,6 @@ from .files.source import (
 from .health import (
     Standstill as Standstill,
 )
-from .lease import (
-    Lease as Lease,
-)
 from .names import (
     find as find,
 )
@@ -112,6 +109,9 @@ from .protocol import (
 )
 from .ranking import (
     ranked as ranked,
+)
+from .served_version import (
+    Lease as Lease,
 )
 from .service import (
     EnvironmentService as EnvironmentService,

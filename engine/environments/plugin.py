@@ -17,12 +17,13 @@ from .dependencies.interpreters import Interpreters, Refused, Waiting
 from .files.declared_names import declared_names
 from .files.source import Snapshots, Source, Stamp, read_source
 from .health import Standstill
+from .nodes.reach import Reach
+from .pool import ProcessBudget
 from .postponement import Postponement
 from .process.child import BrokenPlugin
 from .process.launch import Folders, Runtime
 from .process.wire import Described
 from .protocol import EnvironmentEvent, EnvironmentInfo, EventKind
-from .scoring.pool import ScoringPools
 from .served_version import ServedVersion
 from .states import never_served, served
 
@@ -42,7 +43,8 @@ class Plugin:
         scratch: Path,
         interpreters: Interpreters,
         on_event: OnEvent,
-        scoring: ScoringPools,
+        budget: ProcessBudget,
+        reach: Reach,
         removed: bool = False,
         earlier: Callable[[str], Sequence[Standstill]] = lambda version: (),
     ) -> None:
@@ -60,7 +62,8 @@ class Plugin:
         self._folders = Folders.of(scratch, name)
         self._interpreters = interpreters
         self._on_event = on_event
-        self._scoring = scoring
+        self._budget = budget
+        self._reach = reach
         self._earlier = earlier
         self._active: ServedVersion | None = None
         self._older: dict[str, ServedVersion] = {}
@@ -289,7 +292,7 @@ class Plugin:
 
     def _serving(self, version: str, code: str, path: Path, runtime: Runtime) -> ServedVersion:
         folders = replace(self._folders, runtime=runtime)
-        serving = ServedVersion(version, path, folders, self._tell, self._scoring, code)
+        serving = ServedVersion(version, path, folders, self._tell, self._budget, self._reach, code)
         serving.health.remember(self._earlier(version))
         return serving
 

@@ -165,18 +165,13 @@ class Ranking:
 
 
 @dataclass(frozen=True)
-class Loaded:
-    """A scoring process has imported a version, and can score its episodes."""
-
-
-@dataclass(frozen=True)
 class Crew:
     """The processes of a version, and what they are at."""
 
     playing: int = 0
-    """Processes that play episodes."""
+    """Processes that run episodes."""
     scoring: int = 0
-    """Processes that score or compare its episodes, or did so last: versions share them."""
+    """Processes that score or compare its episodes."""
     live: int = 0
     """Episodes under way."""
     waiting: int = 0

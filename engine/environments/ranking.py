@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
-from .lease import Lease
 from .protocol import EpisodeOutcome, Ranking
+from .served_version import Lease
 from .service import EnvironmentService
 
 FEWEST = 2

@@ -10,15 +10,14 @@ from types import MappingProxyType
 
 from ..errors import EnvironmentFailure, EnvironmentMissing
 from ..trajectories import Failure
-from .budget import ProcessBudget
 from .dependencies.interpreters import Interpreters
 from .files.source import Found, Snapshots, SourceError, discover, fresh, read_source, shown, stamp
 from .files.watch import hints
 from .health import Standstill
 from .nodes.reach import Reach
 from .plugin import Plugin, unserved
+from .pool import ProcessBudget
 from .protocol import EnvironmentEvent, EnvironmentInfo
-from .scoring.pool import ScoringPools
 
 TIDY_EVERY = 64
 """Snapshots are tidied after so many loaded versions."""
@@ -46,9 +45,8 @@ class Registry:
         self._interpreters = interpreters
         self._snapshots = Snapshots(scratch / "snapshots")
         self._on_event = on_event
-        budget = ProcessBudget()
-        self.reach = Reach(budget.cores, interpreters.settings, self._stays_off)
-        self._scoring = ScoringPools(budget, interpreters.settings.scoring_workers, self.reach)
+        self.budget = ProcessBudget(scoring=interpreters.settings.scoring_workers)
+        self.reach = Reach(self.budget.cores, interpreters.settings, self._stays_off)
         self._only = only
         self._needed = needed
         self._earlier = dict(earlier)
@@ -178,7 +176,9 @@ class Registry:
         def earlier(version: str) -> Sequence[Standstill]:
             return self._earlier.pop((name, version), ())  # once: a version that is started anew begins anew
 
-        return Plugin(name, path, self._scratch, self._interpreters, self._tell, self._scoring, removed, earlier)
+        return Plugin(
+            name, path, self._scratch, self._interpreters, self._tell, self.budget, self.reach, removed, earlier
+        )
 
     def _remove_all_but(self, served: Collection[str]) -> None:
         contents = {plugin.content: name for name, plugin in self.plugins.items() if name in served}

@@ -20,7 +20,6 @@ from ..errors import ConfigError, EnvironmentFailure, EnvironmentMissing
 from ..home import EnvironmentSettings
 from .dependencies.interpreters import Interpreters
 from .health import Standstill
-from .lease import Lease
 from .names import find
 from .nodes.remote import RemoteNode
 from .outcomes import OutcomeCounts
@@ -37,7 +36,7 @@ from .protocol import (
     Ranking,
 )
 from .registry import Registry
-from .served_version import ServedVersion, settings_of
+from .served_version import Lease, ServedVersion, settings_of
 
 FIRST_PROOFS = 5.0
 """Seconds that the start waits for plugins to be proven; slower ones are served once they are."""

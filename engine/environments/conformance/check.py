@@ -13,9 +13,9 @@ from marlaas.plugins.messages import Ask
 
 from ...errors import ConfigError, EnvironmentFailure, MarlaasError
 from ...trajectories import Split
-from ..lease import Lease
 from ..plugin import said
 from ..protocol import DataFacts, EnvironmentInfo
+from ..served_version import Lease
 from ..service import EnvironmentService
 from . import checks
 from .checks import ALIVE, Ruler

@@ -7,7 +7,7 @@ import math
 import statistics
 from collections import Counter
 from collections.abc import Collection, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from itertools import permutations, product
 from typing import Protocol
 
@@ -17,7 +17,7 @@ from ...errors import MarlaasError
 from ...spec import TrainSpec
 from ...trajectories import Split
 from ..plugin import said
-from ..process.wire import Watched
+from ..process.wire import Place
 from ..protocol import DataFacts, EpisodeOutcome
 from .finding import Finding, Level
 from .subject import CONSTANTS, JUNK, MOST_TURNS, WRONG_CALL, Canned, Draw, Pace, Played, Subject, draw, play
@@ -632,7 +632,8 @@ class Crowd:
 
     played: tuple[Played, ...] = ()
     seconds: float = 0.0
-    watched: Watched = field(default_factory=Watched)
+    places: tuple[Place, ...] = ()
+    """Lines that kept their process, the longest first."""
     unfinished: int = 0
     """How many others had not ended when the time was up."""
     alone: float = 0.0
@@ -657,13 +658,13 @@ async def run_crowd(subject: Subject, alone: Sequence[Played], most: int, pace: 
     ]
     try:
         await asyncio.wait(tasks, timeout=pace.left + longest)
-        seconds, watched = pace.clock() - began, await subject.watched()
+        seconds, places = pace.clock() - began, await subject.watched()
         played = tuple(task.result() for task in tasks if task.done())
     finally:
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
-    return Crowd(played, seconds, watched, most - len(played), longest)
+    return Crowd(played, seconds, places, most - len(played), longest)
 
 
 def check_crowd(crowd: Crowd, alive: int) -> list[Finding]:
@@ -678,7 +679,7 @@ def check_crowd(crowd: Crowd, alive: int) -> list[Finding]:
         failure = failed[0].outcome.failure if failed[0].outcome is not None else None
         reason = said(failure) if failure is not None else failed[0].status
         found.append(finding("concurrency.failed", failed=len(failed), number=len(crowd.played), reason=reason))
-    for place in crowd.watched.places[:_MOST_PLACES]:
+    for place in crowd.places[:_MOST_PLACES]:
         shared = place.seconds / max(1, len(crowd.played))
         each = min(shared, crowd.alone) if crowd.unfinished else place.seconds / number
         if each >= SHORT:

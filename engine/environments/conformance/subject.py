@@ -19,12 +19,11 @@ from typing import TypeVar
 from marlaas.plugins.messages import Answer, Ask, Reply, ToolCall
 
 from ...trajectories import Split
-from ..lease import Lease
 from ..probe import PATIENCE, first_ask
 from ..process.child import Child
-from ..process.wire import Watched
+from ..process.wire import Place
 from ..protocol import EpisodeOutcome, EpisodeSpec
-from ..served_version import ServedVersion
+from ..served_version import Lease, ServedVersion
 
 Item = TypeVar("Item")
 
@@ -117,10 +116,10 @@ class Subject:
         assert self._serving is not None
         self._watched = await self._serving.watch()
 
-    async def watched(self) -> Watched:
-        """End that, and return what was seen."""
+    async def watched(self) -> tuple[Place, ...]:
+        """End that, and return the lines that kept it, the longest first."""
         child, self._watched = self._watched, None
-        return await child.watched() if child is not None else Watched()
+        return await child.watched() if child is not None else ()
 
     async def _stop(self) -> None:
         serving, self._serving = self._serving, None

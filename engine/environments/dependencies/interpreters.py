@@ -84,7 +84,6 @@ class Interpreters:
             self._nice,
             limits.processes,
             limits.episodes,
-            limits.shared_scoring,
         )
 
     def _held_up(self, venv: Venv, plugin: str) -> Exception:

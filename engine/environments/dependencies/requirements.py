@@ -16,8 +16,7 @@ from marlaas.plugins.adapters.catalogue import dependencies_of
 
 from ...spec import between, build, read_toml
 from ..files.source import Source, SourceError
-from ..process.launch import MEMORY_MB
-from ..sizing import EPISODES, Workers
+from ..process.launch import EPISODES, MEMORY_MB, Workers
 
 # What a plugin needs to run: libraries, a Python, memory, a network, processes. Pure.
 #
@@ -51,8 +50,7 @@ class Limits:
     episodes: int = between(EPISODES, 1, 1 << 16)
     """Most live episodes of one process; further ones wait for a place."""
     shared_scoring: bool = True
-    """False asks for scoring processes into which no other plugin is loaded: for one that changes what all of Python
-    sees, such as a library's functions."""
+    """Read for plugins of version 0.1, and without effect: no plugin shares its scoring processes."""
 
     def __post_init__(self) -> None:
         ends = self.workers if isinstance(self.workers, tuple) else ()

@@ -70,7 +70,7 @@ def _adapted(call: ast.Call) -> str:
 
 
 def _foreign(tree: ast.Module, plugin: str) -> Iterator[str]:
-    """What a module declares in the form of another library, by ``plugins.host.recognition``."""
+    """What a module declares in the form of another library, by ``plugins.host.loading``."""
     for node in tree.body:
         if isinstance(node, ast.FunctionDef) and node.name == "load_environment":
             yield usable(plugin)

@@ -31,8 +31,6 @@ LOOK = 0.5
 """Seconds between two reports of what a process uses: half of the time between two questions whether it runs."""
 HOSTED = "hosted"
 """The folder among a node's scratch files: nothing of an engine that the node's home has itself lies there."""
-SHARED = "_scoring"
-"""The name of the folder and the log of processes that score several versions, as in ``scoring.pools``."""
 MOST_PRINTED = 64 << 10
 """Bytes of a log that are passed on with one report; what is printed faster than that is left out."""
 
@@ -100,7 +98,7 @@ class ProcessHost:
         folders = Folders.of(self._scratch, version.source.name)
         folders = Folders(folders.scratch, folders.log, runtime)
         self._folders[version.source.version] = path, folders
-        return Prepared("", str(path), str(folders.scratch), str(folders.log))
+        return Prepared()
 
     async def rows_missing(self, digests: list[str]) -> list[str]:
         """Of the files of a task's rows, those that have not come."""
@@ -120,16 +118,9 @@ class ProcessHost:
         await asyncio.to_thread(self._rows.lay_out, files, folder)
         return str(folder)
 
-    async def run(self, number: int, version: str, scores: bool, shared: bool, *, stream_to: OnEvent) -> str:
-        """Run a process of a prepared version until it ends; returns a sentence about its end.
-
-        ``scores``: it scores, and imports nothing at first; ``shared``: other versions may be loaded into it, too.
-        """
-        path, folders = self._folders[version]
-        if scores and shared:
-            scratch, log = folders.scratch.with_name(SHARED), folders.log.with_name(f"{SHARED}.log")
-            folders = Folders(scratch, log, folders.runtime)
-        launched = await launch(path, folders, scores)
+    async def run(self, number: int, version: str, *, stream_to: OnEvent) -> str:
+        """Run a process of a prepared version until it ends; returns a sentence about its end."""
+        launched = await launch(*self._folders[version])
         reader, writer = await asyncio.open_connection(sock=launched.connection, limit=PIECE)
         running = self._running[number] = _Running(launched, writer, stream_to)
         stream_to(Began(launched.pid))
@@ -169,12 +160,6 @@ class ProcessHost:
             with contextlib.suppress(OSError):
                 running.launched.pulse.connection.send(data)
 
-    async def prints_to(self, number: int, log: str) -> None:
-        """What a process prints goes to another log from now on."""
-        if running := self._running.get(number):
-            running.stream_to(self._used(running))
-            running.launched.log = Path(log)
-
     async def kill(self, number: int) -> None:
         """Kill a process and all that it started."""
         if running := self._running.get(number):
@@ -184,11 +169,6 @@ class ProcessHost:
         """Ask a process to break out of what blocks it."""
         if running := self._running.get(number):
             running.launched.interrupt()
-
-    async def point_out(self, number: int, seconds: float) -> bool:
-        """Have the thread that computes most write where it is; False where the process has ended."""
-        running = self._running.get(number)
-        return running is not None and await running.launched.point_out(seconds)
 
     async def open_door(self, number: int) -> str:
         """The name of a socket, in the folder that a process sees, that leads to the engine's gateway.

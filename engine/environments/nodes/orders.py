@@ -30,10 +30,6 @@ class Prepared:
 
     refused: str = ""
     """Why its processes cannot run there, as a clause; empty where they can."""
-    path: str = ""
-    """What is imported there."""
-    scratch: str = ""
-    log: str = ""
 
 
 @dataclass(frozen=True)

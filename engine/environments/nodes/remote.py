@@ -109,14 +109,13 @@ class RemoteNode:
         self._prepared[path.parent.name] = found
         return found
 
-    async def launch(self, path: Path, folders: Folders, scores: bool = False) -> PluginProcess:
+    async def launch(self, path: Path, folders: Folders) -> PluginProcess:
         """See ``PluginLauncher``; the version must be ready."""
         version = path.parent.name
         if not self.ready(version):
             raise OSError(f"{self.name} is not ready for it")
-        shared = folders.scratch.name.startswith("_")
         process = RemoteProcess(self, next(self._numbers), version, folders.log)
-        await process.begin(scores, shared)
+        await process.begin()
         return process
 
     async def lend(self, version: str, data: Mapping[str, Any]) -> Mapping[str, Any]:
@@ -143,10 +142,6 @@ class RemoteNode:
             raise OSError(error.message) from error
         return dict(data) | {"path": f"{folder}/{parcel.path}"}
 
-    def at(self, path: Path) -> Prepared:
-        """Where the files are there of the version that is imported from ``path`` here."""
-        return self._prepared.get(path.parent.name, Prepared())
-
 
 class RemoteProcess:
     """A process on a node. Implements ``PluginProcess``."""
@@ -161,7 +156,7 @@ class RemoteProcess:
         self._node = node
         self._number = number
         self._version = version
-        self._log = log
+        self.log = log
         self._used = Used(0.0, 0.0)
         self._began = asyncio.Event()
         self._over: asyncio.Future[str] = asyncio.get_running_loop().create_future()
@@ -175,39 +170,20 @@ class RemoteProcess:
         return self._node.node
 
     @property
-    def log(self) -> Path:
-        """Where what it prints goes here."""
-        return self._log
-
-    @log.setter
-    def log(self, path: Path) -> None:
-        self._log = path
-
-    @property
     def door(self) -> Opening | None:
         """See the protocol: it always needs one, for the gateway listens on the engine's machine."""
         self._door = self._door or _RemoteDoor(self._call, self._post)
         return self._door
 
-    async def begin(self, scores: bool, shared: bool) -> None:
+    async def begin(self) -> None:
         """Start it. Raises ``OSError`` where that fails."""
         self._node.running += 1
-        running = self._node.caller.call("run", self._number, self._version, scores, shared, stream_to=self._receive)
+        running = self._node.caller.call("run", self._number, self._version, stream_to=self._receive)
         for work in (self._up(), self._ask(), self._until_over(running)):
             self._do(work)
         await until_first(self._began.wait(), asyncio.shield(self._over))
         if not self._began.is_set():
             raise OSError(self._over.result())
-
-    def folder(self, path: Path) -> Path:
-        """See the protocol."""
-        return Path(self._node.at(path).path or path).parent
-
-    async def placed(self, path: Path, scratch: Path, log: Path) -> tuple[Path, Path, Path]:
-        """See the protocol."""
-        found = self._node.at(path)
-        self._post("prints_to", found.log)
-        return Path(found.path), Path(found.scratch), Path(found.log)
 
     async def rows(self, data: Mapping[str, Any]) -> Mapping[str, Any]:
         """See the protocol."""
@@ -229,19 +205,13 @@ class RemoteProcess:
         """See the protocol."""
         self._post("interrupt")
 
-    async def point_out(self, seconds: float) -> bool:
-        """See the protocol."""
-        with contextlib.suppress(MarlaasError):
-            return bool(await self._call("point_out", seconds))
-        return False
-
     async def wait(self) -> str:
         """See the protocol."""
         return await asyncio.shield(self._over)
 
     def trim_log(self) -> None:
         """See the protocol."""
-        trim(self._log)
+        trim(self.log)
 
     def _call(self, method: str, *args: Any) -> asyncio.Future[Any]:
         return self._node.caller.call(method, self._number, *args)
@@ -273,7 +243,7 @@ class RemoteProcess:
     def _print(self, printed: bytes) -> None:
         if printed:
             with contextlib.suppress(OSError):
-                file = open_log(self._log, os.O_WRONLY | os.O_APPEND | os.O_CREAT)
+                file = open_log(self.log, os.O_WRONLY | os.O_APPEND | os.O_CREAT)
                 try:
                     os.write(file, printed)
                 finally:

@@ -24,7 +24,6 @@ from marlaas.plugins.programs.forwarder import Connection, Passing
 
 from ...devices import environment
 from ...errors import EnvironmentFailure
-from ..sizing import EPISODES, Workers
 from .pulse import Pulse, delayed_seconds, processor_seconds
 
 # Puts the files that a task names where a confined process can read them.
@@ -282,6 +281,8 @@ def obstacle() -> str:
 
 # Starts the process of one plugin version: scrubbed environment, its own session, its prints in a log file.
 
+EPISODES = 512
+"""Most live episodes of one process, unless its author says otherwise: twice what one task has at a time."""
 MEMORY_MB = 4096
 """Address space of a plugin's process; beyond it, allocations in the plugin fail."""
 NICE = 5
@@ -292,6 +293,15 @@ KEPT_LOG = 256 << 10
 _KEPT = ("PATH", "HOME", "LANG", "LC_ALL", "TZ")
 _UNWATCHED = 0
 """Given in place of the engine's process id where bwrap is the parent: it ends what it runs when the engine dies."""
+
+
+@dataclass(frozen=True)
+class Workers:
+    """How many processes of each kind a version may have at the same time."""
+
+    least: int = 1
+    """While its episodes run."""
+    most: int = 1
 
 
 @dataclass(frozen=True)
@@ -308,12 +318,6 @@ class Runtime:
     """Bounds on the number of processes; None: from one up to the cores of the home."""
     episodes: int = EPISODES
     """Most live episodes of one process."""
-    shared_scoring: bool = True
-    """Whether other versions may be loaded into the processes that score it."""
-
-    def workers_within(self, cores: int) -> Workers:
-        """The bounds for an engine with so many cores."""
-        return self.workers or Workers(1, max(1, cores))
 
 
 @dataclass(frozen=True)
@@ -358,12 +362,6 @@ class PluginProcess(Protocol):
     def door(self) -> Opening | None:
         """Its way to the gateway, where it cannot go there by itself."""
 
-    def folder(self, path: Path) -> Path:
-        """Where it finds the folder of the snapshot that is imported from ``path`` here."""
-
-    async def placed(self, path: Path, scratch: Path, log: Path) -> tuple[Path, Path, Path]:
-        """What is to be imported, where it may write, and its log, as it finds them."""
-
     async def rows(self, data: Mapping[str, Any]) -> Mapping[str, Any]:
         """``data`` that a task names, where it finds it. Raises ``OSError`` where it cannot have it."""
 
@@ -378,9 +376,6 @@ class PluginProcess(Protocol):
 
     def interrupt(self) -> None:
         """Ask the process to break out of what blocks it."""
-
-    async def point_out(self, seconds: float) -> bool:
-        """Have the thread that computes most write where it is; False where the process has ended."""
 
     async def wait(self) -> str:
         """Wait for the end; returns a sentence about it."""
@@ -406,8 +401,8 @@ class PluginLauncher(Protocol):
     def node(self) -> str:
         """The node; empty for the engine's machine."""
 
-    async def launch(self, path: Path, folders: Folders, scores: bool = False) -> PluginProcess:
-        """Start a process that imports ``path``, or one that ``scores``. Raises ``OSError``."""
+    async def launch(self, path: Path, folders: Folders) -> PluginProcess:
+        """Start a process that imports ``path``. Raises ``OSError``."""
 
 
 class Launched:
@@ -447,14 +442,6 @@ class Launched:
             return None
         return inner(self._process.pid) if self._confined else self._process.pid
 
-    def folder(self, path: Path) -> Path:
-        """See the protocol."""
-        return path.parent
-
-    async def placed(self, path: Path, scratch: Path, log: Path) -> tuple[Path, Path, Path]:
-        """See the protocol: all is where it is."""
-        return path, scratch, log
-
     async def rows(self, data: Mapping[str, Any]) -> Mapping[str, Any]:
         """See the protocol: all is where it is."""
         return data
@@ -466,13 +453,6 @@ class Launched:
     def delayed(self) -> float:
         """See the protocol."""
         return delayed_seconds(self.host)
-
-    async def point_out(self, seconds: float) -> bool:
-        """See the protocol."""
-        host = self.host
-        if host is not None:
-            await self.pulse.point_out(host, seconds)
-        return host is not None
 
     def kill(self) -> None:
         """Kill the process and everything in its session."""
@@ -524,8 +504,8 @@ def open_log(path: str | Path, flags: int) -> int:
     return os.open(path, flags | os.O_NOFOLLOW, 0o600)
 
 
-async def launch(path: Path, folders: Folders, scores: bool = False) -> Launched:
-    """Start a process that imports ``path``; or one that ``scores``, and may be confined to what it needs for that."""
+async def launch(path: Path, folders: Folders) -> Launched:
+    """Start a process that imports ``path``."""
     folders.scratch.mkdir(parents=True, exist_ok=True)
     folders.log.parent.mkdir(parents=True, exist_ok=True)
     folders.lent.mkdir(parents=True, exist_ok=True)
@@ -541,9 +521,7 @@ async def launch(path: Path, folders: Folders, scores: bool = False) -> Launched
             failing.callback(asking.close)
             closing.callback(answering.close)
             process = await asyncio.create_subprocess_exec(
-                *command(
-                    path, folders, theirs.fileno(), answering.fileno(), _UNWATCHED if confined else os.getpid(), scores
-                ),
+                *command(path, folders, theirs.fileno(), answering.fileno(), _UNWATCHED if confined else os.getpid()),
                 pass_fds=(theirs.fileno(), answering.fileno()),
                 stdin=asyncio.subprocess.DEVNULL,
                 stdout=log,
@@ -562,15 +540,15 @@ class Here:
 
     node = ""
 
-    async def launch(self, path: Path, folders: Folders, scores: bool = False) -> PluginProcess:
+    async def launch(self, path: Path, folders: Folders) -> PluginProcess:
         """See ``PluginLauncher``."""
-        return await launch(path, folders, scores)
+        return await launch(path, folders)
 
 
 HERE = Here()
 
 
-def command(path: Path, folders: Folders, descriptor: int, pulse: int, parent: int, scores: bool = False) -> list[str]:
+def command(path: Path, folders: Folders, descriptor: int, pulse: int, parent: int) -> list[str]:
     """The command line of a plugin's process; ``descriptor`` and ``pulse`` are its ends of the two sockets, ``parent``
     is whom to die with."""
     runtime = folders.runtime
@@ -581,7 +559,7 @@ def command(path: Path, folders: Folders, descriptor: int, pulse: int, parent: i
     )
     host = [str(runtime.python), "-P", "-m", "marlaas.plugins.host"]
     limits = [str(runtime.memory_mb), str(parent), str(runtime.nice)]
-    return [*before, *host, str(descriptor), "" if scores else str(path), *limits, str(pulse)]
+    return [*before, *host, str(descriptor), str(path), *limits, str(pulse)]
 
 
 def variables(folders: Folders) -> dict[str, str]:

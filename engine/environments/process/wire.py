@@ -6,22 +6,20 @@ import sys
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Annotated, Any, Literal, TypeVar
 
 from msgspec import DecodeError, Meta, Struct, ValidationError, convert
 from msgspec.json import decode, decode as decode_json, encode
 
 from marlaas.plugins.host import channel
-from marlaas.plugins.host.channel import Record
-from marlaas.plugins.host.records import transcript_record
+from marlaas.plugins.host.channel import Record, transcript_record
 from marlaas.plugins.messages import Ask, Endpoint, Reply, within_limits
 from marlaas.plugins.parameters import Parameter
 from marlaas.plugins.rewards import LARGEST
 from marlaas.plugins.scoring import Transcript
 
 from ...trajectories import EpisodeStatus, Failure
-from ..protocol import DataFacts, EpisodeOutcome, EpisodeSpec, FinalReward, Loaded, Ranking, Rows, Unscored
+from ..protocol import DataFacts, EpisodeOutcome, EpisodeSpec, FinalReward, Ranking, Rows, Unscored
 
 # The JSON of messages to and from a plugin's process: msgspec reads and writes it, several times as fast as Python.
 #
@@ -128,7 +126,7 @@ class Described:
         return self.scored or self.ranked
 
 
-Outcome = EpisodeOutcome | Unscored | Ranking | DataFacts | Loaded
+Outcome = EpisodeOutcome | Unscored | Ranking | DataFacts
 
 
 @dataclass(frozen=True)
@@ -145,11 +143,6 @@ class Hello:
 
     environments: tuple[Described, ...]
     refused: tuple[Refused, ...] = ()
-
-
-@dataclass(frozen=True)
-class Ready:
-    """A process that scores has begun, and has imported nothing yet."""
 
 
 @dataclass(frozen=True)
@@ -179,26 +172,13 @@ class Opening:
 
 
 @dataclass(frozen=True)
-class Spent:
-    """Seconds of a request to a process that scores; those in which it waited for a core are in neither."""
-
-    computed: float
-    waited: float
-    """For others: a model that judges, a file, ``sleep``."""
-
-
-@dataclass(frozen=True)
 class Ended:
-    """An episode, an import, a scoring, a ranking or a question about rows is over."""
+    """An episode, a scoring, a ranking or a question about rows is over."""
 
     episode: int
     outcome: Outcome
     full: bool = False
     """Whether it failed because memory has piled up in the process, which is to be replaced."""
-    left: bool = False
-    """Whether something of it goes on in a process that scores: a thread or a task."""
-    spent: Spent | None = None
-    """What a scoring or a ranking took, by its process's account."""
 
 
 @dataclass(frozen=True)
@@ -219,8 +199,8 @@ class Beat:
     """An episode goes on computing although it is interrupted again and again."""
     asleep: float = 0.0
     """Seconds since the beat before in which an episode kept the loop and nothing computed or wanted to."""
-    watched: Watched | None = None
-    """What was seen, where this was asked for."""
+    watched: tuple[Place, ...] | None = None
+    """The lines that kept the loop since a check began to look, where this was asked for; the longest first."""
 
 
 @dataclass(frozen=True)
@@ -233,19 +213,7 @@ class Place:
     seconds: float
 
 
-@dataclass(frozen=True)
-class Watched:
-    """What kept the event loop of a process busy while a check looked at it."""
-
-    seconds: float = 0.0
-    """For which it was looked at."""
-    computed: float = 0.0
-    """Seconds of processor time that the process used, with all its threads."""
-    places: tuple[Place, ...] = ()
-    """The one that took longest first."""
-
-
-Received = Hello | Ready | Broken | Asked | Opening | Settled | Ended
+Received = Hello | Broken | Asked | Opening | Settled | Ended
 
 
 class _ToolCall(Struct):
@@ -307,11 +275,6 @@ class _Broken(Struct, tag_field="op", tag="broken"):
     failure: _Failure
 
 
-class _Spent(Struct):
-    computed: _Seconds
-    waited: _Seconds
-
-
 class _Paid(Struct):
     agent: _Name
     turns: _Count
@@ -343,8 +306,6 @@ class _End(Struct, tag_field="op", tag="end"):
     task: Any = None
     overloaded: bool = False
     full: bool = False
-    left: bool = False
-    spent: _Spent | None = None
 
     def __post_init__(self) -> None:
         if self.status != "played" and (self.status == "ok") != bool(self.rewards):
@@ -362,20 +323,9 @@ class _Ranked(Struct, tag_field="op", tag="ranked"):
     episode: _Count
     rewards: Annotated[tuple[_Rewards, ...], Meta(max_length=4096)]
     """As many as a task file may ask for in a group."""
-    left: bool = False
-    spent: _Spent | None = None
 
     def __post_init__(self) -> None:
         self.rewards = tuple(map(_named, self.rewards))
-
-
-class _Loaded(Struct, tag_field="op", tag="loaded"):
-    episode: _Count
-    left: bool = False
-
-
-class _Ready(Struct, tag_field="op", tag="ready"):
-    pass
 
 
 class _Survey(Struct):
@@ -452,23 +402,17 @@ class _Place(Struct):
         self.file = _cut(self.file)
 
 
-class _Watched(Struct):
-    seconds: _Finite
-    computed: _Finite
-    places: _List[_Place] = ()
-
-
 class _Beat(Struct):
     late: Annotated[float, Meta(ge=0, le=sys.float_info.max)]
     stubborn: bool
     asleep: _Seconds = 0.0
-    watched: _Watched | None = None
+    watched: _List[_Place] | None = None
 
 
 class _Envelope(Struct):
     """What a message may be, as a class: msgspec prepares those once, but a bare union at every call."""
 
-    message: _Ask | _Opening | _Final | _End | _Ranked | _Loaded | _Facts | _Hello | _Ready | _Broken
+    message: _Ask | _Opening | _Final | _End | _Ranked | _Facts | _Hello | _Broken
 
 
 def parse_message(record: Record, clean: bool = False) -> Received:
@@ -488,13 +432,9 @@ def parse_message(record: Record, clean: bool = False) -> Received:
                 return Ended(end.episode, convert(end, Unscored, from_attributes=True))
             case _End() as end:
                 outcome = convert(end, EpisodeOutcome, from_attributes=True)
-                return Ended(end.episode, outcome, end.full, end.left, _read(end.spent))
+                return Ended(end.episode, outcome, end.full)
             case _Ranked() as ranked:
-                return Ended(ranked.episode, Ranking(ranked.rewards), left=ranked.left, spent=_read(ranked.spent))
-            case _Loaded() as loaded:
-                return Ended(loaded.episode, Loaded(), left=loaded.left)
-            case _Ready():
-                return Ready()
+                return Ended(ranked.episode, Ranking(ranked.rewards))
             case _Facts() as facts:
                 return Ended(facts.episode, convert(facts, DataFacts, from_attributes=True))
             case _Hello() as hello:
@@ -506,10 +446,6 @@ def parse_message(record: Record, clean: bool = False) -> Received:
     except ValidationError as error:  # it may quote a long text; where that stands is said at its end
         says = str(error)
         raise WireError(says if len(says) <= 300 else f"{says[:150]} … {says[-150:]}") from None
-
-
-def _read(spent: _Spent | None) -> Spent | None:
-    return Spent(spent.computed, spent.waited) if spent is not None else None
 
 
 def decode_beat(line: bytes) -> Beat | None:
@@ -584,32 +520,11 @@ def encode_calls(episode: int, agent: str, under_way: int, replies: int) -> Reco
     return {"op": "calls", "episode": episode, "agent": agent, "under_way": under_way, "replies": replies}
 
 
-# The messages to a scoring process: a version to load, one episode to score, or the members of one group to compare.
-#
-# All as JSON. A version has a number, by which it is named from then on. The answers are read in ``wire``.
-
-
-def encode_load(number: int, version: int, path: Path, scratch: Path, log: str) -> Record:
-    """The message that has a version imported from ``path``. It may write into ``scratch``; what it prints goes to
-    ``log``, or where it went before if that is empty."""
-    return {
-        "op": "load",
-        "episode": number,
-        "version": version,
-        "path": str(path),
-        "scratch": str(scratch),
-        "log": log,
-    }
-
-
-def encode_score(
-    number: int, version: int, environment: str, played: Unscored, transcript: Transcript, timeout: float
-) -> Record:
+def encode_score(number: int, environment: str, played: Unscored, transcript: Transcript, timeout: float) -> Record:
     """The message that has an episode scored; ``timeout`` in seconds."""
     return {
         "op": "score",
         "episode": number,
-        "version": version,
         "environment": environment,
         "task": played.task,
         "transcript": transcript_record(transcript),
@@ -618,26 +533,17 @@ def encode_score(
     }
 
 
-def encode_rank(
-    number: int, version: int, environment: str, members: Sequence[EpisodeOutcome], timeout: float
-) -> Record:
+def encode_rank(number: int, environment: str, members: Sequence[EpisodeOutcome], timeout: float) -> Record:
     """The message that has the members of a group compared; ``timeout`` in seconds."""
-    return {
-        "op": "rank",
-        "episode": number,
-        "version": version,
-        "environment": environment,
-        "members": [_member(member) for member in members],
-        "timeout": timeout,
-    }
-
-
-def _member(outcome: EpisodeOutcome) -> Record:
-    return {
-        "task": outcome.task,
-        "transcript": transcript_record(outcome.transcript or Transcript({})),
-        "rewards": outcome.rewards,
-        "parts": outcome.parts,
-        "logged": outcome.metrics,
-        "invalid": outcome.invalid,
-    }
+    records = [
+        {
+            "task": member.task,
+            "transcript": transcript_record(member.transcript or Transcript({})),
+            "rewards": member.rewards,
+            "parts": member.parts,
+            "logged": member.metrics,
+            "invalid": member.invalid,
+        }
+        for member in members
+    ]
+    return {"op": "rank", "episode": number, "environment": environment, "members": records, "timeout": timeout}

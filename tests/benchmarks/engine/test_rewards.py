@@ -6,7 +6,7 @@ import pytest
 
 from benchmarks.engine import rewards
 from benchmarks.engine.environments import in_a_home
-from benchmarks.engine.rewards import ARMS, GRADERS, QUICK, Grader, Measured, rows, scores, sharing, waited
+from benchmarks.engine.rewards import ARMS, GRADERS, QUICK, Grader, Measured, rows, waited
 from benchmarks.machinery.fleet import FleetRun, TaskRun
 from benchmarks.machinery.meter import Usage
 from benchmarks.report.headline import PICKS
@@ -53,12 +53,3 @@ def test_its_tasks_can_be_submitted(grader: Grader) -> None:
 def test_waiting_is_measured(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(rewards, "WAITS", 2)
     assert in_a_home(lambda home: waited(home, 1)) >= 2 * rewards.WAIT, "one after the other"
-
-
-@pytest.mark.slow
-@pytest.mark.processes
-def test_sharing_is_measured() -> None:
-    """Nine scoring processes; ``tests/engine/environments/scoring/test_sharing.py`` shows daily that they share."""
-    shared, alone = (in_a_home(lambda home, shared=shared: scores(home, shared)) for shared in (True, False))  # type: ignore[misc]
-    assert (shared.processes, alone.processes) == (1.0, 8.0) and alone.megabytes > 4 * shared.megabytes
-    assert [row.other for row in sharing([shared], [alone])] == ["a worker for each"] * 3

@@ -7,7 +7,7 @@ from typing import Any
 
 from marlaas.engine.environments.conformance.finding import Finding
 from marlaas.engine.environments.conformance.subject import CONSTANTS, Canned, Draw, Played, Subject
-from marlaas.engine.environments.process.wire import Watched
+from marlaas.engine.environments.process.wire import Place
 from marlaas.engine.environments.protocol import EpisodeOutcome, EpisodeSpec
 from marlaas.engine.trajectories import Failure, Split
 from marlaas.plugins import Episode, Invalid, Skip
@@ -39,9 +39,9 @@ class Scripted(Subject):
     async def watch(self) -> None:
         self.watching = True
 
-    async def watched(self) -> Watched:
+    async def watched(self) -> tuple[Place, ...]:
         self.watching = False
-        return Watched()
+        return ()
 
     async def play(self, spec: EpisodeSpec, answer: Answer) -> EpisodeOutcome:
         self.played += 1

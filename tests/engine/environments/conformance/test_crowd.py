@@ -9,7 +9,7 @@ import pytest
 from marlaas.engine.environments.conformance.check import Scope, check
 from marlaas.engine.environments.conformance.checks import ALIVE, Crowd, check_crowd, check_grading, run_crowd
 from marlaas.engine.environments.conformance.subject import EMPTY, Pace, Played, play
-from marlaas.engine.environments.process.wire import Place, Watched
+from marlaas.engine.environments.process.wire import Place
 from marlaas.engine.environments.protocol import EpisodeOutcome
 from marlaas.engine.trajectories import Failure
 from marlaas.plugins import Episode
@@ -59,7 +59,7 @@ SLEEPS = 19
 
 
 def crowd_of(number: int, *places: Place) -> Crowd:
-    return Crowd(tuple(scored(0.0) for _ in range(number)), 1.0, Watched(1.0, 0.0, places))
+    return Crowd(tuple(scored(0.0) for _ in range(number)), 1.0, places)
 
 
 def test_what_blocks_is_named_with_its_line_and_cost() -> None:
@@ -143,14 +143,14 @@ async def test_the_time_ends_what_is_left_of_them() -> None:
 def test_the_cost_of_a_crowd_that_did_not_end() -> None:
     """By those that ended; where none has, one took as long alone at most."""
     block = Place("graders.py", 31, 8.0)
-    some = Crowd(tuple(scored(0.0) for _ in range(4)), 8.0, Watched(8.0, 8.0, (block,)), unfinished=60, alone=2.1)
+    some = Crowd(tuple(scored(0.0) for _ in range(4)), 8.0, (block,), unfinished=60, alone=2.1)
     blocks, ended = check_crowd(some, ALIVE)
     assert blocks.message.startswith("Blocks for 2.0 s an episode at graders.py:31;")
     assert "64 episodes at once need 128.0 s on one process" in blocks.message
     assert ended.level == "note" and ended.message == (
         "4 of 64 episodes at once ended in 8.0 s, when this check's time was up; one alone takes up to 2.1 s."
     )
-    none = Crowd((), 8.0, Watched(8.0, 8.0, (block,)), unfinished=64, alone=2.1)
+    none = Crowd((), 8.0, (block,), unfinished=64, alone=2.1)
     blocks, ended = check_crowd(none, ALIVE)
     assert blocks.message.startswith("Blocks for 2.1 s an episode") and ended.message.startswith("0 of 64")
 
