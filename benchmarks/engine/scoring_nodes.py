@@ -97,8 +97,7 @@ async def scored(home: Path, count: int) -> Rate:
     """The rate over so many nodes, of which the first is the engine's machine."""
     (home / "plugins" / "waits.py").write_text(WAITING)
     service = EnvironmentService([home / "plugins"], home / "scratch")
-    registry = service._registry
-    registry.budget.cores = registry.reach._cores = CORES
+    service._budget.cores = service._reach._cores = CORES
     wanted = [EnvironmentHost(f"node-{number}", f"node-{number}", CORES) for number in range(2, count + 1)]
     hosts = EnvironmentHosts(
         service, lambda: wanted, _here, home / "logs", home / "scratch", 0, lambda kind, sentence, level: None

@@ -22,7 +22,7 @@ from unittest.mock import patch
 from marlaas.engine.environments.pool import ProcessPool
 from marlaas.engine.environments.process import child
 from marlaas.engine.environments.process.child import Child
-from marlaas.engine.environments.registry import Registry
+from marlaas.engine.environments.service import EnvironmentService
 from marlaas.engine.fairness import Reservation
 from marlaas.engine.fleet.trainers import Call, SharedTrainer
 from marlaas.engine.run.serving import retention
@@ -177,7 +177,7 @@ def attached(loop: LockstepLoop) -> Iterator[None]:
     def charging(self: SharedTrainer, call: Call, reservation: Reservation, result: Any, elapsed: float) -> None:
         charge(self, call, reservation, timed(result, 1), PASS)
 
-    async def unwatched(self: Registry) -> None:
+    async def unwatched(self: EnvironmentService) -> None:
         """Nobody changes a plugin; who looks whether somebody did would look at any moment."""
 
     def unlooked(self: ProcessPool, seconds: float) -> None:
@@ -192,7 +192,7 @@ def attached(loop: LockstepLoop) -> Iterator[None]:
             (SharedTrainer, "__init__", opening),
             (SharedTrainer, "_learn", learning),
             (SharedTrainer, "_charge", charging),
-            (Registry, "_watch", unwatched),
+            (EnvironmentService, "_watch", unwatched),
             (ProcessPool, "_look_later", unlooked),
             (retention, "monotonic", loop.time),
             (handle, "BEAT", NEVER),

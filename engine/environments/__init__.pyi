@@ -63,9 +63,6 @@ from .files.source import (
 from .health import (
     Standstill as Standstill,
 )
-from .names import (
-    find as find,
-)
 from .nodes.remote import (
     Caller as Caller,
     RemoteNode as RemoteNode,
@@ -107,12 +104,11 @@ from .protocol import (
     endpoint_of as endpoint_of,
     no_endpoint as no_endpoint,
 )
-from .ranking import (
-    ranked as ranked,
-)
 from .served_version import (
     Lease as Lease,
 )
 from .service import (
     EnvironmentService as EnvironmentService,
+    find as find,
+    ranked as ranked,
 )

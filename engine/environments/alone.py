@@ -17,10 +17,9 @@ from ..errors import EnvironmentFailure, EnvironmentMissing
 from .conformance.subject import CONSTANTS, Canned
 from .dependencies.interpreters import Interpreters
 from .files.source import SUFFIXES, plugin_paths
-from .names import find
 from .probe import PATIENCE
 from .protocol import EnvironmentInfo, EpisodeSpec
-from .service import EnvironmentService
+from .service import EnvironmentService, find
 
 # A few whole episodes without a model: how an environment asks, and how long it takes itself, before anybody trains.
 #

@@ -15,17 +15,15 @@ from ..errors import EnvironmentFailure, EnvironmentMissing
 from ..trajectories import Failure
 from .dependencies.interpreters import Interpreters, Refused, Waiting
 from .files.declared_names import declared_names
-from .files.source import Snapshots, Source, Stamp, read_source
+from .files.source import Snapshots, Source, Stamp, read_source, shown
 from .health import Standstill
 from .nodes.reach import Reach
 from .pool import ProcessBudget
-from .postponement import Postponement
 from .process.child import BrokenPlugin
 from .process.launch import Folders, Runtime
 from .process.wire import Described
 from .protocol import EnvironmentEvent, EnvironmentInfo, EventKind
 from .served_version import ServedVersion
-from .states import never_served, served
 
 SLOW = 1.0
 """Seconds of loading after which the author is told that a plugin is being loaded."""
@@ -77,7 +75,9 @@ class Plugin:
         self._candidate: asyncio.Task[None] | None = None
         self._slow = False
         """Whether the candidate has taken so long that this was reported."""
-        self._postponement = Postponement()
+        self._waits = ""
+        """What it waits for, ``waiting`` for a person or ``building``; empty where it does not."""
+        self._waiting: asyncio.Task[None] | None = None
         self._overtaken: set[asyncio.Task[None]] = set()
         """Proofs and builds that were told to end."""
 
@@ -101,11 +101,48 @@ class Plugin:
         return held | {self._newest}
 
     def infos(self) -> tuple[EnvironmentInfo, ...]:
-        """One entry per environment; one for the plugin itself where it never served."""
-        if self._active is None:
+        """One entry for each environment; one for the plugin itself where none is known.
+
+        Environments of a ``.toml`` file that are wrong beside others that serve have one, too.
+        """
+        serving, path = self._active, shown(str(self.path))
+        if serving is None:
             failure = None if self._slow else self._failure
-            return never_served(self.name, self.path, self._postponement.state, failure, self._declared)
-        return served(self.name, self.path, self._active, self._failure, self._slow)
+            state = self._waits or ("broken" if failure is not None else "loading")
+            names = [f"{self.name}/{name}" for name in self._declared] if state != "broken" else []
+            return tuple(EnvironmentInfo(name, "", state, failure=failure, path=path) for name in names or [self.name])
+        found = []
+        for environment in serving.environments.values():
+            state, failure = self._state(serving, environment.name)
+            found.append(
+                EnvironmentInfo(
+                    name=f"{self.name}/{environment.name}",
+                    version=serving.version,
+                    state=state,
+                    parameters=environment.parameters,
+                    agents=environment.agents,
+                    rows=environment.rows,
+                    failure=failure,
+                    path=path,
+                    description=environment.description,
+                    crew=serving.crew,
+                )
+            )
+        for name, failure in serving.refused.items():
+            found.append(EnvironmentInfo(f"{self.name}/{name}", serving.version, "broken", failure=failure, path=path))
+        return tuple(found)
+
+    def _state(self, serving: ServedVersion, environment: str) -> tuple[str, Failure | None]:
+        """See ``EnvironmentInfo.state``."""
+        if self._slow:
+            return "loading", None
+        if rest := serving.health.resting:
+            return "broken", self._failure or rest
+        if self._failure is not None:
+            return "stale", self._failure
+        if failing := serving.health.failing(environment):
+            return "failing", failing
+        return "ready", None
 
     def update(self, source: Source) -> asyncio.Task[None] | None:
         """Start to prove the content if it is new; the returned task ends when that is decided."""
@@ -227,23 +264,23 @@ class Plugin:
     def _overtake(self) -> None:
         """End proofs and builds of content that is not the newest any more; ``stop`` waits for them."""
         self._slow = False
-        for task in (self._candidate, self._postponement.end()):
+        for task in (self._candidate, self._waiting):
             if task is not None:
                 task.cancel()
                 self._overtaken.add(task)
                 task.add_done_callback(self._overtaken.discard)
-        self._candidate = None
+        self._candidate, self._waiting, self._waits = None, None, ""
 
     def _postpone(self, source: Source, waiting: Waiting) -> None:
         """Wait for the content's libraries, then go on with it."""
 
-        def again() -> None:
-            self._failure = None
+        async def wait() -> None:
+            await waiting.over()
+            self._failure, self._waiting, self._waits = None, None, ""
             self._candidate = asyncio.get_running_loop().create_task(self._prove(source))
 
-        self._failure = Failure(str(waiting))
-        self._candidate = None
-        self._postponement.begin(waiting.state, waiting.over, again)
+        self._failure, self._candidate, self._waits = Failure(str(waiting)), None, waiting.state
+        self._waiting = asyncio.get_running_loop().create_task(wait())
         self._tell(waiting.state, source.version, self._failure)
 
     def _warn(self, version: str, message: str) -> None:

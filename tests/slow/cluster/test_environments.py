@@ -38,7 +38,7 @@ async def spread(ray_nodes: RayNodes, bridge: WorkerHandle, tmp_path: Path) -> A
     world = World(tmp_path / "plugins", tmp_path / "scratch")
     world.folder.mkdir()
     world.save("waits.py", WAITS)
-    world.service._registry.budget.cores = world.service._registry.reach._cores = 1
+    world.service._budget.cores = world.service._reach._cores = 1
     world.service.use_nodes(nodes)
     await world.service.start()
     yield world

@@ -43,7 +43,7 @@ Plays = list[asyncio.Task[EpisodeOutcome]]
 async def waiting(world: World, nodes: Nodes, names: str, marker: Path, count: int) -> tuple[Lease, Plays]:
     """So many episodes, each of which waits to be scored until there is a file; this machine counts as one core."""
     world.save("waits.py", WAITS)
-    world.service._registry.budget.cores = world.service._registry.reach._cores = 1
+    world.service._budget.cores = world.service._reach._cores = 1
     world.service.use_nodes([await nodes.start(name, CORES) for name in names])
     await world.service.start()
     lease = await world.service.bind("waits")
