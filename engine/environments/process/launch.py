@@ -11,7 +11,7 @@ import signal
 import socket
 import subprocess
 import sys
-from collections.abc import Iterable, Mapping, Set
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Set
 from dataclasses import dataclass
 from hashlib import sha256
 from pathlib import Path
@@ -90,11 +90,12 @@ def _same(path: Path, lent: Path) -> bool:
 class Door:
     """One socket in a folder, which is opened when it is first needed."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, connect: Callable[[], Awaitable[Connection]] | None = None) -> None:
+        """``connect``: the way to the server, where that is not on this machine."""
         self._folder = folder
         self._name = f"gateway-{secrets.token_hex(4)}.sock"
         self._address = ("", 0)
-        self._passing = Passing(self._connect)
+        self._passing = Passing(connect or self._connect)
         self._server: asyncio.Server | None = None
         self._opening = asyncio.Lock()
 

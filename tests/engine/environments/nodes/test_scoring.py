@@ -61,11 +61,11 @@ async def until_workers(lease: Lease, count: int) -> None:
 
 
 async def test_workers_grow_over_all_nodes(world: World, nodes: Nodes, tmp_path: Path) -> None:
-    """One core here and four there: six work at once, where this machine alone would have two."""
+    """One core here and four there: six work at once, and soon more, since they only wait."""
     lease, plays = await waiting(world, nodes, "bc", tmp_path / "go", 12)
     await until_workers(lease, 2 + 2 * CORES)
     at = [child.node for child in lease.serving._scoring.children]
-    assert len(at) == 2 + 2 * CORES
+    assert len(at) >= 2 + 2 * CORES
     assert {"", "b", "c"} == set(at)
     (tmp_path / "go").touch()
     outcomes = await asyncio.gather(*plays)
