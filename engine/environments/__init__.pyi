@@ -34,21 +34,17 @@ from .conformance.finding import (
     bounded as bounded,
     count as count,
 )
-from .dependencies.building import (
-    BuildFailed as BuildFailed,
-    build as build,
-    in_words as in_words,
-)
 from .dependencies.interpreters import (
     Interpreters as Interpreters,
     Refused as Refused,
+    installed as installed,
     needs_of as needs_of,
 )
-from .dependencies.unclaimed import (
-    installed as installed,
-)
 from .dependencies.venv import (
+    BuildFailed as BuildFailed,
     Venv as Venv,
+    build as build,
+    in_words as in_words,
 )
 from .durations import (
     quantile as quantile,

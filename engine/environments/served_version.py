@@ -16,8 +16,9 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, TypeVar
 
-from marlaas.plugins.messages import Answer
+from marlaas.plugins.messages import Answer, Ask, Endpoint, Message, Reply
 from marlaas.plugins.sandbox_supervisor import wall_limit
+from marlaas.plugins.scoring import Transcript
 
 from ..errors import WorkerDied
 from ..trajectories import Failure
@@ -28,8 +29,18 @@ from .probe import probe
 from .process.child import BrokenPlugin, Child
 from .process.launch import HERE, Folders, Workers, lend, stamped
 from .process.wire import Described
-from .protocol import Answering, Crew, DataFacts, EpisodeOutcome, EpisodeSpec, EventKind, Ranking, Unscored
-from .recorder import Recorder
+from .protocol import (
+    Answering,
+    Crew,
+    DataFacts,
+    EpisodeOutcome,
+    EpisodeSpec,
+    EventKind,
+    Listener,
+    Ranking,
+    Unscored,
+    endpoint_of,
+)
 
 REPLACED = "a newer version took its place"
 IMPORT_PATIENCE = 30.0
@@ -43,6 +54,8 @@ SCORE_GRACE = 0.5
 """Seconds beyond the wall limit until a score function is interrupted, and again until its process is killed."""
 TRIES = 2
 """Of a score whose process dies: what it died of need not have been the score."""
+LARGEST_TRANSCRIPT = 2 << 20
+"""Most characters of a transcript: together with the episode's task it has to fit into one message of the wire."""
 LOST = 8
 """Nodes that a score may be lost with besides, one after the other: there must be an end to it."""
 
@@ -538,3 +551,41 @@ class Lease:
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, tb: TracebackType | None) -> None:
         self.release()
+
+
+class Recorder:
+    """An ``Answer`` that passes asks to another one and records both sides, to be scored or ranked later.
+
+    The transcript is made here, not in the plugin's process: so it is what was really said, and is not sent twice.
+    """
+
+    def __init__(self, answer: Answer) -> None:
+        self.too_long = False
+        """Whether more was said than is kept: then there is no transcript."""
+        self._answer = answer
+        self._said: dict[str, list[Message]] = {}
+        self._size = 0
+
+    async def __call__(self, ask: Ask) -> Reply:
+        """Pass an ask on, and its reply back."""
+        self._keep(ask.agent, ask.messages)
+        reply = await self._answer(ask)
+        self._keep(ask.agent, (Message("assistant", reply.text, tool_calls=reply.tool_calls),))
+        return reply
+
+    async def endpoint(self, listener: Listener) -> Endpoint:
+        """See ``Answering``; what is asked there goes through this recorder, too."""
+        return await endpoint_of(self._answer)(listener)
+
+    @property
+    def transcript(self) -> Transcript:
+        """What was said so far, by agent."""
+        return Transcript({agent: tuple(said) for agent, said in self._said.items()})
+
+    def _keep(self, agent: str, messages: Sequence[Message]) -> None:
+        self._size += sum(len(message.content) for message in messages)
+        self.too_long = self.too_long or self._size > LARGEST_TRANSCRIPT
+        if self.too_long:
+            self._said.clear()
+        else:
+            self._said.setdefault(agent, []).extend(messages)

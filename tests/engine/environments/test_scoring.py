@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from marlaas.engine.environments import pool, recorder
+from marlaas.engine.environments import pool, served_version
 from marlaas.engine.environments.protocol import Answering, EpisodeOutcome, Ranking
 from marlaas.plugins.messages import Ask, Reply
 
@@ -169,10 +169,10 @@ async def test_who_loses_the_process_is_tried_once_more(judged: World, tmp_path:
 
 
 async def test_what_is_too_long_is_not_scored(judged: World, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(recorder, "LARGEST", 3)
+    monkeypatch.setattr(served_version, "LARGEST_TRANSCRIPT", 3)
     outcome = await judged.play("judged")
     assert outcome.failure is not None and "more was said in the episode than can be scored" in outcome.failure.message
-    monkeypatch.setattr(recorder, "LARGEST", 1 << 30)
+    monkeypatch.setattr(served_version, "LARGEST_TRANSCRIPT", 1 << 30)
 
     async def long_winded(ask: Ask) -> Reply:
         return Reply("x" * (2 << 20), "stop", 0)

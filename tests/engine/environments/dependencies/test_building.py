@@ -15,18 +15,20 @@ from pathlib import Path
 
 import pytest
 
-from marlaas.engine.environments.dependencies import building
-from marlaas.engine.environments.dependencies.building import (
+from marlaas.engine.environments.dependencies import venv as building
+from marlaas.engine.environments.dependencies.interpreters import author_api
+from marlaas.engine.environments.dependencies.requirements import Requirements
+from marlaas.engine.environments.dependencies.venv import (
+    OWN,
     BuildFailed,
+    Python,
+    Venv,
     build,
     commands,
     complaint,
     in_words,
     variables_for_build,
 )
-from marlaas.engine.environments.dependencies.interpreters import author_api
-from marlaas.engine.environments.dependencies.requirements import Requirements
-from marlaas.engine.environments.dependencies.venv import OWN, Python, Venv
 from marlaas.engine.home.settings import EnvironmentSettings
 
 from .standins import BUILDS, FAILS, StandIns
@@ -145,7 +147,7 @@ from pathlib import Path
 
 import uv
 from marlaas.engine.home.settings import EnvironmentSettings
-from marlaas.engine.environments.dependencies.building import build
+from marlaas.engine.environments.dependencies.venv import build
 from marlaas.engine.environments.dependencies.venv import Venv
 
 uv.find_uv_bin = lambda: sys.argv[2]

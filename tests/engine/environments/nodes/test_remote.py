@@ -9,12 +9,13 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import replace
 from pathlib import Path
+from typing import cast
 
 import pytest
 
 from marlaas.engine.environments.files.source import Snapshots, read_source
-from marlaas.engine.environments.nodes.reach import Candidate, fewest
-from marlaas.engine.environments.nodes.remote import RemoteNode
+from marlaas.engine.environments.nodes.reach import Reach
+from marlaas.engine.environments.nodes.remote import Caller, RemoteNode
 from marlaas.engine.environments.process.child import BrokenPlugin, Child
 from marlaas.engine.environments.process.launch import Folders, obstacle
 from marlaas.engine.environments.protocol import EpisodeOutcome
@@ -186,9 +187,32 @@ async def test_where_nothing_can_be_confined_it_stays_here(tmp_path: Path, monke
     await nodes.stop()
 
 
+class Busy:
+    """A process that works on a node."""
+
+    dead, idle = None, False
+
+    def __init__(self, node: str) -> None:
+        self.node = node
+
+
 def test_the_next_process_goes_where_there_is_the_most_room() -> None:
-    here = Candidate("", 2, 0)
-    assert fewest([here, Candidate("b", 2, 0, 0.01)]) == "", "of equal ones the nearest"
-    assert fewest([replace(here, busy=1), Candidate("b", 2, 0, 0.01)]) == "b"
-    assert fewest([replace(here, busy=2), Candidate("b", 64, 40, 0.01)]) == "b"
-    assert fewest([Candidate("b", 4, 3), Candidate("c", 4, 2)]) == "c"
+    reach = Reach(cores=2)
+    nodes = [RemoteNode(name, name, cores, cast(Caller, Busy(name)), 0.01) for name, cores in (("b", 2), ("c", 64))]
+    for node in nodes:
+        node._refused["v"] = ""
+        node.caller.died = asyncio.Event()
+
+    def chosen(**busy: int) -> str:
+        kept = [Busy("" if name == "here" else name) for name, count in busy.items() for _ in range(count)]
+        for child in kept:
+            reach.count(cast(Child, child))
+        with reach.place(Path("v/p.py")) as launcher:
+            return launcher.node
+
+    assert chosen() == "", "there is no other"
+    reach.use(nodes[:1])
+    assert chosen() == "", "of equal ones the nearest"
+    assert chosen(here=1) == "b"
+    reach.use(nodes)
+    assert chosen(c=2) == "c" and chosen(b=1, c=40) == ""
