@@ -9,12 +9,12 @@ from dataclasses import dataclass
 from typing import Annotated, Any, Literal, TypeVar
 
 from msgspec import DecodeError, Meta, Struct, ValidationError, convert
-from msgspec.json import decode, decode as decode_json, encode
+from msgspec.json import decode, encode
 
 from marlaas.plugins.host import channel
 from marlaas.plugins.host.channel import Record, transcript_record
 from marlaas.plugins.messages import Ask, Endpoint, Reply, within_limits
-from marlaas.plugins.parameters import Parameter
+from marlaas.plugins.parameters import ALLOWED, Parameter
 from marlaas.plugins.rewards import LARGEST
 from marlaas.plugins.scoring import Transcript
 
@@ -66,11 +66,12 @@ def encode_body(record: Record) -> bytes:
     return channel.encode_json(record)
 
 
-# Messages from a plugin's process, validated: a dataclass of ours comes out, or ``WireError``.
+# Messages from a plugin's process, validated, or ``WireError``.
 #
-# The process at the other end may be broken or hostile. A class with an underscore says what each field of a message
-# may hold: type, size, range. msgspec checks every message against them, once, so that nothing behind this file has
-# to doubt what it holds. Keys that they do not name are ignored.
+# The process at the other end may be broken or hostile. Each class says what each field of a message may hold: type,
+# size, range. Those with an underscore become what the engine has for the same thing. msgspec checks every message
+# against them, once, so that nothing behind this file has to doubt what it holds. Keys that they do not name are
+# ignored.
 
 LONGEST_NAME = 128
 MOST_ENTRIES = 256
@@ -96,23 +97,22 @@ class WireError(ValueError):
     """The process sent something that the protocol does not know."""
 
 
-@dataclass(frozen=True)
-class Described:
+class Described(Struct):
     """An environment as its plugin declares it."""
 
-    name: str
-    timeout: float
+    name: _Name
+    timeout: _Finite
     description: str
-    parameters: tuple[Parameter, ...]
+    parameters: _List[Parameter] = ()
     scored: bool = False
     """A function of its own scores what was played, in a scoring process."""
     ranked: bool = False
     """A function of its own compares the members of a training group, in a scoring process."""
-    score_timeout: float = 30.0
+    score_timeout: _Finite = 30.0
     """Seconds that one call of either may take."""
     closes: bool = False
     """It is in the class form and has something to close when its process ends."""
-    agents: tuple[str, ...] = ()
+    agents: _List[_Name] = ()
     """Who speaks in it; empty where its author does not say."""
     rows: Rows = ""
     """Whose rows it draws its tasks from: its own, those of the task file, or none. With rows, two instances that open
@@ -120,36 +120,85 @@ class Described:
     own: bool = False
     """The plugin's own code plays it, not that of a library."""
 
+    def __post_init__(self) -> None:
+        self.description = _cut(self.description, LONGEST_PAGE)
+        for one in self.parameters:
+            ends = [end for end in (one.low, one.high) if end is not None]
+            if not 0 < len(one.name) <= LONGEST_NAME or one.type not in ALLOWED or len(one.choices) > MOST_ENTRIES:
+                raise ValueError("a parameter has a name, one of the known types, and few choices")
+            if not all(abs(end) <= sys.float_info.max for end in ends):
+                raise ValueError("low and high must be finite")
+            within_limits(one.default, "a default")
+
     @property
     def recorded(self) -> bool:
         """Whether somebody needs to see what was said."""
         return self.scored or self.ranked
 
 
-Outcome = EpisodeOutcome | Unscored | Ranking | DataFacts
-
-
-@dataclass(frozen=True)
-class Refused:
+class Refused(Struct):
     """One of several environments of a ``.toml`` file, which is wrong while others are right."""
 
-    name: str
+    name: _Name
     failure: Failure
 
+    def __post_init__(self) -> None:
+        self.failure = _short(self.failure)
 
-@dataclass(frozen=True)
-class Hello:
+
+class Hello(Struct, tag_field="op", tag="hello"):
     """The plugin is imported and serves these environments."""
 
-    environments: tuple[Described, ...]
-    refused: tuple[Refused, ...] = ()
+    environments: _Some[Described]
+    refused: _List[Refused] = ()
+
+    def __post_init__(self) -> None:
+        names = [*(found.name for found in self.environments), *(found.name for found in self.refused)]
+        if len(set(names)) != len(names):
+            raise ValueError("hello must name each environment once")
 
 
-@dataclass(frozen=True)
-class Broken:
+class Broken(Struct, tag_field="op", tag="broken"):
     """The process ends, and says why."""
 
     failure: Failure
+
+    def __post_init__(self) -> None:
+        self.failure = _short(self.failure)
+
+
+class Opening(Struct, tag_field="op", tag="endpoint"):
+    """An episode asks for an address at which programs find its model."""
+
+    id: _Count
+    episode: _Count
+    agents: _List[_Name] = ()
+    """Who may speak there; anybody where it is empty."""
+
+
+class Place(Struct, frozen=True):
+    """A line of a plugin, and for how long it kept the event loop of its process busy."""
+
+    file: Annotated[str, Meta(max_length=LONGEST_NOTE)]
+    """Empty where a library did that, which an adapter runs."""
+    line: _Count
+    seconds: _Finite
+
+
+class Beat(Struct, frozen=True):
+    """The interpreter of the process runs."""
+
+    late: Annotated[float, Meta(ge=0, le=sys.float_info.max)]
+    """The most seconds by which the loop was late since the beat before."""
+    stubborn: bool
+    """An episode goes on computing although it is interrupted again and again."""
+    asleep: _Seconds = 0.0
+    """Seconds since the beat before in which an episode kept the loop and nothing computed or wanted to."""
+    watched: _List[Place] | None = None
+    """The lines that kept the loop since a check began to look, where this was asked for; the longest first."""
+
+
+Outcome = EpisodeOutcome | Unscored | Ranking | DataFacts
 
 
 @dataclass(frozen=True)
@@ -159,16 +208,6 @@ class Asked:
     id: int
     episode: int
     ask: Ask
-
-
-@dataclass(frozen=True)
-class Opening:
-    """An episode asks for an address at which programs find its model."""
-
-    id: int
-    episode: int
-    agents: tuple[str, ...]
-    """Who may speak there; anybody where it is empty."""
 
 
 @dataclass(frozen=True)
@@ -187,30 +226,6 @@ class Settled:
 
     episode: int
     final: FinalReward
-
-
-@dataclass(frozen=True)
-class Beat:
-    """The interpreter of the process runs."""
-
-    late: float
-    """The most seconds by which the loop was late since the beat before."""
-    stubborn: bool
-    """An episode goes on computing although it is interrupted again and again."""
-    asleep: float = 0.0
-    """Seconds since the beat before in which an episode kept the loop and nothing computed or wanted to."""
-    watched: tuple[Place, ...] | None = None
-    """The lines that kept the loop since a check began to look, where this was asked for; the longest first."""
-
-
-@dataclass(frozen=True)
-class Place:
-    """A line of a plugin, and for how long it kept the event loop of its process busy."""
-
-    file: str
-    """Empty where a library did that, which an adapter runs."""
-    line: int
-    seconds: float
 
 
 Received = Hello | Broken | Asked | Opening | Settled | Ended
@@ -254,27 +269,6 @@ class _Ask(Struct, tag_field="op", tag="ask"):
             within_limits(tool, "a tool")
 
 
-class _Opening(Struct, tag_field="op", tag="endpoint"):
-    id: _Count
-    episode: _Count
-    agents: _List[_Name] = ()
-
-
-class _Failure(Struct):
-    message: str
-    file: str
-    line: _Count
-    traceback: str
-
-    def __post_init__(self) -> None:
-        self.message, self.file = _cut(self.message), _cut(self.file)
-        self.traceback = _cut(self.traceback, LONGEST_PAGE)
-
-
-class _Broken(Struct, tag_field="op", tag="broken"):
-    failure: _Failure
-
-
 class _Paid(Struct):
     agent: _Name
     turns: _Count
@@ -300,7 +294,7 @@ class _End(Struct, tag_field="op", tag="end"):
     parts: _Table[_Bounded] = {}
     metrics: _Table[_Bounded | str] = {}
     invalid: str = ""
-    failure: _Failure | None = None
+    failure: Failure | None = None
     seconds: _Finite = 0.0
     paid: Annotated[tuple[_Paid, ...], Meta(max_length=1000)] = ()
     task: Any = None
@@ -315,6 +309,7 @@ class _End(Struct, tag_field="op", tag="end"):
             cut = {name: _cut(value) if isinstance(value, str) else value for name, value in self.metrics.items()}
             self.metrics = _named(cut)
         self.invalid = _cut(self.invalid)
+        self.failure = None if self.failure is None else _short(self.failure)
         if self.task is not None:
             within_limits(self.task, "a task")
 
@@ -345,74 +340,10 @@ class _Facts(Struct, tag_field="op", tag="facts"):
     survey: _Survey | None = None
 
 
-class _Parameter(Struct):
-    name: _Name
-    type: Literal["int", "float", "str", "bool", "json"]
-    required: bool
-    default: Any = None
-    low: int | float | None = None
-    high: int | float | None = None
-    choices: _List[int | str] = ()
-
-    def __post_init__(self) -> None:
-        for end in (self.low, self.high):
-            if end is not None and not abs(end) <= sys.float_info.max:
-                raise ValueError("low and high must be finite")
-        within_limits(self.default, "a default")
-
-
-class _Described(Struct):
-    name: _Name
-    timeout: _Finite
-    description: str
-    parameters: _List[_Parameter] = ()
-    scored: bool = False
-    ranked: bool = False
-    score_timeout: _Finite = 30.0
-    closes: bool = False
-    agents: _List[_Name] = ()
-    rows: Rows = ""
-    own: bool = False
-
-    def __post_init__(self) -> None:
-        self.description = _cut(self.description, LONGEST_PAGE)
-
-
-class _Refused(Struct):
-    name: _Name
-    failure: _Failure
-
-
-class _Hello(Struct, tag_field="op", tag="hello"):
-    environments: _Some[_Described]
-    refused: _List[_Refused] = ()
-
-    def __post_init__(self) -> None:
-        named: list[_Described | _Refused] = [*self.environments, *self.refused]
-        if len({found.name for found in named}) != len(named):
-            raise ValueError("hello must name each environment once")
-
-
-class _Place(Struct):
-    file: str
-    line: _Count
-    seconds: _Finite
-
-    def __post_init__(self) -> None:
-        self.file = _cut(self.file)
-
-
-class _Beat(Struct):
-    late: Annotated[float, Meta(ge=0, le=sys.float_info.max)]
-    stubborn: bool
-    asleep: _Seconds = 0.0
-    watched: _List[_Place] | None = None
-
-
 class _Envelope(Struct):
     """What a message may be, as a class: msgspec prepares those once, but a bare union at every call."""
 
-    message: _Ask | _Opening | _Final | _End | _Ranked | _Facts | _Hello | _Broken
+    message: _Ask | Opening | _Final | _End | _Ranked | _Facts | Hello | Broken
 
 
 def parse_message(record: Record, clean: bool = False) -> Received:
@@ -424,8 +355,6 @@ def parse_message(record: Record, clean: bool = False) -> Received:
         match convert({"message": record if clean else cleaned(record)}, _Envelope).message:
             case _Ask() as ask:
                 return Asked(ask.id, ask.episode, convert(ask, Ask, from_attributes=True))
-            case _Opening() as opening:
-                return convert(opening, Opening, from_attributes=True)
             case _Final() as final:
                 return Settled(final.episode, convert(final, FinalReward, from_attributes=True))
             case _End(status="played") as end:
@@ -437,10 +366,8 @@ def parse_message(record: Record, clean: bool = False) -> Received:
                 return Ended(ranked.episode, Ranking(ranked.rewards))
             case _Facts() as facts:
                 return Ended(facts.episode, convert(facts, DataFacts, from_attributes=True))
-            case _Hello() as hello:
-                return convert(hello, Hello, from_attributes=True)
-            case _Broken() as broken:
-                return convert(broken, Broken, from_attributes=True)
+            case (Hello() | Opening() | Broken()) as message:
+                return message
     except RecursionError:
         raise WireError("a message is nested too deeply") from None
     except ValidationError as error:  # it may quote a long text; where that stands is said at its end
@@ -451,7 +378,7 @@ def parse_message(record: Record, clean: bool = False) -> Received:
 def decode_beat(line: bytes) -> Beat | None:
     """Read one answer of the second connection; None for what is no such answer."""
     try:
-        return convert(decode_json(line, type=_Beat), Beat, from_attributes=True)
+        return decode(line, type=Beat)
     except (ValidationError, DecodeError, RecursionError, UnicodeDecodeError):
         return None
 
@@ -459,6 +386,14 @@ def decode_beat(line: bytes) -> Beat | None:
 def _cut(text: str, most: int = LONGEST_NOTE) -> str:
     """At most so many characters; the last one of a longer text is an ellipsis."""
     return text if len(text) <= most else f"{text[: most - 1]}…"
+
+
+def _short(failure: Failure) -> Failure:
+    """A failure with texts of bounded length. Raises ``ValueError`` for a line that no file has."""
+    if not 0 <= failure.line < 1 << 53:
+        raise ValueError("a line is a number from 0")
+    message, file = _cut(failure.message), _cut(failure.file)
+    return Failure(message, file, failure.line, _cut(failure.traceback, LONGEST_PAGE))
 
 
 def _named(table: dict[str, T]) -> dict[str, T]:
