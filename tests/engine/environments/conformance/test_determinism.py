@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import random
-
 import pytest
 
 from marlaas.engine.environments.conformance import checks
@@ -29,19 +27,6 @@ async def test_draws_from_the_episode_repeat() -> None:
 
     finding = only(await found(play))
     assert finding.level == "note" and finding.message.startswith("3 instances had the same first prompt again")
-
-
-async def test_a_draw_from_global_state_changes_at_once() -> None:
-    state = random.Random(0)
-
-    async def play(ep: Episode) -> int:
-        await ep.ask(f"What is {state.randrange(10**6)}?")
-        return 1
-
-    finding = only(await found(play))
-    assert finding.level == "error"
-    assert finding.message.startswith("The first prompt of train instance 0 changes when it is drawn again: 'What is ")
-    assert "3 of 3 instances do that. Draw from ep.rng alone, not from the module random" in finding.message
 
 
 async def test_a_sequence_restarted_with_the_process_is_found() -> None:
@@ -101,7 +86,3 @@ async def test_what_is_asked_beside_the_text_counts(what: str) -> None:
     findings = await found(play)
     assert set(levels(findings)) == {"error"}
     assert "its tools, limits or agent differ" in findings[0].message
-
-
-async def test_nothing_is_said_without_prompts() -> None:
-    assert checks.check_determinism([]) == []

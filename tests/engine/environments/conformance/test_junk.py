@@ -7,7 +7,7 @@ from marlaas.engine.environments.conformance.finding import Finding
 from marlaas.engine.environments.conformance.subject import JUNK, MOST_TURNS, Canned, Pace, Played
 from marlaas.engine.environments.protocol import EpisodeOutcome
 from marlaas.engine.trajectories import Failure
-from marlaas.plugins import Episode, Invalid, Skip
+from marlaas.plugins import Episode, Invalid
 from marlaas.plugins.messages import Ask, Message
 
 from .scripted import Play, Scripted, levels, only
@@ -39,16 +39,6 @@ async def test_many_replies_with_one_failure_are_one_finding() -> None:
     )
 
 
-async def test_what_no_reply_survives_may_be_the_graders_fault() -> None:
-    async def play(ep: Episode) -> float:
-        await ep.ask("x")
-        return {"gold": 1.0}["god"]
-
-    finding = only(await found(play))
-    assert finding.level == "error" and f"fails for each of the {len(JUNK)} replies that were tried:" in finding.message
-    assert "KeyError: 'god'. If a right reply fails there, too, the environment is wrong" in finding.message
-
-
 ALARM = Failure("ValueError: signal only works in main thread of the main interpreter", "env.py", 4)
 
 
@@ -71,17 +61,6 @@ def test_alarms_belong_into_the_score_function() -> None:
         assert finding.level == "error" and "under @quiz.score" in finding.message
 
 
-async def test_a_time_limit() -> None:
-    async def play(ep: Episode) -> float:
-        if len((await ep.ask("x")).text) > 10_000:
-            raise TimeoutError
-        return 0.0
-
-    finding = only(await found(play))
-    assert finding.level == "error"
-    assert finding.message.startswith("Given a reply of 20,000 characters, it ends too late: env.py:7: too late.")
-
-
 async def test_an_endless_game() -> None:
     async def play(ep: Episode) -> float:
         while (await ep.ask("again")).text != "0":
@@ -91,16 +70,6 @@ async def test_an_endless_game() -> None:
     finding = only(await found(play))
     assert finding.level == "error" and f"it asks more than {MOST_TURNS:,} times" in finding.message
     assert "the answer '0'" not in finding.message
-
-
-async def test_skip_as_an_answer_to_junk() -> None:
-    async def play(ep: Episode) -> float:
-        if (await ep.ask("x")).text == "None":
-            raise Skip
-        return 0.0
-
-    finding = only(await found(play))
-    assert finding.level == "warning" and finding.message.startswith("Given the answer 'None', it raises Skip")
 
 
 async def test_what_fails_is_not_tried_again() -> None:

@@ -101,19 +101,6 @@ async def test_members_of_a_group_play_in_several_processes(world: World, quick:
     lease.release()
 
 
-async def test_what_finds_no_place_waits_and_is_no_error(world: World) -> None:
-    lease, model = await bound(world, "1", 4), Model()
-    episodes = begun(world, lease, model, 20)
-    await model.until(4)
-    assert (lease.serving.crew.live, lease.serving.crew.waiting) == (4, 16)
-    model.go.set()
-    outcomes = await asyncio.gather(*episodes)
-    assert [outcome.status for outcome in outcomes] == ["ok"] * 20
-    assert max(outcome.seconds for outcome in outcomes) < 60 and len(lease.serving.pids) == 1
-    assert (lease.serving.crew.live, lease.serving.crew.waiting) == (0, 0)
-    lease.release()
-
-
 async def test_waiting_starts_processes_and_rest_ends_them(
     world: World, quick: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
