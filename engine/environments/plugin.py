@@ -1,6 +1,6 @@
 """One plugin through its edits: the version that serves, the candidate for it, and the older ones that drain.
 
-A candidate serves only once it is proven; until then, and if it fails, the last good version goes on.
+A candidate serves only once it is proven; until then, and if it fails, the last good version continues.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from .protocol import EnvironmentEvent, EnvironmentInfo, EventKind
 from .served_version import ServedVersion
 
 SLOW = 1.0
-"""Seconds of loading after which the author is told that a plugin is being loaded."""
+"""Seconds of loading after which the author is informed that a plugin is being loaded."""
 
 OnEvent = Callable[[EnvironmentEvent], None]
 
@@ -66,7 +66,7 @@ class Plugin:
         self._active: ServedVersion | None = None
         self._older: dict[str, ServedVersion] = {}
         self._replaced: list[ServedVersion] = []
-        """Old processes of versions that were started anew: they end with their groups."""
+        """Old processes of versions that were started again: they end with their groups."""
         self._failure: Failure | None = None
         self._newest = ""
         """Version of the newest content seen, whether it serves or not."""
@@ -76,10 +76,10 @@ class Plugin:
         self._slow = False
         """Whether the candidate has taken so long that this was reported."""
         self._waits = ""
-        """What it waits for, ``waiting`` for a person or ``building``; empty where it does not."""
+        """What it waits for, ``waiting`` for a person or ``building``; empty if it does not."""
         self._waiting: asyncio.Task[None] | None = None
         self._overtaken: set[asyncio.Task[None]] = set()
-        """Proofs and builds that were told to end."""
+        """Proofs and builds that were asked to end."""
 
     @property
     def environments(self) -> dict[str, Described]:
@@ -88,7 +88,7 @@ class Plugin:
 
     @property
     def proving(self) -> asyncio.Task[None] | None:
-        """The proof of the newest content, while it is under way."""
+        """The proof of the newest content, while it is in progress."""
         return self._candidate if self._candidate is not None and not self._candidate.done() else None
 
     def processes(self) -> list[int]:
@@ -101,9 +101,9 @@ class Plugin:
         return held | {self._newest}
 
     def infos(self) -> tuple[EnvironmentInfo, ...]:
-        """One entry for each environment; one for the plugin itself where none is known.
+        """One entry for each environment; one for the plugin itself if none is known.
 
-        Environments of a ``.toml`` file that are wrong beside others that serve have one, too.
+        Environments of a ``.toml`` file that are wrong next to others that serve have one, too.
         """
         serving, path = self._active, shown(str(self.path))
         if serving is None:
@@ -160,7 +160,7 @@ class Plugin:
         return self._candidate
 
     def reload(self, source: Source) -> asyncio.Task[None]:
-        """Prove the content anew, in another process, even if it is known; the serving version goes on until then."""
+        """Prove the content in another process, even if it is known; the serving version continues until then."""
         self.content, self._newest, self.removed = source.content, source.version, False
         self._overtake()
         self._let_go(source.version)
@@ -176,7 +176,7 @@ class Plugin:
             self._reject("", failure)
 
     def remove(self, heir: str = "") -> None:
-        """The files are gone: no new groups begin, groups under way finish. ``heir``: who has the content."""
+        """The files are gone: no new groups begin, groups in progress finish. ``heir``: who has the content."""
         if self.removed:
             return
         self.removed = True

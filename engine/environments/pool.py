@@ -48,7 +48,7 @@ LEAST_PRICE = 1.0
 REST = 60.0
 """Seconds for which fewer processes must have been enough before one ends."""
 LOOK, SOON = 1.0, 0.25
-"""Seconds between two looks at what the processes do, while episodes are under way, and while some wait."""
+"""Seconds between two looks at what the processes do, while episodes are in progress, and while some wait."""
 HOLD = 60.0
 """Seconds without a further process after one did not start."""
 _FIRST_PAUSE = 0.05
@@ -61,7 +61,7 @@ class Work:
     """What the processes of a pool do at one moment."""
 
     live: tuple[int, ...]
-    """Episodes under way in each process."""
+    """Episodes in progress in each process."""
     loads: tuple[Load, ...]
     """What each process said last."""
     waiting: int = 0
@@ -77,7 +77,7 @@ class Work:
 
     @property
     def weight(self) -> float | None:
-        """Share of a core that each process needs while its code keeps its loop; None where too little of that is seen.
+        """Share of a core that each process needs while its code keeps its loop; None if too little of that is seen.
 
         Code that waits there, for a database or a model elsewhere, may have more processes than there are cores. To
         wait for a core, or for a program that computes, is no such waiting.
@@ -86,8 +86,8 @@ class Work:
         return max(1 / PER_CORE, busy / (busy + asleep)) if busy + asleep >= ENOUGH else None
 
     def needed(self, episodes: int, most: int | None = None) -> int:
-        """Processes that would do, with at most so many episodes each; ``most``: of which more gain nothing while they
-        are pressed, since what they do there has changed."""
+        """Processes that would do, with at most ``episodes`` each. More than ``most`` gain nothing while they are
+        pressed, since what they do there has changed."""
         if most is not None and self.pressed and len(self.live) > most:
             return most
         if any(load.late >= LATE for load in self.loads):
@@ -145,11 +145,11 @@ class ProcessBudget:
         self.pools: WeakSet[ProcessPool] = WeakSet()
 
     def left(self, elsewhere: int = 0) -> int:
-        """Further processes that may be started, with so many cores of other nodes."""
+        """Further processes that may be started, with that many cores of other nodes."""
         return max(0, self.cores + elsewhere - sum(pool.further for pool in self.pools))
 
     def scoring_left(self) -> int | None:
-        """Further processes that may score; None where the settings leave that to the cores."""
+        """Further processes that may score; None if the settings leave that to the cores."""
         return max(0, self.scoring - sum(pool.size for pool in self.pools if pool.scores)) if self.scoring else None
 
 
@@ -164,7 +164,7 @@ class Worker:
 
     def __init__(self, pool: ProcessPool) -> None:
         self.live = 0
-        """Episodes under way, and those that were given a place."""
+        """Episodes in progress, and those that were given a place."""
         self.leaving = False
         """Whether it gets no further episodes, and ends with its last."""
         self._pool = pool
@@ -191,7 +191,7 @@ class ProcessPool:
         scores: bool = False,
     ) -> None:
         """``start`` starts a process, on another node only if the flag is set; ``workers``: the author's bounds on
-        their number, where there are any; ``episodes``: the most that one has at the same time; ``scores``: they score,
+        their number, if there are any; ``episodes``: the most that one has at the same time; ``scores``: they score,
         one request at a time, and none is kept that has nothing to do."""
         self.scores = scores
         self._version = version
@@ -211,11 +211,11 @@ class ProcessPool:
         self._first: asyncio.Task[Child] | None = None
         """Starts a process while there is none."""
         self._more: set[asyncio.Task[None]] = set()
-        """Start processes beside others."""
+        """Start processes next to others."""
         self._ending: set[asyncio.Task[None]] = set()
-        """See off processes that were told to end."""
+        """See off processes that were asked to end."""
         self.ends = 0
-        """How often all processes were told to end."""
+        """How often all processes were asked to end."""
         self._price = 0.0
         """Seconds that the last start took."""
         self._held = 0.0
@@ -249,12 +249,12 @@ class ProcessPool:
 
     @property
     def size(self) -> int:
-        """Processes, with those that are being started beside others."""
+        """Processes, with those that are being started next to others."""
         return len(self._workers) + len(self._more)
 
     @property
     def over(self) -> bool:
-        """Whether there is no process, none is being started beside others, and none is about to end."""
+        """Whether there is no process, none is being started next to others, and none is about to end."""
         return not self.size and not self._ending
 
     @property
@@ -263,21 +263,21 @@ class ProcessPool:
         return max(0, math.ceil(self._weight * self.size) - max(1, self._bounds.least))
 
     async def alive(self) -> Child:
-        """A process on the engine's machine, started where there is none; ``BrokenPlugin`` if that fails."""
+        """A process on the engine's machine, started if there is none; ``BrokenPlugin`` if that fails."""
         for worker in self._workers:
             if not worker.child.node:
                 return worker.child
         return await asyncio.shield(self._revived())
 
     def take(self, here: bool = False) -> Worker | None:
-        """A place for an episode, in the process with the fewest; None where it has to wait for one.
+        """A place for an episode, in the process with the fewest; None if it has to wait for one.
 
         ``here``: on the engine's machine only. Give it back with ``leave``.
         """
         return None if self._waiting else self._take(here)
 
     async def wait(self, here: bool = False) -> Worker:
-        """Wait for a place. Raises ``BrokenPlugin`` where no process can be started, and ``Cut``."""
+        """Wait for a place. Raises ``BrokenPlugin`` if no process can be started, and ``Cut``."""
         while True:
             place: asyncio.Future[Worker] = asyncio.get_running_loop().create_future()
             if here:
@@ -351,7 +351,7 @@ class ProcessPool:
         await self.settle()
 
     async def settle(self) -> None:
-        """Wait until the processes that were told to end are gone; they end even if this is cancelled."""
+        """Wait until the processes that were asked to end are gone; they end even if this is cancelled."""
         if self._ending:
             await asyncio.wait(self._ending)
 
@@ -418,7 +418,7 @@ class ProcessPool:
         return max(0, whole, min(int(room / self._weight), available_memory() // (2 * max(largest, _SMALLEST))))
 
     def _revived(self) -> asyncio.Task[Child]:
-        """The task that starts a process where there is none."""
+        """The task that starts a process if there is none."""
         if self._first is None or self._first.done():
             self._first = asyncio.get_running_loop().create_task(self._start_first())
             self._first.add_done_callback(self._first_ended)
@@ -449,7 +449,7 @@ class ProcessPool:
             return child
 
     async def _start_further(self) -> None:
-        """Start a process beside others; where it fails the others go on, and the next try waits."""
+        """Start a process next to others; where it fails the others go on, and the next try waits."""
         try:
             await self._started(further=True)
         except BrokenPlugin as error:
@@ -471,7 +471,7 @@ class ProcessPool:
         return worker.child
 
     def _grow(self, target: int) -> None:
-        """Have so many processes: take back those that are to end, then start further ones."""
+        """Have that many processes: take back those that are to end, then start further ones."""
         for worker in self._workers:
             if worker.leaving and not worker.child.full and self._staying < target:
                 worker.leaving = False
@@ -539,7 +539,7 @@ class ProcessPool:
         task.add_done_callback(self._ending.discard)
 
     def _look_later(self, seconds: float) -> None:
-        """Look at the processes after so many seconds, or before."""
+        """Look at the processes after that many seconds, or before."""
         loop = asyncio.get_running_loop()
         if self._look is not None:
             if self._look.when() <= loop.time() + seconds:

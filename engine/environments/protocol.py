@@ -82,7 +82,7 @@ class EpisodeOutcome:
 
 @dataclass(frozen=True)
 class FinalReward:
-    """An agent has spoken for the last time in an episode that goes on, and this is what it gets."""
+    """An agent has spoken for the last time in an episode that continues, and this is what it gets."""
 
     agent: str
     reward: float
@@ -96,7 +96,7 @@ class Listener(Protocol):
 
     @property
     def agents(self) -> tuple[str, ...]:
-        """Who may speak; anybody where it is empty."""
+        """Who may speak; anybody if it is empty."""
 
     async def answer(self, ask: Ask) -> Reply:
         """What a program asks goes this way, as what the environment asks does."""
@@ -109,12 +109,12 @@ class Listener(Protocol):
         """
 
     def failed(self, error: BaseException) -> None:
-        """The episode cannot go on: ``error`` is raised where it is played."""
+        """The episode cannot go on: whoever runs it gets ``error``."""
 
 
 Opens = Callable[[Listener], Awaitable[Endpoint]]
 """Gives an episode an address at which programs find its model until it is over, the same each time. Raises
-``MarlaasError`` where there is none."""
+``MarlaasError`` if there is none."""
 
 
 async def no_endpoint(_listener: Listener) -> Endpoint:
@@ -173,7 +173,7 @@ class Crew:
     scoring: int = 0
     """Processes that score or compare its episodes."""
     live: int = 0
-    """Episodes under way."""
+    """Episodes in progress."""
     waiting: int = 0
     """Episodes that wait for a place in a process."""
 
@@ -211,7 +211,7 @@ class EnvironmentInfo:
     path: str = ""
     description: str = ""
     agents: tuple[str, ...] = ()
-    """The agents that it declares; empty where it declares none."""
+    """The agents that it declares; empty if it declares none."""
     crew: Crew = Crew()
     """The processes of the version that serves, which all environments of a plugin share."""
     rows: Rows = ""
@@ -224,5 +224,5 @@ class EnvironmentEvent:
     kind: EventKind
     plugin: str
     version: str
-    """Of the content that the event is about; empty where there is none."""
+    """Of the content that the event is about; empty if there is none."""
     failure: Failure | None = None

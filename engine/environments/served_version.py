@@ -81,7 +81,7 @@ class ServedVersion:
         self.code = code
         self.environments: dict[str, Described] = {}
         self.refused: dict[str, Failure] = {}
-        """By name, why some environments of a ``.toml`` file are not served beside the others."""
+        """By name, why some environments of a ``.toml`` file are not served next to the others."""
         self._unproven: dict[str, Failure] = {}
         """Those of them that did not get to their first ask."""
         self.health = Health()
@@ -132,11 +132,11 @@ class ServedVersion:
             raise
 
     async def warm(self) -> None:
-        """Start a process where there is none; ``BrokenPlugin`` if that fails."""
+        """Start a process if there is none; ``BrokenPlugin`` if that fails."""
         await self._playing.alive()
 
     async def watch(self) -> Child:
-        """A process, told to look at what keeps its event loop busy until it is asked for that."""
+        """A process, asked to look at what keeps its event loop busy until it is asked for that."""
         child = await self._playing.alive()
         child.watch()
         return child
@@ -325,7 +325,7 @@ class ServedVersion:
         self.stop_if_done()
 
     def retire(self) -> None:
-        """Begin no new groups: the processes end when those under way are over, or when their grace is.
+        """Begin no new groups: the processes end when those in progress are over, or when their grace is.
 
         The grace is three times what 95 % of the last episodes took.
         """
@@ -359,7 +359,7 @@ class ServedVersion:
             self._playing.end_idle(REPLACED)
 
     async def settle(self) -> None:
-        """Wait until the processes that were told to end are gone; they end even if this is cancelled."""
+        """Wait until the processes that were asked to end are gone; they end even if this is cancelled."""
         await self._playing.settle()
         await self._scoring.settle()
 
@@ -378,14 +378,14 @@ class ServedVersion:
         return self.leases > 0 or not self.retired
 
     def started(self) -> None:
-        """A process for episodes was started where there was none."""
+        """The first process for episodes was started."""
         if self._shaken:
             self._shaken = False
             self._tell("restarted", self.version, None)
         self.stop_if_done()  # it may not be needed any more
 
     def bury(self, pool: ProcessPool, failure: Failure, others: int) -> None:
-        """A process died, or one could not be started; so many others are left."""
+        """A process died, or one could not be started; that many others are left."""
         if pool.scores:
             failure = replace(failure, message=f"its scoring process: {failure.message}")
             self._tell("died", self.version, failure)
@@ -439,7 +439,7 @@ class ServedVersion:
                 self._tell("quarantined", self.version, rest)
 
     def _first_undecided(self, settings: tuple[str, str]) -> int | None:
-        """Number of the first episode that runs with these settings; None where there is none."""
+        """Number of the first episode that runs with these settings; None if there is none."""
         undecided = self._undecided.items()
         return next((n for n, (name, spec) in undecided if settings_of(name, spec.config, spec.data) == settings), None)
 
@@ -464,7 +464,7 @@ async def _within(seconds: float, child: Child, ask: Callable[[Child], Awaitable
 
 
 def percentile(values: Sequence[float], share: float) -> float:
-    """The smallest value that ``share`` of all do not exceed; 0 where there is none."""
+    """The smallest value that ``share`` of all do not exceed; 0 if there is none."""
     ordered = sorted(values)
     return ordered[min(len(ordered) - 1, int(share * len(ordered)))] if ordered else 0.0
 
@@ -524,7 +524,7 @@ class Lease:
 
     @property
     def ends(self) -> str:
-        """Where a newer version has replaced this one, what the task waits for, else empty.
+        """What the task waits for if a newer version has replaced this one, else empty.
 
         In words, without a full stop.
         """

@@ -37,11 +37,11 @@ from .served_version import Lease, ServedVersion, settings_of
 FIRST_PROOFS = 5.0
 """Seconds that the start waits for plugins to be proven; slower ones are served once they are."""
 TIDY_EVERY = 64
-"""Snapshots are tidied after so many loaded versions."""
+"""Snapshots are tidied after that many loaded versions."""
 FEWEST = 2
 """Fewest episodes of a group with a reward that can be compared."""
 OWN = "own_reward"
-"""Name of the reward part that keeps an episode's own reward beside its ranking."""
+"""Name of the reward part that keeps an episode's own reward next to its ranking."""
 
 
 class EnvironmentService:
@@ -107,12 +107,12 @@ class EnvironmentService:
     def use_nodes(self, nodes: Sequence[RemoteNode]) -> None:
         """Start further processes on these nodes, too, from now on, and begin nothing more on others.
 
-        What is under way there is played to its end.
+        What is in progress there is played to its end.
         """
         self._reach.use(nodes)
 
     async def scan(self) -> list[asyncio.Task[None]]:
-        """Read the folders at once; returns the proofs that are under way because of what changed."""
+        """Read the folders at once; returns the proofs that are in progress because of what changed."""
         async with self._scanning:
             found = await asyncio.to_thread(discover, self._folders)
             served = {n: path for n, path in found.served.items() if self._only is None or n in self._only}
@@ -125,10 +125,10 @@ class EnvironmentService:
             return [proof for proof in proofs if proof is not None]
 
     async def reload(self, name: str) -> None:
-        """Read a plugin again and start its newest version anew, which also ends its rest; groups that play finish.
+        """Read a plugin again and start its newest version again, which also ends its rest; groups that play finish.
 
-        Returns when the new process serves. Raises ``EnvironmentMissing`` where there is no plugin of that name, and
-        ``EnvironmentFailure``, with place and reason, where it does not load: what served before goes on.
+        Returns when the new process serves. Raises ``EnvironmentMissing`` if there is no plugin of that name, and
+        ``EnvironmentFailure``, with place and reason, where it does not load: what served before continues.
         """
         async with self._scanning:
             plugin = self._plugins.get(name)
@@ -168,7 +168,7 @@ class EnvironmentService:
         return (*(info for plugin in served for info in plugin.infos()), *hidden.values())
 
     def standstills(self, plugin: str, version: str) -> list[Standstill]:
-        """The parameters under which environments of a version have only failed; none where it was never started."""
+        """The parameters under which environments of a version have only failed; none if it was never started."""
         known = self._plugins.get(plugin)
         serving = known.serving(version) if known is not None else None
         return serving.health.standstills() if serving is not None else []
@@ -188,7 +188,7 @@ class EnvironmentService:
         return False
 
     def resolve(self, name: str) -> EnvironmentInfo:
-        """The environment that a task calls ``name``; raises ``EnvironmentMissing`` where there is none.
+        """The environment that a task calls ``name``; raises ``EnvironmentMissing`` if there is none.
 
         A plugin that is there but never served is found under any of its names, in state broken or loading.
         """
@@ -241,7 +241,7 @@ class EnvironmentService:
     ) -> Lease:
         """Hold one version for a group: the newest good one, or ``version``, started again where needed.
 
-        ``config`` are the parameters that it is for; ``ConfigError`` where they do not fit that version. ``Lease.rest``
+        ``config`` are the parameters that it is for; ``ConfigError`` if they do not fit that version. ``Lease.rest``
         says whether it rests with them. ``data`` takes the place of the environment's own rows (``Source.record``).
         """
         environment, by_version = name.rpartition("/")[2], version is not None
@@ -299,7 +299,7 @@ class EnvironmentService:
     async def facts(self, lease: Lease, survey: bool = False) -> DataFacts:
         """What there is to know of the rows that the lease's episodes draw from; ``survey``: also what is in them.
 
-        Raises ``EnvironmentFailure`` where they cannot be had, in a sentence that says why.
+        Raises ``EnvironmentFailure`` if they cannot be had, in a sentence that says why.
         """
         return await lease.serving.facts(lease.declared.name, lease.data, survey)
 
@@ -311,7 +311,7 @@ class EnvironmentService:
         return await first_ask(lambda spec, answer: self.play(lease, spec, answer), spec, opens)
 
     async def peek(self, lease: Lease, spec: EpisodeSpec) -> Ask:
-        """The episode's first ask, without a model; ``EnvironmentFailure`` where it ends before one."""
+        """The episode's first ask, without a model; ``EnvironmentFailure`` if it ends before one."""
         reached = await self.look(lease, spec)
         if isinstance(reached, Ask):
             return reached
@@ -327,13 +327,13 @@ class EnvironmentService:
         )
 
     def _named(self, name: str) -> Plugin | None:
-        """The plugin that serves the environment of this full name; None where that takes a look at ``infos``."""
+        """The plugin that serves the environment of this full name; None if that takes a look at ``infos``."""
         plugin, _, environment = name.rpartition("/")
         found = self._plugins.get(plugin)
         return found if found is not None and not found.removed and environment in found.environments else None
 
     def _owner(self, version: str) -> Plugin:
-        """The plugin of a version, also where its files have gone; ``EnvironmentMissing`` where none is kept."""
+        """The plugin of a version, also where its files have gone; ``EnvironmentMissing`` if none is kept."""
         for plugin in self._plugins.values():
             if plugin.serving(version) is not None:
                 return plugin
@@ -372,7 +372,7 @@ class EnvironmentService:
 
     def _plugin(self, name: str, path: Path, removed: bool = False) -> Plugin:
         def earlier(version: str) -> Sequence[Standstill]:
-            return self._earlier.pop((name, version), ())  # once: a version that is started anew begins anew
+            return self._earlier.pop((name, version), ())  # once: a version that is started again begins again
 
         return Plugin(
             name, path, self._scratch, self._interpreters, self._tell, self._budget, self._reach, removed, earlier
@@ -434,7 +434,7 @@ async def _given(
 
 
 def _completed(serving: ServedVersion, environment: str, config: Mapping[str, Any]) -> dict[str, Any]:
-    """The parameters as a version completes them; ``ConfigError`` where they do not fit it."""
+    """The parameters as a version completes them; ``ConfigError`` if they do not fit it."""
     try:
         return complete(serving.environments[environment].parameters, config, environment)
     except ValueError as error:

@@ -89,7 +89,7 @@ class Blame:
         """What of the plugin runs in this frame, or in its nearest caller that is the plugin's own.
 
         Returns a file, the line where its function begins, and the line that runs; no file and no lines where only an
-        adapter runs, None where nothing of the plugin does.
+        adapter runs, None if nothing of the plugin does.
         """
         deepest = frame
         while frame is not None and not self.owns(frame.f_code):

@@ -52,8 +52,8 @@ class Channel(asyncio.Protocol):
         encode: Callable[[Record], bytes] = encode_json,
     ) -> None:
         """``most_values`` are the entries of lists and objects that a message may have, ``rate`` the bytes that are
-        read in a second after the first ones: both None where the other end is trusted. ``decode`` and ``encode`` take
-        the place of the standard library where there are faster ones."""
+        read in a second after the first ones: both None if the other end is trusted. ``decode`` and ``encode`` take
+        the place of the standard library if there are faster ones."""
         self._decode = decode
         self._encode = encode
         self._most_values = most_values

@@ -45,7 +45,7 @@ def load(path: Path) -> dict[str, Environment]:
 
 
 def load_all(path: Path) -> Loaded:
-    """Import the plugin; raises whatever its code raises, and ``ImportError`` where it declares no environment."""
+    """Import the plugin; raises whatever its code raises, and ``ImportError`` if it declares no environment."""
     name = path.name if path.is_dir() else path.stem
     refused: dict[str, Exception] = {}
     try:
@@ -123,7 +123,7 @@ def _named(environments: Iterable[Environment], plugin: str) -> dict[str, Enviro
 
 
 def recognised(module: ModuleType, plugin: str) -> list[Environment]:
-    """The environments that a module holds in a form of another library; empty where it holds none."""
+    """The environments that a module holds in a form of another library; empty if it holds none."""
     from .. import adapters  # here, because most plugins are native and never need them
 
     if callable(load := getattr(module, "load_environment", None)):

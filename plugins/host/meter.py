@@ -25,7 +25,7 @@ from typing import Any, Literal
 from ..sandbox_supervisor import children, wall_limit
 
 TICK = 0.5
-"""Seconds between two looks at the process while episodes are under way."""
+"""Seconds between two looks at the process while episodes are in progress."""
 SOONEST = 0.05
 """Seconds between two looks at an episode that has used almost all of its time."""
 PROGRAMS = 0.02
@@ -77,9 +77,9 @@ def read_process() -> Reading:
 
 
 def delay_of(thread: int) -> float:
-    """Seconds that a thread of this process, by its native id, has waited for a core so far; 0 where that is unknown.
+    """Seconds that a thread of this process, by its native id, has waited for a core so far; 0 if that is unknown.
 
-    A wait that goes on is not in it: it counts once the thread has run.
+    A wait that continues is not in it: it counts once the thread has run.
     """
     try:
         with open(f"/proc/self/task/{thread}/schedstat", "rb", buffering=0) as file:
@@ -120,7 +120,7 @@ class Usage:
 
     @property
     def processor(self) -> float:
-        """Processor seconds so far, but for the step that is under way."""
+        """Processor seconds so far, but for the step that is in progress."""
         running = 0.0
         if self._threads:
             with _threads_change:
@@ -134,14 +134,14 @@ class Usage:
             self._threads[me] = thread_clock(me), thread_time()
 
     def leave_thread(self) -> None:
-        """This thread goes on for somebody else, or ends."""
+        """This thread continues for somebody else, or ends."""
         with _threads_change:
             _, began = self._threads.pop(threading.get_ident())
             self._ended += thread_time() - began
 
 
 def thread_clock(ident: int) -> int | None:
-    """The clock of a thread's processor time; None where the system has none."""
+    """The clock of a thread's processor time; None if the system has none."""
     return time.pthread_getcpuclockid(ident) if hasattr(time, "pthread_getcpuclockid") else None
 
 
@@ -163,7 +163,7 @@ class Meter:
         self.blocked = 0.0
         """Seconds in which steps of any episode kept the loop without computing."""
         self.step: tuple[Usage, float, float] | None = None
-        """Whose step is under way on the loop, with the loop's processor seconds and the time at its beginning."""
+        """Whose step is in progress on the loop, with the loop's processor seconds and the time at its beginning."""
         self.ended = 0.0
         """Processor seconds of the loop's thread when the last step ended."""
         self._read = read
@@ -257,7 +257,7 @@ class Clock:
             self._timer = None
 
     def own(self, now: float, more: float = 0.0) -> float:
-        """Seconds of its own by ``now``, with ``more`` processor seconds of a step that is under way."""
+        """Seconds of its own by ``now``, with ``more`` processor seconds of a step that is in progress."""
         waited = 0.0 if self._asks else self._span(now)[0]
         return self._usage.processor - self._computed + more + self._waited + waited
 
@@ -310,7 +310,7 @@ class Steps(Coroutine[Any, Any, Any]):
         above, meter.step = meter.step, (usage, began, wall)
         try:
             return self._send(value)
-        finally:  # not in a function of its own: it runs for every step of every episode
+        finally:  # not in its own function: it runs for every step of every episode
             ended = thread_time()
             computed, between = ended - began, began - meter.ended
             meter.step, meter.ended = above, ended

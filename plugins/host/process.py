@@ -68,7 +68,7 @@ class PluginHost:
         self._loading = True
         self._instances = Instances()
         self._asking: set[asyncio.Task[Any]] = set()
-        """Answers about rows, and ways to addresses, under way."""
+        """Answers about rows, and ways to addresses, in progress."""
         self._forwarder: Forwarder | None = None
         self._closed = asyncio.Event()
         self._loop = asyncio.get_running_loop()
@@ -190,7 +190,7 @@ class PluginHost:
         return future
 
     async def open_endpoint(self, run: Run) -> Endpoint:
-        """Ask the engine for the episode's address; ``RuntimeError`` where it gives none."""
+        """Ask the engine for the episode's address; ``RuntimeError`` if it gives none."""
         self._asked += 1
         number = self._asked
         future: asyncio.Future[Endpoint] = self._loop.create_future()
@@ -247,7 +247,7 @@ class PluginHost:
             raise
 
     async def _tell_facts(self, question: Record) -> None:
-        """Say what there is to know of an environment's rows; an ``end`` with status ``error`` where they cannot be
+        """Say what there is to know of an environment's rows; an ``end`` with status ``error`` if they cannot be
         had.
 
         An environment that draws its tasks from nothing has 0 rows, and an empty digest.
@@ -278,7 +278,7 @@ class PluginHost:
         return await self._instances.player(environment)
 
     def send_final(self, run: Run, record: Record) -> None:
-        """Send a reward that is final while the episode goes on."""
+        """Send a reward that is final while the episode continues."""
         if run.number in self._runs:
             self._channel.send({"op": "final", "episode": run.number, **record})
 
@@ -325,7 +325,7 @@ class PluginHost:
         return self._reaper.tick()
 
     def _interrupt(self, _signal: int, frame: FrameType | None) -> None:
-        """Interrupt what keeps the loop, at the line where it is: an import or a step whose time is up, and compiled
+        """Interrupt what keeps the loop at its line: an import or a step whose time is up, and compiled
         code that lets nothing else run."""
         if not self.blame.inside(frame):
             return

@@ -1,4 +1,4 @@
-"""Answers for the interpreter, in a thread of its own: that it runs, how late its loop is, and what keeps it.
+"""Answers for the interpreter, in its own thread: that it runs, how late its loop is, and what keeps it.
 
 The loop may be kept by what an episode computes; this thread answers all the same, as long as Python code runs at all.
 At each tick it also looks at the step that keeps the loop: one whose episode has used up its time is interrupted.
@@ -28,7 +28,7 @@ from .channel import Record
 from .meter import METER, PROGRAMS, TICK, Meter, Verdict, delay_of, read_process, thread_clock
 
 STUBBORN = 2.0
-"""Processor seconds, beyond its episode's time, of a step that goes on although it is interrupted at every tick."""
+"""Processor seconds, beyond its episode's time, of a step that continues although it is interrupted at every tick."""
 HELD = 5.0
 """Processor seconds in which this thread never ran: compiled code keeps the interpreter for itself."""
 INTERVAL = 0.004
@@ -42,10 +42,10 @@ Place = tuple[str, int, int]
 
 
 class Lateness:
-    """The most seconds by which a loop was late: a timer says so, while anything is under way."""
+    """The most seconds by which a loop was late: a timer says so, while anything is in progress."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop, playing: Callable[[], bool]) -> None:
-        """``playing``: whether anything is under way; the timer stops when nothing is."""
+        """``playing``: whether anything is in progress; the timer stops when nothing is."""
         self._loop = loop
         self._playing = playing
         self._due: float | None = None
@@ -86,8 +86,8 @@ class Pulse:
         place: Callable[[FrameType | None], Place | None],
         meter: Meter = METER,
     ) -> None:
-        """``late``: seconds by which the loop was late since the last call; ``playing``: whether anything is under way;
-        ``tidy`` is called at each tick, and says whether it is to be called again although nothing is under way;
+        """``late``: seconds by which the loop was late since the last call; ``playing``: whether anything runs;
+        ``tidy`` is called at each tick, and says whether it is to be called again although nothing is in progress;
         ``place``: see ``Blame.place``."""
         self._connection = connection
         self._late = late
@@ -117,8 +117,9 @@ class Pulse:
         return time.process_time() - self._ran > HELD
 
     def verdict(self, beyond: float = 0.0) -> Verdict:
-        """Whether the episode whose step is under way has used up its time, and so many processor seconds ``beyond``
-        it; any thread may ask."""
+        """Whether the episode whose step runs has used up its time, and ``beyond`` more processor seconds.
+
+        Any thread may ask."""
         step = self._meter.step
         if step is None or self._clock is None:
             return ""

@@ -47,7 +47,7 @@ _UNFIT: Record = {
 
 
 class Run:
-    """One episode under way."""
+    """One episode in progress."""
 
     def __init__(self, host: PluginHost, start: Record, environment: Environment) -> None:
         self.number: int = start["episode"]
@@ -165,7 +165,7 @@ class Run:
         return counted | self._episode.logged
 
     def _task(self) -> Record:
-        """The task as another process needs it to score the episode; empty where nothing scores or ranks it."""
+        """The task as another process needs it to score the episode; empty if nothing scores or ranks it."""
         environment = self.environment
         if environment.scorer is None and environment.ranker is None:
             return {}

@@ -43,7 +43,7 @@ class Scope:
     together: int = 64
     """Episodes that are run at once."""
     alive: int = ALIVE
-    """Episodes that a task has alive at once: the cost of a crowd is given for so many."""
+    """Episodes that a task has alive at once: the cost of a crowd is given for that many."""
     ruler: Ruler | None = None
     """Measures prompts as the base that is trained does, where one is known."""
 
@@ -59,7 +59,7 @@ async def check(
 
     ``data``: rows in place of its own (``Source.record``).
 
-    Raises ``EnvironmentMissing`` where there is none of that name. One that does not serve, or refuses the
+    Raises ``EnvironmentMissing`` if there is none of that name. One that does not serve, or refuses the
     configuration, is a finding.
     """
     info = service.resolve(name)
@@ -82,7 +82,7 @@ async def check(
 
 async def try_out(lease: Lease) -> list[Finding]:
     """What goes wrong whatever a model says, after a few odd replies to one instance: a second's look, before a task
-    that uses the environment is queued. Raises ``BrokenPlugin`` where a process cannot be started."""
+    that uses the environment is queued. Raises ``BrokenPlugin`` if a process cannot be started."""
     async with Subject(lease) as subject:
         await subject.renew()
         played = [await play(subject, 0, reply, Pace(subject.timeout)) for reply in JUNK[:ODD]]
@@ -95,7 +95,7 @@ def _unserved(info: EnvironmentInfo) -> str:
 
 
 def unset(info: EnvironmentInfo, config: Mapping[str, Any]) -> str:
-    """Which required parameters are not given, in one sentence; empty where none is missing."""
+    """Which required parameters are not given, in one sentence; empty if none is missing."""
     missing = [one for one in info.parameters if one.required and one.name not in config]
     if not missing:
         return ""
@@ -116,7 +116,7 @@ async def check_version(lease: Lease, scope: Scope) -> list[Finding]:
 
 
 async def examine(subject: Subject, scope: Scope, clock: Callable[[], float] = time.monotonic) -> list[Finding]:
-    """Run episodes, then judge them; raises ``BrokenPlugin`` where a fresh process cannot be started."""
+    """Run episodes, then judge them; raises ``BrokenPlugin`` if a fresh process cannot be started."""
     pace = Pace(scope.seconds, scope.pause, clock)
     start = await subject.renew()
     splits: tuple[Split, Split] = ("train", "eval")

@@ -343,8 +343,8 @@ def far() -> Iterator[tuple[Split, int]]:
 def check_leaks(train: Sequence[Draw], held_out: Sequence[Draw], distant: Sequence[Draw] = ()) -> list[Finding]:
     """The two splits do not share instances. ``distant``: train instances that come much later.
 
-    Training leaves out every prompt that is also held out, so a few shared ones cost nothing. Where many are shared,
-    the space of prompts is too small. Where they are shared in order, both splits are one sequence, entered at two
+    Training leaves out every prompt that is also held out, so a few shared ones cost nothing. If many are shared,
+    the space of prompts is too small. If they are shared in order, both splits are one sequence, entered at two
     places: that is what seeding with ``seed + index`` does.
     """
     places: dict[str, list[int]] = {}
@@ -377,7 +377,7 @@ class Ruler(Protocol):
     async def tokens(self, ask: Ask) -> int:
         """Tokens of a first prompt; for one that is much too long, a lower bound.
 
-        Raises ``ValueError`` or ``BaseModelError`` where the base's template refuses it."""
+        Raises ``ValueError`` or ``BaseModelError`` if the base's template refuses it."""
 
 
 async def check_lengths(draws: Sequence[Draw], ruler: Ruler | None, pace: Pace, share: float) -> list[Finding]:
@@ -641,7 +641,7 @@ class Crowd:
 
 
 async def run_crowd(subject: Subject, alone: Sequence[Played], most: int, pace: Pace) -> Crowd:
-    """Run ``most`` episodes at once; nothing where all of those ``alone`` failed.
+    """Run ``most`` episodes at once; nothing if all of those ``alone`` failed.
 
     They have what is left of the time, and as long as one took alone on top. What has not ended by then is cancelled.
     """

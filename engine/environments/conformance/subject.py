@@ -1,4 +1,4 @@
-"""What the checks run: a version of an environment in a process of its own, canned replies, and a bounded time."""
+"""What the checks run: a version of an environment in its own process, canned replies, and a bounded time."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ class Pace:
 
 
 class Subject:
-    """An environment in a process of its own during the ``async with`` block; hold the lease meanwhile.
+    """An environment in its own process during the ``async with`` block; hold the lease meanwhile.
 
     Junk may kill that process or block it: no group runs there, and its deaths are not reported.
     """
@@ -235,7 +235,7 @@ class Played:
     reply: Canned
     index: int
     outcome: EpisodeOutcome | None
-    """None where it asked more often than it may."""
+    """None if it asked more often than it may."""
     turns: tuple[float, ...] = ()
     """Seconds that the environment itself took before each ask, and before the end."""
     agents: frozenset[str] = frozenset()
@@ -243,12 +243,12 @@ class Played:
 
     @property
     def rewards(self) -> dict[str, float]:
-        """Rewards by agent; empty where there are none."""
+        """Rewards by agent; empty if there are none."""
         return self.outcome.rewards if self.outcome is not None else {}
 
     @property
     def score(self) -> float | None:
-        """Mean of the agents' rewards, where there are any."""
+        """Mean of the agents' rewards, if there are any."""
         return math.fsum(self.rewards.values()) / len(self.rewards) if self.rewards else None
 
     @property

@@ -26,7 +26,7 @@ from .requirements import DeclarationError, Requirements, named, requirements_of
 from .venv import OWN, BuildFailed, NoPython, Stamp, Venv, build, suitable
 
 INSTALLED = Path(marlaas.plugins.__file__).resolve().parent
-"""The author API; the engine's packages lie beside it."""
+"""The author API; the engine's packages lie next to it."""
 _LOOK = 0.5
 """Seconds between two looks for a consent."""
 
@@ -143,7 +143,7 @@ def author_api(folder: Path) -> Path:
     """A folder for ``PYTHONPATH`` that holds ``marlaas.plugins`` and nothing else of ours, made below ``folder``.
 
     Every installation of marlaas has one of its own, with a link to the author API as it is installed: so it is the
-    same for every plugin, and the packages beside it stay out of reach of an import.
+    same for every plugin, and the packages next to it stay out of reach of an import.
     """
     made = folder / f"api-{sha256(str(INSTALLED).encode()).hexdigest()[:12]}"
     package = made / "marlaas"
@@ -176,7 +176,7 @@ class Installed:
 
 
 def installed(venvs: Path, plugins: Sequence[Path]) -> list[Installed]:
-    """The sets below ``venvs``, by name, as the plugins in the folders ``plugins`` claim them; none where there is no
+    """The sets below ``venvs``, by name, as the plugins in the folders ``plugins`` claim them; none if there is no
     such folder.
 
     A plugin that cannot be read claims nothing. It may start processes, to ask other Pythons for their version.

@@ -49,7 +49,7 @@ class Version:
     confined: bool
     """Whether its processes must be confined there, because they are here."""
     allow: str
-    """``never`` where the settings forbid libraries; else their consent was given, for it is served here."""
+    """``never`` if the settings forbid libraries; else their consent was given, for it is served here."""
     wheels: str
     offline: bool
 
@@ -134,7 +134,7 @@ class ProcessHost:
     async def prepare(self, version: Version) -> str:
         """Make a version ready: write its files, install its libraries, look whether it can be confined.
 
-        Returns why its processes cannot run here, as a clause; empty where they can. It takes as long as libraries take
+        Returns why its processes cannot run here, as a clause; empty if they can. It takes as long as libraries take
         to install.
         """
         settings = EnvironmentSettings(
@@ -235,7 +235,7 @@ class ProcessHost:
     async def open_door(self, number: int) -> str:
         """The name of a socket, in the folder that a process sees, that leads to the engine's gateway.
 
-        Raises ``EnvironmentFailure`` where none can be made.
+        Raises ``EnvironmentFailure`` if none can be made.
         """
         running = self._running[number]
 

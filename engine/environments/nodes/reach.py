@@ -2,7 +2,7 @@
 
 The first process of a version is always on the engine's machine: it proves the version, and answers questions about
 rows. Further ones go where the fewest compute for each core. A version goes to
-another node once its files and libraries are there; where that cannot be, people are told why, once.
+another node once its files and libraries are there; if that cannot be, people are informed why, once.
 """
 
 from __future__ import annotations
@@ -79,7 +79,7 @@ class Reach:
             self._starting[chosen] -= 1
 
     def count(self, child: Child) -> None:
-        """Count a process, where it is, while it works."""
+        """Count a process on its node while it works."""
         self._children.add(child)
 
     def refuse(self, node: str, path: Path, plugin: str, reason: str) -> None:

@@ -52,7 +52,7 @@ class RemoteNode:
         self.seconds = call
         self.caller = caller
         self._refused: dict[str, str] = {}
-        """Why a prepared version cannot run there, as a clause; empty where it can."""
+        """Why a prepared version cannot run there, as a clause; empty if it can."""
         self._preparing: dict[str, asyncio.Task[str]] = {}
         self._numbers = itertools.count(1)
         self._lent: dict[tuple[str, str], asyncio.Task[Mapping[str, Any]]] = {}
@@ -71,7 +71,7 @@ class RemoteNode:
         return self.alive and self._refused.get(version) == ""
 
     def refused(self, version: str) -> str:
-        """Why a version cannot run there, as a clause; empty where it can, or that is not known yet."""
+        """Why a version cannot run there, as a clause; empty if it can, or that is not known yet."""
         return self._refused.get(version, "")
 
     def preparing(self, version: str) -> bool:
@@ -85,7 +85,7 @@ class RemoteNode:
     async def prepare(self, path: Path, confined: bool, settings: EnvironmentSettings) -> str:
         """Have the version that is imported from ``path`` here made ready there: once, however often it is asked for.
 
-        Returns why it cannot run there. Raises ``WorkerDied`` where the node is lost.
+        Returns why it cannot run there. Raises ``WorkerDied`` if the node is lost.
         """
         version = path.parent.name
         if version in self._refused:
@@ -119,9 +119,9 @@ class RemoteNode:
         return process
 
     async def lend(self, version: str, data: Mapping[str, Any]) -> Mapping[str, Any]:
-        """``data`` that a task names, with its files on the node, where they are sent once; the version is ready.
+        """``data`` that a task names, with its files on the node. They are sent once; the version is ready.
 
-        Raises ``OSError`` where they cannot be there, and ``WorkerDied``.
+        Raises ``OSError`` if they cannot be there, and ``WorkerDied``.
         """
         key = version, str(data)
         if key not in self._lent:
@@ -178,7 +178,7 @@ class RemoteProcess:
         return self
 
     async def begin(self) -> None:
-        """Start it. Raises ``OSError`` where that fails."""
+        """Start it. Raises ``OSError`` if that fails."""
         self._node.running += 1
         running = self._node.caller.call("run", self._number, self._version, stream_to=self._receive)
         self._pass_on(MAIN, asyncio.open_connection(sock=self._theirs, limit=PIECE))

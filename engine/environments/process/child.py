@@ -44,15 +44,15 @@ from .wire import (
     parse_message,
 )
 
-# An episode under way in a process, or another request, and how whoever answers hears of it.
+# An episode in progress in a process, or another request, and how whoever answers hears of it.
 
 
 @dataclass
 class Play:
-    """An episode under way, or another request."""
+    """An episode in progress, or another request."""
 
     answer: Answer | None
-    """None where nothing may be asked."""
+    """None if nothing may be asked."""
     outcomes: tuple[type, ...]
     """The types of outcome with which it may end."""
     ended: asyncio.Future[Outcome]
@@ -64,7 +64,7 @@ class Play:
 
 @dataclass(frozen=True)
 class EpisodeListener:
-    """Implements ``protocol.Listener`` for an episode under way."""
+    """Implements ``protocol.Listener`` for an episode in progress."""
 
     play: Play
     ask: Answer
@@ -92,7 +92,7 @@ class EpisodeListener:
 # told once of its death, and decides.
 
 BEAT = 1.0
-"""Seconds between two questions whether the process runs, while episodes are under way."""
+"""Seconds between two questions whether the process runs, while episodes are in progress."""
 _MOST_VALUES = 3 * MOST_VALUES
 """Most JSON values of one message: an author's lists count twice, as entries and as lists; the protocol adds some."""
 READ_RATE = 32 << 20
@@ -107,7 +107,7 @@ _SOONEST = 0.05
 _WATCHED = 30.0
 """Seconds in which a process says what kept its loop busy: a thread does, unless compiled code keeps it from that."""
 _CLOSING = 3.0
-"""Seconds for a process that is told to end and has something to close first."""
+"""Seconds for a process that is asked to end and has something to close first."""
 
 
 class BrokenPlugin(EnvironmentFailure):
@@ -127,7 +127,7 @@ class Owner(Protocol):
         """The process died by itself, or had to be killed; told once."""
 
     def idled(self) -> None:
-        """The last episode under way has ended."""
+        """The last episode in progress has ended."""
 
 
 class Child:
@@ -136,7 +136,7 @@ class Child:
     def __init__(self, process: PluginProcess, owner: Owner) -> None:
         self.environments: dict[str, Described] = {}
         self.refused: dict[str, Failure] = {}
-        """By name, why some environments of a ``.toml`` file are not served beside the others."""
+        """By name, why some environments of a ``.toml`` file are not served next to the others."""
         self.dead: Failure | None = None
         self.full = False
         """Whether memory has piled up in it until an allocation failed: it gets no further episodes."""
@@ -144,7 +144,7 @@ class Child:
         self._served = False
         """Whether it has said hello."""
         self._closing = False
-        """Whether the process was told to end, and still closes what it has open."""
+        """Whether the process was asked to end, and still closes what it has open."""
         self._process = process
         self._channel: Channel | None = None
         self._owner: Owner | None = owner
@@ -155,7 +155,7 @@ class Child:
         """Cancelled episodes that have not ended yet, with the number of asks of each since."""
         self._started = 0
         self._allowed = 0.0
-        """Seconds that the only request under way may take; 0 where episodes run."""
+        """Seconds that the only request in progress may take; 0 if episodes run."""
         self._heart: asyncio.Task[None] | None = None
 
     @classmethod
@@ -196,7 +196,7 @@ class Child:
 
     @property
     def idle(self) -> bool:
-        """Whether no episode is under way, not even one that is being cancelled."""
+        """Whether no episode is in progress, not even one that is being cancelled."""
         return not self._plays and not self._cancelled
 
     async def play(self, environment: str, spec: EpisodeSpec, answer: Answer) -> EpisodeOutcome | Unscored:
@@ -212,7 +212,7 @@ class Child:
         return cast(DataFacts | EpisodeOutcome, await ended)
 
     async def score(self, environment: str, played: Unscored, transcript: Transcript, timeout: float) -> EpisodeOutcome:
-        """Score what was said in an episode. Raises ``ValueError`` where that is too large to be sent.
+        """Score what was said in an episode. Raises ``ValueError`` if that is too large to be sent.
 
         ``timeout``: seconds of the score function's own, after which the process interrupts it.
         """
@@ -234,7 +234,7 @@ class Child:
         return cast(Ranking | EpisodeOutcome, verdict)
 
     async def rows(self, data: Mapping[str, Any]) -> Mapping[str, Any]:
-        """``data`` that a task names, where the process finds it. Raises ``OSError`` where it cannot have it."""
+        """``data`` that a task names, where the process finds it. Raises ``OSError`` if it cannot have it."""
         return await self._process.rows(data)
 
     def watch(self) -> None:
@@ -242,7 +242,7 @@ class Child:
         self._process.pulse.watch()
 
     async def watched(self) -> tuple[Place, ...]:
-        """End that, and return what was seen; nothing where the process died or cannot say it."""
+        """End that, and return what was seen; nothing if the process died or cannot say it."""
         pulse, until = self._process.pulse, time.monotonic() + _WATCHED
         pulse.end_watch()
         while (seen := pulse.watched()) is None and self.dead is None and time.monotonic() < until:
@@ -274,8 +274,8 @@ class Child:
                 self._send({"op": "cancel", "episode": number})
 
     def kill(self, reason: str, cut: bool = False) -> None:
-        """End the process without telling the owner; episodes under way end as errors, or as cancelled if ``cut``,
-        where they are not to blame."""
+        """End the process without telling the owner. Episodes in progress end as errors; if ``cut``, as cancelled: they
+        are not to blame."""
         self._owner = None
         self._closing = any(found.closes for found in self.environments.values())
         self._die(Failure(reason), status="cancelled" if cut else "error")
@@ -406,7 +406,7 @@ class Child:
         except asyncio.CancelledError:
             play.ended.cancel()
             raise
-        except Exception as error:  # the engine's own error: it is raised where the episode is played
+        except Exception as error:  # the engine's own error: whoever runs the episode gets it
             if not play.ended.done():
                 play.ended.set_exception(error)
         finally:
@@ -470,7 +470,7 @@ class Child:
             self._heart = self._loop.create_task(self._heartbeat())
 
     async def _heartbeat(self) -> None:
-        """While episodes are under way, make sure that the interpreter of the process runs."""
+        """While episodes are in progress, make sure that the interpreter of the process runs."""
         pulse = self._process.pulse
         pulse.answer()  # to a question before the last rest
         answered = before = time.monotonic(), self._computed()

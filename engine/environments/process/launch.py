@@ -36,7 +36,7 @@ from .pulse import Pulse, delayed_seconds, processor_seconds
 def lend(data: Mapping[str, Any], folder: Path) -> dict[str, Any]:
     """Link the files of ``data`` (see ``Source.record``) into ``folder``, and return it with the path that leads there.
 
-    Copies them where they lie on another file system. Raises ``OSError`` where they cannot be read.
+    Copies them where they lie on another file system. Raises ``OSError`` if they cannot be read.
     """
     source = Source.of(data)
     root = folder_of(source)
@@ -49,7 +49,7 @@ def lend(data: Mapping[str, Any], folder: Path) -> dict[str, Any]:
 
 
 def stamped(data: Mapping[str, Any]) -> dict[str, Any]:
-    """``data`` with a ``stamp`` of its files: a process that is given another one reads the rows anew.
+    """``data`` with a ``stamp`` of its files: a process that is given another one reads the rows again.
 
     So all processes draw from the same rows, however long each has been there. Raises ``OSError``.
     """
@@ -91,7 +91,7 @@ class Door:
     """One socket in a folder, which is opened when it is first needed."""
 
     def __init__(self, folder: Path, connect: Callable[[], Awaitable[Connection]] | None = None) -> None:
-        """``connect``: the way to the server, where that is not on this machine."""
+        """``connect``: the way to the server, if that is not on this machine."""
         self._folder = folder
         self._name = f"gateway-{secrets.token_hex(4)}.sock"
         self._address = ("", 0)
@@ -102,7 +102,7 @@ class Door:
     async def open(self, url: str) -> str:
         """The name of the socket in its folder, behind which the server of ``url`` is.
 
-        Raises ``EnvironmentFailure`` where none can be made.
+        Raises ``EnvironmentFailure`` if none can be made.
         """
         where = urlsplit(url)
         self._address = (where.hostname or "", where.port or 0)
@@ -194,7 +194,7 @@ class Confinement:
         return [*words, "--bind", str(real), str(real), "--chdir", str(scratch), "--"]
 
     def contradiction(self) -> str:
-        """Why this cannot be done, in a sentence: a folder cannot be both hidden and readable; empty where it can."""
+        """Why this cannot be done, in a sentence: a folder cannot be both hidden and readable; empty if it can."""
         both = sorted(_hidden(self.hidden) & {path.resolve() for path in self.readable if path.exists()})
         return f"Python's own files lie in {both[0]}, which is to be out of sight: choose another home" if both else ""
 
@@ -259,7 +259,7 @@ def inner(pid: int) -> int | None:
 
 
 def obstacle() -> str:
-    """Why no process can be confined on this machine; empty where it can. Finds out by trying."""
+    """Why no process can be confined on this machine; empty if it can. Finds out by trying."""
     bwrap = shutil.which("bwrap")
     if bwrap is None:
         return "bwrap (bubblewrap) is not installed"
@@ -311,7 +311,7 @@ class Runtime:
 
     python: Path = Path(sys.executable)
     author_api: Path | None = None
-    """Where that Python finds ``marlaas.plugins``; None where it is installed there."""
+    """Where that Python finds ``marlaas.plugins``; None if it is installed there."""
     memory_mb: int = MEMORY_MB
     confinement: Confinement | None = None
     nice: int = NICE
@@ -323,7 +323,7 @@ class Runtime:
 
 @dataclass(frozen=True)
 class Folders:
-    """Where the processes of one plugin may write, and what runs them."""
+    """The folders of the processes of one plugin, and what runs them."""
 
     scratch: Path
     log: Path
@@ -361,16 +361,16 @@ class PluginProcess(Protocol):
 
     @property
     def door(self) -> Opening | None:
-        """Its way to the gateway, where it cannot go there by itself."""
+        """Its way to the gateway, if it cannot go there by itself."""
 
     async def rows(self, data: Mapping[str, Any]) -> Mapping[str, Any]:
-        """``data`` that a task names, where it finds it. Raises ``OSError`` where it cannot have it."""
+        """``data`` that a task names, where it finds it. Raises ``OSError`` if it cannot have it."""
 
     def computed(self) -> float:
-        """Processor seconds that it has used so far; 0 where that is not known."""
+        """Processor seconds that it has used so far; 0 if that is not known."""
 
     def delayed(self) -> float:
-        """Seconds that its main thread has waited for a core so far; 0 where that is not known."""
+        """Seconds that its main thread has waited for a core so far; 0 if that is not known."""
 
     def kill(self) -> None:
         """Kill the process and everything in its session."""
@@ -391,7 +391,7 @@ class Opening(Protocol):
     async def open(self, url: str) -> str:
         """The name of the socket, in the process's folder, behind which the server of ``url`` is.
 
-        Raises ``EnvironmentFailure`` where none can be made.
+        Raises ``EnvironmentFailure`` if none can be made.
         """
 
 
@@ -421,7 +421,7 @@ class Launched:
         door: Door | None = None,
         scratch: Path = Path(),
     ) -> None:
-        """``door``: its way to the gateway, where it is confined; ``scratch``: the folder that it writes into."""
+        """``door``: its way to the gateway, if it is confined; ``scratch``: the folder that it writes into."""
         self.scratch = scratch
         self.connection = connection
         self.pulse = pulse
@@ -444,7 +444,7 @@ class Launched:
         return inner(self._process.pid) if self._confined else self._process.pid
 
     async def rows(self, data: Mapping[str, Any]) -> Mapping[str, Any]:
-        """See the protocol: all is where it is."""
+        """See the protocol: nothing has to move."""
         return data
 
     def computed(self) -> float:

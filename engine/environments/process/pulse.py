@@ -18,7 +18,7 @@ _TICKS = os.sysconf("SC_CLK_TCK")
 
 
 def processor_seconds(pid: int | None) -> float:
-    """Processor seconds that the threads of a process have used so far; 0 where that is not known."""
+    """Processor seconds that the threads of a process have used so far; 0 if that is not known."""
     if pid is None:
         return 0.0
     fields = _fields(Path(f"/proc/{pid}/stat"))
@@ -26,7 +26,7 @@ def processor_seconds(pid: int | None) -> float:
 
 
 def delayed_seconds(pid: int | None) -> float:
-    """Seconds that the main thread of a process has waited for a core so far; 0 where that is not known."""
+    """Seconds that the main thread of a process has waited for a core so far; 0 if that is not known."""
     if pid is None:
         return 0.0
     try:
@@ -36,7 +36,7 @@ def delayed_seconds(pid: int | None) -> float:
 
 
 def resident_bytes(pid: int) -> int:
-    """Memory that a process takes now; 0 where that is not known."""
+    """Memory that a process takes now; 0 if that is not known."""
     try:
         return int(Path(f"/proc/{pid}/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
     except (OSError, IndexError, ValueError):
@@ -53,7 +53,7 @@ def _fields(path: Path) -> list[str]:
 
 # Asks a plugin's process whether its interpreter runs, and judges silence.
 #
-# A thread of the process answers on a connection of its own, so an answer does not wait for what the episodes
+# A thread of the process answers on its own connection, so an answer does not wait for what the episodes
 # compute. Silence is judged by what the process computed meanwhile: on a busy machine it computes nothing, and is
 # left alone.
 
@@ -62,7 +62,7 @@ INTERRUPTED_AFTER = 6.0
 HUNG_AFTER = 20.0
 """Processor seconds of silence after which a process counts as hung."""
 PER_EPISODE = 0.05
-"""Processor seconds more for each episode under way. Threads take turns at the interpreter every 5 ms, in no order; the
+"""Processor seconds more for each running episode. Threads take turns at the interpreter every 5 ms, in no order; the
 one that answers has had its turn within ten rounds of them but once in 20,000 times."""
 STILL_AFTER = 180.0
 """Seconds of silence in which the process need not have computed: it may hold the interpreter and wait for ever. A
@@ -96,7 +96,7 @@ class Silence:
     episodes: int
     """Under way in it."""
     allowed: float = 0.0
-    """Seconds that its only request may take; 0 where it runs episodes."""
+    """Seconds that its only request may take; 0 if it runs episodes."""
 
     @property
     def to_interrupt(self) -> bool:

@@ -105,15 +105,15 @@ class Described(Struct):
     description: str
     parameters: _List[Parameter] = ()
     scored: bool = False
-    """A function of its own scores what was played, in a scoring process."""
+    """Its own function scores what was played, in a scoring process."""
     ranked: bool = False
-    """A function of its own compares the members of a training group, in a scoring process."""
+    """Its own function compares the members of a training group, in a scoring process."""
     score_timeout: _Finite = 30.0
     """Seconds that one call of either may take."""
     closes: bool = False
     """It is in the class form and has something to close when its process ends."""
     agents: _List[_Name] = ()
-    """Who speaks in it; empty where its author does not say."""
+    """Who speaks in it; empty if its author does not say."""
     rows: Rows = ""
     """Whose rows it draws its tasks from: its own, those of the task file, or none. With rows, two instances that open
     alike are one."""
@@ -173,14 +173,14 @@ class Opening(Struct, tag_field="op", tag="endpoint"):
     id: _Count
     episode: _Count
     agents: _List[_Name] = ()
-    """Who may speak there; anybody where it is empty."""
+    """Who may speak there; anybody if it is empty."""
 
 
 class Place(Struct, frozen=True):
     """A line of a plugin, and for how long it kept the event loop of its process busy."""
 
     file: Annotated[str, Meta(max_length=LONGEST_NOTE)]
-    """Empty where a library did that, which an adapter runs."""
+    """Empty if a library did that, which an adapter runs."""
     line: _Count
     seconds: _Finite
 
@@ -191,7 +191,7 @@ class Beat(Struct, frozen=True):
     late: Annotated[float, Meta(ge=0, le=sys.float_info.max)]
     """The most seconds by which the loop was late since the beat before."""
     stubborn: bool
-    """An episode goes on computing although it is interrupted again and again."""
+    """An episode continues computing although it is interrupted again and again."""
     asleep: _Seconds = 0.0
     """Seconds since the beat before in which an episode kept the loop and nothing computed or wanted to."""
     watched: _List[Place] | None = None
@@ -222,7 +222,7 @@ class Ended:
 
 @dataclass(frozen=True)
 class Settled:
-    """An agent's reward is final while its episode goes on."""
+    """An agent's reward is final while its episode continues."""
 
     episode: int
     final: FinalReward
@@ -384,7 +384,7 @@ def decode_beat(line: bytes) -> Beat | None:
 
 
 def _cut(text: str, most: int = LONGEST_NOTE) -> str:
-    """At most so many characters; the last one of a longer text is an ellipsis."""
+    """At most that many characters; the last one of a longer text is an ellipsis."""
     return text if len(text) <= most else f"{text[: most - 1]}…"
 
 
