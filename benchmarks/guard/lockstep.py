@@ -19,10 +19,10 @@ from dataclasses import replace
 from typing import Any
 from unittest.mock import patch
 
-from marlaas.engine.environments.playing import PlayingPool
+from marlaas.engine.environments.pool import ProcessPool
 from marlaas.engine.environments.process import child
 from marlaas.engine.environments.process.child import Child
-from marlaas.engine.environments.registry import Registry
+from marlaas.engine.environments.service import EnvironmentService
 from marlaas.engine.fairness import Reservation
 from marlaas.engine.fleet.trainers import Call, SharedTrainer
 from marlaas.engine.train import publishing
@@ -43,7 +43,7 @@ NEVER = 1e9
 PASS, TOKEN = 0.005, 1e-5
 """Seconds that a call of the trainer counts as, and each token of it: they decide whose turn is next, and who shares a
 pass."""
-REQUESTS = ("start", "facts", "score", "rank", "load")
+REQUESTS = ("start", "facts", "score", "rank")
 """What an environment's process answers, by the number of an episode."""
 
 Order = tuple[str, int, int]
@@ -177,10 +177,10 @@ def attached(loop: LockstepLoop) -> Iterator[None]:
     def charging(self: SharedTrainer, call: Call, reservation: Reservation, result: Any, elapsed: float) -> None:
         charge(self, call, reservation, timed(result, 1), PASS)
 
-    async def unwatched(self: Registry) -> None:
+    async def unwatched(self: EnvironmentService) -> None:
         """Nobody changes a plugin; who looks whether somebody did would look at any moment."""
 
-    def unlooked(self: PlayingPool) -> None:
+    def unlooked(self: ProcessPool, seconds: float) -> None:
         """One process of the plugin is enough; who looks whether more are needed would look once a second."""
 
     with ExitStack() as stack:
@@ -192,8 +192,8 @@ def attached(loop: LockstepLoop) -> Iterator[None]:
             (SharedTrainer, "__init__", opening),
             (SharedTrainer, "_learn", learning),
             (SharedTrainer, "_charge", charging),
-            (Registry, "_watch", unwatched),
-            (PlayingPool, "_look_later", unlooked),
+            (EnvironmentService, "_watch", unwatched),
+            (ProcessPool, "_look_later", unlooked),
             (publishing, "monotonic", loop.time),
             (handle, "BEAT", NEVER),
             (child, "BEAT", NEVER),

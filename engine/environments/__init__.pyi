@@ -25,30 +25,26 @@ from .conformance.check import (
     check as check,
     try_out as try_out,
 )
+from .conformance.checks import (
+    Ruler as Ruler,
+)
 from .conformance.finding import (
     Finding as Finding,
     Level as Level,
     bounded as bounded,
     count as count,
 )
-from .conformance.prompts import (
-    Ruler as Ruler,
-)
-from .dependencies.building import (
-    BuildFailed as BuildFailed,
-    build as build,
-    in_words as in_words,
-)
 from .dependencies.interpreters import (
     Interpreters as Interpreters,
     Refused as Refused,
+    installed as installed,
     needs_of as needs_of,
 )
-from .dependencies.unclaimed import (
-    installed as installed,
-)
 from .dependencies.venv import (
+    BuildFailed as BuildFailed,
     Venv as Venv,
+    build as build,
+    in_words as in_words,
 )
 from .durations import (
     quantile as quantile,
@@ -62,12 +58,6 @@ from .files.source import (
 )
 from .health import (
     Standstill as Standstill,
-)
-from .lease import (
-    Lease as Lease,
-)
-from .names import (
-    find as find,
 )
 from .nodes.remote import (
     Caller as Caller,
@@ -112,9 +102,11 @@ from .protocol import (
     endpoint_of as endpoint_of,
     no_endpoint as no_endpoint,
 )
-from .ranking import (
-    ranked as ranked,
+from .served_version import (
+    Lease as Lease,
 )
 from .service import (
     EnvironmentService as EnvironmentService,
+    find as find,
+    ranked as ranked,
 )

@@ -14,13 +14,12 @@ from typing import Any
 from marlaas.plugins.messages import Ask, Reply
 
 from ..errors import EnvironmentFailure, EnvironmentMissing
-from .conformance.replies import CONSTANTS, Canned
+from .conformance.subject import CONSTANTS, Canned
 from .dependencies.interpreters import Interpreters
 from .files.source import SUFFIXES, plugin_paths
-from .names import find
 from .probe import PATIENCE
 from .protocol import EnvironmentInfo, EpisodeSpec
-from .service import EnvironmentService
+from .service import EnvironmentService, find
 
 # A few whole episodes without a model: how an environment asks, and how long it takes itself, before anybody trains.
 #
@@ -58,7 +57,7 @@ async def play_blind(
     """Play up to ``count`` training instances in processes that end afterwards, at least one; arguments as for
     ``first_prompts``. Episodes that fail are left out.
 
-    Raises ``EnvironmentMissing``, ``ConfigError`` where the parameters do not fit, and ``EnvironmentFailure``.
+    Raises ``EnvironmentMissing``, ``ConfigError`` if the parameters do not fit, and ``EnvironmentFailure``.
     """
     played: list[BlindEpisode] = []
     async with serve_alone(name, folders, scratch, interpreters) as (service, info):
@@ -114,7 +113,7 @@ class Meant:
     plugins: frozenset[str]
     """Plugins to serve: the one that is named, else all, for any of them may have an environment of that name."""
     plugin: str
-    """The plugin that is named; empty where the name is not that of a plugin."""
+    """The plugin that is named; empty if the name is not that of a plugin."""
     environment: str
     """The name as given, but with its plugin instead of a path; the plugin alone where no environment was named."""
 

@@ -24,11 +24,11 @@ FIRST = 8
 that is right on one in ten, which is hardly worth an answer, in every second go."""
 
 Scores = Sequence[float | None]
-"""Of one text, by prompt; None where the episode has no reward."""
+"""Of one text, by prompt; None if the episode has no reward."""
 Measure = Callable[[str, int, int], Awaitable[Scores]]
 """Plays the prompts of a range, from the first number to before the second, with a text."""
 Mean = Callable[[Scores], float | None]
-"""The score of a text on all prompts; None where too few have a reward."""
+"""The score of a text on all prompts; None if too few have a reward."""
 
 
 @dataclass
@@ -47,7 +47,7 @@ class KnownScores:
         self._texts: dict[str, _Text] = {}
 
     async def of(self, text: str, count: int, measure: Measure) -> Scores:
-        """The scores of a text on the first ``count`` prompts, measured where they are not known.
+        """The scores of a text on the first ``count`` prompts, measured if they are not known.
 
         Waits where another caller measures the text. Raises what ``measure`` raises; the next call tries again.
         """
@@ -62,7 +62,7 @@ class KnownScores:
 async def best_constant(
     texts: Iterable[str], prompts: int, known: KnownScores, measure: Measure, mean: Mean
 ) -> float | None:
-    """The best score, on all of so many ``prompts``, of the texts that are left; None where none of these has one.
+    """The best score, on all of that many ``prompts``, of the texts that are left; None if none of these has one.
 
     Of equal ones the first go on. ``known`` is added to. Raises what ``measure`` raises.
     """
@@ -105,7 +105,7 @@ class ConstantBaselines:
         self._known: OrderedDict[HeldOut, KnownScores] = OrderedDict()
 
     async def of(self, held_out: HeldOut, answers: Iterable[str], measure: Measure, mean: Mean) -> float | None:
-        """The best score of ``answers``, as ``best_constant`` finds it; None where none has one.
+        """The best score of ``answers``, as ``best_constant`` finds it; None if none has one.
 
         Raises what ``measure`` does; the next call tries again. Callers with the same prompts share what each measures.
         """

@@ -21,7 +21,7 @@ def bucket_of(seconds: float) -> int:
 
 
 def quantile(counts: Mapping[int, int], share: float) -> float:
-    """The seconds that ``share`` of all, 0 to 1, do not exceed; 0 where nothing was counted."""
+    """The seconds that ``share`` of all, 0 to 1, do not exceed; 0 if nothing was counted."""
     left = share * sum(counts.values())
     for bucket in sorted(counts):
         count = counts[bucket]

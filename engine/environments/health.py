@@ -2,7 +2,7 @@
 
 What fails too often rests. A rest that did not help is followed by one twice as long.
 
-An environment that fails on a share of its instances goes on; only one that fails on all of them rests. So distinct
+An environment that fails on a share of its instances continues; only one that fails on all of them rests. So distinct
 instances are counted: one that failed before and fails again, as a group or a held-out prompt that is played again
 does, says nothing new. They are counted in the order in which their episodes began: failures often end sooner than
 successes, so the first that end are no fair sample.
@@ -123,7 +123,7 @@ class Health:
         return bool(self._troubled)
 
     def died(self, failure: Failure, processes: int = 1) -> Failure | None:
-        """Record that one of so many processes died; returns the reason for a rest, if this was one death too many."""
+        """Record that one of ``processes`` died; returns the reason for a rest, if this was one death too many."""
         now = self.clock()
         self._deaths.append(now)
         if (deaths := self.deaths) < min(_COUNTED, MOST_DEATHS * processes):
@@ -146,7 +146,7 @@ class Health:
         now, record = self.clock(), self._records.setdefault(settings, _Record())
         self._troubled.add(settings)
         if now < record.rest.until:
-            return None  # it was under way when the rest began
+            return None  # it was in progress when the rest began
         if instance not in record.known:
             record.failed.setdefault(instance, number)
         numbers = record.failed.values()

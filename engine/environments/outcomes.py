@@ -26,7 +26,7 @@ class OutcomeCount:
     bucket: int
     """Bucket of their seconds (``bucket_of``), the model's included."""
     episodes: int
-    """Below 0 where more were taken back than added, because their group's ranking failed later."""
+    """Below 0 if more were taken back than added, because their group's ranking failed later."""
 
 
 @dataclass(frozen=True)
@@ -69,7 +69,7 @@ class OutcomeCounts:
         self._note(environment, version, verdict)
 
     def take(self) -> Counted:
-        """Return what was counted since the last call, and begin anew."""
+        """Return what was counted since the last call, and begin again."""
         outcomes = tuple(OutcomeCount(*key, episodes) for key, episodes in self._episodes.items() if episodes)
         failures = tuple(LastFailure(*key, failure) for key, failure in self._failures.items())
         self._episodes.clear()

@@ -1,6 +1,6 @@
 """One plugin through its edits: the version that serves, the candidate for it, and the older ones that drain.
 
-A candidate serves only once it is proven; until then, and if it fails, the last good version goes on.
+A candidate serves only once it is proven; until then, and if it fails, the last good version continues.
 """
 
 from __future__ import annotations
@@ -15,19 +15,18 @@ from ..errors import EnvironmentFailure, EnvironmentMissing
 from ..trajectories import Failure
 from .dependencies.interpreters import Interpreters, Refused, Waiting
 from .files.declared_names import declared_names
-from .files.source import Snapshots, Source, Stamp, read_source
+from .files.source import Snapshots, Source, Stamp, read_source, shown
 from .health import Standstill
-from .postponement import Postponement
+from .nodes.reach import Reach
+from .pool import ProcessBudget
 from .process.child import BrokenPlugin
 from .process.launch import Folders, Runtime
 from .process.wire import Described
 from .protocol import EnvironmentEvent, EnvironmentInfo, EventKind
-from .scoring.pool import ScoringPools
 from .served_version import ServedVersion
-from .states import never_served, served
 
 SLOW = 1.0
-"""Seconds of loading after which the author is told that a plugin is being loaded."""
+"""Seconds of loading after which the author is informed that a plugin is being loaded."""
 
 OnEvent = Callable[[EnvironmentEvent], None]
 
@@ -42,7 +41,8 @@ class Plugin:
         scratch: Path,
         interpreters: Interpreters,
         on_event: OnEvent,
-        scoring: ScoringPools,
+        budget: ProcessBudget,
+        reach: Reach,
         removed: bool = False,
         earlier: Callable[[str], Sequence[Standstill]] = lambda version: (),
     ) -> None:
@@ -60,12 +60,13 @@ class Plugin:
         self._folders = Folders.of(scratch, name)
         self._interpreters = interpreters
         self._on_event = on_event
-        self._scoring = scoring
+        self._budget = budget
+        self._reach = reach
         self._earlier = earlier
         self._active: ServedVersion | None = None
         self._older: dict[str, ServedVersion] = {}
         self._replaced: list[ServedVersion] = []
-        """Old processes of versions that were started anew: they end with their groups."""
+        """Old processes of versions that were started again: they end with their groups."""
         self._failure: Failure | None = None
         self._newest = ""
         """Version of the newest content seen, whether it serves or not."""
@@ -74,9 +75,11 @@ class Plugin:
         self._candidate: asyncio.Task[None] | None = None
         self._slow = False
         """Whether the candidate has taken so long that this was reported."""
-        self._postponement = Postponement()
+        self._waits = ""
+        """What it waits for, ``waiting`` for a person or ``building``; empty if it does not."""
+        self._waiting: asyncio.Task[None] | None = None
         self._overtaken: set[asyncio.Task[None]] = set()
-        """Proofs and builds that were told to end."""
+        """Proofs and builds that were asked to end."""
 
     @property
     def environments(self) -> dict[str, Described]:
@@ -85,7 +88,7 @@ class Plugin:
 
     @property
     def proving(self) -> asyncio.Task[None] | None:
-        """The proof of the newest content, while it is under way."""
+        """The proof of the newest content, while it is in progress."""
         return self._candidate if self._candidate is not None and not self._candidate.done() else None
 
     def processes(self) -> list[int]:
@@ -98,11 +101,48 @@ class Plugin:
         return held | {self._newest}
 
     def infos(self) -> tuple[EnvironmentInfo, ...]:
-        """One entry per environment; one for the plugin itself where it never served."""
-        if self._active is None:
+        """One entry for each environment; one for the plugin itself if none is known.
+
+        Environments of a ``.toml`` file that are wrong next to others that serve have one, too.
+        """
+        serving, path = self._active, shown(str(self.path))
+        if serving is None:
             failure = None if self._slow else self._failure
-            return never_served(self.name, self.path, self._postponement.state, failure, self._declared)
-        return served(self.name, self.path, self._active, self._failure, self._slow)
+            state = self._waits or ("broken" if failure is not None else "loading")
+            names = [f"{self.name}/{name}" for name in self._declared] if state != "broken" else []
+            return tuple(EnvironmentInfo(name, "", state, failure=failure, path=path) for name in names or [self.name])
+        found = []
+        for environment in serving.environments.values():
+            state, failure = self._state(serving, environment.name)
+            found.append(
+                EnvironmentInfo(
+                    name=f"{self.name}/{environment.name}",
+                    version=serving.version,
+                    state=state,
+                    parameters=environment.parameters,
+                    agents=environment.agents,
+                    rows=environment.rows,
+                    failure=failure,
+                    path=path,
+                    description=environment.description,
+                    crew=serving.crew,
+                )
+            )
+        for name, failure in serving.refused.items():
+            found.append(EnvironmentInfo(f"{self.name}/{name}", serving.version, "broken", failure=failure, path=path))
+        return tuple(found)
+
+    def _state(self, serving: ServedVersion, environment: str) -> tuple[str, Failure | None]:
+        """See ``EnvironmentInfo.state``."""
+        if self._slow:
+            return "loading", None
+        if rest := serving.health.resting:
+            return "broken", self._failure or rest
+        if self._failure is not None:
+            return "stale", self._failure
+        if failing := serving.health.failing(environment):
+            return "failing", failing
+        return "ready", None
 
     def update(self, source: Source) -> asyncio.Task[None] | None:
         """Start to prove the content if it is new; the returned task ends when that is decided."""
@@ -120,7 +160,7 @@ class Plugin:
         return self._candidate
 
     def reload(self, source: Source) -> asyncio.Task[None]:
-        """Prove the content anew, in another process, even if it is known; the serving version goes on until then."""
+        """Prove the content in another process, even if it is known; the serving version continues until then."""
         self.content, self._newest, self.removed = source.content, source.version, False
         self._overtake()
         self._let_go(source.version)
@@ -136,7 +176,7 @@ class Plugin:
             self._reject("", failure)
 
     def remove(self, heir: str = "") -> None:
-        """The files are gone: no new groups begin, groups under way finish. ``heir``: who has the content."""
+        """The files are gone: no new groups begin, groups in progress finish. ``heir``: who has the content."""
         if self.removed:
             return
         self.removed = True
@@ -224,23 +264,23 @@ class Plugin:
     def _overtake(self) -> None:
         """End proofs and builds of content that is not the newest any more; ``stop`` waits for them."""
         self._slow = False
-        for task in (self._candidate, self._postponement.end()):
+        for task in (self._candidate, self._waiting):
             if task is not None:
                 task.cancel()
                 self._overtaken.add(task)
                 task.add_done_callback(self._overtaken.discard)
-        self._candidate = None
+        self._candidate, self._waiting, self._waits = None, None, ""
 
     def _postpone(self, source: Source, waiting: Waiting) -> None:
         """Wait for the content's libraries, then go on with it."""
 
-        def again() -> None:
-            self._failure = None
+        async def wait() -> None:
+            await waiting.over()
+            self._failure, self._waiting, self._waits = None, None, ""
             self._candidate = asyncio.get_running_loop().create_task(self._prove(source))
 
-        self._failure = Failure(str(waiting))
-        self._candidate = None
-        self._postponement.begin(waiting.state, waiting.over, again)
+        self._failure, self._candidate, self._waits = Failure(str(waiting)), None, waiting.state
+        self._waiting = asyncio.get_running_loop().create_task(wait())
         self._tell(waiting.state, source.version, self._failure)
 
     def _warn(self, version: str, message: str) -> None:
@@ -289,7 +329,7 @@ class Plugin:
 
     def _serving(self, version: str, code: str, path: Path, runtime: Runtime) -> ServedVersion:
         folders = replace(self._folders, runtime=runtime)
-        serving = ServedVersion(version, path, folders, self._tell, self._scoring, code)
+        serving = ServedVersion(version, path, folders, self._tell, self._budget, self._reach, code)
         serving.health.remember(self._earlier(version))
         return serving
 

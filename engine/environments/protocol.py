@@ -131,7 +131,7 @@ class FinishedEpisode:
 
 @dataclass(frozen=True)
 class FinalReward:
-    """An agent has spoken for the last time in an episode that goes on, and this is what it gets."""
+    """An agent has spoken for the last time in an episode that continues, and this is what it gets."""
 
     agent: str
     reward: float
@@ -145,7 +145,7 @@ class Listener(Protocol):
 
     @property
     def agents(self) -> tuple[str, ...]:
-        """Who may speak; anybody where it is empty."""
+        """Who may speak; anybody if it is empty."""
 
     async def answer(self, ask: Ask) -> Reply:
         """What a program asks goes this way, as what the environment asks does."""
@@ -158,12 +158,12 @@ class Listener(Protocol):
         """
 
     def failed(self, error: BaseException) -> None:
-        """The episode cannot go on: ``error`` is raised where it is played."""
+        """The episode cannot go on: whoever runs it gets ``error``."""
 
 
 Opens = Callable[[Listener], Awaitable[Endpoint]]
 """Gives an episode an address at which programs find its model until it is over, the same each time. Raises
-``MarlaasError`` where there is none."""
+``MarlaasError`` if there is none."""
 
 
 async def no_endpoint(_listener: Listener) -> Endpoint:
@@ -214,20 +214,15 @@ class Ranking:
 
 
 @dataclass(frozen=True)
-class Loaded:
-    """A scoring process has imported a version, and can score its episodes."""
-
-
-@dataclass(frozen=True)
 class Crew:
     """The processes of a version, and what they are at."""
 
     playing: int = 0
-    """Processes that play episodes."""
+    """Processes that run episodes."""
     scoring: int = 0
-    """Processes that score or compare its episodes, or did so last: versions share them."""
+    """Processes that score or compare its episodes."""
     live: int = 0
-    """Episodes under way."""
+    """Episodes in progress."""
     waiting: int = 0
     """Episodes that wait for a place in a process."""
 
@@ -265,7 +260,7 @@ class EnvironmentInfo:
     path: str = ""
     description: str = ""
     agents: tuple[str, ...] = ()
-    """The agents that it declares; empty where it declares none."""
+    """The agents that it declares; empty if it declares none."""
     crew: Crew = Crew()
     """The processes of the version that serves, which all environments of a plugin share."""
     rows: Rows = ""
@@ -278,5 +273,5 @@ class EnvironmentEvent:
     kind: EventKind
     plugin: str
     version: str
-    """Of the content that the event is about; empty where there is none."""
+    """Of the content that the event is about; empty if there is none."""
     failure: Failure | None = None

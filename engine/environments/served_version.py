@@ -1,4 +1,4 @@
-"""One version of one plugin, kept served for as long as somebody needs it.
+"""One version of one plugin, kept served for as long as somebody needs it, and the lease of a group on it.
 
 When its process dies it is started again, later each time; what keeps dying or failing rests (``health``). A version
 that was replaced ends with its last lease, or after a grace.
@@ -8,55 +8,84 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
+from collections import deque
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
-from typing import Any
+from types import TracebackType
+from typing import Any, TypeVar
 
-from marlaas.plugins.messages import Answer
+from marlaas.plugins.messages import Answer, Ask, Endpoint, Message, Reply
+from marlaas.plugins.sandbox_supervisor import wall_limit
+from marlaas.plugins.scoring import Transcript
 
-from ..devices import available_memory
 from ..errors import WorkerDied
 from ..trajectories import Failure
-from .budget import ProcessBudget
-from .grace import EpisodeTimes
 from .health import Health
-from .playing import Cut, Elsewhere, PlayingPool, Worker
+from .nodes.reach import Reach
+from .pool import Cut, ProcessBudget, ProcessPool, Worker
 from .probe import probe
-from .process.child import BrokenPlugin, Child, Owner
-from .process.launch import Folders, lend, stamped
-from .process.pulse import resident_bytes
+from .process.child import BrokenPlugin, Child
+from .process.launch import HERE, Folders, Workers, lend, stamped
 from .process.wire import Described
-from .protocol import Answering, Crew, DataFacts, EpisodeOutcome, EpisodeSpec, EventKind, Ranking, Unscored
-from .recorder import Recorder
-from .scoring.pool import ScoringPools
-from .scoring.version import IMPORT_PATIENCE, VersionScoring
-from .sizing import Workers
+from .protocol import (
+    Answering,
+    Crew,
+    DataFacts,
+    EpisodeOutcome,
+    EpisodeSpec,
+    EventKind,
+    Listener,
+    Ranking,
+    Unscored,
+    endpoint_of,
+)
 
-_SMALLEST = 64 << 20
-"""Bytes that a process counts for at least, before it has played much."""
 REPLACED = "a newer version took its place"
+IMPORT_PATIENCE = 30.0
+"""Seconds that importing a plugin may take."""
+SHORTEST, LONGEST = 30.0, 3600.0
+"""Least and most seconds of a grace, however long episodes take."""
+FACTOR = 3.0
+REMEMBERED = 256
+"""Number of episodes whose times are kept."""
+SCORE_GRACE = 0.5
+"""Seconds beyond the wall limit until a score function is interrupted, and again until its process is killed."""
+TRIES = 2
+"""Of a score whose process dies: what it died of need not have been the score."""
+LARGEST_TRANSCRIPT = 2 << 20
+"""Most characters of a transcript: together with the episode's task it has to fit into one message of the wire."""
+LOST = 8
+"""Nodes that a score may be lost with besides, one after the other: there must be an end to it."""
 
-Told = Callable[[EventKind, str, Failure | None], None]
+Verdict = TypeVar("Verdict", EpisodeOutcome, Ranking | EpisodeOutcome)
 
 
 class ServedVersion:
     """A version: its processes, its leases, and its health."""
 
     def __init__(
-        self, version: str, path: Path, folders: Folders, tell: Told, scoring: ScoringPools, code: str = ""
+        self,
+        version: str,
+        path: Path,
+        folders: Folders,
+        tell: Callable[[EventKind, str, Failure | None], None],
+        budget: ProcessBudget,
+        reach: Reach,
+        code: str = "",
     ) -> None:
-        """``scoring``: where its episodes are scored, with the budget of all processes; ``code``: the key of what
-        decides how it plays (``Source.code``)."""
+        """``budget``: of all processes; ``reach``: other nodes, if there are any; ``code``: the key of what decides how
+        it plays (``Source.code``)."""
         self.version = version
         self.code = code
         self.environments: dict[str, Described] = {}
         self.refused: dict[str, Failure] = {}
-        """By name, why some environments of a ``.toml`` file are not served beside the others."""
+        """By name, why some environments of a ``.toml`` file are not served next to the others."""
         self._unproven: dict[str, Failure] = {}
         """Those of them that did not get to their first ask."""
         self.health = Health()
+        self.reach = reach
         self.leases = 0
         self.retired = False
         """Whether no new groups begin: the processes then end with the last lease and episode."""
@@ -64,6 +93,8 @@ class ServedVersion:
         """Whether its grace is over: further episodes are cancelled."""
         self.cuts = 0
         """How often its grace has ended."""
+        self.grace = 0.0
+        """Seconds that its episodes were given to end when it was replaced."""
         self._by_version = 0
         self._path = path
         self._folders = folders
@@ -74,30 +105,19 @@ class ServedVersion:
         """Other nodes on which it has got to its first asks."""
         self._shaken = False
         """Whether the only process died and no other runs yet."""
-        self._times = EpisodeTimes()
+        self._seconds: deque[float] = deque(maxlen=REMEMBERED)
+        """That the last episodes took, the model's included."""
         self._begun = 0
         """Number of the last episode that was begun for a task."""
         self._undecided: dict[int, tuple[str, EpisodeSpec]] = {}
-        """Environments and episodes that are being played for tasks, by number: in the order in which they began."""
-        self.grace = 0.0
-        """Seconds that its episodes were given to end when it was replaced."""
-        self._grace: asyncio.TimerHandle | None = None
-        self._ending: set[asyncio.Task[None]] = set()
-        runtime, self._reach = folders.runtime, scoring.reach
-        self._playing = PlayingPool(
-            self._launched,
-            self,
-            runtime.workers_within(scoring.budget.cores),
-            runtime.episodes,
-            scoring.budget,
-            Elsewhere(self._launched_further, self._cores_elsewhere, self._reach.stays),
-            runtime.workers is None,
-            self._fitting,
-        )
-        self._scoring = VersionScoring(path, folders, lambda failure: tell("died", version, failure), scoring)
+        """Environments and episodes that run for tasks, by number: in the order in which they began."""
+        self._expiry: asyncio.TimerHandle | None = None
+        bounds, episodes = folders.runtime.workers, folders.runtime.episodes
+        self._playing = ProcessPool(self, self._launched, budget, bounds, episodes)
+        self._scoring = ProcessPool(self, self._launched, budget, bounds, episodes, scores=True)
 
     async def prove(self) -> None:
-        """Start a process and play up to the first ask of every environment; ``BrokenPlugin`` if anything fails."""
+        """Start a process and run up to the first ask of every environment; ``BrokenPlugin`` if anything fails."""
         try:
             while True:
                 child = await self._playing.alive()
@@ -112,49 +132,50 @@ class ServedVersion:
             raise
 
     async def warm(self) -> None:
-        """Start a process where there is none; ``BrokenPlugin`` if that fails."""
+        """Start a process if there is none; ``BrokenPlugin`` if that fails."""
         await self._playing.alive()
 
     async def watch(self) -> Child:
-        """A process that plays, told to look at what keeps its event loop busy until it is asked for that."""
+        """A process, asked to look at what keeps its event loop busy until it is asked for that."""
         child = await self._playing.alive()
         child.watch()
         return child
 
     def apart(self) -> ServedVersion:
         """This version in one separate process: what happens there does not affect groups, and is not reported."""
-        runtime = replace(self._folders.runtime, workers=Workers(1, 1))
-        folders, scoring = replace(self._folders, runtime=runtime), ScoringPools(ProcessBudget())
-        return ServedVersion(self.version, self._path, folders, lambda kind, version, failure: None, scoring, self.code)
+        folders = replace(self._folders, runtime=replace(self._folders.runtime, workers=Workers(1, 1)))
+        return ServedVersion(
+            self.version, self._path, folders, lambda kind, version, failure: None, ProcessBudget(), Reach(), self.code
+        )
 
     @property
     def children(self) -> list[Child]:
-        """The processes that play, the oldest first."""
+        """The processes that run episodes, the oldest first."""
         return self._playing.children
 
     @property
     def pid(self) -> int | None:
-        """The first of the processes that play here, while there is one."""
+        """The first of these processes that is here, while there is one."""
         return next(iter(self._playing.pids), None)
 
     @property
     def pids(self) -> list[int]:
-        """All processes on this machine: those that play, then those that score it or scored it last."""
+        """All processes on this machine: those that run episodes, then those that score."""
         return [*self._playing.pids, *self._scoring.pids]
 
     @property
     def crew(self) -> Crew:
         """Its processes and their episodes at this moment."""
         playing = self._playing
-        return Crew(len(playing.children), self._scoring.processes, playing.live, playing.waiting)
+        return Crew(len(playing.children), len(self._scoring.children), playing.live, playing.waiting)
 
     @property
     def over(self) -> bool:
         """Whether it has no lease and no process, not even one that is about to end."""
-        return not self.leases and not self._scoring.processes and self._playing.over and not self._ending
+        return not self.leases and self._playing.over and self._scoring.over
 
     async def play(self, environment: str, spec: EpisodeSpec, answer: Answer, counts: bool = False) -> EpisodeOutcome:
-        """Play one episode in a process of this version, where it finds a place; see ``EnvironmentService``.
+        """Run one episode in a process of this version that has a place for it; see ``EnvironmentService``.
 
         Its place is free, and who answers hears that it is over, before it is scored.
         """
@@ -181,22 +202,24 @@ class ServedVersion:
                     self.stop_if_done()
             if isinstance(answer, Answering):
                 answer.over()
-            if recorder is None and isinstance(played, EpisodeOutcome):
-                outcome = played
-            else:
+            if isinstance(played, Unscored):
                 outcome = await self._scored(found, played, recorder or Recorder(answer))
+            else:
+                outcome = played
+            if found.ranked and recorder is not None:
+                outcome = replace(outcome, task=played.task, transcript=recorder.transcript)
         finally:
             if counts:
                 del self._undecided[number]
-        self._times.add(outcome.seconds)
+        self._seconds.append(outcome.seconds)
         if counts and (outcome.status != "ok" or self.health.troubled):
             self._judge(environment, spec, outcome, worker.child, number)
         return outcome
 
     async def _placed(self, spec: EpisodeSpec) -> tuple[Worker, EpisodeSpec]:
-        """A place for an episode, and the episode with the rows that its task names where it is then played.
+        """A place for an episode, and the episode with the rows that its task names as they are found there.
 
-        Raises as ``PlayingPool.wait`` does.
+        Raises as ``ProcessPool.wait`` does.
         """
         playing, rows = self._playing, spec.data
         here = rows is not None and str(rows) in self._kept_here
@@ -209,8 +232,8 @@ class ServedVersion:
             playing.leave(worker)
             if str(rows) not in self._kept_here:
                 self._kept_here.add(str(rows))
-                said = f"its rows stay on this machine: {error.strerror or error}"
-                self._tell("elsewhere", self.version, Failure(said, file=str(rows["path"])))
+                sentence = f"its rows stay on this machine: {error.strerror or error}"
+                self._tell("elsewhere", self.version, Failure(sentence, file=str(rows["path"])))
         except WorkerDied:
             playing.leave(worker)
         except BaseException:
@@ -224,9 +247,44 @@ class ServedVersion:
 
     async def rank(self, environment: str, members: Sequence[EpisodeOutcome]) -> Ranking | EpisodeOutcome:
         """Have the members of a group compared; an outcome says why that failed."""
-        if self.cut:
-            return EpisodeOutcome("cancelled", failure=Failure(REPLACED))
-        return await self._scoring.rank(self.environments[environment], members)
+        found = self.environments[environment]
+        return await self._verdict(found, lambda child: child.rank(found.name, members, found.score_timeout))
+
+    async def _scored(self, found: Described, played: Unscored, recorder: Recorder) -> EpisodeOutcome:
+        """The outcome of an episode with the score that its function gives, in another process."""
+        if recorder.too_long:
+            return EpisodeOutcome("error", failure=Failure("more was said in the episode than can be scored"))
+        transcript, seconds = recorder.transcript, found.score_timeout
+        scored = await self._verdict(found, lambda child: child.score(found.name, played, transcript, seconds))
+        return replace(scored, metrics=played.metrics, paid=played.paid, seconds=played.seconds + scored.seconds)
+
+    async def _verdict(self, found: Described, ask: Callable[[Child], Awaitable[Verdict]]) -> Verdict | EpisodeOutcome:
+        """Ask a scoring process, and once more another one where it died or its memory was full."""
+        scoring, tries, lost = self._scoring, 0, 0
+        ends = scoring.ends
+        while not self.cut:
+            try:
+                worker = scoring.take() or await scoring.wait()
+            except Cut:
+                break
+            except BrokenPlugin as error:
+                tries += 1
+                if error.died and tries < TRIES and scoring.ends == ends:
+                    continue
+                return EpisodeOutcome("error", failure=error.failure)
+            child = worker.child
+            try:
+                verdict = await _within(found.score_timeout, child, ask)
+            except ValueError as error:
+                return EpisodeOutcome("error", failure=Failure(f"too much was said to be scored: {error}"))
+            finally:
+                scoring.leave(worker)
+            tries, lost = tries + (not child.lost), lost + child.lost
+            failed = isinstance(verdict, EpisodeOutcome) and verdict.status == "error"
+            again = (child.dead or child.full) and tries < TRIES and lost < LOST and scoring.ends == ends
+            if not (failed and again):
+                return verdict
+        return EpisodeOutcome("cancelled", failure=Failure(REPLACED))
 
     async def facts(self, environment: str, data: Mapping[str, Any] | None, survey: bool = False) -> DataFacts:
         """What there is to know of the rows of an environment, or of ``data`` in their place.
@@ -267,24 +325,32 @@ class ServedVersion:
         self.stop_if_done()
 
     def retire(self) -> None:
-        """Begin no new groups: the processes end when those under way are over, or when their grace is."""
+        """Begin no new groups: the processes end when those in progress are over, or when their grace is.
+
+        The grace is three times what 95 % of the last episodes took.
+        """
         self.retired = True
         self.stop_if_done()
-        if self._grace is None and (self.leases or not self._playing.over):
-            self.grace = self._times.grace
-            self._grace = asyncio.get_running_loop().call_later(self.grace, self.expire)
+        if self._expiry is None and (self.leases or self._playing.size):
+            self.grace = min(LONGEST, max(SHORTEST, FACTOR * percentile(self._seconds, 0.95)))
+            self._expiry = asyncio.get_running_loop().call_later(self.grace, self.expire)
 
     def promote(self) -> None:
         """New groups get this version, perhaps once more."""
         self.retired = self.cut = False
-        if self._grace is not None:
-            self._grace.cancel()
-            self._grace = None
+        if self._expiry is not None:
+            self._expiry.cancel()
+            self._expiry = None
         self._playing.fill()
 
-    def idled(self) -> None:
-        """See ``playing.Version``."""
-        self.stop_if_done()
+    def expire(self) -> None:
+        """The grace of a replaced version is over."""
+        self._expiry = None
+        if self.retired and not self._by_version:
+            self.cut = True
+            self.cuts += 1
+            self._scoring.end(REPLACED, cut=True)
+            self._playing.end(REPLACED, cut=True)
 
     def stop_if_done(self) -> None:
         """End the processes of a retired version once nobody plays on them."""
@@ -293,78 +359,63 @@ class ServedVersion:
             self._playing.end_idle(REPLACED)
 
     async def settle(self) -> None:
-        """Wait until the processes that were told to end are gone; they end even if this is cancelled."""
-        if self._ending:
-            await asyncio.wait(self._ending)
+        """Wait until the processes that were asked to end are gone; they end even if this is cancelled."""
+        await self._playing.settle()
         await self._scoring.settle()
 
     async def stop(self, reason: str) -> None:
         """End the processes and wait until they are gone."""
-        if self._grace is not None:
-            self._grace.cancel()
-        self._scoring.end(reason)
+        if self._expiry is not None:
+            self._expiry.cancel()
+        await self._scoring.stop(reason)
         await self._playing.stop(reason)
-        await self.settle()
+
+    # What its pools say and ask.
 
     @property
     def needed(self) -> bool:
-        """See ``playing.Version``."""
+        """Whether a process for episodes that died is to be replaced."""
         return self.leases > 0 or not self.retired
 
-    def started(self, child: Child) -> None:
-        """See ``playing.Version``."""
+    def started(self) -> None:
+        """The first process for episodes was started."""
         if self._shaken:
             self._shaken = False
             self._tell("restarted", self.version, None)
         self.stop_if_done()  # it may not be needed any more
 
-    def bury(self, failure: Failure, others: int) -> None:
-        """See ``playing.Version``."""
+    def bury(self, pool: ProcessPool, failure: Failure, others: int) -> None:
+        """A process died, or one could not be started; that many others are left."""
+        if pool.scores:
+            failure = replace(failure, message=f"its scoring process: {failure.message}")
+            self._tell("died", self.version, failure)
+            return
         self._shaken = self._shaken or not others
         rest = self.health.died(failure, others + 1)
         self._tell("quarantined" if rest else "died", self.version, rest or failure)
 
-    def reap(self, child: Child) -> None:
-        """See ``playing.Version``."""
-        task = asyncio.get_running_loop().create_task(child.wait())
-        self._ending.add(task)
-        task.add_done_callback(self._ending.discard)
+    def cores_elsewhere(self) -> int:
+        """Cores of other nodes that it may use by now."""
+        return self.reach.elsewhere(self._path, self._folders)
 
-    async def _launched(self, owner: Owner) -> Child:
-        child = await Child.start(self._path, self._folders, owner, IMPORT_PATIENCE)
-        self._reach.count(child)
+    async def _launched(self, worker: Worker, further: bool) -> Child:
+        """A process; a further one on the node with the most room, or here, where it does not work there."""
+        if further:
+            with self.reach.place(self._path) as launcher:
+                if launcher.node:
+                    try:
+                        child = await Child.start(self._path, self._folders, worker, IMPORT_PATIENCE, launcher)
+                        self.reach.count(child)
+                        if launcher.node not in self._proven:
+                            await probe(child, each=self._path.suffix == ".toml")
+                            self._proven.add(launcher.node)
+                        return child
+                    except BrokenPlugin as error:
+                        self.reach.refuse(launcher.node, self._path, self._folders.scratch.name, error.failure.message)
+        child = await Child.start(self._path, self._folders, worker, IMPORT_PATIENCE, HERE)
+        self.reach.count(child)
         self._take(child)
         return child
-
-    async def _launched_further(self, owner: Owner) -> Child:
-        """A process beside others, on the node with the most room; here, where it does not work there."""
-        with self._reach.place(self._path) as launcher:
-            if not launcher.node:
-                return await self._launched(owner)
-            try:
-                child = await Child.start(self._path, self._folders, owner, IMPORT_PATIENCE, launcher)
-                self._reach.count(child)
-                if launcher.node not in self._proven:
-                    await probe(child, each=self._path.suffix == ".toml")
-                    self._proven.add(launcher.node)
-                return child
-            except BrokenPlugin as error:
-                self._reach.refuse(launcher.node, self._path, self._folders.scratch.name, error.failure.message)
-        return await self._launched(owner)
-
-    def _fitting(self) -> int:
-        """Further processes for which half of the machine's free memory is enough."""
-        largest = max(map(resident_bytes, self._playing.pids), default=0)
-        return available_memory() // (2 * max(largest, _SMALLEST))
-
-    def _cores_elsewhere(self) -> int:
-        return self._reach.elsewhere(self._path, self._folders)
-
-    async def _scored(self, found: Described, played: EpisodeOutcome | Unscored, recorder: Recorder) -> EpisodeOutcome:
-        """The outcome of an episode that has a score function or may be ranked; it is scored in another process."""
-        if isinstance(played, EpisodeOutcome) and not found.ranked:
-            return played
-        return await self._scoring.outcome(found, played, recorder)
 
     def _take(self, child: Child) -> None:
         """Note what a process serves."""
@@ -388,18 +439,34 @@ class ServedVersion:
                 self._tell("quarantined", self.version, rest)
 
     def _first_undecided(self, settings: tuple[str, str]) -> int | None:
-        """Number of the first episode that is being played with these settings; None where there is none."""
+        """Number of the first episode that runs with these settings; None if there is none."""
         undecided = self._undecided.items()
         return next((n for n, (name, spec) in undecided if settings_of(name, spec.config, spec.data) == settings), None)
 
-    def expire(self) -> None:
-        """The grace of a replaced version is over."""
-        self._grace = None
-        if self.retired and not self._by_version:
-            self.cut = True
-            self.cuts += 1
-            self._scoring.end(REPLACED, cut=True)
-            self._playing.end(REPLACED, cut=True)
+
+async def _within(seconds: float, child: Child, ask: Callable[[Child], Awaitable[Verdict]]) -> Verdict | EpisodeOutcome:
+    """Wait for a verdict, but not for ever. The process ends a function whose own time is up; past the wall limit it is
+    interrupted from here, then its process killed."""
+    verdict = asyncio.ensure_future(ask(child))
+    try:
+        await asyncio.wait((verdict,), timeout=wall_limit(seconds) + SCORE_GRACE)
+        if not verdict.done():
+            child.interrupt()
+            await asyncio.wait((verdict,), timeout=SCORE_GRACE)
+        if verdict.done():
+            return verdict.result()
+        return EpisodeOutcome("timeout", failure=Failure(f"its score took longer than {seconds:g} s and did not stop"))
+    finally:
+        if not verdict.done():  # late, or nobody waits for it any more
+            child.kill("it did not stop scoring")
+            verdict.cancel()
+            await asyncio.gather(verdict, return_exceptions=True)
+
+
+def percentile(values: Sequence[float], share: float) -> float:
+    """The smallest value that ``share`` of all do not exceed; 0 if there is none."""
+    ordered = sorted(values)
+    return ordered[min(len(ordered) - 1, int(share * len(ordered)))] if ordered else 0.0
 
 
 def settings_of(environment: str, config: Mapping[str, Any], data: Mapping[str, Any] | None = None) -> tuple[str, str]:
@@ -409,3 +476,116 @@ def settings_of(environment: str, config: Mapping[str, Any], data: Mapping[str, 
     """
     named = "" if data is None else f" {data['path']} {data['stamp']}"
     return environment, json.dumps(config, sort_keys=True, default=repr) + named
+
+
+@dataclass(eq=False)
+class Lease:
+    """Made by ``EnvironmentService.bind``. Release it when the group is over; a ``with`` block does."""
+
+    environment: str
+    """"plugin/environment"."""
+    declared: Described
+    serving: ServedVersion
+    config: dict[str, Any] = field(default_factory=dict)
+    """The parameters that it was bound for, typed and completed by this version."""
+    by_version: bool = False
+    """Bound by its version, not as the newest one: it is never cut off."""
+    data: Mapping[str, Any] | None = None
+    """The rows that the task names; None: the environment's own."""
+    digest: str = ""
+    """A hash of the evaluation rows that the task names (``DataFacts.digest``), where somebody asked for it."""
+    released: bool = False
+
+    def __post_init__(self) -> None:
+        self._cuts = self.serving.cuts
+
+    @property
+    def environment_version(self) -> str:
+        """The version with which the group's episodes are recorded."""
+        return self.serving.version
+
+    @property
+    def code(self) -> str:
+        """The key of what of the version decides how it plays: the same after an edited comment."""
+        return self.serving.code
+
+    @property
+    def rows(self) -> tuple[str, str]:
+        """The key of the rows that its episodes draw from: the version and, where the task names them, their stamp."""
+        return self.environment_version, "" if self.data is None else str(self.data["stamp"])
+
+    @property
+    def cut(self) -> bool:
+        """Whether the version was replaced and its process ended before the group did: fill it on the newer one.
+
+        It stays True when the version is started again for others: this group's cancelled episodes are lost.
+        """
+        return self.serving.cut or self.serving.cuts > self._cuts
+
+    @property
+    def ends(self) -> str:
+        """What the task waits for if a newer version has replaced this one, else empty.
+
+        In words, without a full stop.
+        """
+        if self.by_version or not self.serving.retired:
+            return ""
+        return (
+            f"waits for episodes on version {self.environment_version[:8]} of {self.environment}, which was replaced;"
+            f" what takes longer than {self.serving.grace:.0f} s from then on is cut off"
+        )
+
+    @property
+    def rest(self) -> Failure | None:
+        """Why no task should play on it: with these parameters it only fails, so it rests; else None."""
+        return self.serving.health.resting_with(settings_of(self.declared.name, self.config, self.data))
+
+    def release(self) -> None:
+        """Release the version; a second call does nothing."""
+        if not self.released:
+            self.released = True
+            self.serving.release(self.by_version)
+
+    def __enter__(self) -> Lease:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, tb: TracebackType | None) -> None:
+        self.release()
+
+
+class Recorder:
+    """An ``Answer`` that passes asks to another one and records both sides, to be scored or ranked later.
+
+    The transcript is made here, not in the plugin's process: so it is what was really said, and is not sent twice.
+    """
+
+    def __init__(self, answer: Answer) -> None:
+        self.too_long = False
+        """Whether more was said than is kept: then there is no transcript."""
+        self._answer = answer
+        self._said: dict[str, list[Message]] = {}
+        self._size = 0
+
+    async def __call__(self, ask: Ask) -> Reply:
+        """Pass an ask on, and its reply back."""
+        self._keep(ask.agent, ask.messages)
+        reply = await self._answer(ask)
+        self._keep(ask.agent, (Message("assistant", reply.text, tool_calls=reply.tool_calls),))
+        return reply
+
+    async def endpoint(self, listener: Listener) -> Endpoint:
+        """See ``Answering``; what is asked there goes through this recorder, too."""
+        return await endpoint_of(self._answer)(listener)
+
+    @property
+    def transcript(self) -> Transcript:
+        """What was said so far, by agent."""
+        return Transcript({agent: tuple(said) for agent, said in self._said.items()})
+
+    def _keep(self, agent: str, messages: Sequence[Message]) -> None:
+        self._size += sum(len(message.content) for message in messages)
+        self.too_long = self.too_long or self._size > LARGEST_TRANSCRIPT
+        if self.too_long:
+            self._said.clear()
+        else:
+            self._said.setdefault(agent, []).extend(messages)

@@ -9,6 +9,7 @@ import asyncio
 import contextlib
 from collections.abc import Callable, Collection, Mapping, Sequence, Set
 from dataclasses import replace
+from difflib import get_close_matches
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any
@@ -18,29 +19,29 @@ from marlaas.plugins.parameters import complete
 
 from ..errors import ConfigError, EnvironmentFailure, EnvironmentMissing
 from ..home import EnvironmentSettings
+from ..trajectories import Failure
 from .dependencies.interpreters import Interpreters
+from .files.source import Found, Snapshots, SourceError, discover, fresh, read_source, shown, stamp
+from .files.watch import hints
 from .health import Standstill
-from .lease import Lease
-from .names import find
+from .nodes.reach import Reach
 from .nodes.remote import RemoteNode
 from .outcomes import OutcomeCounts
-from .plugin import unserved
+from .plugin import Plugin, unserved
+from .pool import ProcessBudget
 from .probe import first_ask
 from .process.wire import Described
-from .protocol import (
-    DataFacts,
-    EnvironmentEvent,
-    EnvironmentInfo,
-    EpisodeOutcome,
-    EpisodeSpec,
-    Opens,
-    Ranking,
-)
-from .registry import Registry
-from .served_version import ServedVersion, settings_of
+from .protocol import DataFacts, EnvironmentEvent, EnvironmentInfo, EpisodeOutcome, EpisodeSpec, Opens, Ranking
+from .served_version import Lease, ServedVersion, settings_of
 
 FIRST_PROOFS = 5.0
 """Seconds that the start waits for plugins to be proven; slower ones are served once they are."""
+TIDY_EVERY = 64
+"""Snapshots are tidied after that many loaded versions."""
+FEWEST = 2
+"""Fewest episodes of a group with a reward that can be compared."""
+OWN = "own_reward"
+"""Name of the reward part that keeps an episode's own reward next to its ranking."""
 
 
 class EnvironmentService:
@@ -60,42 +61,90 @@ class EnvironmentService:
         ``only``: names of the plugins to serve, of all that lie there. ``needed``: versions that may be needed again;
         where it returns None, all snapshots are kept. ``interpreters``: what plugins run on; without it, their
         libraries lie below ``scratch``. ``earlier``: by plugin and version, what ``standstills`` gave last."""
-        interpreters = interpreters or Interpreters(scratch / "venvs", EnvironmentSettings())
         self.outcomes = OutcomeCounts()
         """How the episodes ended for which ``counts`` was set."""
-        tell = on_event or (lambda event: None)
-        self._registry = Registry(folders, scratch, interpreters, tell, only, needed, earlier)
+        self._plugins: dict[str, Plugin] = {}
+        """Every plugin, whether its files are still there or not."""
+        self._heirs: dict[str, str] = {}
+        """For plugins whose files are gone, the plugin with the same content."""
+        self._folders = tuple(folders)
+        self._scratch = scratch
+        self._interpreters = interpreters or Interpreters(scratch / "venvs", EnvironmentSettings())
+        self._snapshots = Snapshots(scratch / "snapshots")
+        self._on_event = on_event or (lambda event: None)
+        settings = self._interpreters.settings
+        self._budget = ProcessBudget(scoring=settings.scoring_workers)
+        self._reach = Reach(self._budget.cores, settings, self._stays_off)
+        self._only = only
+        self._needed = needed
+        self._earlier = dict(earlier)
+        self._untidy = TIDY_EVERY
+        self._hidden: dict[Path, EnvironmentInfo] = {}
+        self._watching: asyncio.Task[None] | None = None
+        self._scanning = asyncio.Lock()
 
     async def start(self) -> None:
         """Serve the plugins in the folders, then keep watching.
 
         Returns when every plugin is proven or has failed, but at the latest after ``FIRST_PROOFS`` seconds.
         """
-        if proofs := await self._registry.start():
+        for folder in self._folders:
+            with contextlib.suppress(OSError):
+                folder.mkdir(parents=True, exist_ok=True)
+        self._scratch.mkdir(parents=True, exist_ok=True)
+        self._watching = asyncio.get_running_loop().create_task(self._watch())
+        await asyncio.sleep(0)  # the watch is set up in its first step: nothing saved from here on is missed
+        if proofs := await self.scan():
             await asyncio.wait(proofs, timeout=FIRST_PROOFS)
 
     async def stop(self) -> None:
         """End the watch and every process; no child outlives this call."""
-        await self._registry.stop()
+        if self._watching is not None:
+            self._watching.cancel()
+            await asyncio.gather(self._watching, return_exceptions=True)
+        await asyncio.gather(*(plugin.stop() for plugin in self._plugins.values()))
 
     def use_nodes(self, nodes: Sequence[RemoteNode]) -> None:
         """Start further processes on these nodes, too, from now on, and begin nothing more on others.
 
-        What is under way there is played to its end.
+        What is in progress there is played to its end.
         """
-        self._registry.reach.use(nodes)
+        self._reach.use(nodes)
 
     async def scan(self) -> list[asyncio.Task[None]]:
-        """Read the folders at once; returns the proofs that are under way because of what changed."""
-        return await self._registry.scan()
+        """Read the folders at once; returns the proofs that are in progress because of what changed."""
+        async with self._scanning:
+            found = await asyncio.to_thread(discover, self._folders)
+            served = {n: path for n, path in found.served.items() if self._only is None or n in self._only}
+            plugins = self._plugins.items()
+            unseen = {name for name, plugin in plugins if not plugin.removed and plugin.path.parent in found.unread}
+            proofs = [await self._update(name, path) for name, path in served.items() if name not in unseen]
+            self._remove_all_but(served.keys() | unseen)
+            self._show_hidden(found, served)
+            await self._tidy()
+            return [proof for proof in proofs if proof is not None]
 
-    async def reload(self, plugin: str) -> None:
-        """Read a plugin again and start its newest version anew, which also ends its rest; groups that play finish.
+    async def reload(self, name: str) -> None:
+        """Read a plugin again and start its newest version again, which also ends its rest; groups that play finish.
 
-        Returns when the new process serves. Raises ``EnvironmentMissing`` where there is no plugin of that name, and
-        ``EnvironmentFailure``, with place and reason, where it does not load: what served before then goes on.
+        Returns when the new process serves. Raises ``EnvironmentMissing`` if there is no plugin of that name, and
+        ``EnvironmentFailure``, with place and reason, where it does not load: what served before continues.
         """
-        await self._registry.reload(plugin)
+        async with self._scanning:
+            plugin = self._plugins.get(name)
+            if plugin is None or plugin.removed:
+                known = ", ".join(sorted(name for name, plugin in self._plugins.items() if not plugin.removed))
+                raise EnvironmentMissing(f"There is no plugin {name!r}.", f"There are: {known or 'none'}.")
+            try:
+                proof = plugin.reload(await asyncio.to_thread(read_source, plugin.path))
+            except (OSError, SourceError) as error:
+                raise EnvironmentFailure(f"{name}: {shown(str(error))}.") from None
+        await asyncio.wait((proof,))
+        infos = plugin.infos()
+        for info in infos:
+            if info.failure is not None:
+                partly = any(other.failure is None for other in infos)
+                raise unserved(info.name if partly else name, info.failure)
 
     async def refresh(self, name: str) -> None:
         """Read the plugin of an environment as its files are now, and wait until it is known whether that serves.
@@ -103,27 +152,35 @@ class EnvironmentService:
         Does nothing for a name that no plugin serves, and costs a look at the files where they did not change.
         """
         with contextlib.suppress(EnvironmentMissing):
-            plugin = self._registry.named(name)
-            await self._registry.refresh(plugin.name if plugin else self.resolve(name).name.partition("/")[0])
+            plugin = self._named(name) or self._plugins.get(self.resolve(name).name.partition("/")[0])
+            if plugin is None or plugin.removed:
+                return
+            with contextlib.suppress(OSError, RuntimeError):  # as in ``_watch``
+                async with self._scanning:
+                    await self._update(plugin.name, plugin.path)
+            if proof := plugin.proving:
+                await asyncio.wait((proof,))
 
     def infos(self) -> tuple[EnvironmentInfo, ...]:
         """Every environment, sorted by name; then the plugins that another one hides."""
-        return self._registry.infos()
+        served = [plugin for _, plugin in sorted(self._plugins.items()) if not plugin.removed]
+        hidden = {info.name: info for info in self._hidden.values()}
+        return (*(info for plugin in served for info in plugin.infos()), *hidden.values())
 
     def standstills(self, plugin: str, version: str) -> list[Standstill]:
-        """The parameters under which environments of a version have only failed; none where it was never started."""
-        known = self._registry.plugins.get(plugin)
+        """The parameters under which environments of a version have only failed; none if it was never started."""
+        known = self._plugins.get(plugin)
         serving = known.serving(version) if known is not None else None
         return serving.health.standstills() if serving is not None else []
 
     def processes(self) -> list[tuple[str, int]]:
         """The name of the plugin and the process id, for every process of a plugin."""
-        plugins = sorted(self._registry.plugins.items())
+        plugins = sorted(self._plugins.items())
         return [(name, pid) for name, plugin in plugins for pid in plugin.processes()]
 
     def known(self, name: str) -> bool:
         """Whether ``resolve`` finds an environment of this name: for every group, so without a look at all of them."""
-        if self._registry.named(name) is not None:
+        if self._named(name) is not None:
             return True
         with contextlib.suppress(EnvironmentMissing):
             self.resolve(name)
@@ -131,14 +188,14 @@ class EnvironmentService:
         return False
 
     def resolve(self, name: str) -> EnvironmentInfo:
-        """The environment that a task calls ``name``; raises ``EnvironmentMissing`` where there is none.
+        """The environment that a task calls ``name``; raises ``EnvironmentMissing`` if there is none.
 
         A plugin that is there but never served is found under any of its names, in state broken or loading.
         """
         try:
             return find(name, self.infos())
         except EnvironmentMissing:
-            if heir := self._registry.heirs.get(name.partition("/")[0]):
+            if heir := self._heirs.get(name.partition("/")[0]):
                 hint = f"The same content is served as {heir}: give it its name back, or submit the task for {heir}."
                 raise EnvironmentMissing(f"The plugin of {name!r} was renamed.", hint) from None
             raise
@@ -147,7 +204,7 @@ class EnvironmentService:
         """The name with the plugin of ``version``; ``name`` itself where the version is not known any more."""
         with contextlib.suppress(EnvironmentMissing):
             if version is not None:
-                return f"{self._registry.owner(version).name}/{name.rpartition('/')[2]}"
+                return f"{self._owner(version).name}/{name.rpartition('/')[2]}"
         return name
 
     def validate(self, name: str, config: dict[str, Any], version: str | None = None) -> dict[str, Any]:
@@ -162,9 +219,9 @@ class EnvironmentService:
             plugin, _, environment = info.name.rpartition("/")
             if not info.version:
                 raise _no_version(info)
-            serving = self._registry.plugins[plugin].serving()
+            serving = self._plugins[plugin].serving()
         else:
-            owner = self._registry.owner(version)
+            owner = self._owner(version)
             plugin, serving = owner.name, owner.serving(version)
         if serving is not None and (refused := serving.refused.get(environment)):
             raise unserved(f"{plugin}/{environment}", refused)
@@ -184,14 +241,14 @@ class EnvironmentService:
     ) -> Lease:
         """Hold one version for a group: the newest good one, or ``version``, started again where needed.
 
-        ``config`` are the parameters that it is for; ``ConfigError`` where they do not fit that version. ``Lease.rest``
+        ``config`` are the parameters that it is for; ``ConfigError`` if they do not fit that version. ``Lease.rest``
         says whether it rests with them. ``data`` takes the place of the environment's own rows (``Source.record``).
         """
         environment, by_version = name.rpartition("/")[2], version is not None
         if version is not None:  # it may have what the newest has lost, and its plugin may have gone
-            plugin = self._registry.owner(version)
+            plugin = self._owner(version)
         else:
-            plugin = self._registry.named(name) or self._registry.plugins[self.resolve(name).name.partition("/")[0]]
+            plugin = self._named(name) or self._plugins[self.resolve(name).name.partition("/")[0]]
         serving = await plugin.acquire(environment, version)
         full, described = f"{plugin.name}/{environment}", serving.environments[environment]
         lease = Lease(full, described, serving, by_version=by_version)
@@ -242,7 +299,7 @@ class EnvironmentService:
     async def facts(self, lease: Lease, survey: bool = False) -> DataFacts:
         """What there is to know of the rows that the lease's episodes draw from; ``survey``: also what is in them.
 
-        Raises ``EnvironmentFailure`` where they cannot be had, in a sentence that says why.
+        Raises ``EnvironmentFailure`` if they cannot be had, in a sentence that says why.
         """
         return await lease.serving.facts(lease.declared.name, lease.data, survey)
 
@@ -254,12 +311,110 @@ class EnvironmentService:
         return await first_ask(lambda spec, answer: self.play(lease, spec, answer), spec, opens)
 
     async def peek(self, lease: Lease, spec: EpisodeSpec) -> Ask:
-        """The episode's first ask, without a model; ``EnvironmentFailure`` where it ends before one."""
+        """The episode's first ask, without a model; ``EnvironmentFailure`` if it ends before one."""
         reached = await self.look(lease, spec)
         if isinstance(reached, Ask):
             return reached
         reason = reached.failure.message if reached.failure is not None else reached.status
         raise EnvironmentFailure(f"{lease.environment} ended before its first question: {reason}.")
+
+    def _stays_off(self, plugin: str, version: str, sentence: str) -> None:
+        self._on_event(EnvironmentEvent("elsewhere", plugin, version, Failure(sentence)))
+
+    def _is_polled(self, why: str) -> None:
+        self._on_event(
+            EnvironmentEvent("polled", "all", "", Failure(f"because the system does not watch folders: {why}"))
+        )
+
+    def _named(self, name: str) -> Plugin | None:
+        """The plugin that serves the environment of this full name; None if that takes a look at ``infos``."""
+        plugin, _, environment = name.rpartition("/")
+        found = self._plugins.get(plugin)
+        return found if found is not None and not found.removed and environment in found.environments else None
+
+    def _owner(self, version: str) -> Plugin:
+        """The plugin of a version, also where its files have gone; ``EnvironmentMissing`` if none is kept."""
+        for plugin in self._plugins.values():
+            if plugin.serving(version) is not None:
+                return plugin
+        kept = self._snapshots.find(version)
+        if kept is None:
+            raise EnvironmentMissing(f"There is no version {version!r} of this environment any more.")
+        if kept.plugin not in self._plugins:
+            path = self._folders[-1] / kept.path.name
+            self._plugins[kept.plugin] = self._plugin(kept.plugin, path, removed=True)
+        return self._plugins[kept.plugin]
+
+    async def _watch(self) -> None:
+        async with contextlib.aclosing(hints(self._folders, self._is_polled)) as changes:
+            async for _ in changes:
+                with contextlib.suppress(OSError, RuntimeError):  # no files or threads left: the next hint tries again
+                    await self.scan()
+
+    async def _update(self, name: str, path: Path) -> asyncio.Task[None] | None:
+        plugin = self._plugins.get(name)
+        if plugin is None:
+            plugin = self._plugins[name] = self._plugin(name, path)
+        try:
+            seen = await asyncio.to_thread(stamp, path)
+            if plugin.path == path and plugin.seen == seen and not plugin.removed:
+                return None
+            source = await asyncio.to_thread(read_source, path)
+            plugin.path = path
+            plugin.seen = () if fresh(seen) else seen
+            return plugin.update(source)
+        except FileNotFoundError:  # it was removed meanwhile; the next scan finds that
+            return None
+        except (OSError, SourceError) as error:
+            plugin.path, plugin.seen = path, ()  # once repaired, it may have the same stamp as when it was last read
+            plugin.reject(Failure(shown(str(error)), shown(path.name)))
+            return None
+
+    def _plugin(self, name: str, path: Path, removed: bool = False) -> Plugin:
+        def earlier(version: str) -> Sequence[Standstill]:
+            return self._earlier.pop((name, version), ())  # once: a version that is started again begins again
+
+        return Plugin(
+            name, path, self._scratch, self._interpreters, self._tell, self._budget, self._reach, removed, earlier
+        )
+
+    def _remove_all_but(self, served: Collection[str]) -> None:
+        contents = {plugin.content: name for name, plugin in self._plugins.items() if name in served}
+        for name, plugin in self._plugins.items():
+            if name in served:
+                self._heirs.pop(name, None)
+            elif not plugin.removed:
+                heir = contents.get(plugin.content, "")
+                if heir:
+                    self._heirs[name] = heir
+                plugin.remove(heir)
+
+    def _show_hidden(self, found: Found, served: Mapping[str, Path]) -> None:
+        """Report plugins that are not served because another has their name, each once."""
+        before, self._hidden = self._hidden, {}
+        for path, name in found.hidden.items():
+            if name not in served:
+                continue
+            other = shown(str(served[name]))
+            failure = Failure(f"{shown(str(path))} is not served: {other} has its name; rename one of them")
+            label = f"{name} ({shown(path.name)}, hidden)"
+            self._hidden[path] = EnvironmentInfo(label, "", "hidden", failure=failure, path=shown(str(path)))
+            if self._hidden[path] != before.get(path):
+                self._tell(EnvironmentEvent("hidden", name, "", failure))
+
+    async def _tidy(self) -> None:
+        """From time to time, remove snapshots that are not needed."""
+        if self._untidy < TIDY_EVERY or (needed := self._needed()) is None:
+            return
+        self._untidy = 0
+        for plugin in self._plugins.values():
+            plugin.forget()
+        wanted = set(needed).union(*(plugin.versions() for plugin in self._plugins.values()))
+        await asyncio.to_thread(self._snapshots.tidy, wanted)
+
+    def _tell(self, event: EnvironmentEvent) -> None:
+        self._untidy += event.kind == "loaded"
+        self._on_event(event)
 
 
 async def _given(
@@ -279,7 +434,7 @@ async def _given(
 
 
 def _completed(serving: ServedVersion, environment: str, config: Mapping[str, Any]) -> dict[str, Any]:
-    """The parameters as a version completes them; ``ConfigError`` where they do not fit it."""
+    """The parameters as a version completes them; ``ConfigError`` if they do not fit it."""
     try:
         return complete(serving.environments[environment].parameters, config, environment)
     except ValueError as error:
@@ -292,3 +447,57 @@ def _no_version(info: EnvironmentInfo) -> EnvironmentFailure:
     if info.failure is None:
         return EnvironmentFailure(f"{plugin} is being loaded.")
     return unserved(plugin, info.failure)
+
+
+def find(name: str, infos: Sequence[EnvironmentInfo]) -> EnvironmentInfo:
+    """The environment of that name; ``EnvironmentMissing`` names those that exist, and the nearest."""
+    for info in infos:
+        if info.name == name:
+            return info
+    matches = [info for info in infos if info.name.rpartition("/")[2] == name]
+    matches = [info for info in matches if info.version] or matches  # what serves goes before what may come
+    if len(matches) == 1:
+        return matches[0]
+    if matches:
+        names = " and ".join(info.name for info in matches)
+        raise EnvironmentMissing(f"{name!r} is ambiguous: there are {names}.", "Say which one by its full name.")
+    plugin = name.partition("/")[0]
+    for info in infos:  # which environments a plugin has is not known for sure before it has served
+        if not info.version and info.name.partition("/")[0] == plugin:
+            return info
+    raise EnvironmentMissing(f"There is no environment {name!r}.", _advice(name, infos))
+
+
+def _advice(name: str, infos: Sequence[EnvironmentInfo]) -> str:
+    served = sorted(info.name for info in infos if info.version)
+    if not served:
+        return "No environment is served yet."
+    by_short = {full.rpartition("/")[2]: full for full in served}
+    nearest = get_close_matches(name, [*served, *by_short], n=1, cutoff=0.5)
+    guess = f"Did you mean {by_short.get(nearest[0], nearest[0])!r}? " if nearest else ""
+    return f"{guess}There are: {', '.join(served)}."
+
+
+async def ranked(
+    environments: EnvironmentService, lease: Lease, outcomes: Sequence[EpisodeOutcome], counts: bool = False
+) -> list[EpisodeOutcome]:
+    """The outcomes with the ranking's rewards; where it fails, all members with a reward fail, and none gets a 0.
+
+    ``counts``: as in ``EnvironmentService.rank``."""
+    places = [place for place, outcome in enumerate(outcomes) if outcome.status == "ok"]
+    judged = list(outcomes)
+    if len(places) < FEWEST:
+        return judged
+    verdict = await environments.rank(lease, [outcomes[place] for place in places], counts)
+    for number, place in enumerate(places):
+        if isinstance(verdict, Ranking):
+            judged[place] = _placed(outcomes[place], verdict.rewards[number])
+        else:
+            judged[place] = replace(outcomes[place], status=verdict.status, rewards={}, failure=verdict.failure)
+    return judged
+
+
+def _placed(outcome: EpisodeOutcome, rewards: dict[str, float]) -> EpisodeOutcome:
+    alone = len(outcome.rewards) == 1
+    own = {OWN if alone else f"{agent}.{OWN}": reward for agent, reward in outcome.rewards.items()}
+    return replace(outcome, rewards=rewards, parts=outcome.parts | own)

@@ -1,8 +1,7 @@
 """``python -P -m marlaas.plugins.host FD PATH MEMORY_MB PARENT NICE PULSE``: started by the engine, never by hand.
 
 FD is the socket to the engine, PATH what to import, PARENT the engine's process id; MEMORY_MB and NICE are explained in
-``limits``. PULSE is a second socket to the engine, for ``pulse``. Without a PATH the process scores: it is told what to
-import for each version that it is to score.
+``limits``. PULSE is a second socket to the engine, for ``pulse``.
 """
 
 from __future__ import annotations
@@ -17,11 +16,10 @@ from pathlib import Path
 from .channel import Channel
 from .limits import apply
 from .process import PluginHost
-from .scorer import ScoringHost
 
 
 async def _serve(connection: socket.socket, pulse: socket.socket, path: str) -> None:
-    host = PluginHost(Path(path), pulse) if path else ScoringHost(pulse)
+    host = PluginHost(Path(path), pulse)
     _, channel = await asyncio.get_running_loop().create_connection(
         lambda: Channel(host.receive, host.closed), sock=connection
     )

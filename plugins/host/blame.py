@@ -5,14 +5,18 @@ The result is a record {message, file, line, traceback} with paths relative to t
 
 from __future__ import annotations
 
+import errno
 import inspect
+import subprocess
 import traceback
 from collections.abc import Callable, Coroutine
 from pathlib import Path
 from types import CodeType, FrameType, TracebackType
 from typing import Any
 
+from ..rewards import Skip
 from .channel import Record
+from .instances import Late
 
 _LONGEST = 8000
 _LONGEST_MESSAGE = 500
@@ -85,7 +89,7 @@ class Blame:
         """What of the plugin runs in this frame, or in its nearest caller that is the plugin's own.
 
         Returns a file, the line where its function begins, and the line that runs; no file and no lines where only an
-        adapter runs, None where nothing of the plugin does.
+        adapter runs, None if nothing of the plugin does.
         """
         deepest = frame
         while frame is not None and not self.owns(frame.f_code):
@@ -125,3 +129,35 @@ def _excerpt(text: str) -> str:
 
 def _record(message: str, file: str, line: int, lines: str) -> Record:
     return {"message": message, "file": file, "line": line, "traceback": lines[-_LONGEST:]}
+
+
+# Which exceptions ``on_error`` pays for: those that may come of what an agent said, never of a busy machine.
+
+_OF_THE_MACHINE = (MemoryError, TimeoutError, subprocess.TimeoutExpired, Late)
+"""Memory is the whole process's, and a limit of wall time that the author set ends slow machines, too."""
+_SHORTAGES = frozenset((errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.EAGAIN, errno.ENOSPC))
+_NO_THREAD = "can't start new thread"
+
+
+def may_pay(error: BaseException) -> bool:
+    """Whether an exception of the author's code earns ``on_error``.
+
+    Not one of which anything that led to it is a shortage of the machine or a time limit; of a group, each must earn.
+    """
+    seen = set[int]()
+    waiting = [error]
+    while waiting:
+        one = waiting.pop()
+        if id(one) in seen:
+            continue
+        seen.add(id(one))
+        if not isinstance(one, Exception) or isinstance(one, Skip) or _of_the_machine(one):
+            return False
+        before = (one.__cause__, None if one.__suppress_context__ else one.__context__)
+        waiting += [each for each in (*before, *getattr(one, "exceptions", ())) if isinstance(each, BaseException)]
+    return True
+
+
+def _of_the_machine(error: Exception) -> bool:
+    short = isinstance(error, OSError) and error.errno in _SHORTAGES
+    return short or isinstance(error, _OF_THE_MACHINE) or (isinstance(error, RuntimeError) and _NO_THREAD in str(error))

@@ -13,6 +13,9 @@ import struct
 from collections.abc import Callable
 from typing import Any, cast
 
+from ..messages import Message, ToolCall
+from ..scoring import Transcript
+
 LARGEST_MESSAGE = 4 << 20
 """Bytes. A prompt of a million tokens still fits; a plugin that floods the engine does not."""
 LONGEST_TURN = 0.02
@@ -49,8 +52,8 @@ class Channel(asyncio.Protocol):
         encode: Callable[[Record], bytes] = encode_json,
     ) -> None:
         """``most_values`` are the entries of lists and objects that a message may have, ``rate`` the bytes that are
-        read in a second after the first ones: both None where the other end is trusted. ``decode`` and ``encode`` take
-        the place of the standard library where there are faster ones."""
+        read in a second after the first ones: both None if the other end is trusted. ``decode`` and ``encode`` take
+        the place of the standard library if there are faster ones."""
         self._decode = decode
         self._encode = encode
         self._most_values = most_values
@@ -165,3 +168,32 @@ def crowded(body: bytes, most: int) -> bool:
 
 def _entries(body: bytes) -> int:
     return body.count(b",") + body.count(b"[") + body.count(b"{")
+
+
+# Messages as JSON records, and back. Nothing is checked here: records must be known to have the right fields.
+
+
+def message_record(message: Message) -> Record:
+    """A message as JSON; what is empty is left out."""
+    record: Record = {"role": message.role, "content": message.content}
+    if message.name:
+        record["name"] = message.name
+    if message.tool_calls:
+        record["tool_calls"] = [{"name": call.name, "arguments": call.arguments} for call in message.tool_calls]
+    return record
+
+
+def read_message(record: Record) -> Message:
+    """The message of such a record."""
+    calls = tuple(ToolCall(call["name"], call["arguments"]) for call in record.get("tool_calls", ()))
+    return Message(record["role"], record["content"], record.get("name", ""), calls)
+
+
+def transcript_record(transcript: Transcript) -> Record:
+    """A transcript as JSON: lists of messages by agent."""
+    return {agent: [message_record(message) for message in said] for agent, said in transcript.agents.items()}
+
+
+def read_transcript(record: Record) -> Transcript:
+    """The transcript of such a record."""
+    return Transcript({agent: tuple(map(read_message, said)) for agent, said in record.items()})

@@ -1,7 +1,7 @@
 """Reaps programs that an environment started and never waited for: ended, each of them keeps an entry of the system.
 
-Nobody loses an exit code. A program is left alone as long as an episode goes on that was under way when it was first
-found to have ended. One that a ``subprocess.Popen`` stands for is asked through that object, which keeps the code; the
+Nobody loses an exit code. A program is not reaped while an episode continues that was running when the program was
+first seen to have ended. One that a ``subprocess.Popen`` stands for is asked through that object, which keeps the code; the
 code of any other is kept for whoever calls ``os.waitpid`` later, as ``multiprocessing`` and asyncio do.
 """
 
@@ -55,7 +55,7 @@ class Reaper:
     """Finds the children that have ended, tick by tick."""
 
     def __init__(self, playing: Callable[[], Collection[int]]) -> None:
-        """``playing``: the episodes under way, by number."""
+        """``playing``: the episodes in progress, by number."""
         self._playing = playing
         self._found: dict[int, tuple[set[int], int]] = {}
         """Children that have ended: the episodes that may still wait for them, and the ticks since."""

@@ -15,9 +15,7 @@ from types import TracebackType
 from typing import Any
 
 from ..environment import Environment
-from .clock import Clock
-from .meter import Usage
-from .steps import charged
+from .meter import Clock, Usage, charged
 from .threads import Stopped, ended, in_thread
 
 _GRACE = 1.0

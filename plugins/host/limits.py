@@ -13,7 +13,7 @@ import sys
 import threading
 
 OPEN_FILES = 64 + 8 * 512
-"""Of an episode with a program of its own: three pipes at both ends while it starts, and two files; of 512 episodes."""
+"""Of an episode with its own program: three pipes at both ends while it starts, and two files; of 512 episodes."""
 _LARGEST_FILE = 256 << 20
 _STACK = 9 << 20
 """Bytes of address space that the stack of a thread takes on Linux, with what lies around it; none of it is memory that
@@ -27,9 +27,9 @@ _FIRST_TO_GO = 500
 
 _lock = threading.Lock()
 _memory = 0
-"""Bytes of address space for everything but stacks; 0 where there is no bound."""
+"""Bytes of address space for everything but stacks; 0 if there is no bound."""
 _threads = _allowed = 0
-"""Threads under way, and the most that there have been."""
+"""Threads in progress, and the most that there have been."""
 
 
 def apply(memory_mb: int, parent: int, nice: int) -> None:
@@ -61,7 +61,7 @@ def die_with(parent: int) -> None:
 
 
 def stacks(more: int) -> None:
-    """So many ``more`` threads are under way: their stacks do not count towards the memory that a plugin may have."""
+    """So many ``more`` threads are in progress: their stacks do not count towards the memory that a plugin may have."""
     global _threads, _allowed
     with _lock:
         _threads += more
@@ -74,7 +74,7 @@ def stacks(more: int) -> None:
 
 
 def full() -> bool:
-    """Whether most of the memory that the plugin may have is taken; never where that cannot be known.
+    """Whether most of the memory that the plugin may have is taken; never if that cannot be known.
 
     Asked when an allocation has failed: it tells a process in which memory has piled up from one large allocation.
     """

@@ -1,4 +1,4 @@
-"""How much of a process's time an episode may be charged with: its own, and nobody else's.
+"""The own time of an episode: what it computes, and what it waits for. Its time limit, and who is charged with what.
 
 An episode's own time is the processor time that its code took, and the time that it waited for what it called. The
 second cannot be seen directly. It is bounded by the time in which this process neither computed nor waited for a core,
@@ -8,24 +8,39 @@ took is never charged; where they take much, an episode's waiting counts for les
 
 from __future__ import annotations
 
+import asyncio
+import functools
 import os
+import sys
 import threading
 import time
-from collections.abc import Callable
-from contextvars import ContextVar
+from collections.abc import Callable, Coroutine, Iterator
+from contextlib import contextmanager
+from contextvars import Context, ContextVar, copy_context
 from dataclasses import dataclass, field
-from typing import Literal, Protocol
+from time import monotonic, thread_time
+from types import TracebackType
+from typing import Any, Literal
 
-from .delays import added, delay_of, delays_and_programs, waits_for_core
+from ..sandbox_supervisor import children, wall_limit
 
 TICK = 0.5
-"""Seconds between two looks at the process while episodes are under way."""
-PROGRAMS = 0.125
-"""Share of a time that programs computed from which all of it counts as computing: how long a program waited for a core
-is not known once it has ended."""
+"""Seconds between two looks at the process while episodes are in progress."""
+SOONEST = 0.05
+"""Seconds between two looks at an episode that has used almost all of its time."""
+PROGRAMS = 0.02
+"""Share of a time that programs computed from which the process did not wait for others: one that asks somebody else
+computes less."""
+_BLOCKED = 0.005
+"""Seconds that a step may take beyond its processor time before it counts as having kept the loop."""
+_BETWEEN = 1e-4
+"""Most processor seconds that a step is charged with for what the loop did before it: an episode that does nothing but
+go on and on takes the loop's time, and hardly any of its own. What else the loop may do there is nobody's."""
+_MOST_PROCESSES = 1000
+"""Of what it started, at one look: what multiplies without end must not hold up whoever looks."""
 
-STARTED = 0.02
-"""The same where the question is whether a process waits for others: a program that only does so computes less."""
+Verdict = Literal["", "own", "wall"]
+"""Whether an episode's time is up: not yet, its own is, or so much passed that it ends in any case."""
 
 
 @dataclass(frozen=True)
@@ -37,58 +52,46 @@ class Reading:
     processor: float
     """Processor seconds of all its threads so far."""
     delays: dict[int, float] = field(default_factory=dict)
-    """Seconds that each thread has waited for a core so far, those of what it started included."""
+    """Seconds that each thread has waited for a core so far, those of what it started included; Linux alone says so."""
     programs: float = 0.0
-    """Processor seconds of programs that it started and waited for."""
-    running: float = 0.0
-    """Processor seconds of those that run."""
+    """Processor seconds of programs that it started."""
 
 
 def read_process() -> Reading:
     """This process now."""
-    times, (waits, running) = os.times(), delays_and_programs()
+    times, own, waits = os.times(), os.getpid(), {}
     programs = times.children_user + times.children_system
-    return Reading(time.monotonic(), time.process_time(), waits, programs, running)
+    waiting, seen = [own] if sys.platform == "linux" else [], 0
+    while waiting and seen < _MOST_PROCESSES:
+        pid, seen = waiting.pop(), seen + 1
+        waiting += children(pid)
+        try:
+            for thread in os.listdir(f"/proc/{pid}/task"):
+                with open(f"/proc/{pid}/task/{thread}/schedstat", "rb", buffering=0) as file:
+                    computed, waited, *_ = file.read().split()
+                waits[int(thread)] = int(waited) / 1e9
+                programs += int(computed) / 1e9 if pid != own else 0.0
+        except (OSError, ValueError):  # it has ended, or the kernel keeps no such figures
+            continue
+    return Reading(monotonic(), time.process_time(), waits, programs)
+
+
+def delay_of(thread: int) -> float:
+    """Seconds that a thread of this process, by its native id, has waited for a core so far; 0 if that is unknown.
+
+    A wait that continues is not in it: it counts once the thread has run.
+    """
+    try:
+        with open(f"/proc/self/task/{thread}/schedstat", "rb", buffering=0) as file:
+            return int(file.read().split()[1]) / 1e9
+    except (OSError, ValueError, IndexError):
+        return 0.0
 
 
 def idle_between(before: Reading, after: Reading) -> float:
     """Seconds between two readings in which nothing of the process computed or waited for a core; at least that."""
-    wall = after.wall - before.wall
-    return max(0.0, wall - (after.processor - before.processor) - added(before.delays, after.delays))
-
-
-def quiet_between(before: Reading, after: Reading) -> float:
-    """Seconds between two readings in which neither the process nor a program of it computed or waited for a core.
-
-    0 where programs computed, and where the system does not say who waits for a core.
-    """
-    programs = after.programs + after.running - before.programs - before.running
-    if not after.delays or programs > STARTED * (after.wall - before.wall):
-        return 0.0
-    return idle_between(before, after)
-
-
-def spent_between(before: Reading, after: Reading) -> tuple[float, float]:
-    """Seconds between two readings that a process computed, with its programs, and that it waited for others.
-
-    Those in which it waited for a core are in neither.
-    """
-    wall, programs = after.wall - before.wall, after.programs - before.programs
-    if programs > PROGRAMS * wall:
-        return wall, 0.0
-    waited = max(0.0, idle_between(before, after) - programs)
-    return min(wall - waited, after.processor - before.processor + programs), waited
-
-
-Verdict = Literal["", "own", "wall"]
-"""Whether an episode's time is up: not yet, its own is, or so much passed that it ends in any case."""
-
-
-class Limit(Protocol):
-    """What bounds the own time of an episode."""
-
-    def verdict(self, more: float) -> Verdict:
-        """Whether it is used up, given that so many processor seconds are not yet in the usage."""
+    delayed = sum(max(0.0, waited - before.delays.get(thread, 0.0)) for thread, waited in after.delays.items())
+    return max(0.0, after.wall - before.wall - (after.processor - before.processor) - delayed)
 
 
 _threads_change = threading.Lock()
@@ -104,7 +107,7 @@ class Usage:
         """Processor seconds of its steps on the loop that have ended."""
         self.blocked = 0.0
         """Seconds in which its steps kept the loop without computing."""
-        self.limit: Limit | None = None
+        self.limit: Clock | None = None
         self._threads: dict[int, tuple[int | None, float]] = {}
         """Threads that run for it: clock and processor seconds at the beginning, by a number for each."""
         self._ended = 0.0
@@ -117,7 +120,7 @@ class Usage:
 
     @property
     def processor(self) -> float:
-        """Processor seconds so far, but for the step that is under way."""
+        """Processor seconds so far, but for the step that is in progress."""
         running = 0.0
         if self._threads:
             with _threads_change:
@@ -127,15 +130,19 @@ class Usage:
     def enter_thread(self) -> None:
         """From now on, charge what this thread computes, until it calls ``leave_thread``."""
         me = threading.get_ident()
-        clock = time.pthread_getcpuclockid(me) if hasattr(time, "pthread_getcpuclockid") else None
         with _threads_change:
-            self._threads[me] = clock, time.thread_time()
+            self._threads[me] = thread_clock(me), thread_time()
 
     def leave_thread(self) -> None:
-        """This thread goes on for somebody else, or ends."""
+        """This thread continues for somebody else, or ends."""
         with _threads_change:
             _, began = self._threads.pop(threading.get_ident())
-            self._ended += time.thread_time() - began
+            self._ended += thread_time() - began
+
+
+def thread_clock(ident: int) -> int | None:
+    """The clock of a thread's processor time; None if the system has none."""
+    return time.pthread_getcpuclockid(ident) if hasattr(time, "pthread_getcpuclockid") else None
 
 
 def _clock_of(clock: int) -> float:
@@ -155,11 +162,8 @@ class Meter:
     def __init__(self, read: Callable[[], Reading] = read_process) -> None:
         self.blocked = 0.0
         """Seconds in which steps of any episode kept the loop without computing."""
-        self._asleep = self._delayed = 0.0
-        """Seconds of that in which they did not wait for a core either, and for which the loop's thread had waited for
-        one by the end of the last of them."""
         self.step: tuple[Usage, float, float] | None = None
-        """Whose step is under way on the loop, with the loop's processor seconds and the time at its beginning."""
+        """Whose step is in progress on the loop, with the loop's processor seconds and the time at its beginning."""
         self.ended = 0.0
         """Processor seconds of the loop's thread when the last step ended."""
         self._read = read
@@ -167,26 +171,6 @@ class Meter:
         self._last = read()
         self._known = (self._last.wall, 0.0, 0.0)
         """When the process was last looked at, its idle seconds by then, and the idle share of the time before."""
-        self._quiet = 0.0, 0.0
-        """Its quiet seconds by then, and the quiet share of the time before."""
-
-    def kept(self, seconds: float) -> None:
-        """A step of the thread that calls has kept the loop for so long without computing."""
-        self.blocked += seconds
-        delayed = delay_of(threading.get_native_id())
-        self._asleep += max(0.0, seconds - (delayed - self._delayed))
-        self._delayed = delayed
-
-    def asleep(self, now: float, thread: int, computed: float) -> float:
-        """Seconds so far in which steps kept the loop, and neither computed nor waited for a core.
-
-        ``thread``: the native id of the loop's, ``computed``: its processor seconds so far. Any thread may ask.
-        """
-        step = self.step
-        if step is None or waits_for_core(thread):
-            return self._asleep
-        _, began, wall = step
-        return self._asleep + max(0.0, now - wall - (computed - began) - (delay_of(thread) - self._delayed))
 
     def look(self, now: float) -> None:
         """Look at the process, at most once a tick; any thread may call this."""
@@ -194,9 +178,7 @@ class Meter:
             return
         try:
             reading = self._read()
-            idle, quiet = idle_between(self._last, reading), quiet_between(self._last, reading)
-            lasted = reading.wall - self._last.wall
-            self._quiet = self._quiet[0] + quiet, quiet / lasted if lasted > 0 else 0.0
+            idle, lasted = idle_between(self._last, reading), reading.wall - self._last.wall
             self._known = (reading.wall, self._known[1] + idle, idle / lasted if lasted > 0 else 0.0)
             self._last = reading
         finally:
@@ -207,11 +189,171 @@ class Meter:
         wall, seconds, share = self._known
         return seconds + (now - wall) * share - self.blocked
 
-    def quiet(self, now: float) -> float:
-        """Seconds so far in which neither the process nor what it started computed or wanted to: likewise."""
-        seconds, share = self._quiet
-        return seconds + (now - self._known[0]) * share
-
 
 METER = Meter()
 """That of this process."""
+
+
+class Clock:
+    """The time limit of one episode. Calls ``expire`` once it has spent ``seconds`` of its own, or the wall limit has
+    passed.
+
+    Processor time counts always; waiting does not count while the model is asked.
+    """
+
+    def __init__(
+        self,
+        loop: asyncio.AbstractEventLoop,
+        seconds: float,
+        expire: Callable[[bool], None],
+        usage: Usage,
+        meter: Meter = METER,
+        time: Callable[[], float] = monotonic,
+    ) -> None:
+        """``expire`` hears whether it was the wall limit: then nobody knows whether the episode was to blame."""
+        self._time = time
+        self._loop = loop
+        self._seconds = seconds
+        self._expire = expire
+        self._usage = usage
+        self._meter = meter
+        self._computed = usage.processor
+        """What it had computed when the clock began."""
+        self._waited = self._wall = 0.0
+        """Seconds of waiting, and of any kind, in the spans before the last ask."""
+        self._asks = 0
+        now = time()
+        meter.look(now)
+        self._begin(now)
+        self._timer: asyncio.TimerHandle | None = loop.call_later(seconds, self._look)
+
+    def pause(self) -> None:
+        """An ask has begun."""
+        self._asks += 1
+        if self._asks == 1:
+            waited, wall = self._span(self._time())
+            self._waited += waited
+            self._wall += wall
+
+    def resume(self) -> None:
+        """An ask has ended; the clock runs again after the last one."""
+        self._asks -= 1
+        if self._asks == 0:
+            self._begin(self._time())
+
+    @contextmanager
+    def paused(self) -> Iterator[None]:
+        """While the episode waits for what others do: a place in the sandbox, the set-up of its class."""
+        self.pause()
+        try:
+            yield
+        finally:
+            self.resume()
+
+    def stop(self) -> None:
+        """The episode has ended."""
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+
+    def own(self, now: float, more: float = 0.0) -> float:
+        """Seconds of its own by ``now``, with ``more`` processor seconds of a step that is in progress."""
+        waited = 0.0 if self._asks else self._span(now)[0]
+        return self._usage.processor - self._computed + more + self._waited + waited
+
+    def verdict(self, more: float) -> Verdict:
+        """Whether it is used up, with ``more`` processor seconds that are not yet in the usage; any thread may ask."""
+        now = self._time()
+        if self.own(now, more) >= self._seconds:
+            return "own"
+        wall = self._wall + (0.0 if self._asks else now - self._since)
+        return "wall" if wall >= wall_limit(self._seconds) else ""
+
+    def _begin(self, now: float) -> None:
+        self._since = now
+        self._free = self._meter.free(now) + self._usage.blocked
+
+    def _span(self, now: float) -> tuple[float, float]:
+        """Seconds of waiting, and of any kind, since the clock went on."""
+        wall = now - self._since
+        free = self._meter.free(now) + self._usage.blocked - self._free
+        return min(wall, max(0.0, free)), wall
+
+    def _look(self) -> None:
+        """See whether the time is up, or when it can be at the earliest."""
+        now = self._time()
+        self._meter.look(now)
+        if verdict := self.verdict(0.0):
+            self._expire(verdict == "wall")
+        else:
+            self._timer = self._loop.call_later(max(SOONEST, self._seconds - self.own(now)), self._look)
+
+
+class Steps(Coroutine[Any, Any, Any]):
+    """A coroutine whose steps are charged: what they compute on the loop, and for how long they keep it."""
+
+    __slots__ = ("_coroutine", "_meter", "_send", "_usage")
+
+    def __init__(self, coroutine: Coroutine[Any, Any, Any], usage: Usage, meter: Meter = METER) -> None:
+        self._coroutine = coroutine
+        self._send = coroutine.send
+        self._usage = usage
+        self._meter = meter
+
+    def __getattr__(self, name: str) -> Any:
+        """Whoever looks at the coroutine of a task sees the one inside: its frame, its name, whether it has begun."""
+        return getattr(self._coroutine, name)
+
+    def send(self, value: Any) -> Any:
+        """Go on until the next wait."""
+        meter, usage, wall, began = self._meter, self._usage, monotonic(), thread_time()
+        above, meter.step = meter.step, (usage, began, wall)
+        try:
+            return self._send(value)
+        finally:  # not in its own function: it runs for every step of every episode
+            ended = thread_time()
+            computed, between = ended - began, began - meter.ended
+            meter.step, meter.ended = above, ended
+            usage.on_loop += computed + (between if 0.0 < between < _BETWEEN else _BETWEEN)
+            blocked = monotonic() - wall - computed
+            if blocked > _BLOCKED:
+                usage.blocked += blocked
+                meter.blocked += blocked
+
+    def throw(self, kind: Any, value: Any = None, trace: TracebackType | None = None) -> Any:
+        """Go on with an error."""
+        self._send = functools.partial(self._thrown, kind if value is None else value)
+        return self.send(None)
+
+    def close(self) -> None:
+        """End the coroutine."""
+        self._coroutine.close()
+
+    def __await__(self) -> Any:
+        """Never awaited: it is a task's."""
+        return self._coroutine.__await__()
+
+    def _thrown(self, error: Any, _value: None) -> Any:
+        self._send = self._coroutine.send
+        return self._coroutine.throw(error)
+
+
+def charged(loop: asyncio.AbstractEventLoop, coroutine: Coroutine[Any, Any, Any], usage: Usage) -> asyncio.Task[Any]:
+    """Start a task whose steps, and those of the tasks that it starts, are charged to ``usage``."""
+    context = copy_context()
+    context.run(CURRENT.set, usage)
+    return asyncio.Task(Steps(coroutine, usage), loop=loop, context=context)
+
+
+def charge_tasks(loop: asyncio.AbstractEventLoop) -> None:
+    """From now on, tasks that an episode starts are charged to it."""
+    loop.set_task_factory(_task)
+
+
+def _task(
+    loop: asyncio.AbstractEventLoop, coroutine: Any, context: Context | None = None, **options: Any
+) -> asyncio.Task[Any]:
+    usage = CURRENT.get() if context is None else context.get(CURRENT)
+    if usage is not None and not isinstance(coroutine, Steps) and asyncio.iscoroutine(coroutine):
+        coroutine = Steps(coroutine, usage)
+    return asyncio.Task(coroutine, loop=loop, context=context, **options)

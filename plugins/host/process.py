@@ -1,9 +1,9 @@
-"""The host of one plugin version: imports it, says what it found, plays episodes until the engine goes away.
+"""The host of one plugin version: imports it, says what it found, runs episodes or scores until the engine goes away.
 
-The engine sends ``start reply endpoint calls cancel facts``. The host answers ``hello`` or ``broken``, then ``ask
-endpoint final end facts``. The host keeps the table of episodes and of asks in flight, and nothing else. Whether the
-process is alive, and what keeps its loop busy, is asked on a second connection: see ``pulse``. Scores come from other
-processes: see ``scorer``.
+The engine sends ``start reply endpoint calls cancel facts score rank``. The host answers ``hello`` or ``broken``, then
+``ask endpoint final end facts ranked``. The host keeps the table of episodes and of asks in flight, and nothing else.
+Whether the process is alive, and what keeps its loop busy, is asked on a second connection: see ``pulse``. A process
+that scores has one request at a time and runs no episodes, so the request that it dies of is known.
 
 Episodes that are coroutines share this loop with the protocol, because an author's locks and clients belong to one
 loop, and because authors rely on it that nothing else runs between two awaits. So a step that blocks delays the others
@@ -14,34 +14,28 @@ from __future__ import annotations
 
 import asyncio
 import dataclasses
-import functools
 import json
 import os
 import signal
 import socket
 import sys
-import threading
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from types import FrameType
 from typing import TYPE_CHECKING, Any
 
-from ..data import Source, row_at, rows_of
+from ..data import Source, digest_of, row_at, rows_of, survey
 from ..environment import Environment
 from ..messages import Ask, Endpoint, Reply, ToolCall, within_limits
 from .blame import Blame
-from .channel import Channel, Record
+from .channel import Channel, Record, message_record
 from .children import Reaper, keep_codes
-from .facts import facts
 from .instances import Instances
-from .lateness import Lateness
 from .loading import Loaded, load_all
-from .pulse import Pulse
-from .records import message_record
-from .runner import Run
-from .stacks import StackSampler
-from .steps import charge_tasks
+from .meter import charge_tasks
+from .pulse import Lateness, Pulse
+from .runner import Run, ScoringRun
 from .threads import HELD, EpisodeThreads, Stopped, left_behind
 
 if TYPE_CHECKING:
@@ -63,7 +57,7 @@ class PluginHost:
         self.blame = Blame(path.parent)
         self._path = path
         self._environments: dict[str, Environment] = {}
-        self._runs: dict[int, Run] = {}
+        self._runs: dict[int, Run | ScoringRun] = {}
         self._asks: dict[int, asyncio.Future[Reply]] = {}
         self._asked = 0
         self._opening: dict[int, asyncio.Future[Endpoint]] = {}
@@ -74,7 +68,7 @@ class PluginHost:
         self._loading = True
         self._instances = Instances()
         self._asking: set[asyncio.Task[Any]] = set()
-        """Answers about rows, and ways to addresses, under way."""
+        """Answers about rows, and ways to addresses, in progress."""
         self._forwarder: Forwarder | None = None
         self._closed = asyncio.Event()
         self._loop = asyncio.get_running_loop()
@@ -84,8 +78,7 @@ class PluginHost:
         self._lateness = Lateness(self._loop, self._playing)
         self._reaper = Reaper(self._runs.copy)
         self._hasty_until = 0.0
-        looker = functools.partial(StackSampler, self.blame, threading.current_thread())
-        self._pulse = Pulse(pulse, self._lateness.take, self._playing, self._tick, sampler=looker)
+        self._pulse = Pulse(pulse, self._lateness.take, self._playing, self._tick, self.blame.place)
 
     async def serve(self, channel: Channel) -> None:
         """Import the plugin and work until the channel closes."""
@@ -137,8 +130,9 @@ class PluginHost:
     def receive(self, message: Record) -> None:
         """Handle a message of the engine, which is trusted."""
         match message["op"]:
-            case "start":
-                run = Run(self, message, self._environments[message["environment"]])
+            case "start" | "score" | "rank" as op:
+                kind = Run if op == "start" else ScoringRun
+                run = kind(self, message, self._environments[message["environment"]])
                 self._runs[run.number] = run
                 self._lateness.watch()
             case "reply":
@@ -154,12 +148,12 @@ class PluginHost:
                         self._opened(opening, Endpoint(message["url"], message["key"]), message["socket"])
             case "calls":
                 called = self._runs.get(message["episode"])
-                if called is not None:
+                if isinstance(called, Run):
                     called.called(message["agent"], message["under_way"], message["replies"])
             case "cancel":
-                run_or_none = self._runs.get(message["episode"])
-                if run_or_none is not None:
-                    run_or_none.cancel()
+                cancelled = self._runs.get(message["episode"])
+                if isinstance(cancelled, Run):  # whoever no longer wants a score ends its process
+                    cancelled.cancel()
             case "facts":
                 self._asking.add(asking := asyncio.ensure_future(self._tell_facts(message)))
                 asking.add_done_callback(self._asking.discard)
@@ -169,7 +163,7 @@ class PluginHost:
         self._closed.set()
 
     def send_ask(self, run: Run, ask: Ask) -> asyncio.Future[Reply]:
-        """See ``runner.Host``."""
+        """Send an ask to the engine; the future gets its reply."""
         self._asked += 1
         record: Record = {
             "op": "ask",
@@ -196,7 +190,7 @@ class PluginHost:
         return future
 
     async def open_endpoint(self, run: Run) -> Endpoint:
-        """See ``runner.Host``."""
+        """Ask the engine for the episode's address; ``RuntimeError`` if it gives none."""
         self._asked += 1
         number = self._asked
         future: asyncio.Future[Endpoint] = self._loop.create_future()
@@ -231,7 +225,7 @@ class PluginHost:
         inside.add_done_callback(found)
 
     async def row(self, environment: Environment, start: Record) -> Any:
-        """See ``runner.Host``."""
+        """The task of the instance that a start message names."""
         split = start["split"]
         rows = await self.rows(environment, split, start.get("data"))
         return rows[row_at(split, start["seed"], start["index"], len(rows))]
@@ -253,19 +247,48 @@ class PluginHost:
             raise
 
     async def _tell_facts(self, question: Record) -> None:
-        self._channel.send(await facts(self, question, self._environments[question["environment"]]))
+        """Say what there is to know of an environment's rows; an ``end`` with status ``error`` if they cannot be
+        had.
+
+        An environment that draws its tasks from nothing has 0 rows, and an empty digest.
+        """
+        environment, data = self._environments[question["environment"]], question["data"]
+        answer: Record = {"op": "facts", "episode": question["episode"], "train": 0, "held_out": 0, "digest": ""}
+        try:
+            if environment.data is not None or data is not None:
+                own = data is None and callable(environment.data)  # a file ends, however large; a function may not
+                async with asyncio.timeout(environment.timeout if own else None):
+                    train = await self.rows(environment, "train", data)
+                    held = await self.rows(environment, "eval", data)
+                answer |= {"train": len(train), "held_out": len(held)}
+                answer["digest"] = await asyncio.to_thread(digest_of, held)
+                if question["survey"]:
+                    answer["survey"] = dataclasses.asdict(await asyncio.to_thread(survey, train, held))
+        except BaseException as error:  # SystemExit too: a plugin does not end its process
+            if isinstance(error, asyncio.CancelledError):
+                raise
+            failure = self.blame.of(error)
+            if isinstance(error, TimeoutError):
+                failure["message"] = f"the data function took longer than {environment.timeout:g} s"
+            answer = {"op": "end", "episode": question["episode"], "status": "error", "failure": failure}
+        self._channel.send(answer)
 
     async def player(self, environment: Environment) -> Callable[..., Any]:
-        """See ``runner.Host``."""
+        """What runs an environment in the class form; see ``Instances.player``."""
         return await self._instances.player(environment)
 
     def send_final(self, run: Run, record: Record) -> None:
-        """See ``runner.Host``."""
+        """Send a reward that is final while the episode continues."""
         if run.number in self._runs:
             self._channel.send({"op": "final", "episode": run.number, **record})
 
+    def scored(self, record: Record) -> None:
+        """Send the answer of a scoring to the engine, and forget it."""
+        del self._runs[record["episode"]]
+        self._channel.send(record)
+
     def ended(self, run: Run, record: Record) -> None:
-        """See ``runner.Host``."""
+        """Send the end to the engine and forget the run."""
         del self._runs[run.number]
         message = {"op": "end", "episode": run.number, **record}
         try:
@@ -279,7 +302,7 @@ class PluginHost:
             self._leave(f"{_MOST_LEFT} threads of this plugin did not end with their episodes")
 
     def give_up(self, run: Run) -> None:
-        """See ``runner.Host``."""
+        """The run does not end although it was cancelled: give this process up."""
         if not run.task.done():
             self._leave(f"an episode of {run.environment.name} ignored that it was cancelled")
 
@@ -302,7 +325,7 @@ class PluginHost:
         return self._reaper.tick()
 
     def _interrupt(self, _signal: int, frame: FrameType | None) -> None:
-        """Interrupt what keeps the loop, at the line where it is: an import or a step whose time is up, and compiled
+        """Interrupt what keeps the loop at its line: an import or a step whose time is up, and compiled
         code that lets nothing else run."""
         if not self.blame.inside(frame):
             return

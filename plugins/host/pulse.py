@@ -1,32 +1,77 @@
-"""Answers for the interpreter, in a thread of its own: that it runs, and how late its loop is.
+"""Answers for the interpreter, in its own thread: that it runs, how late its loop is, and what keeps it.
 
 The loop may be kept by what an episode computes; this thread answers all the same, as long as Python code runs at all.
 At each tick it also looks at the step that keeps the loop: one whose episode has used up its time is interrupted.
 
-The engine sends one byte for each wish: ``?`` asks for an answer, ``+`` begins to look at what keeps the loop busy, and
-``-`` ends that; what was seen is in the answer.
+The engine sends one byte for each wish: ``?`` asks for an answer, ``+`` begins to look at the lines that keep the loop
+busy, and ``-`` ends that; what was seen is in the answer.
 """
 
 from __future__ import annotations
 
-import faulthandler
+import asyncio
 import json
+import math
 import select
 import signal
 import socket
+import sys
 import threading
 import time
 import traceback
+from collections import defaultdict
 from collections.abc import Callable
+from types import FrameType
 from typing import Any
 
-from .meter import METER, TICK, Meter, Verdict
-from .stacks import StackSampler
+from .channel import Record
+from .meter import METER, PROGRAMS, TICK, Meter, Verdict, delay_of, read_process, thread_clock
 
 STUBBORN = 2.0
-"""Processor seconds, beyond its episode's time, of a step that goes on although it is interrupted at every tick."""
+"""Processor seconds, beyond its episode's time, of a step that continues although it is interrupted at every tick."""
 HELD = 5.0
 """Processor seconds in which this thread never ran: compiled code keeps the interpreter for itself."""
+INTERVAL = 0.004
+"""Seconds between two looks at the loop's stack: a block of 50 ms is seen a dozen times."""
+MOST_PLACES = 20
+EVERY = 0.1
+"""Seconds between two calls of the timer that says how late the loop is."""
+
+Place = tuple[str, int, int]
+"""See ``Blame.place``."""
+
+
+class Lateness:
+    """The most seconds by which a loop was late: a timer says so, while anything is in progress."""
+
+    def __init__(self, loop: asyncio.AbstractEventLoop, playing: Callable[[], bool]) -> None:
+        """``playing``: whether anything is in progress; the timer stops when nothing is."""
+        self._loop = loop
+        self._playing = playing
+        self._due: float | None = None
+        self._most = 0.0
+
+    def watch(self) -> None:
+        """Something has begun."""
+        if self._due is None:
+            self._due = self._loop.time() + EVERY
+            self._loop.call_at(self._due, self._called)
+
+    def take(self) -> float:
+        """The most since the last call, a call of the timer that is due now included; any thread may ask."""
+        most, self._most = self.most, 0.0
+        return most
+
+    @property
+    def most(self) -> float:
+        """What ``take`` would return."""
+        due = self._due
+        return max(self._most, 0.0 if due is None else self._loop.time() - due)
+
+    def _called(self) -> None:
+        self._most, self._due = self.most, None
+        if self._playing():
+            self.watch()
 
 
 class Pulse:
@@ -38,33 +83,32 @@ class Pulse:
         late: Callable[[], float],
         playing: Callable[[], bool],
         tidy: Callable[[], bool],
+        place: Callable[[FrameType | None], Place | None],
         meter: Meter = METER,
-        sampler: Callable[[], StackSampler] | None = None,
     ) -> None:
-        """``late``: seconds by which the loop was late since the last call; ``playing``: whether anything is under way;
-        ``tidy`` is called at each tick, and says whether it is to be called again although nothing is under way;
-        ``sampler`` makes what looks at the loop, where that may be asked for."""
+        """``late``: seconds by which the loop was late since the last call; ``playing``: whether anything runs;
+        ``tidy`` is called at each tick, and says whether it is to be called again although nothing is in progress;
+        ``place``: see ``Blame.place``."""
         self._connection = connection
         self._late = late
         self._playing = playing
         self._tidy = tidy
+        self._place = place
         self._meter = meter
-        self._main = threading.get_ident()
-        self._main_thread = threading.get_native_id()
-        self._main_clock = time.pthread_getcpuclockid(self._main) if hasattr(time, "pthread_getcpuclockid") else None
+        self._main = threading.current_thread()
+        self._clock = thread_clock(threading.get_ident())
         self._ran = 0.0
         """The process's processor seconds when this thread last ran."""
         self._stubborn = False
-        self._make_sampler = sampler
-        self._sampler: StackSampler | None = None
-        """While a check looks at what keeps the loop busy."""
-        self._before = 0.0, 0.0
-        """At the last answer: seconds in which steps had kept the loop asleep, and in which the process was quiet."""
+        self._places: defaultdict[Place, float] | None = None
+        """Seconds in which the loop was kept, by place, while a check looks at that."""
+        self._looked = 0.0, 0.0
+        """When, and for how long the loop's thread had waited for a core by then."""
+        self._before = read_process(), 0.0
+        """The process at the last answer, and the seconds for which steps had kept its loop."""
 
     def start(self) -> None:
-        """Begin to answer; called in the thread of the loop. On SIGUSR2 a thread says where it is, even if compiled
-        code keeps it from everything else."""
-        faulthandler.register(signal.SIGUSR2, file=self._connection, all_threads=False)
+        """Begin to answer; called in the thread of the loop."""
         threading.Thread(target=self._run, name="pulse", daemon=True).start()
 
     @property
@@ -73,63 +117,90 @@ class Pulse:
         return time.process_time() - self._ran > HELD
 
     def verdict(self, beyond: float = 0.0) -> Verdict:
-        """Whether the episode whose step is under way has used up its time, and so many processor seconds ``beyond``
-        it; any thread may ask."""
+        """Whether the episode whose step runs has used up its time, and ``beyond`` more processor seconds.
+
+        Any thread may ask."""
         step = self._meter.step
-        if step is None or self._main_clock is None:
+        if step is None or self._clock is None:
             return ""
         usage, began, _ = step
         limit = usage.limit
-        return limit.verdict(time.clock_gettime(self._main_clock) - began - beyond) if limit is not None else ""
+        return limit.verdict(time.clock_gettime(self._clock) - began - beyond) if limit is not None else ""
 
     def _run(self) -> None:
         poll = select.poll()
         poll.register(self._connection, select.POLLIN)
-        again = True
+        again, due = True, 0.0
         while True:
-            ready = poll.poll(1000 * TICK if again else None)
-            self._ran = time.process_time()
+            watching = self._places is not None
+            ready = poll.poll(1000 * INTERVAL if watching else 1000 * TICK if again else None)
+            self._ran, now = time.process_time(), time.monotonic()
             try:
-                untidy = self._tick()
-                if ready and not self._answer():
-                    return
-                again = bool(ready) or untidy or self._playing()
+                self._look(now)
+                if ready or now >= due:
+                    due, untidy = now + TICK, self._tick(now)
+                    if ready and not self._answer(now):
+                        return
+                    again = bool(ready) or untidy or self._playing()
             except Exception:  # no memory, above all: the next tick may have some
                 traceback.print_exc()
 
-    def _tick(self) -> bool:
+    def _tick(self, now: float) -> bool:
         """Look at everything; returns whether there is something to tidy up later."""
-        self._meter.look(time.monotonic())
+        self._meter.look(now)
         untidy = self._tidy()
+        self._stubborn = False
         if self.verdict():
             self._stubborn = self.verdict(STUBBORN) == "own"
-            signal.pthread_kill(self._main, signal.SIGUSR1)
-        else:
-            self._stubborn = False
+            signal.pthread_kill(self._main.ident or 0, signal.SIGUSR1)
         return untidy
 
-    def _answer(self) -> bool:
+    def _look(self, now: float) -> None:
+        """Count the time since the last look for the place at which the plugin's code keeps the loop, if it does.
+
+        Time in which it waited for a core is the machine's, and left out.
+        """
+        if self._places is not None:
+            place = self._place(sys._current_frames().get(self._main.ident or 0))
+            (looked, waited), self._looked = self._looked, (now, delay_of(self._main.native_id or 0))
+            if place is not None:
+                self._places[place] += max(0.0, now - looked - (self._looked[1] - waited))
+
+    def _answer(self, now: float) -> bool:
         """Answer what was asked meanwhile; returns whether the engine is still there."""
         try:
             if not (wishes := self._connection.recv(4096)):
                 return False
-            beat: dict[str, Any] = {"late": self._late(), "stubborn": self._stubborn, "asleep": self._asleep()}
-            if b"+" in wishes and self._make_sampler is not None:
-                self._sampler = self._make_sampler()
-                self._sampler.start()
+            beat: dict[str, Any] = {"late": self._late(), "stubborn": self._stubborn, "asleep": self._asleep(now)}
+            if b"+" in wishes:
+                self._places, self._looked = defaultdict(float), (now, delay_of(self._main.native_id or 0))
             if b"-" in wishes:
-                sampler, self._sampler = self._sampler, None
-                beat["watched"] = {"seconds": 0.0, "computed": 0.0} if sampler is None else sampler.stop()
+                places, self._places = self._places, None
+                beat["watched"] = busiest(places or {})
             self._connection.sendall(json.dumps(beat).encode() + b"\n")
         except OSError:
             return False
         return True
 
-    def _asleep(self) -> float:
-        """Seconds since the last call in which a step kept the loop, and nothing here computed or waited for a core."""
-        if self._main_clock is None:
+    def _asleep(self, now: float) -> float:
+        """Seconds since the last call in which code kept the loop, and waited for neither a core nor a program."""
+        reading, kept, step = read_process(), self._meter.blocked, self._meter.step
+        if step is not None and self._clock is not None:
+            _, began, wall = step
+            kept += max(0.0, now - wall - (time.clock_gettime(self._clock) - began))
+        (before, kept_before), self._before = self._before, (reading, kept)
+        main = self._main.native_id or 0
+        delayed = reading.delays.get(main, 0.0) - before.delays.get(main, 0.0)
+        if not reading.delays or reading.programs - before.programs > PROGRAMS * (reading.wall - before.wall):
             return 0.0
-        now, before = time.monotonic(), self._before
-        asleep = self._meter.asleep(now, self._main_thread, time.clock_gettime(self._main_clock))
-        self._before = max(before[0], asleep), self._meter.quiet(now)
-        return max(0.0, min(asleep - before[0], self._before[1] - before[1]))
+        return max(0.0, kept - kept_before - delayed)
+
+
+def busiest(places: dict[Place, float]) -> list[Record]:
+    """The functions that kept the loop longest, each with the line on which it spent most."""
+    functions: defaultdict[tuple[str, int], list[tuple[float, int]]] = defaultdict(list)
+    for (file, function, line), seconds in places.items():
+        functions[file, function].append((seconds, line))
+    summed = [(math.fsum(s for s, _ in lines), file, max(lines)[1]) for (file, _), lines in functions.items()]
+    longest = sorted(summed, key=lambda place: -place[0])[:MOST_PLACES]
+    return [{"file": file, "line": line, "seconds": seconds} for seconds, file, line in longest]

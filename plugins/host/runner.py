@@ -1,18 +1,19 @@
-"""Plays one episode: from the engine's start message to the record of how it ended.
+"""Runs one episode, or one scoring: from the engine's message to the record of how it ended.
 
-Exactly one ``end`` record is sent, whatever the plugin does. The host carries asks to the engine; nothing is known here
-of sockets, processes or other episodes.
+Exactly one record of the end is sent, whatever the plugin does. The host carries asks to the engine; nothing is known
+here of sockets, processes or other episodes.
 """
 
 from __future__ import annotations
 
 import asyncio
 import functools
+import inspect
 import threading
 import time
 from collections.abc import Callable
 from contextlib import nullcontext, suppress
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 from ..blocking import BlockingEpisode, wait_on
 from ..environment import Environment
@@ -22,16 +23,16 @@ from ..messages import MOST_ASKS, Ask, Endpoint, Reply
 from ..rewards import Invalid, Skip, finite, rewards_of
 from ..sandbox import Sandbox, Starved
 from ..sandbox_supervisor import wall_limit
-from ..scoring import sendable
-from .blame import Blame
-from .channel import Record
-from .clock import Clock
+from ..scoring import Member, ranks_of, score_of, sendable
+from .blame import may_pay
+from .channel import Record, read_transcript
 from .instances import Late
 from .limits import full
-from .meter import Usage
-from .paying import may_pay
-from .steps import charged
+from .meter import METER, Clock, Usage, charged
 from .threads import HELD, Stopped, ended, in_thread
+
+if TYPE_CHECKING:
+    from .process import PluginHost
 
 GRACE = 5.0
 """Seconds of its own that a cancelled episode gets to end before the whole process is ended."""
@@ -45,37 +46,10 @@ _UNFIT: Record = {
 }
 
 
-class Host(Protocol):
-    """What a run asks of the process around it."""
-
-    blame: Blame
-
-    def send_ask(self, run: Run, ask: Ask) -> asyncio.Future[Reply]:
-        """Send an ask to the engine; the future gets its reply."""
-
-    async def open_endpoint(self, run: Run) -> Endpoint:
-        """Ask the engine for the episode's address; ``RuntimeError`` where it gives none."""
-
-    async def row(self, environment: Environment, start: Record) -> Any:
-        """The task of the instance that a start message names."""
-
-    async def player(self, environment: Environment) -> Callable[..., Any]:
-        """What plays an environment in the class form; see ``Instances.player``."""
-
-    def send_final(self, run: Run, record: Record) -> None:
-        """Tell the engine of a reward that is final while the episode goes on."""
-
-    def ended(self, run: Run, record: Record) -> None:
-        """Send the end to the engine and forget the run."""
-
-    def give_up(self, run: Run) -> None:
-        """The run does not end although it was cancelled: give this process up."""
-
-
 class Run:
-    """One episode under way."""
+    """One episode in progress."""
 
-    def __init__(self, host: Host, start: Record, environment: Environment) -> None:
+    def __init__(self, host: PluginHost, start: Record, environment: Environment) -> None:
         self.number: int = start["episode"]
         self.environment = environment
         self._host = host
@@ -191,7 +165,7 @@ class Run:
         return counted | self._episode.logged
 
     def _task(self) -> Record:
-        """The task as another process needs it to score the episode; empty where nothing scores or ranks it."""
+        """The task as another process needs it to score the episode; empty if nothing scores or ranks it."""
         environment = self.environment
         if environment.scorer is None and environment.ranker is None:
             return {}
@@ -271,3 +245,104 @@ class Run:
     def _expire(self, overloaded: bool) -> None:
         self._late, self._overloaded = True, overloaded
         self.cancel()
+
+
+class ScoringRun:
+    """One scoring, or one ranking, in a process that does nothing else.
+
+    A plain ``def`` runs in the main thread, because the signals with which graders bound their own time work only
+    there. It blocks the loop meanwhile; when its time is up, it is interrupted at its line. Its time is its own, as an
+    episode's is.
+    """
+
+    def __init__(self, host: PluginHost, request: Record, environment: Environment) -> None:
+        self.number: int = request["episode"]
+        self.environment = environment
+        self._host = host
+        self._request = request
+        self._what = "ranking" if request["op"] == "rank" else "score"
+        self._late = self._overloaded = False
+        loop, self._usage = asyncio.get_running_loop(), Usage()
+        self._clock = self._usage.limit = Clock(loop, request["timeout"], self._expire, self._usage)
+        self.task = charged(loop, self._run(), self._usage)
+
+    @property
+    def function(self) -> Callable[..., Any]:
+        """The author's function that is to be called."""
+        found = self.environment.ranker if self._request["op"] == "rank" else self.environment.scorer
+        if found is None:
+            raise LookupError(f"{self.environment.name} has no {self._what} function")
+        return found
+
+    async def _run(self) -> None:
+        began = time.monotonic()
+        try:
+            answer = await (self._ranked() if self._request["op"] == "rank" else self._scored())
+        except Skip:
+            answer = {"status": "skip"}
+        except BaseException as error:  # SystemExit too: a plugin does not end its process
+            answer = self._failed(error)
+            if isinstance(error, MemoryError) and full():
+                answer["full"] = True
+        self._clock.stop()
+        seconds = time.monotonic() - began
+        METER.blocked += max(0.0, seconds - self._usage.processor - self._usage.blocked)  # its awaits keep the process
+        ended(self._usage)
+        if "status" in answer:
+            answer |= {"op": "end", "seconds": seconds}
+        self._host.scored(answer | {"episode": self.number})
+
+    async def _scored(self) -> Record:
+        transcript = read_transcript(self._request["transcript"])
+        failure = None
+        try:
+            result = await self._call(row(self._request["task"]), transcript)
+        except Exception as error:
+            spoke = any(message.role == "assistant" for said in transcript.agents.values() for message in said)
+            if self.environment.on_error is None or not spoke or not may_pay(error):
+                raise
+            result, failure = self.environment.on_error, self._host.blame.of(error)
+        payees = tuple(dict.fromkeys((*self.environment.agents, *transcript.agents)))
+        try:
+            rewards = score_of(result, payees, self._request["earned"])
+        except (TypeError, ValueError) as error:
+            return self._refused(error)
+        end = {"status": "ok", "rewards": rewards.by_agent, "parts": rewards.parts}
+        return end if failure is None else end | {"failure": failure}
+
+    async def _ranked(self) -> Record:
+        members = [
+            Member(
+                task=row(member["task"]),
+                transcript=read_transcript(member["transcript"]),
+                rewards=member["rewards"],
+                parts=member["parts"],
+                logged=member["logged"],
+                invalid=member["invalid"],
+            )
+            for member in self._request["members"]
+        ]
+        result = await self._call(members)
+        try:
+            return {"op": "ranked", "rewards": ranks_of(result, members)}
+        except (TypeError, ValueError) as error:
+            return self._refused(error)
+
+    async def _call(self, *arguments: Any) -> object:
+        result = self.function(*arguments)
+        return await result if inspect.isawaitable(result) else result
+
+    def _expire(self, overloaded: bool) -> None:
+        self._late, self._overloaded = True, overloaded
+        self.task.cancel()
+
+    def _refused(self, error: Exception) -> Record:
+        return {"status": "error", "failure": self._host.blame.of_function(error, self.function)}
+
+    def _failed(self, error: BaseException) -> Record:
+        if not self._late and not isinstance(error, Stopped):
+            return {"status": "error", "failure": self._host.blame.of(error)}
+        message = f"the {self._what} of {self.environment.name} took longer than {self._request['timeout']:g} s"
+        failure = self._host.blame.of(error) | {"message": message}
+        overloaded = self._overloaded or error.args == ("wall",)
+        return {"status": "timeout", "failure": failure, "overloaded": overloaded}

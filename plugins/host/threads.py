@@ -1,9 +1,9 @@
-"""Runs what may block: one thread for each plain ``def`` episode or tool, which can be told to end.
+"""Runs what may block: one thread for each plain ``def`` episode or tool, which can be asked to end.
 
 A thread cannot be killed. One that neither asks nor runs Python code when its time is up is left behind, and the
 process is ended once too many are left.
 
-A thread that is told to end must not be starting another one at that moment. Up to Python 3.11 the new thread counts as
+A thread that is asked to end must not be starting another one just then. Up to Python 3.11 the new thread counts as
 its starter until it runs, so it would end in its place, and the starter would wait for it for ever, with the lock that
 every ``ThreadPoolExecutor`` of the process needs.
 """
@@ -30,7 +30,7 @@ HELD = "compiled code that the episode called let nothing else run for seconds"
 ASIDE = "aside"
 """How the names of threads of the loop's own executor begin: they wait for the next call, and run nothing meanwhile."""
 _MOST_WAITING = 1024
-"""Threads of the loop's own executor: more than episodes under way, so that none waits for another."""
+"""Threads of the loop's own executor: more than episodes in progress, so that none waits for another."""
 
 
 class Stopped(BaseException):
@@ -38,14 +38,14 @@ class Stopped(BaseException):
 
 
 _starting = threading.RLock()
-"""Held while any thread of this process starts another one, and while one is told to end."""
+"""Held while any thread of this process starts another one, and while one is asked to end."""
 _start = threading.Thread.start
 _ended: dict[Usage, float] = {}
 """Episodes that have ended while threads ran for them, and when."""
 
 
 def _start_alone(self: threading.Thread) -> None:
-    """Call ``Thread.start`` while no thread is told to end."""
+    """Call ``Thread.start`` while no thread is asked to end."""
     with _starting:
         _start(self)
 
@@ -99,7 +99,7 @@ class EpisodeThreads(ThreadPoolExecutor):
 
 
 async def in_thread(call: Callable[[], Any]) -> Any:
-    """Run ``call`` in a thread of its own; cancelling raises ``Stopped`` in it at its next line of Python.
+    """Run ``call`` in its own thread; cancelling raises ``Stopped`` in it at its next line of Python.
 
     From the first call on, all threads of this process start one after another.
     """

@@ -7,6 +7,8 @@ import dataclasses
 import json
 import struct
 
+import msgspec
+
 from marlaas.engine.environments.process.wire import Hello, Received, WireError, decode_body, parse_message
 from marlaas.plugins.host.channel import Channel, Record
 from marlaas.plugins.messages import MOST_VALUES
@@ -80,7 +82,7 @@ async def _receive(data: bytes) -> None:
 
 def _usable(received: Received) -> None:
     """The engine copies it, keeps it as JSON, and fills in parameters."""
-    json.dumps(dataclasses.asdict(received)).encode()
+    json.dumps(dataclasses.asdict(received) if dataclasses.is_dataclass(received) else msgspec.to_builtins(received))
     if isinstance(received, Hello):
         for found in received.environments:
             try:

@@ -1,123 +1,33 @@
-"""Every check of one environment, in order, and the checks that an engine makes in the background."""
+"""Runs the checks of one environment, and those that an engine makes in the background."""
 
 from __future__ import annotations
 
 import asyncio
-import contextlib
-import os
 import time
-from collections.abc import Callable, Collection, Iterable, Mapping
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import dataclass
 from pathlib import Path
-from types import TracebackType
 from typing import Any
 
-from marlaas.plugins.messages import Answer, Ask
+from marlaas.plugins.messages import Ask
 
-from ...devices import own_cores
 from ...errors import ConfigError, EnvironmentFailure, MarlaasError
-from ...trajectories import Failure, Split
-from ..lease import Lease
+from ...trajectories import Split
 from ..plugin import said
-from ..process.child import Child
-from ..process.wire import Watched
-from ..protocol import EnvironmentInfo, EpisodeOutcome, EpisodeSpec
-from ..served_version import ServedVersion
+from ..protocol import DataFacts, EnvironmentInfo
+from ..served_version import Lease
 from ..service import EnvironmentService
-from . import (
-    load,
-    prompts as determinism,
-    prompts as instances,
-    prompts as leaks,
-    prompts as lengths,
-    prompts as rows,
-    prompts as variety,
-    replies,
-)
+from . import checks
+from .checks import ALIVE, Ruler
 from .finding import LEVELS, Finding
-from .prompts import Draw, Ruler, draws
-from .replies import EMPTY, JUNK, play
-from .subject import Pace, Subject, limit_of
+from .subject import EMPTY, JUNK, Pace, Subject, draws, play
 
-# A version of an environment in a process of its own, to be checked.
-#
-# Junk may kill that process or block it: no group plays there, and its deaths are not reported. It runs at a low
-# priority, so that it does not slow the episodes of groups down.
-
-NICENESS = 15
-
-
-class SubjectProcess:
-    """A ``subject.Subject`` during its ``async with`` block, for which the lease must be held."""
-
-    def __init__(self, lease: Lease) -> None:
-        self.config = lease.config
-        self.timeout = lease.declared.timeout
-        self.agents = lease.declared.agents
-        self.ranked = lease.declared.ranked
-        self.name = lease.declared.name
-        self.movable = lease.declared.own and not lease.declared.scored
-        self._lease = lease
-        self._serving: ServedVersion | None = None
-        self._child: Child | None = None
-        """What is looked at."""
-        self._calmed: set[int] = set()
-
-    async def __aenter__(self) -> SubjectProcess:
-        return self
-
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        await self._stop()
-
-    async def renew(self) -> float:
-        """See ``subject.Subject``."""
-        await self._stop()
-        began = time.monotonic()
-        self._serving = self._lease.serving.apart()
-        await self._serving.warm()
-        return time.monotonic() - began
-
-    async def play(self, spec: EpisodeSpec, answer: Answer) -> EpisodeOutcome:
-        """See ``subject.Subject``."""
-        serving = self._serving
-        if serving is None or serving.health.resting is not None:  # it died too often, which was reported
-            await self.renew()
-            return await self.play(spec, answer)
-        self._calm(serving.pids)
-        return await serving.play(self._lease.declared.name, replace(spec, data=self._lease.data), answer)
-
-    async def watch(self) -> None:
-        """See ``subject.Subject``."""
-        if self._serving is None:
-            await self.renew()
-        assert self._serving is not None
-        self._child = await self._serving.watch()
-
-    async def watched(self) -> Watched:
-        """See ``subject.Subject``."""
-        child, self._child = self._child, None
-        return await child.watched() if child is not None else Watched()
-
-    async def _stop(self) -> None:
-        serving, self._serving = self._serving, None
-        if serving is not None:
-            await serving.stop("its check is over")
-
-    def _calm(self, pids: Iterable[int]) -> None:
-        for pid in set(pids) - self._calmed:
-            with contextlib.suppress(OSError):  # it may just have ended
-                os.setpriority(os.PRIO_PGRP, pid, NICENESS)
-            self._calmed.add(pid)
-
-
-# Every check of one environment, in order; findings are sorted, the worst first.
-#
-# What a check found may spare the next one its work; what they cost together is bounded.
-
-FEW = 3
+ODD = 3
 """Odd replies of a second's look."""
+SETTLED = 2.0
+"""Seconds after a promotion before it is checked: an author saves again and again."""
+PROMPTS, SECONDS, REST, CROWD = 32, 30.0, 0.01, 16
+"""The scope of a check in the background."""
 
 
 @dataclass(frozen=True)
@@ -131,11 +41,9 @@ class Scope:
     pause: float = 0.0
     """Seconds between two episodes in which others have the processor."""
     together: int = 64
-    """Episodes that are played at once."""
-    alive: int = load.ALIVE
-    """Episodes that a task has alive at once: what that costs is told."""
-    cores: int = field(default_factory=lambda: len(own_cores()) or 1)
-    """Of this machine."""
+    """Episodes that are run at once."""
+    alive: int = ALIVE
+    """Episodes that a task has alive at once: the cost of a crowd is given for that many."""
     ruler: Ruler | None = None
     """Measures prompts as the base that is trained does, where one is known."""
 
@@ -151,18 +59,18 @@ async def check(
 
     ``data``: rows in place of its own (``Source.record``).
 
-    Raises ``EnvironmentMissing`` where there is none of that name. One that does not serve, or refuses the
+    Raises ``EnvironmentMissing`` if there is none of that name. One that does not serve, or refuses the
     configuration, is a finding.
     """
     info = service.resolve(name)
-    broken = [Finding("load", "error", _unserved(info, info.failure))] if info.failure else []
+    broken = [Finding("load", "error", f"{_unserved(info)}: {said(info.failure)}.")] if info.failure else []
     if not info.version:
         return broken or [Finding("load", "error", f"{info.name} does not serve: it is {info.state}.")]
-    if missing := unset(info, config or {}):
-        return [*broken, Finding("config", "error", missing)]
-    if info.rows == "task" and data is None:
-        text = f"{info.name} has no rows of its own: name some as in `marlaas env check NAME --rows FILE`."
-        return [*broken, Finding("config", "error", text)]
+    problem = unset(info, config or {})
+    if not problem and info.rows == "task" and data is None:
+        problem = f"{info.name} has no rows of its own: name some as in `marlaas env check NAME --rows FILE`."
+    if problem:
+        return [*broken, Finding("config", "error", problem)]
     try:
         with await service.bind(info.name, config=config or {}, data=data) as lease:
             return [*broken, *await check_version(lease, scope or Scope())]
@@ -174,21 +82,20 @@ async def check(
 
 async def try_out(lease: Lease) -> list[Finding]:
     """What goes wrong whatever a model says, after a few odd replies to one instance: a second's look, before a task
-    that plays the environment is queued. Raises ``BrokenPlugin`` where a process cannot be started."""
-    async with SubjectProcess(lease) as subject:
+    that uses the environment is queued. Raises ``BrokenPlugin`` if a process cannot be started."""
+    async with Subject(lease) as subject:
         await subject.renew()
-        played = [await play(subject, 0, reply, Pace(limit_of(subject))) for reply in JUNK[:FEW]]
-    asked = [one for one in played if one.outcome is None or one.outcome.status != "skip"]
-    return [finding for finding in replies.judge_junk(asked, subject.name) if finding.level != "note"]
+        played = [await play(subject, 0, reply, Pace(subject.timeout)) for reply in JUNK[:ODD]]
+    asked = [one for one in played if one.status != "skip"]
+    return [finding for finding in checks.check_junk(asked, subject.name) if finding.level != "note"]
 
 
-def _unserved(info: EnvironmentInfo, failure: Failure) -> str:
-    what = "does not load" if info.state in ("broken", "stale") else f"is {info.state}"
-    return f"{info.name} {what}: {said(failure)}."
+def _unserved(info: EnvironmentInfo) -> str:
+    return f"{info.name} {'does not load' if info.state in ('broken', 'stale') else f'is {info.state}'}"
 
 
 def unset(info: EnvironmentInfo, config: Mapping[str, Any]) -> str:
-    """Which required parameters are not given, in one sentence; empty where none is missing."""
+    """Which required parameters are not given, in one sentence; empty if none is missing."""
     missing = [one for one in info.parameters if one.required and one.name not in config]
     if not missing:
         return ""
@@ -198,98 +105,80 @@ def unset(info: EnvironmentInfo, config: Mapping[str, Any]) -> str:
 
 
 async def check_version(lease: Lease, scope: Scope) -> list[Finding]:
-    """Check the version that ``lease`` holds, under the configuration that it was bound for."""
-    async with SubjectProcess(lease) as subject:
+    """Check the version that ``lease`` holds, under the configuration that it was bound for; the worst come first."""
+    async with Subject(lease) as subject:
         found = await examine(subject, scope)
-    return _sorted([*found, *rows.judge_rows(await rows.observe_rows(lease))])
+    try:
+        facts = await lease.serving.facts(lease.declared.name, lease.data, survey=True)
+    except EnvironmentFailure:  # which the episodes have shown
+        facts = DataFacts()
+    return _sorted([*found, *checks.check_rows(facts)])
 
 
 async def examine(subject: Subject, scope: Scope, clock: Callable[[], float] = time.monotonic) -> list[Finding]:
-    """Play episodes, then judge them; raises ``BrokenPlugin`` where a fresh process cannot be started."""
+    """Run episodes, then judge them; raises ``BrokenPlugin`` if a fresh process cannot be started."""
     pace = Pace(scope.seconds, scope.pause, clock)
     start = await subject.renew()
     splits: tuple[Split, Split] = ("train", "eval")
-    wanted = [(split, index) for index in range(scope.prompts) for split in splits]
-    seen = await draws(subject, wanted, pace, share=0.3)
+    instances = [(split, index) for index in range(scope.prompts) for split in splits]
+    seen = await draws(subject, instances, pace, share=0.3)
     train, held_out = ([draw for draw in seen if draw.split == split] for split in splits)
     usable = [draw.index for draw in train if draw.prompt is not None]
     if not usable:
-        return _sorted(instances.judge_instances(seen))
-    distant = await draws(subject, leaks.far(), pace, share=0.4)
-    repeats = await determinism.observe_determinism(subject, seen, pace, share=0.5)
-    measured = await lengths.observe_lengths(seen, scope.ruler, pace, share=0.55)
-    odd = await replies.observe_junk(subject, usable, _offers_tools(train), pace, share=0.75)
-    constant = await replies.observe_baseline(subject, usable, replies.failing(odd), pace, share=0.95)
+        return _sorted(checks.check_instances(seen))
+    distant = await draws(subject, checks.far(), pace, share=0.4)
+    repeats = await checks.draw_again(subject, seen, pace, share=0.5)
+    lengths = await checks.check_lengths(seen, scope.ruler, pace, share=0.55)
+    tools = any(isinstance(draw.reached, Ask) and draw.reached.tools for draw in train)
+    odd = await checks.reply_junk(subject, usable, tools, pace, share=0.75)
+    failing = checks.failing(odd)
+    constant = await checks.reply_constants(subject, usable, failing, pace, share=0.95)
     several = any(len(one.agents) > 1 for one in constant)
-    contested = await replies.contests(subject, usable, pace, share=0.97) if several else []
-    repeated = await replies.observe_rewards(subject, [*odd, *constant], pace, share=1.0)
+    contested = await checks.contests(subject, usable, pace, share=0.97) if several else []
+    played = [*odd, *constant, *contested]
+    repeated = await checks.reply_again(subject, [*odd, *constant], pace, share=1.0)
     alone = constant or odd
-    calm = next((one.reply for one in alone if one.reply not in replies.failing(odd)), EMPTY)
-    together = await load.observe_crowd(subject, usable, calm, scope.together, alone, pace)
-    unfinished = await load.observe_grading(subject, together, scope.alive, pace)
-    turns = [seconds for one in constant or odd for seconds in one.turns]  # by then all processes run
-    return _sorted(
-        [
-            *instances.judge_instances([*seen, *distant]),
-            *determinism.judge_determinism(repeats),
-            *variety.judge_variety(seen),
-            *leaks.judge_leaks(train, held_out, distant),
-            *lengths.judge_lengths(measured),
-            *replies.judge_junk(odd, subject.name),
-            *replies.judge_agents([*odd, *constant, *contested], subject.agents),
-            *replies.judge_baseline(constant, subject.ranked, contested),
-            *replies.judge_rewards([*odd, *constant, *contested], repeated, subject.ranked),
-            *load.judge_crowd(together, scope.alive),
-            *load.judge_grading(together, unfinished, subject.name, scope.alive, scope.cores),
-            *replies.judge_sandboxes([*odd, *constant, *together.played]),
-            *load.judge_latency(start, seen[0].seconds, turns),
-            *_cut(len(seen), len(wanted), scope),
-        ]
-    )
-
-
-def _offers_tools(seen: list[Draw]) -> bool:
-    return any(isinstance(draw.reached, Ask) and draw.reached.tools for draw in seen)
-
-
-def _cut(seen: int, wanted: int, scope: Scope) -> list[Finding]:
-    if seen == wanted:
-        return []
-    text = f"Only {seen} of {wanted} instances were drawn, as they are slow or long: what is said here rests on few."
-    return [Finding("time", "note", text)]
+    calm = next((one.reply for one in alone if one.reply not in failing), EMPTY)
+    crowd = await checks.run_crowd(subject, [one for one in alone if one.reply == calm], scope.together, pace)
+    found = [
+        *checks.check_instances([*seen, *distant]),
+        *checks.check_determinism(repeats),
+        *checks.check_variety(seen),
+        *checks.check_leaks(train, held_out, distant),
+        *lengths,
+        *checks.check_junk(odd, subject.name),
+        *checks.check_agents(played, subject.agents),
+        *checks.check_baseline(constant, subject.ranked, contested),
+        *checks.check_rewards(played, repeated, subject.ranked),
+        *checks.check_crowd(crowd, scope.alive),
+        *(checks.check_grading(alone, subject.name, scope.alive) if subject.movable else ()),
+        *checks.check_sandbox([*odd, *constant, *crowd.played]),
+        *checks.check_latency(start, seen[0].seconds, [seconds for one in alone for seconds in one.turns]),
+    ]
+    if len(seen) < len(instances):
+        text = f"Only {len(seen)} of {len(instances)} instances were drawn, as they are slow or long: what is said here"
+        found.append(Finding("time", "note", f"{text} rests on few."))
+    return _sorted(found)
 
 
 def _sorted(findings: list[Finding]) -> list[Finding]:
     return sorted(findings, key=lambda finding: LEVELS.index(finding.level))
 
 
-# Checks promoted versions in the background, one environment after the other, unless a newer version comes.
-#
-# A version is checked once.
-
-SETTLED = 2.0
-"""Seconds after a promotion before it is checked: an author saves again and again."""
-PROMPTS, SECONDS, REST, CROWD = 32, 30.0, 0.01, 16
-
-Known = Callable[[str, str], bool]
-"""Says whether the findings of an environment's version are known."""
-Found = Callable[[str, str, list[Finding]], None]
-"""Takes the findings of an environment's version."""
-
-
 class Background:
-    """Run it beside the service; tell it of every plugin that changed."""
+    """Checks promoted versions, each once, one environment after the other, unless a newer version comes."""
 
     def __init__(
         self,
         service: EnvironmentService,
         scope: Scope,
-        known: Known,
-        found: Found,
+        known: Callable[[str, str], bool],
+        found: Callable[[str, str, list[Finding]], None],
         spare: Collection[Path] = (),
         settled: float = SETTLED,
     ) -> None:
-        """``spare``: folders whose plugins are not checked."""
+        """``known``: whether an environment's version has findings; ``found`` takes them. ``spare``: folders whose
+        plugins are not checked."""
         self._service = service
         self._scope = scope
         self._known = known
@@ -332,27 +221,25 @@ class Background:
 
     async def _check(self, plugin: str) -> None:
         for info in self._service.infos():
-            if info.name.partition("/")[0] == plugin and info.version and not self._spared(info):
-                await self._check_one(info)
+            spared = any(Path(info.path).is_relative_to(folder) for folder in self._spare)
+            served = info.name.partition("/")[0] == plugin and info.version
+            if served and not spared and not self._known(info.name, info.version):
+                findings = await self._findings(info)
+                if findings is not None:
+                    self._found(info.name, info.version, findings)
 
-    async def _check_one(self, info: EnvironmentInfo) -> None:
-        if self._known(info.name, info.version):
-            return
+    async def _findings(self, info: EnvironmentInfo) -> list[Finding] | None:
+        """None of a version that rests, as its state says: it may work later."""
         if missing := unset(info, {}):
-            self._found(info.name, info.version, [Finding("config", "note", missing)])
-            return
+            return [Finding("config", "note", missing)]
         try:
-            held = await self._service.bind(info.name, info.version, {})
+            lease = await self._service.bind(info.name, info.version, {})
         except MarlaasError:
-            return  # it rests, as its state says, but the version may work later
+            return None
         try:
-            with held as lease:
-                self._found(info.name, info.version, await check_version(lease, self._scope))
+            with lease:
+                return await check_version(lease, self._scope)
         except MarlaasError as error:  # no fresh process of it can be started
-            self._found(info.name, info.version, [Finding("load", "error", error.message)])
+            return [Finding("load", "error", error.message)]
         except Exception as error:  # a bug in a check must not end the engine
-            text = f"The check itself failed: {type(error).__name__}: {error}."
-            self._found(info.name, info.version, [Finding("check", "note", text)])
-
-    def _spared(self, info: EnvironmentInfo) -> bool:
-        return any(Path(info.path).is_relative_to(folder) for folder in self._spare)
+            return [Finding("check", "note", f"The check itself failed: {type(error).__name__}: {error}.")]

@@ -1,25 +1,44 @@
-"""What the checks know of the environment that they check, and how much time they may take."""
+"""What the checks run: a version of an environment in its own process, canned replies, and a bounded time."""
 
 from __future__ import annotations
 
 import asyncio
+import contextlib
+import json
+import math
+import os
 import time
+from collections import Counter
 from collections.abc import AsyncIterator, Callable, Iterable
-from typing import Any, Protocol, TypeVar
+from dataclasses import dataclass, replace
+from functools import cached_property
+from hashlib import sha256
+from types import TracebackType
+from typing import TypeVar
 
-from marlaas.plugins.messages import Answer
+from marlaas.plugins.messages import Answer, Ask, Reply, ToolCall
 
 from ...trajectories import Split
-from ..probe import PATIENCE
-from ..process.wire import Watched
+from ..probe import PATIENCE, first_ask
+from ..process.child import Child
+from ..process.wire import Place
 from ..protocol import EpisodeOutcome, EpisodeSpec
-
-# How much time a check may take, and how much it leaves to others.
+from ..served_version import Lease, ServedVersion
 
 Item = TypeVar("Item")
 
 LEAST = 2
-"""Items of each part that are played even if no time is left."""
+"""Items of each part that are run even if no time is left."""
+NICENESS = 15
+"""Of the process that is checked, so that it does not slow down the episodes of groups."""
+MOST_TURNS = 1000
+"""Most turns of one episode: a real one has used up its context by then."""
+HOPELESS = 4
+"""Draws that fail, with none that succeeds, after which no further ones are made."""
+MOST_CHARACTERS = 16 << 20
+"""Most characters of all first prompts together that are kept in memory."""
+_LONGEST_TOKEN = 8
+"""Characters for each token that an environment allows."""
 
 
 class Pace:
@@ -46,54 +65,225 @@ class Pace:
             await asyncio.sleep(self._pause)
 
 
-# What the checks know of the environment that they check: how to play it, and how to begin in a fresh process.
+class Subject:
+    """An environment in its own process during the ``async with`` block; hold the lease meanwhile.
 
+    Junk may kill that process or block it: no group runs there, and its deaths are not reported.
+    """
 
-class Subject(Protocol):
-    """An environment under a complete configuration."""
+    def __init__(self, lease: Lease) -> None:
+        declared = lease.declared
+        self.config, self.timeout = lease.config, min(PATIENCE, declared.timeout)
+        self.agents, self.ranked, self.name = declared.agents, declared.ranked, declared.name
+        self.movable = declared.own and not declared.scored
+        """Whether its author could move its grading into a score function."""
+        self._lease = lease
+        self._serving: ServedVersion | None = None
+        self._watched: Child | None = None
+        self._calmed: set[int] = set()
 
-    @property
-    def config(self) -> dict[str, Any]:
-        """Its parameters with defaults filled in."""
+    async def __aenter__(self) -> Subject:
+        return self
 
-    @property
-    def timeout(self) -> float:
-        """Seconds that an episode may take, without the model's."""
-
-    @property
-    def agents(self) -> tuple[str, ...]:
-        """The agents that it declares; empty where it declares none."""
-
-    @property
-    def ranked(self) -> bool:
-        """Whether a ranking of its groups replaces its own rewards in training."""
-
-    @property
-    def name(self) -> str:
-        """Its name, without its plugin's."""
-
-    @property
-    def movable(self) -> bool:
-        """Whether its author could move its grading into a score function: the code is theirs, and there is none."""
-
-    async def play(self, spec: EpisodeSpec, answer: Answer) -> EpisodeOutcome:
-        """Play one episode. Raises what ``answer`` raises; what the plugin does wrong is in the outcome."""
-
-    async def watch(self) -> None:
-        """Begin to look at what keeps the event loop of its process busy."""
-
-    async def watched(self) -> Watched:
-        """End that, and return what was seen."""
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self._stop()
 
     async def renew(self) -> float:
         """Start a fresh process; returns the seconds that this took. Raises ``BrokenPlugin``."""
+        await self._stop()
+        began = time.monotonic()
+        self._serving = self._lease.serving.apart()
+        await self._serving.warm()
+        return time.monotonic() - began
 
+    async def play(self, spec: EpisodeSpec, answer: Answer) -> EpisodeOutcome:
+        """Run one episode. Raises what ``answer`` raises; what the plugin does wrong is in the outcome."""
+        if self._serving is None or self._serving.health.resting is not None:  # it died too often, which was reported
+            await self.renew()
+            return await self.play(spec, answer)
+        for pid in set(self._serving.pids) - self._calmed:
+            with contextlib.suppress(OSError):  # it may just have ended
+                os.setpriority(os.PRIO_PGRP, pid, NICENESS)
+            self._calmed.add(pid)
+        return await self._serving.play(self.name, replace(spec, data=self._lease.data), answer)
 
-def limit_of(subject: Subject) -> float:
-    """Seconds that an episode may take while it is checked, without the model's."""
-    return min(PATIENCE, subject.timeout)
+    async def watch(self) -> None:
+        """Begin to look at what keeps the event loop of its process busy."""
+        if self._serving is None:
+            await self.renew()
+        assert self._serving is not None
+        self._watched = await self._serving.watch()
+
+    async def watched(self) -> tuple[Place, ...]:
+        """End that, and return the lines that kept it, the longest first."""
+        child, self._watched = self._watched, None
+        return await child.watched() if child is not None else ()
+
+    async def _stop(self) -> None:
+        serving, self._serving = self._serving, None
+        if serving is not None:
+            await serving.stop("its check is over")
 
 
 def instance(subject: Subject, split: Split, index: int, member: int = 0) -> EpisodeSpec:
     """An episode of the run with seed 0."""
-    return EpisodeSpec(split, index, seed=0, member=member, config=subject.config, timeout=limit_of(subject))
+    return EpisodeSpec(split, index, seed=0, member=member, config=subject.config, timeout=subject.timeout)
+
+
+@dataclass(frozen=True)
+class Draw:
+    """An instance that was run up to its first ask, or its end without one. Needs no model."""
+
+    split: Split
+    index: int
+    reached: Ask | EpisodeOutcome
+    seconds: float = 0.0
+
+    @cached_property
+    def prompt(self) -> str | None:
+        """A hash of its first prompt, messages and tools without the agent's name; None without a prompt."""
+        if not isinstance(self.reached, Ask) or not self.reached.messages:  # its programs ask, elsewhere
+            return None
+        messages = [(message.role, message.content, message.name) for message in self.reached.messages]
+        return sha256(json.dumps([messages, self.reached.tools], sort_keys=True).encode()).hexdigest()
+
+    @property
+    def text(self) -> str:
+        """What it asks first."""
+        messages = self.reached.messages if isinstance(self.reached, Ask) else ()
+        return "\n".join(message.content for message in messages)
+
+    @property
+    def place(self) -> str:
+        """The instance in words."""
+        return f"{self.split} instance {self.index}"
+
+
+async def draw(subject: Subject, split: Split, index: int, pace: Pace, member: int = 0) -> Draw:
+    """Run one instance up to its first ask."""
+    began = pace.clock()
+    reached = await first_ask(subject.play, instance(subject, split, index, member))
+    return Draw(split, index, reached, pace.clock() - began)
+
+
+async def draws(subject: Subject, instances: Iterable[tuple[Split, int]], pace: Pace, share: float) -> list[Draw]:
+    """Draw instances until the ``share`` of the time is used up; few where none has a prompt."""
+    made: list[Draw] = []
+    async for split, index in pace.take(instances, share):
+        made.append(await draw(subject, split, index, pace))
+        hopeless = len(made) >= HOPELESS and all(one.prompt is None for one in made)
+        if hopeless or sum(len(one.text) for one in made) >= MOST_CHARACTERS:
+            break
+    return made
+
+
+@dataclass(frozen=True)
+class Canned:
+    """One reply to every ask, such as an untrained, a collapsed or a cheating policy gives."""
+
+    label: str
+    """How a sentence names it."""
+    text: str
+    calls: bool = False
+    """Whether it calls the first tool, with an argument that no tool has."""
+
+    def reply(self, ask: Ask, turn: int) -> Reply:
+        """The reply to ``ask``, up to its stops and its limit; an agent's tools are named in its first ask."""
+        if self.calls:
+            name = str(ask.tools[0].get("function", {}).get("name", "tool")) if ask.tools else "tool"
+            return Reply("", "tool", turn, (ToolCall(name, {"": [None]}),))
+        text = self.text
+        for stop in ask.stop:
+            text = text.partition(stop)[0] if stop else text
+        longest = len(text) if ask.max_tokens is None else ask.max_tokens * _LONGEST_TOKEN
+        return Reply(text[:longest], "stop" if len(text) <= longest else "length", turn)
+
+
+def _answers(*texts: str) -> tuple[Canned, ...]:
+    return tuple(Canned(f"the answer '{text}'", text) for text in texts)
+
+
+EMPTY = Canned("the empty reply", "")
+CONSTANTS = (
+    EMPTY,
+    *_answers("0", "1", "None", "False", "True", "yes", "no", "A"),
+    Canned("the answer of 50 'a'", "a" * 50),
+    Canned("the list of all numbers to 999", " ".join(map(str, range(1000)))),
+    *_answers("<answer>0</answer>", "\\boxed{0}"),
+)
+"""Tried as answers to everything: the best of their scores is what a policy gets without reading."""
+JUNK = (
+    *CONSTANTS,
+    *_answers("NaN", "1e999", "²"),
+    Canned("a reply of 20,000 characters", "word " * 4_000),
+    Canned("a number of 5,000 digits", "9" * 5_000),
+    Canned("5,000 open brackets", "[" * 5_000),
+    Canned("control characters and rare Unicode", "\x00\x1b[2J\u202e\ufeff\u0661\U0001f9ea\u0301\n\t\r\x7f"),
+    Canned("an unclosed tool call", '<tool_call>{"name": "x", "arguments": {'),
+)
+"""Every environment must survive these."""
+WRONG_CALL = Canned("a tool call with a wrong argument", "", calls=True)
+"""For environments that offer tools: without any, what a model says is never a call."""
+
+
+@dataclass(frozen=True)
+class Played:
+    """An episode of one train instance with one canned reply."""
+
+    reply: Canned
+    index: int
+    outcome: EpisodeOutcome | None
+    """None if it asked more often than it may."""
+    turns: tuple[float, ...] = ()
+    """Seconds that the environment itself took before each ask, and before the end."""
+    agents: frozenset[str] = frozenset()
+    """The agents that were asked."""
+
+    @property
+    def rewards(self) -> dict[str, float]:
+        """Rewards by agent; empty if there are none."""
+        return self.outcome.rewards if self.outcome is not None else {}
+
+    @property
+    def score(self) -> float | None:
+        """Mean of the agents' rewards, if there are any."""
+        return math.fsum(self.rewards.values()) / len(self.rewards) if self.rewards else None
+
+    @property
+    def status(self) -> str:
+        """How it ended."""
+        return self.outcome.status if self.outcome is not None else "endless"
+
+
+class _Endless(Exception):
+    """The episode has had as many turns as it may."""
+
+
+async def play(subject: Subject, index: int, reply: Canned, pace: Pace, others: Canned | None = None) -> Played:
+    """Run it to its end, or until it has had ``MOST_TURNS`` replies; all but the first agent that is asked say
+    ``others``, if given."""
+    turns: list[float] = []
+    replies: Counter[tuple[str, int]] = Counter()  # by conversation, each of which counts its own
+    resumed = pace.clock()
+
+    async def answer(ask: Ask) -> Reply:
+        nonlocal resumed
+        turns.append(pace.clock() - resumed)
+        if len(turns) > MOST_TURNS:
+            raise _Endless
+        place = ask.agent, ask.branch
+        if ask.fork is not None:
+            replies[place] = ask.fork.turns
+        first = next(iter(replies), place)[0]
+        text = (others if others and ask.agent != first else reply).reply(ask, replies[place])
+        replies[place] += 1
+        resumed = pace.clock()
+        return text
+
+    outcome = None
+    with contextlib.suppress(_Endless):
+        outcome = await subject.play(instance(subject, "train", index), answer)
+        turns.append(pace.clock() - resumed)
+    return Played(reply, index, outcome, tuple(turns), frozenset(agent for agent, _ in replies))

@@ -8,7 +8,9 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import Awaitable, Callable
+import os
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass
 from functools import partial
 from hashlib import sha256
 from pathlib import Path
@@ -16,16 +18,15 @@ from typing import Literal
 
 import marlaas.plugins
 
-from ...home import EnvironmentSettings
+from ...home import EnvironmentSettings, folder_size
 from ...trajectories import Failure
-from ..files.source import Source
+from ..files.source import Source, SourceError, plugin_paths, read_source
 from ..process.launch import NICE, Confinement, Runtime, obstacle, readable_for
-from .building import BuildFailed, build
 from .requirements import DeclarationError, Requirements, named, requirements_of
-from .venv import OWN, NoPython, Stamp, Venv, suitable
+from .venv import OWN, BuildFailed, NoPython, Stamp, Venv, build, suitable
 
 INSTALLED = Path(marlaas.plugins.__file__).resolve().parent
-"""The author API; the engine's packages lie beside it."""
+"""The author API; the engine's packages lie next to it."""
 _LOOK = 0.5
 """Seconds between two looks for a consent."""
 
@@ -84,7 +85,6 @@ class Interpreters:
             self._nice,
             limits.processes,
             limits.episodes,
-            limits.shared_scoring,
         )
 
     def _held_up(self, venv: Venv, plugin: str) -> Exception:
@@ -143,7 +143,7 @@ def author_api(folder: Path) -> Path:
     """A folder for ``PYTHONPATH`` that holds ``marlaas.plugins`` and nothing else of ours, made below ``folder``.
 
     Every installation of marlaas has one of its own, with a link to the author API as it is installed: so it is the
-    same for every plugin, and the packages beside it stay out of reach of an import.
+    same for every plugin, and the packages next to it stay out of reach of an import.
     """
     made = folder / f"api-{sha256(str(INSTALLED).encode()).hexdigest()[:12]}"
     package = made / "marlaas"
@@ -157,3 +157,42 @@ async def _changed(venv: Venv, before: Stamp) -> None:
     """Wait until a consent was given, or another process has built it."""
     while venv.stamp() == before:
         await asyncio.sleep(_LOOK)
+
+
+# What the libraries of a home's plugins take of the disk, and which of them no plugin asks for any more.
+#
+# Nothing is removed: a task that is pinned to an older version of a plugin may want what the newest does not declare.
+
+
+@dataclass(frozen=True)
+class Installed:
+    """One set of libraries on the disk, whole or not."""
+
+    folder: Path
+    size: int
+    """Bytes."""
+    claimed: bool
+    """Whether the newest content of a plugin declares it."""
+
+
+def installed(venvs: Path, plugins: Sequence[Path]) -> list[Installed]:
+    """The sets below ``venvs``, by name, as the plugins in the folders ``plugins`` claim them; none if there is no
+    such folder.
+
+    A plugin that cannot be read claims nothing. It may start processes, to ask other Pythons for their version.
+    """
+    with contextlib.suppress(OSError), os.scandir(venvs) as entries:
+        folders = sorted(Path(e.path) for e in entries if e.is_dir() and not e.name.startswith((".", "api-")))
+        claims = _claims(venvs, plugins) if folders else set()
+        return [Installed(folder, folder_size(folder), folder in claims) for folder in folders]
+    return []
+
+
+def _claims(venvs: Path, plugins: Sequence[Path]) -> set[Path]:
+    found = set()
+    for path in (path for folder in plugins for path in plugin_paths(folder).values()):
+        with contextlib.suppress(OSError, SourceError, Refused):
+            _, venv = needs_of(read_source(path), venvs)
+            if venv is not None:
+                found.add(venv.folder)
+    return found

@@ -16,8 +16,7 @@ from marlaas.plugins.adapters.catalogue import dependencies_of
 
 from ...spec import between, build, read_toml
 from ..files.source import Source, SourceError
-from ..process.launch import MEMORY_MB
-from ..sizing import EPISODES, Workers
+from ..process.launch import EPISODES, MEMORY_MB, Workers
 
 # What a plugin needs to run: libraries, a Python, memory, a network, processes. Pure.
 #
@@ -51,8 +50,7 @@ class Limits:
     episodes: int = between(EPISODES, 1, 1 << 16)
     """Most live episodes of one process; further ones wait for a place."""
     shared_scoring: bool = True
-    """False asks for scoring processes into which no other plugin is loaded: for one that changes what all of Python
-    sees, such as a library's functions."""
+    """Read for plugins of version 0.1, and without effect: no plugin shares its scoring processes."""
 
     def __post_init__(self) -> None:
         ends = self.workers if isinstance(self.workers, tuple) else ()
@@ -62,7 +60,7 @@ class Limits:
 
     @property
     def processes(self) -> Workers | None:
-        """The bounds on the number of processes; None where the author sets none."""
+        """The bounds on the number of processes; None if the author sets none."""
         if isinstance(self.workers, int):
             return Workers(self.workers, self.workers)
         return Workers(*self.workers) if self.workers else None
@@ -75,7 +73,7 @@ class Requirements:
     dependencies: tuple[str, ...] = ()
     """As PEP 508 writes them, in one spelling, sorted, each once."""
     requires_python: str = ""
-    """A specifier set (PEP 440); empty where any Python does."""
+    """A specifier set (PEP 440); empty if any Python does."""
     limits: Limits = Limits()
 
     def key(self, python: str) -> str:
@@ -85,7 +83,7 @@ class Requirements:
 
 
 def requirements(dependencies: object, requires_python: object, limits: object) -> Requirements:
-    """Check a declaration's three parts, each None where it is absent; raises ``BadRequirements``."""
+    """Check a declaration's three parts, each None if it is absent; raises ``BadRequirements``."""
     return Requirements(_normalised(dependencies), _specifiers(requires_python), _limits(limits))
 
 
@@ -169,7 +167,7 @@ class _Declared:
     indent: int = 0
     """Characters that stand before each line of it."""
     table: str = ""
-    """Where ``dependencies`` and ``requires-python`` stand; the top where it is empty."""
+    """Where ``dependencies`` and ``requires-python`` stand; the top if it is empty."""
 
     def error(self, message: str, line: int) -> DeclarationError:
         """An error at a line of the text, counted from 1."""

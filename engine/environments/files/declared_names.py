@@ -28,7 +28,7 @@ _FOREIGN = ("Env", "Environment")
 
 
 def declared_names(source: Source) -> tuple[str, ...]:
-    """The names, without the plugin's own, in the order in which they stand there; empty where none was found."""
+    """The names, without the plugin's own, in the order in which they stand there; empty if none was found."""
     if source.entry.endswith(".toml"):
         found = [*_of_toml(dict(source.files)[source.entry])]
     else:
@@ -70,7 +70,7 @@ def _adapted(call: ast.Call) -> str:
 
 
 def _foreign(tree: ast.Module, plugin: str) -> Iterator[str]:
-    """What a module declares in the form of another library, by ``plugins.host.recognition``."""
+    """What a module declares in the form of another library, by ``plugins.host.loading``."""
     for node in tree.body:
         if isinstance(node, ast.FunctionDef) and node.name == "load_environment":
             yield usable(plugin)
@@ -99,13 +99,13 @@ def _of_toml(content: bytes) -> Iterator[str]:
 
 
 def _said(call: ast.Call, keyword: str) -> str:
-    """A keyword of a call, where it is a plain text."""
+    """A keyword of a call, if it is a plain text."""
     values = (given.value for given in call.keywords if given.arg == keyword)
     return next((v.value for v in values if isinstance(v, ast.Constant) and isinstance(v.value, str)), "")
 
 
 def _last(node: ast.AST | None) -> str:
-    """The last name of ``a.b.c``, also where it is subscripted; empty for anything else."""
+    """The last name of ``a.b.c``, also if it is subscripted; empty for anything else."""
     if isinstance(node, ast.Subscript):
         node = node.value
     return node.attr if isinstance(node, ast.Attribute) else node.id if isinstance(node, ast.Name) else ""

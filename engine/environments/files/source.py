@@ -35,7 +35,7 @@ _BLOCK = re.compile(r"(?m)^# /// (?P<type>[a-zA-Z0-9-]+)$\s(?P<content>(^#(| .*)
 
 
 def code_of(path: str, content: bytes) -> bytes:
-    """What of a file decides how it plays; all of it where it cannot be read as what its ending says."""
+    """What of a file decides how it plays; all of it if it cannot be read as what its ending says."""
     if len(content) > _LARGEST:
         return content
     try:
@@ -106,7 +106,7 @@ def plugin_paths(folder: Path) -> dict[str, Path]:
     """The plugins in a folder by name: ``name.py``, a folder ``name`` that is a package or an OpenEnv environment, or
     ``name.toml``.
 
-    Names that start with ``_`` or ``.`` are not plugins. Where several forms exist, the first of these counts.
+    Names that start with ``_`` or ``.`` are not plugins. If several forms exist, the first of these counts.
     """
     return discover((folder,)).served
 
@@ -243,7 +243,7 @@ class Source:
 
 
 def read_source(path: Path) -> Source:
-    """Read a plugin's files; raises ``FileNotFoundError`` where it has gone, ``SourceError`` where it is no plugin."""
+    """Read a plugin's files; raises ``FileNotFoundError`` if it has gone, ``SourceError`` if it is no plugin."""
     name = _name(path)
     if not name.isprintable() or len(name) > _LONGEST_NAME:
         raise SourceError(f"the name of a plugin has at most {_LONGEST_NAME} printable characters: rename it")
@@ -347,7 +347,7 @@ class Snapshots:
         return source.write(self._folder)
 
     def find(self, version: str) -> Kept | None:
-        """A version by its name, or None where it is not kept."""
+        """A version by its name, or None if it is not kept."""
         if not version.isalnum():
             return None
         folder = self._folder / version

@@ -1,6 +1,6 @@
 """Tells when something in the plugin folders may have changed, not what: that is read from the files.
 
-File events get lost (a folder that is deleted and made anew, a link to somewhere else), so a hint also comes after some
+File events get lost (a folder that is deleted and made again, a link to another place), so a hint also comes after some
 seconds without any. On network file systems there are no events, so their folders are polled.
 """
 

@@ -2,6 +2,9 @@
 
 Everything that judges them, episodes, limits, silence, stays with the engine. They end with this process. Files come
 once, by the digest of their content; libraries are installed here, after the consent that was given to the engine.
+
+All bytes of a process go in numbered streams, both ways: its connection, that of its pulse, and each connection to the
+gateway. An empty piece says that this end sends nothing more.
 """
 
 from __future__ import annotations
@@ -12,7 +15,7 @@ import itertools
 import os
 import shutil
 import socket
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -20,23 +23,62 @@ from marlaas.plugins.programs.forwarder import Connection
 
 from ...home import EnvironmentSettings
 from ..dependencies.interpreters import Interpreters, Refused, Waiting
-from ..files.source import Snapshots
+from ..files.source import Snapshots, Source
 from ..process.launch import Door, Folders, Launched, launch
-from .orders import WINDOW, Began, Passed, Prepared, ProcessEvent, Said, Used, Version
 from .rows import RowsThere
 
 PIECE = 64 << 10
 """Bytes that are passed on at once."""
+WINDOW = 1 << 20
+"""Bytes of a process that are on the way at most: what nobody takes, the process waits with, as it would here."""
 LOOK = 0.5
 """Seconds between two reports of what a process uses: half of the time between two questions whether it runs."""
 HOSTED = "hosted"
 """The folder among a node's scratch files: nothing of an engine that the node's home has itself lies there."""
-SHARED = "_scoring"
-"""The name of the folder and the log of processes that score several versions, as in ``scoring.pools``."""
 MOST_PRINTED = 64 << 10
 """Bytes of a log that are passed on with one report; what is printed faster than that is left out."""
+MAIN, PULSE, GATEWAY = 0, 1, 2
+"""Streams: of a process's connection, of its pulse, and the first of a connection to the gateway."""
 
-OnEvent = Callable[[ProcessEvent], None]
+
+@dataclass(frozen=True)
+class Version:
+    """A plugin version that is to run on a node; pickled between our own processes, as all below."""
+
+    source: Source
+    confined: bool
+    """Whether its processes must be confined there, because they are here."""
+    allow: str
+    """``never`` if the settings forbid libraries; else their consent was given, for it is served here."""
+    wheels: str
+    offline: bool
+
+
+@dataclass(frozen=True)
+class Began:
+    """A process runs."""
+
+    pid: int
+
+
+@dataclass(frozen=True)
+class Sent:
+    """Bytes of a stream."""
+
+    stream: int
+    data: bytes
+
+
+@dataclass(frozen=True)
+class Used:
+    """What a process has used so far, in seconds, and what it has printed since the last time."""
+
+    computed: float
+    delayed: float
+    printed: bytes = b""
+
+
+OnEvent = Callable[[Began | Sent | Used], None]
 
 
 @dataclass(eq=False)
@@ -44,15 +86,33 @@ class _Running:
     """A process."""
 
     launched: Launched
-    writer: asyncio.StreamWriter
     stream_to: OnEvent
+    writers: dict[int, asyncio.StreamWriter] = field(default_factory=dict)
+    """Where bytes of each stream go here."""
     room: int = WINDOW
     """Bytes that may still be passed on before the engine has taken some."""
     taken: asyncio.Event = field(default_factory=asyncio.Event)
     door: Door | None = None
-    passing: dict[int, asyncio.StreamWriter] = field(default_factory=dict)
-    """Connections to the gateway, by number."""
     tasks: set[asyncio.Task[None]] = field(default_factory=set)
+
+    async def copy(self, stream: int, reader: asyncio.StreamReader) -> None:
+        """Pass on what a stream says, as fast as the engine takes it."""
+        with contextlib.suppress(OSError):
+            while data := await reader.read(PIECE):
+                self.stream_to(Sent(stream, data))
+                self.room -= len(data)
+                while self.room <= 0:
+                    self.taken.clear()
+                    await self.taken.wait()
+        self.stream_to(Sent(stream, b""))
+
+    async def open(self, stream: int, end: socket.socket) -> asyncio.Task[None]:
+        """Begin to pass a stream on, both ways."""
+        reader, self.writers[stream] = await asyncio.open_connection(sock=end, limit=PIECE)
+        task = asyncio.ensure_future(self.copy(stream, reader))
+        self.tasks.add(task)
+        task.add_done_callback(self.tasks.discard)
+        return task
 
 
 class ProcessHost:
@@ -69,12 +129,13 @@ class ProcessHost:
         self._running: dict[int, _Running] = {}
         self._printed: dict[Path, int] = {}
         """How much of each log was passed on."""
-        self._numbers = itertools.count(1)
+        self._streams = itertools.count(GATEWAY)
 
-    async def prepare(self, version: Version) -> Prepared:
+    async def prepare(self, version: Version) -> str:
         """Make a version ready: write its files, install its libraries, look whether it can be confined.
 
-        It takes as long as libraries take to install.
+        Returns why its processes cannot run here, as a clause; empty if they can. It takes as long as libraries take
+        to install.
         """
         settings = EnvironmentSettings(
             allow="never" if version.allow == "never" else "always",
@@ -91,16 +152,15 @@ class ProcessHost:
                     break
                 except Waiting as waiting:
                     if waiting.state != "building":
-                        return Prepared(str(waiting))
+                        return str(waiting)
                     await waiting.over()
         except Refused as error:
-            return Prepared(error.failure.message)
+            return error.failure.message
         except OSError as error:
-            return Prepared(f"its files cannot be written there: {error.strerror}")
+            return f"its files cannot be written there: {error.strerror}"
         folders = Folders.of(self._scratch, version.source.name)
-        folders = Folders(folders.scratch, folders.log, runtime)
-        self._folders[version.source.version] = path, folders
-        return Prepared("", str(path), str(folders.scratch), str(folders.log))
+        self._folders[version.source.version] = path, Folders(folders.scratch, folders.log, runtime)
+        return ""
 
     async def rows_missing(self, digests: list[str]) -> list[str]:
         """Of the files of a task's rows, those that have not come."""
@@ -120,60 +180,47 @@ class ProcessHost:
         await asyncio.to_thread(self._rows.lay_out, files, folder)
         return str(folder)
 
-    async def run(self, number: int, version: str, scores: bool, shared: bool, *, stream_to: OnEvent) -> str:
-        """Run a process of a prepared version until it ends; returns a sentence about its end.
-
-        ``scores``: it scores, and imports nothing at first; ``shared``: other versions may be loaded into it, too.
-        """
-        path, folders = self._folders[version]
-        if scores and shared:
-            scratch, log = folders.scratch.with_name(SHARED), folders.log.with_name(f"{SHARED}.log")
-            folders = Folders(scratch, log, folders.runtime)
-        launched = await launch(path, folders, scores)
-        reader, writer = await asyncio.open_connection(sock=launched.connection, limit=PIECE)
-        running = self._running[number] = _Running(launched, writer, stream_to)
+    async def run(self, number: int, version: str, *, stream_to: OnEvent) -> str:
+        """Run a process of a prepared version until it ends; returns a sentence about its end."""
+        launched = await launch(*self._folders[version])
+        running = self._running[number] = _Running(launched, stream_to)
         stream_to(Began(launched.pid))
-        tasks = [asyncio.ensure_future(self._pulse(running)), asyncio.ensure_future(self._report(running))]
+        report = asyncio.ensure_future(self._report(running))
         try:
-            await self._pass_on(running, reader)
+            main = await running.open(MAIN, launched.connection)
+            await running.open(PULSE, launched.pulse.connection)
+            await main
             return await launched.wait()
         finally:
             launched.kill()
-            for task in (*tasks, *running.tasks):
+            tasks = (report, *running.tasks)
+            for task in tasks:
                 task.cancel()
-            await asyncio.gather(*tasks, *running.tasks, return_exceptions=True)
+            await asyncio.gather(*tasks, return_exceptions=True)
             stream_to(self._used(running))
             if running.door is not None:
                 running.door.close()
-            launched.pulse.close()
-            writer.close()
+            for writer in running.writers.values():
+                writer.close()
             del self._running[number]
 
-    async def send(self, number: int, data: bytes) -> None:
-        """Bytes for a process; empty: nothing more comes."""
-        if running := self._running.get(number):
-            if data:
-                running.writer.write(data)
-            else:
-                running.writer.close()
+    async def send(self, number: int, stream: int, data: bytes) -> None:
+        """Bytes for a stream of a process; empty: nothing more comes."""
+        running = self._running.get(number)
+        if running is not None and (writer := running.writers.get(stream)) is not None:
+            with contextlib.suppress(OSError):
+                if data:
+                    writer.write(data)
+                elif stream == MAIN:
+                    writer.close()
+                else:
+                    writer.write_eof()
 
     async def taken(self, number: int, count: int) -> None:
         """So many bytes of a process were taken by whoever they are for."""
         if running := self._running.get(number):
             running.room += count
             running.taken.set()
-
-    async def ask(self, number: int, data: bytes) -> None:
-        """Bytes for the connection of a process's pulse."""
-        if running := self._running.get(number):
-            with contextlib.suppress(OSError):
-                running.launched.pulse.connection.send(data)
-
-    async def prints_to(self, number: int, log: str) -> None:
-        """What a process prints goes to another log from now on."""
-        if running := self._running.get(number):
-            running.stream_to(self._used(running))
-            running.launched.log = Path(log)
 
     async def kill(self, number: int) -> None:
         """Kill a process and all that it started."""
@@ -185,45 +232,21 @@ class ProcessHost:
         if running := self._running.get(number):
             running.launched.interrupt()
 
-    async def point_out(self, number: int, seconds: float) -> bool:
-        """Have the thread that computes most write where it is; False where the process has ended."""
-        running = self._running.get(number)
-        return running is not None and await running.launched.point_out(seconds)
-
     async def open_door(self, number: int) -> str:
         """The name of a socket, in the folder that a process sees, that leads to the engine's gateway.
 
-        Raises ``EnvironmentFailure`` where none can be made.
+        Raises ``EnvironmentFailure`` if none can be made.
         """
         running = self._running[number]
+
+        async def connect() -> Connection:
+            ours, theirs = socket.socketpair()
+            await running.open(next(self._streams), theirs)
+            return await asyncio.open_connection(sock=ours)
+
         if running.door is None:
-            running.door = _Door(lambda: self._passage(running), running.launched.scratch)
+            running.door = Door(running.launched.scratch, connect)
         return await running.door.open("http://gateway")
-
-    async def passed(self, number: int, passage: int, data: bytes) -> None:
-        """Bytes of the gateway for a connection; empty: it sends nothing more."""
-        running = self._running.get(number)
-        if running is not None and (writer := running.passing.get(passage)) is not None:
-            with contextlib.suppress(OSError):
-                if data:
-                    writer.write(data)
-                else:
-                    writer.write_eof()
-
-    async def _pass_on(self, running: _Running, reader: asyncio.StreamReader) -> None:
-        with contextlib.suppress(OSError):
-            while data := await reader.read(PIECE):
-                running.stream_to(Said(data))
-                running.room -= len(data)
-                while running.room <= 0:
-                    running.taken.clear()
-                    await running.taken.wait()
-
-    async def _pulse(self, running: _Running) -> None:
-        loop, connection = asyncio.get_running_loop(), running.launched.pulse.connection
-        with contextlib.suppress(OSError):
-            while data := await loop.sock_recv(connection, PIECE):
-                running.stream_to(Said(data, pulse=True))
 
     async def _report(self, running: _Running) -> None:
         while True:
@@ -246,32 +269,3 @@ class ProcessHost:
             file.seek(max(begin, size - MOST_PRINTED))
             return file.read(MOST_PRINTED)
         return b""
-
-    async def _passage(self, running: _Running) -> Connection:
-        """A connection to the gateway, by way of the engine."""
-        number, (ours, theirs) = next(self._numbers), socket.socketpair()
-        reader, writer = await asyncio.open_connection(sock=theirs)
-        running.passing[number] = writer
-        running.stream_to(Passed(number, None))
-
-        async def copy() -> None:
-            with contextlib.suppress(OSError):
-                while data := await reader.read(PIECE):
-                    running.stream_to(Passed(number, data))
-            running.stream_to(Passed(number, b""))
-
-        task = asyncio.ensure_future(copy())
-        running.tasks.add(task)
-        task.add_done_callback(running.tasks.discard)
-        return await asyncio.open_connection(sock=ours)
-
-
-class _Door(Door):
-    """A door whose other side is the engine, not an address of this machine."""
-
-    def __init__(self, passage: Callable[[], Awaitable[Connection]], folder: Path) -> None:
-        super().__init__(folder)
-        self._passage = passage
-
-    async def _connect(self) -> Connection:
-        return await self._passage()

@@ -2,7 +2,7 @@
 
 The first process of a version is always on the engine's machine: it proves the version, and answers questions about
 rows. Further ones go where the fewest compute for each core. A version goes to
-another node once its files and libraries are there; where that cannot be, people are told why, once.
+another node once its files and libraries are there; if that cannot be, people are informed why, once.
 """
 
 from __future__ import annotations
@@ -11,7 +11,6 @@ import asyncio
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
 from pathlib import Path
 from weakref import WeakSet
 
@@ -20,23 +19,6 @@ from ...home import EnvironmentSettings
 from ..process.child import Child
 from ..process.launch import HERE, Folders, PluginLauncher
 from .remote import RemoteNode
-
-
-@dataclass(frozen=True)
-class Candidate:
-    """A node on which a process could be started."""
-
-    node: str
-    cores: int
-    busy: int
-    """Processes there that work, or are being started."""
-    seconds: float = 0.0
-    """On the way there and back."""
-
-
-def fewest(candidates: Sequence[Candidate]) -> str:
-    """The node for a further process: the one with the fewest for each core; of equal ones the nearest. Pure."""
-    return min(candidates, key=lambda one: ((one.busy + 1) / max(1, one.cores), one.seconds, one.node)).node
 
 
 class Reach:
@@ -74,22 +56,22 @@ class Reach:
         for node in self._nodes.values():
             if node.ready(version):
                 cores += node.cores
-            elif node.alive and not node.refused(version):
-                self._bring(node, path, folders)
+            elif node.alive and not node.refused(version) and not node.preparing(version):
+                task = asyncio.ensure_future(self._brought(node, path, folders))
+                self._preparing.add(task)
+                task.add_done_callback(self._preparing.discard)
         return cores
-
-    def serves(self, node: str, path: Path) -> bool:
-        """Whether processes on a node can load the version that is imported from ``path``."""
-        return not node or (node in self._nodes and self._nodes[node].ready(path.parent.name))
 
     @contextmanager
     def place(self, path: Path) -> Iterator[PluginLauncher]:
-        """Choose a node for a further process, which counts there until it has been started."""
+        """Choose a node for a further process, which counts there until it has been started: the one with the fewest
+        that work for each core; of equal ones the nearest."""
         version = path.parent.name
-        able = [node for node in self._nodes.values() if node.ready(version)]
-        row = [Candidate("", self._cores, self._busy(""))]
-        row += [Candidate(node.node, node.cores, self._busy(node.node), node.seconds) for node in able]
-        chosen = fewest(row)
+        rooms = [((self._busy("") + 1) / max(1, self._cores), 0.0, "")]
+        for node in self._nodes.values():
+            if node.ready(version):
+                rooms.append(((self._busy(node.node) + 1) / max(1, node.cores), node.seconds, node.node))
+        *_, chosen = min(rooms)
         self._starting[chosen] += 1
         try:
             yield self._nodes[chosen] if chosen else HERE
@@ -97,7 +79,7 @@ class Reach:
             self._starting[chosen] -= 1
 
     def count(self, child: Child) -> None:
-        """Count a process, where it is, while it works."""
+        """Count a process on its node while it works."""
         self._children.add(child)
 
     def refuse(self, node: str, path: Path, plugin: str, reason: str) -> None:
@@ -109,12 +91,6 @@ class Reach:
     def _busy(self, node: str) -> int:
         working = sum(child.node == node and child.dead is None and not child.idle for child in self._children)
         return working + self._starting[node]
-
-    def _bring(self, node: RemoteNode, path: Path, folders: Folders) -> None:
-        if not node.preparing(path.parent.name):
-            task = asyncio.ensure_future(self._brought(node, path, folders))
-            self._preparing.add(task)
-            task.add_done_callback(self._preparing.discard)
 
     async def _brought(self, node: RemoteNode, path: Path, folders: Folders) -> None:
         confined = folders.runtime.confinement is not None

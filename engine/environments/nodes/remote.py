@@ -16,14 +16,15 @@ from pathlib import Path
 from typing import Any, Protocol
 from urllib.parse import urlsplit
 
+from marlaas.plugins.programs.forwarder import Connection
+
 from ...errors import CallFailed, EnvironmentFailure, MarlaasError, WorkerDied
 from ...home import EnvironmentSettings
 from ...racing import until_first
 from ..files.source import SourceError, read_source
-from ..process.launch import Folders, Opening, PluginProcess, open_log, trim
+from ..process.launch import Folders, PluginProcess, open_log, trim
 from ..process.pulse import Pulse
-from .host import PIECE
-from .orders import Began, Passed, Prepared, ProcessEvent, Said, Used, Version
+from .host import GATEWAY, MAIN, PIECE, PULSE, Began, Sent, Used, Version
 from .rows import Parcel
 
 
@@ -50,8 +51,9 @@ class RemoteNode:
         self.cores = cores
         self.seconds = call
         self.caller = caller
-        self._prepared: dict[str, Prepared] = {}
-        self._preparing: dict[str, asyncio.Task[Prepared]] = {}
+        self._refused: dict[str, str] = {}
+        """Why a prepared version cannot run there, as a clause; empty if it can."""
+        self._preparing: dict[str, asyncio.Task[str]] = {}
         self._numbers = itertools.count(1)
         self._lent: dict[tuple[str, str], asyncio.Task[Mapping[str, Any]]] = {}
         """Rows that tasks name, as they are there, or on their way; by version and what is named here."""
@@ -66,13 +68,11 @@ class RemoteNode:
 
     def ready(self, version: str) -> bool:
         """Whether processes of a version can be started there at once."""
-        found = self._prepared.get(version)
-        return self.alive and found is not None and not found.refused
+        return self.alive and self._refused.get(version) == ""
 
     def refused(self, version: str) -> str:
-        """Why a version cannot run there, as a clause; empty where it can, or that is not known yet."""
-        found = self._prepared.get(version)
-        return found.refused if found else ""
+        """Why a version cannot run there, as a clause; empty if it can, or that is not known yet."""
+        return self._refused.get(version, "")
 
     def preparing(self, version: str) -> bool:
         """Whether a version is being made ready there."""
@@ -80,49 +80,48 @@ class RemoteNode:
 
     def refuse(self, version: str, reason: str) -> None:
         """Start no processes of a version there any more."""
-        self._prepared[version] = Prepared(reason.rstrip("."))
+        self._refused[version] = reason.rstrip(".")
 
-    async def prepare(self, path: Path, confined: bool, settings: EnvironmentSettings) -> Prepared:
+    async def prepare(self, path: Path, confined: bool, settings: EnvironmentSettings) -> str:
         """Have the version that is imported from ``path`` here made ready there: once, however often it is asked for.
 
-        Raises ``WorkerDied`` where the node is lost.
+        Returns why it cannot run there. Raises ``WorkerDied`` if the node is lost.
         """
         version = path.parent.name
-        if (found := self._prepared.get(version)) is not None:
-            return found
+        if version in self._refused:
+            return self._refused[version]
         if version not in self._preparing:
             task = asyncio.ensure_future(self._prepare(path, confined, settings))
             self._preparing[version] = task
             task.add_done_callback(lambda _: self._preparing.pop(version, None))
         return await asyncio.shield(self._preparing[version])
 
-    async def _prepare(self, path: Path, confined: bool, settings: EnvironmentSettings) -> Prepared:
+    async def _prepare(self, path: Path, confined: bool, settings: EnvironmentSettings) -> str:
         try:
             source = await asyncio.to_thread(read_source, path)
         except (OSError, SourceError) as error:
-            return Prepared(f"its files cannot be read: {error}")
+            return f"its files cannot be read: {error}"
         version = Version(source, confined, settings.allow, settings.wheels, settings.offline)
         try:
-            found: Prepared = await self.caller.call("prepare", version)
+            refused: str = await self.caller.call("prepare", version)
         except CallFailed as error:
-            found = Prepared(error.message.rstrip("."))
-        self._prepared[path.parent.name] = found
-        return found
+            refused = error.message
+        self.refuse(path.parent.name, refused)
+        return self._refused[path.parent.name]
 
-    async def launch(self, path: Path, folders: Folders, scores: bool = False) -> PluginProcess:
+    async def launch(self, path: Path, folders: Folders) -> PluginProcess:
         """See ``PluginLauncher``; the version must be ready."""
         version = path.parent.name
         if not self.ready(version):
             raise OSError(f"{self.name} is not ready for it")
-        shared = folders.scratch.name.startswith("_")
         process = RemoteProcess(self, next(self._numbers), version, folders.log)
-        await process.begin(scores, shared)
+        await process.begin()
         return process
 
     async def lend(self, version: str, data: Mapping[str, Any]) -> Mapping[str, Any]:
-        """``data`` that a task names, with its files on the node, where they are sent once; the version is ready.
+        """``data`` that a task names, with its files on the node. They are sent once; the version is ready.
 
-        Raises ``OSError`` where they cannot be there, and ``WorkerDied``.
+        Raises ``OSError`` if they cannot be there, and ``WorkerDied``.
         """
         key = version, str(data)
         if key not in self._lent:
@@ -143,30 +142,29 @@ class RemoteNode:
             raise OSError(error.message) from error
         return dict(data) | {"path": f"{folder}/{parcel.path}"}
 
-    def at(self, path: Path) -> Prepared:
-        """Where the files are there of the version that is imported from ``path`` here."""
-        return self._prepared.get(path.parent.name, Prepared())
-
 
 class RemoteProcess:
-    """A process on a node. Implements ``PluginProcess``."""
+    """A process on a node. Implements ``PluginProcess``, and ``Opening``: the gateway listens on the engine's machine.
+
+    Each of its streams has a task here, which passes bytes on both ways.
+    """
 
     def __init__(self, node: RemoteNode, number: int, version: str, log: Path) -> None:
-        self.connection, self._theirs = socket.socketpair()
         asking, self._answering = socket.socketpair()
-        self._answering.setblocking(False)
+        self.connection, self._theirs = socket.socketpair()
         self.pulse = Pulse(asking)
+        self.log = log
         self.lost = False
         self.pid = 0
         self._node = node
         self._number = number
         self._version = version
-        self._log = log
         self._used = Used(0.0, 0.0)
         self._began = asyncio.Event()
         self._over: asyncio.Future[str] = asyncio.get_running_loop().create_future()
-        self._received: asyncio.Queue[bytes] = asyncio.Queue()
-        self._door: _RemoteDoor | None = None
+        self._gateway = ("", 0)
+        self._received: dict[int, asyncio.Queue[bytes]] = {}
+        """Bytes of each stream that are yet to be passed on."""
         self._tasks: set[asyncio.Task[None]] = set()
 
     @property
@@ -175,39 +173,30 @@ class RemoteProcess:
         return self._node.node
 
     @property
-    def log(self) -> Path:
-        """Where what it prints goes here."""
-        return self._log
+    def door(self) -> RemoteProcess:
+        """See the protocol."""
+        return self
 
-    @log.setter
-    def log(self, path: Path) -> None:
-        self._log = path
-
-    @property
-    def door(self) -> Opening | None:
-        """See the protocol: it always needs one, for the gateway listens on the engine's machine."""
-        self._door = self._door or _RemoteDoor(self._call, self._post)
-        return self._door
-
-    async def begin(self, scores: bool, shared: bool) -> None:
-        """Start it. Raises ``OSError`` where that fails."""
+    async def begin(self) -> None:
+        """Start it. Raises ``OSError`` if that fails."""
         self._node.running += 1
-        running = self._node.caller.call("run", self._number, self._version, scores, shared, stream_to=self._receive)
-        for work in (self._up(), self._ask(), self._until_over(running)):
-            self._do(work)
+        running = self._node.caller.call("run", self._number, self._version, stream_to=self._receive)
+        self._pass_on(MAIN, asyncio.open_connection(sock=self._theirs, limit=PIECE))
+        self._pass_on(PULSE, asyncio.open_connection(sock=self._answering, limit=PIECE))
+        self._do(self._until_over(running))
         await until_first(self._began.wait(), asyncio.shield(self._over))
         if not self._began.is_set():
             raise OSError(self._over.result())
 
-    def folder(self, path: Path) -> Path:
-        """See the protocol."""
-        return Path(self._node.at(path).path or path).parent
-
-    async def placed(self, path: Path, scratch: Path, log: Path) -> tuple[Path, Path, Path]:
-        """See the protocol."""
-        found = self._node.at(path)
-        self._post("prints_to", found.log)
-        return Path(found.path), Path(found.scratch), Path(found.log)
+    async def open(self, url: str) -> str:
+        """See ``Opening``."""
+        where = urlsplit(url)
+        self._gateway = (where.hostname or "", where.port or 0)
+        try:
+            name: str = await self._node.caller.call("open_door", self._number)
+        except MarlaasError as error:
+            raise EnvironmentFailure(error.message) from error
+        return name
 
     async def rows(self, data: Mapping[str, Any]) -> Mapping[str, Any]:
         """See the protocol."""
@@ -229,22 +218,13 @@ class RemoteProcess:
         """See the protocol."""
         self._post("interrupt")
 
-    async def point_out(self, seconds: float) -> bool:
-        """See the protocol."""
-        with contextlib.suppress(MarlaasError):
-            return bool(await self._call("point_out", seconds))
-        return False
-
     async def wait(self) -> str:
         """See the protocol."""
         return await asyncio.shield(self._over)
 
     def trim_log(self) -> None:
         """See the protocol."""
-        trim(self._log)
-
-    def _call(self, method: str, *args: Any) -> asyncio.Future[Any]:
-        return self._node.caller.call(method, self._number, *args)
+        trim(self.log)
 
     def _post(self, method: str, *args: Any) -> None:
         self._node.caller.post(method, self._number, *args)
@@ -254,30 +234,59 @@ class RemoteProcess:
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
 
-    def _receive(self, event: ProcessEvent) -> None:
+    def _receive(self, event: Began | Sent | Used) -> None:
         match event:
-            case Said(data, pulse=False):
-                self._received.put_nowait(data)
-            case Said(data):
-                with contextlib.suppress(OSError):
-                    self._answering.send(data)
+            case Sent(stream, data):
+                if stream not in self._received and stream >= GATEWAY and not self._over.done():
+                    self._pass_on(stream, asyncio.open_connection(*self._gateway, limit=PIECE))
+                if stream in self._received:
+                    self._received[stream].put_nowait(data)
             case Used():
                 self._used = event
-                self._print(event.printed)
-            case Passed() if self._door is not None:
-                self._door.receive(event)
+                if event.printed:
+                    with contextlib.suppress(OSError):
+                        file = open_log(self.log, os.O_WRONLY | os.O_APPEND | os.O_CREAT)
+                        try:
+                            os.write(file, event.printed)
+                        finally:
+                            os.close(file)
             case Began(pid):
                 self.pid = pid
                 self._began.set()
 
-    def _print(self, printed: bytes) -> None:
-        if printed:
+    def _pass_on(self, stream: int, connecting: Coroutine[Any, Any, Connection]) -> None:
+        self._received[stream] = asyncio.Queue()
+        self._do(self._passing(stream, connecting))
+
+    async def _passing(self, stream: int, connecting: Coroutine[Any, Any, Connection]) -> None:
+        """Pass a stream on in the order in which its bytes come; the node hears how many were taken."""
+        received = self._received[stream]
+        try:
+            reader, writer = await connecting
+        except OSError:  # the gateway has gone
+            self._post("send", stream, b"")
+            return
+        back = asyncio.ensure_future(self._back(stream, reader))
+        try:
             with contextlib.suppress(OSError):
-                file = open_log(self._log, os.O_WRONLY | os.O_APPEND | os.O_CREAT)
-                try:
-                    os.write(file, printed)
-                finally:
-                    os.close(file)
+                while data := await received.get():
+                    writer.write(data)
+                    await writer.drain()
+                    self._post("taken", len(data))
+                if stream >= GATEWAY:
+                    writer.write_eof()
+                    await back
+        finally:
+            back.cancel()
+            writer.close()
+            self._received.pop(stream, None)
+            await asyncio.gather(back, return_exceptions=True)
+
+    async def _back(self, stream: int, reader: asyncio.StreamReader) -> None:
+        with contextlib.suppress(OSError):
+            while data := await reader.read(PIECE):
+                self._post("send", stream, data)
+        self._post("send", stream, b"")
 
     async def _until_over(self, running: asyncio.Future[Any]) -> None:
         try:
@@ -288,104 +297,8 @@ class RemoteProcess:
             sentence = error.message.rstrip(".")
         except ValueError as error:
             sentence = str(error).rstrip(".")
-        if self._door is not None:
-            await self._door.close()
         self._node.running -= 1
         self._over.set_result(sentence)
-        self._received.put_nowait(b"")
-        self._answering.close()
+        for received in self._received.values():
+            received.put_nowait(b"")  # after what came before it
         self.pulse.close()
-
-    async def _up(self) -> None:
-        """What it says, to whoever reads the socket; the node hears how much was taken."""
-        reader, writer = await asyncio.open_connection(sock=self._theirs, limit=PIECE)
-        self._do(self._down(reader))
-        with contextlib.suppress(OSError):
-            while data := await self._received.get():
-                writer.write(data)
-                await writer.drain()
-                self._post("taken", len(data))
-        writer.close()
-
-    async def _down(self, reader: asyncio.StreamReader) -> None:
-        """What it is told."""
-        with contextlib.suppress(OSError):
-            while data := await reader.read(PIECE):
-                self._post("send", data)
-        self._post("send", b"")
-
-    async def _ask(self) -> None:
-        """What its pulse is asked."""
-        loop = asyncio.get_running_loop()
-        with contextlib.suppress(OSError):
-            while data := await loop.sock_recv(self._answering, PIECE):
-                self._post("ask", data)
-
-
-class _RemoteDoor:
-    """The way to the gateway for a process on a node. Implements ``Opening``."""
-
-    def __init__(self, call: Callable[..., asyncio.Future[Any]], post: Callable[..., None]) -> None:
-        self._call = call
-        self._post = post
-        self._address = ("", 0)
-        self._writers: dict[int, asyncio.Future[asyncio.StreamWriter]] = {}
-        self._tasks: set[asyncio.Task[None]] = set()
-
-    async def open(self, url: str) -> str:
-        """See ``Opening``."""
-        where = urlsplit(url)
-        self._address = (where.hostname or "", where.port or 0)
-        try:
-            name: str = await self._call("open_door")
-        except MarlaasError as error:
-            raise EnvironmentFailure(error.message) from error
-        return name
-
-    def receive(self, passed: Passed) -> None:
-        """Bytes of a connection there; they are written in the order in which they came."""
-        if passed.data is None:
-            opened = asyncio.get_running_loop().create_future()
-            self._writers[passed.number] = opened
-            self._do(self._connect(passed.number, opened))
-        elif (writer := self._writers.get(passed.number)) is not None:
-            self._do(self._write(writer, passed.data))
-
-    async def close(self) -> None:
-        """End all connections."""
-        tasks = list(self._tasks)
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
-
-    def _do(self, work: Coroutine[Any, Any, None]) -> None:
-        task = asyncio.ensure_future(work)
-        self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
-
-    async def _connect(self, number: int, opened: asyncio.Future[asyncio.StreamWriter]) -> None:
-        try:
-            reader, writer = await asyncio.open_connection(*self._address, limit=PIECE)
-        except OSError:
-            opened.cancel()
-            self._post("passed", number, b"")
-            return
-        opened.set_result(writer)
-        try:
-            with contextlib.suppress(OSError):
-                while data := await reader.read(PIECE):
-                    self._post("passed", number, data)
-            self._post("passed", number, b"")
-        finally:
-            self._writers.pop(number, None)
-            writer.close()
-            with contextlib.suppress(OSError):
-                await writer.wait_closed()
-
-    async def _write(self, opened: asyncio.Future[asyncio.StreamWriter], data: bytes) -> None:
-        with contextlib.suppress(OSError, asyncio.CancelledError):
-            writer = await asyncio.shield(opened)
-            if data:
-                writer.write(data)
-            else:
-                writer.write_eof()

@@ -37,7 +37,7 @@ class Parcel:
 
     @classmethod
     def of(cls, data: Mapping[str, Any]) -> Parcel:
-        """Reads the files of ``data`` (see ``Source.record``). Raises ``OSError``, also where they are too large."""
+        """Reads the files of ``data`` (see ``Source.record``). Raises ``OSError``, also if they are too large."""
         source = Source.of(data)
         root, paths = folder_of(source), all_files(source)
         if sum(path.stat().st_size for path in paths) > MOST:

@@ -5,21 +5,21 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, ClassVar, Protocol, Self, cast
+from typing import Any, Protocol, cast
 
 from marlaas.plugins.host.channel import Channel, Record
 from marlaas.plugins.messages import MOST_ASKS, MOST_VALUES, Answer, Ask, Reply
 from marlaas.plugins.sandbox_supervisor import wall_limit
+from marlaas.plugins.scoring import Transcript
 
 from ...errors import EnvironmentFailure, MarlaasError
 from ...trajectories import EpisodeStatus, Failure
-from ..protocol import Answering, DataFacts, EpisodeOutcome, EpisodeSpec, Unscored, endpoint_of
+from ..protocol import Answering, DataFacts, EpisodeOutcome, EpisodeSpec, Ranking, Unscored, endpoint_of
 from .launch import HERE, Folders, PluginLauncher, PluginProcess
-from .load import Load
-from .pulse import Silence
+from .pulse import Load, Silence
 from .wire import (
     Asked,
     Broken,
@@ -28,10 +28,8 @@ from .wire import (
     Hello,
     Opening,
     Outcome,
-    Ready,
+    Place,
     Settled,
-    Spent,
-    Watched,
     WireError,
     decode_body,
     encode_body,
@@ -39,20 +37,22 @@ from .wire import (
     encode_endpoint,
     encode_facts,
     encode_no_endpoint,
+    encode_rank,
     encode_reply,
+    encode_score,
     encode_start,
     parse_message,
 )
 
-# An episode under way in a process, or another request, and how whoever answers hears of it.
+# An episode in progress in a process, or another request, and how whoever answers hears of it.
 
 
 @dataclass
 class Play:
-    """An episode under way, or another request."""
+    """An episode in progress, or another request."""
 
     answer: Answer | None
-    """None where nothing may be asked."""
+    """None if nothing may be asked."""
     outcomes: tuple[type, ...]
     """The types of outcome with which it may end."""
     ended: asyncio.Future[Outcome]
@@ -64,7 +64,7 @@ class Play:
 
 @dataclass(frozen=True)
 class EpisodeListener:
-    """Implements ``protocol.Listener`` for an episode under way."""
+    """Implements ``protocol.Listener`` for an episode in progress."""
 
     play: Play
     ask: Answer
@@ -92,7 +92,7 @@ class EpisodeListener:
 # told once of its death, and decides.
 
 BEAT = 1.0
-"""Seconds between two questions whether the process runs, while episodes are under way."""
+"""Seconds between two questions whether the process runs, while episodes are in progress."""
 _MOST_VALUES = 3 * MOST_VALUES
 """Most JSON values of one message: an author's lists count twice, as entries and as lists; the protocol adds some."""
 READ_RATE = 32 << 20
@@ -107,7 +107,7 @@ _SOONEST = 0.05
 _WATCHED = 30.0
 """Seconds in which a process says what kept its loop busy: a thread does, unless compiled code keeps it from that."""
 _CLOSING = 3.0
-"""Seconds for a process that is told to end and has something to close first."""
+"""Seconds for a process that is asked to end and has something to close first."""
 
 
 class BrokenPlugin(EnvironmentFailure):
@@ -127,33 +127,25 @@ class Owner(Protocol):
         """The process died by itself, or had to be killed; told once."""
 
     def idled(self) -> None:
-        """The last episode under way has ended."""
+        """The last episode in progress has ended."""
 
 
 class Child:
-    """A process that has said hello, until it is dead. This kind plays; see ``scorer`` for the one that scores."""
+    """A process that has said hello, until it is dead. It runs episodes, or it scores, one request at a time."""
 
-    scores: ClassVar[bool] = False
-
-    def __init__(self, process: PluginProcess, folder: Path, owner: Owner) -> None:
-        """``folder``: of the plugin's snapshot, as the process finds it."""
+    def __init__(self, process: PluginProcess, owner: Owner) -> None:
         self.environments: dict[str, Described] = {}
         self.refused: dict[str, Failure] = {}
-        """By name, why some environments of a ``.toml`` file are not served beside the others."""
+        """By name, why some environments of a ``.toml`` file are not served next to the others."""
         self.dead: Failure | None = None
         self.full = False
         """Whether memory has piled up in it until an allocation failed: it gets no further episodes."""
-        self.left = False
-        """Whether something goes on in it that a request has left behind."""
-        self.spent: Spent | None = None
-        """What the last scoring or ranking took; None where it did not end."""
         self.load = Load()
         self._served = False
         """Whether it has said hello."""
         self._closing = False
-        """Whether the process was told to end, and still closes what it has open."""
+        """Whether the process was asked to end, and still closes what it has open."""
         self._process = process
-        self._folder = folder
         self._channel: Channel | None = None
         self._owner: Owner | None = owner
         self._loop = asyncio.get_running_loop()  # kept: to ask for it is a system call in Python 3.11
@@ -163,17 +155,16 @@ class Child:
         """Cancelled episodes that have not ended yet, with the number of asks of each since."""
         self._started = 0
         self._allowed = 0.0
-        """Seconds that the only request under way may take; 0 where episodes are played."""
+        """Seconds that the only request in progress may take; 0 if episodes run."""
         self._heart: asyncio.Task[None] | None = None
 
     @classmethod
     async def start(
         cls, path: Path, folders: Folders, owner: Owner, patience: float, launcher: PluginLauncher = HERE
-    ) -> Self:
+    ) -> Child:
         """Start a process and wait until it has imported the plugin; ``BrokenPlugin`` if that fails."""
         try:
-            process = await launcher.launch(path, folders, cls.scores)
-            child = cls(process, process.folder(path), owner)
+            child = cls(await launcher.launch(path, folders), owner)
         except OSError as error:  # its Python is gone, or no process can be had
             raise BrokenPlugin(Failure(f"its process cannot be started: {error}"), died=True) from error
         try:
@@ -205,7 +196,7 @@ class Child:
 
     @property
     def idle(self) -> bool:
-        """Whether no episode is under way, not even one that is being cancelled."""
+        """Whether no episode is in progress, not even one that is being cancelled."""
         return not self._plays and not self._cancelled
 
     async def play(self, environment: str, spec: EpisodeSpec, answer: Answer) -> EpisodeOutcome | Unscored:
@@ -220,21 +211,43 @@ class Child:
         ended = self._run(lambda number: encode_facts(number, environment, data, survey), None, kinds)
         return cast(DataFacts | EpisodeOutcome, await ended)
 
+    async def score(self, environment: str, played: Unscored, transcript: Transcript, timeout: float) -> EpisodeOutcome:
+        """Score what was said in an episode. Raises ``ValueError`` if that is too large to be sent.
+
+        ``timeout``: seconds of the score function's own, after which the process interrupts it.
+        """
+        self._allowed = timeout
+        ended = self._run(
+            lambda number: encode_score(number, environment, played, transcript, timeout), None, (EpisodeOutcome,)
+        )
+        return cast(EpisodeOutcome, await ended)
+
+    async def rank(
+        self, environment: str, members: Sequence[EpisodeOutcome], timeout: float
+    ) -> Ranking | EpisodeOutcome:
+        """Compare the members of a group; an outcome says why that failed. Raises as ``score``."""
+        self._allowed = timeout
+        kinds = (Ranking, EpisodeOutcome)
+        verdict = await self._run(lambda number: encode_rank(number, environment, members, timeout), None, kinds)
+        if isinstance(verdict, Ranking) and len(verdict.rewards) != len(members):
+            return EpisodeOutcome("error", failure=Failure("its process sent rewards for another group"))
+        return cast(Ranking | EpisodeOutcome, verdict)
+
     async def rows(self, data: Mapping[str, Any]) -> Mapping[str, Any]:
-        """``data`` that a task names, where the process finds it. Raises ``OSError`` where it cannot have it."""
+        """``data`` that a task names, where the process finds it. Raises ``OSError`` if it cannot have it."""
         return await self._process.rows(data)
 
     def watch(self) -> None:
         """Begin to look at what keeps the event loop of the process busy."""
         self._process.pulse.watch()
 
-    async def watched(self) -> Watched:
-        """End that, and return what was seen; nothing where the process died or cannot say it."""
+    async def watched(self) -> tuple[Place, ...]:
+        """End that, and return what was seen; nothing if the process died or cannot say it."""
         pulse, until = self._process.pulse, time.monotonic() + _WATCHED
         pulse.end_watch()
         while (seen := pulse.watched()) is None and self.dead is None and time.monotonic() < until:
             await asyncio.sleep(_SOONEST)
-        return seen or Watched()
+        return seen or ()
 
     def interrupt(self) -> None:
         """Have the plugin's code raise at the line that it is at."""
@@ -261,8 +274,8 @@ class Child:
                 self._send({"op": "cancel", "episode": number})
 
     def kill(self, reason: str, cut: bool = False) -> None:
-        """End the process without telling the owner; episodes under way end as errors, or as cancelled if ``cut``,
-        where they are not to blame."""
+        """End the process without telling the owner. Episodes in progress end as errors; if ``cut``, as cancelled: they
+        are not to blame."""
         self._owner = None
         self._closing = any(found.closes for found in self.environments.values())
         self._die(Failure(reason), status="cancelled" if cut else "error")
@@ -281,29 +294,29 @@ class Child:
             lambda: Channel(self.receive, self._lost, _MOST_VALUES, READ_RATE, decode_body, encode_body),
             sock=self._process.connection,
         )
-        if not await self._imported(self._hello, patience):
-            raise BrokenPlugin(Failure(TOO_LONG.format(patience)))
+        await self._imported(patience)
         hello = self._hello.result()
         self._served = True
         self.environments = {found.name: found for found in hello.environments}
         self.refused = {found.name: found.failure for found in hello.refused}
 
-    async def _imported(self, done: asyncio.Future[Any], patience: float) -> bool:
-        """Wait for the end of an import; one whose time is up is interrupted. Returns whether it has ended.
+    async def _imported(self, patience: float) -> None:
+        """Wait for the end of the import; one whose time is up is interrupted. Raises ``BrokenPlugin``.
 
         Time for which the process waited for a core does not count.
         """
         began, before = time.monotonic(), self._process.delayed()
-        while not done.done():
+        while not self._hello.done():
             took = time.monotonic() - began
             delayed = self._process.delayed() - before
             left = min(patience - took + delayed, wall_limit(patience) - took)
             if left <= 0:
                 self._process.interrupt()  # it can still say at which line it is
-                await asyncio.wait((done,), timeout=BEAT)
-                break
-            await asyncio.wait((done,), timeout=max(left, _SOONEST))
-        return done.done()
+                await asyncio.wait((self._hello,), timeout=BEAT)
+                if not self._hello.done():
+                    raise BrokenPlugin(Failure(TOO_LONG.format(patience)))
+            else:
+                await asyncio.wait((self._hello,), timeout=max(left, _SOONEST))
 
     def _send(self, record: Record) -> None:
         if self._channel is not None:
@@ -325,19 +338,12 @@ class Child:
                     self._ended(ended)
                 case Broken(failure):
                     self._die(failure)
-                case Hello() as hello if not self.scores:
-                    self._greeted(hello)
-                case Ready() if self.scores:
-                    self._greeted(Hello(()))
-                case Hello() | Ready():
-                    raise WireError("a hello of another kind of process")
+                case Hello() as hello:
+                    if self._hello.done():
+                        raise WireError("a second hello")
+                    self._hello.set_result(hello)
         except WireError as error:
             self._die(Failure(f"its process broke the protocol: {error}"))
-
-    def _greeted(self, hello: Hello) -> None:
-        if self._hello.done():
-            raise WireError("a second hello")
-        self._hello.set_result(hello)
 
     def _too_late(self, record: Record) -> bool:
         """Whether a record is an ask of a cancelled episode, or a request for an address or a final reward in it.
@@ -400,7 +406,7 @@ class Child:
         except asyncio.CancelledError:
             play.ended.cancel()
             raise
-        except Exception as error:  # the engine's own error: it is raised where the episode is played
+        except Exception as error:  # the engine's own error: whoever runs the episode gets it
             if not play.ended.done():
                 play.ended.set_exception(error)
         finally:
@@ -409,8 +415,6 @@ class Child:
 
     def _ended(self, ended: Ended) -> None:
         self.full = self.full or ended.full
-        self.left = self.left or ended.left
-        self.spent = ended.spent
         if ended.episode in self._cancelled:
             del self._cancelled[ended.episode]
             if self.idle and self._owner is not None:
@@ -466,7 +470,7 @@ class Child:
             self._heart = self._loop.create_task(self._heartbeat())
 
     async def _heartbeat(self) -> None:
-        """While episodes are under way, make sure that the interpreter of the process runs."""
+        """While episodes are in progress, make sure that the interpreter of the process runs."""
         pulse = self._process.pulse
         pulse.answer()  # to a question before the last rest
         answered = before = time.monotonic(), self._computed()
@@ -482,7 +486,7 @@ class Child:
                 if beat.stubborn:
                     self._die_stubborn()
                     return
-            elif await self._silent(Silence(*_since(answered, now), len(self._plays), self._allowed)):
+            elif self._silent(Silence(now[0] - answered[0], now[1] - answered[1], len(self._plays), self._allowed)):
                 return
         self.load = Load()
 
@@ -494,10 +498,10 @@ class Child:
         else:
             self._die(Failure(UNSTOPPABLE))
 
-    async def _silent(self, silence: Silence) -> bool:
+    def _silent(self, silence: Silence) -> bool:
         """Judge that nothing was answered; returns whether the process was ended over it."""
-        if silence.hung and await self._process.point_out(BEAT):
-            self._die(self._process.pulse.place(self._folder, HUNG))
+        if silence.hung:
+            self._die(Failure(HUNG))
         elif silence.still:
             self._die(Failure(STILL), overloaded=True)
         elif silence.to_interrupt:
@@ -506,8 +510,3 @@ class Child:
 
     def _computed(self) -> float:
         return self._process.computed()
-
-
-def _since(before: tuple[float, float], now: tuple[float, float]) -> tuple[float, float]:
-    """Seconds by the wall clock and by the processor's."""
-    return now[0] - before[0], now[1] - before[1]

@@ -11,7 +11,7 @@ import signal
 import socket
 import subprocess
 import sys
-from collections.abc import Iterable, Mapping, Set
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Set
 from dataclasses import dataclass
 from hashlib import sha256
 from pathlib import Path
@@ -24,7 +24,6 @@ from marlaas.plugins.programs.forwarder import Connection, Passing
 
 from ...devices import environment
 from ...errors import EnvironmentFailure
-from ..sizing import EPISODES, Workers
 from .pulse import Pulse, delayed_seconds, processor_seconds
 
 # Puts the files that a task names where a confined process can read them.
@@ -37,7 +36,7 @@ from .pulse import Pulse, delayed_seconds, processor_seconds
 def lend(data: Mapping[str, Any], folder: Path) -> dict[str, Any]:
     """Link the files of ``data`` (see ``Source.record``) into ``folder``, and return it with the path that leads there.
 
-    Copies them where they lie on another file system. Raises ``OSError`` where they cannot be read.
+    Copies them where they lie on another file system. Raises ``OSError`` if they cannot be read.
     """
     source = Source.of(data)
     root = folder_of(source)
@@ -50,7 +49,7 @@ def lend(data: Mapping[str, Any], folder: Path) -> dict[str, Any]:
 
 
 def stamped(data: Mapping[str, Any]) -> dict[str, Any]:
-    """``data`` with a ``stamp`` of its files: a process that is given another one reads the rows anew.
+    """``data`` with a ``stamp`` of its files: a process that is given another one reads the rows again.
 
     So all processes draw from the same rows, however long each has been there. Raises ``OSError``.
     """
@@ -91,18 +90,19 @@ def _same(path: Path, lent: Path) -> bool:
 class Door:
     """One socket in a folder, which is opened when it is first needed."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, connect: Callable[[], Awaitable[Connection]] | None = None) -> None:
+        """``connect``: the way to the server, if that is not on this machine."""
         self._folder = folder
         self._name = f"gateway-{secrets.token_hex(4)}.sock"
         self._address = ("", 0)
-        self._passing = Passing(self._connect)
+        self._passing = Passing(connect or self._connect)
         self._server: asyncio.Server | None = None
         self._opening = asyncio.Lock()
 
     async def open(self, url: str) -> str:
         """The name of the socket in its folder, behind which the server of ``url`` is.
 
-        Raises ``EnvironmentFailure`` where none can be made.
+        Raises ``EnvironmentFailure`` if none can be made.
         """
         where = urlsplit(url)
         self._address = (where.hostname or "", where.port or 0)
@@ -194,7 +194,7 @@ class Confinement:
         return [*words, "--bind", str(real), str(real), "--chdir", str(scratch), "--"]
 
     def contradiction(self) -> str:
-        """Why this cannot be done, in a sentence: a folder cannot be both hidden and readable; empty where it can."""
+        """Why this cannot be done, in a sentence: a folder cannot be both hidden and readable; empty if it can."""
         both = sorted(_hidden(self.hidden) & {path.resolve() for path in self.readable if path.exists()})
         return f"Python's own files lie in {both[0]}, which is to be out of sight: choose another home" if both else ""
 
@@ -259,7 +259,7 @@ def inner(pid: int) -> int | None:
 
 
 def obstacle() -> str:
-    """Why no process can be confined on this machine; empty where it can. Finds out by trying."""
+    """Why no process can be confined on this machine; empty if it can. Finds out by trying."""
     bwrap = shutil.which("bwrap")
     if bwrap is None:
         return "bwrap (bubblewrap) is not installed"
@@ -282,6 +282,8 @@ def obstacle() -> str:
 
 # Starts the process of one plugin version: scrubbed environment, its own session, its prints in a log file.
 
+EPISODES = 512
+"""Most live episodes of one process, unless its author says otherwise: twice what one task has at a time."""
 MEMORY_MB = 4096
 """Address space of a plugin's process; beyond it, allocations in the plugin fail."""
 NICE = 5
@@ -295,12 +297,21 @@ _UNWATCHED = 0
 
 
 @dataclass(frozen=True)
+class Workers:
+    """How many processes of each kind a version may have at the same time."""
+
+    least: int = 1
+    """While its episodes run."""
+    most: int = 1
+
+
+@dataclass(frozen=True)
 class Runtime:
     """What the processes of one plugin version run on. The default is marlaas's own Python, not confined."""
 
     python: Path = Path(sys.executable)
     author_api: Path | None = None
-    """Where that Python finds ``marlaas.plugins``; None where it is installed there."""
+    """Where that Python finds ``marlaas.plugins``; None if it is installed there."""
     memory_mb: int = MEMORY_MB
     confinement: Confinement | None = None
     nice: int = NICE
@@ -308,17 +319,11 @@ class Runtime:
     """Bounds on the number of processes; None: from one up to the cores of the home."""
     episodes: int = EPISODES
     """Most live episodes of one process."""
-    shared_scoring: bool = True
-    """Whether other versions may be loaded into the processes that score it."""
-
-    def workers_within(self, cores: int) -> Workers:
-        """The bounds for an engine with so many cores."""
-        return self.workers or Workers(1, max(1, cores))
 
 
 @dataclass(frozen=True)
 class Folders:
-    """Where the processes of one plugin may write, and what runs them."""
+    """The folders of the processes of one plugin, and what runs them."""
 
     scratch: Path
     log: Path
@@ -356,31 +361,22 @@ class PluginProcess(Protocol):
 
     @property
     def door(self) -> Opening | None:
-        """Its way to the gateway, where it cannot go there by itself."""
-
-    def folder(self, path: Path) -> Path:
-        """Where it finds the folder of the snapshot that is imported from ``path`` here."""
-
-    async def placed(self, path: Path, scratch: Path, log: Path) -> tuple[Path, Path, Path]:
-        """What is to be imported, where it may write, and its log, as it finds them."""
+        """Its way to the gateway, if it cannot go there by itself."""
 
     async def rows(self, data: Mapping[str, Any]) -> Mapping[str, Any]:
-        """``data`` that a task names, where it finds it. Raises ``OSError`` where it cannot have it."""
+        """``data`` that a task names, where it finds it. Raises ``OSError`` if it cannot have it."""
 
     def computed(self) -> float:
-        """Processor seconds that it has used so far; 0 where that is not known."""
+        """Processor seconds that it has used so far; 0 if that is not known."""
 
     def delayed(self) -> float:
-        """Seconds that its main thread has waited for a core so far; 0 where that is not known."""
+        """Seconds that its main thread has waited for a core so far; 0 if that is not known."""
 
     def kill(self) -> None:
         """Kill the process and everything in its session."""
 
     def interrupt(self) -> None:
         """Ask the process to break out of what blocks it."""
-
-    async def point_out(self, seconds: float) -> bool:
-        """Have the thread that computes most write where it is; False where the process has ended."""
 
     async def wait(self) -> str:
         """Wait for the end; returns a sentence about it."""
@@ -395,7 +391,7 @@ class Opening(Protocol):
     async def open(self, url: str) -> str:
         """The name of the socket, in the process's folder, behind which the server of ``url`` is.
 
-        Raises ``EnvironmentFailure`` where none can be made.
+        Raises ``EnvironmentFailure`` if none can be made.
         """
 
 
@@ -406,8 +402,8 @@ class PluginLauncher(Protocol):
     def node(self) -> str:
         """The node; empty for the engine's machine."""
 
-    async def launch(self, path: Path, folders: Folders, scores: bool = False) -> PluginProcess:
-        """Start a process that imports ``path``, or one that ``scores``. Raises ``OSError``."""
+    async def launch(self, path: Path, folders: Folders) -> PluginProcess:
+        """Start a process that imports ``path``. Raises ``OSError``."""
 
 
 class Launched:
@@ -425,7 +421,7 @@ class Launched:
         door: Door | None = None,
         scratch: Path = Path(),
     ) -> None:
-        """``door``: its way to the gateway, where it is confined; ``scratch``: the folder that it writes into."""
+        """``door``: its way to the gateway, if it is confined; ``scratch``: the folder that it writes into."""
         self.scratch = scratch
         self.connection = connection
         self.pulse = pulse
@@ -447,16 +443,8 @@ class Launched:
             return None
         return inner(self._process.pid) if self._confined else self._process.pid
 
-    def folder(self, path: Path) -> Path:
-        """See the protocol."""
-        return path.parent
-
-    async def placed(self, path: Path, scratch: Path, log: Path) -> tuple[Path, Path, Path]:
-        """See the protocol: all is where it is."""
-        return path, scratch, log
-
     async def rows(self, data: Mapping[str, Any]) -> Mapping[str, Any]:
-        """See the protocol: all is where it is."""
+        """See the protocol: nothing has to move."""
         return data
 
     def computed(self) -> float:
@@ -466,13 +454,6 @@ class Launched:
     def delayed(self) -> float:
         """See the protocol."""
         return delayed_seconds(self.host)
-
-    async def point_out(self, seconds: float) -> bool:
-        """See the protocol."""
-        host = self.host
-        if host is not None:
-            await self.pulse.point_out(host, seconds)
-        return host is not None
 
     def kill(self) -> None:
         """Kill the process and everything in its session."""
@@ -524,8 +505,8 @@ def open_log(path: str | Path, flags: int) -> int:
     return os.open(path, flags | os.O_NOFOLLOW, 0o600)
 
 
-async def launch(path: Path, folders: Folders, scores: bool = False) -> Launched:
-    """Start a process that imports ``path``; or one that ``scores``, and may be confined to what it needs for that."""
+async def launch(path: Path, folders: Folders) -> Launched:
+    """Start a process that imports ``path``."""
     folders.scratch.mkdir(parents=True, exist_ok=True)
     folders.log.parent.mkdir(parents=True, exist_ok=True)
     folders.lent.mkdir(parents=True, exist_ok=True)
@@ -541,9 +522,7 @@ async def launch(path: Path, folders: Folders, scores: bool = False) -> Launched
             failing.callback(asking.close)
             closing.callback(answering.close)
             process = await asyncio.create_subprocess_exec(
-                *command(
-                    path, folders, theirs.fileno(), answering.fileno(), _UNWATCHED if confined else os.getpid(), scores
-                ),
+                *command(path, folders, theirs.fileno(), answering.fileno(), _UNWATCHED if confined else os.getpid()),
                 pass_fds=(theirs.fileno(), answering.fileno()),
                 stdin=asyncio.subprocess.DEVNULL,
                 stdout=log,
@@ -562,15 +541,15 @@ class Here:
 
     node = ""
 
-    async def launch(self, path: Path, folders: Folders, scores: bool = False) -> PluginProcess:
+    async def launch(self, path: Path, folders: Folders) -> PluginProcess:
         """See ``PluginLauncher``."""
-        return await launch(path, folders, scores)
+        return await launch(path, folders)
 
 
 HERE = Here()
 
 
-def command(path: Path, folders: Folders, descriptor: int, pulse: int, parent: int, scores: bool = False) -> list[str]:
+def command(path: Path, folders: Folders, descriptor: int, pulse: int, parent: int) -> list[str]:
     """The command line of a plugin's process; ``descriptor`` and ``pulse`` are its ends of the two sockets, ``parent``
     is whom to die with."""
     runtime = folders.runtime
@@ -581,7 +560,7 @@ def command(path: Path, folders: Folders, descriptor: int, pulse: int, parent: i
     )
     host = [str(runtime.python), "-P", "-m", "marlaas.plugins.host"]
     limits = [str(runtime.memory_mb), str(parent), str(runtime.nice)]
-    return [*before, *host, str(descriptor), "" if scores else str(path), *limits, str(pulse)]
+    return [*before, *host, str(descriptor), str(path), *limits, str(pulse)]
 
 
 def variables(folders: Folders) -> dict[str, str]:

@@ -2,18 +2,13 @@
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
-import ctypes
 import os
-import re
-import signal
 import socket
 from dataclasses import dataclass
 from pathlib import Path
 
-from ...trajectories import Failure
-from .wire import Beat, Watched, decode_beat
+from .wire import Beat, Place, decode_beat
 
 # What the operating system says of a process of ours, or of a thread in it: computing, and waiting for a core.
 #
@@ -23,7 +18,7 @@ _TICKS = os.sysconf("SC_CLK_TCK")
 
 
 def processor_seconds(pid: int | None) -> float:
-    """Processor seconds that the threads of a process have used so far; 0 where that is not known."""
+    """Processor seconds that the threads of a process have used so far; 0 if that is not known."""
     if pid is None:
         return 0.0
     fields = _fields(Path(f"/proc/{pid}/stat"))
@@ -31,7 +26,7 @@ def processor_seconds(pid: int | None) -> float:
 
 
 def delayed_seconds(pid: int | None) -> float:
-    """Seconds that the main thread of a process has waited for a core so far; 0 where that is not known."""
+    """Seconds that the main thread of a process has waited for a core so far; 0 if that is not known."""
     if pid is None:
         return 0.0
     try:
@@ -41,21 +36,11 @@ def delayed_seconds(pid: int | None) -> float:
 
 
 def resident_bytes(pid: int) -> int:
-    """Memory that a process takes now; 0 where that is not known."""
+    """Memory that a process takes now; 0 if that is not known."""
     try:
         return int(Path(f"/proc/{pid}/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
     except (OSError, IndexError, ValueError):
         return 0
-
-
-def thread_seconds(pid: int) -> dict[int, float]:
-    """Processor seconds of each thread of a process so far, by id; empty where they are not known."""
-    try:
-        threads = [int(name) for name in os.listdir(f"/proc/{pid}/task")]
-    except OSError:
-        return {}
-    found = {thread: _fields(Path(f"/proc/{pid}/task/{thread}/stat")) for thread in threads}
-    return {thread: (int(fields[11]) + int(fields[12])) / _TICKS for thread, fields in found.items() if fields}
 
 
 def _fields(path: Path) -> list[str]:
@@ -68,7 +53,7 @@ def _fields(path: Path) -> list[str]:
 
 # Asks a plugin's process whether its interpreter runs, and judges silence.
 #
-# A thread of the process answers on a connection of its own, so an answer does not wait for what the episodes
+# A thread of the process answers on its own connection, so an answer does not wait for what the episodes
 # compute. Silence is judged by what the process computed meanwhile: on a busy machine it computes nothing, and is
 # left alone.
 
@@ -77,7 +62,7 @@ INTERRUPTED_AFTER = 6.0
 HUNG_AFTER = 20.0
 """Processor seconds of silence after which a process counts as hung."""
 PER_EPISODE = 0.05
-"""Processor seconds more for each episode under way. Threads take turns at the interpreter every 5 ms, in no order; the
+"""Processor seconds more for each running episode. Threads take turns at the interpreter every 5 ms, in no order; the
 one that answers has had its turn within ten rounds of them but once in 20,000 times."""
 STILL_AFTER = 180.0
 """Seconds of silence in which the process need not have computed: it may hold the interpreter and wait for ever. A
@@ -85,7 +70,19 @@ thread that wants to run for a millisecond gets a core within minutes on any mac
 _MOST_READ = 64 << 10
 _LONGEST = 32 << 10
 """Bytes of an answer: what was seen of the loop names twenty lines."""
-_FRAME = re.compile(rb'^  File "(.+)", line (\d+) in ', re.MULTILINE)
+
+
+@dataclass(frozen=True)
+class Load:
+    """What a process said of itself at its last beat; all zero while nothing runs in it."""
+
+    late: float = 0.0
+    """The most seconds by which its loop was late since the beat before."""
+    busy: float = 0.0
+    """Processor seconds that the process used per second since the beat before: above 1 with several threads."""
+    asleep: float = 0.0
+    """Seconds per second since then in which an episode kept the loop, or a score the process, and nothing computed: it
+    waits for an answer from elsewhere, or sleeps."""
 
 
 @dataclass(frozen=True)
@@ -99,7 +96,7 @@ class Silence:
     episodes: int
     """Under way in it."""
     allowed: float = 0.0
-    """Seconds that its only request may take; 0 where it plays episodes."""
+    """Seconds that its only request may take; 0 if it runs episodes."""
 
     @property
     def to_interrupt(self) -> bool:
@@ -125,7 +122,7 @@ class Pulse:
         self.connection = connection
         self._rest = b""
         self._beat: Beat | None = None
-        self._seen: Watched | None = None
+        self._seen: tuple[Place, ...] | None = None
 
     def ask(self) -> None:
         """Ask once more."""
@@ -146,29 +143,10 @@ class Pulse:
         """Have it end that, and say what it saw: see ``watched``."""
         self._send(b"-")
 
-    def watched(self) -> Watched | None:
+    def watched(self) -> tuple[Place, ...] | None:
         """What it saw, once it has said so."""
         self._take_in()
         return self._seen
-
-    async def point_out(self, pid: int, seconds: float) -> None:
-        """Have the thread that computes most for ``seconds`` write where it is, which needs no interpreter."""
-        before = thread_seconds(pid)
-        await asyncio.sleep(seconds)
-        after = thread_seconds(pid)
-        busiest = max(after, key=lambda thread: after[thread] - before.get(thread, 0.0), default=pid)
-        with contextlib.suppress(OSError, AttributeError):
-            ctypes.CDLL(None, use_errno=True).tgkill(pid, busiest, signal.SIGUSR2)
-        await asyncio.sleep(seconds)
-
-    def place(self, folder: Path, message: str) -> Failure:
-        """A failure with the line of the plugin, below ``folder``, that was pointed out, if any was."""
-        text = self._rest + self._read()
-        for file, line in _FRAME.findall(text):
-            path = os.fsdecode(file)
-            if path.startswith(f"{folder}/"):
-                return Failure(message, path.removeprefix(f"{folder}/"), min(int(line), 1 << 31))
-        return Failure(message)
 
     def close(self) -> None:
         """Close the connection."""
@@ -184,7 +162,7 @@ class Pulse:
         self._rest = lines.pop()[-_LONGEST:]
         for beat in filter(None, map(decode_beat, lines[-10:])):
             self._beat = beat
-            self._seen = beat.watched or self._seen
+            self._seen = self._seen if beat.watched is None else beat.watched
 
     def _read(self) -> bytes:
         try:

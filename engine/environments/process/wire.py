@@ -6,22 +6,20 @@ import sys
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Annotated, Any, Literal, TypeVar
 
 from msgspec import DecodeError, Meta, Struct, ValidationError, convert
-from msgspec.json import decode, decode as decode_json, encode
+from msgspec.json import decode, encode
 
 from marlaas.plugins.host import channel
-from marlaas.plugins.host.channel import Record
-from marlaas.plugins.host.records import transcript_record
+from marlaas.plugins.host.channel import Record, transcript_record
 from marlaas.plugins.messages import Ask, Endpoint, Reply, within_limits
-from marlaas.plugins.parameters import Parameter
+from marlaas.plugins.parameters import ALLOWED, Parameter
 from marlaas.plugins.rewards import LARGEST
 from marlaas.plugins.scoring import Transcript
 
 from ...trajectories import EpisodeStatus, Failure
-from ..protocol import DataFacts, EpisodeOutcome, EpisodeSpec, FinalReward, Loaded, Ranking, Rows, Unscored
+from ..protocol import DataFacts, EpisodeOutcome, EpisodeSpec, FinalReward, Ranking, Rows, Unscored
 
 # The JSON of messages to and from a plugin's process: msgspec reads and writes it, several times as fast as Python.
 #
@@ -68,11 +66,12 @@ def encode_body(record: Record) -> bytes:
     return channel.encode_json(record)
 
 
-# Messages from a plugin's process, validated: a dataclass of ours comes out, or ``WireError``.
+# Messages from a plugin's process, validated, or ``WireError``.
 #
-# The process at the other end may be broken or hostile. A class with an underscore says what each field of a message
-# may hold: type, size, range. msgspec checks every message against them, once, so that nothing behind this file has
-# to doubt what it holds. Keys that they do not name are ignored.
+# The process at the other end may be broken or hostile. Each class says what each field of a message may hold: type,
+# size, range. Those with an underscore become what the engine has for the same thing. msgspec checks every message
+# against them, once, so that nothing behind this file has to doubt what it holds. Keys that they do not name are
+# ignored.
 
 LONGEST_NAME = 128
 MOST_ENTRIES = 256
@@ -98,29 +97,38 @@ class WireError(ValueError):
     """The process sent something that the protocol does not know."""
 
 
-@dataclass(frozen=True)
-class Described:
+class Described(Struct):
     """An environment as its plugin declares it."""
 
-    name: str
-    timeout: float
+    name: _Name
+    timeout: _Finite
     description: str
-    parameters: tuple[Parameter, ...]
+    parameters: _List[Parameter] = ()
     scored: bool = False
-    """A function of its own scores what was played, in a scoring process."""
+    """Its own function scores what was played, in a scoring process."""
     ranked: bool = False
-    """A function of its own compares the members of a training group, in a scoring process."""
-    score_timeout: float = 30.0
+    """Its own function compares the members of a training group, in a scoring process."""
+    score_timeout: _Finite = 30.0
     """Seconds that one call of either may take."""
     closes: bool = False
     """It is in the class form and has something to close when its process ends."""
-    agents: tuple[str, ...] = ()
-    """Who speaks in it; empty where its author does not say."""
+    agents: _List[_Name] = ()
+    """Who speaks in it; empty if its author does not say."""
     rows: Rows = ""
     """Whose rows it draws its tasks from: its own, those of the task file, or none. With rows, two instances that open
     alike are one."""
     own: bool = False
     """The plugin's own code plays it, not that of a library."""
+
+    def __post_init__(self) -> None:
+        self.description = _cut(self.description, LONGEST_PAGE)
+        for one in self.parameters:
+            ends = [end for end in (one.low, one.high) if end is not None]
+            if not 0 < len(one.name) <= LONGEST_NAME or one.type not in ALLOWED or len(one.choices) > MOST_ENTRIES:
+                raise ValueError("a parameter has a name, one of the known types, and few choices")
+            if not all(abs(end) <= sys.float_info.max for end in ends):
+                raise ValueError("low and high must be finite")
+            within_limits(one.default, "a default")
 
     @property
     def recorded(self) -> bool:
@@ -128,35 +136,69 @@ class Described:
         return self.scored or self.ranked
 
 
-Outcome = EpisodeOutcome | Unscored | Ranking | DataFacts | Loaded
-
-
-@dataclass(frozen=True)
-class Refused:
+class Refused(Struct):
     """One of several environments of a ``.toml`` file, which is wrong while others are right."""
 
-    name: str
+    name: _Name
     failure: Failure
 
+    def __post_init__(self) -> None:
+        self.failure = _short(self.failure)
 
-@dataclass(frozen=True)
-class Hello:
+
+class Hello(Struct, tag_field="op", tag="hello"):
     """The plugin is imported and serves these environments."""
 
-    environments: tuple[Described, ...]
-    refused: tuple[Refused, ...] = ()
+    environments: _Some[Described]
+    refused: _List[Refused] = ()
+
+    def __post_init__(self) -> None:
+        names = [*(found.name for found in self.environments), *(found.name for found in self.refused)]
+        if len(set(names)) != len(names):
+            raise ValueError("hello must name each environment once")
 
 
-@dataclass(frozen=True)
-class Ready:
-    """A process that scores has begun, and has imported nothing yet."""
-
-
-@dataclass(frozen=True)
-class Broken:
+class Broken(Struct, tag_field="op", tag="broken"):
     """The process ends, and says why."""
 
     failure: Failure
+
+    def __post_init__(self) -> None:
+        self.failure = _short(self.failure)
+
+
+class Opening(Struct, tag_field="op", tag="endpoint"):
+    """An episode asks for an address at which programs find its model."""
+
+    id: _Count
+    episode: _Count
+    agents: _List[_Name] = ()
+    """Who may speak there; anybody if it is empty."""
+
+
+class Place(Struct, frozen=True):
+    """A line of a plugin, and for how long it kept the event loop of its process busy."""
+
+    file: Annotated[str, Meta(max_length=LONGEST_NOTE)]
+    """Empty if a library did that, which an adapter runs."""
+    line: _Count
+    seconds: _Finite
+
+
+class Beat(Struct, frozen=True):
+    """The interpreter of the process runs."""
+
+    late: Annotated[float, Meta(ge=0, le=sys.float_info.max)]
+    """The most seconds by which the loop was late since the beat before."""
+    stubborn: bool
+    """An episode continues computing although it is interrupted again and again."""
+    asleep: _Seconds = 0.0
+    """Seconds since the beat before in which an episode kept the loop and nothing computed or wanted to."""
+    watched: _List[Place] | None = None
+    """The lines that kept the loop since a check began to look, where this was asked for; the longest first."""
+
+
+Outcome = EpisodeOutcome | Unscored | Ranking | DataFacts
 
 
 @dataclass(frozen=True)
@@ -169,83 +211,24 @@ class Asked:
 
 
 @dataclass(frozen=True)
-class Opening:
-    """An episode asks for an address at which programs find its model."""
-
-    id: int
-    episode: int
-    agents: tuple[str, ...]
-    """Who may speak there; anybody where it is empty."""
-
-
-@dataclass(frozen=True)
-class Spent:
-    """Seconds of a request to a process that scores; those in which it waited for a core are in neither."""
-
-    computed: float
-    waited: float
-    """For others: a model that judges, a file, ``sleep``."""
-
-
-@dataclass(frozen=True)
 class Ended:
-    """An episode, an import, a scoring, a ranking or a question about rows is over."""
+    """An episode, a scoring, a ranking or a question about rows is over."""
 
     episode: int
     outcome: Outcome
     full: bool = False
     """Whether it failed because memory has piled up in the process, which is to be replaced."""
-    left: bool = False
-    """Whether something of it goes on in a process that scores: a thread or a task."""
-    spent: Spent | None = None
-    """What a scoring or a ranking took, by its process's account."""
 
 
 @dataclass(frozen=True)
 class Settled:
-    """An agent's reward is final while its episode goes on."""
+    """An agent's reward is final while its episode continues."""
 
     episode: int
     final: FinalReward
 
 
-@dataclass(frozen=True)
-class Beat:
-    """The interpreter of the process runs."""
-
-    late: float
-    """The most seconds by which the loop was late since the beat before."""
-    stubborn: bool
-    """An episode goes on computing although it is interrupted again and again."""
-    asleep: float = 0.0
-    """Seconds since the beat before in which an episode kept the loop and nothing computed or wanted to."""
-    watched: Watched | None = None
-    """What was seen, where this was asked for."""
-
-
-@dataclass(frozen=True)
-class Place:
-    """A line of a plugin, and for how long it kept the event loop of its process busy."""
-
-    file: str
-    """Empty where a library did that, which an adapter runs."""
-    line: int
-    seconds: float
-
-
-@dataclass(frozen=True)
-class Watched:
-    """What kept the event loop of a process busy while a check looked at it."""
-
-    seconds: float = 0.0
-    """For which it was looked at."""
-    computed: float = 0.0
-    """Seconds of processor time that the process used, with all its threads."""
-    places: tuple[Place, ...] = ()
-    """The one that took longest first."""
-
-
-Received = Hello | Ready | Broken | Asked | Opening | Settled | Ended
+Received = Hello | Broken | Asked | Opening | Settled | Ended
 
 
 class _ToolCall(Struct):
@@ -286,32 +269,6 @@ class _Ask(Struct, tag_field="op", tag="ask"):
             within_limits(tool, "a tool")
 
 
-class _Opening(Struct, tag_field="op", tag="endpoint"):
-    id: _Count
-    episode: _Count
-    agents: _List[_Name] = ()
-
-
-class _Failure(Struct):
-    message: str
-    file: str
-    line: _Count
-    traceback: str
-
-    def __post_init__(self) -> None:
-        self.message, self.file = _cut(self.message), _cut(self.file)
-        self.traceback = _cut(self.traceback, LONGEST_PAGE)
-
-
-class _Broken(Struct, tag_field="op", tag="broken"):
-    failure: _Failure
-
-
-class _Spent(Struct):
-    computed: _Seconds
-    waited: _Seconds
-
-
 class _Paid(Struct):
     agent: _Name
     turns: _Count
@@ -337,14 +294,12 @@ class _End(Struct, tag_field="op", tag="end"):
     parts: _Table[_Bounded] = {}
     metrics: _Table[_Bounded | str] = {}
     invalid: str = ""
-    failure: _Failure | None = None
+    failure: Failure | None = None
     seconds: _Finite = 0.0
     paid: Annotated[tuple[_Paid, ...], Meta(max_length=1000)] = ()
     task: Any = None
     overloaded: bool = False
     full: bool = False
-    left: bool = False
-    spent: _Spent | None = None
 
     def __post_init__(self) -> None:
         if self.status != "played" and (self.status == "ok") != bool(self.rewards):
@@ -354,6 +309,7 @@ class _End(Struct, tag_field="op", tag="end"):
             cut = {name: _cut(value) if isinstance(value, str) else value for name, value in self.metrics.items()}
             self.metrics = _named(cut)
         self.invalid = _cut(self.invalid)
+        self.failure = None if self.failure is None else _short(self.failure)
         if self.task is not None:
             within_limits(self.task, "a task")
 
@@ -362,20 +318,9 @@ class _Ranked(Struct, tag_field="op", tag="ranked"):
     episode: _Count
     rewards: Annotated[tuple[_Rewards, ...], Meta(max_length=4096)]
     """As many as a task file may ask for in a group."""
-    left: bool = False
-    spent: _Spent | None = None
 
     def __post_init__(self) -> None:
         self.rewards = tuple(map(_named, self.rewards))
-
-
-class _Loaded(Struct, tag_field="op", tag="loaded"):
-    episode: _Count
-    left: bool = False
-
-
-class _Ready(Struct, tag_field="op", tag="ready"):
-    pass
 
 
 class _Survey(Struct):
@@ -395,80 +340,10 @@ class _Facts(Struct, tag_field="op", tag="facts"):
     survey: _Survey | None = None
 
 
-class _Parameter(Struct):
-    name: _Name
-    type: Literal["int", "float", "str", "bool", "json"]
-    required: bool
-    default: Any = None
-    low: int | float | None = None
-    high: int | float | None = None
-    choices: _List[int | str] = ()
-
-    def __post_init__(self) -> None:
-        for end in (self.low, self.high):
-            if end is not None and not abs(end) <= sys.float_info.max:
-                raise ValueError("low and high must be finite")
-        within_limits(self.default, "a default")
-
-
-class _Described(Struct):
-    name: _Name
-    timeout: _Finite
-    description: str
-    parameters: _List[_Parameter] = ()
-    scored: bool = False
-    ranked: bool = False
-    score_timeout: _Finite = 30.0
-    closes: bool = False
-    agents: _List[_Name] = ()
-    rows: Rows = ""
-    own: bool = False
-
-    def __post_init__(self) -> None:
-        self.description = _cut(self.description, LONGEST_PAGE)
-
-
-class _Refused(Struct):
-    name: _Name
-    failure: _Failure
-
-
-class _Hello(Struct, tag_field="op", tag="hello"):
-    environments: _Some[_Described]
-    refused: _List[_Refused] = ()
-
-    def __post_init__(self) -> None:
-        named: list[_Described | _Refused] = [*self.environments, *self.refused]
-        if len({found.name for found in named}) != len(named):
-            raise ValueError("hello must name each environment once")
-
-
-class _Place(Struct):
-    file: str
-    line: _Count
-    seconds: _Finite
-
-    def __post_init__(self) -> None:
-        self.file = _cut(self.file)
-
-
-class _Watched(Struct):
-    seconds: _Finite
-    computed: _Finite
-    places: _List[_Place] = ()
-
-
-class _Beat(Struct):
-    late: Annotated[float, Meta(ge=0, le=sys.float_info.max)]
-    stubborn: bool
-    asleep: _Seconds = 0.0
-    watched: _Watched | None = None
-
-
 class _Envelope(Struct):
     """What a message may be, as a class: msgspec prepares those once, but a bare union at every call."""
 
-    message: _Ask | _Opening | _Final | _End | _Ranked | _Loaded | _Facts | _Hello | _Ready | _Broken
+    message: _Ask | Opening | _Final | _End | _Ranked | _Facts | Hello | Broken
 
 
 def parse_message(record: Record, clean: bool = False) -> Received:
@@ -480,27 +355,19 @@ def parse_message(record: Record, clean: bool = False) -> Received:
         match convert({"message": record if clean else cleaned(record)}, _Envelope).message:
             case _Ask() as ask:
                 return Asked(ask.id, ask.episode, convert(ask, Ask, from_attributes=True))
-            case _Opening() as opening:
-                return convert(opening, Opening, from_attributes=True)
             case _Final() as final:
                 return Settled(final.episode, convert(final, FinalReward, from_attributes=True))
             case _End(status="played") as end:
                 return Ended(end.episode, convert(end, Unscored, from_attributes=True))
             case _End() as end:
                 outcome = convert(end, EpisodeOutcome, from_attributes=True)
-                return Ended(end.episode, outcome, end.full, end.left, _read(end.spent))
+                return Ended(end.episode, outcome, end.full)
             case _Ranked() as ranked:
-                return Ended(ranked.episode, Ranking(ranked.rewards), left=ranked.left, spent=_read(ranked.spent))
-            case _Loaded() as loaded:
-                return Ended(loaded.episode, Loaded(), left=loaded.left)
-            case _Ready():
-                return Ready()
+                return Ended(ranked.episode, Ranking(ranked.rewards))
             case _Facts() as facts:
                 return Ended(facts.episode, convert(facts, DataFacts, from_attributes=True))
-            case _Hello() as hello:
-                return convert(hello, Hello, from_attributes=True)
-            case _Broken() as broken:
-                return convert(broken, Broken, from_attributes=True)
+            case (Hello() | Opening() | Broken()) as message:
+                return message
     except RecursionError:
         raise WireError("a message is nested too deeply") from None
     except ValidationError as error:  # it may quote a long text; where that stands is said at its end
@@ -508,21 +375,25 @@ def parse_message(record: Record, clean: bool = False) -> Received:
         raise WireError(says if len(says) <= 300 else f"{says[:150]} … {says[-150:]}") from None
 
 
-def _read(spent: _Spent | None) -> Spent | None:
-    return Spent(spent.computed, spent.waited) if spent is not None else None
-
-
 def decode_beat(line: bytes) -> Beat | None:
     """Read one answer of the second connection; None for what is no such answer."""
     try:
-        return convert(decode_json(line, type=_Beat), Beat, from_attributes=True)
+        return decode(line, type=Beat)
     except (ValidationError, DecodeError, RecursionError, UnicodeDecodeError):
         return None
 
 
 def _cut(text: str, most: int = LONGEST_NOTE) -> str:
-    """At most so many characters; the last one of a longer text is an ellipsis."""
+    """At most that many characters; the last one of a longer text is an ellipsis."""
     return text if len(text) <= most else f"{text[: most - 1]}…"
+
+
+def _short(failure: Failure) -> Failure:
+    """A failure with texts of bounded length. Raises ``ValueError`` for a line that no file has."""
+    if not 0 <= failure.line < 1 << 53:
+        raise ValueError("a line is a number from 0")
+    message, file = _cut(failure.message), _cut(failure.file)
+    return Failure(message, file, failure.line, _cut(failure.traceback, LONGEST_PAGE))
 
 
 def _named(table: dict[str, T]) -> dict[str, T]:
@@ -584,32 +455,11 @@ def encode_calls(episode: int, agent: str, under_way: int, replies: int) -> Reco
     return {"op": "calls", "episode": episode, "agent": agent, "under_way": under_way, "replies": replies}
 
 
-# The messages to a scoring process: a version to load, one episode to score, or the members of one group to compare.
-#
-# All as JSON. A version has a number, by which it is named from then on. The answers are read in ``wire``.
-
-
-def encode_load(number: int, version: int, path: Path, scratch: Path, log: str) -> Record:
-    """The message that has a version imported from ``path``. It may write into ``scratch``; what it prints goes to
-    ``log``, or where it went before if that is empty."""
-    return {
-        "op": "load",
-        "episode": number,
-        "version": version,
-        "path": str(path),
-        "scratch": str(scratch),
-        "log": log,
-    }
-
-
-def encode_score(
-    number: int, version: int, environment: str, played: Unscored, transcript: Transcript, timeout: float
-) -> Record:
+def encode_score(number: int, environment: str, played: Unscored, transcript: Transcript, timeout: float) -> Record:
     """The message that has an episode scored; ``timeout`` in seconds."""
     return {
         "op": "score",
         "episode": number,
-        "version": version,
         "environment": environment,
         "task": played.task,
         "transcript": transcript_record(transcript),
@@ -618,26 +468,17 @@ def encode_score(
     }
 
 
-def encode_rank(
-    number: int, version: int, environment: str, members: Sequence[EpisodeOutcome], timeout: float
-) -> Record:
+def encode_rank(number: int, environment: str, members: Sequence[EpisodeOutcome], timeout: float) -> Record:
     """The message that has the members of a group compared; ``timeout`` in seconds."""
-    return {
-        "op": "rank",
-        "episode": number,
-        "version": version,
-        "environment": environment,
-        "members": [_member(member) for member in members],
-        "timeout": timeout,
-    }
-
-
-def _member(outcome: EpisodeOutcome) -> Record:
-    return {
-        "task": outcome.task,
-        "transcript": transcript_record(outcome.transcript or Transcript({})),
-        "rewards": outcome.rewards,
-        "parts": outcome.parts,
-        "logged": outcome.metrics,
-        "invalid": outcome.invalid,
-    }
+    records = [
+        {
+            "task": member.task,
+            "transcript": transcript_record(member.transcript or Transcript({})),
+            "rewards": member.rewards,
+            "parts": member.parts,
+            "logged": member.metrics,
+            "invalid": member.invalid,
+        }
+        for member in members
+    ]
+    return {"op": "rank", "episode": number, "environment": environment, "members": records, "timeout": timeout}

@@ -12,8 +12,8 @@ from pathlib import Path
 import pytest
 
 from marlaas.engine.environments import plugin
-from marlaas.engine.environments.lease import Lease
 from marlaas.engine.environments.protocol import EnvironmentEvent, EpisodeOutcome, EpisodeSpec, EventKind
+from marlaas.engine.environments.served_version import Lease
 from marlaas.engine.environments.service import EnvironmentService
 from marlaas.plugins.messages import Ask, Reply
 

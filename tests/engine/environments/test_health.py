@@ -200,14 +200,6 @@ def test_other_parameters_and_environments_are_not_concerned() -> None:
     assert record.did_well(SUMS) and record.failing("sums") is None
 
 
-def test_earlier_failures_do_not_lengthen_a_rest() -> None:
-    record, clock = health()
-    fail(record, MOST_FAILURES)
-    assert not any(fail(record, 100, first=100))
-    clock.now += WINDOW
-    assert record.resting_with(SUMS) is None
-
-
 def test_what_only_fails_is_told_to_the_next_engine() -> None:
     record, clock = health()
     fail(record, MOST_FAILURES)
@@ -223,18 +215,3 @@ def test_what_only_fails_is_told_to_the_next_engine() -> None:
     assert later.resting_with(SUMS), "the next rest is as long as the earlier engine would have made it"
     assert later.did_well(SUMS), "a success is told"
     assert later.failing("sums") is None and later.standstills() == []
-
-
-def test_a_success_with_other_parameters_forgets_nothing() -> None:
-    record, _ = health()
-    fail(record, MOST_FAILURES)
-    later, _ = health()
-    later.remember(record.standstills())
-    assert not later.did_well(("sums", "{}"))
-    assert later.failing("sums") is not None
-
-
-def test_the_cause_comes_first() -> None:
-    record, _ = health()
-    rest = fail(record, MOST_FAILURES)[-1]
-    assert rest is not None and rest.message == "ZeroDivisionError, on all of 8 instances; rests for 60 s"

@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import pytest
-
-from marlaas.engine.environments import recorder
-from marlaas.engine.environments.recorder import Recorder
+from marlaas.engine.environments.served_version import Recorder
 from marlaas.plugins.messages import Ask, Message, Reply, ToolCall
 
 
@@ -30,12 +27,3 @@ async def test_a_transcript_holds_what_each_agent_heard_and_said() -> None:
         ),
         "b": (Message("user", "y"), Message("assistant", "Y", tool_calls=calls)),
     }
-
-
-async def test_what_is_too_long_is_not_kept(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(recorder, "LARGEST", 10)
-    heard = Recorder(replying)
-    await heard(Ask("a", (Message("user", "12345"),)))
-    assert not heard.too_long
-    await heard(Ask("a", (Message("user", "6"),)))
-    assert heard.too_long and heard.transcript.agents == {}

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from marlaas.engine.environments import served_version
-from marlaas.engine.errors import EnvironmentFailure, EnvironmentMissing
+from marlaas.engine.errors import EnvironmentMissing
 
 from .conftest import ECHO, Slow, World, a_spec, echoing, under_way
 
@@ -68,22 +68,6 @@ async def test_what_was_saved_is_served_when_that_is_asked_for(world: World) -> 
         await world.service.refresh(name)
 
 
-async def test_a_draining_version_ends_with_its_last_episode(world: World) -> None:
-    world.save("echo.py", ECHO)
-    await world.service.start()
-    model = Slow()
-    lease = await world.service.bind("echo")
-    episode = await under_way(world, lease, model)
-    lease.release()
-    world.save("echo.py", WORSE)
-    await world.until("loaded", "echo")
-    await world.until("loaded", "echo")
-    assert lease.serving.pid is not None
-    model.go.set()
-    assert (await episode).status == "ok"
-    assert lease.serving.pid is None
-
-
 @pytest.mark.parametrize(
     ("broken", "line", "says"),
     [
@@ -111,15 +95,6 @@ async def test_a_broken_edit_leaves_the_last_good_version(world: World, broken: 
     assert (world.service.resolve("echo").state, world.service.resolve("echo").version) == ("ready", good)
 
 
-async def test_a_plugin_that_never_served_is_broken(world: World) -> None:
-    world.save("echo.py", "def oops(:\n")
-    await world.service.start()
-    info = world.service.resolve("echo/whatever")
-    assert (info.name, info.state, info.version) == ("echo", "broken", "")
-    with pytest.raises(EnvironmentFailure, match=r"echo\.py:1: SyntaxError"):
-        await world.service.bind("echo")
-
-
 async def test_a_removed_file_drains(world: World) -> None:
     world.save("echo.py", ECHO)
     await world.service.start()
@@ -132,19 +107,6 @@ async def test_a_removed_file_drains(world: World) -> None:
         await world.service.bind("echo")
     world.save("echo.py", ECHO)
     assert (await world.until("loaded", "echo")).version == lease.environment_version
-
-
-async def test_an_older_version_can_be_bound_by_name(world: World) -> None:
-    world.save("echo.py", ECHO)
-    await world.service.start()
-    first = world.service.resolve("echo").version
-    world.save("echo.py", WORSE)
-    while world.service.resolve("echo").version == first:
-        await world.until("loaded", "echo")
-    with await world.service.bind("echo", first) as lease:
-        assert (await world.service.play(lease, a_spec(word="x"), echoing)).rewards == {"agent": 1.0}
-    with pytest.raises(EnvironmentMissing, match="no version"):
-        await world.service.bind("echo", "0123456789ab")
 
 
 async def test_a_cancelled_episode_does_not_keep_a_draining_version(world: World) -> None:
@@ -177,19 +139,6 @@ async def test_a_pinned_version_has_what_the_newest_lost(world: World) -> None:
         await world.service.bind("echo/echo")
 
 
-async def test_an_older_version_survives_a_restart_of_the_engine(world: World) -> None:
-    world.save("echo.py", ECHO)
-    await world.service.start()
-    first = world.service.resolve("echo").version
-    await world.service.stop()
-    world.save("echo.py", WORSE)
-    again = World(world.folder, world.scratch)
-    await again.service.start()
-    with await again.service.bind("echo", first) as lease:
-        assert (await again.service.play(lease, a_spec(word="x"), echoing)).rewards == {"agent": 1.0}
-    await again.service.stop()
-
-
 async def test_a_package_with_a_helper_and_data(world: World) -> None:
     package = world.folder / "spelling"
     package.mkdir()
@@ -209,14 +158,6 @@ async def test_a_package_with_a_helper_and_data(world: World) -> None:
     (package / "helper.py").write_text("def turned(word)\n")
     failure = (await world.until("rejected", "spelling")).failure
     assert failure is not None and (failure.file, failure.line) == ("spelling/helper.py", 1)
-
-
-async def test_hidden_files_are_no_plugins(world: World) -> None:
-    world.save("_draft.py", ECHO)
-    world.save("echo.py", ECHO)
-    (world.folder / ".hidden.py").write_text(ECHO)
-    await world.service.start()
-    assert [info.name for info in world.service.infos()] == ["echo/echo"]
 
 
 async def test_a_later_folder_hides_an_earlier_one(tmp_path: Path) -> None:

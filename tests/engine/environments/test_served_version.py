@@ -4,12 +4,16 @@ from __future__ import annotations
 
 import os
 import signal
+from pathlib import Path
 
 import pytest
 from hypothesis import given, strategies as st
 
-from marlaas.engine.environments import grace as draining
-from marlaas.engine.environments.grace import LONGEST, SHORTEST, EpisodeTimes, percentile
+from marlaas.engine.environments import served_version as draining
+from marlaas.engine.environments.nodes.reach import Reach
+from marlaas.engine.environments.pool import ProcessBudget
+from marlaas.engine.environments.process.launch import Folders
+from marlaas.engine.environments.served_version import LONGEST, SHORTEST, ServedVersion, percentile
 
 from .conftest import ECHO, Slow, World, a_spec, echoing, under_way
 
@@ -22,18 +26,17 @@ def test_a_percentile_is_a_value_that_its_share_does_not_exceed(values: list[flo
     assert found in values and sum(value <= found for value in values) >= share * len(values)
 
 
-@pytest.mark.parametrize(("seconds", "grace"), [([], SHORTEST), ([1.0] * 50, SHORTEST), ([20.0] * 50, 60.0)])
-def test_the_grace_follows_from_what_episodes_take(seconds: list[float], grace: float) -> None:
-    times = EpisodeTimes()
-    for value in seconds:
-        times.add(value)
-    assert times.grace == grace
-
-
-def test_no_plugin_can_make_its_grace_endless() -> None:
-    times = EpisodeTimes()
-    times.add(1e300)
-    assert times.grace == LONGEST
+@pytest.mark.parametrize(
+    ("seconds", "grace"), [([], SHORTEST), ([1.0] * 50, SHORTEST), ([20.0] * 50, 60.0), ([1e300], LONGEST)]
+)
+async def test_the_grace_follows_from_what_episodes_take(seconds: list[float], grace: float) -> None:
+    folders = Folders(Path("work"), Path("log"))
+    version = ServedVersion("v", Path("p.py"), folders, lambda *told: None, ProcessBudget(), Reach())
+    version._seconds.extend(seconds)
+    version.hold(by_version=False)
+    version.retire()
+    assert version.grace == grace
+    version.promote()
 
 
 async def replaced(world: World) -> None:

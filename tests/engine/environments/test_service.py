@@ -13,7 +13,7 @@ import pytest
 
 from marlaas.engine.environments.process.launch import Folders, Launched, launch
 from marlaas.engine.environments.protocol import EpisodeOutcome
-from marlaas.engine.errors import ConfigError, EnvironmentFailure, EnvironmentMissing
+from marlaas.engine.errors import ConfigError, EnvironmentMissing
 from marlaas.plugins.messages import Ask, Reply
 
 from .conftest import ECHO, Slow, World, a_spec, echoing, under_way
@@ -110,16 +110,6 @@ async def test_the_shapes_of_environments(world: World) -> None:
     assert [(message.role, message.name, message.content) for message in asks[1].messages] == [("tool", "price", "3")]
     assert (await world.play("two_agents")).rewards == {"first": 1.0, "second": -0.5}
     assert (await world.play("plain", times=3)).rewards == {"agent": 3.0}
-
-
-async def test_peek_shows_the_prompt_without_a_model(world: World) -> None:
-    world.save("shapes.py", SHAPES)
-    await world.service.start()
-    with await world.service.bind("two_agents") as lease:
-        ask = await world.service.peek(lease, a_spec())
-        assert [message.content for message in ask.messages] == ["You are first.", "go"]
-    with await world.service.bind("silent") as lease, pytest.raises(EnvironmentFailure, match="before its first"):
-        await world.service.peek(lease, a_spec())
 
 
 async def test_cancelling_ends_the_episode_in_its_process(world: World) -> None:

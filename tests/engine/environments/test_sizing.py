@@ -8,9 +8,9 @@ import math
 import pytest
 from hypothesis import given, strategies as st
 
-from marlaas.engine.environments.budget import PER_CORE
-from marlaas.engine.environments.process.load import Load
-from marlaas.engine.environments.sizing import BUSY, LATE, REST, Account, Work, Workers, wanted
+from marlaas.engine.environments.pool import BUSY, LATE, PER_CORE, REST, Account, Work, wanted
+from marlaas.engine.environments.process.launch import Workers
+from marlaas.engine.environments.process.pulse import Load
 
 EPISODES = 64
 loads = st.builds(Load, late=st.floats(0, 100), busy=st.floats(0, 4))

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from marlaas.engine.environments import registry
+from marlaas.engine.environments import service
 from marlaas.engine.environments.service import EnvironmentService
 
 from .conftest import ECHO, World
@@ -52,7 +52,7 @@ async def test_stopping_waits_for_processes_of_overtaken_edits(world: World) -> 
 
 
 async def test_stopping_waits_for_forgotten_versions(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(registry, "TIDY_EVERY", 1)
+    monkeypatch.setattr(service, "TIDY_EVERY", 1)
     world.service = EnvironmentService([world.folder], world.scratch, world.hear, needed=lambda: frozenset())
     text = CLOSES_SLOWLY.format(marker=str(world.folder.parent / "probed"))
     world.save("echo.py", text.replace("asyncio.sleep(600)", 'ep.ask("x")'))

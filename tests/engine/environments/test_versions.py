@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from marlaas.engine.environments import registry
+from marlaas.engine.environments import service
 from marlaas.engine.environments.files import source
 from marlaas.engine.environments.protocol import EpisodeOutcome, EpisodeSpec
 from marlaas.engine.environments.service import EnvironmentService
@@ -63,7 +63,7 @@ async def test_parameters_are_checked_by_the_version_that_plays(world: World) ->
 
 
 async def test_snapshots_that_nobody_needs_are_removed(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(registry, "TIDY_EVERY", 1)
+    monkeypatch.setattr(service, "TIDY_EVERY", 1)
     monkeypatch.setattr(source, "SPARE", 1)
     needed: set[str] = set()
     world.service = EnvironmentService([world.folder], world.scratch, world.hear, needed=lambda: needed)

@@ -8,8 +8,7 @@ from dataclasses import dataclass, field
 
 import pytest
 
-from marlaas.plugins.host.clock import Clock
-from marlaas.plugins.host.meter import Meter, Reading, Usage
+from marlaas.plugins.host.meter import Clock, Meter, Reading, Usage
 from marlaas.plugins.sandbox_supervisor import wall_limit
 
 

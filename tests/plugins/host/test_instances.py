@@ -12,9 +12,8 @@ import pytest
 from marlaas.plugins import Environment, env
 from marlaas.plugins.host import instances
 from marlaas.plugins.host.blame import Blame
-from marlaas.plugins.host.clock import Clock
 from marlaas.plugins.host.instances import Instances, Late
-from marlaas.plugins.host.meter import Verdict
+from marlaas.plugins.host.meter import Clock, Verdict
 
 told: list[str] = []
 

@@ -8,8 +8,8 @@ import subprocess
 import pytest
 
 from marlaas.plugins.definition import env
+from marlaas.plugins.host.blame import may_pay
 from marlaas.plugins.host.instances import Late
-from marlaas.plugins.host.paying import may_pay
 from marlaas.plugins.host.threads import Stopped
 from marlaas.plugins.rewards import Skip
 

@@ -13,6 +13,7 @@ from marlaas.plugins import Environment, Episode, env, sandbox
 from marlaas.plugins.host.blame import Blame
 from marlaas.plugins.host.channel import Record
 from marlaas.plugins.host.instances import Late
+from marlaas.plugins.host.process import PluginHost
 from marlaas.plugins.host.runner import Run
 from marlaas.plugins.messages import Ask, Endpoint, Reply
 from marlaas.plugins.sandbox import Starved
@@ -56,7 +57,7 @@ class Host:
 def started(environment: Environment) -> tuple[Host, Run]:
     host = Host()
     start = {"episode": 1, "split": "train", "index": 0, "seed": 0, "member": 0, "config": {}, "timeout": None}
-    return host, Run(host, start, environment)
+    return host, Run(cast(PluginHost, host), start, environment)
 
 
 @env

@@ -4,13 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import inspect
-import threading
 import time
 
 import pytest
 
-from marlaas.plugins.host.meter import METER, Meter, Usage
-from marlaas.plugins.host.steps import Steps, charge_tasks, charged
+from marlaas.plugins.host.meter import METER, Steps, Usage, charge_tasks, charged
 
 
 def compute(seconds: float) -> None:
@@ -59,24 +57,6 @@ async def test_a_sleeping_step_keeps_the_loop() -> None:
 
     await charged(asyncio.get_running_loop(), episode(), usage)
     assert usage.blocked >= 0.019 and METER.blocked - before >= usage.blocked
-
-
-async def test_what_kept_the_loop_slept_or_waited_for_a_core() -> None:
-    meter, usage, asked = Meter(), Usage(), []
-
-    async def episode() -> None:
-        time.sleep(0.03)
-        asked.append(meter.asleep(time.monotonic(), threading.get_native_id(), time.thread_time()))
-        time.sleep(0.03)
-
-    await asyncio.Task(Steps(episode(), usage, meter))
-    me, now = threading.get_native_id(), time.monotonic()
-    asleep = meter.asleep(now, me, time.thread_time())
-    assert asleep <= meter.blocked == usage.blocked, "less what the thread has waited for a core"
-    assert asked == [0.0], "a step whose thread runs just now does not sleep"
-    meter.kept(100.0)
-    assert 99.0 < meter.asleep(now, me, 0.0) - asleep <= 100.0
-    assert usage.on_loop < 0.02
 
 
 async def test_it_looks_like_the_coroutine_inside() -> None:

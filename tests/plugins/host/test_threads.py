@@ -10,8 +10,7 @@ import threading
 import pytest
 
 from marlaas.plugins.host import threads
-from marlaas.plugins.host.meter import Usage
-from marlaas.plugins.host.steps import charged
+from marlaas.plugins.host.meter import Usage, charged
 from marlaas.plugins.host.threads import EpisodeThreads, ended, in_thread
 
 pytestmark = pytest.mark.processes

@@ -38,7 +38,7 @@ async def spread(ray_nodes: RayNodes, bridge: WorkerHandle, tmp_path: Path) -> A
     world = World(tmp_path / "plugins", tmp_path / "scratch")
     world.folder.mkdir()
     world.save("waits.py", WAITS)
-    world.service._registry._scoring.budget.cores = world.service._registry.reach._cores = 1
+    world.service._budget.cores = world.service._reach._cores = 1
     world.service.use_nodes(nodes)
     await world.service.start()
     yield world
@@ -52,12 +52,11 @@ async def test_scores_come_from_all_nodes_and_survive_one(spread: World, ray_nod
     plays = plays_of(spread, lease, go, 12)
     while lease.serving.crew.scoring < 2 + 2 * CORES:
         await asyncio.sleep(0.05)
-    workers = lease.serving._scoring._used[-1]._workers
-    at = [worker.process.node for worker in workers]
+    at = [child.node for child in lease.serving._scoring.children]
     assert set(at) == {"", ray_nodes.ids["ada"], ray_nodes.ids["grace"]}
     ray_nodes.remove("grace")
     gone = ray_nodes.ids["grace"]
-    while any(one.child and one.child.node == gone and not one.child.dead for one in workers):
+    while any(child.node == gone for child in lease.serving._scoring.children):
         await asyncio.sleep(0.05)
     go.touch()
     outcomes = await asyncio.gather(*plays)

@@ -6,9 +6,8 @@ from collections.abc import Awaitable, Callable
 from typing import Any
 
 from marlaas.engine.environments.conformance.finding import Finding
-from marlaas.engine.environments.conformance.prompts import Draw
-from marlaas.engine.environments.conformance.replies import CONSTANTS, Canned, Played
-from marlaas.engine.environments.process.wire import Watched
+from marlaas.engine.environments.conformance.subject import CONSTANTS, Canned, Draw, Played, Subject
+from marlaas.engine.environments.process.wire import Place
 from marlaas.engine.environments.protocol import EpisodeOutcome, EpisodeSpec
 from marlaas.engine.trajectories import Failure, Split
 from marlaas.plugins import Episode, Invalid, Skip
@@ -18,7 +17,7 @@ from marlaas.plugins.rewards import rewards_of
 Play = Callable[[Episode], Awaitable[Any]]
 
 
-class Scripted:
+class Scripted(Subject):
     """Plays a function; counts the processes that there would have been."""
 
     def __init__(self, function: Play, timeout: float = 60.0) -> None:
@@ -31,8 +30,6 @@ class Scripted:
         self.processes = 0
         self.played = 0
         self.watching = False
-        self.busy = Watched()
-        """What it says of what kept its loop busy."""
         self._function = function
 
     async def renew(self) -> float:
@@ -42,9 +39,9 @@ class Scripted:
     async def watch(self) -> None:
         self.watching = True
 
-    async def watched(self) -> Watched:
+    async def watched(self) -> tuple[Place, ...]:
         self.watching = False
-        return self.busy
+        return ()
 
     async def play(self, spec: EpisodeSpec, answer: Answer) -> EpisodeOutcome:
         self.played += 1

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import random
-
 import pytest
 
 from marlaas.engine.environments.conformance.check import Scope, examine, unset
-from marlaas.engine.environments.conformance.finding import LEVELS, Finding, count
+from marlaas.engine.environments.conformance.finding import LEVELS
 from marlaas.engine.environments.protocol import EnvironmentInfo
 from marlaas.plugins import Episode
 from marlaas.plugins.parameters import Parameter
@@ -36,29 +34,12 @@ async def test_a_sound_environment_has_notes_alone() -> None:
     assert checks == most | {"concurrency", "latency"}
 
 
-async def test_one_seed_for_both_splits() -> None:
-    async def play(ep: Episode) -> bool:
-        number = random.Random(ep.index + (ep.split == "eval")).random()
-        return (await ep.ask(f"{number}")).text == f"{number}"
-
-    assert (await told(play))["leaks"].startswith("The eval split is the train split, moved by 1:")
-
-
 async def test_a_scorer_that_takes_any_mention_of_the_answer() -> None:
     async def play(ep: Episode) -> bool:
         number = ep.rng.randrange(1000)
         return str(number) in (await ep.ask(f"Repeat {number}")).text
 
     assert (await told(play))["baseline"].startswith("The list of all numbers to 999 scores 1.00 on average")
-
-
-async def test_an_index_that_runs_out_of_a_table() -> None:
-    table = [f"row {i}" for i in range(50)]
-
-    async def play(ep: Episode) -> bool:
-        return (await ep.ask(table[ep.index] + ep.split)).text == "right"
-
-    assert "IndexError" in (await told(play))["instances"]
 
 
 async def test_an_environment_without_a_prompt_is_not_played() -> None:
@@ -89,7 +70,7 @@ async def test_a_slow_environment_is_looked_at_less_and_that_is_said() -> None:
         return reply.text == "right"
 
     findings = await examine(Scripted(play), SCOPE, clock)
-    (slow,) = [one.message for one in findings if one.level == "warning"]
+    (slow,) = [one.message for one in findings if one.level == "warning" and one.check == "latency"]
     assert slow.startswith("A turn takes 2.0 s of its own time (median")
     (few,) = [one.message for one in findings if one.check == "time"]
     assert few.startswith("Only 10 of 40 instances were drawn")
@@ -105,8 +86,3 @@ def test_required_parameters_are_asked_for(given: dict[str, int]) -> None:
     command = f"`marlaas env check NAME --config {options}`"
     assert unset(info, given) == f"sea/swim needs {names}: give it as in {command}."
     assert unset(info, {"depth": 1, "kind": "x"}) == ""
-
-
-def test_count() -> None:
-    findings = [Finding("a", "error", ""), Finding("b", "note", ""), Finding("c", "error", "")]
-    assert (count(findings, "error"), count(findings, "warning")) == (2, 0)

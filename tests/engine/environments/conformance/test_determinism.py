@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-import random
-
 import pytest
 
-from marlaas.engine.environments.conformance import prompts
+from marlaas.engine.environments.conformance import checks
 from marlaas.engine.environments.conformance.finding import Finding
-from marlaas.engine.environments.conformance.prompts import draws
-from marlaas.engine.environments.conformance.subject import Pace
+from marlaas.engine.environments.conformance.subject import Pace, draws
 from marlaas.plugins import Episode
 
 from .scripted import Play, Scripted, levels, only
@@ -19,7 +16,7 @@ async def found(function: Play) -> list[Finding]:
     """What is found of the first instances."""
     subject, pace = Scripted(function), Pace(60)
     seen = await draws(subject, [("train", 0), ("train", 1), ("eval", 0)], pace, 1.0)
-    return prompts.judge_determinism(await prompts.observe_determinism(subject, seen, pace, 1.0))
+    return checks.check_determinism(await checks.draw_again(subject, seen, pace, 1.0))
 
 
 async def test_draws_from_the_episode_repeat() -> None:
@@ -32,19 +29,6 @@ async def test_draws_from_the_episode_repeat() -> None:
     assert finding.level == "note" and finding.message.startswith("3 instances had the same first prompt again")
 
 
-async def test_a_draw_from_global_state_changes_at_once() -> None:
-    state = random.Random(0)
-
-    async def play(ep: Episode) -> int:
-        await ep.ask(f"What is {state.randrange(10**6)}?")
-        return 1
-
-    finding = only(await found(play))
-    assert finding.level == "error"
-    assert finding.message.startswith("The first prompt of train instance 0 changes when it is drawn again: 'What is ")
-    assert "3 of 3 instances do that. Draw from ep.rng alone, not from the module random" in finding.message
-
-
 async def test_a_sequence_restarted_with_the_process_is_found() -> None:
     drawn: dict[int, dict[str, int]] = {}
 
@@ -55,7 +39,7 @@ async def test_a_sequence_restarted_with_the_process_is_found() -> None:
 
     subject, pace = Scripted(play), Pace(60)
     seen = await draws(subject, [("train", index) for index in range(3)], pace, 1.0)
-    finding = only(prompts.judge_determinism(await prompts.observe_determinism(subject, seen, pace, 1.0)))
+    finding = only(checks.check_determinism(await checks.draw_again(subject, seen, pace, 1.0)))
     assert finding.level == "error" and "changes in another process: 'task " in finding.message
     assert "2 of 3 instances do that" in finding.message  # the middle one has the same place in both orders
 
@@ -102,7 +86,3 @@ async def test_what_is_asked_beside_the_text_counts(what: str) -> None:
     findings = await found(play)
     assert set(levels(findings)) == {"error"}
     assert "its tools, limits or agent differ" in findings[0].message
-
-
-async def test_nothing_is_said_without_prompts() -> None:
-    assert prompts.judge_determinism([]) == []

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from marlaas.engine.environments.conformance import check as subject_process, replies
+from marlaas.engine.environments.conformance import subject as subjects
 from marlaas.engine.environments.conformance.check import Background, Scope, check
 from marlaas.engine.environments.conformance.finding import Finding
 from marlaas.engine.errors import EnvironmentMissing
@@ -87,7 +87,7 @@ async def errors(world: World, name: str) -> dict[str, str]:
 
 
 async def test_each_defect_is_found_and_nothing_else(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(replies, "MOST_TURNS", 20)
+    monkeypatch.setattr(subjects, "MOST_TURNS", 20)
     world.save("bad.py", DEFECTS)
     await world.service.start()
     names = ("clock", "shuffled", "leaking", "fragile", "deadly", "infinite", "endless", "grinding", "needy")
@@ -166,20 +166,20 @@ async def test_settings_that_do_not_fit(world: World) -> None:
 async def test_checks_get_what_others_leave(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     seen: list[int] = []
 
-    async def play(self: subject_process.SubjectProcess, *args: object) -> object:
+    async def play(self: subjects.Subject, *args: object) -> object:
         outcome = await real(self, *args)  # type: ignore[arg-type]
         seen.extend(os.getpriority(os.PRIO_PROCESS, pid) for pid in world.pids())
         return outcome
 
-    real = subject_process.SubjectProcess.play
-    monkeypatch.setattr(subject_process.SubjectProcess, "play", play)
+    real = subjects.Subject.play
+    monkeypatch.setattr(subjects.Subject, "play", play)
     world.save("echo.py", ECHO)
     await world.service.start()
     await check(world.service, "echo", scope=Scope(prompts=2))
     own = os.getpriority(os.PRIO_PROCESS, 0)
     assert set(seen) == {
         min(own + 5, 19),
-        subject_process.NICENESS,
+        subjects.NICENESS,
     }  # the process that serves, and the one that is checked
 
 

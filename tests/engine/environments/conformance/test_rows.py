@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from marlaas.engine.environments.conformance.check import Scope, check_version
+from marlaas.engine.environments.conformance.checks import check_rows
 from marlaas.engine.environments.conformance.finding import Finding
-from marlaas.engine.environments.conformance.prompts import judge_rows
 from marlaas.engine.environments.protocol import DataFacts
 from marlaas.plugins.data import Survey, survey
 from marlaas.plugins.data.survey import blocks_of
@@ -22,17 +22,17 @@ def facts(**found: object) -> DataFacts:
 
 
 def test_sound_rows_have_a_note_alone() -> None:
-    assert judge_rows(facts()) == [Finding("rows", "note", "1,200 rows to train on, 64 to evaluate with.")]
-    assert judge_rows(DataFacts()) == []
+    assert check_rows(facts()) == [Finding("rows", "note", "1,200 rows to train on, 64 to evaluate with.")]
+    assert check_rows(DataFacts()) == []
 
 
 def test_an_order_is_told() -> None:
-    (note,) = judge_rows(facts(blocks={"topic": 4}))
+    (note,) = check_rows(facts(blocks={"topic": 4}))
     assert note.level == "note" and "They lie sorted by 'topic' (4 values)" in note.message
 
 
 def test_shared_and_repeated_rows_are_warned_of() -> None:
-    found = [finding for finding in judge_rows(facts(shared=3, repeated=5)) if finding.level == "warning"]
+    found = [finding for finding in check_rows(facts(shared=3, repeated=5)) if finding.level == "warning"]
     assert [finding.message.partition(":")[0].partition(",")[0] for finding in found] == [
         "3 evaluation rows are train rows",
         "5 evaluation rows are copies of another one",

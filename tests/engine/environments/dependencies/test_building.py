@@ -15,21 +15,23 @@ from pathlib import Path
 
 import pytest
 
-from marlaas.engine.environments.dependencies import building
-from marlaas.engine.environments.dependencies.building import (
+from marlaas.engine.environments.dependencies import venv as building
+from marlaas.engine.environments.dependencies.interpreters import author_api
+from marlaas.engine.environments.dependencies.requirements import Requirements
+from marlaas.engine.environments.dependencies.venv import (
+    OWN,
     BuildFailed,
+    Python,
+    Venv,
     build,
     commands,
     complaint,
     in_words,
     variables_for_build,
 )
-from marlaas.engine.environments.dependencies.interpreters import author_api
-from marlaas.engine.environments.dependencies.requirements import Requirements
-from marlaas.engine.environments.dependencies.venv import OWN, Python, Venv
 from marlaas.engine.home.settings import EnvironmentSettings
 
-from .standins import BUILDS, FAILS, StandIns
+from .standins import BUILDS, StandIns
 from .wheels import make_wheel
 
 pytestmark = pytest.mark.processes
@@ -78,13 +80,6 @@ async def test_one_set_is_built_once(tmp_path: Path, stand_ins: StandIns) -> Non
     await build(venv, ANYTHING)
     assert said == ["Another installation of this home is under way; this one comes after it."]
     assert [call.split()[0] for call in stand_ins.calls] == ["venv", "pip"] and venv.built
-
-
-async def test_what_was_built_needs_no_installer(tmp_path: Path, stand_ins: StandIns) -> None:
-    stand_ins.put("uv", BUILDS)
-    await build(a_venv(tmp_path), ANYTHING)
-    stand_ins.put("uv", FAILS)
-    await build(a_venv(tmp_path), ANYTHING)
 
 
 async def test_what_a_killed_build_left_is_built_anew(tmp_path: Path, stand_ins: StandIns) -> None:
@@ -145,7 +140,7 @@ from pathlib import Path
 
 import uv
 from marlaas.engine.home.settings import EnvironmentSettings
-from marlaas.engine.environments.dependencies.building import build
+from marlaas.engine.environments.dependencies.venv import build
 from marlaas.engine.environments.dependencies.venv import Venv
 
 uv.find_uv_bin = lambda: sys.argv[2]
@@ -162,17 +157,6 @@ async def test_a_home_that_cannot_be_written_is_said(tmp_path: Path) -> None:
 VENV = Venv(Path("/h/venvs/abc"), ("a==1", "b"), Python(Path("/usr/bin/python3.12"), "3.12"))
 OFFLINE = EnvironmentSettings(offline=True)
 WHEELS, SEALED = EnvironmentSettings(wheels="/w"), EnvironmentSettings(wheels="/w", offline=True)
-
-
-def test_what_uv_is_called_with(stand_ins: StandIns) -> None:
-    own = str(stand_ins.folder / "uv")
-    made, install = commands(VENV, ANYTHING)
-    assert made == [own, "venv", "--quiet", "--no-project", "--python", "/usr/bin/python3.12", "/h/venvs/abc"]
-    assert install == [
-        *(own, "pip", "install", "--python", "/h/venvs/abc/bin/python", "--compile-bytecode"),
-        *("a==1", "b"),
-    ]
-    assert commands(Venv(VENV.folder, (), VENV.base), ANYTHING) == [made]
 
 
 @pytest.mark.parametrize(

@@ -132,14 +132,6 @@ async def test_a_build_that_fails_is_said_and_an_edit_mends_it(world: World) -> 
     await world.until("loaded", "chain")
 
 
-async def test_what_is_declared_wrongly_has_its_place(world: World) -> None:
-    world.save("chain.py", WITH_LIBRARY.replace("tiny==1.0", "tiny=1"))
-    await world.service.start()
-    failure = (await world.until("rejected", "chain")).failure
-    assert failure is not None and (failure.file, failure.line) == ("chain.py", 2)
-    assert states(world) == {"chain": "broken"}
-
-
 async def test_an_edit_ends_a_build(world: World, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     started, uv = tmp_path / "started", tmp_path / "uv"
     os.mkfifo(started)

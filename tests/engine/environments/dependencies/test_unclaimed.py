@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from marlaas.engine.environments.dependencies.interpreters import needs_of
-from marlaas.engine.environments.dependencies.unclaimed import installed
+from marlaas.engine.environments.dependencies.interpreters import installed, needs_of
 from marlaas.engine.environments.files.source import read_source
 
 NEEDS = '# /// script\n# dependencies = ["{name}"]\n# ///\n'

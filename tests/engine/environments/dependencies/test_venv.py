@@ -8,24 +8,6 @@ from marlaas.engine.environments.dependencies.requirements import Requirements
 from marlaas.engine.environments.dependencies.venv import OWN, Venv
 
 
-def test_the_life_of_one(tmp_path: Path) -> None:
-    venv = Venv.of(Requirements(("a", "b")), OWN, tmp_path / "venvs")
-    assert not venv.built and not venv.allowed
-    seen = {venv.stamp()}
-    venv.allow()
-    assert venv.allowed and not venv.built
-    seen.add(venv.stamp())
-    venv.python.parent.mkdir(parents=True)
-    venv.python.symlink_to(OWN.executable)
-    assert not venv.built, "a build that did not come to its end is nothing"
-    venv.finish()
-    assert venv.built
-    seen.add(venv.stamp())
-    assert len(seen) == 3
-    venv.clear()
-    assert not venv.built and venv.allowed and not venv.folder.exists()
-
-
 def test_an_environment_whose_python_has_gone_is_nothing(tmp_path: Path) -> None:
     venv = Venv.of(Requirements(("a",)), OWN, tmp_path)
     venv.python.parent.mkdir(parents=True)
@@ -36,11 +18,6 @@ def test_an_environment_whose_python_has_gone_is_nothing(tmp_path: Path) -> None
 
 def test_nothing_to_install_is_nothing_to_ask(tmp_path: Path) -> None:
     assert Venv.of(Requirements(), OWN, tmp_path).allowed
-
-
-def test_plugins_that_need_the_same_share_it(tmp_path: Path) -> None:
-    one, other = (Venv.of(Requirements(("a",), requires), OWN, tmp_path) for requires in ("", ">=3"))
-    assert one == other != Venv.of(Requirements(("b",)), OWN, tmp_path)
 
 
 def test_consent_and_build_are_of_the_very_list(tmp_path: Path) -> None:

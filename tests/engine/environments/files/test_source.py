@@ -12,7 +12,6 @@ from marlaas.engine.environments.files import source
 from marlaas.engine.environments.files.source import (
     Source,
     SourceError,
-    discover,
     fresh,
     plugin_paths,
     read_source,
@@ -84,25 +83,6 @@ def test_a_stamp_is_trusted_only_once_it_is_old(tmp_path: Path) -> None:
     assert not fresh(tuple((name, inode, size, 0) for name, inode, size, _ in seen))
 
 
-def test_of_one_name_one_is_served_and_the_others_are_named(tmp_path: Path) -> None:
-    bundled, own = tmp_path / "bundled", tmp_path / "own"
-    for place in (bundled / "a", own / "a", own / "b"):
-        place.mkdir(parents=True)
-        (place / "__init__.py").write_text("")
-    for file in (bundled / "b.py", own / "a.py", own / "a.toml", own / "c.py"):
-        file.write_text("")
-    found = discover((bundled, own))
-    assert found.served == {"a": own / "a.py", "b": own / "b", "c": own / "c.py"}
-    assert found.hidden == {bundled / "a": "a", own / "a": "a", own / "a.toml": "a", bundled / "b.py": "b"}
-
-
-def test_a_renamed_plugin_is_known_by_its_content(tmp_path: Path) -> None:
-    for name in ("old.py", "old.jsonl", "new.py", "new.jsonl", "other.py"):
-        (tmp_path / name).write_text(name.split(".")[1])
-    old, new, other = (read_source(tmp_path / f"{name}.py") for name in ("old", "new", "other"))
-    assert old.content == new.content != other.content and old.version != new.version
-
-
 def test_a_plugin_may_be_a_link_but_none_may_lead_out_of_it(tmp_path: Path) -> None:
     work, plugins = tmp_path / "work", tmp_path / "plugins"
     (work / "pack").mkdir(parents=True)
@@ -124,14 +104,6 @@ def test_a_plugin_may_be_a_link_but_none_may_lead_out_of_it(tmp_path: Path) -> N
     (work / "pack" / "more").symlink_to(work)
     with pytest.raises(SourceError, match="more is a link to a folder"):
         read_source(plugins / "pack")
-
-
-def test_a_link_that_leads_nowhere_is_shown_and_says_so(tmp_path: Path) -> None:
-    (tmp_path / "x.py").symlink_to(tmp_path / "moved" / "x.py")
-    assert plugin_paths(tmp_path) == {"x": tmp_path / "x.py"}
-    for look in (read_source, stamp):
-        with pytest.raises(SourceError, match=r"a link to .*moved/x\.py, where nothing is"):
-            look(tmp_path / "x.py")
 
 
 def test_endless_files_are_refused_before_memory_fills(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -8,8 +8,7 @@ from pathlib import Path
 import pytest
 
 from marlaas.engine.environments.dependencies.interpreters import Interpreters
-from marlaas.engine.environments.ranking import ranked
-from marlaas.engine.environments.service import EnvironmentService
+from marlaas.engine.environments.service import EnvironmentService, ranked
 from marlaas.engine.errors import EnvironmentFailure
 from marlaas.engine.home.settings import EnvironmentSettings
 from marlaas.plugins.messages import Answer, Ask, Reply

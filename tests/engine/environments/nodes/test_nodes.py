@@ -9,10 +9,10 @@ from pathlib import Path
 
 import pytest
 
-from marlaas.engine.environments import playing
-from marlaas.engine.environments.lease import Lease
+from marlaas.engine.environments import pool
 from marlaas.engine.environments.nodes.remote import RemoteNode
 from marlaas.engine.environments.protocol import EpisodeOutcome
+from marlaas.engine.environments.served_version import Lease
 from marlaas.plugins.data import Source
 from tests.engine.environments.conftest import World, a_spec, echoing
 from tests.engine.environments.nodes.conftest import Nodes
@@ -55,8 +55,8 @@ async def writes(ep):
 @pytest.fixture(autouse=True)
 def eager(monkeypatch: pytest.MonkeyPatch) -> None:
     """Processes are started as soon as something waits."""
-    monkeypatch.setattr(playing, "LOOK", 0.05)
-    monkeypatch.setattr("marlaas.engine.environments.sizing.LEAST_PRICE", 0.05)
+    monkeypatch.setattr(pool, "LOOK", 0.05)
+    monkeypatch.setattr("marlaas.engine.environments.pool.LEAST_PRICE", 0.05)
 
 
 async def serving(world: World, nodes: Nodes, name: str = "where") -> tuple[Lease, RemoteNode]:

@@ -9,12 +9,13 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import replace
 from pathlib import Path
+from typing import cast
 
 import pytest
 
 from marlaas.engine.environments.files.source import Snapshots, read_source
-from marlaas.engine.environments.nodes.reach import Candidate, fewest
-from marlaas.engine.environments.nodes.remote import RemoteNode
+from marlaas.engine.environments.nodes.reach import Reach
+from marlaas.engine.environments.nodes.remote import Caller, RemoteNode
 from marlaas.engine.environments.process.child import BrokenPlugin, Child
 from marlaas.engine.environments.process.launch import Folders, obstacle
 from marlaas.engine.environments.protocol import EpisodeOutcome
@@ -55,7 +56,7 @@ class Bench:
     @asynccontextmanager
     async def child(self, text: str) -> AsyncIterator[Child]:
         path = self.save(text)
-        assert (await self.node.prepare(path, False, ALWAYS)).refused == ""
+        assert await self.node.prepare(path, False, ALWAYS) == ""
         child = await Child.start(path, self.folders, self.owner, 60.0, self.node)
         try:
             yield child
@@ -122,10 +123,9 @@ async def test_its_use_of_the_processor_is_known_here(bench: Bench) -> None:
 async def test_a_version_is_brought_once(bench: Bench) -> None:
     path = bench.save("from marlaas.plugins import env\n")
     first, second = await asyncio.gather(*(bench.node.prepare(path, False, ALWAYS) for _ in range(2)))
-    assert first is second
-    there = Path(first.path)
-    assert there.read_bytes() == path.read_bytes() and there.parent.name == path.parent.name and there != path
-    assert bench.node.ready(path.parent.name) and bench.node.at(path) is first
+    assert first == second == "" and bench.node.ready(path.parent.name)
+    (there,) = (bench.folder.parent / "nodes" / "b").rglob("p.py")
+    assert there.read_bytes() == path.read_bytes() and there.parent.name == path.parent.name
 
 
 async def test_libraries_that_cannot_be_had_there_keep_it_here(bench: Bench) -> None:
@@ -136,12 +136,12 @@ async def test_libraries_that_cannot_be_had_there_keep_it_here(bench: Bench) -> 
         from marlaas.plugins import env
     """
     path = bench.save(text)
-    refused = (await bench.node.prepare(path, False, ALWAYS)).refused
+    refused = await bench.node.prepare(path, False, ALWAYS)
     assert refused.startswith("needs there-is-no-such-library-of-marlaas, which cannot be installed: ")
     assert not bench.node.ready(path.parent.name)
     never = replace(ALWAYS, allow="never")
     other = bench.save(text.replace("there-is-no-such", "there-is-no-other"))
-    assert 'allow = "never"' in (await bench.node.prepare(other, False, never)).refused
+    assert 'allow = "never"' in await bench.node.prepare(other, False, never)
 
 
 @pytest.mark.skipif(bool(obstacle()), reason=f"no process can be confined here: {obstacle()}")
@@ -164,7 +164,7 @@ async def test_what_is_confined_here_is_confined_there(bench: Bench) -> None:
                 return float("unreachable" in str(error).lower())
         """
     )
-    assert (await bench.node.prepare(path, True, ALWAYS)).refused == ""
+    assert await bench.node.prepare(path, True, ALWAYS) == ""
     child = await Child.start(path, bench.folders, bench.owner, 60.0, bench.node)
     outcome = await child.play("sealed", a_spec(), echoing)
     assert isinstance(outcome, EpisodeOutcome) and outcome.rewards == {"agent": 1.0}, outcome
@@ -182,14 +182,37 @@ async def test_where_nothing_can_be_confined_it_stays_here(tmp_path: Path, monke
     (tmp_path / "here").mkdir()
     bench = Bench(tmp_path / "here", await nodes.start("b"))
     path = bench.save("# /// script\n# [tool.marlaas]\n# network = false\n# ///\nfrom marlaas.plugins import env\n")
-    refused = (await bench.node.prepare(path, True, ALWAYS)).refused
+    refused = await bench.node.prepare(path, True, ALWAYS)
     assert "bwrap (bubblewrap) is not installed" in refused
     await nodes.stop()
 
 
+class Busy:
+    """A process that works on a node."""
+
+    dead, idle = None, False
+
+    def __init__(self, node: str) -> None:
+        self.node = node
+
+
 def test_the_next_process_goes_where_there_is_the_most_room() -> None:
-    here = Candidate("", 2, 0)
-    assert fewest([here, Candidate("b", 2, 0, 0.01)]) == "", "of equal ones the nearest"
-    assert fewest([replace(here, busy=1), Candidate("b", 2, 0, 0.01)]) == "b"
-    assert fewest([replace(here, busy=2), Candidate("b", 64, 40, 0.01)]) == "b"
-    assert fewest([Candidate("b", 4, 3), Candidate("c", 4, 2)]) == "c"
+    reach = Reach(cores=2)
+    nodes = [RemoteNode(name, name, cores, cast(Caller, Busy(name)), 0.01) for name, cores in (("b", 2), ("c", 64))]
+    for node in nodes:
+        node._refused["v"] = ""
+        node.caller.died = asyncio.Event()
+
+    def chosen(**busy: int) -> str:
+        kept = [Busy("" if name == "here" else name) for name, count in busy.items() for _ in range(count)]
+        for child in kept:
+            reach.count(cast(Child, child))
+        with reach.place(Path("v/p.py")) as launcher:
+            return launcher.node
+
+    assert chosen() == "", "there is no other"
+    reach.use(nodes[:1])
+    assert chosen() == "", "of equal ones the nearest"
+    assert chosen(here=1) == "b"
+    reach.use(nodes)
+    assert chosen(c=2) == "c" and chosen(b=1, c=40) == ""

@@ -4,14 +4,12 @@ from __future__ import annotations
 
 import socket
 from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 from hypothesis import given, strategies as st
 
 from marlaas.engine.environments.process.pulse import HUNG_AFTER, STILL_AFTER, Pulse, Silence
-from marlaas.engine.environments.process.wire import Beat, Place, Watched, decode_beat
-from marlaas.engine.trajectories import Failure
+from marlaas.engine.environments.process.wire import Beat, Place, decode_beat
 
 
 @pytest.fixture
@@ -57,9 +55,9 @@ def test_what_was_seen_is_kept_beside_later_answers(ends: tuple[Pulse, socket.so
     pulse.watch()
     pulse.end_watch()
     assert process.recv(100) == b"+-" and pulse.watched() is None
-    seen = b'{"seconds":2,"computed":1,"places":[{"file":"f.py","line":3,"seconds":0.5}]}'
+    seen = b'[{"file":"f.py","line":3,"seconds":0.5}]'
     process.sendall(b'{"late":1,"stubborn":false,"watched":%s}\n{"late":2,"stubborn":false,"asleep":0.5}\n' % seen)
-    assert pulse.watched() == Watched(2.0, 1.0, (Place("f.py", 3, 0.5),))
+    assert pulse.watched() == (Place("f.py", 3, 0.5),)
     assert pulse.answer() == Beat(2.0, False, 0.5), "whoever asks for the one takes nothing from the other"
     pulse.watch()
     assert pulse.watched() is None
@@ -82,16 +80,6 @@ def test_a_flood_of_answers_is_no_burden(ends: tuple[Pulse, socket.socket]) -> N
         except BlockingIOError:
             break
     assert pulse.answer() is None and len(pulse._rest) <= 32 << 10 < sent
-
-
-def test_the_plugins_own_line_is_named(ends: tuple[Pulse, socket.socket]) -> None:
-    pulse, process = ends
-    process.sendall(
-        b'Stack (most recent call first):\n  File "/lib/re.py", line 9 in match\n'
-        b'  File "/s/v1/shop/buy.py", line 12 in play\n  File "/s/v1/shop/main.py", line 3 in shop\n'
-    )
-    assert pulse.place(Path("/s/v1"), "held") == Failure("held", "shop/buy.py", 12)
-    assert pulse.place(Path("/s/v1"), "held") == Failure("held")
 
 
 def test_a_closed_end_is_no_error(ends: tuple[Pulse, socket.socket]) -> None:

@@ -3,23 +3,19 @@
 from __future__ import annotations
 
 import json
-from pathlib import Path
 from typing import Any
 
 import pytest
 
 from marlaas.engine.environments.process.wire import (
     Ended,
-    Ready,
     WireError,
-    encode_load,
     encode_rank,
     encode_score,
     parse_message,
 )
-from marlaas.engine.environments.protocol import EpisodeOutcome, Loaded, Ranking, Unscored
-from marlaas.plugins.host.channel import Record
-from marlaas.plugins.host.records import read_transcript
+from marlaas.engine.environments.protocol import EpisodeOutcome, Ranking, Unscored
+from marlaas.plugins.host.channel import Record, read_transcript
 from marlaas.plugins.messages import Message, ToolCall
 from marlaas.plugins.scoring import Transcript
 
@@ -37,14 +33,14 @@ def sent(record: Record) -> Record:
 
 
 def test_a_transcript_arrives_as_it_was_said() -> None:
-    record = sent(encode_score(3, 8, "e", Unscored({"row": 1}, {"a": 0.5}), TALK, 2.0))
+    record = sent(encode_score(3, "e", Unscored({"row": 1}, {"a": 0.5}), TALK, 2.0))
     assert (record["op"], record["episode"], record["task"], record["earned"]) == ("score", 3, {"row": 1}, {"a": 0.5})
     assert read_transcript(record["transcript"]) == TALK
 
 
 def test_members_arrive_with_all_that_is_known_of_them() -> None:
     outcome = EpisodeOutcome("ok", {"a": 1.0}, {"p": 0.5}, {"m": "x"}, "bad move", task=[1], transcript=TALK)
-    (member,) = sent(encode_rank(3, 8, "e", [outcome], 2.0))["members"]
+    (member,) = sent(encode_rank(3, "e", [outcome], 2.0))["members"]
     assert read_transcript(member.pop("transcript")) == TALK
     assert member == {
         "task": [1], "rewards": {"a": 1.0}, "parts": {"p": 0.5}, "logged": {"m": "x"}, "invalid": "bad move"
@@ -86,12 +82,3 @@ def nested(depth: int) -> Any:
 def test_what_is_not(record: Record) -> None:
     with pytest.raises(WireError):
         parse_message(record)
-
-
-def test_a_version_is_named_by_its_number() -> None:
-    load = sent(encode_load(3, 8, Path("v/p.py"), Path("work/p"), ""))
-    assert load == {"op": "load", "episode": 3, "version": 8, "path": "v/p.py", "scratch": "work/p", "log": ""}
-    assert sent(encode_rank(4, 8, "e", [], 2.0))["version"] == 8
-    assert parse_message({"op": "loaded", "episode": 3}) == Ended(3, Loaded())
-    assert parse_message({"op": "loaded", "episode": 3, "left": True}) == Ended(3, Loaded(), left=True)
-    assert parse_message({"op": "ready"}) == Ready()

@@ -8,10 +8,10 @@ import signal
 
 import pytest
 
-from marlaas.engine.environments import grace, playing
+from marlaas.engine.environments import pool, served_version
 from marlaas.engine.environments.health import MOST_AFTER_SUCCESS
-from marlaas.engine.environments.lease import Lease
 from marlaas.engine.environments.protocol import EpisodeOutcome
+from marlaas.engine.environments.served_version import Lease
 from marlaas.plugins.messages import Ask, Reply
 
 from ..conftest import World, a_spec, echoing
@@ -80,7 +80,7 @@ async def until_processes(lease: Lease, count: int) -> None:
 
 @pytest.fixture
 def quick(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(playing, "LOOK", 0.05)
+    monkeypatch.setattr(pool, "LOOK", 0.05)
 
 
 @pytest.mark.parametrize("name", ["place", "kept"])
@@ -101,23 +101,10 @@ async def test_members_of_a_group_play_in_several_processes(world: World, quick:
     lease.release()
 
 
-async def test_what_finds_no_place_waits_and_is_no_error(world: World) -> None:
-    lease, model = await bound(world, "1", 4), Model()
-    episodes = begun(world, lease, model, 20)
-    await model.until(4)
-    assert (lease.serving.crew.live, lease.serving.crew.waiting) == (4, 16)
-    model.go.set()
-    outcomes = await asyncio.gather(*episodes)
-    assert [outcome.status for outcome in outcomes] == ["ok"] * 20
-    assert max(outcome.seconds for outcome in outcomes) < 60 and len(lease.serving.pids) == 1
-    assert (lease.serving.crew.live, lease.serving.crew.waiting) == (0, 0)
-    lease.release()
-
-
 async def test_waiting_starts_processes_and_rest_ends_them(
     world: World, quick: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("marlaas.engine.environments.sizing.LEAST_PRICE", 0.0)
+    monkeypatch.setattr("marlaas.engine.environments.pool.LEAST_PRICE", 0.0)
     lease, model = await bound(world, "[1, 3]", 2), Model()
     lease.serving._playing._budget.cores = 8
     episodes = begun(world, lease, model, 6)
@@ -126,7 +113,7 @@ async def test_waiting_starts_processes_and_rest_ends_them(
     model.go.set()
     outcomes = await asyncio.gather(*episodes)
     assert {outcome.rewards["agent"] for outcome in outcomes} == set(map(float, lease.serving.pids))
-    monkeypatch.setattr("marlaas.engine.environments.sizing.REST", 0.0)
+    monkeypatch.setattr("marlaas.engine.environments.pool.REST", 0.0)
     await until_processes(lease, 1)
     await lease.serving.settle()
     assert len(world.pids()) == 1
@@ -173,7 +160,7 @@ async def test_a_replaced_version_ends_with_all_its_processes(world: World, quic
 async def test_a_grace_that_ends_cuts_off_those_who_wait(
     world: World, quick: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(grace, "SHORTEST", 0.0)
+    monkeypatch.setattr(served_version, "SHORTEST", 0.0)
     lease, model = await bound(world, "2", 1), Model()
     await until_processes(lease, 2)
     episodes = begun(world, lease, model, 4)

@@ -9,13 +9,14 @@ from typing import cast
 import pytest
 from hypothesis import given, strategies as st
 
-from marlaas.engine.environments import playing
-from marlaas.engine.environments.budget import ProcessBudget
+from marlaas.engine.environments import pool as pools
 from marlaas.engine.environments.health import Health
-from marlaas.engine.environments.playing import Cut, PlayingPool, Worker
+from marlaas.engine.environments.nodes.reach import Reach
+from marlaas.engine.environments.pool import REST, Cut, ProcessBudget, ProcessPool, Worker
 from marlaas.engine.environments.process.child import BrokenPlugin, Child, Owner
-from marlaas.engine.environments.process.load import Load
-from marlaas.engine.environments.sizing import REST, Workers
+from marlaas.engine.environments.process.launch import Workers
+from marlaas.engine.environments.process.pulse import Load
+from marlaas.engine.environments.served_version import ServedVersion
 from marlaas.engine.trajectories import Failure
 
 PRESSED, IDLE = Load(late=3.2, busy=1.0), Load()
@@ -37,8 +38,13 @@ class FakeChild:
     node: str = ""
     lost: bool = False
 
+    gone: bool = False
+
     def kill(self, reason: str, cut: bool = False) -> None:
         self.dead = Failure(reason)
+
+    async def wait(self) -> None:
+        self.gone = True
 
     def die(self) -> None:
         self.dead = Failure("killed")
@@ -51,43 +57,46 @@ class Version:
 
     health: Health = field(default_factory=lambda: Health(lambda: 0.0))
     needed: bool = True
-    reaped: list[Child] = field(default_factory=list)
+    reach: Reach = field(default_factory=Reach)
     buried: list[int] = field(default_factory=list)
     """How many others were left at each death."""
 
-    def started(self, child: Child) -> None: ...
+    def started(self) -> None: ...
 
-    def bury(self, failure: Failure, others: int) -> None:
-        self.health.died(failure, others + 1)
+    def bury(self, pool: ProcessPool, failure: Failure, others: int) -> None:
+        if not pool.scores:
+            self.health.died(failure, others + 1)
         self.buried.append(others)
 
-    def reap(self, child: Child) -> None:
-        self.reaped.append(child)
+    def stop_if_done(self) -> None: ...
 
-    def idled(self) -> None: ...
+    def cores_elsewhere(self) -> int:
+        return 0
 
 
 class Made:
     """A pool of fakes."""
 
     def __init__(
-        self, workers: Workers = USUAL, episodes: int = 4, cores: int = 8, unbounded: bool = False, fitting: int = 99
+        self,
+        workers: Workers | None = USUAL,
+        episodes: int = 4,
+        cores: int = 8,
+        budget: ProcessBudget | None = None,
+        scores: bool = False,
     ) -> None:
         self.children: list[FakeChild] = []
         self.broken: BrokenPlugin | None = None
-        self.version, self.budget = Version(), ProcessBudget(cores)
-        self.pool = PlayingPool(
-            self._start,
-            self.version,
-            workers,
-            episodes,
-            self.budget,
-            unbounded=unbounded,
-            fitting=lambda: max(0, fitting - len(self.children)),
+        self.may_start = asyncio.Event()
+        self.may_start.set()
+        self.version, self.budget = Version(), budget or ProcessBudget(cores)
+        self.pool = ProcessPool(
+            cast(ServedVersion, self.version), self._start, self.budget, workers, episodes, scores=scores
         )
 
-    async def _start(self, owner: Owner) -> Child:
+    async def _start(self, owner: Owner, further: bool) -> Child:
         await asyncio.sleep(0)
+        await self.may_start.wait()
         if self.broken is not None:
             raise self.broken
         self.children.append(FakeChild(len(self.children), owner))
@@ -131,8 +140,8 @@ async def test_a_pressed_version_grows_to_its_bound() -> None:
 
 
 async def test_all_versions_share_the_cores() -> None:
-    first, second = Made(Workers(1, 8), 100, cores=3), Made(Workers(1, 8), 100, cores=3)
-    second.pool = PlayingPool(second._start, second.version, Workers(1, 8), 100, first.budget)
+    first = Made(Workers(1, 8), 100, cores=3)
+    second = Made(Workers(1, 8), 100, budget=first.budget)
     for made in (first, second):
         await made.places(8)
     for _ in range(10):
@@ -141,7 +150,7 @@ async def test_all_versions_share_the_cores() -> None:
             made.pool.look(10.0)
             await settled()
             await made.places(8)
-    assert len(first.pool.pids) + len(second.pool.pids) == 2 + 3 and first.budget.left == 0
+    assert len(first.pool.pids) + len(second.pool.pids) == 2 + 3 and first.budget.left() == 0
 
 
 async def grown(made: Made, load: Load) -> int:
@@ -154,16 +163,18 @@ async def grown(made: Made, load: Load) -> int:
     return len(made.pool.pids)
 
 
-async def test_code_that_waits_on_the_loop_has_several_for_a_core() -> None:
-    made = Made(Workers(1, 2), 512, cores=2, unbounded=True)
-    assert await grown(made, ASLEEP) == 16 and made.pool.further == 1 and made.budget.left == 1
-    assert await grown(Made(Workers(1, 2), 512, cores=2, unbounded=True), PRESSED) == 2
+async def test_code_that_waits_on_the_loop_has_several_for_a_core(monkeypatch: pytest.MonkeyPatch) -> None:
+    made = Made(None, 512, cores=2)
+    assert await grown(made, ASLEEP) == 16 and made.pool.further == 1 and made.budget.left() == 1
+    assert await grown(Made(None, 512, cores=2), PRESSED) == 2
     assert await grown(Made(Workers(1, 4), 512, cores=2), ASLEEP) == 4, "its author's number holds"
-    assert await grown(Made(Workers(1, 2), 512, cores=2, unbounded=True, fitting=5), ASLEEP) == 5, "of memory"
+    short = Made(None, 512, cores=2)
+    monkeypatch.setattr(pools, "available_memory", lambda: (5 - len(short.children)) * 2 * pools._SMALLEST)
+    assert await grown(short, ASLEEP) == 5, "of memory"
 
 
 async def test_they_end_where_it_computes_after_all() -> None:
-    made = Made(Workers(1, 2), 512, cores=2, unbounded=True)
+    made = Made(None, 512, cores=2)
     await grown(made, ASLEEP)
     made.press()
     for child in made.children:
@@ -238,7 +249,7 @@ async def test_a_death_takes_its_own_episodes_only() -> None:
     assert made.version.buried == [1] and made.pool.pids == [1]
     made.pool.look(1.0)
     assert (await waiting).child.pid == 2, "another took its place"
-    assert made.version.reaped == [cast(Child, made.children[0])]
+    assert made.children[0].gone
 
 
 async def test_the_last_process_is_replaced_at_once() -> None:
@@ -285,7 +296,7 @@ async def test_a_further_process_that_cannot_start_harms_nobody(monkeypatch: pyt
     made.pool.look(100.0)
     await settled()
     assert made.pool.pids == [0], "the next try waits"
-    monkeypatch.setattr(playing, "HOLD", 0.0)
+    monkeypatch.setattr(pools, "HOLD", 0.0)
     made.pool._held = 0.0
     made.pool.look(1.0)
     assert (await waiting).child.pid == 1
@@ -306,7 +317,8 @@ async def test_what_is_not_needed_ends_with_its_last_episode() -> None:
     made.children[2].idle = False
     made.pool.look(REST)
     assert made.pool.pids == [2]
-    assert made.version.reaped == [cast(Child, child) for child in made.children[:2]]
+    await made.pool.settle()
+    assert [child.gone for child in made.children] == [True, True, False]
     made.pool.leave(places[2])
     assert made.pool.pids == [2], "the least number stays"
 
@@ -340,6 +352,7 @@ async def test_an_end_reaches_those_who_wait(cut: bool) -> None:
     made.pool.end("replaced", cut)
     with pytest.raises(Cut if cut else BrokenPlugin):
         await waiting
+    await made.pool.settle()
     assert made.pool.over and made.children[0].dead == Failure("replaced")
 
 
@@ -433,3 +446,93 @@ async def test_a_process_that_is_to_end_is_not_forgotten() -> None:
     made.pool.look(1.0)
     assert made.children[0].dead is not None
     made.pool.leave(second)
+
+
+def scoring(cores: int = 2, workers: Workers | None = None, most: int = 0) -> Made:
+    return Made(workers, cores=cores, budget=ProcessBudget(cores, most), scores=True)
+
+
+@pytest.mark.parametrize(
+    ("workers", "cores", "most", "processes"),
+    [
+        (Workers(1, 1), 64, 0, 1),
+        (Workers(1, 3), 64, 0, 3),
+        (None, 64, 0, 10),
+        (None, 2, 0, 3),
+        (None, 2, 5, 5),
+        (None, 64, 1, 1),
+    ],
+)
+async def test_scoring_processes_have_bounds(workers: Workers | None, cores: int, most: int, processes: int) -> None:
+    """The author's, the machine's (one process, and as many further ones as there are cores), and the settings'."""
+    made = scoring(cores, workers, most)
+    requests = [asyncio.create_task(made.place()) for _ in range(10)]
+    for _ in range(8):
+        await settled()
+        made.pool.look(10.0)
+    await settled()
+    assert len(made.children) == processes and made.pool.live == processes, "one request at a time in each"
+    made.pool.end("over")
+    await asyncio.gather(*requests, return_exceptions=True)
+
+
+async def test_each_version_may_have_one_that_scores() -> None:
+    first = scoring(cores=1)
+    others = [Made(None, budget=first.budget, scores=True) for _ in range(3)]
+    for made in (first, *others):
+        await made.place()
+    assert [len(made.children) for made in (first, *others)] == [1] * 4 and first.budget.left() == 1
+
+
+async def test_scores_that_wait_for_others_have_several_for_a_core() -> None:
+    made = scoring(cores=2)
+    requests = [asyncio.create_task(made.place()) for _ in range(40)]
+    for _ in range(8):
+        await settled()
+        made.press(Load(busy=0.1, asleep=0.9))
+        made.pool.look(10.0)
+    await settled()
+    assert 12 <= len(made.children) <= 8 * 3
+    made.pool.end("over")
+    await asyncio.gather(*requests, return_exceptions=True)
+
+
+async def test_a_score_that_comes_in_time_starts_nothing() -> None:
+    made = scoring()
+    for _ in range(20):
+        first, second = await made.place(), asyncio.create_task(made.place())
+        await settled()
+        made.pool.look(0.02)
+        made.pool.leave(first)
+        made.pool.leave(await second)
+    assert len(made.children) == 1
+
+
+async def test_no_scoring_process_is_kept_without_work() -> None:
+    made = scoring()
+    made.pool.leave(await made.place())
+    made.pool.look(REST)
+    assert not made.pool.pids and made.children[0].dead is not None
+
+
+async def test_a_scoring_process_that_dies_brings_no_rest() -> None:
+    """A few replies kill the function: the others have their scores."""
+    made = scoring()
+    for number in range(9):
+        worker = await made.place()
+        assert worker.child.pid == number
+        made.children[-1].die()
+    assert made.version.health.resting is None and len(made.version.buried) == 9 and not made.pool.pids
+
+
+async def test_a_version_ends_while_its_scoring_process_starts() -> None:
+    made = scoring()
+    made.may_start.clear()
+    request = asyncio.create_task(made.place())
+    await settled()
+    made.pool.end("a newer version took its place")
+    with pytest.raises(BrokenPlugin, match="a newer version"):
+        await request
+    made.may_start.set()
+    await settled()
+    assert not made.pool.pids and [child.dead is not None for child in made.children] == [True]

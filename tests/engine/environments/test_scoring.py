@@ -9,12 +9,11 @@ from pathlib import Path
 
 import pytest
 
-from marlaas.engine.environments import recorder
+from marlaas.engine.environments import pool, served_version
 from marlaas.engine.environments.protocol import Answering, EpisodeOutcome, Ranking
-from marlaas.engine.environments.scoring import pool
 from marlaas.plugins.messages import Ask, Reply
 
-from ..conftest import World, a_spec, echoing
+from .conftest import World, a_spec, echoing
 
 pytestmark = pytest.mark.processes
 
@@ -135,7 +134,8 @@ async def test_what_goes_wrong_has_no_reward(
 
 
 async def test_an_endless_score_holds_up_nobody(judged: World, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(pool, "PATIENCE", 0.0)
+    monkeypatch.setattr(pool, "SOON", 0.05)
+    monkeypatch.setattr(pool, "LEAST_PRICE", 0.0)
     marker = tmp_path / "marker"
     endless = asyncio.create_task(judged.play("judged", how="waits", marker=str(marker)))
     plain = await asyncio.gather(*(judged.play("plain") for _ in range(50)))
@@ -169,10 +169,10 @@ async def test_who_loses_the_process_is_tried_once_more(judged: World, tmp_path:
 
 
 async def test_what_is_too_long_is_not_scored(judged: World, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(recorder, "LARGEST", 3)
+    monkeypatch.setattr(served_version, "LARGEST_TRANSCRIPT", 3)
     outcome = await judged.play("judged")
     assert outcome.failure is not None and "more was said in the episode than can be scored" in outcome.failure.message
-    monkeypatch.setattr(recorder, "LARGEST", 1 << 30)
+    monkeypatch.setattr(served_version, "LARGEST_TRANSCRIPT", 1 << 30)
 
     async def long_winded(ask: Ask) -> Reply:
         return Reply("x" * (2 << 20), "stop", 0)
