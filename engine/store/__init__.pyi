@@ -1,6 +1,10 @@
 from . import (
     events as events,
 )
+from .backup import (
+    Held as Held,
+    check_copy as check_copy,
+)
 from .clients.keys import (
     add_key as add_key,
     revoke_key as revoke_key,
@@ -11,11 +15,8 @@ from .clients.served import (
     ServedTable as ServedTable,
 )
 from .database import (
-    Held as Held,
-    check_copy as check_copy,
     insert as insert,
     insert_all as insert_all,
-    is_current as is_current,
     open_database as open_database,
     transaction as transaction,
 )
@@ -169,6 +170,9 @@ from .rows import (
     WorkerRow as WorkerRow,
     Yielding as Yielding,
     YieldRequest as YieldRequest,
+)
+from .schema import (
+    is_current as is_current,
 )
 from .score_basis import (
     ScoreBasis as ScoreBasis,

@@ -14,7 +14,7 @@ from typing import Any
 
 from ..clock import wall_time
 from ..errors import StoreError, UnknownTask
-from .database import outside_transaction
+from .schema import outside_transaction
 
 YIELDS = ("yield", "resume_engine")
 """Commands without a task, which an engine that starts later obeys, too. ``yield`` makes the engine end its workers

@@ -11,7 +11,7 @@ from pathlib import Path
 
 from ...clock import wall_time
 from ...errors import ConfigError
-from ..database import outside_transaction
+from ..schema import outside_transaction
 
 
 def add_key(database: Path, tenant: str, name: str, digest: bytes, prefix: str, scopes: Sequence[str]) -> int:

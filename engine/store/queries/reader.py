@@ -19,7 +19,6 @@ from ...clock import wall_time
 from ...environments import Finding
 from ...errors import StoreError
 from ...spec import TOGETHER
-from ..database import is_newer, newer, read_only
 from ..rows import (
     ACTIVE,
     BoundTask,
@@ -38,6 +37,7 @@ from ..rows import (
     VersionRow,
     WorkerRow,
 )
+from ..schema import read_only, refuse_newer
 from ..score_basis import BASIS, basis_of
 from ..shown_state import shown_state
 from .findings import FINDINGS, findings_of
@@ -139,8 +139,7 @@ class Reader:
 
     def check_schema(self) -> None:
         """Raise ``StoreError`` if a newer program has changed the schema."""
-        if is_newer(self._connection):
-            raise newer()
+        refuse_newer(self._connection)
 
     def all(self, sql: str, *arguments: Any) -> list[sqlite3.Row]:
         """All rows of one short query; only for modules of this package, where all SQL is."""

@@ -1,28 +1,58 @@
-"""Copies of a home's database for backups: a snapshot taken while an engine writes, and the check before a restore.
+"""Copies of a home's database: before an upgrade, and for backups while an engine writes. Standard library only.
 
-A copy's rows name state files relative to the home. The state files themselves are copied by the caller.
+State files are copied by the caller; a copy's rows name them relative to the home.
 """
 
 from __future__ import annotations
 
+import os
 import sqlite3
+import time
 from collections.abc import Callable
-from contextlib import closing
+from contextlib import closing, suppress
 from pathlib import Path, PurePosixPath
-from types import TracebackType
 
-from ...errors import StoreError
-from .connection import guarded
-from .schema import is_newer, newer, read_only
+from marlaas.plugins.durable import to_disk
 
+from ..errors import StoreError
+from .schema import guarded, read_only, refuse_newer
+
+FOLDER = "backups"
+"""Next to the database, for copies from before an upgrade. A person may put one back, with the marlaas that made it."""
 PAGES = 2_000
 """Pages copied at once; progress is reported after each batch."""
 _PLACE = "CASE WHEN path LIKE '/%' THEN 'adapters/' || name || '.safetensors' ELSE path END"
-"""SQL for the path of a version's file relative to the home; older rows hold an absolute path."""
+"""SQL for the path of a version's file relative to the home; rows of version 0.1.0 hold an absolute path."""
+
+
+def keep_copy(connection: sqlite3.Connection, database: Path, schema: str) -> None:
+    """Copy a database before its tables are changed; others may use it meanwhile. Raises ``StoreError``.
+
+    The copy is named by ``schema``, the name of the database's schema, and by the time.
+    """
+    folder = database.absolute().parent / FOLDER
+    unfinished = folder / "unfinished.part"
+    try:
+        folder.mkdir(mode=0o700, exist_ok=True)
+        os.close(os.open(unfinished, os.O_CREAT | os.O_WRONLY | os.O_TRUNC | os.O_CLOEXEC, 0o600))
+        with closing(sqlite3.connect(unfinished)) as target:
+            connection.backup(target)
+        to_disk(unfinished)
+        unfinished.replace(folder / f"{schema}-{time.strftime('%Y%m%d-%H%M%S')}.db")
+        to_disk(folder)
+    except (OSError, sqlite3.Error) as error:
+        with suppress(OSError):
+            unfinished.unlink()
+        why = getattr(error, "strerror", None) or str(error)
+        raise StoreError(
+            f"the database is of an older marlaas, and no copy of it could be made in {folder}: {why}.",
+            "Nothing was changed; the copy needs as much room as the database.",
+            where=str(database),
+        ) from error
 
 
 class Held:
-    """A snapshot of a database, by an open read transaction; an engine may go on committing."""
+    """A snapshot of a database, by an open read transaction; an engine may commit meanwhile."""
 
     def __init__(self, database: Path) -> None:
         with guarded():
@@ -31,9 +61,7 @@ class Held:
     def __enter__(self) -> Held:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self._connection.close()
 
     def renew(self) -> list[str]:
@@ -52,28 +80,27 @@ class Held:
     def size(self) -> int:
         """Bytes of a copy."""
         with guarded():
-            (pages,) = self._connection.execute("PRAGMA page_count").fetchone()
-            (each,) = self._connection.execute("PRAGMA page_size").fetchone()
-        return int(pages) * int(each)
+            sql = "SELECT page_count * page_size FROM pragma_page_count(), pragma_page_size()"
+            return int(self._connection.execute(sql).fetchone()[0])
 
     def copy(self, target: Path, progress: Callable[[int, int], None]) -> None:
         """Write the snapshot into a new file; ``progress`` is called with the bytes done and the bytes in all."""
-        whole = self.size()
+        size = self.size()
 
-        def tell(status: int, left: int, pages: int) -> None:
-            progress(whole - left * (whole // max(1, pages)), whole)
+        def report(status: int, remaining: int, pages: int) -> None:
+            progress(size - remaining * (size // max(1, pages)), size)
 
         with guarded(), closing(sqlite3.connect(target, isolation_level=None)) as copy:
             copy.execute("PRAGMA locking_mode = EXCLUSIVE")  # no shared memory, which not every disk has
-            self._connection.backup(copy, pages=PAGES, progress=tell)
-            copy.execute("PRAGMA journal_mode = DELETE")  # one file, without a write-ahead log beside it
+            self._connection.backup(copy, pages=PAGES, progress=report)
+            copy.execute("PRAGMA journal_mode = DELETE")  # one file, without a write-ahead log
             copy.execute(f"UPDATE versions SET path = {_PLACE}")
 
 
 def check_copy(database: Path) -> int:
     """Check that a copy may be restored, and return how many tasks it holds.
 
-    Raises ``StoreError`` where it is damaged, made by a newer marlaas, or names files outside of a home.
+    Raises ``StoreError`` if it is damaged, made by a newer marlaas, or names files outside of a home.
     """
     with guarded(), closing(sqlite3.connect(f"{read_only(database)}&immutable=1", uri=True)) as connection:
         (verdict,) = connection.execute("PRAGMA quick_check(1)").fetchone()
@@ -84,8 +111,7 @@ def check_copy(database: Path) -> int:
 
 
 def _check(connection: sqlite3.Connection) -> None:
-    if is_newer(connection):
-        raise newer()
+    refuse_newer(connection)
     for (place,) in connection.execute(f"SELECT DISTINCT {_PLACE} FROM versions"):
         parts = PurePosixPath(place).parts
         if not parts or parts[0] != "adapters" or ".." in parts:

@@ -2,21 +2,18 @@
 
 from __future__ import annotations
 
-from contextlib import closing
 from pathlib import Path
 
 import pytest
 
 from marlaas.engine.adapters.statefile import read_expected
 from marlaas.engine.errors import AdapterUnreachable
-from marlaas.engine.store.database import open_database
-from marlaas.engine.store.database.migrations.since_v0_1_0 import m021_places
 from marlaas.engine.store.queries.reader import Reader
 from marlaas.engine.store.store import Store
 from marlaas.engine.store.versions import NewVersion
 
-from ....old_homes import unpack
-from ...by_hand import change, rows
+from ...old_homes import unpack
+from ..by_hand import change, rows
 
 
 def named(database: Path) -> list[str]:
@@ -30,22 +27,6 @@ def test_a_name_is_stored_and_the_path_on_this_machine_is_told(store: Store, dat
     assert store.versions.candidates(policy) == [committed] and committed.path == str(path)
     with Reader(database) as reader:
         assert [row.path for row in reader.versions()] == [str(path)]
-
-
-def test_paths_of_long_ago_become_names(store: Store, database: Path, policy: int) -> None:
-    stems = ["task-1/policy-v0-i1", "task-1/a_b%-v1-i1-2", "task-1/elsewhere"]
-    for number, stem in enumerate(stems):
-        version = NewVersion(number, stem, "sum", "adapters/x", 9)
-        store.versions.commit_step(policy, version, [], 0, {}) if number else store.versions.commit_first(
-            policy, version
-        )
-    paths = [f"/home/of old/exp/adapters/{stem}.safetensors" for stem in stems[:2]] + ["/etc/passwd"]
-    for number, path in enumerate(paths):
-        change(database, "UPDATE versions SET path = ? WHERE number = ?", path, number)
-    for _ in range(2):  # doing so twice changes nothing
-        with closing(open_database(database)) as opened:
-            m021_places(opened)
-        assert named(database) == [f"adapters/{stem}.safetensors" for stem in stems[:2]] + ["/etc/passwd"]
 
 
 @pytest.mark.parametrize("name", ["/etc/passwd", "../other/adapters/task-1/v0.safetensors", "adapters/../../v0"])

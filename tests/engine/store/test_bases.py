@@ -2,15 +2,10 @@
 
 from __future__ import annotations
 
-import sqlite3
 from pathlib import Path
-
-from sqlite_utils import Database
 
 from marlaas.engine.spec.task import TaskSpec
 from marlaas.engine.store.database import open_database
-from marlaas.engine.store.database.migrations import KNOWN_MIGRATIONS, migrations
-from marlaas.engine.store.database.schema import LATEST, is_current
 from marlaas.engine.store.queries.reader import Reader
 from marlaas.engine.store.rows import BoundTask
 from marlaas.engine.store.store import Store
@@ -25,15 +20,8 @@ def bound(database: Path) -> list[BoundTask]:
 
 
 def test_tasks_from_before_get_the_base_that_is_served_first(database: Path) -> None:
-    old = Database(database)
-    migrations.apply(old, stop_before="m005_bases")
-    old.execute(
-        "INSERT INTO tasks (tenant, name, environment, state, config, steps, created)"
-        " VALUES ('lab', 'old', 'arithmetic', 'running', '{}', 5, 0)"
-    )
-    old.conn.commit()
-    old.close()
     open_database(database).close()
+    submit(database, [submission(TaskSpec("lab", "old", "arithmetic"))])
     assert [task.base for task in bound(database)] == [""]
     for fingerprint in ("aaaa", "bbbb"):
         store = Store(database, f"base {fingerprint}", fingerprint)
@@ -41,18 +29,6 @@ def test_tasks_from_before_get_the_base_that_is_served_first(database: Path) -> 
         store.close()
     (task,) = bound(database)
     assert (task.base, task.base_name, task.versions) == ("aaaa", "base aaaa", 0)
-
-
-def test_our_own_database_is_known_without_migrations(database: Path) -> None:
-    assert max(KNOWN_MIGRATIONS) == LATEST and not is_current(database)
-    old = Database(database)
-    migrations.apply(old, stop_before=LATEST)
-    old.close()
-    assert not is_current(database)
-    open_database(database).close()
-    assert is_current(database)
-    database.write_bytes(b"no database" * 1000)
-    assert not is_current(database)
 
 
 def test_a_submission_says_its_base(store: Store, database: Path) -> None:
@@ -86,15 +62,3 @@ def test_a_command_carries_its_arguments(store: Store, database: Path) -> None:
     command(database, "delete", 1, version=3)
     command(database, "delete", 1)
     assert [waiting.arguments for waiting in store.tasks.new_commands()] == [{"version": 3}, {}]
-
-
-def test_an_engine_of_an_older_marlaas_can_be_read(database: Path) -> None:
-    old = Database(database)
-    migrations.apply(old, stop_before="m005_bases")
-    old.close()
-    with sqlite3.connect(database) as connection:
-        connection.execute("INSERT INTO engines VALUES (1, 1, 'running', 0, 0, 'tiny', '')")
-    connection.close()
-    with Reader(database) as reader:
-        engine = reader.engine()
-    assert engine is not None and engine.fingerprint == ""

@@ -2,7 +2,7 @@
 
 WAL mode, so that readers never wait. ``barrier`` makes what is committed survive a power cut; between barriers a
 commit survives the death of any process. ``GuardedConnection.wait_for`` sets how long a call waits for another
-program's lock; on the event loop that is very short, and ``Store.patiently`` tries again beside it.
+program's lock; on the event loop that is very short, and ``Store.patiently`` tries again next to it.
 """
 
 from __future__ import annotations
@@ -15,13 +15,13 @@ from pathlib import Path
 from typing import Any
 
 from sqlite_utils import Database
+from sqlite_utils.migrations import Migrations
 
 from marlaas.plugins.durable import to_disk
 
-from ...errors import DatabaseLocked, StoreError
-from .copies import keep_copy
-from .migrations import KNOWN_MIGRATIONS, migrations
-from .outside import UNWRITABLE, unwritten
+from ..errors import DatabaseLocked, StoreError
+from .backup import keep_copy
+from .schema import FIRST, LATEST, TABLES, UPGRADE, applied, explained, guarded, refuse_newer
 
 OPENING = 30.0
 """Seconds for which a call waits for another program's lock until ``wait_for`` says otherwise."""
@@ -30,8 +30,8 @@ CHECKPOINT_PAGES = 16_384
 gathers between two calls of ``checkpoint``: the event loop should not wait."""
 LOG_BYTES = 64 * 1024 * 1024
 """Bytes to which a write-ahead log is cut that grew larger while a reader kept it from being reset."""
-_LOCKED = (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED)
 _READS = ("SELECT", "PRAGMA")
+migrations = Migrations("marlaas")
 
 
 class GuardedConnection(sqlite3.Connection):
@@ -63,27 +63,27 @@ class GuardedConnection(sqlite3.Connection):
     def execute(self, *arguments: Any) -> sqlite3.Cursor:
         """As in sqlite3, but raises ``StoreError``."""
         try:
-            done = super().execute(*arguments)
+            cursor = super().execute(*arguments)
         except sqlite3.Error as error:
-            raise self._noted(error) from error
+            raise self._explained(error) from error
         if self.met_lock and not arguments[0].lstrip().startswith(_READS):
             self.met_lock = False
             self._wait(self._patience)
-        return done
+        return cursor
 
     def executemany(self, *arguments: Any) -> sqlite3.Cursor:
         """As in sqlite3, but raises ``StoreError``."""
         try:
             return super().executemany(*arguments)
         except sqlite3.Error as error:
-            raise self._noted(error) from error
+            raise self._explained(error) from error
 
-    def _noted(self, error: sqlite3.Error) -> StoreError:
-        explained = _explained(error)
-        if isinstance(explained, DatabaseLocked):
+    def _explained(self, error: sqlite3.Error) -> StoreError:
+        failure = explained(error)
+        if isinstance(failure, DatabaseLocked):
             self.met_lock = True
             self._wait(0.0)
-        return explained
+        return failure
 
     def _wait(self, seconds: float) -> None:
         super().execute(f"PRAGMA busy_timeout = {round(1000 * seconds)}")
@@ -95,9 +95,9 @@ class StoreDatabase(Database):
     def query(
         self, sql: str, params: Sequence[Any] | dict[str, Any] | None = None
     ) -> Generator[dict[str, Any], None, None]:
-        """As in sqlite-utils, for a statement that reads, and whose columns have different names.
+        """As in sqlite-utils, for a statement that only reads, with columns of different names.
 
-        There, every query is in a savepoint of its own, in case it should write after all: three statements for one.
+        There, every query has its own savepoint, in case it should write after all: three statements for one.
         """
         cursor = self.conn.execute(sql, params or ())
         names = [column[0] for column in cursor.description]
@@ -107,15 +107,24 @@ class StoreDatabase(Database):
 def open_database(path: Path) -> Database:
     """Open or create the database of a home and apply migrations. Raises ``StoreError``.
 
-    Where migrations are missing, the caller must hold the engine's lock.
+    If migrations are missing, the caller must hold the engine's lock.
     """
     with guarded(), ExitStack() as undo:
         connection = sqlite3.connect(
             path, timeout=OPENING, isolation_level=None, check_same_thread=False, factory=GuardedConnection
         )
         undo.callback(connection.close)
+        refuse_newer(connection)
+        schema = applied(connection)
+        if schema not in ("", FIRST, LATEST):
+            raise StoreError(
+                "the database was made by an unreleased marlaas before 0.2.0.",
+                "Start an engine of the newest of these versions once, or use another --home.",
+                where=str(path),
+            )
+        if schema == FIRST:
+            keep_copy(connection, path, schema)
         database = StoreDatabase(connection)
-        _check_schema(database, path)
         database.enable_wal()
         connection.execute("PRAGMA synchronous = NORMAL")
         connection.execute("PRAGMA foreign_keys = ON")
@@ -127,15 +136,27 @@ def open_database(path: Path) -> Database:
     return database
 
 
-def _check_schema(database: Database, path: Path) -> None:
-    """Refuse a newer schema before anything is written, and keep a copy of an older one before it is changed."""
-    done = [migration.name for migration in migrations.applied(database)]
-    if not KNOWN_MIGRATIONS.issuperset(done):
-        raise StoreError(
-            "the database was made by a newer marlaas.", "Update marlaas, or use another --home.", where=str(path)
-        )
-    if done and len(done) < len(KNOWN_MIGRATIONS):
-        keep_copy(database.conn, path, done[-1])
+@migrations(name=FIRST)
+def create(database: Database) -> None:
+    """Make all tables in a new database."""
+    _run(database, TABLES)
+
+
+@migrations(name=LATEST)
+def upgrade(database: Database) -> None:
+    """Bring the tables of version 0.1.0 up to date; a new database has them already."""
+    if "kind" not in database.table("tasks").columns_dict:
+        _run(database, UPGRADE)
+
+
+def _run(database: Database, script: str) -> None:
+    """Execute a script in the caller's transaction, which ``executescript`` would commit."""
+    statement = ""
+    for line in script.splitlines(keepends=True):
+        statement += line
+        if sqlite3.complete_statement(statement):
+            database.execute(statement)
+            statement = ""
 
 
 def barrier(path: Path) -> None:
@@ -161,7 +182,7 @@ def barrier(path: Path) -> None:
 def checkpoint(path: Path) -> None:
     """Move the write-ahead log into the database as far as readers allow, so that the log can be reset.
 
-    It blocks, on a connection of its own: call it in a thread. Does nothing while another connection does the same.
+    It blocks, on its own connection: call it in a thread. Does nothing while another connection does the same.
     """
     with guarded(), closing(sqlite3.connect(path, timeout=0, isolation_level=None)) as connection:
         connection.execute("PRAGMA wal_checkpoint(PASSIVE)")
@@ -187,8 +208,7 @@ def transaction(database: Database) -> Iterator[None]:
 def insert(database: Database, table: str, row: Mapping[str, Any]) -> int:
     """Insert one row and return its key."""
     key = database.conn.execute(_insertion(table, tuple(row)), tuple(row.values())).lastrowid
-    if key is None:
-        raise StoreError(f"The table {table} gave no number to a new row.")
+    assert key is not None, "an INSERT has a key"
     return key
 
 
@@ -205,26 +225,3 @@ def _insertion(table: str, columns: tuple[str, ...], verb: str = "INSERT") -> st
     """The INSERT statement. Several times faster than sqlite-utils, which looks the table up for every row."""
     names, marks = ", ".join(f'"{name}"' for name in columns), ", ".join("?" * len(columns))
     return f'{verb} INTO "{table}" ({names}) VALUES ({marks})'
-
-
-@contextmanager
-def guarded() -> Iterator[None]:
-    """Turn sqlite's errors into ``StoreError`` with a hint."""
-    try:
-        yield
-    except sqlite3.Error as error:
-        raise _explained(error) from error
-
-
-def _explained(error: sqlite3.Error) -> StoreError:
-    text = str(error)
-    code = getattr(error, "sqlite_errorcode", 0) & 0xFF
-    if code in _LOCKED:
-        return DatabaseLocked(f"Another program holds the database: {text}.", "It is tried again by itself.")
-    if code in UNWRITABLE:
-        return unwritten(error)
-    if "malformed" in text or "not a database" in text:
-        hint = "Move marlaas.db out of the home to begin anew; adapters/ keeps the trained adapters."
-    else:
-        hint = ""
-    return StoreError(f"The database cannot be used: {text}.", hint)
