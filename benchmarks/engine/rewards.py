@@ -23,7 +23,7 @@ from marlaas.engine.environments.protocol import EpisodeSpec
 from marlaas.engine.environments.service import EnvironmentService
 from marlaas.engine.home.settings import EnvironmentSettings
 from marlaas.engine.spec.task import EvalSpec, SamplingSpec, TaskSpec, TrainSpec
-from marlaas.engine.store.queries.machine import Statistics
+from marlaas.engine.store.queries.reader import Reader
 from marlaas.plugins.messages import Ask, Reply
 
 from ..machinery.cores import all_cores, disturbed
@@ -137,7 +137,7 @@ def measure(quick: bool) -> Section:
 def measured(home: Fleet, task: TaskSpec) -> Measured:
     """Run a task, and read from the ledger what it used of the sampler."""
     run = home.run([task])
-    with Statistics(home.home.database) as statistics:
+    with Reader(home.home.database) as statistics:
         (used,) = (one.rollout for one in statistics.tasks_used(EVER) if one.id == run.tasks[0].row.id)
     return Measured(run, used)
 

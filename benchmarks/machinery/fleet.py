@@ -25,9 +25,9 @@ import psutil
 from marlaas.engine.daemon.control import alive, create_database
 from marlaas.engine.home.paths import Home
 from marlaas.engine.spec.task import EvalSpec, SamplingSpec, TaskSpec, TrainSpec
-from marlaas.engine.store.queries import timeline
+from marlaas.engine.store.queries import machine as timeline
+from marlaas.engine.store.queries.machine import StageSample
 from marlaas.engine.store.queries.reader import Reader
-from marlaas.engine.store.queries.timeline import StageSample
 from marlaas.engine.store.rows import EvalRow, StepRow, TaskRow
 from marlaas.engine.store.submissions import submit
 from marlaas.engine.submission.taskfile import submission
@@ -126,7 +126,7 @@ class Fleet:
             usage = meter.usage(max(row.finished or 0.0 for row in rows) - submitted)
             tasks = (TaskRun(row, tuple(reader.steps(row.id)), tuple(reader.evals(row.id))) for row in rows)
             time.sleep(BEAT)
-            samples = [one for one in timeline.spans(reader, submitted - BEAT, 1) if one.stage in timeline.STAGES]
+            samples = [one for one in timeline.stage_spans(reader, submitted - BEAT, 1) if one.stage in timeline.STAGES]
             return FleetRun(submitted, tuple(tasks), usage, tuple(samples))
 
     def _follow(self, reader: Reader, numbers: Iterable[int], meter: Meter) -> list[TaskRow]:

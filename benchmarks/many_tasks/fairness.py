@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from itertools import pairwise
 
 from marlaas.engine.spec.task import EvalSpec, SamplingSpec, TaskSpec, TrainSpec
-from marlaas.engine.store.queries.machine import Statistics
+from marlaas.engine.store.queries.reader import Reader
 from marlaas.engine.store.submissions import command, submit
 from marlaas.engine.submission.taskfile import submission
 
@@ -130,7 +130,7 @@ def run(engine: Fleet, tenant: str, count: int) -> None:
 
 def watched(engine: Fleet, windows: int, length: float) -> list[Window]:
     """Wait until every task is under way; then one window after the other."""
-    with Statistics(engine.home.database) as statistics:
+    with Reader(engine.home.database) as statistics:
         deadline = time.monotonic() + PATIENCE
         while any(task.unfinished and task.step < WARM_UP for task in statistics.tasks()):
             if time.monotonic() > deadline:
@@ -143,7 +143,7 @@ def watched(engine: Fleet, windows: int, length: float) -> list[Window]:
     return [Window(first, last) for first, last in pairwise(readings)]
 
 
-def read(statistics: Statistics) -> Reading:
+def read(statistics: Reader) -> Reading:
     """The ledger and the steps of now, without the warm-up's tenant."""
     reading = Reading(time.time(), Sums(float), Sums(float), Sums(float))
     running = {task.id: task.step for task in statistics.tasks() if task.unfinished}

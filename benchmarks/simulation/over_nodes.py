@@ -17,7 +17,7 @@ from pathlib import Path
 from marlaas.engine.fairness import ROLLOUT, TRAINING
 from marlaas.engine.simulate.cluster_file import DevicesSpec, NodeSpec
 from marlaas.engine.simulate.profile import record
-from marlaas.engine.store.queries.machine import node_rows
+from marlaas.engine.store.queries.machine import nodes
 from marlaas.engine.store.queries.reader import Reader
 from tools.ray_nodes import ONE_CORE, VARIABLES, RayNodes
 
@@ -101,7 +101,7 @@ def over_nodes() -> Iterator[Fleet]:
 def workers_at(home: Fleet) -> Mapping[str, tuple[str, ...]]:
     """The samplers and trainers of a home by the node on which they run, all sorted by name."""
     with Reader(home.home.database) as reader:
-        rows = node_rows(reader)
+        rows = nodes(reader)
     found = {
         row.name: tuple(sorted(name for name in row.workers if name.startswith((ROLLOUT, TRAINING)))) for row in rows
     }

@@ -14,7 +14,7 @@ from pathlib import Path
 
 from ..errors import StoreError
 from ..fairness import Ledger, stage_of
-from ..store import STAGES, EngineRow, Reader, StageSample, Total, timeline, totals
+from ..store import STAGES, EngineRow, Reader, StageSample, Total
 
 Figure = tuple[str, dict[str, str], float]
 """Name without ``marlaas_``, labels, value."""
@@ -46,8 +46,8 @@ class Counted:
 def counted(database: Path) -> Counted:
     """Read it with four short queries; blocks. Raises ``StoreError``."""
     with Reader(database) as reader:
-        begun, _ = timeline.newest(reader)
-        return Counted(reader.engine(), timeline.totals(reader, begun), tuple(totals(reader)))
+        begun, _ = reader.newest_samples()
+        return Counted(reader.engine(), reader.stage_totals(begun), tuple(reader.totals()))
 
 
 def figures(known: Counted, ledger: Ledger) -> tuple[Figure, ...]:

@@ -104,6 +104,13 @@ class StoreDatabase(Database):
         return (dict(zip(names, row, strict=True)) for row in cursor)
 
 
+class Table:
+    """Reads and writes of some tables; every method is one short transaction."""
+
+    def __init__(self, database: Database) -> None:
+        self._db = database
+
+
 def open_database(path: Path) -> Database:
     """Open or create the database of a home and apply migrations. Raises ``StoreError``.
 

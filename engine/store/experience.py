@@ -29,7 +29,7 @@ from ..trajectories import (
     Transcripts,
     TurnReward,
 )
-from .database import insert, insert_all, transaction
+from .database import Table, insert, insert_all, transaction
 from .rows import FINISHED
 
 # How the columns of a trajectory are written, wherever it is stored.
@@ -153,11 +153,8 @@ class MeasuredEpisode:
     transcripts: Transcripts
 
 
-class ExperienceTable:
+class ExperienceTable(Table):
     """Reads and writes of groups and trajectories."""
-
-    def __init__(self, database: Database) -> None:
-        self._db = database
 
     def add_group(
         self, policy: int, split: Split, group: Group, transcripts: Transcripts, step: int | None = None
@@ -512,11 +509,8 @@ class KeptMember:
     """For how long it was played, by the engine's clock."""
 
 
-class OpenPlayTable:
+class OpenPlayTable(Table):
     """Reads and writes of open plays and their members."""
-
-    def __init__(self, database: Database) -> None:
-        self._db = database
 
     def keep(self, play: OpenPlay, members: Sequence[KeptMember]) -> None:
         """Store further members of a play, each in place of what is stored of it; those of an earlier attempt go.

@@ -134,7 +134,7 @@ EVALUATION_TERMS = (
 
 # The figures of the machine: how busy each stage was, what waited, and who used it.
 
-_STAGES = "engine/store/queries/timeline.py"
+_STAGES = "engine/store/queries/machine.py"
 
 MACHINE_TERMS = (
     Term(

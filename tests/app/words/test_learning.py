@@ -8,7 +8,7 @@ from marlaas.app.words.format import plain
 from marlaas.app.words.learning import fields, findings, findings_json, gone_wrong, newest, state_text, told
 from marlaas.engine.run.watch.detectors import found
 from marlaas.engine.spec.watching import FINDINGS
-from marlaas.engine.store.queries.findings import FindingRow
+from marlaas.engine.store.rows import FindingRow
 
 from ..filling import HOSTILE
 from ..rows import task as row_of

@@ -25,7 +25,7 @@ def learned(
         StepRow(number, 100.0 + seconds * number, reward, STEP | {"reward": reward})
         for number, reward in enumerate(rewards, 1)
     )
-    evals = (EvalRow(10 * number, score, 0.0, 8, None, "v") for number, score in enumerate(scores))
+    evals = (EvalRow(10 * number, "v", score, 0.0, 8, None, {}) for number, score in enumerate(scores))
     return TaskRun(row, tuple(steps), tuple(evals))
 
 

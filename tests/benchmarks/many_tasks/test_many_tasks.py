@@ -14,7 +14,7 @@ from benchmarks.many_tasks import at_once, compute_mix, concurrency, credit, sca
 from benchmarks.many_tasks.workload import load
 from benchmarks.report import tables
 from benchmarks.report.figures import Series
-from marlaas.engine.store.queries.timeline import StageSample
+from marlaas.engine.store.queries.machine import StageSample
 from marlaas.engine.store.rows import EvalRow, StepRow, TaskRow
 
 USAGE = Usage(10.0, {"rollout": 6.0, "training": 3.0, "engine": 0.5, "env": 0.5}, {"rollout": 200.0}, 0.05)
@@ -27,7 +27,7 @@ def task(name: str, finished: float, tenant: str = "lab", score: float = 0.5, ag
         created=100.0, started=100.0, finished=finished,
     )  # fmt: skip
     steps = tuple(StepRow(n, finished - 2 + n, 1.0, {"staleness": age, "tokens": 50.0}) for n in (1, 2))
-    evals = tuple(EvalRow(step, value, 0.0, 8, None, "v") for step, value in ((0, 0.25), (2, score)))
+    evals = tuple(EvalRow(step, "v", value, 0.0, 8, None, {}) for step, value in ((0, 0.25), (2, score)))
     return TaskRun(row, steps, evals)
 
 

@@ -128,7 +128,7 @@ def test_rows_set_each_arm_beside_the_batch() -> None:
     assert trajectories.pace(made[BATCH]) == 6.0
     situation = Situation(0.3, scored=True)
     scored = {
-        arm: replace(one, evals=(EvalRow(2, TARGET, 0.0, 8, None, "v", created=ends[arm]),))
+        arm: replace(one, evals=(EvalRow(2, "v", TARGET, 0.0, 8, None, {}, created=ends[arm]),))
         for arm, one in made.items()
     }
     found = {(row.what, row.other): row for row in trajectories.rows({situation: [scored]})}

@@ -7,7 +7,7 @@ from pathlib import Path
 from marlaas.engine.api.figures import NAMES, Counted, Figure, FigureReader, counted, figures
 from marlaas.engine.fairness import Ledger
 from marlaas.engine.gateway.wire import FigureTable, frame, response
-from marlaas.engine.store.queries.tasks import Total
+from marlaas.engine.store.queries.learning import Total
 
 from ...app.filling import HOSTILE, Filling
 from ...app.filling_api import fill_api

@@ -48,7 +48,7 @@ def test_groups_that_come_move_and_go_are_counted(store: Store, policy: int, dat
     store.experience.drop_unusable(policy, 1)
     assert kept(database) == [measured, (policy, "train", -1, 2, 3), first]
     with Reader(database) as reader:
-        steps = episodes.steps(reader, 1)
+        steps = episodes.rollout_steps(reader, 1)
     assert [(one.split, one.step, one.groups, one.failures) for one in steps] == [
         ("train", 1, 2, 4), ("eval", 2, 2, 3), ("train", None, 2, 3),
     ]  # fmt: skip

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 
 from marlaas.engine.run.watch.course import LATELY, WINDOW, Course
-from marlaas.engine.store.findings import StepSeen
+from marlaas.engine.store.evaluations import StepSeen
 
 SPOKE = {"tokens": 9.0}
 

@@ -6,7 +6,7 @@ from hypothesis import given, strategies as st
 
 from marlaas.engine.run.watch.course import MOST, chosen
 from marlaas.engine.spec.watching import FINDINGS
-from marlaas.engine.store.findings import Said
+from marlaas.engine.store.evaluations import Said
 
 
 def said(*rows: tuple[int, float | None, str, bool]) -> list[Said]:
