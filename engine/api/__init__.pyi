@@ -1,9 +1,6 @@
 from .api import (
     Api as Api,
 )
-from .callers import (
-    Serves as Serves,
-)
 from .figures import (
     Figure as Figure,
     FigureReader as FigureReader,

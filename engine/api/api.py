@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import contextlib
+from collections.abc import Callable
 
 from ..errors import StoreError
+from ..gateway import Answerer, Endpoints
 from ..gateway.limits import Limits, encode
 from ..home import ApiSettings, Home
 from ..racing import until_first
 from ..store import Store
-from .callers import Callers, Serves, Tallies
-from .endpoints import OpenEndpoints
+from .callers import Callers, Tallies
 from .gateways import Gateways
+from .identity import Identity
 from .link import Desk, Figures, Log
 from .switch import Switch
 
@@ -26,11 +28,11 @@ class Api:
         self._desk = Desk(Callers(store.api.key), self._tallies, log)
         self._gateways = Gateways(self._desk, limits_of(settings, home), home.logs / "gateway.log")
         self._switch = Switch(store, settings, self._gateways, self._desk)
-        self.endpoints = OpenEndpoints(self._gateways, self._desk)
+        self.endpoints: Endpoints = self._gateways
         """Addresses for episodes; they need no ``run``."""
 
-    def serve(self, serving: Serves) -> None:
-        """From here on, this answers clients."""
+    def serve(self, serving: Callable[[Identity], Answerer]) -> None:
+        """From here on, what this makes answers clients."""
         self._desk.callers.serving = serving
 
     def show(self, figures: Figures) -> None:

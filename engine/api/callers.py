@@ -6,10 +6,9 @@ import asyncio
 import contextlib
 import hashlib
 import time
-from collections import OrderedDict
+from collections import OrderedDict, defaultdict
 from collections.abc import Awaitable, Callable, Iterable
-from dataclasses import dataclass, field, replace
-from typing import Protocol
+from dataclasses import dataclass, field
 
 from msgspec import msgpack, structs
 
@@ -32,16 +31,11 @@ class Tallies:
         self._now = now
         self._uses: dict[int, KeyUse] = {}
 
-    def add(self, key: int, tokens_in: int = 0, tokens_out: int = 0, requests: int = 1) -> None:
+    def add(self, key: int, tokens_in: int, tokens_out: int) -> None:
         """A key was used just now."""
         use = self._uses.get(key) or KeyUse(key, 0, 0, 0, 0.0)
-        self._uses[key] = replace(
-            use,
-            requests=use.requests + requests,
-            tokens_in=use.tokens_in + tokens_in,
-            tokens_out=use.tokens_out + tokens_out,
-            last=self._now(),
-        )
+        tokens = use.tokens_in + tokens_in, use.tokens_out + tokens_out
+        self._uses[key] = KeyUse(key, use.requests + 1, *tokens, self._now())
 
     def flush(self) -> None:
         """Write what has come together. Raises ``StoreError``, and keeps it then."""
@@ -59,9 +53,9 @@ class Tallies:
 
 # A request that is sent again gets the answer of the first: a client that has lost its connection cannot know better.
 #
-# Alike are requests of one key that name the same ``once`` and ask the same. While the first is under way, the second
-# is told what was sampled by then and goes on with it; for some minutes afterwards it gets a copy. A refusal is not
-# kept.
+# Requests are alike if they ask the same with the same key and the same idempotency key. Clients that send none count
+# their tries; of these, a first try is never a repetition. While the first request is in progress, the second hears
+# what was sampled by then and continues with it; for some minutes afterwards it gets a copy. A refusal is not kept.
 
 KEPT_SECONDS = 600.0
 KEPT_BYTES = 64 << 20
@@ -70,30 +64,33 @@ KEPT_BYTES = 64 << 20
 Ask = Callable[[Tell], Awaitable[Answered]]
 
 
-@dataclass
-class _Shared:
+@dataclass(eq=False)
+class _Entry:
     """A request that is answered for everybody who sends it."""
 
+    alike: bytes
     pieces: list[wire.Piece] = field(default_factory=list)
     listeners: list[Tell] = field(default_factory=list)
-    work: asyncio.Future[Answered] | None = None
-    ended: float = 0.0
+    heard: bool = False
+    """Whether somebody has got the whole answer."""
+    ended: float | None = None
     size: int = 0
 
     def tell(self, piece: wire.Piece) -> None:
-        """Tell all of a piece, and those who come later."""
+        """Pass a piece on to all, also to those who come later."""
         self.pieces.append(piece)
         for listener in self.listeners:
             listener(piece)
 
 
-class Repeats:
-    """Knows the requests under way that may come again, and the latest answers."""
+class IdempotencyCache:
+    """Knows the requests in progress that may come again, and the latest answers."""
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock
-        self._running: dict[bytes, _Shared] = {}
-        self._kept: OrderedDict[bytes, _Shared] = OrderedDict()
+        self._entries: dict[_Entry, asyncio.Future[Answered]] = {}
+        """Oldest first."""
+        self._by_request: defaultdict[bytes, list[_Entry]] = defaultdict(list)
         self._bytes = 0
 
     async def answer(self, asked: wire.Chat | wire.Complete, ask: Ask, tell: Tell) -> Answered:
@@ -101,92 +98,86 @@ class Repeats:
 
         Cancelled, it ends the work unless somebody else waits for it.
         """
-        if not asked.once:
+        if not asked.once and asked.retry < 0:
             return await ask(tell)
         self._forget()
-        which = _same(asked)
-        shared = self._running.get(which) or self._kept.get(which)
-        if shared is None:
-            shared = self._begin(which, ask)
-        assert shared.work is not None
-        for piece in shared.pieces:
+        entry = self._earlier(asked) or self._begin(asked, ask)
+        work = self._entries[entry]
+        for piece in entry.pieces:
             tell(piece)
-        shared.listeners.append(tell)
+        entry.listeners.append(tell)
         try:
-            return await asyncio.shield(shared.work)
+            answered = await asyncio.shield(work)
+            entry.heard = True
+            return answered
         finally:
-            shared.listeners.remove(tell)
-            if not shared.listeners and not shared.work.done():
-                self._running.pop(which, None)  # whoever asks from here on begins anew
-                shared.work.cancel()
+            entry.listeners.remove(tell)
+            if not entry.listeners and not work.done():
+                self._drop(entry)  # who asks from now on starts a new one
+                work.cancel()
 
-    def _begin(self, which: bytes, ask: Ask) -> _Shared:
-        shared = self._running[which] = _Shared()
+    def _earlier(self, asked: wire.Chat | wire.Complete) -> _Entry | None:
+        """The request that this one repeats: an answer that nobody heard, else one in progress, else the newest."""
+        if not asked.once and not asked.retry:
+            return None
+        alike = self._by_request.get(_alike(asked), [])
+        unheard = [entry for entry in alike if self._entries[entry].done() and not entry.heard]
+        running = [entry for entry in alike if not self._entries[entry].done()]
+        return next(iter([*unheard, *running, *reversed(alike)]), None)
+
+    def _begin(self, asked: wire.Chat | wire.Complete, ask: Ask) -> _Entry:
+        entry = _Entry(_alike(asked))
 
         def ended(work: asyncio.Future[Answered]) -> None:
-            if self._running.get(which) is shared:
-                del self._running[which]
-            if not work.cancelled() and work.exception() is None:
-                self._keep(which, shared, work.result())
+            if work.cancelled() or work.exception() is not None:
+                self._drop(entry)
+            elif entry in self._entries:
+                entry.ended = self._clock()
+                entry.size = len(msgpack.encode((work.result(), entry.pieces)))
+                self._bytes += entry.size
+                self._forget()
 
-        shared.work = asyncio.ensure_future(ask(shared.tell))
-        shared.work.add_done_callback(ended)
-        return shared
+        self._by_request[entry.alike].append(entry)
+        self._entries[entry] = work = asyncio.ensure_future(ask(entry.tell))
+        work.add_done_callback(ended)
+        return entry
 
-    def _keep(self, which: bytes, shared: _Shared, answered: Answered) -> None:
-        shared.ended = self._clock()
-        shared.size = len(msgpack.encode((answered, shared.pieces)))
-        self._kept[which] = shared
-        self._bytes += shared.size
-        self._forget()
+    def _drop(self, entry: _Entry) -> None:
+        if self._entries.pop(entry, None) is not None:
+            self._bytes -= entry.size
+            self._by_request[entry.alike].remove(entry)
+            if not self._by_request[entry.alike]:
+                del self._by_request[entry.alike]
 
     def _forget(self) -> None:
-        """Forget what is too old, and the oldest where they are too many bytes."""
-        while self._kept:
-            oldest = next(iter(self._kept.values()))
-            if self._bytes <= KEPT_BYTES and oldest.ended + KEPT_SECONDS > self._clock():
+        """Forget answers that are too old, and the oldest if they are too many bytes."""
+        while entry := next((entry for entry in self._entries if entry.ended is not None), None):
+            if self._bytes <= KEPT_BYTES and (entry.ended or 0.0) + KEPT_SECONDS > self._clock():
                 return
-            self._kept.popitem(last=False)
-            self._bytes -= oldest.size
+            self._drop(entry)
 
 
-def _same(asked: wire.Chat | wire.Complete) -> bytes:
-    """Equal for requests that ask the same with the same key and the same ``once``."""
-    return hashlib.sha256(msgpack.encode(structs.replace(asked, id=0))).digest()
+def _alike(asked: wire.Chat | wire.Complete) -> bytes:
+    return hashlib.sha256(msgpack.encode(structs.replace(asked, id=0, retry=0))).digest()
 
 
-# Who answers whoever shows a key: an episode its own, the server of versions a client of a tenant.
+# Who answers whoever shows a key: an episode its own program, the server of versions a client of a tenant.
 #
-# A key that nobody has is refused in any case, before anything else is said of the API.
+# An unknown key is refused in any case, before anything else is said of the API.
 
 REMEMBERED = 4096
-"""Keys of episodes that are over which are still told from wrong ones."""
-
-
-class Serves(Protocol):
-    """Serves versions to clients."""
-
-    def answerer(self, identity: Identity) -> Answerer:
-        """Answers this client, with what its tenant may see."""
-
-
-@dataclass(frozen=True)
-class Caller:
-    """Who asks, and who answers."""
-
-    answerer: Answerer
-    identity: Identity | None
-    """None: an episode's program."""
+"""Keys of episodes that are over and are still told from wrong ones."""
 
 
 class Callers:
-    """All keys that hold at the moment."""
+    """All keys that are valid at the moment."""
 
     def __init__(self, stored: Callable[[bytes], ApiKeyRow | None]) -> None:
         """``stored`` finds a client's key by its digest, revoked or not; may raise ``StoreError``."""
         self.open = False
         """Whether clients are answered; episodes always are."""
-        self.serving: Serves | None = None
+        self.serving: Callable[[Identity], Answerer] | None = None
+        """Makes what answers a client."""
         self._stored = stored
         self._episodes: dict[str, Answerer] = {}
         self._over: OrderedDict[str, None] = OrderedDict()
@@ -213,11 +204,10 @@ class Callers:
         """Whether this was the key of an episode that is over."""
         return key in self._over
 
-    def find(self, key: str) -> Caller:
-        """Who asks with this key. Raises ``Refusal``."""
-        answerer = self._episodes.get(key)
-        if answerer is not None:
-            return Caller(answerer, None)
+    def find(self, key: str) -> tuple[Answerer, Identity | None]:
+        """Who answers this key, and who asks; None is an episode's program. Raises ``Refusal``."""
+        if key in self._episodes:
+            return self._episodes[key], None
         if key in self._over:
             raise over()
         identity = self._client(key)
@@ -227,11 +217,9 @@ class Callers:
             raise Refusal(403, "scope_missing", "This key lacks the scope chat: `marlaas api key new` makes one.")
         if self.serving is None:
             raise Refusal(404, "model_not_found", "This engine serves no model to clients.", "model")
-        return Caller(self.serving.answerer(identity), identity)
+        return self.serving(identity), identity
 
     def _client(self, key: str) -> Identity:
-        if not key:
-            raise Refusal(401, "no_api_key", "No API key was sent: `marlaas api key new TENANT` makes one.")
         try:
             row = self._stored(digest(key))
         except StoreError as error:

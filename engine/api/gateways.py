@@ -15,6 +15,7 @@ from pathlib import Path
 from time import monotonic
 
 from ..errors import ConfigError
+from ..gateway import Address, Answerer
 from ..racing import until_first
 from ..workers import last_line, signal_name
 from .link import Desk, Link
@@ -136,7 +137,7 @@ WAITING = 1024
 
 
 class Gateways:
-    """Starts gateways and ends them."""
+    """Starts gateways and ends them; implements ``gateway.Endpoints``, whether the API is open to clients or not."""
 
     def __init__(self, desk: Desk, limits: str, log: Path) -> None:
         self.clients: GatewayProcess | None = None
@@ -147,12 +148,19 @@ class Gateways:
         self._log = log
         self._one_at_a_time = asyncio.Lock()
 
-    async def for_episodes(self) -> GatewayProcess:
-        """The gateway for an episode that begins. Raises ``ConfigError`` where none can be started."""
+    async def open(self, answerer: Answerer) -> Address:
+        """An address at which this answers an episode, until it is closed; the first one starts a gateway.
+
+        Raises ``ConfigError`` if the extra is not installed or no port can be had.
+        """
         async with self._one_at_a_time:
             if self._episodes is None:
                 self._episodes = await self._start(LOCAL, 0)
-            return self._episodes
+        return Address(self._episodes.url, self._desk.callers.admit(answerer))
+
+    def close(self, address: Address) -> None:
+        """The episode is over: its requests in progress and later ones are refused with 410. Twice is once."""
+        self._desk.dismiss(address.key)
 
     async def for_clients(self, host: str, port: int, patience: float = 0.0) -> GatewayProcess:
         """The gateway for clients at an address, in place of that before; a taken port is tried again for ``patience``

@@ -14,7 +14,7 @@ from msgspec import DecodeError, structs
 
 from ..errors import MarlaasError
 from ..gateway import Answered, Refusal, wire
-from .callers import Caller, Callers, Repeats, Tallies, over
+from .callers import Callers, IdempotencyCache, Tallies, over
 
 BUFFER = 1 << 20
 """Bytes that are read ahead."""
@@ -38,7 +38,7 @@ class Desk:
     def __init__(self, callers: Callers, tallies: Tallies, log: Log) -> None:
         self.callers = callers
         self.tallies = tallies
-        self.repeats = Repeats()
+        self.repeats = IdempotencyCache()
         self.log = log
         self.figures: Figures = _nothing
         self.links: set[Link] = set()
@@ -102,9 +102,9 @@ class Link:
         except asyncio.CancelledError:
             if isinstance(asked, wire.Figures) or not self._desk.callers.is_over(asked.key):
                 raise
-            self._refuse(asked.id, over())
+            self._send(over().frame(asked.id))
         except Refusal as refusal:
-            self._refuse(asked.id, refusal)
+            self._send(refusal.frame(asked.id))
         except MarlaasError as error:
             self._send(wire.Refused(asked.id, 503, "engine_error", str(error), retry_after=1.0))
         except Exception as error:  # a mistake of ours must not leave a client waiting
@@ -116,36 +116,23 @@ class Link:
         if isinstance(asked, wire.Figures):
             self._send(wire.FigureTable(asked.id, tuple(await self._desk.figures())))
             return
-        caller = self._desk.callers.find(asked.key)
+        answerer, client = self._desk.callers.find(asked.key)
         if isinstance(asked, wire.Models):
-            self._send(wire.ModelList(asked.id, await caller.answerer.models(asked.key)))
-        else:
-            await self._speak(asked, caller)
+            self._send(wire.ModelList(asked.id, await answerer.models(asked.key)))
+            return
 
-    async def _speak(self, asked: wire.Chat | wire.Complete, caller: Caller) -> None:
         def tell(piece: wire.Piece) -> None:
             if asked.stream:
                 self._send(structs.replace(piece, id=asked.id))
 
         async def ask(tell: Callable[[wire.Piece], None]) -> Answered:
-            if isinstance(asked, wire.Chat):
-                answered = await caller.answerer.chat(asked, tell)
-            else:
-                answered = await caller.answerer.complete(asked, tell)
-            if caller.identity is not None:
-                used = answered.prompt_tokens, answered.completion_tokens
-                self._desk.tallies.add(caller.identity.key, *used)
+            answered = await answerer.answer(asked, tell)
+            if client is not None:
+                self._desk.tallies.add(client.key, answered.prompt_tokens, answered.completion_tokens)
             return answered
 
         answered = await self._desk.repeats.answer(asked, ask, tell)
-        for choice in answered.choices:
-            self._send(structs.replace(choice, id=asked.id))
-        tokens = answered.prompt_tokens, answered.completion_tokens, answered.cached_tokens
-        self._send(wire.Done(asked.id, answered.model, *tokens))
-
-    def _refuse(self, id: int, refusal: Refusal) -> None:
-        said = refusal.status, refusal.code, refusal.message, refusal.where, refusal.retry_after
-        self._send(wire.Refused(id, *said))
+        self._send(structs.replace(answered, id=asked.id))
 
     def _send(self, message: wire.Response) -> None:
         """Send with all that is sent in this turn of the event loop."""

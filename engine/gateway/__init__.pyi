@@ -2,7 +2,7 @@ from . import (
     limits as limits,
     wire as wire,
 )
-from .answerer import (
+from .wire import (
     Address as Address,
     Answered as Answered,
     Answerer as Answerer,

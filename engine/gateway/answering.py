@@ -8,17 +8,15 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Coroutine, MutableMapping
-from dataclasses import dataclass, field
 from typing import Any
 
 import msgspec
 
-from . import wire
-from .answerer import Answered, Refusal
 from .interfaces import exchange as sse
 from .interfaces.exchange import Exchange
 from .link_client import Call, Link
 from .logs import Line
+from .wire import Answered, Piece, Refusal
 
 Send = Callable[[MutableMapping[str, Any]], Awaitable[None]]
 Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
@@ -31,47 +29,18 @@ AT_ONCE = 256
 """Messages that are sent together, where so many wait."""
 
 
-@dataclass
-class AnswerSoFar:
-    """An answer as it is gathered."""
-
-    choices: list[wire.Choice] = field(default_factory=list)
-    done: wire.Done | None = None
-
-    def add(self, message: wire.Response | None) -> None:
-        """Note what the engine said."""
-        if isinstance(message, wire.Choice):
-            self.choices.append(message)
-        elif isinstance(message, wire.Done):
-            self.done = message
-
-    def whole(self, line: Line) -> Answered:
-        """The whole answer; what it cost is noted. Raises ``Refusal`` where it has no choice."""
-        done = self.done
-        if done is None or not self.choices:
-            raise Refusal(500, "no_answer", "The engine ended its answer without a choice.")
-        choices = tuple(sorted(self.choices, key=lambda choice: choice.choice))
-        line.model, line.prompt_tokens, line.completion_tokens = done.model, done.prompt_tokens, done.completion_tokens
-        line.cached_tokens = done.cached_tokens
-        return Answered(choices, done.model, done.prompt_tokens, done.completion_tokens, done.cached_tokens)
-
-
 async def answer(link: Link, exchange: Exchange, send: Send, line: Line, seconds: float) -> Answered | None:
-    """Ask, and send the answer; None where a stream ends with a refusal. Raises ``Refusal`` before any is sent."""
+    """Ask, and send the answer; None if a stream ends with a refusal. Raises ``Refusal`` before any is sent."""
     async with await link.ask(exchange.asked, seconds) as call:
         if exchange.asked.stream:
             return await _stream(call, exchange, send, line)
-        gathered = AnswerSoFar()
-        while not call.finished:
-            gathered.add(await call.next())
-        answered = gathered.whole(line)
+        answered = _noted(await call.next(), line)
         line.status = 200
         await send_json(send, 200, exchange.reply(answered))
         return answered
 
 
 async def _stream(call: Call, exchange: Exchange, send: Send, line: Line) -> Answered | None:
-    gathered = AnswerSoFar()
     message = await call.next(OPENING)
     await send({"type": "http.response.start", "status": 200, "headers": _raw(sse.HEADERS)})
     line.status = 200
@@ -79,21 +48,20 @@ async def _stream(call: Call, exchange: Exchange, send: Send, line: Line) -> Ans
     try:
         waiting = sse.encode(exchange.opening())
         while True:
-            gathered.add(message)
-            waiting += _events(exchange, message)
-            messages = 1
-            while call.unread and not call.finished and messages < AT_ONCE:
-                message = await call.next()
-                gathered.add(message)
-                waiting += _events(exchange, message)
+            messages = 0
+            while isinstance(message, Piece):
+                waiting += sse.encode(exchange.piece(message))
                 messages += 1
+                message = await call.next() if call.unread and messages < AT_ONCE else None
             if call.finished:
                 break
             if waiting:
                 await send({"type": "http.response.body", "body": waiting, "more_body": True})
             message = await call.next(SILENCE)
             waiting = b"" if message is not None else sse.ALIVE
-        answered = gathered.whole(line)
+        answered = _noted(message, line)
+        for choice in answered.choices:
+            waiting += sse.encode(exchange.choice(choice))
         waiting += sse.encode(exchange.closing(answered))
     except Refusal as refusal:
         line.error, line.status = refusal.code, refusal.status
@@ -102,10 +70,17 @@ async def _stream(call: Call, exchange: Exchange, send: Send, line: Line) -> Ans
     return answered
 
 
-def _events(exchange: Exchange, message: wire.Response | None) -> bytes:
-    if isinstance(message, wire.Piece):
-        return sse.encode(exchange.piece(message))
-    return sse.encode(exchange.choice(message)) if isinstance(message, wire.Choice) else b""
+def _noted(message: object, line: Line) -> Answered:
+    """The whole answer; its cost is noted. Raises ``Refusal`` if it has no choice."""
+    if not isinstance(message, Answered) or not message.choices:
+        raise Refusal(500, "no_answer", "The engine ended its answer without a choice.")
+    line.model, line.prompt_tokens, line.completion_tokens = (
+        message.model,
+        message.prompt_tokens,
+        message.completion_tokens,
+    )
+    line.cached_tokens = message.cached_tokens
+    return message
 
 
 async def while_there(work: Coroutine[Any, Any, Any], receive: Receive, seconds: float) -> Any:

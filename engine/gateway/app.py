@@ -7,6 +7,7 @@ import sys
 import traceback
 from collections.abc import Awaitable, Callable
 from datetime import UTC, datetime
+from functools import partial
 from typing import Any
 
 from starlette.applications import Starlette
@@ -16,7 +17,6 @@ from starlette.responses import JSONResponse, PlainTextResponse, Response
 from starlette.routing import Route
 
 from . import metrics, wire
-from .answerer import Refusal
 from .answering import Receive, Send, answer, send_json, while_there
 from .interfaces import exchange as errors, openapi
 from .interfaces.exchange import Exchange, Who
@@ -26,7 +26,8 @@ from .interfaces.responses import Responses
 from .limits import Limits
 from .link_client import Link, gone
 from .logs import Line, Log, shown_body
-from .requests import Load, Retries, agent_of, is_local, key_of, read
+from .requests import Load, agent_of, is_local, key_of, read
+from .wire import Refusal
 
 INTERFACES: tuple[tuple[str, Callable[[bytes, Who], Exchange]], ...] = (
     ("/v1/chat/completions", ChatCompletions),
@@ -36,33 +37,34 @@ INTERFACES: tuple[tuple[str, Callable[[bytes, Who], Exchange]], ...] = (
 )
 AGENTS = "/e/{agent}"
 """Before a route: for the calls of one agent of a program that has several."""
-RETRIES = ("x-stainless-retry-count", "idempotency-key")
-"""Headers of clients that try again."""
 GRACE = 5.0
 """Seconds more than an answer may take, for its client to read it."""
+Handle = Callable[[Request, Line, Send], Awaitable[Response | None]]
+"""Answers a request: by a response, or by what it sends."""
 
 
 class Gateway:
-    """What all routes share."""
+    """All routes and what they share."""
 
     def __init__(self, link: Link, limits: Limits) -> None:
         self.link = link
         self.limits = limits
         self.log = Log(limits)
         self.load = Load(limits)
-        self.retries = Retries()
         self.requests = metrics.Requests()
 
     def application(self) -> Starlette:
         """All routes, each with and without an agent's name."""
-        routes = []
+        routes = [
+            Endpoint(self, "/healthz", self._health),
+            Endpoint(self, "/metrics", self._metrics),
+            Endpoint(self, "/openapi.json", self._openapi),
+        ]
         for prefix in ("", AGENTS):
-            routes += [Route(prefix + path, Asking(self, path, make), methods=["POST"]) for path, make in INTERFACES]
-            routes.append(Route(f"{prefix}/v1/models", Telling(self, "/v1/models", self._models)))
-            routes.append(Route(f"{prefix}/v1/models/{{id:path}}", Telling(self, "/v1/models/{id}", self._model)))
-        routes.append(Route("/healthz", Telling(self, "/healthz", self._health)))
-        routes.append(Route("/metrics", Telling(self, "/metrics", self._metrics)))
-        routes.append(Route("/openapi.json", Telling(self, "/openapi.json", self._openapi)))
+            for path, make in INTERFACES:
+                routes.append(Endpoint(self, path, partial(self._ask, make), prefix, "POST"))
+            routes.append(Endpoint(self, "/v1/models", self._models, prefix))
+            routes.append(Endpoint(self, "/v1/models/{id}", self._model, prefix))
         application = Starlette(routes=routes, exception_handlers={HTTPException: self._no_route})
         application.router.redirect_slashes = False
         return application
@@ -73,12 +75,26 @@ class Gateway:
         refusal = Refusal(503, "too_many_connections", sentence, retry_after=1.0)
         await refuse(send, Request(scope), refusal, {"Connection": "close"})
 
-    def end(self, line: Line, began: float) -> None:
-        """A request has ended."""
-        self.log.end(line, began)
-        self.requests.add(line.route, line.status, line.ms, line.prompt_tokens, line.completion_tokens)
+    async def _ask(
+        self, make: Callable[[bytes, Who], Exchange], request: Request, line: Line, send: Send
+    ) -> Response | None:
+        """Have the model asked, until the client has gone."""
+        line.key, line.agent = key_of(request), agent_of(request)
+        with self.load.body() as reading:
+            body = await read(request, reading, self.limits)
+            tries = request.headers.get("x-stainless-retry-count", "")
+            retry = int(tries[:9]) if tries.isdecimal() else -1
+            exchange = make(body, Who(line.key, line.agent, request.headers.get("idempotency-key", ""), retry))
+            line.model, line.stream = exchange.asked.model, exchange.asked.stream
+            if self.log.prompts:
+                line.sent = shown_body(body)
+            work = answer(self.link, exchange, send, line, self.limits.seconds)
+            answered = await while_there(work, request.receive, self.limits.seconds + GRACE)
+            if self.log.prompts and answered is not None:
+                line.said = answered.choices
+        return None
 
-    async def _models(self, request: Request, line: Line) -> Response:
+    async def _models(self, request: Request, line: Line, send: Send) -> Response:
         models = await self._named(request, line)
         if "anthropic-version" in request.headers:
             rows = [_anthropic(model) for model in models]
@@ -86,7 +102,7 @@ class Gateway:
             return JSONResponse({"data": rows, "has_more": False, "first_id": first, "last_id": last})
         return JSONResponse({"object": "list", "data": [_openai(model) for model in models]})
 
-    async def _model(self, request: Request, line: Line) -> Response:
+    async def _model(self, request: Request, line: Line, send: Send) -> Response:
         name = request.path_params["id"]
         models = {model.id: model for model in await self._named(request, line)}
         if name not in models:
@@ -97,29 +113,27 @@ class Gateway:
         return JSONResponse(row(models[name]))
 
     async def _named(self, request: Request, line: Line) -> tuple[wire.Model, ...]:
-        line.key = key_of(request)
-        line.agent = agent_of(request)
-        with self.load.request(line.key):
-            async with await self.link.ask(wire.Models(0, line.key), self.limits.seconds) as call:
-                said = await call.next()
-        return said.models if isinstance(said, wire.ModelList) else ()
+        line.key, line.agent = key_of(request), agent_of(request)
+        async with await self.link.ask(wire.Models(0, line.key), self.limits.seconds) as call:
+            answered = await call.next()
+        return answered.models if isinstance(answered, wire.ModelList) else ()
 
-    async def _health(self, request: Request, line: Line) -> Response:
+    async def _health(self, request: Request, line: Line, send: Send) -> Response:
         if not self.link.up:
             raise gone()
         return JSONResponse({"status": "ok"})
 
-    async def _metrics(self, request: Request, line: Line) -> Response:
+    async def _metrics(self, request: Request, line: Line, send: Send) -> Response:
         if not is_local(request):
             raise Refusal(403, "not_here", "Figures of all tenants are told on this machine alone: read them there.")
         rows: list[metrics.Row] = [*self.requests.rows(self.load.requests)]
         async with await self.link.ask(wire.Figures(0), self.limits.seconds) as call:
-            said = await call.next()
-        if isinstance(said, wire.FigureTable):
-            rows += said.rows
+            answered = await call.next()
+        if isinstance(answered, wire.FigureTable):
+            rows += answered.rows
         return PlainTextResponse(metrics.text(rows), media_type=metrics.TYPE)
 
-    async def _openapi(self, request: Request, line: Line) -> Response:
+    async def _openapi(self, request: Request, line: Line, send: Send) -> Response:
         return JSONResponse(openapi.document())
 
     async def _no_route(self, request: Request, error: Exception) -> Response:
@@ -130,72 +144,39 @@ class Gateway:
         return JSONResponse(errors.body(refusal, form), status, errors.headers(refusal))
 
 
-class Telling:
-    """A route that is answered at once."""
+class Endpoint(Route):
+    """A route of the gateway."""
 
-    def __init__(self, gateway: Gateway, route: str, tell: Callable[[Request, Line], Awaitable[Response]]) -> None:
-        self._gateway, self._route, self._tell = gateway, route, tell
+    def __init__(self, gateway: Gateway, name: str, handle: Handle, prefix: str = "", method: str = "GET") -> None:
+        """``name`` is its path without the prefix."""
+        super().__init__(prefix + name.replace("{id}", "{id:path}"), self._serve, methods=[method])
+        self.app = self._serve
+        self._gateway, self._name, self._handle = gateway, name, handle
 
-    async def __call__(self, scope: Any, receive: Receive, send: Send) -> None:
-        """One request, as ASGI has it."""
-        request = Request(scope, receive)
-        line, began = self._gateway.log.begin(self._route)
+    async def _serve(self, scope: Any, receive: Receive, send: Send) -> None:
+        """Answer one request of ASGI, and write a line about it."""
+        request, gateway = Request(scope, receive), self._gateway
+        line, began = gateway.log.begin(self._name)
+        gateway.load.requests += 1
         try:
-            try:
-                response = await self._tell(request, line)
+            response = await self._handle(request, line, send)
+            if response is not None:
                 line.status = response.status_code
                 await response(scope, receive, send)
-            except Exception as error:
-                await refuse(send, request, explained(error), line=line)
+        except Exception as error:
+            refusal = explained(error)
+            begun = line.status or refusal.status == 499  # uvicorn closes what was begun: nothing else can be said
+            line.status, line.error = refusal.status, refusal.code
+            if not begun:
+                await refuse(send, request, refusal)
         finally:
-            self._gateway.end(line, began)
+            gateway.load.requests -= 1
+            gateway.log.end(line, began)
+            gateway.requests.add(line.route, line.status, line.ms, line.prompt_tokens, line.completion_tokens)
 
 
-class Asking:
-    """A route at which the model is asked."""
-
-    def __init__(self, gateway: Gateway, route: str, make: Callable[[bytes, Who], Exchange]) -> None:
-        self._gateway, self._route, self._make = gateway, route, make
-
-    async def __call__(self, scope: Any, receive: Receive, send: Send) -> None:
-        """One request, as ASGI has it."""
-        request = Request(scope, receive)
-        gateway, once = self._gateway, ""
-        line, began = gateway.log.begin(self._route)
-        try:
-            try:
-                line.key = key_of(request)
-                line.agent = agent_of(request)
-                with gateway.load.request(line.key), gateway.load.body() as reading:
-                    body = await read(request, reading, gateway.limits)
-                    count, idempotency = (request.headers.get(name) for name in RETRIES)
-                    once = gateway.retries.name(line.key, request.url.path, body, count, idempotency)
-                    exchange = self._make(body, Who(line.key, line.agent, once))
-                    line.model, line.stream = exchange.asked.model, exchange.asked.stream
-                    if gateway.log.prompts:
-                        line.sent = shown_body(body)
-                    seconds = gateway.limits.seconds
-                    work = answer(gateway.link, exchange, send, line, seconds)
-                    answered = await while_there(work, receive, seconds + GRACE)
-                    if gateway.log.prompts and answered is not None:
-                        line.said = answered.choices
-            except Exception as error:
-                refusal = explained(error)
-                if line.status or refusal.status == 499:  # uvicorn closes what was begun: nothing else can be said
-                    line.status, line.error = refusal.status, refusal.code
-                else:
-                    await refuse(send, request, refusal, line=line)
-        finally:
-            gateway.retries.ended(once, line.status)
-            gateway.end(line, began)
-
-
-async def refuse(
-    send: Send, request: Request, refusal: Refusal, headers: dict[str, str] | None = None, line: Line | None = None
-) -> None:
+async def refuse(send: Send, request: Request, refusal: Refusal, headers: dict[str, str] | None = None) -> None:
     """Send a refusal in the form that the client can read."""
-    if line is not None:
-        line.status, line.error = refusal.status, refusal.code
     form = errors.form_of(request.url.path, request.headers)
     more = {"Connection": "close"} if refusal.status == 408 else {}
     body = errors.body(refusal, form)

@@ -13,11 +13,11 @@ from typing import Self
 import msgspec
 
 from . import wire
-from .answerer import Refusal
+from .wire import Refusal
 
 MOST_UNREAD = 4096
 """Messages of one stream that its client has not read; a slower one is cut off, so that nothing piles up."""
-LAST = wire.Done | wire.Refused | wire.ModelList | wire.FigureTable
+LAST = wire.Answered | wire.Refused | wire.ModelList | wire.FigureTable
 Asked = wire.Chat | wire.Complete | wire.Models | wire.Figures
 
 

@@ -15,9 +15,9 @@ import h11
 import msgspec
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
-from .answerer import Refusal
 from .interfaces import exchange
 from .limits import Limits
+from .wire import Refusal
 
 Application = Callable[..., Awaitable[None]]
 

@@ -1,14 +1,16 @@
-"""What the gateway asks of the engine, and what it is told: frames on a socketpair, msgpack behind its length.
+"""Requests of clients and of episodes' programs, and their answers: the only messages of the gateway.
 
-The gateway knows HTTP and the four interfaces; it decides nothing. Every request carries the key that its client
-showed. One request has any number of ``Piece`` (where it asked for a stream), then all of its ``Choice``, then
-``Done``; or one ``Refused`` instead of what is left. ``Cancel`` ends one of which nobody wants to hear any more.
+They travel as frames on a socketpair, msgpack behind its length. The gateway's process knows HTTP and the four
+interfaces; it decides nothing. Every request carries the key that its client showed. A request gets any number of
+``Piece`` (if it asked for a stream) and one ``Answered``, or ``Refused`` in its place. ``Cancel`` ends a request.
 """
 
 from __future__ import annotations
 
 import struct
-from typing import Any
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, Protocol
 
 from msgspec import Struct, msgpack
 
@@ -74,7 +76,9 @@ class Chat(Struct, frozen=True, tag="chat"):
     agent: str = ""
     """Name in the path, for programs of several agents."""
     once: str = ""
-    """What a client that tries again sends again; empty where it sends nothing of that kind."""
+    """The client's idempotency key; empty if it sends none."""
+    retry: int = -1
+    """How often the client has tried before, as OpenAI's and Anthropic's clients count it; -1: it does not say."""
 
 
 class Complete(Struct, frozen=True, tag="complete"):
@@ -89,6 +93,7 @@ class Complete(Struct, frozen=True, tag="complete"):
     stream: bool = False
     agent: str = ""
     once: str = ""
+    retry: int = -1
 
 
 class Models(Struct, frozen=True, tag="models"):
@@ -130,10 +135,9 @@ class Piece(Struct, frozen=True, tag="piece"):
     tokens: tuple[Token, ...] = ()
 
 
-class Choice(Struct, frozen=True, tag="choice"):
+class Choice(Struct, frozen=True):
     """A whole choice; of a stream, too."""
 
-    id: int
     choice: int
     text: str
     finish: str
@@ -146,15 +150,16 @@ class Choice(Struct, frozen=True, tag="choice"):
     """Which of the client's texts has ended it, if one has."""
 
 
-class Done(Struct, frozen=True, tag="done"):
-    """The request has been answered."""
+class Answered(Struct, frozen=True, tag="answered"):
+    """All choices of a request in their order, and what they cost."""
 
-    id: int
+    choices: tuple[Choice, ...]
     model: str
     """The version that spoke, by its full name."""
     prompt_tokens: int
     completion_tokens: int
     cached_tokens: int = 0
+    id: int = 0
 
 
 class Refused(Struct, frozen=True, tag="refused"):
@@ -196,7 +201,7 @@ class FigureTable(Struct, frozen=True, tag="figure_table"):
 
 
 Request = Chat | Complete | Models | Figures | Cancel
-Response = Piece | Choice | Done | Refused | ModelList | FigureTable
+Response = Piece | Answered | Refused | ModelList | FigureTable
 
 _encoder = msgpack.Encoder()
 _requests: msgpack.Decoder[Request] = msgpack.Decoder(Request)
@@ -227,3 +232,51 @@ def request(body: bytes) -> Request:
 def response(body: bytes) -> Response:
     """Decode what the engine says. Raises ``msgspec.DecodeError`` or ``msgspec.ValidationError``."""
     return _responses.decode(body)
+
+
+class Refusal(Exception):
+    """A request is refused: what ``Refused`` says, without its id."""
+
+    def __init__(self, status: int, code: str, message: str, where: str = "", retry_after: float | None = None) -> None:
+        super().__init__(message)
+        self.status, self.code, self.message, self.where, self.retry_after = status, code, message, where, retry_after
+
+    def frame(self, id: int) -> Refused:
+        """As it travels."""
+        return Refused(id, self.status, self.code, self.message, self.where, self.retry_after)
+
+
+Tell = Callable[[Piece], None]
+"""Is called with each piece of a stream as it is sampled; never if the request asked for none."""
+
+
+class Answerer(Protocol):
+    """An episode's own program, or the server of versions; methods raise ``Refusal``.
+
+    They may be cancelled when the client has gone.
+    """
+
+    async def answer(self, request: Chat | Complete, tell: Tell) -> Answered:
+        """Continue a conversation or prompts."""
+
+    async def models(self, key: str) -> tuple[Model, ...]:
+        """What this key may name as a model."""
+
+
+@dataclass(frozen=True)
+class Address:
+    """At which the program of an episode finds its model, and the key that names the episode."""
+
+    url: str
+    """Of the gateway, without a path: ``http://127.0.0.1:8777``."""
+    key: str
+
+
+class Endpoints(Protocol):
+    """Gives each episode its address; the gateway is started for the first of them."""
+
+    async def open(self, answerer: Answerer) -> Address:
+        """An address at which this answers, until it is closed. Raises ``ConfigError`` if the extra is missing."""
+
+    def close(self, address: Address) -> None:
+        """The episode is over: later requests are refused with 410."""

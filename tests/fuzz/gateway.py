@@ -73,7 +73,7 @@ class Door:
             self.keys[tenant] = made.key
         serving, _ = clientele.serving(*self._samplers)
         callers = Callers(clientele.store.api.key)
-        callers.open, callers.serving = True, serving
+        callers.open, callers.serving = True, serving.answerer
         desk = Desk(callers, Tallies(lambda uses: None), self._log)
         ours, theirs = socket.socketpair()
         listening = socket.create_server(("127.0.0.1", 0))

@@ -298,7 +298,7 @@ OUTSIDE_TERMS = (
         "endpoint",
         "an address and a key at which a program finds a model: a client's, or one of an episode",
         names=("base url", "episode endpoint"),
-        source="engine/gateway/answerer.py",
+        source="engine/gateway/wire.py",
     ),
     Term(
         "scope",

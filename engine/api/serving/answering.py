@@ -29,7 +29,7 @@ from ...rollout import (
     opened_thought,
 )
 from ...trajectories import Logprobs, Tokens
-from .requests import Manner, calls, forced, manner, messages, of_chat, of_prompt, refused, tools
+from .requests import SamplingOptions, calls, check_tools, forced, messages, of_chat, of_prompt, options, refused
 from .versions import Lent
 
 # One choice: sampled at the samplers that serve its version, in its tenant's turn, and streamed if the client asks.
@@ -140,8 +140,6 @@ def _nothing(rows: int) -> Likeliest:
 
 # Answers one request: its prompts in tokens, all choices side by side, and what each has become.
 
-MOST_TURNS = 1024
-"""Choices of all prompts of a request."""
 AT_ONCE = 64
 """Turns of a request that wait or are under way; the next one begins when one has ended."""
 _numbers = itertools.count(1)
@@ -174,14 +172,14 @@ class Desk:
         """The text of a token by itself."""
         return self.renderer.vocabulary.decode([token])
 
-    def request(self, prompt: Tokens, how: Manner, seed: int, echo: bool) -> SampleRequest:
+    def request(self, prompt: Tokens, how: SamplingOptions, seed: int, echo: bool) -> SampleRequest:
         """What a sampler is asked for one choice; ``echo``: with what it says of the prompt."""
         room = self.context - len(prompt)
         request = SampleRequest(
             conversation=f"client-{next(_numbers)}",
             version=self.lent.name,
             tokens=prompt,
-            max_tokens=room if how.max_tokens is None else min(room, how.max_tokens),
+            max_tokens=room if how.asked.max_tokens is None else min(room, how.asked.max_tokens),
             temperature=how.temperature,
             stop=self.renderer.stop_ids,
             seed=seed,
@@ -207,69 +205,63 @@ class Desk:
 async def answer_chat(desk: Desk, request: Chat, tell: Tell) -> Answered:
     """Go on with a conversation. Raises ``Refusal``, and what the samplers raise."""
     wishes, renderer = request.wishes, desk.renderer
-    given = tools(request.tools)
-    wanted = forced(wishes.tool_choice, given)
-    how = manner(wishes, wanted)
-    offered = () if wishes.tool_choice == "none" else given
+    check_tools(request.tools)
+    wanted = forced(wishes.tool_choice, request.tools)
+    how = options(wishes, wanted)
+    offered = () if wishes.tool_choice == "none" else request.tools
     said = messages(request.messages, renderer.thinks)
-    prompt = await of_chat(desk.rollout.rendering, said, offered, how.thinking, desk.context)
+    prompt = await of_chat(desk.rollout.rendering, said, offered, how.asked.thinking, desk.context)
     opened = bool(renderer.thinks and opened_thought(prompt.tolist(), renderer.vocabulary.decode))
 
     async def choice(number: int) -> tuple[Choice, Sampled]:
         reply = _reply_stream(desk, how, renderer.thinks, opened, bool(offered))
         pieces = _ChoicePieces(request.id, number, tell, reply) if request.stream and not wanted else None
-        stream = TurnStream(reply, desk.text_of, pieces.add if pieces else None) if pieces or how.stops else None
+        stream = TurnStream(reply, desk.text_of, pieces.add if pieces else None) if pieces or how.asked.stop else None
         asked = desk.request(prompt, how, how.seed_of(0, number), echo=False)
         sampled = await desk.sampled(asked, stream, how.schema_from if how.schema else "messages")
         spoken = renderer.parse(sampled.tokens, prompt.tolist(), bool(offered))
         made = forced_call(spoken.shown or spoken.thinking) if wanted else spoken.tool_calls if offered else ()
         text = "" if wanted and made else spoken.text if offered else spoken.shown
-        stopped = first_stop(text, how.stops)
-        text = before_stop(text, how.stops)
+        stopped = first_stop(text, how.asked.stop)
+        text = before_stop(text, how.asked.stop)
         if pieces is not None:
             pieces.end(spoken.thinking, text)
         finish = "tool" if made else sampled.finish
         shown = sampled.shown
-        return Choice(request.id, number, text, finish, spoken.thinking, calls(made), shown, stopped), sampled
+        return Choice(number, text, finish, spoken.thinking, calls(made), shown, stopped), sampled
 
-    found = await _all(partial(choice, number) for number in range(how.choices))
+    found = await _all(partial(choice, number) for number in range(how.asked.n))
     return _answered(desk, [len(prompt)], found)
 
 
 async def answer_prompts(desk: Desk, request: Complete, tell: Tell) -> Answered:
     """Go on with prompts. Raises ``Refusal``, and what the samplers raise."""
-    how = manner(request.wishes)
-    if request.wishes.tool_choice not in ("", "auto", "none"):
-        raise refused("A prompt has no tools that could be forced.", "tool_choice")
-    if not request.prompts:
-        raise refused("There is no prompt.", "prompt")
-    if len(request.prompts) * how.choices > MOST_TURNS:
-        raise refused(f"A request may have {MOST_TURNS} choices, over all its prompts; fewer are answered.", "prompt")
+    how = options(request.wishes)
     prompts = [await of_prompt(desk.renderer, prompt, desk.context) for prompt in request.prompts]
 
     async def choice(number: int) -> tuple[Choice, Sampled]:
-        place, which = divmod(number, how.choices)
+        place, which = divmod(number, how.asked.n)
         prompt, told = prompts[place], request.prompts[place]
-        echoed = request.echo and how.logprobs
+        echoed = request.echo and how.asked.logprobs
         before = "" if not request.echo else told if isinstance(told, str) else _text(desk, prompt.tolist())
         reply = _reply_stream(desk, how, thinks=False, opened=False, tools=False)
         pieces = _ChoicePieces(request.id, number, tell, reply) if request.stream else None
         if pieces is not None and before and not echoed:
             tell(Piece(request.id, number, before))
         streamed = pieces.add if pieces and not echoed else None
-        stream = TurnStream(reply, desk.text_of, streamed) if streamed or how.stops else None
+        stream = TurnStream(reply, desk.text_of, streamed) if streamed or how.asked.stop else None
         seed = how.seed_of(place, which)
         asked = desk.request(prompt, how, seed, echoed)
         sampled = await desk.sampled(asked, stream, how.schema_from if how.schema else "prompt")
-        text = before_stop(_text(desk, sampled.tokens), how.stops)
+        text = before_stop(_text(desk, sampled.tokens), how.asked.stop)
         shown = sampled.prompt + sampled.shown
         if pieces is not None and echoed:  # what is said of the prompt is known at the end alone, and comes first
             tell(Piece(request.id, number, before + text, "", shown))
         elif pieces is not None:
             pieces.end("", text)
-        return Choice(request.id, number, before + text, sampled.finish, tokens=shown), sampled
+        return Choice(number, before + text, sampled.finish, tokens=shown), sampled
 
-    found = await _all(partial(choice, number) for number in range(len(prompts) * how.choices))
+    found = await _all(partial(choice, number) for number in range(len(prompts) * how.asked.n))
     return _answered(desk, [len(prompt) for prompt in prompts], found)
 
 
@@ -300,9 +292,9 @@ class _ChoicePieces:
             self._tell(Piece(self._request, self._choice, text, thinking, tokens))
 
 
-def _reply_stream(desk: Desk, how: Manner, thinks: bool, opened: bool, tools: bool) -> ReplyStream:
+def _reply_stream(desk: Desk, how: SamplingOptions, thinks: bool, opened: bool, tools: bool) -> ReplyStream:
     renderer = desk.renderer
-    return ReplyStream(renderer.vocabulary.decode, renderer.stop_ids, how.stops, thinks, opened, tools)
+    return ReplyStream(renderer.vocabulary.decode, renderer.stop_ids, how.asked.stop, thinks, opened, tools)
 
 
 def _text(desk: Desk, tokens: Sequence[int]) -> str:

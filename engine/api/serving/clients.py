@@ -5,11 +5,10 @@ Turns wait in the same lines as those of tasks: a tenant's clients are to the sa
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import PurePath
-from typing import Protocol
 
 from ...errors import AdapterError, MarlaasError, StoreError, WorkerDied
 from ...fairness import Payer
@@ -18,21 +17,10 @@ from ...gateway.wire import Chat, Complete, Model
 from ...rollout import Rollout
 from ...spec import BASE
 from ...store import Store
+from ..identity import Identity
 from .answering import Desk, answer_chat, answer_prompts
 from .requests import Limits, Rates
 from .versions import PATIENCE, SOON, LoadedVersions, Machine, Names, Workers, lost, machine_of
-
-
-class Client(Protocol):
-    """Who asks: what is needed of an identity."""
-
-    @property
-    def key(self) -> int:
-        """The key's number."""
-
-    @property
-    def tenant(self) -> str:
-        """Whose it is."""
 
 
 class Serving:
@@ -58,7 +46,7 @@ class Serving:
         """Whether a client is being answered: then the engine does not count as idle."""
         return self.limits.under_way > 0
 
-    def answerer(self, identity: Client) -> Answerer:
+    def answerer(self, identity: Identity) -> Answerer:
         """Answers a client with what its tenant may see."""
         return _Answerer(self, identity.key, identity.tenant)
 
@@ -84,14 +72,6 @@ class _Answerer:
     key: int
     tenant: str
 
-    async def chat(self, request: Chat, tell: Tell) -> Answered:
-        """See ``Answerer``."""
-        return await self._answered(request.model, lambda desk: answer_chat(desk, request, tell))
-
-    async def complete(self, request: Complete, tell: Tell) -> Answered:
-        """See ``Answerer``."""
-        return await self._answered(request.model, lambda desk: answer_prompts(desk, request, tell))
-
     async def models(self, key: str) -> tuple[Model, ...]:
         """See ``Answerer``."""
         with _explained():
@@ -103,14 +83,18 @@ class _Answerer:
             context = min((endpoint.context for endpoint in endpoints), default=0)
             return tuple(Model(one.id, one.parent, one.created, one.owner, context) for one in models)
 
-    async def _answered(self, model: str, answer: Callable[[Desk], Awaitable[Answered]]) -> Answered:
+    async def answer(self, request: Chat | Complete, tell: Tell) -> Answered:
+        """See ``Answerer``."""
         serving = self.serving
         with _explained(), serving.limits.admitted(self.key, self.tenant):
-            named = serving.names(self.tenant).find(model)
+            named = serving.names(self.tenant).find(request.model)
             machine = await machine_of(serving.workers, serving.patience)
             async with serving.loaded.lent(machine, named) as lent:
                 rollout = serving.rollout(machine, self.tenant)
-                return await answer(Desk(rollout, lent, named.name))
+                desk = Desk(rollout, lent, named.name)
+                if isinstance(request, Chat):
+                    return await answer_chat(desk, request, tell)
+                return await answer_prompts(desk, request, tell)
 
 
 @contextmanager

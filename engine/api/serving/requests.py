@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import json
-import math
 import secrets
 import time
 from collections import Counter
@@ -111,151 +110,74 @@ class Rates:
         return 0.0
 
 
-# How a client wants to be answered, checked: what a sampler is asked for. Pure.
-#
-# Clients are served as they wish; what no sampler can do is refused in one sentence.
+# How a client wants to be answered: what a sampler is asked for. The gateway has checked each number's range.
 
-HOTTEST = 100.0
-MOST_CHOICES = 64
-"""Choices of one prompt."""
-MOST_LIKELIEST = 20
-"""Likeliest tokens in each place."""
-MOST_STOPS = 16
-LONGEST_STOP = 500
-"""Characters of a text that ends a reply."""
-MOST_PENALTY = 2.0
 FORMAT = "response_format"
 
 
 @dataclass(frozen=True)
-class Manner:
+class SamplingOptions:
     """How the choices of a request are sampled."""
 
-    temperature: float
+    asked: Asked
     truncation: Truncation
     seed: int
-    """Of the request; each prompt and choice has one of its own."""
-    stops: tuple[str, ...]
-    max_tokens: int | None
-    """None: as many as there is room for."""
-    choices: int
-    logprobs: bool
-    likeliest: int
-    presence_penalty: float
-    frequency_penalty: float
+    """Of the request; each prompt and choice has its own."""
     schema: str
     schema_from: str
     """The parameter that the schema came with."""
-    thinking: bool | None
+
+    @property
+    def temperature(self) -> float:
+        """1 unless the client says it."""
+        return 1.0 if self.asked.temperature is None else self.asked.temperature
 
     def seed_of(self, prompt: int, choice: int) -> int:
         """The seed of a choice; the first of the first prompt has the same, however many there are."""
         return noise_seed("served", self.seed, prompt, choice)
 
     def wishes(self, prompt: bool = False) -> Wishes | None:
-        """What is asked of the sampler beyond tokens; None where that is nothing. ``prompt``: also log-probabilities of
+        """What is asked of the sampler beyond tokens; None if that is nothing. ``prompt``: also log-probabilities of
         the prompt."""
         wanted = Wishes(
-            likeliest=self.likeliest,
-            prompt=prompt and self.logprobs,
-            presence_penalty=self.presence_penalty,
-            frequency_penalty=self.frequency_penalty,
+            likeliest=self.asked.top_logprobs if self.asked.logprobs else 0,
+            prompt=prompt and self.asked.logprobs,
+            presence_penalty=self.asked.presence_penalty,
+            frequency_penalty=self.asked.frequency_penalty,
             schema=self.schema,
         )
-        return wanted if self.logprobs or wanted != Wishes() else None
+        return wanted if self.asked.logprobs or wanted != Wishes() else None
 
 
-def manner(asked: Asked, schema: str = "") -> Manner:
-    """Check what a client asked for. ``schema``: of a call that is forced. Raises ``Refusal``."""
-    temperature = _number(asked.temperature, 1.0, 0.0, HOTTEST, "temperature")
-    if not 1 <= asked.n <= MOST_CHOICES:
-        raise refused(f"n is {asked.n}; it must lie between 1 and {MOST_CHOICES}.", "n")
-    if asked.max_tokens is not None and asked.max_tokens < 0:
-        raise refused(f"max_tokens is {asked.max_tokens}; it must be 0 or more.", "max_tokens")
-    if not 0 <= asked.top_logprobs <= MOST_LIKELIEST:
-        raise refused(f"top_logprobs is {asked.top_logprobs}; it must lie between 0 and {MOST_LIKELIEST}.", "logprobs")
+def options(asked: Asked, schema: str = "") -> SamplingOptions:
+    """What a client asked for. ``schema``: of a call that is forced. Raises ``Refusal``."""
     if schema and asked.schema:
         raise refused("A call that is forced and a form of the answer cannot both be asked for.", "tool_choice")
-    stops = tuple(stop for stop in asked.stop if stop)
-    if len(stops) > MOST_STOPS or any(len(stop) > LONGEST_STOP for stop in stops):
-        raise refused(f"stop may name {MOST_STOPS} texts of up to {LONGEST_STOP} characters.", "stop")
-    return Manner(
-        temperature=temperature,
-        truncation=_truncation(asked),
-        seed=secrets.randbits(63) if asked.seed is None else asked.seed,
-        stops=stops,
-        max_tokens=asked.max_tokens,
-        choices=asked.n,
-        logprobs=asked.logprobs,
-        likeliest=asked.top_logprobs if asked.logprobs else 0,
-        presence_penalty=_number(asked.presence_penalty, 0.0, -MOST_PENALTY, MOST_PENALTY, "presence_penalty"),
-        frequency_penalty=_number(asked.frequency_penalty, 0.0, -MOST_PENALTY, MOST_PENALTY, "frequency_penalty"),
-        schema=schema or _schema(asked.schema),
-        schema_from="tools" if schema else FORMAT,
-        thinking=asked.thinking,
-    )
-
-
-def _truncation(asked: Asked) -> Truncation:
     top_k = max(0, asked.top_k or 0)  # some clients write -1 for all
-    top_p = 1.0 if asked.top_p is None else asked.top_p
-    made = Truncation(top_k, top_p, asked.min_p or 0.0)
-    if problem := made.problem():
+    truncation = Truncation(top_k, 1.0 if asked.top_p is None else asked.top_p, asked.min_p or 0.0)
+    if problem := truncation.problem():
         raise refused(problem, problem.partition(" ")[0])
-    return made
-
-
-def _number(value: float | None, usual: float, low: float, high: float, where: str) -> float:
-    if value is None:
-        return usual
-    if not math.isfinite(value) or not low <= value <= high:
-        raise refused(f"{where} is {value}; it must lie between {low:g} and {high:g}.", where)
-    return value
-
-
-def _schema(schema: str) -> str:
-    if not schema:
-        return ""
-    try:
-        known = isinstance(json.loads(schema), dict | bool)
-    except (ValueError, RecursionError):
-        known = False
-    if not known:
-        raise refused("The schema of the answer is no JSON object.", FORMAT)
-    return schema
+    seed = secrets.randbits(63) if asked.seed is None else asked.seed
+    return SamplingOptions(asked, truncation, seed, schema or asked.schema, "tools" if schema else FORMAT)
 
 
 # A client's messages and tools as the base's template takes them, and the calls that a model wrote as clients do.
 #
 # Everything here comes from outside: each mistake is a ``Refusal`` that says what is wrong.
 
-ROLES = {"system": "system", "developer": "system", "user": "user", "assistant": "assistant", "tool": "tool"}
-LONGEST_NAME = 128
-"""Characters of a tool's name."""
-
 
 def messages(sent: Sequence[Sent], thinks: bool) -> tuple[Message, ...]:
     """The conversation. ``thinks``: whether the base's template knows thoughts, which are left out else."""
-    if not sent:
-        raise refused("The conversation has no messages.", "messages")
     names = {call.id: call.name for message in sent for call in message.tool_calls}
     return tuple(_message(message, names, thinks) for message in sent)
 
 
-def tools(sent: Sequence[dict[str, Any]]) -> tuple[dict[str, Any], ...]:
-    """The tools, if they have OpenAI's form."""
-    for number, tool in enumerate(sent):
-        function = tool.get("function") if isinstance(tool, dict) else None
-        if not isinstance(function, dict) or tool.get("type", "function") != "function":
-            raise refused(f"Tool {number} is no function: only those can be called here.", "tools")
-        name = function.get("name")
-        if not isinstance(name, str) or not 0 < len(name) <= LONGEST_NAME:
-            raise refused(f"Tool {number} has no name of 1 to {LONGEST_NAME} characters.", "tools")
+def check_tools(sent: Sequence[dict[str, Any]]) -> None:
+    """Raise ``Refusal`` for tools that are too large."""
     try:
         within_limits(list(sent), "The tools")
     except ValueError as error:
         raise refused(str(error), "tools") from None
-    return tuple(sent)
 
 
 def calls(made: Iterable[ToolCall]) -> tuple[Call, ...]:
@@ -277,15 +199,10 @@ def refused(message: str, where: str, code: str = "invalid_request") -> Refusal:
 
 
 def _message(sent: Sent, names: dict[str, str], thinks: bool) -> Message:
-    role = ROLES.get(sent.role)
-    if role is None:
-        raise refused(f"A message has the role {sent.role[:LONGEST_NAME]!r}; known are {', '.join(ROLES)}.", "messages")
-    if role == "tool":
-        return Message(role, sent.content, sent.name or names.get(sent.tool_call_id, ""))
-    if role != "assistant":
-        return Message(role, sent.content, sent.name)
+    if sent.role != "assistant":
+        return Message(sent.role, sent.content, sent.name or names.get(sent.tool_call_id, ""))
     thought = f"<think>\n{sent.thinking}\n</think>\n\n" if thinks and sent.thinking else ""
-    return Message(role, thought + sent.content, sent.name, tuple(map(_call, sent.tool_calls)))
+    return Message(sent.role, thought + sent.content, sent.name, tuple(map(_call, sent.tool_calls)))
 
 
 def _call(sent: Call) -> ToolCall:
@@ -295,7 +212,7 @@ def _call(sent: Call) -> ToolCall:
     except (ValueError, RecursionError):
         arguments = None
     if not isinstance(arguments, dict):
-        raise refused(f"The arguments of the call {sent.id[:LONGEST_NAME]!r} are no JSON object.", "messages")
+        raise refused(f"The arguments of the call {sent.id[:64]!r} are no JSON object.", "messages")
     return ToolCall(sent.name, arguments)
 
 

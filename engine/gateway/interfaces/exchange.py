@@ -13,8 +13,7 @@ from typing import Annotated, Any, Literal, Protocol, TypeVar
 import msgspec
 from msgspec import Meta, Struct
 
-from ..answerer import Answered, Refusal
-from ..wire import Chat, Choice, Complete, Piece
+from ..wire import Answered, Chat, Choice, Complete, Piece, Refusal
 
 # What a client sent, checked: JSON of the expected types, texts from lists of parts, tools, stops and schemas.
 #
@@ -30,8 +29,10 @@ Penalty = Annotated[float, Meta(ge=-2, le=2)]
 Seed = Annotated[int, Meta(ge=-(1 << 63), le=(1 << 63) - 1)]
 TopK = Annotated[int, Meta(ge=-1, le=1 << 30)]
 Likeliest = Annotated[int, Meta(ge=0, le=20)]
-Choices = Annotated[int, Meta(ge=1, le=128)]
-MOST_STOPS = 16
+Choices = Annotated[int, Meta(ge=1, le=64)]
+MOST_STOPS, LONGEST_STOP = 16, 500
+LONGEST_NAME = 128
+"""Characters of a tool's name."""
 _SURROGATE = re.compile(rb"\\u[dD][89a-fA-F]")
 
 
@@ -99,15 +100,15 @@ def text_of(content: str | Sequence[Part] | None, where: str) -> str:
 def stops(stop: str | list[str] | None, where: str = "stop") -> tuple[str, ...]:
     """Where to stop, without empty ones."""
     found = (stop,) if isinstance(stop, str) else tuple(stop or ())
-    if len(found) > MOST_STOPS:
-        raise wrong(f"{where} has {len(found)} entries, and may have {MOST_STOPS}.", where)
+    if len(found) > MOST_STOPS or any(len(text) > LONGEST_STOP for text in found):
+        raise wrong(f"{where} may name {MOST_STOPS} texts of up to {LONGEST_STOP} characters.", where)
     return tuple(one for one in found if one)
 
 
 def function(name: Any, description: Any, parameters: Any, where: str) -> dict[str, Any]:
     """A tool in the form of chat completions. Raises ``Refusal`` where it has no name or no schema."""
-    if not isinstance(name, str) or not name:
-        raise wrong(f"{where} is a tool without a name.", where)
+    if not isinstance(name, str) or not 0 < len(name) <= LONGEST_NAME:
+        raise wrong(f"{where} has no name of 1 to {LONGEST_NAME} characters.", where)
     if parameters is not None and not isinstance(parameters, dict):
         raise wrong(f"The parameters of {where} must be a JSON schema, an object.", where)
     told: dict[str, Any] = {"name": name}
@@ -246,7 +247,7 @@ class StreamedChoice:
         """What of the choice no piece has told. Where pieces told something else than the choice (it holds calls of
         tools, which were streamed as text, say), nothing is added."""
         return Piece(
-            choice.id,
+            0,
             choice.choice,
             text=_rest("".join(self.text), choice.text),
             thinking=_rest("".join(self.thinking), choice.thinking),
@@ -263,11 +264,12 @@ def _rest(told: str, whole: str) -> str:
 
 @dataclass(frozen=True)
 class Who:
-    """Whose request it is: key, name of the agent in the path, and what its retries have in common."""
+    """Whose request it is: key, name of the agent in the path, idempotency key, and count of tries before."""
 
     key: str
     agent: str = ""
     once: str = ""
+    retry: int = -1
 
 
 class Exchange(Protocol):

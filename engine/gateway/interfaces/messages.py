@@ -8,8 +8,7 @@ from typing import Any
 import msgspec
 from msgspec import Struct
 
-from ..answerer import Answered, Refusal
-from ..wire import Chat, Choice, Message, Piece, ToolCall, Wishes
+from ..wire import Answered, Chat, Choice, Message, Piece, Refusal, ToolCall, Wishes
 from .exchange import (
     Event,
     Form,
@@ -130,6 +129,7 @@ class Messages:
             stream=bool(sent.stream),
             agent=who.agent,
             once=who.once,
+            retry=who.retry,
         )
 
     def reply(self, answer: Answered) -> dict[str, Any]:

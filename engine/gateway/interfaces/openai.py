@@ -9,8 +9,7 @@ from typing import Annotated, Any
 
 from msgspec import Meta, Struct
 
-from ..answerer import Answered, Refusal
-from ..wire import Chat, Choice, Complete, Message, Piece, Token, ToolCall, Wishes
+from ..wire import Answered, Chat, Choice, Complete, Message, Piece, Refusal, Token, ToolCall, Wishes
 from .exchange import (
     END,
     Choices,
@@ -221,6 +220,7 @@ class ChatCompletions:
             stream=bool(sent.stream),
             agent=who.agent,
             once=who.once,
+            retry=who.retry,
         )
 
     def reply(self, answer: Answered) -> dict[str, Any]:
@@ -356,7 +356,7 @@ def _told_call(call: ToolCall) -> dict[str, Any]:
 
 TokenId = Annotated[int, Meta(ge=0, le=(1 << 31) - 1)]
 MOST_PROMPTS = 1024
-MOST_CHOICES = 4096
+MOST_CHOICES = 1024
 USUAL_TOKENS = 16
 """OpenAI's ``max_tokens``, where a client says none."""
 
@@ -398,6 +398,7 @@ class Completions:
             stream=bool(sent.stream),
             agent=who.agent,
             once=who.once,
+            retry=who.retry,
         )
         if len(self.asked.prompts) * self.asked.wishes.n > MOST_CHOICES:
             raise wrong(f"All prompts together may have {MOST_CHOICES} choices.", "n")

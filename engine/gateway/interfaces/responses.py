@@ -8,8 +8,7 @@ from typing import Any
 
 from msgspec import Struct
 
-from ..answerer import Answered, Refusal
-from ..wire import Chat, Choice, Message, Piece, Token, ToolCall, Wishes
+from ..wire import Answered, Chat, Choice, Message, Piece, Refusal, Token, ToolCall, Wishes
 from . import openai
 from .exchange import (
     Event,
@@ -116,6 +115,7 @@ def ask(sent: ResponsesBody, who: Who) -> Chat:
         stream=bool(sent.stream),
         agent=who.agent,
         once=who.once,
+        retry=who.retry,
     )
 
 

@@ -10,13 +10,12 @@ from dataclasses import dataclass, field
 
 from marlaas.engine.api.callers import Callers, Tallies
 from marlaas.engine.api.link import Desk, Link
-from marlaas.engine.gateway.answerer import Answered, Tell
 from marlaas.engine.gateway.wire import (
+    Answered,
     Cancel,
     Chat,
     Choice,
     Complete,
-    Done,
     FigureTable,
     Message,
     Model,
@@ -25,12 +24,13 @@ from marlaas.engine.gateway.wire import (
     Refused,
     Request,
     Response,
+    Tell,
     frame,
     length,
     response,
 )
 
-LAST = (Done, Refused, ModelList, FigureTable)
+LAST = (Answered, Refused, ModelList, FigureTable)
 """Kinds of messages that end a request."""
 
 
@@ -46,9 +46,12 @@ class Echo:
         self.begun = asyncio.Event()
         self.error: Exception | None = None
 
-    async def chat(self, request: Chat, tell: Tell) -> Answered:
-        """Say it again."""
+    async def answer(self, request: Chat | Complete, tell: Tell) -> Answered:
+        """Say it again; each prompt is answered by itself."""
         self.asked.append(request)
+        if isinstance(request, Complete):
+            choices = [Choice(number, str(prompt), "length") for number, prompt in enumerate(request.prompts)]
+            return Answered(tuple(choices), "1@1", 5, 7)
         text = request.messages[-1].content
         words = text.split(" ")
         tell(Piece(0, 0, words[0]))
@@ -63,22 +66,18 @@ class Echo:
         for word in words[1:]:
             tell(Piece(0, 0, f" {word}"))
         self.ended.append("answered")
-        return Answered((Choice(0, 0, text, "stop"),), "1@1", len(words), len(words) + 1, 1)
-
-    async def complete(self, request: Complete, tell: Tell) -> Answered:
-        """Each prompt is answered by itself."""
-        self.asked.append(request)
-        choices = [Choice(0, number, str(prompt), "length") for number, prompt in enumerate(request.prompts)]
-        return Answered(tuple(choices), "1@1", 5, 7)
+        return Answered((Choice(0, text, "stop"),), "1@1", len(words), len(words) + 1, 1)
 
     async def models(self, key: str) -> tuple[Model, ...]:
         """One."""
         return (Model("echo"),)
 
 
-def chat(number: int, key: str, text: str = "one two three", stream: bool = False, once: str = "") -> Chat:
+def chat(
+    number: int, key: str, text: str = "one two three", stream: bool = False, once: str = "", retry: int = -1
+) -> Chat:
     """A request of one message."""
-    return Chat(number, key, "any", (Message("user", text),), stream=stream, once=once)
+    return Chat(number, key, "any", (Message("user", text),), stream=stream, once=once, retry=retry)
 
 
 @dataclass

@@ -52,5 +52,6 @@ def callers(store: Store) -> Callers:
 def serving(callers: Callers) -> EchoServing:
     """The API is open, and serves."""
     callers.open = True
-    callers.serving = serving = EchoServing()
+    serving = EchoServing()
+    callers.serving = serving.answerer
     return serving

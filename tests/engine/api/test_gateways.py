@@ -16,7 +16,6 @@ import pytest
 
 from marlaas.engine.api import gateways as module
 from marlaas.engine.api.callers import Callers
-from marlaas.engine.api.endpoints import OpenEndpoints
 from marlaas.engine.api.gateways import Gateways
 from marlaas.engine.api.link import Desk
 from marlaas.engine.errors import ConfigError
@@ -62,7 +61,7 @@ async def ask(url: str, key: str, text: str = "hello there", retry: int | None =
 
 
 async def test_an_episode_is_asked_until_it_is_over(gateways: Gateways, desk: Desk) -> None:
-    endpoints = OpenEndpoints(gateways, desk)
+    endpoints = gateways
     first, second = await asyncio.gather(endpoints.open(Echo()), endpoints.open(Echo()))
     assert first.url == second.url and first.key != second.key
     assert await ask(first.url, first.key) == (200, "hello there")
@@ -72,13 +71,13 @@ async def test_an_episode_is_asked_until_it_is_over(gateways: Gateways, desk: De
 
 
 async def test_a_killed_gateway_comes_back_at_its_port(gateways: Gateways, desk: Desk, log: list[str]) -> None:
-    slow, endpoints = Echo(), OpenEndpoints(gateways, desk)
+    slow, endpoints = Echo(), gateways
     slow.go.clear()
     address, other = await endpoints.open(slow), await endpoints.open(Echo())
     under_way = asyncio.create_task(ask(address.url, address.key))
     await slow.begun.wait()
-    gateway = await gateways.for_episodes()
-    assert gateway.pid is not None
+    gateway = gateways._episodes
+    assert gateway is not None and gateway.pid is not None
     os.kill(gateway.pid, signal.SIGKILL)
     with pytest.raises((ConnectionError, asyncio.IncompleteReadError, IndexError, ValueError)):
         status, _ = await under_way
@@ -90,22 +89,22 @@ async def test_a_killed_gateway_comes_back_at_its_port(gateways: Gateways, desk:
 
 async def test_a_retry_gets_the_answer_of_the_first(gateways: Gateways, desk: Desk) -> None:
     echo = Echo()
-    address = await OpenEndpoints(gateways, desk).open(echo)
+    address = await gateways.open(echo)
     for retry in (0, 0, 1, 1):  # the same question twice, and the second of them sent again
         assert await ask(address.url, address.key, retry=retry) == (200, "hello there")
     assert len(echo.asked) == 2
-    gateway = await gateways.for_episodes()
-    assert gateway.pid is not None
+    gateway = gateways._episodes
+    assert gateway is not None and gateway.pid is not None
     os.kill(gateway.pid, signal.SIGKILL)
     assert await ask(address.url, address.key, retry=0) == (200, "hello there")
     assert len(echo.asked) == 3, "the next gateway's first request is no retry of another's first"
 
 
 async def test_it_ends_with_its_engine(gateways: Gateways, desk: Desk) -> None:
-    address = await OpenEndpoints(gateways, desk).open(Echo())
+    address = await gateways.open(Echo())
     assert await ask(address.url, address.key) == (200, "hello there")
-    gateway = await gateways.for_episodes()
-    assert gateway.pid is not None
+    gateway = gateways._episodes
+    assert gateway is not None and gateway.pid is not None
     process = psutil.Process(gateway.pid)
     await gateways.stop()
     assert not process.is_running()
@@ -116,7 +115,7 @@ async def test_it_ends_with_its_engine(gateways: Gateways, desk: Desk) -> None:
 async def test_clients_and_episodes_have_one_each(gateways: Gateways, desk: Desk) -> None:
     clients = await gateways.for_clients("localhost", 0)
     assert await gateways.for_clients("127.0.0.1", 0) is clients and clients.url.startswith("http://127.0.0.1:")
-    endpoints = OpenEndpoints(gateways, desk)
+    endpoints = gateways
     address = await endpoints.open(Echo())
     assert (await endpoints.open(Echo())).url == address.url != clients.url
     await gateways.close_clients()
@@ -126,7 +125,7 @@ async def test_clients_and_episodes_have_one_each(gateways: Gateways, desk: Desk
 async def test_clients_that_fill_theirs_keep_nobody_waiting(desk: Desk, tmp_path: Path) -> None:
     """As many connections as there may be, each with a request that waits: clients are sent away, programs are not."""
     most = 500
-    crowded = Gateways(desk, encode(Limits(connections=most, waiting=most)), tmp_path / "gateway.log")
+    crowded = Gateways(desk, encode(Limits(connections=most)), tmp_path / "gateway.log")
     clients, slow = await crowded.for_clients("127.0.0.1", 0), Echo()
     slow.go.clear()
     key = desk.callers.admit(slow)  # whoever asks: the gateway cannot tell clients from programs
@@ -135,7 +134,7 @@ async def test_clients_that_fill_theirs_keep_nobody_waiting(desk: Desk, tmp_path
         await slow.begun.wait()
         await asyncio.sleep(0)
     assert (await ask(clients.url, key))[0] == 503
-    endpoints = OpenEndpoints(crowded, desk)
+    endpoints = crowded
     for _ in range(50):
         address = await endpoints.open(Echo())
         assert await ask(address.url, address.key) == (200, "hello there")
@@ -154,7 +153,7 @@ async def test_one_that_nobody_uses_is_ended(gateways: Gateways) -> None:
 
 async def test_other_machines_do_not_reach_episodes(gateways: Gateways, desk: Desk) -> None:
     clients = await gateways.for_clients("0.0.0.0", 0)
-    address = await OpenEndpoints(gateways, desk).open(Echo())
+    address = await gateways.open(Echo())
     assert address.url != clients.url and address.url.startswith("http://127.0.0.1:")
     assert (await ask(clients.url, "tml-ada-wrong"))[0] == 401
 
@@ -177,5 +176,5 @@ async def test_without_the_extra_it_says_how_to_install_it(
 ) -> None:
     monkeypatch.setattr(module, "NEEDS", ("no_such_library", "nor_this"))
     with pytest.raises(ConfigError, match="needs no_such_library and nor_this, which are not installed") as caught:
-        await OpenEndpoints(gateways, desk).open(Echo())
+        await gateways.open(Echo())
     assert "pip install 'marlaas[api]'" in caught.value.hint

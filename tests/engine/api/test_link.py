@@ -6,17 +6,17 @@ import asyncio
 
 from marlaas.engine.api.callers import Callers, Tallies
 from marlaas.engine.errors import WorkerDied
-from marlaas.engine.gateway.answerer import Refusal
 from marlaas.engine.gateway.wire import (
+    Answered,
     Choice,
     Complete,
-    Done,
     Figures,
     FigureTable,
     Model,
     ModelList,
     Models,
     Piece,
+    Refusal,
     Refused,
 )
 from marlaas.engine.store import KeyUse
@@ -29,12 +29,12 @@ async def test_an_answer_and_a_stream(callers: Callers) -> None:
     key = callers.admit(Echo())
     async with linked(desk_of(callers)) as gateway:
         whole = await gateway.ask(chat(7, key))
-        assert whole == [Choice(7, 0, "one two three", "stop"), Done(7, "1@1", 3, 4, 1)]
+        assert whole == [Answered((Choice(0, "one two three", "stop"),), "1@1", 3, 4, 1, 7)]
         streamed = await gateway.ask(chat(8, key, stream=True))
     pieces = [piece for piece in streamed if isinstance(piece, Piece)]
     assert streamed[: len(pieces)] == pieces and {piece.id for piece in pieces} == {8}
     assert "".join(piece.text for piece in pieces) == "one two three"
-    assert streamed[len(pieces) :] == [Choice(8, 0, "one two three", "stop"), Done(8, "1@1", 3, 4, 1)]
+    assert streamed[len(pieces) :] == [Answered((Choice(0, "one two three", "stop"),), "1@1", 3, 4, 1, 8)]
 
 
 async def test_prompts_models_and_figures(callers: Callers) -> None:
@@ -46,8 +46,8 @@ async def test_prompts_models_and_figures(callers: Callers) -> None:
 
     desk.figures = figures
     async with linked(desk) as gateway:
-        said = await gateway.ask(Complete(1, key, "", ("a", (5, 6))))
-        assert [one.text for one in said if isinstance(one, Choice)] == ["a", "(5, 6)"]
+        (said,) = await gateway.ask(Complete(1, key, "", ("a", (5, 6))))
+        assert isinstance(said, Answered) and [one.text for one in said.choices] == ["a", "(5, 6)"]
         gateway.send(Models(2, key), Figures(3), Models(4, "wrong"))
         assert await gateway.end_of(2) == [ModelList(2, (Model("echo"),))]
         assert await gateway.end_of(3) == [FigureTable(3, (("requests", {"tenant": "ada"}, 3.0),))]
@@ -64,9 +64,9 @@ async def test_requests_do_not_wait_for_each_other(callers: Callers) -> None:
         for number in range(2, 50):
             gateway.send(chat(number, keys[1]))
         for number in range(2, 50):
-            assert isinstance((await gateway.end_of(number))[-1], Done)
+            assert isinstance((await gateway.end_of(number))[-1], Answered)
         slow.go.set()
-        assert isinstance((await gateway.end_of(1))[-1], Done)
+        assert isinstance((await gateway.end_of(1))[-1], Answered)
 
 
 async def test_how_requests_are_refused(callers: Callers) -> None:
@@ -86,7 +86,7 @@ async def test_how_requests_are_refused(callers: Callers) -> None:
             if status == 429:
                 assert (refused.message, refused.where, refused.retry_after) == ("Later.", "max_tokens", 2.5)
         echo.error = None
-        assert isinstance((await gateway.ask(chat(9, key)))[-1], Done)
+        assert isinstance((await gateway.ask(chat(9, key)))[-1], Answered)
     assert log == ["A request could not be answered (RuntimeError: a mistake)."]
 
 
@@ -102,7 +102,7 @@ async def test_a_request_that_is_cancelled_ends(callers: Callers) -> None:
         while not echo.ended:
             await asyncio.sleep(0)
         echo.go.set()
-        assert isinstance((await gateway.ask(chat(2, key)))[-1], Done)
+        assert isinstance((await gateway.ask(chat(2, key)))[-1], Answered)
         assert 1 not in gateway.heard and echo.ended == ["cancelled", "answered"]
 
 
@@ -119,7 +119,7 @@ async def test_a_program_that_outlives_its_episode(callers: Callers) -> None:
             gateway.send(*([chat(2, key)] if number == 2 else []))
             (refused,) = await gateway.end_of(number)
             assert isinstance(refused, Refused) and (refused.status, refused.code) == (410, "episode_over")
-        assert isinstance((await gateway.ask(chat(3, other)))[-1], Done)
+        assert isinstance((await gateway.ask(chat(3, other)))[-1], Answered)
     assert echo.ended == ["cancelled"] and not desk.links
 
 
@@ -135,7 +135,7 @@ async def test_requests_end_with_the_gateway(callers: Callers) -> None:
     assert echo.ended == ["cancelled", "cancelled"]
     echo.go.set()
     async with linked(desk_of(callers)) as gateway:  # the next one
-        assert isinstance((await gateway.ask(chat(1, key)))[-1], Done)
+        assert isinstance((await gateway.ask(chat(1, key)))[-1], Answered)
 
 
 async def test_what_is_sent_twice_is_asked_once(callers: Callers) -> None:

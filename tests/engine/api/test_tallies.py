@@ -17,7 +17,7 @@ def test_sums_by_key() -> None:
     tallies = Tallies(written.extend, now=lambda: 7.0)
     tallies.flush()
     tallies.add(1, 10, 20)
-    tallies.add(2)
+    tallies.add(2, 0, 0)
     tallies.add(1, 1, 2)
     tallies.flush()
     tallies.flush()
@@ -37,7 +37,7 @@ def test_what_cannot_be_written_waits() -> None:
     with pytest.raises(StoreError):
         tallies.flush()
     full = False
-    tallies.add(1)
+    tallies.add(1, 0, 0)
     tallies.flush()
     assert written == [KeyUse(1, 2, 10, 20, 7.0)]
 

@@ -153,12 +153,11 @@ async def echo(engine: Engine, request: Any) -> None:
         wire.Token(6, "llo", -1.25, ((7, "y", -0.25), (6, "llo", -1.25))),
     )
     told = tokens if request.wishes.logprobs else ()
-    for index in range(count):
-        if request.stream:
-            engine.say(wire.Piece(request.id, index, thinking="hm"))
-            engine.say(wire.Piece(request.id, index, text="he", tokens=told[:1]))
-        engine.say(wire.Choice(request.id, index, "hello", "stop", thinking="hm", tokens=told))
-    engine.say(wire.Done(request.id, "17@best", 11, 7 * count, 4))
+    for index in range(count if request.stream else 0):
+        engine.say(wire.Piece(request.id, index, thinking="hm"))
+        engine.say(wire.Piece(request.id, index, text="he", tokens=told[:1]))
+    choices = tuple(wire.Choice(index, "hello", "stop", thinking="hm", tokens=told) for index in range(count))
+    engine.say(wire.Answered(choices, "17@best", 11, 7 * count, 4, request.id))
 
 
 async def tool(engine: Engine, request: Any) -> None:
@@ -166,7 +165,8 @@ async def tool(engine: Engine, request: Any) -> None:
     call = wire.ToolCall("call_1", "add", '{"a": 1}')
     if request.stream:
         engine.say(wire.Piece(request.id, 0, text="Well"))
-    engine.say(wire.Choice(request.id, 0, "Well", "tool", tool_calls=(call,)), wire.Done(request.id, "base", 3, 5))
+    choice = wire.Choice(0, "Well", "tool", tool_calls=(call,))
+    engine.say(wire.Answered((choice,), "base", 3, 5, id=request.id))
 
 
 async def silence(engine: Engine, request: Any) -> None:

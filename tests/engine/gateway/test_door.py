@@ -13,10 +13,8 @@ from typing import Any
 import aiohttp
 import pytest
 
-from marlaas.engine.api.serving.requests import MOST_OF_KEY
 from marlaas.engine.gateway import answering, wire
 from marlaas.engine.gateway.limits import Limits
-from marlaas.engine.rollout.programs.program import AT_ONCE
 
 from .scripted import KEY, Engine, echo, gateway, refusing, silence
 
@@ -136,11 +134,6 @@ async def test_a_stream_begins_before_a_proxy_gives_up(monkeypatch: pytest.Monke
         assert heard.startswith(b'data: {"id":"chatcmpl-') and b"Your quota is used up." in heard
 
 
-def test_the_engine_refuses_before_the_gateway_does() -> None:
-    """So that what the docs say of a key and of an episode holds."""
-    assert Limits().waiting >= max(MOST_OF_KEY, AT_ONCE)
-
-
 async def test_an_answer_that_takes_too_long() -> None:
     async with gateway(silence, Limits(seconds=0.05)) as client:
         status, answer = await client.post(CHAT, SAY)
@@ -185,20 +178,6 @@ async def test_slow_clients_are_ended() -> None:
         assert not client.engine.asked
 
 
-async def test_a_key_has_so_many_requests_under_way() -> None:
-    async with gateway(silence, Limits(waiting=2)) as client:
-        waiting = [asyncio.create_task(client.post(CHAT, SAY)) for _ in range(2)]
-        for _ in waiting:
-            await client.engine.begun.get()
-        status, _, headers = await client.posted(CHAT, SAY)
-        assert (status, headers["Retry-After"]) == (429, "1")
-        client.headers = {"x-api-key": "another"}
-        other = asyncio.create_task(client.post(CHAT, SAY))
-        await client.engine.begun.get()
-        for task in (*waiting, other):
-            task.cancel()
-
-
 async def test_many_connections_are_answered_or_sent_away() -> None:
     release = asyncio.Event()
 
@@ -206,7 +185,7 @@ async def test_many_connections_are_answered_or_sent_away() -> None:
         await release.wait()
         await echo(engine, request)
 
-    async with gateway(held, Limits(connections=200, waiting=400)) as client:
+    async with gateway(held, Limits(connections=200)) as client:
         posts = [asyncio.create_task(client.posted(CHAT, SAY)) for _ in range(300)]
         for _ in range(200):
             await client.engine.begun.get()
@@ -261,26 +240,17 @@ async def test_a_line_of_the_log_has_no_prompt_unless_asked_for(tmp_path: Path) 
         assert ("secret" in text) == prompts and KEY not in text
 
 
-async def test_a_retry_is_the_request_that_went_unheard() -> None:
-    async with gateway(silence) as client:
-
-        async def unheard(count: str) -> str:
-            headers = {**client.headers, "x-stainless-retry-count": count}
-            post = asyncio.create_task(client.session.post(client.url(CHAT), json=SAY, headers=headers))
-            request = await client.engine.begun.get()
-            post.cancel()
-            await client.engine.cancelled.get()
-            return str(request.once)
-
-        first = await unheard("0")
-        assert first and await unheard("1") == first and await unheard("2") == first
-        assert await unheard("0") != first
-        client.engine.script = echo
-        again = asyncio.gather(*(client.posted(CHAT, SAY, idempotency_key="x") for _ in range(2)))
-        await again
-        assert client.engine.asked[-1].once == client.engine.asked[-2].once != ""
-        await client.post(CHAT, SAY)
-        assert client.engine.asked[-1].once == ""
+async def test_the_engine_hears_which_request_is_a_retry() -> None:
+    async with gateway(echo) as client:
+        for told, asked in (
+            ({"x_stainless_retry_count": "0"}, ("", 0)),
+            ({"x_stainless_retry_count": "2"}, ("", 2)),
+            ({"x_stainless_retry_count": "soon"}, ("", -1)),
+            ({"idempotency_key": "x"}, ("x", -1)),
+            ({}, ("", -1)),
+        ):
+            await client.posted(CHAT, SAY, **told)
+            assert (client.engine.asked[-1].once, client.engine.asked[-1].retry) == asked
 
 
 async def test_a_refusal_in_the_middle_of_a_stream() -> None:
@@ -295,7 +265,7 @@ async def test_a_refusal_in_the_middle_of_a_stream() -> None:
 
 async def test_an_answer_without_a_choice_is_an_error() -> None:
     async def nothing(engine: Engine, request: Any) -> None:
-        engine.say(wire.Done(request.id, "base", 1, 0))
+        engine.say(wire.Answered((), "base", 1, 0, id=request.id))
 
     async with gateway(nothing) as client:
         assert (await client.post(CHAT, SAY))[0] == 500

@@ -43,8 +43,7 @@ def test_it_answers_and_ends_with_its_link() -> None:
             with link.makefile("rb") as frames:
                 asked = wire.request(frames.read(wire.length(frames.read(4))))
             assert isinstance(asked, wire.Complete) and asked.prompts == ("Hi",)
-            link.sendall(wire.frame(wire.Choice(asked.id, 0, "there", "stop")))
-            link.sendall(wire.frame(wire.Done(asked.id, "base", 1, 1)))
+            link.sendall(wire.frame(wire.Answered((wire.Choice(0, "there", "stop"),), "base", 1, 1, id=asked.id)))
             answer = b"".join(iter(lambda: client.recv(1 << 16), b""))
         assert answer.startswith(b"HTTP/1.1 200 OK") and b'"text":"there"' in answer
         link.close()

@@ -11,14 +11,14 @@ from pathlib import Path
 from typing import Any, cast
 
 from marlaas.engine.adapters.statefile import checksum, read_state
+from marlaas.engine.api.identity import Identity
 from marlaas.engine.api.serving.clients import Serving
 from marlaas.engine.api.serving.versions import reference
 from marlaas.engine.base.model import BaseModel, load_base
 from marlaas.engine.fairness.ledger import Ledger
 from marlaas.engine.fairness.line import Line
 from marlaas.engine.fleet.lone_sampler import write_bare
-from marlaas.engine.gateway.answerer import Answered, Answerer
-from marlaas.engine.gateway.wire import Chat, Complete, Message, Piece, Wishes
+from marlaas.engine.gateway.wire import Answered, Answerer, Chat, Complete, Message, Piece, Wishes
 from marlaas.engine.home.paths import TINY_BASE, Home
 from marlaas.engine.rollout.endpoint import SamplerEndpoint
 from marlaas.engine.rollout.episodes import Rollout
@@ -41,12 +41,9 @@ VOCABULARY = 300
 CONTEXT = 512
 
 
-@dataclass(frozen=True)
-class Identity:
+def client(tenant: str, key: int = 1) -> Identity:
     """Who asks."""
-
-    tenant: str
-    key: int = 1
+    return Identity(key, tenant, ("chat",))
 
 
 @dataclass
@@ -165,6 +162,4 @@ def complete(model: str, *prompts: str | tuple[int, ...], **more: Any) -> Comple
 async def talk(answerer: Answerer, request: Chat | Complete) -> tuple[Answered, list[Piece]]:
     """The answer, and the pieces that came before it."""
     pieces: list[Piece] = []
-    if isinstance(request, Chat):
-        return await answerer.chat(request, pieces.append), pieces
-    return await answerer.complete(request, pieces.append), pieces
+    return await answerer.answer(request, pieces.append), pieces

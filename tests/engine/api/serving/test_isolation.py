@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings, strategies as st
 
 from marlaas.engine.api.serving.versions import Names, reference
-from marlaas.engine.gateway.answerer import Refusal
+from marlaas.engine.gateway.wire import Refusal
 
 from ....examples import examples
 from .clientele import Clientele

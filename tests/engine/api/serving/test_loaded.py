@@ -12,7 +12,7 @@ from hypothesis import given, strategies as st
 
 from marlaas.engine.api.serving.versions import LoadedVersions, Named
 from marlaas.engine.errors import AdapterError, WorkerDied
-from marlaas.engine.gateway.answerer import Refusal
+from marlaas.engine.gateway.wire import Refusal
 
 from ...rollout.fake import FakeSampler
 from .clientele import Clientele

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given, strategies as st
 
 from marlaas.engine.api.serving.versions import Names, reference
-from marlaas.engine.gateway.answerer import Refusal
+from marlaas.engine.gateway.wire import Refusal
 from marlaas.engine.store.rows import VersionRow
 
 from .clientele import Clientele

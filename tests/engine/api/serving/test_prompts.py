@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from marlaas.engine.api.serving.requests import SHORT, of_prompt
-from marlaas.engine.gateway.answerer import Refusal
+from marlaas.engine.gateway.wire import Refusal
 from marlaas.engine.rollout.renderer import Renderer
 from tools.random_base.make import make_base
 

@@ -11,12 +11,11 @@ import pytest
 
 from marlaas.engine.api.serving.clients import Serving
 from marlaas.engine.base.model import load_base
-from marlaas.engine.gateway.answerer import Answerer, Refusal
-from marlaas.engine.gateway.wire import Choice, Token
+from marlaas.engine.gateway.wire import Answerer, Choice, Refusal, Token
 from marlaas.engine.home.paths import TINY_BASE
 from marlaas.engine.rollout.torch_sampler.sampler import TorchSampler
 
-from .clientele import Clientele, Identity, chat, complete, talk
+from .clientele import Clientele, chat, client, complete, talk
 
 TOLERANCE = 2e-4
 """Nats between a row of a batch and the same alone, in float32."""
@@ -36,7 +35,7 @@ def serving(clientele: Clientele, sampler: TorchSampler) -> Serving:
 
 @pytest.fixture
 def answerer(serving: Serving) -> Answerer:
-    return serving.answerer(Identity("lab"))
+    return serving.answerer(client("lab"))
 
 
 def logprobs(tokens: tuple[Token, ...]) -> list[float]:

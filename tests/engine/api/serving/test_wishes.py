@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 import json
-import math
 from typing import Any
 
 import pytest
 from hypothesis import given, strategies as st
 
-from marlaas.engine.api.serving.requests import calls, forced, manner, messages, tools
-from marlaas.engine.gateway.answerer import Refusal
-from marlaas.engine.gateway.wire import Message, ToolCall, Wishes
+from marlaas.engine.api.serving.requests import calls, check_tools, forced, messages, options
+from marlaas.engine.gateway.wire import Message, Refusal, ToolCall, Wishes
 from marlaas.engine.rollout.sampling import WHOLE, Truncation
 from marlaas.plugins.messages import Message as Said, ToolCall as Call
 
@@ -20,53 +18,33 @@ DEEP = f'{{"a": {"[" * 40}{"]" * 40}}}'
 LOOK = {"type": "function", "function": {"name": "look"}}
 
 
-@pytest.mark.parametrize(
-    ("wishes", "where"),
-    [
-        ({"temperature": -0.1}, "temperature"),
-        ({"temperature": math.nan}, "temperature"),
-        ({"temperature": 1e9}, "temperature"),
-        ({"top_p": 0.0}, "top_p"),
-        ({"top_p": 1.1}, "top_p"),
-        ({"min_p": 2.0}, "min_p"),
-        ({"n": 0}, "n"),
-        ({"n": 65}, "n"),
-        ({"max_tokens": -1}, "max_tokens"),
-        ({"logprobs": True, "top_logprobs": 21}, "logprobs"),
-        ({"presence_penalty": 2.5}, "presence_penalty"),
-        ({"frequency_penalty": -math.inf}, "frequency_penalty"),
-        ({"stop": ("x" * 501,)}, "stop"),
-        ({"stop": tuple("abcdefghijklmnopqr")}, "stop"),
-        ({"schema": "{"}, "response_format"),
-        ({"schema": "3"}, "response_format"),
-    ],
-)
-def test_what_cannot_be_is_refused(wishes: dict[str, Any], where: str) -> None:
+@pytest.mark.parametrize("wishes", [{"top_p": 0.0}, {"top_p": 1.1}, {"min_p": 2.0}])
+def test_a_truncation_that_cannot_be_is_refused(wishes: dict[str, Any]) -> None:
     with pytest.raises(Refusal) as refused:
-        manner(Wishes(**wishes))
-    assert (refused.value.status, refused.value.where) == (400, where) and refused.value.message.endswith(".")
+        options(Wishes(**wishes))
+    assert (refused.value.status, refused.value.where) == (400, *wishes) and refused.value.message.endswith(".")
 
 
 def test_what_is_not_said_is_the_interfaces_usual() -> None:
-    usual = manner(Wishes())
-    assert (usual.temperature, usual.truncation, usual.max_tokens, usual.choices) == (1.0, WHOLE, None, 1)
+    usual = options(Wishes())
+    assert (usual.temperature, usual.truncation, usual.asked.max_tokens, usual.asked.n) == (1.0, WHOLE, None, 1)
     assert usual.wishes() is None and usual.wishes(prompt=True) is None
-    assert manner(Wishes(top_k=-1, stop=("", "x"))).stops == ("x",)
-    assert manner(Wishes(top_k=3, top_p=0.5, min_p=0.1)).truncation == Truncation(3, 0.5, 0.1)
-    told = manner(Wishes(logprobs=True, top_logprobs=2)).wishes(prompt=True)
+    assert options(Wishes(top_k=-1)).truncation == WHOLE
+    assert options(Wishes(top_k=3, top_p=0.5, min_p=0.1)).truncation == Truncation(3, 0.5, 0.1)
+    told = options(Wishes(logprobs=True, top_logprobs=2)).wishes(prompt=True)
     assert told is not None and (told.likeliest, told.prompt) == (2, True)
 
 
 def test_seeds_repeat_and_differ() -> None:
-    one, other = manner(Wishes(seed=5, n=2)), manner(Wishes(seed=5))
+    one, other = options(Wishes(seed=5, n=2)), options(Wishes(seed=5))
     assert one.seed_of(0, 0) == other.seed_of(0, 0) != one.seed_of(0, 1)
     assert one.seed_of(1, 0) != one.seed_of(0, 1)
-    assert manner(Wishes()).seed != manner(Wishes()).seed
+    assert options(Wishes()).seed != options(Wishes()).seed
 
 
 def test_a_conversation_as_the_template_takes_it() -> None:
     sent = (
-        Message("developer", "Be brief."),
+        Message("system", "Be brief."),
         Message("user", "1+1?"),
         Message("assistant", "", "I add.", (ToolCall("call_1", "add", '{"a": 1}'),)),
         Message("tool", "2", tool_call_id="call_1"),
@@ -83,8 +61,6 @@ def test_a_conversation_as_the_template_takes_it() -> None:
 @pytest.mark.parametrize(
     "sent",
     [
-        (),
-        (Message("robot", "x"),),
         (Message("assistant", "", tool_calls=(ToolCall("c", "add", "[1]"),)),),
         (Message("assistant", "", tool_calls=(ToolCall("c", "add", "{"),)),),
         (Message("assistant", "", tool_calls=(ToolCall("c", "add", "[" * 100_000),)),),
@@ -103,11 +79,10 @@ def test_messages_that_cannot_be(sent: tuple[Message, ...]) -> None:
     assert (refused.value.status, refused.value.where) == (400, "messages")
 
 
-@pytest.mark.parametrize("tool", [{}, {"type": "web_search"}, {"type": "function", "function": {"name": ""}}, "x", 3])
-def test_tools_that_cannot_be(tool: Any) -> None:
+def test_tools_that_are_too_deep() -> None:
     with pytest.raises(Refusal) as refused:
-        tools((ADD, tool))
-    assert refused.value.where == "tools" and "Tool 1" in refused.value.message
+        check_tools((ADD, json.loads(DEEP)))
+    assert refused.value.where == "tools"
 
 
 def test_a_call_that_cannot_be_forced_is_refused() -> None:

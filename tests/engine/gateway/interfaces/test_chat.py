@@ -122,7 +122,10 @@ async def test_a_streamed_call_of_a_tool() -> None:
     ("change", "where", "said"),
     [
         ({"temperature": "hot"}, "temperature", "Expected `float"),
+        ({"temperature": -0.1}, "temperature", ">= 0"),
+        ({"presence_penalty": 2.5}, "presence_penalty", "<= 2"),
         ({"n": 0}, "n", ">= 1"),
+        ({"n": 65}, "n", "<= 64"),
         ({"max_tokens": -1}, "max_tokens", ">= 1"),
         ({"messages": []}, "messages", "empty"),
         ({"messages": [{"role": "robot", "content": "x"}]}, "messages[0].role", "robot"),
@@ -137,6 +140,9 @@ async def test_a_streamed_call_of_a_tool() -> None:
         ({"functions": [{}]}, "functions", "send tools"),
         ({"logit_bias": {"5": 1}}, "logit_bias", "not supported"),
         ({"stop": ["a"] * 17}, "stop", "16"),
+        ({"stop": "a" * 501}, "stop", "500"),
+        ({"logprobs": True, "top_logprobs": 21}, "top_logprobs", "<= 20"),
+        ({"tools": [{"function": {"name": "x" * 129}}]}, "tools[0]", "128"),
         ({"seed": 1 << 70}, "seed", "<="),
     ],
 )

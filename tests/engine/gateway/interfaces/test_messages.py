@@ -106,7 +106,8 @@ async def test_a_call_of_a_tool(stream: bool) -> None:
 @pytest.mark.parametrize("stream", [False, True])
 async def test_a_text_that_ended_it_is_named(stream: bool) -> None:
     async def stopped(engine: Engine, request: Any) -> None:
-        engine.say(wire.Choice(request.id, 0, "he", "stop", stopped="END"), wire.Done(request.id, "base", 3, 5))
+        choice = wire.Choice(0, "he", "stop", stopped="END")
+        engine.say(wire.Answered((choice,), "base", 3, 5, id=request.id))
 
     body = {**SAY, "stop_sequences": ["END"], "stream": stream}
     async with gateway(stopped) as client:

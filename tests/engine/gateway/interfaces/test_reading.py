@@ -78,7 +78,7 @@ def test_a_stream_tells_the_text_however_it_is_cut(
     for size in pieces:
         events += exchange.piece(wire.Piece(1, 0, text[at : at + size]))
         at += size
-    events += exchange.choice(wire.Choice(1, 0, text, "stop"))
+    events += exchange.choice(wire.Choice(0, text, "stop"))
     told = "".join(said for event in events if (said := delta(event.data)))
     assert told == text
 

@@ -86,7 +86,7 @@ async def test_a_stream_ends_with_what_it_told(script: Any) -> None:
 
 async def test_an_answer_that_was_cut_is_incomplete() -> None:
     async def cut(engine: Any, request: Any) -> None:
-        engine.say(wire.Choice(request.id, 0, "hel", "length"), wire.Done(request.id, "base", 1, 3))
+        engine.say(wire.Answered((wire.Choice(0, "hel", "length"),), "base", 1, 3, id=request.id))
 
     async with gateway(cut) as client:
         _, answer = await client.post(PATH, {"model": "base", "input": "Hi"})

@@ -8,8 +8,7 @@ from dataclasses import dataclass
 
 from hypothesis import given, settings, strategies as st
 
-from marlaas.engine.gateway.answerer import Answered
-from marlaas.engine.gateway.wire import Message
+from marlaas.engine.gateway.wire import Answered, Message
 from marlaas.engine.rollout.episodes import Played
 
 from ....examples import examples

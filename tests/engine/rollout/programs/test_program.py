@@ -11,8 +11,7 @@ import pytest
 from marlaas.engine.environments.protocol import endpoint_of
 from marlaas.engine.errors import ConfigError, WorkerDied
 from marlaas.engine.fairness.ledger import Ledger
-from marlaas.engine.gateway.answerer import Refusal
-from marlaas.engine.gateway.wire import Message
+from marlaas.engine.gateway.wire import Message, Refusal
 from marlaas.engine.rollout.episodes import HeldOutPrompt, Rollout
 from marlaas.engine.rollout.protocol import OnTokens, SampleRequest, SampleResult
 from marlaas.engine.rollout.renderer import Renderer

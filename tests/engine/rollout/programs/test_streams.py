@@ -8,7 +8,7 @@ from typing import cast
 
 import pytest
 
-from marlaas.engine.gateway.answerer import Answered
+from marlaas.engine.gateway.wire import Answered
 from marlaas.engine.rollout.conversation import SamplingParameters
 from marlaas.engine.rollout.protocol import NewTokens, OnTokens, SampleRequest, SampleResult
 from marlaas.engine.rollout.renderer import Renderer

@@ -9,8 +9,7 @@ from typing import Any, cast
 import numpy as np
 import pytest
 
-from marlaas.engine.gateway.answerer import Answered, Refusal
-from marlaas.engine.gateway.wire import Message, ToolCall
+from marlaas.engine.gateway.wire import Answered, Message, Refusal, ToolCall
 from marlaas.engine.rollout import episodes
 from marlaas.engine.rollout.programs import program as programs
 from marlaas.engine.rollout.protocol import OnTokens, SampleRequest, SampleResult, WishedResult
