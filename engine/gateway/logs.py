@@ -6,7 +6,6 @@ What clients send cannot forge a line, nor move a terminal's cursor: all of it i
 from __future__ import annotations
 
 import json
-import os
 import re
 import sys
 import time
@@ -84,9 +83,8 @@ class Log:
         if self._path is None:
             return sys.stderr
         if self._file is not None and self._file.tell() > LONGEST:
-            mine = _is_at(self._file, self._path)
             self.close()
-            if mine:  # else the engine's other gateway has begun it anew
+            if self._path.exists() and self._path.stat().st_size > LONGEST:  # else the other gateway has moved it
                 self._path.replace(self._path.with_name(f"{self._path.name}.1"))
         if self._file is None:
             self._file = self._path.open("a", encoding="utf-8")
@@ -100,14 +98,6 @@ def shown_body(body: bytes) -> Any:
         return msgspec.Raw(msgspec.json.encode(msgspec.json.decode(body)))
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
         return body.decode("utf-8", "replace")
-
-
-def _is_at(file: TextIO, path: Path) -> bool:
-    """Whether this is the file that lies there."""
-    try:
-        return os.path.samestat(os.fstat(file.fileno()), os.stat(path))
-    except FileNotFoundError:
-        return False
 
 
 def shown_key(key: str) -> str:

@@ -30,7 +30,7 @@ from ...rollout import (
 )
 from ...trajectories import Logprobs, Tokens
 from .requests import SamplingOptions, calls, check_tools, forced, messages, of_chat, of_prompt, options, refused
-from .versions import Lent
+from .versions import Held
 
 # One choice: sampled at the samplers that serve its version, in its tenant's turn, and streamed if the client asks.
 
@@ -153,7 +153,7 @@ class Desk:
 
     rollout: Rollout
     """Renders and pays for the tenant."""
-    lent: Lent
+    lent: Held
     """The version, and the samplers that hold it."""
     model: str
     """The version's name in full."""
@@ -215,8 +215,8 @@ async def answer_chat(desk: Desk, request: Chat, tell: Tell) -> Answered:
 
     async def choice(number: int) -> tuple[Choice, Sampled]:
         reply = _reply_stream(desk, how, renderer.thinks, opened, bool(offered))
-        pieces = _ChoicePieces(request.id, number, tell, reply) if request.stream and not wanted else None
-        stream = TurnStream(reply, desk.text_of, pieces.add if pieces else None) if pieces or how.asked.stop else None
+        pieces = _pieces(number, tell, reply) if request.stream and not wanted else None
+        stream = TurnStream(reply, desk.text_of, pieces) if pieces or how.asked.stop else None
         asked = desk.request(prompt, how, how.seed_of(0, number), echo=False)
         sampled = await desk.sampled(asked, stream, how.schema_from if how.schema else "messages")
         spoken = renderer.parse(sampled.tokens, prompt.tolist(), bool(offered))
@@ -224,8 +224,6 @@ async def answer_chat(desk: Desk, request: Chat, tell: Tell) -> Answered:
         text = "" if wanted and made else spoken.text if offered else spoken.shown
         stopped = first_stop(text, how.asked.stop)
         text = before_stop(text, how.asked.stop)
-        if pieces is not None:
-            pieces.end(spoken.thinking, text)
         finish = "tool" if made else sampled.finish
         shown = sampled.shown
         return Choice(number, text, finish, spoken.thinking, calls(made), shown, stopped), sampled
@@ -245,51 +243,30 @@ async def answer_prompts(desk: Desk, request: Complete, tell: Tell) -> Answered:
         echoed = request.echo and how.asked.logprobs
         before = "" if not request.echo else told if isinstance(told, str) else _text(desk, prompt.tolist())
         reply = _reply_stream(desk, how, thinks=False, opened=False, tools=False)
-        pieces = _ChoicePieces(request.id, number, tell, reply) if request.stream else None
-        if pieces is not None and before and not echoed:
-            tell(Piece(request.id, number, before))
-        streamed = pieces.add if pieces and not echoed else None
-        stream = TurnStream(reply, desk.text_of, streamed) if streamed or how.asked.stop else None
+        pieces = _pieces(number, tell, reply) if request.stream and not echoed else None  # echoed: it comes whole
+        if pieces is not None and before:
+            tell(Piece(0, number, before))
+        stream = TurnStream(reply, desk.text_of, pieces) if pieces or how.asked.stop else None
         seed = how.seed_of(place, which)
         asked = desk.request(prompt, how, seed, echoed)
         sampled = await desk.sampled(asked, stream, how.schema_from if how.schema else "prompt")
         text = before_stop(_text(desk, sampled.tokens), how.asked.stop)
         shown = sampled.prompt + sampled.shown
-        if pieces is not None and echoed:  # what is said of the prompt is known at the end alone, and comes first
-            tell(Piece(request.id, number, before + text, "", shown))
-        elif pieces is not None:
-            pieces.end("", text)
         return Choice(number, before + text, sampled.finish, tokens=shown), sampled
 
     found = await _all(partial(choice, number) for number in range(len(prompts) * how.asked.n))
     return _answered(desk, [len(prompt) for prompt in prompts], found)
 
 
-class _ChoicePieces:
-    """Tells what of a choice is certain, piece by piece."""
+def _pieces(choice: int, tell: Tell, reply: ReplyStream) -> Callable[[tuple[Token, ...]], None]:
+    """Passes on what of a choice is certain, piece by piece; the gateway adds what is held back until the end."""
 
-    def __init__(self, request: int, choice: int, tell: Tell, reply: ReplyStream) -> None:
-        self._request, self._choice = request, choice
-        self._tell = tell
-        self._reply = reply
-        self._thinking = self._text = ""
-
-    def add(self, tokens: tuple[Token, ...]) -> None:
-        """Something was sampled; ``tokens`` where log-probabilities were asked for."""
-        thinking, text = self._reply.delta()
-        self._thinking += thinking
-        self._text += text
-        self._say(text, thinking, tokens)
-
-    def end(self, thinking: str, text: str) -> None:
-        """The whole choice is known: tell what was held back."""
-        text = text[len(self._text) :] if text.startswith(self._text) else ""
-        thinking = thinking[len(self._thinking) :] if thinking.startswith(self._thinking) else ""
-        self._say(text, thinking, ())
-
-    def _say(self, text: str, thinking: str, tokens: tuple[Token, ...]) -> None:
+    def add(tokens: tuple[Token, ...]) -> None:
+        thinking, text = reply.delta()
         if text or thinking or tokens:
-            self._tell(Piece(self._request, self._choice, text, thinking, tokens))
+            tell(Piece(0, choice, text, thinking, tokens))
+
+    return add
 
 
 def _reply_stream(desk: Desk, how: SamplingOptions, thinks: bool, opened: bool, tools: bool) -> ReplyStream:

@@ -9,25 +9,28 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import PurePath
+from typing import TYPE_CHECKING
 
 from ...errors import AdapterError, MarlaasError, StoreError, WorkerDied
 from ...fairness import Payer
 from ...gateway import Answered, Answerer, Refusal, Tell
 from ...gateway.wire import Chat, Complete, Model
 from ...rollout import Rollout
-from ...spec import BASE
 from ...store import Store
 from ..identity import Identity
 from .answering import Desk, answer_chat, answer_prompts
 from .requests import Limits, Rates
-from .versions import PATIENCE, SOON, LoadedVersions, Machine, Names, Workers, lost, machine_of
+from .versions import PATIENCE, SOON, LoadedVersions, Names, lost, machine_of
+
+if TYPE_CHECKING:
+    from ...fleet import Services, WorkerSupervisor
 
 
 class Serving:
     """All clients of one engine."""
 
     def __init__(
-        self, store: Store, workers: Workers, base: str, per_minute: int = 0, patience: float = PATIENCE
+        self, store: Store, workers: WorkerSupervisor, base: str, per_minute: int = 0, patience: float = PATIENCE
     ) -> None:
         """``base``: its name, as the settings have it. ``per_minute``: requests of a key, 0 for any number.
         ``patience``: seconds for which a request waits for workers."""
@@ -37,7 +40,7 @@ class Serving:
         self.loaded = LoadedVersions(store.served)
         self.limits = Limits(store, Rates(per_minute))
         self.base = PurePath(base).name if base.startswith((".", "/", "~")) else base
-        self._machine: Machine | None = None
+        self._machine: Services | None = None
         self._rollouts: dict[str, Rollout] = {}
         """By tenant: renders its prompts and pays for its turns, on the workers of now."""
 
@@ -52,9 +55,9 @@ class Serving:
 
     def names(self, tenant: str) -> Names:
         """What a tenant may name as a model."""
-        return Names(self.store.served, tenant, self.base, (BASE,))
+        return Names(self.store.served, tenant, self.base)
 
-    def rollout(self, machine: Machine, tenant: str) -> Rollout:
+    def rollout(self, machine: Services, tenant: str) -> Rollout:
         """What renders and pays for a tenant."""
         if machine is not self._machine:
             self._machine, self._rollouts = machine, {}

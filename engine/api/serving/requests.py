@@ -43,12 +43,11 @@ class Limits:
     most_of_key: int = MOST_OF_KEY
     most: int = MOST
     _of_key: Counter[int] = field(default_factory=Counter)
-    _all: int = 0
 
     @property
     def under_way(self) -> int:
         """Requests that are being answered."""
-        return self._all
+        return self._of_key.total()
 
     @contextmanager
     def admitted(self, key: int, tenant: str) -> Iterator[None]:
@@ -57,7 +56,7 @@ class Limits:
         if self._of_key[key] >= self.most_of_key:
             message = f"This key has {self.most_of_key} requests under way; more are answered once some have ended."
             raise Refusal(429, "too_many_requests", message, retry_after=SOON)
-        if self._all >= self.most:
+        if self.under_way >= self.most:
             message = f"The engine answers {self.most} requests at the moment, as many as it can. Try again."
             raise Refusal(429, "too_many_requests", message, retry_after=SOON)
         self._check_quota(tenant)
@@ -65,14 +64,11 @@ class Limits:
             message = "This key has made as many requests in a minute as it may; the next one is possible soon."
             raise Refusal(429, "rate_limit", message, retry_after=seconds)
         self._of_key[key] += 1
-        self._all += 1
         try:
             yield
         finally:
-            self._all -= 1
             self._of_key[key] -= 1
-            if not self._of_key[key]:
-                del self._of_key[key]
+            self._of_key += Counter()  # keys without a request leave
 
     def _check_quota(self, tenant: str) -> None:
         quota = self.store.tenants.get(tenant).tokens_per_day

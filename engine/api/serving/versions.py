@@ -6,20 +6,21 @@ import asyncio
 import contextlib
 import time
 from collections import OrderedDict
-from collections.abc import AsyncIterator, Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import AsyncIterator, Iterable, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
-from pathlib import Path
-from typing import Protocol
+from typing import TYPE_CHECKING
 
 from ...errors import AdapterError, ConfigError, MarlaasError, WorkerDied
 from ...gateway import Refusal
 from ...gateway.wire import Model
-from ...home import Home
-from ...rollout import Replicas, Rollout, SamplerEndpoint
+from ...rollout import Replicas, SamplerEndpoint
 from ...spec import BASE, ONLY, nearest
-from ...store import ServedTable, VersionRow, Yielding
+from ...store import ServedTable, VersionRow
 from ...submission import choose_at
+
+if TYPE_CHECKING:
+    from ...fleet import Services, WorkerSupervisor
 
 # What a client's word for a model means: the base, a version of the tenant's own tasks, or a name that it gave.
 #
@@ -54,15 +55,13 @@ class Names:
     table: ServedTable
     tenant: str
     base: str
-    """The base's name for people."""
-    aliases: Collection[str] = (BASE,)
-    """Further names of the base."""
+    """The base's name for people; it has another one for programs."""
 
     def find(self, said: str) -> Named:
         """What ``said`` means. Raises ``Refusal`` with the nearest of the tenant's own names, and ``StoreError``."""
-        if said == self.base or said in self.aliases:
+        if said in (self.base, BASE):
             return Named(self.base)
-        for base in (self.base, *self.aliases):  # as some clients write it: BASE:ADAPTER
+        for base in (self.base, BASE):  # as some clients write it: BASE:ADAPTER
             said = said.removeprefix(f"{base}:")
         if not said.isprintable() or len(said) > LONGEST:
             raise self._unknown(said)
@@ -141,25 +140,7 @@ LONGEST_WAIT = 3600.0
 """Most seconds after which a client is told to try again."""
 
 
-class Workers(Protocol):
-    """What is needed of ``fleet.WorkerSupervisor``."""
-
-    @property
-    def yielding(self) -> Yielding | None:
-        """Why there are no workers; None while there are, or they start."""
-
-    @property
-    def ready(self) -> bool:
-        """Whether the workers live, as far as is known."""
-
-    async def services(self) -> Machine:
-        """The live workers, waiting for them if need be."""
-
-    def wake(self) -> None:
-        """Start workers that ended because nothing ran."""
-
-
-async def machine_of(workers: Workers, patience: float) -> Machine:
+async def machine_of(workers: WorkerSupervisor, patience: float) -> Services:
     """The workers. Raises ``Refusal`` while the engine yields the machine, and where they are not there in time."""
     yielding = workers.yielding
     if yielding is not None and yielding.holds:
@@ -192,28 +173,8 @@ ROOM_SOON = 2.0
 """Seconds after which a version that could not be held may find room."""
 
 
-class Machine(Protocol):
-    """What is needed of ``fleet.Services``: the samplers of one incarnation of the workers."""
-
-    @property
-    def home(self) -> Home:
-        """The home."""
-
-    @property
-    def rollout(self) -> Rollout:
-        """Renders, and pays."""
-
-    @property
-    def endpoints(self) -> Mapping[str, SamplerEndpoint]:
-        """The samplers, by name."""
-
-    @property
-    def write_bare(self) -> Callable[[Path], str]:
-        """Writes an adapter that adds nothing, and returns its checksum; blocks."""
-
-
 @dataclass(eq=False)
-class _Held:
+class Held:
     """A version that the samplers have, or are about to."""
 
     name: str
@@ -223,23 +184,14 @@ class _Held:
     users: int = 0
 
 
-@dataclass(frozen=True)
-class Lent:
-    """A version that is held while a request is answered."""
-
-    name: str
-    """At the samplers."""
-    replicas: Replicas
-
-
 @dataclass(eq=False)
 class LoadedVersions:
     """All versions that are held for clients, of all tenants."""
 
     table: ServedTable
     most: int = MOST
-    _machine: Machine | None = None
-    _held: OrderedDict[str, _Held] = field(default_factory=OrderedDict)
+    _machine: Services | None = None
+    _held: OrderedDict[str, Held] = field(default_factory=OrderedDict)
     """By their names at the samplers, the least recently used first."""
     _retiring: dict[str, asyncio.Task[None]] = field(default_factory=dict)
 
@@ -249,7 +201,7 @@ class LoadedVersions:
         return tuple(self._held)
 
     @asynccontextmanager
-    async def lent(self, machine: Machine, named: Named) -> AsyncIterator[Lent]:
+    async def lent(self, machine: Services, named: Named) -> AsyncIterator[Held]:
         """Have the samplers hold what was named while the block runs.
 
         Raises ``Refusal`` where all that may be held are in use; ``AdapterError`` for a file that is gone or damaged;
@@ -268,11 +220,11 @@ class LoadedVersions:
             held.users += 1
             try:
                 await asyncio.shield(held.loading)
-                yield Lent(held.name, held.replicas)
+                yield held
             finally:
                 held.users -= 1
 
-    def _begin(self, machine: Machine, endpoints: Sequence[SamplerEndpoint], named: Named, key: str) -> _Held:
+    def _begin(self, machine: Services, endpoints: Sequence[SamplerEndpoint], named: Named, key: str) -> Held:
         """Load a version, in the place of the one that nobody has used for longest, if it must be."""
         if key not in self._held and len(self._held) >= self.most:
             free = next((held for held in self._held.values() if not held.users), None)
@@ -284,17 +236,17 @@ class LoadedVersions:
         if not endpoints:
             raise WorkerDied("No sampler lives.")
         loading = asyncio.ensure_future(self._load(machine, endpoints, named, key))
-        self._held[key] = held = _Held(key, Replicas(endpoints), loading)
+        self._held[key] = held = Held(key, Replicas(endpoints), loading)
         loading.add_done_callback(lambda done: self._loaded(held, done))
         return held
 
-    def _loaded(self, held: _Held, done: asyncio.Task[None]) -> None:
+    def _loaded(self, held: Held, done: asyncio.Task[None]) -> None:
         """Forget a version that could not be loaded: the next request tries again."""
         failed = done.cancelled() or done.exception() is not None
         if failed and self._held.get(held.name) is held:
             del self._held[held.name]
 
-    async def _load(self, machine: Machine, endpoints: Sequence[SamplerEndpoint], named: Named, key: str) -> None:
+    async def _load(self, machine: Services, endpoints: Sequence[SamplerEndpoint], named: Named, key: str) -> None:
         if leaving := self._retiring.get(key):
             await leaving
         if named.version is not None:
@@ -309,7 +261,7 @@ class LoadedVersions:
                 path.unlink(missing_ok=True)
 
     async def _load_file(
-        self, machine: Machine, endpoints: Sequence[SamplerEndpoint], key: str, path: str, checksum: str
+        self, machine: Services, endpoints: Sequence[SamplerEndpoint], key: str, path: str, checksum: str
     ) -> None:
         """Every sampler loads it: each turn goes to the one that is done with it first."""
         loads = (endpoint.sampler.load(key, path) for endpoint in endpoints)
@@ -321,7 +273,7 @@ class LoadedVersions:
             self._retire(machine, key)
             raise problem
 
-    def _retire(self, machine: Machine, key: str) -> None:
+    def _retire(self, machine: Services, key: str) -> None:
         async def retire() -> None:
             for endpoint in machine.endpoints.values():
                 with contextlib.suppress(MarlaasError, ValueError):  # it was never there, or no worker is any more

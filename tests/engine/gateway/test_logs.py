@@ -64,17 +64,17 @@ async def test_the_name_of_a_model_that_is_refused_is_cut(tmp_path: Path) -> Non
 
 def test_two_gateways_write_one_log(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Each begins it anew when it is full; neither takes what the other has begun for its own."""
-    monkeypatch.setattr(logs, "LONGEST", 0)
+    monkeypatch.setattr(logs, "LONGEST", 100)
     path = tmp_path / "api.log"
     clients, episodes = (Log(Limits(log=str(path))) for _ in range(2))
-    for log, route in ((clients, "/a"), (episodes, "/b"), (clients, "/c"), (episodes, "/d")):
+    for log, route in ((clients, "/a"), (episodes, "/b"), (clients, "/c"), (episodes, "/d"), (clients, "/e")):
         log.end(*log.begin(route))
     for log in (clients, episodes):
         log.close()
     kept = [
         [json.loads(line)["route"] for line in text.splitlines()] for text in map(Path.read_text, (old(path), path))
     ]
-    assert kept == [["/a", "/b"], ["/c", "/d"]]
+    assert kept == [["/a", "/b", "/c"], ["/d", "/e"]]
 
 
 def old(path: Path) -> Path:

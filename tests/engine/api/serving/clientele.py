@@ -70,7 +70,7 @@ class Crew:
     def ready(self) -> bool:
         return self._there.is_set()
 
-    async def services(self) -> Machine:
+    async def services(self) -> Any:
         await self._there.wait()
         assert self.machine is not None
         return self.machine
@@ -130,7 +130,7 @@ class Clientele:
         """The row of a version by its full name."""
         return next(row for row in self.store.served.versions(tenant) if reference(row) == name)
 
-    def machine(self, *samplers: Any, sequences: int = 8, context: int = CONTEXT) -> Machine:
+    def machine(self, *samplers: Any, sequences: int = 8, context: int = CONTEXT) -> Any:
         """Workers with these samplers; with a fake one where none are given."""
         made = samplers or (FakeSampler(vocabulary=VOCABULARY, sequences=sequences, context=context),)
         endpoints = {}
@@ -144,7 +144,7 @@ class Clientele:
     def serving(self, *samplers: Any, **more: Any) -> tuple[Serving, Crew]:
         """A server of versions, and its workers."""
         crew = Crew(self.machine(*samplers, **more))
-        return Serving(self.store, crew, "tiny"), crew
+        return Serving(self.store, cast(Any, crew), "tiny"), crew
 
 
 def chat(model: str, words: str = "17 + 25 = ?", stream: bool = False, **wishes: Any) -> Chat:

@@ -16,7 +16,7 @@ from .clientele import Clientele
 
 TENANTS = ("lab", "club")
 TASKS = {"lab": ("sums", "duel"), "club": ("secret-sums",)}
-BASES = ("", "base:", "tiny:", "org/tiny:", "base:tiny:")
+BASES = ("", "base:", "org/tiny:", "org/tiny:base:")
 OWNERS = ("1", "2", "3", "4", "03", "3.0", "+3", "\u0663", "prod", "only-lab", "only-club", "", "*", "%")
 NAMES = ("sums", "duel", "secret-sums", "Secret-Sums", "secret_sums", "%", "prod")
 POLICIES = ("", "/policy", "/player", "/judge", "/", "/../3", "/POLICY")
@@ -49,7 +49,7 @@ class Worlds:
 
 
 def seen(clientele: Clientele, tenant: str) -> Names:
-    return Names(clientele.store.served, tenant, "org/tiny", ("base", "tiny"))
+    return Names(clientele.store.served, tenant, "org/tiny")
 
 
 def furnished(clientele: Clientele) -> Clientele:

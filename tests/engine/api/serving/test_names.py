@@ -13,14 +13,13 @@ from .clientele import Clientele
 
 
 def names(clientele: Clientele, tenant: str = "lab", base: str = "org/tiny") -> Names:
-    return Names(clientele.store.served, tenant, base, ("base", "tiny"))
+    return Names(clientele.store.served, tenant, base)
 
 
 @pytest.mark.parametrize(
     ("said", "meant"),
     [
         ("base", "org/tiny"),
-        ("tiny", "org/tiny"),
         ("org/tiny", "org/tiny"),
         ("1", "1@2"),
         ("1@best", "1@2"),
@@ -33,7 +32,7 @@ def names(clientele: Clientele, tenant: str = "lab", base: str = "org/tiny") -> 
         ("2/player@0", "2/player@0"),
         ("2/judge@newest", "2/judge@0"),
         ("t1-policy-v3", "1@3"),
-        ("tiny:1@best", "1@2"),
+        ("base:1@best", "1@2"),
         ("base:2/judge", "2/judge@0"),
     ],
 )
@@ -85,7 +84,7 @@ def test_names_that_tenants_give(own: Clientele) -> None:
     served.give("lab", "prod", own.version("lab", "1@1").id)
     served.give("club", "prod", own.version("club", "3@0").id)
     assert mine.find("prod").name == "1@1" and theirs.find("prod").name == "3@0"
-    assert mine.find("tiny:prod").name == "1@1"
+    assert mine.find("base:prod").name == "1@1"
     assert [model.id for model in mine.models()][-1] == "prod"
     served.give("lab", "prod", own.version("lab", "1@2").id)
     assert mine.find("prod").name == "1@2" and theirs.find("prod").name == "3@0"
