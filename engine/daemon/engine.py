@@ -11,7 +11,6 @@ import signal
 import time
 from collections.abc import Callable, Set
 
-from ..api import Api, FigureReader, Serving
 from ..base import UNVERIFIED, BaseModel
 from ..devices import available_memory
 from ..environments import EnvironmentEvent, EnvironmentService, Interpreters
@@ -26,6 +25,7 @@ from ..fleet import (
     precision_words,
     spoken_comparison,
 )
+from ..gateway import Api, FigureReader, Serving
 from ..home import BUNDLED_PLUGINS, DiskGuard, Home, Settings
 from ..racing import until_first
 from ..scheduler import Scheduler

@@ -14,9 +14,10 @@ from typing import Any, Protocol
 from marlaas.plugins.messages import Answer, Endpoint, Fork, Message, Reply
 from marlaas.plugins.rewards import DEFAULT_AGENT
 
+from ... import wire
 from ...environments import Answering, Listener
 from ...errors import ConfigError, MarlaasError
-from ...gateway import Address, Answered, Endpoints, Refusal, Tell, wire
+from ...wire import Address, Answered, Endpoints, Refusal, Tell
 from ..conversation import Overfull, Sampled, Unplayable
 from ..spoken import first_stop
 from ..toolcalls.forced import forced_call, forces

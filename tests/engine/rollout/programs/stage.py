@@ -11,7 +11,12 @@ from typing import Any, cast
 
 from marlaas.engine.environments.protocol import EpisodeOutcome, EpisodeSpec, endpoint_of
 from marlaas.engine.fairness.ledger import Ledger
-from marlaas.engine.gateway.wire import (
+from marlaas.engine.rollout.conversation import SamplingParameters
+from marlaas.engine.rollout.episodes import Played, Rollout, alike
+from marlaas.engine.rollout.protocol import OnTokens, SampleRequest, SampleResult
+from marlaas.engine.rollout.renderer import Renderer
+from marlaas.engine.rollout.spoken import Spoken
+from marlaas.engine.wire import (
     Address,
     Answered,
     Answerer,
@@ -23,11 +28,6 @@ from marlaas.engine.gateway.wire import (
     ToolCall,
     Wishes,
 )
-from marlaas.engine.rollout.conversation import SamplingParameters
-from marlaas.engine.rollout.episodes import Played, Rollout, alike
-from marlaas.engine.rollout.protocol import OnTokens, SampleRequest, SampleResult
-from marlaas.engine.rollout.renderer import Renderer
-from marlaas.engine.rollout.spoken import Spoken
 from marlaas.plugins.messages import Answer, Ask, Endpoint, Message as Said, Reply, ToolCall as Called
 
 from ..endpoints import endpoint

@@ -8,8 +8,8 @@ from dataclasses import dataclass
 
 from hypothesis import given, settings, strategies as st
 
-from marlaas.engine.gateway.wire import Answered, Message
 from marlaas.engine.rollout.episodes import Played
+from marlaas.engine.wire import Answered, Message
 
 from ....examples import examples
 from .stage import LOOK, SAMPLING, Line, Stage, Witness, heard, ids, results, system, user
