@@ -53,7 +53,7 @@ def pytest_collection() -> Generator[None, object, object]:
 
 
 def pytest_collection_finish() -> None:
-    if "marlaas.engine.store.database.migrations" in sys.modules:  # some test may need a database
+    if "marlaas.engine.store.database" in sys.modules:  # some test may need a database
         from .kept import keep_empty_database
 
         keep_empty_database()

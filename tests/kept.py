@@ -12,7 +12,7 @@ from typing import Any
 
 from sqlite_utils import Database
 
-from marlaas.engine.store.database.migrations import migrations
+from marlaas.engine.store.database import migrations
 
 APPLY = migrations.apply
 

@@ -15,8 +15,8 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parent.parent
 LIST = ROOT / "tests" / "strings.txt"
 FOLDERS = ("app", "engine", "plugins")
-UNREAD = ("plugins/bundled", "plugins/templates", "engine/store/database/migrations")
-"""Folders whose texts are for models, are copied as files, or are SQL."""
+UNREAD = ("plugins/bundled", "plugins/templates")
+"""Folders whose texts are for models, or are copied as files."""
 HEAD = """Every text of the program that people read, by file, in the order of the code; {…}: what is filled in.
 `python -m tools.strings` writes this list. Read what you add: short main clauses, usual words, the cause first.
 """

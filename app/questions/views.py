@@ -30,7 +30,7 @@ from marlaas.engine.store import (
     StandingRow,
     StepSummary,
     TaskRow,
-    TenantSeconds,
+    TenantUse,
     Track,
     TrajectoryRow,
     day_of,
@@ -285,7 +285,7 @@ class EngineAnswer:
     steps: int = 0
     """Steps of all tasks in that minute."""
     standings: tuple[StandingRow, ...] = ()
-    used: tuple[TenantSeconds, ...] = ()
+    used: tuple[TenantUse, ...] = ()
     """What tenants have used today."""
     starts: tuple[EngineRow, ...] = ()
     """Engine starts, newest first."""

@@ -38,7 +38,6 @@ if TYPE_CHECKING:
         ProgressRow,
         RecordedGroup,
         StageSample,
-        StageUse,
         StandingRow,
         StepRow,
         StepSummary,
@@ -46,7 +45,7 @@ if TYPE_CHECKING:
         TaskRow,
         TaskUse,
         TenantRow,
-        TenantSeconds,
+        TenantUse,
         Track,
         TrajectoryRow,
         VersionRow,
@@ -294,7 +293,7 @@ class HomeReader(Protocol):
     def stage_totals(self, since: float) -> dict[str, StageSample]:
         """The sum of every stage since a time, whatever the device."""
 
-    def stages(self, since: float) -> list[StageUse]:
+    def stages(self, since: float) -> list[StageSample]:
         """Every stage since a time, one row for each device."""
 
     def turn_rate(self, over: float = 10.0) -> float | None:
@@ -306,7 +305,7 @@ class HomeReader(Protocol):
     def standings(self) -> list[StandingRow]:
         """Who waits in line, as the engine last wrote it."""
 
-    def seconds_used(self, day: str) -> list[TenantSeconds]:
+    def seconds_used(self, day: str) -> list[TenantUse]:
         """Tenants that used a shared stage on a day (2026-11-21, UTC), or have a task that runs; by name."""
 
     def tasks_used(self, day: str) -> list[TaskUse]:

@@ -14,9 +14,9 @@ from .home_reader import HomeReader
 
 def opened(home: Home) -> HomeReader:
     """A reader of a home. Raises ``StoreError`` where there is nothing to read, or it cannot be read."""
-    from .sqlite_reader import SqliteReader
+    from marlaas.engine.store import Reader
 
-    return SqliteReader(home.database)
+    return Reader(home.database)
 
 
 def exists(home: Home) -> bool:

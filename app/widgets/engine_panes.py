@@ -19,7 +19,7 @@ from marlaas.engine.store import (
     NodeRow,
     StageSample,
     StandingRow,
-    TenantSeconds,
+    TenantUse,
     WorkerRow,
 )
 
@@ -446,9 +446,9 @@ class UsedLately:
     """What tenants used in about the last minute, from the sums of the day."""
 
     def __init__(self) -> None:
-        self._moments: deque[tuple[float, dict[str, TenantSeconds]]] = deque()
+        self._moments: deque[tuple[float, dict[str, TenantUse]]] = deque()
 
-    def add(self, moment: float, used: Sequence[TenantSeconds]) -> tuple[float, list[TenantSeconds]]:
+    def add(self, moment: float, used: Sequence[TenantUse]) -> tuple[float, list[TenantUse]]:
         """The seconds that are looked back on, 0 for all of the day, and what was used in them."""
         sums = {one.tenant: one for one in used}
         while self._moments and (moment - self._moments[0][0] > WINDOW + SPACING or _less(sums, self._moments[0][1])):
@@ -460,12 +460,12 @@ class UsedLately:
             return 0.0, list(used)
         lately = []
         for one in used:
-            had = before.get(one.tenant, TenantSeconds(one.tenant, one.weight, 0.0, 0.0))
-            lately.append(TenantSeconds(one.tenant, one.weight, one.rollout - had.rollout, one.training - had.training))
+            had = before.get(one.tenant, TenantUse(one.tenant, one.weight, 0.0, 0.0))
+            lately.append(TenantUse(one.tenant, one.weight, one.rollout - had.rollout, one.training - had.training))
         return moment - then, lately
 
 
-def _less(now: dict[str, TenantSeconds], before: dict[str, TenantSeconds]) -> bool:
+def _less(now: dict[str, TenantUse], before: dict[str, TenantUse]) -> bool:
     return any(
         name not in now or now[name].rollout < had.rollout or now[name].training < had.training
         for name, had in before.items()
@@ -473,7 +473,7 @@ def _less(now: dict[str, TenantSeconds], before: dict[str, TenantSeconds]) -> bo
     )
 
 
-def shares(used: Sequence[TenantSeconds], standings: Sequence[StandingRow], width: int) -> list[Line]:
+def shares(used: Sequence[TenantUse], standings: Sequence[StandingRow], width: int) -> list[Line]:
     """A line for each tenant, the largest share first."""
     if not used:
         return [(("No tenant has used anything today.", "$text-muted"),)]

@@ -11,7 +11,6 @@ import signal
 import time
 from collections.abc import Callable, Set
 
-from ..api import Api, FigureReader, Serving
 from ..base import UNVERIFIED, BaseModel
 from ..devices import available_memory
 from ..environments import EnvironmentEvent, EnvironmentService, Interpreters
@@ -26,6 +25,7 @@ from ..fleet import (
     precision_words,
     spoken_comparison,
 )
+from ..gateway import Api, FigureReader, Serving
 from ..home import BUNDLED_PLUGINS, DiskGuard, Home, Settings
 from ..racing import until_first
 from ..scheduler import Scheduler
@@ -107,7 +107,7 @@ class Engine:
         self._nodes = planner.monitor(store, supervisor, scheduler.settle)
         self._hosts = planner.hosts(self._environments, supervisor)
         self._cards = CardMonitor(store, settings.resources, supervisor, log)
-        self._api.serve(serving)
+        self._api.serve(serving.answerer)
         self._api.show(FigureReader(home.database, ledger).rows)
 
     async def serve(self) -> None:

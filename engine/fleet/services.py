@@ -12,12 +12,12 @@ from typing import TYPE_CHECKING
 from ..base import SAMPLERS, BaseModel, unadapted
 from ..environments import ConstantBaselines, EnvironmentService
 from ..fairness import NOBODY, ROLLOUT, TRAINING, FairClock, Ledger, Line, Payer, SharedClock, Standing, together
-from ..gateway import Endpoints
 from ..home import Home, Settings
 from ..rollout import Renderer, Rollout, SamplerEndpoint, Waiter
 from ..spec import BaseTraits
 from ..store import Store
 from ..training import PolicyTrainer, Trainer
+from ..wire import Endpoints
 from .agreement import Tolerance, compare, comparison_tokens
 from .lone_sampler import write_bare
 from .placement_plan import PlacementPlan

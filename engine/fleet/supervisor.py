@@ -18,10 +18,10 @@ from ..devices import Ours, Sharing
 from ..environments import EnvironmentService
 from ..errors import MarlaasError, StoreError, WorkerDied
 from ..fairness import Ledger, Standing
-from ..gateway import Endpoints
 from ..home import Home, Settings
 from ..rollout import PromptRuler, Renderer, SamplerStats
 from ..store import Store, Yielding
+from ..wire import Endpoints
 from .memory_backoff import MemoryBackoff
 from .placement_plan import PlacementPlan, precision_words
 from .planned_processes import worker_specs

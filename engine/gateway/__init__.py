@@ -1,4 +1,7 @@
-"""The gateway: a process that speaks OpenAI's and Anthropic's interfaces over HTTP, and asks the engine for answers."""
+"""The API: HTTP for clients and for programs of episodes, in a process (``http``) that asks the engine for answers.
+
+The rest of this package is the engine's side: that process, who may ask, and the versions that clients are served.
+"""
 
 from ..door import door
 

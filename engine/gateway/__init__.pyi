@@ -1,12 +1,23 @@
-from . import (
-    limits as limits,
-    wire as wire,
+from .api import (
+    Api as Api,
 )
-from .answerer import (
-    Address as Address,
-    Answered as Answered,
-    Answerer as Answerer,
-    Endpoints as Endpoints,
-    Refusal as Refusal,
-    Tell as Tell,
+from .figures import (
+    Figure as Figure,
+    FigureReader as FigureReader,
+)
+from .keys import (
+    SCOPES as SCOPES,
+    Identity as Identity,
+    NewKey as NewKey,
+    check_scopes as check_scopes,
+    new_key as new_key,
+)
+from .link import (
+    Figures as Figures,
+)
+from .processes import (
+    check_installed as check_installed,
+)
+from .serving.clients import (
+    Serving as Serving,
 )

@@ -16,9 +16,6 @@ class Limits(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Within which a client sends a request's head, and again its body; what is slower is ended, with 408."""
     connections: int = 1024
     """Open at once; on more, requests are refused with 503."""
-    waiting: int = 256
-    """Requests of one key under way at once; more are refused with 429. The engine refuses clients and programs by
-    limits of its own, which are no higher; this one keeps the process small while the engine is busy."""
     log_prompts: bool = False
     """Whether the log has what clients and models say."""
     log: str = ""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 
 def version() -> str:
-    """The version of the installed package, "0.1.0"."""
+    """The version of the installed package, "0.2.0"."""
     from importlib.metadata import version as installed
 
     return installed("marlaas")

@@ -16,8 +16,8 @@ from ..clock import monotonic
 from ..environments import Answering, EpisodeOutcome, EpisodeSpec, FinalReward, FinishedEpisode, Listener
 from ..errors import BaseModelError, ConfigError, MarlaasError
 from ..fairness import NOBODY, Ledger, Payer
-from ..gateway import Endpoints
 from ..trajectories import Episode, Failure, Timing, Trajectory, Transcripts, Turn, TurnReward
+from ..wire import Endpoints
 from .conversation import Allowance, Conversation, Order, Sampled, SamplingParameters, Unplayable, overfull
 from .programs.asking import ProgramAsk, streamed
 from .programs.program import FIRST, Canned, Hosting, Program

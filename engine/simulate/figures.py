@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from ..fairness import stage_of
-from ..store import Reader, timings
+from ..store import Reader, StageSample, timings
 
 WAITED = 0.95
 """Which part of all waits is not longer than the one that is told."""
@@ -97,7 +97,7 @@ def _reply_waits(reader: Reader, after: int) -> tuple[list[float], int]:
     return waits, len(seen)
 
 
-def _idle(uses: Sequence[timings.DeviceUse], makespan: float) -> dict[str, float]:
+def _idle(uses: Sequence[StageSample], makespan: float) -> dict[str, float]:
     if makespan <= 0:
         return {}
     return {f"{use.stage} on {use.device}": max(0.0, 1 - use.busy / makespan) for use in uses if use.stage != "engine"}

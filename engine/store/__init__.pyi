@@ -1,37 +1,23 @@
-from . import (
-    events as events,
-)
-from .clients.keys import (
-    add_key as add_key,
-    revoke_key as revoke_key,
-)
-from .clients.served import (
-    ApiTable as ApiTable,
-    KeyUse as KeyUse,
-    ServedTable as ServedTable,
-)
-from .database import (
+from .backup import (
     Held as Held,
     check_copy as check_copy,
+)
+from .database import (
     insert as insert,
     insert_all as insert_all,
-    is_current as is_current,
     open_database as open_database,
     transaction as transaction,
-)
-from .days import (
-    day_of as day_of,
 )
 from .evaluations import (
     Evaluation as Evaluation,
     EvaluationTable as EvaluationTable,
+    FindingTable as FindingTable,
     HeldOutScore as HeldOutScore,
+    Known as Known,
+    NewFinding as NewFinding,
+    Said as Said,
+    StepSeen as StepSeen,
     best as best,
-)
-from .events import (
-    LEVELS as LEVELS,
-    EventFilter as EventFilter,
-    newest as newest,
 )
 from .experience import (
     Beside as Beside,
@@ -42,24 +28,8 @@ from .experience import (
     PolicyGroup as PolicyGroup,
     Speaking as Speaking,
 )
-from .findings import (
-    FindingTable as FindingTable,
-    Known as Known,
-    NewFinding as NewFinding,
-    Said as Said,
-    StepSeen as StepSeen,
-)
-from .metric_names import (
-    stale as stale,
-    stale_age as stale_age,
-)
 from .queries import (
-    timeline as timeline,
     timings as timings,
-)
-from .queries.api import (
-    api_keys as api_keys,
-    api_state as api_state,
 )
 from .queries.episodes import (
     EVAL as EVAL,
@@ -71,74 +41,44 @@ from .queries.episodes import (
     RecordedAgent as RecordedAgent,
     RecordedEpisode as RecordedEpisode,
     RecordedGroup as RecordedGroup,
-    Recordings as Recordings,
     StepSummary as StepSummary,
     StoredConversation as StoredConversation,
     StoredTrajectory as StoredTrajectory,
     Tokens as Tokens,
-    conversation as conversation,
-    episode as episode,
     reply_ends as reply_ends,
 )
-from .queries.findings import (
-    FindingRow as FindingRow,
-)
-from .queries.history import (
+from .queries.learning import (
+    FirstStep as FirstStep,
+    GivenName as GivenName,
     History as History,
+    KeptMarks as KeptMarks,
+    KeptVersion as KeptVersion,
+    Matchup as Matchup,
+    PastRun as PastRun,
+    ProgressRow as ProgressRow,
+    Total as Total,
     Track as Track,
-    ages as ages,
-    history as history,
-    measured as measured,
-    samples as samples,
 )
 from .queries.machine import (
+    LEVELS as LEVELS,
+    STAGES as STAGES,
+    WORKER as WORKER,
     DeviceRow as DeviceRow,
     EnvironmentUse as EnvironmentUse,
     EpisodeFailure as EpisodeFailure,
     EpisodeUse as EpisodeUse,
+    EventFilter as EventFilter,
     NodeRow as NodeRow,
-    StageUse as StageUse,
-    Statistics as Statistics,
+    StageSample as StageSample,
+    StandingRow as StandingRow,
     TaskUse as TaskUse,
     TenantUse as TenantUse,
-    device_rows as device_rows,
-    drained_nodes as drained_nodes,
     engine_cost as engine_cost,
-    environment_use as environment_use,
     held_by as held_by,
-    node_rows as node_rows,
     tenants_used as tenants_used,
-)
-from .queries.policies import (
-    PolicyRow as PolicyRow,
 )
 from .queries.reader import (
     Reader as Reader,
-)
-from .queries.tasks import (
-    FirstStep as FirstStep,
-    PastRun as PastRun,
-    ProgressRow as ProgressRow,
-    Total as Total,
-    past_runs as past_runs,
-    progress as progress,
-    totals as totals,
-)
-from .queries.timeline import (
-    STAGES as STAGES,
-    WORKER as WORKER,
-    StageSample as StageSample,
-    StandingRow as StandingRow,
-    TenantSeconds as TenantSeconds,
-)
-from .queries.versions import (
-    GivenName as GivenName,
-    KeptMarks as KeptMarks,
-    KeptVersion as KeptVersion,
-    Matchup as Matchup,
-    kept_marks as kept_marks,
-    kept_versions as kept_versions,
-    matchups as matchups,
 )
 from .rows import (
     ACTIVE as ACTIVE,
@@ -154,11 +94,14 @@ from .rows import (
     EnvironmentRow as EnvironmentRow,
     EvalRow as EvalRow,
     EventRow as EventRow,
+    FindingRow as FindingRow,
     KnownTask as KnownTask,
     LostEpisodes as LostEpisodes,
     PaceRow as PaceRow,
+    PolicyRow as PolicyRow,
     Reason as Reason,
     ReasonCode as ReasonCode,
+    ScoreBasis as ScoreBasis,
     StepRow as StepRow,
     TaskRow as TaskRow,
     TenantRow as TenantRow,
@@ -168,12 +111,12 @@ from .rows import (
     WorkerRow as WorkerRow,
     Yielding as Yielding,
     YieldRequest as YieldRequest,
+    day_of as day_of,
+    stale as stale,
+    stale_age as stale_age,
 )
-from .score_basis import (
-    ScoreBasis as ScoreBasis,
-)
-from .sources import (
-    task_source as task_source,
+from .schema import (
+    is_current as is_current,
 )
 from .store import (
     Store as Store,
@@ -184,8 +127,10 @@ from .submissions import (
     YIELDS as YIELDS,
     Borrowed as Borrowed,
     Submission as Submission,
+    add_key as add_key,
     command as command,
     command_all as command_all,
+    revoke_key as revoke_key,
     submit as submit,
 )
 from .tasks import (
@@ -194,6 +139,9 @@ from .tasks import (
     QueuedTask as QueuedTask,
 )
 from .tenants import (
+    ApiTable as ApiTable,
+    KeyUse as KeyUse,
+    ServedTable as ServedTable,
     Tenant as Tenant,
 )
 from .versions import (

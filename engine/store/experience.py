@@ -29,7 +29,7 @@ from ..trajectories import (
     Transcripts,
     TurnReward,
 )
-from .database import insert, insert_all, transaction
+from .database import Table, insert, insert_all, transaction
 from .rows import FINISHED
 
 # How the columns of a trajectory are written, wherever it is stored.
@@ -153,11 +153,8 @@ class MeasuredEpisode:
     transcripts: Transcripts
 
 
-class ExperienceTable:
+class ExperienceTable(Table):
     """Reads and writes of groups and trajectories."""
-
-    def __init__(self, database: Database) -> None:
-        self._db = database
 
     def add_group(
         self, policy: int, split: Split, group: Group, transcripts: Transcripts, step: int | None = None
@@ -497,11 +494,8 @@ class OpenPlay:
     replayed: int = 0
 
 
-class OpenPlayTable:
+class OpenPlayTable(Table):
     """Reads and writes of open plays and their members."""
-
-    def __init__(self, database: Database) -> None:
-        self._db = database
 
     def keep(self, play: OpenPlay, members: Sequence[FinishedEpisode]) -> None:
         """Store further members of a play, each in place of what is stored of it; those of an earlier attempt go.

@@ -1,15 +1,17 @@
-"""Frozen rows of plain values that reads of the store return."""
+"""Frozen rows of plain values that reads of the store return, and how some are read from columns. Standard library
+only."""
 
 from __future__ import annotations
 
+import json
+import time
+from collections.abc import Mapping
 from dataclasses import dataclass, field, fields, replace
 from enum import StrEnum
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from ..environments import Finding
-from .queries.findings import FindingRow
-from .queries.policies import PolicyRow
-from .score_basis import ScoreBasis
+if TYPE_CHECKING:
+    from ..environments import Finding
 
 ACTIVE = ("submitted", "queued", "blocked", "running", "paused")
 FINISHED = ("done", "failed", "cancelled")
@@ -55,6 +57,111 @@ class Reason:
 
 
 NO_REASON = Reason()
+
+
+@dataclass(frozen=True)
+class ScoreBasis:
+    """What a held-out score rests on."""
+
+    stderr: float
+    """Standard error of the score, from distinct prompts."""
+    n: int
+    """Episodes that have a reward."""
+    failures: int = 0
+    """Episodes that have none after all tries."""
+    prompts: int = 0
+    """Distinct prompts among the episodes that have a reward."""
+    samples: int = 1
+    """Episodes of each prompt, k."""
+    best_of: float | None = None
+    """best@k; None where k is 1."""
+    pass_at: float | None = None
+    """pass@k; None where k is 1."""
+
+
+BASIS = (
+    "json_object('stderr', coalesce(stderr, 0.0), 'n', n, 'failures', failures, 'prompts', prompts, 'samples', samples,"
+    " 'best_of', best_of, 'pass_at', pass_at)"
+)
+"""SQL for the basis of a row of ``evals``, as JSON."""
+
+
+def basis_of(text: str | None) -> ScoreBasis | None:
+    """The basis that ``BASIS`` gave; None where nothing was measured."""
+    return ScoreBasis(**json.loads(text)) if text else None
+
+
+@dataclass(frozen=True)
+class FindingRow:
+    """A sign that the learning of a policy goes wrong."""
+
+    policy: str
+    """The policy's name in its task."""
+    step: int
+    """At which it was found."""
+    code: str
+    """Its name in task files, such as ``entropy_collapse``."""
+    evidence: dict[str, float] = field(default_factory=dict)
+    """The figures that show it, by name; ``app/words/learning.py`` has their sentences."""
+    rollouts: tuple[int, ...] = ()
+    """Ids of up to three conversations that show it."""
+    holds: bool = True
+    """Whether it was still so at the newest step or evaluation."""
+    created: float = 0.0
+
+
+FINDINGS = (
+    "(SELECT json_group_array(json_object('policy', q.name, 'code', f.code, 'step', f.step, 'evidence',"
+    " json(f.evidence), 'rollouts', json(f.rollouts), 'holds', f.holds, 'created', f.created))"
+    " FROM findings f JOIN policies q ON q.id = f.policy WHERE q.task = t.id)"
+)
+"""SQL for the findings about a task ``t``, as JSON."""
+
+
+def findings_of(text: str | None) -> tuple[FindingRow, ...]:
+    """The findings that ``FINDINGS`` gave, the newest first."""
+    rows = (
+        FindingRow(**{**row, "holds": bool(row["holds"]), "rollouts": tuple(row["rollouts"])})
+        for row in json.loads(text or "[]")
+    )
+    return tuple(sorted(rows, key=lambda row: (-row.step, -row.created, row.code)))
+
+
+@dataclass(frozen=True)
+class PolicyRow:
+    """One policy of a task that has several."""
+
+    name: str
+    agents: tuple[str, ...]
+    """The agents that it acts as. Hostile text: a plugin named them."""
+    frozen: str = ""
+    """The version of a frozen policy, as written in the task file; else empty."""
+    pool: str = ""
+    """For an opponent pool, the policy whose earlier versions play; else empty."""
+    step: int = 0
+    reward: float | None = None
+    """Mean training reward of the newest step."""
+    score: float | None = None
+    """Newest held-out score."""
+    best: float | None = None
+    """Best held-out score of the newest evaluation series."""
+    floor: float | None = None
+    """Score of the best constant answer on the held-out prompts, where it is known."""
+    adapter_version: str = ""
+    """Name of the newest committed version, or empty."""
+    staleness: float | None = None
+    """Mean staleness in versions of the tokens of the newest step."""
+    tokens: int = 0
+    """Tokens trained on so far."""
+    measured: bool = False
+    """Whether it is a version that an evaluation measures; its step is 1 once it has."""
+    basis: ScoreBasis | None = None
+    """What the newest held-out score rests on; with a basis and no score, too many episodes failed."""
+
+    @property
+    def trained(self) -> bool:
+        """Whether it has scores of its own: it is trained, or measured."""
+        return not self.frozen and not self.pool
 
 
 @dataclass(frozen=True)
@@ -206,20 +313,21 @@ class PaceRow:
 
 @dataclass(frozen=True)
 class EvalRow:
-    """One held-out evaluation."""
+    """A version measured on held-out prompts."""
 
     step: int
+    environment_version: str
     score: float | None
-    """Mean over the prompts of the mean reward of each; None: too many episodes failed for a score."""
+    """Mean over the prompts of the mean reward of each prompt's episodes, avg@k; None where too many episodes failed
+    for a score."""
     stderr: float
     """Standard error of the score, from distinct prompts."""
     n: int
     """Episodes that have a reward."""
     floor: float | None
-    """Score of the best constant answer on the same prompts, where it is known."""
-    environment_version: str
-    metrics: dict[str, float] = field(default_factory=dict)
-    created: float = 0.0
+    """The constant-answer baseline on the same prompts; None where it is not known."""
+    metrics: Mapping[str, float]
+    """Means of what the environment logged."""
     failures: int = 0
     """Episodes that have no reward after all tries."""
     prompts: int = 0
@@ -227,15 +335,16 @@ class EvalRow:
     samples: int = 1
     """Episodes of each prompt, k."""
     series: str = ""
-    """The key of what it compares on: the same prompts, graded by the same code."""
+    """The key of its series; empty: that of its environment version alone."""
     suite: str = ""
     """The name of its suite; empty for the task's own held-out prompts."""
     split: str = "eval"
     """``eval`` or ``test``."""
     best_of: float | None = None
-    """best@k; None where k is 1."""
+    """best@k: the mean over the prompts of the best reward of each; None where k is 1."""
     pass_at: float | None = None
     """pass@k; None where k is 1."""
+    created: float = 0.0
 
     @property
     def basis(self) -> ScoreBasis:
@@ -497,3 +606,27 @@ class ApiRow:
     """When it was opened or closed, in seconds since 1970."""
     note: str = ""
     """Why it is closed although it should be open, in a sentence."""
+
+
+def shown_state(task: str) -> str:
+    """SQL for the state of a task; ``task`` is the alias of the table ``tasks``."""
+    return f"CASE WHEN {task}.state = 'queued' AND {task}.reason_code = 'blocked' THEN 'blocked' ELSE {task}.state END"
+
+
+_STALE = "staleness_"
+
+
+def stale(age: int) -> str:
+    """The metric that counts groups whose tokens were ``age`` versions old: staleness_2."""
+    return f"{_STALE}{age}"
+
+
+def stale_age(name: str) -> int | None:
+    """The age that a metric of that name counts groups of; None for any other metric."""
+    rest = name.removeprefix(_STALE)
+    return int(rest) if rest != name and rest.isascii() and rest.isdigit() and len(rest) < 4 else None
+
+
+def day_of(moment: float) -> str:
+    """The day of a time in seconds since 1970, as text: 2026-11-21."""
+    return time.strftime("%Y-%m-%d", time.gmtime(moment))

@@ -17,11 +17,9 @@ from typing import TypeVar
 from ..errors import DatabaseLocked
 from ..faults import Point, reach
 from ..home import Home
-from .clients.served import ApiTable, ServedTable
 from .database import GuardedConnection, barrier, checkpoint, open_database
-from .evaluations import EvaluationTable
+from .evaluations import EvaluationTable, FindingTable
 from .experience import ExperienceTable, OpenPlayTable
-from .findings import FindingTable
 from .tasks import TaskTable
 from .telemetry import (
     ConformanceTable,
@@ -34,7 +32,7 @@ from .telemetry import (
     TelemetryTable,
     YieldTable,
 )
-from .tenants import TenantTable, UsageTable
+from .tenants import ApiTable, ServedTable, TenantTable, UsageTable
 from .versions import VersionTable
 
 PATIENCE = 0.05

@@ -1,6 +1,6 @@
-"""What the application writes: tasks in state *submitted* with their dependencies, and commands. It only inserts.
+"""What the application writes: tasks in state *submitted* with their dependencies, commands, and keys of the API.
 
-Standard library only.
+Standard library only. Of keys only the hash is stored; the engine looks a key up when a client shows it.
 """
 
 from __future__ import annotations
@@ -13,8 +13,8 @@ from pathlib import Path
 from typing import Any
 
 from ..clock import wall_time
-from ..errors import StoreError, UnknownTask
-from .database import outside_transaction
+from ..errors import ConfigError, StoreError, UnknownTask
+from .schema import outside_transaction
 
 YIELDS = ("yield", "resume_engine")
 """Commands without a task, which an engine that starts later obeys, too. ``yield`` makes the engine end its workers
@@ -123,3 +123,36 @@ def _insert(connection: sqlite3.Connection, sql: str, values: tuple[Any, ...]) -
     if row is None:
         raise StoreError("The database gave no number to a new row.")
     return row
+
+
+def add_key(database: Path, tenant: str, name: str, digest: bytes, prefix: str, scopes: Sequence[str]) -> int:
+    """Store a new key by its SHA-256 digest, and return its number."""
+    sql = "INSERT INTO api_keys (tenant, name, hash, prefix, scopes, created) VALUES (?, ?, ?, ?, ?, ?)"
+    with outside_transaction(database) as connection:
+        row = connection.execute(sql, (tenant, name, digest, prefix, json.dumps(list(scopes)), wall_time()))
+        return int(row.lastrowid or 0)
+
+
+def revoke_key(database: Path, beginning: str) -> tuple[str, str]:
+    """Revoke the one key that begins so; returns how it begins and its tenant. Its requests under way are answered.
+
+    ``beginning`` may be longer than what is stored of a key, up to all of it. Raises ``ConfigError`` where none or
+    several begin so, or it was revoked before.
+    """
+    sql = (
+        "SELECT id, prefix, tenant, revoked FROM api_keys WHERE substr(prefix, 1, length(?1)) = ?1"
+        " OR substr(?1, 1, length(prefix)) = prefix"
+    )
+    listed = "`marlaas api key list` shows them."
+    with outside_transaction(database) as connection:
+        found = connection.execute(sql, (beginning,)).fetchall() if beginning else []
+        holds = [row for row in found if row[3] is None]
+        if not found:
+            raise ConfigError(f"No key begins with {beginning!r}.", listed)
+        if len(holds) > 1:
+            raise ConfigError(f"{len(holds)} keys begin with {beginning!r}.", f"Give more of it; {listed}")
+        if not holds:
+            raise ConfigError(f"The key {found[0][1]}… was revoked before.", listed)
+        number, prefix, tenant, _ = holds[0]
+        connection.execute("UPDATE api_keys SET revoked = ? WHERE id = ?", (wall_time(), number))
+    return str(prefix), str(tenant)

@@ -8,13 +8,10 @@ from collections.abc import Mapping, Set
 from dataclasses import dataclass, field
 from typing import Any
 
-from sqlite_utils import Database
-
 from ..clock import wall_time
 from ..spec import TOGETHER, TaskSpec, parse
-from .database import transaction
-from .rows import FINISHED, NO_REASON, Reason, ReasonCode
-from .shown_state import shown_state
+from .database import Table, transaction
+from .rows import FINISHED, NO_REASON, Reason, ReasonCode, shown_state
 
 
 @dataclass(frozen=True)
@@ -64,11 +61,8 @@ class Command:
     arguments: dict[str, Any] = field(default_factory=dict)
 
 
-class TaskTable:
+class TaskTable(Table):
     """Reads and writes of tasks and commands; every method is one short transaction."""
-
-    def __init__(self, database: Database) -> None:
-        self._db = database
 
     def unfinished(self) -> list[QueuedTask]:
         """Tasks that may need the engine, by priority, then by number. Reads no specification: there may be many."""

@@ -20,9 +20,8 @@ from ..errors import DatabaseLocked, StoreError
 from ..fairness import Standing
 from ..home import version
 from ..trajectories import Failure
-from .database import insert, insert_all, transaction
-from .queries.machine import DeviceRow, NodeRow
-from .queries.timeline import StageSample
+from .database import Table, insert, insert_all, transaction
+from .queries.machine import DeviceRow, NodeRow, StageSample
 from .rows import WorkerRow, Yielding, YieldRequest
 
 # The tables of engines, workers, environments and events. Engine side.
@@ -162,11 +161,8 @@ THINNED = ((HOUR, MINUTE), (DAY, HOUR))
 KEPT = 31 * DAY
 
 
-class StageTable:
+class StageTable(Table):
     """The samples of stages; thins out old ones."""
-
-    def __init__(self, database: Database) -> None:
-        self._db = database
 
     def add(self, incarnation: int, samples: Iterable[StageSample]) -> None:
         """Store the samples of one heartbeat."""
@@ -217,11 +213,8 @@ class StandingTable:
         self._written = standings
 
 
-class DeviceTable:
+class DeviceTable(Table):
     """Holds what was last seen of the cards."""
-
-    def __init__(self, database: Database) -> None:
-        self._db = database
 
     def replace(self, rows: Sequence[DeviceRow]) -> None:
         """Write the cards, in the driver's order, in place of those before."""
@@ -235,11 +228,8 @@ def _columns(place: int, row: DeviceRow) -> dict[str, object]:
     return {**asdict(row), "place": place, "holders": holders}
 
 
-class YieldTable:
+class YieldTable(Table):
     """Holds the newest request to yield, until it is taken back."""
-
-    def __init__(self, database: Database) -> None:
-        self._db = database
 
     def get(self) -> YieldRequest | None:
         """The newest request; its time may be over."""
@@ -309,11 +299,8 @@ CHECKS_KEPT = 20
 """Versions of an environment whose findings are kept, those checked last."""
 
 
-class ConformanceTable:
+class ConformanceTable(Table):
     """Findings by environment and version."""
-
-    def __init__(self, database: Database) -> None:
-        self._db = database
 
     def known(self, environment: str, version: str, base: str) -> bool:
         """Whether that version was checked with the base of that fingerprint."""
@@ -338,11 +325,8 @@ class ConformanceTable:
             )
 
 
-class FailingTable:
+class FailingTable(Table):
     """Parameters under which environment versions have only failed, by plugin and version."""
-
-    def __init__(self, database: Database) -> None:
-        self._db = database
 
     def all(self) -> dict[tuple[str, str], list[Standstill]]:
         """What is known of each plugin and version."""
@@ -384,11 +368,8 @@ _ADD = (
 )
 
 
-class OutcomeTable:
+class OutcomeTable(Table):
     """Counts of episodes by how they ended, and the last failure of each environment version."""
-
-    def __init__(self, database: Database) -> None:
-        self._db = database
 
     def add(self, counted: Counted, now: float | None = None) -> None:
         """Add to the counts of this minute; all of it or, with ``StoreError``, nothing."""

@@ -13,7 +13,7 @@ from marlaas.app.home.this_machine import Disk, Memory
 from marlaas.engine.home.disk import HomeSize
 from marlaas.engine.home.paths import Home
 from marlaas.engine.store.database import insert, insert_all, open_database, transaction
-from marlaas.engine.store.days import day_of
+from marlaas.engine.store.rows import day_of
 
 from .filling import HOSTILE, NOW, Filling, fill_hostile
 

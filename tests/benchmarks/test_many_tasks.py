@@ -50,7 +50,7 @@ def task(
         created=100.0, started=100.0, finished=finished,
     )  # fmt: skip
     steps = tuple(StepRow(n, finished - 2 + n, 1.0, {"staleness": age, "tokens": 50.0}) for n in (1, 2))
-    return TaskRun(row, steps, tuple(EvalRow(10 * n, score, 0.0, 8, None, "v") for n, score in enumerate(scores)))
+    return TaskRun(row, steps, tuple(EvalRow(10 * n, "v", score, 0.0, 8, None, {}) for n, score in enumerate(scores)))
 
 
 def run(*tasks: TaskRun, usage: Usage = USAGE) -> FleetRun:
@@ -336,7 +336,7 @@ def test_rows_set_each_arm_beside_the_batch() -> None:
     assert trajectories.pace(made[BATCH]) == 6.0
     situation = Situation(0.3, scored=True)
     scored = {
-        each: replace(found, evals=(EvalRow(2, TARGET, 0.0, 8, None, "v", created=ends[each]),))
+        each: replace(found, evals=(EvalRow(2, "v", TARGET, 0.0, 8, None, {}, created=ends[each]),))
         for each, found in made.items()
     }
     rows = {(row.what, row.other): row.ratio for row in trajectories.rows({situation: [scored]})}

@@ -22,15 +22,15 @@ from pathlib import Path
 from typing import Any, cast
 from urllib.parse import quote
 
-from marlaas.engine.api.callers import Callers, Tallies
-from marlaas.engine.api.identity import new_key
-from marlaas.engine.api.link import Desk, Link
-from marlaas.engine.gateway.interfaces.exchange import form_of
+from marlaas.engine.gateway.callers import Callers, Tallies
+from marlaas.engine.gateway.http.exchange import form_of
+from marlaas.engine.gateway.http.main import serve
+from marlaas.engine.gateway.keys import new_key
 from marlaas.engine.gateway.limits import Limits
-from marlaas.engine.gateway.main import serve
+from marlaas.engine.gateway.link import Desk, Link
 from marlaas.engine.store import add_key
 
-from ..engine.api.serving.clientele import Clientele
+from ..engine.gateway.serving.clientele import Clientele
 from .border import FOLDER, Border
 
 _PATIENCE = 60.0
@@ -73,7 +73,7 @@ class Door:
             self.keys[tenant] = made.key
         serving, _ = clientele.serving(*self._samplers)
         callers = Callers(clientele.store.api.key)
-        callers.open, callers.serving = True, serving
+        callers.open, callers.serving = True, serving.answerer
         desk = Desk(callers, Tallies(lambda uses: None), self._log)
         ours, theirs = socket.socketpair()
         listening = socket.create_server(("127.0.0.1", 0))

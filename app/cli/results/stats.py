@@ -13,7 +13,7 @@ from ...words.format import count, duration, line, number, share, size
 from ..verbs import Verbs, add_verb, home_of
 
 if TYPE_CHECKING:
-    from marlaas.engine.store import StageUse, TaskUse, TenantUse
+    from marlaas.engine.store import StageSample, TaskUse, TenantUse
 
 UNITS = {"m": 60, "h": 3600, "d": 86400}
 WORDS = {"rollout": "turns", "environment": "episodes", "training": "calls"}
@@ -74,7 +74,7 @@ def run(args: argparse.Namespace) -> int:
         output.result_json(
             {
                 "since": args.since,
-                "stages": [{**asdict(stage), "utilisation": stage.utilisation} for stage in stages],
+                "stages": [{**asdict(stage), "utilisation": stage.share} for stage in stages],
                 "engine_seconds_per_episode": cost,
                 "tenants": [asdict(tenant) for tenant in tenants],
                 "tasks": [asdict(task) for task in tasks],
@@ -92,7 +92,7 @@ def run(args: argparse.Namespace) -> int:
     return output.OK
 
 
-def _print(stages: list[StageUse], tenants: list[TenantUse], tasks: list[TaskUse]) -> None:
+def _print(stages: list[StageSample], tenants: list[TenantUse], tasks: list[TaskUse]) -> None:
     if not stages:
         output.talk("No engine has run in this time.")
     else:
@@ -109,12 +109,12 @@ def _print(stages: list[StageUse], tenants: list[TenantUse], tasks: list[TaskUse
         output.result("")
 
 
-def _stage(stage: StageUse) -> tuple[str, ...]:
+def _stage(stage: StageSample) -> tuple[str, ...]:
     queued = stage.stage in ("rollout", "training")
     return (
         stage.stage,
         stage.device,
-        share(stage.utilisation),
+        share(stage.share),
         f"{stage.waiting:.1f}" if queued else "",
         f"{stage.active:.1f}" if stage.stage in WORDS else "",
         f"{count(stage.ended)} {WORDS[stage.stage]}" if stage.stage in WORDS else "",

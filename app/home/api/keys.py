@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from marlaas.engine.api import check_scopes, new_key
 from marlaas.engine.daemon import create_database
 from marlaas.engine.errors import ConfigError
+from marlaas.engine.gateway import check_scopes, new_key
 from marlaas.engine.home import Home
 from marlaas.engine.spec import tenant_name
 from marlaas.engine.store import add_key

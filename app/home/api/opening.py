@@ -83,8 +83,8 @@ def open_api(home: Home, port: int | None) -> str:
 
     Raises ``ConfigError`` where the engine refuses, and ``EngineUnreachable`` where it or the API does not answer.
     """
-    from marlaas.engine.api import check_installed
     from marlaas.engine.daemon import control
+    from marlaas.engine.gateway import check_installed
 
     check_installed()
     control.ensure_running(home, notice=output.talk)

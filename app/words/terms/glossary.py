@@ -134,7 +134,7 @@ EVALUATION_TERMS = (
 
 # The figures of the machine: how busy each stage was, what waited, and who used it.
 
-_STAGES = "engine/store/queries/timeline.py"
+_STAGES = "engine/store/queries/machine.py"
 
 MACHINE_TERMS = (
     Term(
@@ -284,7 +284,7 @@ OUTSIDE_TERMS = (
         names=("gateway", "server", "openai", "anthropic"),
         healthy="open only while programs need it, and never to other machines without TLS before it",
         otherwise="`marlaas api status` says whether it is open, and why not; `marlaas api stop` closes it",
-        source="engine/gateway/wire.py",
+        source="engine/wire.py",
     ),
     Term(
         "key",
@@ -292,20 +292,20 @@ OUTSIDE_TERMS = (
         names=("api key",),
         healthy="one for each program, so that one can be revoked",
         otherwise="`marlaas api key revoke PREFIX` ends one at once",
-        source="engine/api/identity.py",
+        source="engine/gateway/keys.py",
     ),
     Term(
         "endpoint",
         "an address and a key at which a program finds a model: a client's, or one of an episode",
         names=("base url", "episode endpoint"),
-        source="engine/gateway/answerer.py",
+        source="engine/wire.py",
     ),
     Term(
         "scope",
         "what a key is for: chat (ask for answers), train, admin (all that is its tenant's)",
         names=("scopes", "permission"),
         healthy="chat alone for programs that only ask",
-        source="engine/api/identity.py",
+        source="engine/gateway/keys.py",
     ),
 )
 

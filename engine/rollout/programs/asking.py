@@ -9,7 +9,8 @@ from typing import Any
 
 from marlaas.plugins.messages import Ask, Message, ToolCall, within_limits
 
-from ...gateway import Refusal, wire
+from ... import wire
+from ...wire import Refusal
 from ..conversation import SamplingParameters
 from ..protocol import NewTokens, OnTokens, SampleRequest, SampleResult, Turns
 from ..renderer import PLAIN, ROLES, Renderer

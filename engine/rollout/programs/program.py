@@ -14,9 +14,10 @@ from typing import Any, Protocol
 from marlaas.plugins.messages import Answer, Endpoint, Fork, Message, Reply
 from marlaas.plugins.rewards import DEFAULT_AGENT
 
+from ... import wire
 from ...environments import Answering, Listener
 from ...errors import ConfigError, MarlaasError
-from ...gateway import Address, Answered, Endpoints, Refusal, Tell, wire
+from ...wire import Address, Answered, Endpoints, Refusal, Tell
 from ..conversation import Overfull, Sampled, Unplayable
 from ..spoken import first_stop
 from ..toolcalls.forced import forced_call, forces
@@ -104,15 +105,6 @@ class Program:
         self._branches: dict[str, list[Branch]] = {}
         self._asking: set[asyncio.Future[Reply]] = set()
 
-    async def chat(self, request: wire.Chat, tell: Tell) -> Answered:
-        """See ``Answerer``."""
-        return await self._served(request, tell)
-
-    async def complete(self, request: wire.Complete, tell: Tell) -> Answered:
-        """See ``Answerer``. A prompt that begins with an earlier one and its reply goes on with these, unless the
-        model had ended its turn there."""
-        return await self._served(request, tell)
-
     async def models(self, key: str) -> tuple[wire.Model, ...]:
         """See ``Answerer``: the episode's policy, which any name means."""
         return (wire.Model("policy", owner="marlaas"),)
@@ -123,7 +115,9 @@ class Program:
         for one in self._asking:
             one.cancel()
 
-    async def _served(self, request: Request, tell: Tell) -> Answered:
+    async def answer(self, request: Request, tell: Tell) -> Answered:
+        """See ``Answerer``. A prompt that begins with an earlier prompt and its reply continues these, unless the model
+        had ended its turn there."""
         if self._closed:
             raise _over()
         if self._count >= CALLS:
@@ -270,7 +264,7 @@ class Program:
         if request.wishes.logprobs:
             tokens = self._tokens(sampled)
         stopped = first_stop(sampled.shown, request.wishes.stop)
-        return wire.Choice(request.id, place, reply.text, reply.finish, reply.thinking, calls, tokens, stopped)
+        return wire.Choice(place, reply.text, reply.finish, reply.thinking, calls, tokens, stopped)
 
     def _streamed(self, ask: ProgramAsk, request: Request, place: int, tell: Tell) -> ProgramAsk:
         """The ask of a choice, whose reply is told while it is sampled where the request is for a stream. A call that

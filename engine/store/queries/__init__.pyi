@@ -1,1 +1,3 @@
-from . import timeline as timeline, timings as timings
+from . import (
+    timings as timings,
+)

@@ -9,11 +9,13 @@ from array import array
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import pairwise
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any
 
 from ..rows import Turn
-from .policies import PLAY, POLICY
-from .reader import Reader
+from .policy import PLAY, POLICY
+
+if TYPE_CHECKING:
+    from .reader import Reader
 
 # Frozen rows that the reads of rollouts return, from a summary of steps down to the tokens of one conversation.
 
@@ -276,9 +278,6 @@ def first_place(places: str | None) -> int:
 #
 # Pure. Standard library only.
 
-MANY = 8
-"""With more conversations than this, nobody looks for what they quote of each other: that takes the square of time."""
-
 
 def reply_ends(turns: Sequence[Turn]) -> list[int]:
     """For each reply the number of turns up to its end. A thought and the answer after it are one reply."""
@@ -291,23 +290,16 @@ def reply_ends(turns: Sequence[Turn]) -> list[int]:
 
 
 def likely_places(conversations: Sequence[Sequence[Turn]]) -> list[list[int]]:
-    """A place among the turns of the episode, from 0, for every turn of each conversation.
-
-    Everybody speaks in turn, in the order given. Who is told what another one has just replied waits for that reply.
-    """
+    """A place among the turns of the episode, from 0, for every turn of each conversation: they speak by turns."""
     exchanges = [_exchanges(turns) for turns in conversations]
-    said = [0] * len(exchanges)
-    found: list[list[int]] = [[] for _ in exchanges]
+    places: list[list[int]] = [[] for _ in exchanges]
     count = 0
-    while left := [one for one, own in enumerate(exchanges) if said[one] < len(own)]:
-        left.sort(key=lambda one: (said[one], one))
-        ready = (one for one in left if len(exchanges) > MANY or not _waits(one, said, exchanges))
-        one = next(ready, left[0])
-        turns = exchanges[one][said[one]]
-        found[one] += range(count, count + len(turns))
-        count += len(turns)
-        said[one] += 1
-    return found
+    for turn in range(max(map(len, exchanges), default=0)):
+        for conversation, own in zip(places, exchanges, strict=True):
+            said = len(own[turn]) if turn < len(own) else 0
+            conversation += range(count, count + said)
+            count += said
+    return places
 
 
 def _exchanges(turns: Sequence[Turn]) -> list[Sequence[Turn]]:
@@ -315,20 +307,6 @@ def _exchanges(turns: Sequence[Turn]) -> list[Sequence[Turn]]:
     ends = reply_ends(turns)
     bounds = [0, *ends, *([len(turns)] if turns and len(turns) not in ends else [])]
     return [turns[start:stop] for start, stop in pairwise(bounds)]
-
-
-def _waits(one: int, said: Sequence[int], exchanges: Sequence[Sequence[Sequence[Turn]]]) -> bool:
-    """Whether the next prompt of a conversation quotes a reply that comes next in another one.
-
-    Only replies of the same round count: short ones are found in many prompts.
-    """
-    prompt = "\n".join(turn.text for turn in exchanges[one][said[one]] if turn.role not in ("assistant", "thinking"))
-    for other, own in enumerate(exchanges):
-        if other != one and said[other] == said[one] < len(own):
-            last = own[said[other]][-1]
-            if last.role == "assistant" and last.text.strip() and last.text.strip() in prompt:
-                return True
-    return False
 
 
 # Reads one agent's conversation in one episode with its tokens, or the conversations of all agents of the episode.
@@ -462,7 +440,7 @@ _WAITING = -1
 _LISTED = "(SELECT value FROM json_each(?))"
 
 
-def steps(reader: Reader, task: int, since: int = 0, policy: str | None = None) -> list[StepSummary]:
+def rollout_steps(reader: Reader, task: int, since: int = 0, policy: str | None = None) -> list[StepSummary]:
     """Steps and evaluations from step ``since`` on, oldest first; groups that no step has consumed come last."""
     whose = (task, policy)
     rewards = _by_step(reader, f"metrics WHERE policy = {POLICY} AND name = 'reward'", "step", "value", whose, since)
@@ -503,7 +481,7 @@ def group_ids(
     return _ids(reader.all(f"SELECT g.id FROM groups g {by_step} WHERE {where} ORDER BY {order}", *arguments))
 
 
-def numbered(
+def group_ids_numbered(
     reader: Reader, task: int, split: str, number: int, step: int | None = None, policy: str | None = None
 ) -> array[int]:
     """Ids of the groups with a number, newest first: at most one of training, and one of each evaluation.
@@ -523,7 +501,7 @@ def numbered(
     )
 
 
-def groups(reader: Reader, ids: Sequence[int]) -> dict[int, GroupSummary]:
+def group_rows(reader: Reader, ids: Sequence[int]) -> dict[int, GroupSummary]:
     """Some groups by id, with excerpts of what was said; one group's texts are in memory at a time."""
     rows = reader.all(
         f"SELECT id, {_KIND} AS split, number, instance, version, environment_version, step,"
@@ -602,7 +580,7 @@ def _of_play(reader: Reader, group: int, failures: bool) -> array[int]:
     )
 
 
-def conversations(reader: Reader, ids: Sequence[int]) -> dict[int, ConversationSummary]:
+def conversation_rows(reader: Reader, ids: Sequence[int]) -> dict[int, ConversationSummary]:
     """Some conversations by id, with excerpts of what was said."""
     rows = reader.all(
         f'SELECT j.id, j."group", {_KIND} AS split, g.number, g.step, j.member, j.agent, j.status, j.reward,'
@@ -622,7 +600,7 @@ def _conversation(reader: Reader, row: sqlite3.Row) -> ConversationSummary:
     return ConversationSummary(**values, prompt=about.short_prompt, reply=about.short_reply, replies=about.replies)
 
 
-def said(reader: Reader, ids: Sequence[int]) -> dict[int, str]:
+def conversation_texts(reader: Reader, ids: Sequence[int]) -> dict[int, str]:
     """The text of some conversations, by id, as the stored JSON: what a search looks through."""
     rows = reader.all(
         "SELECT first.id, group_concat(coalesce(j.turns, '[]')) AS turns FROM trajectories first JOIN trajectories j"
@@ -713,21 +691,15 @@ class RecordedGroup:
     episodes: tuple[RecordedEpisode, ...]
 
 
-class Recordings(Reader):
-    """A read-only view of one home's database, as ``Reader``."""
+def recorded_groups(reader: Reader, task: int, split: str, last: int, component: str = "") -> list[RecordedGroup]:
+    """The ``last`` groups of a task's split, train or eval, in the order of training or of evaluation.
 
-    def __enter__(self) -> Self:
-        return self
+    Of a task with a mixture: those that were played on the ``component`` of this name.
 
-    def groups(self, task: int, split: str, last: int, component: str = "") -> list[RecordedGroup]:
-        """The ``last`` groups of a task's split, train or eval, in the order of training or of evaluation.
-
-        Of a task with a mixture: those that were played on the ``component`` of this name.
-
-        The groups of several policies from one play are one group here: its rewards depend on what all of them said.
-        """
-        rows = self.all(_PLAYS, task, split, component, last)
-        return [_recorded_group(row, self.all(_TRAJECTORIES, row["groups"])) for row in reversed(rows)]
+    The groups of several policies from one play are one group here: its rewards depend on what all of them said.
+    """
+    rows = reader.all(_PLAYS, task, split, component, last)
+    return [_recorded_group(row, reader.all(_TRAJECTORIES, row["groups"])) for row in reversed(rows)]
 
 
 def _recorded_group(group: sqlite3.Row, rows: Sequence[sqlite3.Row]) -> RecordedGroup:

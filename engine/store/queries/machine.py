@@ -1,16 +1,20 @@
-"""Reads of the machine: cards, nodes, environments, how busy stages were and who used them."""
+"""Reads of the machine: cards, nodes, environments, how busy stages were and who used them, engines and the log."""
 
 from __future__ import annotations
 
 import json
+from array import array
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Self
+from typing import TYPE_CHECKING
 
 from ...devices import Holder
 from ...environments import quantile
-from .reader import Reader
+from ..rows import EngineRow, EventRow
+
+if TYPE_CHECKING:
+    from .reader import Reader
 
 # Reads the machine's cards as the engine last saw them. Standard library only.
 
@@ -37,7 +41,7 @@ class DeviceRow:
     """In seconds since 1970."""
 
 
-def device_rows(reader: Reader) -> list[DeviceRow]:
+def devices(reader: Reader) -> list[DeviceRow]:
     """All cards, in the driver's order; none where the engine has seen none."""
     rows = reader.all("SELECT * FROM devices ORDER BY place")
     return [
@@ -103,7 +107,7 @@ class NodeRow:
         return "refused" if self.refused else "draining" if self.draining else "ready"
 
 
-def node_rows(reader: Reader) -> list[NodeRow]:
+def nodes(reader: Reader) -> list[NodeRow]:
     """All nodes, the engine's machine first, then by name; none where the engine knows of no cluster."""
     return [
         NodeRow(
@@ -207,28 +211,20 @@ def environment_use(reader: Reader, now: float, seconds: float = LATELY) -> dict
 
 
 def _environment(rows: Iterable[tuple[str, str, int, int]], failure: EpisodeFailure | None) -> EnvironmentUse:
-    whole, by_version = _Sums(), defaultdict[str, _Sums](_Sums)
-    for version, status, bucket, episodes in rows:
-        whole.add(status, bucket, episodes)
-        by_version[version].add(status, bucket, episodes)
-    versions = {version: EpisodeUse(*sums.summary()) for version, sums in by_version.items()}
-    return EnvironmentUse(*whole.summary(), versions, failure)
+    rows = list(rows)
+    versions = {
+        name: EpisodeUse(*_summed(row for row in rows if row[0] == name)) for name in sorted({r[0] for r in rows})
+    }
+    return EnvironmentUse(*_summed(rows), versions, failure)
 
 
-class _Sums:
-    def __init__(self) -> None:
-        self._statuses: Counter[str] = Counter()
-        self._ok: Counter[int] = Counter()
-        """Episodes that ended ok, by bucket of their seconds."""
-
-    def add(self, status: str, bucket: int, episodes: int) -> None:
-        self._statuses[status] += episodes
-        if status == "ok":
-            self._ok[bucket] += episodes
-
-    def summary(self) -> tuple[Mapping[str, int], float, float]:
-        statuses = {status: episodes for status, episodes in self._statuses.items() if episodes > 0}
-        return statuses, quantile(self._ok, 0.5), quantile(self._ok, 0.95)
+def _summed(rows: Iterable[tuple[str, str, int, int]]) -> tuple[Mapping[str, int], float, float]:
+    """Episodes by status, and the median and the 95th percentile of the seconds of those that ended ok."""
+    statuses, seconds = Counter[str](), Counter[int]()
+    for _, status, bucket, episodes in rows:
+        statuses[status] += episodes
+        seconds[bucket] += episodes * (status == "ok")
+    return +statuses, quantile(+seconds, 0.5), quantile(+seconds, 0.95)
 
 
 # Reads for ``marlaas stats``: how busy the stages were over a time, and who used them. Standard library only.
@@ -236,7 +232,7 @@ class _Sums:
 # Use by stage is stored by the second, use by task by the day (UTC).
 
 _STAGES = """
-SELECT stage, device, total(wall) AS wall, total(busy) AS busy, sum(ended) AS ended,
+SELECT stage, device, min(begun) AS begun, total(wall) AS wall, total(busy) AS busy, sum(ended) AS ended,
        total(waiting * wall) / max(total(wall), 1e-9) AS waiting,
        total(active * wall) / max(total(wall), 1e-9) AS active
 FROM stages WHERE begun >= ? AND stage NOT LIKE 'env %' GROUP BY stage, device ORDER BY min(id)
@@ -256,30 +252,6 @@ FROM tasks t LEFT JOIN (
     FROM usage WHERE day >= ? GROUP BY task) u ON u.task = t.id
 WHERE u.task IS NOT NULL OR t.state = 'running' ORDER BY t.id
 """
-
-
-@dataclass(frozen=True)
-class StageUse:
-    """What a stage did on a device."""
-
-    stage: str
-    """rollout, environment, training or engine"""
-    device: str
-    wall: float
-    """Seconds in which an engine ran."""
-    busy: float
-    """Seconds of them with useful work; for environments and the engine, processor time."""
-    waiting: float
-    """Requests that waited, on average."""
-    active: float
-    """Requests under way, on average."""
-    ended: int
-    """Turns, episodes or calls that ended."""
-
-    @property
-    def utilisation(self) -> float:
-        """Share of the wall time in which the device was busy with useful work."""
-        return self.busy / self.wall if self.wall > 0 else 0.0
 
 
 @dataclass(frozen=True)
@@ -308,31 +280,29 @@ class TenantUse:
 
     tenant: str
     weight: float
-    tokens: int
     rollout: float
-    environment: float
+    """Seconds of the rollout worker."""
     training: float
-    share: float
+    """Seconds of the training worker."""
+    environment: float = 0.0
+    tokens: int = 0
+    share: float = 0.0
     """Its share of the seconds of the rollout and the training worker that all tenants used, 0 to 1."""
 
 
-class Statistics(Reader):
-    """A read-only view of one home's database, as ``Reader``."""
+def stages(reader: Reader, since: float) -> list[StageSample]:
+    """All stages since a time in seconds since 1970, one row for each device that they ran on."""
+    return [StageSample(**dict(row)) for row in reader.all(_STAGES, since)]
 
-    def __enter__(self) -> Self:
-        return self
 
-    def stages(self, since: float) -> list[StageUse]:
-        """All stages since a time in seconds since 1970, one row for each device that they ran on."""
-        return [StageUse(**dict(row)) for row in self.all(_STAGES, since)]
+def tasks_used(reader: Reader, day: str) -> list[TaskUse]:
+    """Tasks that run, or used something since the beginning of a day (2026-11-21, UTC)."""
+    return [TaskUse(**dict(row)) for row in reader.all(_TASKS, day)]
 
-    def tasks_used(self, day: str) -> list[TaskUse]:
-        """Tasks that run, or used something since the beginning of a day (2026-11-21, UTC)."""
-        return [TaskUse(**dict(row)) for row in self.all(_TASKS, day)]
 
-    def weights(self) -> dict[str, float]:
-        """Weights of tenants; a tenant that is missing has weight 1."""
-        return {row["name"]: row["weight"] for row in self.all("SELECT name, weight FROM tenants")}
+def weights(reader: Reader) -> dict[str, float]:
+    """Weights of tenants; a tenant that is missing has weight 1."""
+    return {row["name"]: row["weight"] for row in reader.all("SELECT name, weight FROM tenants")}
 
 
 def tenants_used(tasks: Sequence[TaskUse], weights: dict[str, float]) -> list[TenantUse]:
@@ -346,17 +316,243 @@ def tenants_used(tasks: Sequence[TaskUse], weights: dict[str, float]) -> list[Te
             TenantUse(
                 tenant,
                 weights.get(tenant, 1.0),
-                sum(task.tokens for task in own),
                 rollout,
-                sum(task.environment for task in own),
                 training,
-                (rollout + training) / together if together > 0 else 0.0,
+                environment=sum(task.environment for task in own),
+                tokens=sum(task.tokens for task in own),
+                share=(rollout + training) / together if together > 0 else 0.0,
             )
         )
     return used
 
 
-def engine_cost(stages: Sequence[StageUse]) -> float | None:
+def engine_cost(stages: Sequence[StageSample]) -> float | None:
     """Processor seconds of the engine for each episode that ended; None where none did."""
     episodes = sum(stage.ended for stage in stages if stage.stage == "environment")
     return sum(stage.busy for stage in stages if stage.stage == "engine") / episodes if episodes else None
+
+
+# What stages did over time, tenants' places in line, past engines.
+
+STAGES = ("rollout", "environment", "training", "engine")
+"""The stages in the order in which an episode passes them; the engine last."""
+_NEWEST_STEPS = 5000
+"""The newest steps among which ``steps_since`` counts."""
+_SUMS = """total(wall) AS wall, total(busy) AS busy,
+    total(waiting * wall) / max(total(wall), 1e-9) AS waiting, total(active * wall) / max(total(wall), 1e-9) AS active,
+    sum(ended) AS ended, sum(tokens) AS tokens"""
+WORKER = "env "
+"""Prefix of the names of environment workers; each has samples of its own beside those of its stage."""
+_LISTED = f"stage IN ({', '.join(repr(stage) for stage in STAGES)})"
+_WITH_WORKERS = f"VALUES {', '.join(f'({stage!r})' for stage in STAGES)} UNION SELECT name FROM workers"
+
+
+@dataclass(frozen=True)
+class StageSample:
+    """What a stage, or one environment worker, did in some seconds."""
+
+    stage: str
+    """rollout, environment, training or engine; or a worker of the environment stage: env NAME"""
+    device: str
+    """What it computes on, in words."""
+    begun: float
+    wall: float
+    """Seconds that the sample covers."""
+    busy: float
+    """Seconds of them with useful work; for several processes, the sum of their processor time."""
+    waiting: float = 0.0
+    """Requests that waited, on average."""
+    active: float = 0.0
+    """Requests under way, on average."""
+    ended: int = 0
+    """Turns, episodes or calls that ended."""
+    tokens: int = 0
+    """Tokens sampled (rollout) or trained on (training)."""
+    read: int = 0
+    """Tokens of prompts that were read (rollout)."""
+    passes: int = 0
+    """Passes over the base, each of which sampled one token for all conversations in it (rollout)."""
+
+    @property
+    def share(self) -> float:
+        """Share of the time in which it was busy."""
+        return self.busy / self.wall if self.wall > 0 else 0.0
+
+
+@dataclass(frozen=True)
+class StandingRow:
+    """Where a tenant that waits or is being served stands in the line before a stage."""
+
+    stage: str
+    tenant: str
+    waiting: int
+    behind: float
+    """How much less service, divided by its weight, it has had than the tenant with the most: at rollout in tokens
+    weighted by their cost, at training in microseconds."""
+
+
+def newest_samples(reader: Reader) -> tuple[float, float]:
+    """When the newest sample began and ended, in seconds since 1970; 0 where there is none."""
+    rows = reader.all("SELECT begun, begun + wall FROM stages ORDER BY id DESC LIMIT 1")
+    return tuple(rows[0]) if rows else (0.0, 0.0)
+
+
+def stage_spans(reader: Reader, since: float, grain: int) -> list[StageSample]:
+    """Samples of every stage on every device, and of each environment worker of the newest engine, oldest first.
+
+    Those within each ``grain`` seconds of the clock are merged into one.
+    """
+    rows = reader.all(
+        f"SELECT stage, device, min(begun) AS begun, {_SUMS} FROM stages WHERE stage IN ({_WITH_WORKERS})"
+        " AND begun >= ? GROUP BY stage, device, CAST(begun / ? AS INT) ORDER BY begun",
+        since,
+        grain,
+    )
+    return [StageSample(**dict(row)) for row in rows]
+
+
+def stage_totals(reader: Reader, since: float) -> dict[str, StageSample]:
+    """Each stage since a time as one sample, over all devices; the busy time is the mean of its workers'."""
+    together = (
+        "SELECT stage, max(device) AS device, begun, max(wall) AS wall, total(busy) / count(*) AS busy,"
+        " total(waiting) AS waiting, total(active) AS active, sum(ended) AS ended, sum(tokens) AS tokens"
+        f" FROM stages WHERE {_LISTED} AND begun >= ? GROUP BY stage, begun"
+    )
+    rows = reader.all(
+        f"SELECT stage, max(device) AS device, min(begun) AS begun, {_SUMS} FROM ({together}) GROUP BY stage", since
+    )
+    return {row["stage"]: StageSample(**dict(row)) for row in rows}
+
+
+def turn_rate(reader: Reader, over: float = 10.0) -> float | None:
+    """Turns a second that all samplers together ended over the last ``over`` seconds that were measured; None where
+    nothing was."""
+    newest = "(SELECT max(begun) FROM stages WHERE stage = 'rollout')"
+    rows = reader.all(
+        "SELECT total(ended) AS ended, max(begun + wall) - min(begun) AS seconds FROM stages WHERE stage = 'rollout'"
+        f" AND begun > {newest} - ?",
+        over,
+    )
+    ended, seconds = rows[0]["ended"], rows[0]["seconds"]
+    return ended / seconds if seconds else None
+
+
+def steps_since(reader: Reader, since: float) -> int:
+    """Optimizer steps that were committed since a recent time; at most the newest 5,000 count."""
+    newest = f"SELECT created FROM steps ORDER BY id DESC LIMIT {_NEWEST_STEPS}"
+    return int(reader.all(f"SELECT count(*) FROM ({newest}) WHERE created >= ?", since)[0][0])
+
+
+def standings(reader: Reader) -> list[StandingRow]:
+    """Tenants' places in line, as the engine last wrote them."""
+    rows = reader.all("SELECT stage, tenant, waiting, behind FROM standings ORDER BY tenant, stage")
+    return [StandingRow(**dict(row)) for row in rows]
+
+
+def seconds_used(reader: Reader, day: str) -> list[TenantUse]:
+    """Tenants that used a shared stage in a day (2026-11-21, UTC), or have a task that runs; by name."""
+    rows = reader.all(
+        "SELECT t.tenant, coalesce(n.weight, 1.0) AS weight,"
+        " total(u.seconds) FILTER (WHERE u.stage = 'rollout') AS rollout,"
+        " total(u.seconds) FILTER (WHERE u.stage = 'training') AS training"
+        " FROM tasks t LEFT JOIN usage u ON u.task = t.id AND u.day = ? LEFT JOIN tenants n ON n.name = t.tenant"
+        " WHERE u.task IS NOT NULL OR t.state = 'running' GROUP BY t.tenant ORDER BY t.tenant",
+        day,
+    )
+    return [TenantUse(**dict(row)) for row in rows]
+
+
+def engine_starts(reader: Reader, limit: int) -> list[EngineRow]:
+    """The newest engines of the home, newest first."""
+    rows = reader.all("SELECT * FROM engines ORDER BY incarnation DESC LIMIT ?", limit)
+    return [reader.engine_row(row) for row in rows]
+
+
+# The event log. A filter gives ids only, so that 100,000 lines can be listed without being read.
+
+LEVELS = ("info", "warning", "error")
+"""From harmless to bad."""
+
+
+@dataclass(frozen=True)
+class EventFilter:
+    """Which lines of the log pass: those to which all that is set applies."""
+
+    words: tuple[str, ...] = ()
+    """Each must be in the message, in upper or lower case."""
+    level: str = ""
+    """The least level that passes."""
+    task: int | None = None
+    tenant: str = ""
+    """Must be part of the name of the task's tenant."""
+    kind: str = ""
+    """Must be part of the line's kind."""
+    since: float = 0.0
+    """Seconds since 1970: no older line passes."""
+
+    @property
+    def levels(self) -> tuple[str, ...]:
+        """The levels that pass; all of them where none is set."""
+        return LEVELS[LEVELS.index(self.level) :] if self.level else LEVELS
+
+
+def event_ids(reader: Reader, wanted: EventFilter, after: int = 0) -> array[int]:
+    """Ids above ``after`` of the lines that pass, oldest first."""
+    where, arguments = _where(wanted)
+    rows = reader.all(f"SELECT id FROM events WHERE id > ? {where} ORDER BY id", after, *arguments)
+    return array("q", (row[0] for row in rows))
+
+
+def event_rows(reader: Reader, wanted: Sequence[int]) -> dict[int, EventRow]:
+    """Some lines by id; those that are gone are left out."""
+    found = reader.all(
+        "SELECT id, task, level, kind, message, created FROM events WHERE id IN (SELECT value FROM json_each(?))",
+        json.dumps(list(wanted)),
+    )
+    return {row["id"]: EventRow(**dict(row)) for row in found}
+
+
+def newest_events(reader: Reader, wanted: EventFilter, after: int = 0, limit: int = 200) -> list[EventRow]:
+    """The last ``limit`` lines that pass and have an id above ``after``, oldest first."""
+    where, arguments = _where(wanted)
+    found = reader.all(
+        f"SELECT id, task, level, kind, message, created FROM events WHERE id > ? {where} ORDER BY id DESC LIMIT ?",
+        after,
+        *arguments,
+        limit,
+    )
+    return [EventRow(**dict(row)) for row in reversed(found)]
+
+
+def event_bounds(reader: Reader) -> tuple[int, int]:
+    """Ids of the oldest and the newest line that are kept; 0 where there is none."""
+    least, most = (f"(SELECT coalesce({end}(id), 0) FROM events)" for end in ("min", "max"))  # together they would scan
+    return tuple(reader.all(f"SELECT {least}, {most}")[0])
+
+
+def _where(wanted: EventFilter) -> tuple[str, list[str | float]]:
+    """The filter as SQL conditions, each after an AND, and their arguments."""
+    where, arguments = "", list[str | float]()
+    for column, texts in (("message", wanted.words), ("kind", (wanted.kind,) if wanted.kind else ())):
+        for text in texts:
+            where += f" AND {column} LIKE ? ESCAPE '\\'"
+            arguments.append(_like(text))
+    if wanted.level:
+        where += f" AND level IN ({', '.join('?' * len(wanted.levels))})"
+        arguments += wanted.levels
+    if wanted.task is not None:
+        where += " AND task = ?"
+        arguments.append(wanted.task)
+    if wanted.since:
+        where += " AND created >= ?"
+        arguments.append(wanted.since)
+    if wanted.tenant:
+        where += " AND task IN (SELECT id FROM tasks WHERE tenant LIKE ? ESCAPE '\\')"
+        arguments.append(_like(wanted.tenant))
+    return where, arguments
+
+
+def _like(text: str) -> str:
+    for special in ("\\", "%", "_"):
+        text = text.replace(special, f"\\{special}")
+    return f"%{text}%"

@@ -8,7 +8,7 @@ from __future__ import annotations
 import json
 import sqlite3
 from collections.abc import Iterable, Mapping
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from dataclasses import replace
 from pathlib import Path
 from types import TracebackType
@@ -19,9 +19,12 @@ from ...clock import wall_time
 from ...environments import Finding
 from ...errors import StoreError
 from ...spec import TOGETHER
-from ..database import is_newer, newer, read_only
 from ..rows import (
     ACTIVE,
+    BASIS,
+    FINDINGS,
+    ApiKeyRow,
+    ApiRow,
     BoundTask,
     EngineRow,
     EnvironmentRow,
@@ -30,6 +33,7 @@ from ..rows import (
     KnownTask,
     LostEpisodes,
     PaceRow,
+    PolicyRow,
     StepRow,
     TaskRow,
     TenantRow,
@@ -37,12 +41,38 @@ from ..rows import (
     Turn,
     VersionRow,
     WorkerRow,
+    basis_of,
+    findings_of,
+    shown_state,
 )
-from ..score_basis import BASIS, basis_of
-from ..shown_state import shown_state
-from .findings import FINDINGS, findings_of
-from .policies import BEHIND, PLAY, POLICY, SCORES, PolicyRows, StepSums, Sums
+from ..schema import read_only, refuse_newer
+from . import episodes, learning, machine
+from .policy import BEHIND, PLAY, POLICY
 
+SUMMED = ("tokens", "lost", "errors")
+_SUMS = f"""SELECT {", ".join(f"total(value) FILTER (WHERE name = '{name}')" for name in SUMMED)} FROM metrics
+WHERE policy = ? AND name IN ('{"', '".join(SUMMED)}') AND step > ? AND step <= ?"""
+"""SQL for tokens that a policy was trained on, episodes that failed each time, and those of them that are members of a
+group all the same."""
+_NEWEST = "FROM evals WHERE policy = p.id AND suite = '' AND split = p.split ORDER BY id DESC LIMIT 1"
+SCORES = f"""(SELECT score {_NEWEST}) AS score,
+       (SELECT max(score) FROM evals WHERE policy = p.id AND suite = '' AND split = p.split
+           AND series = (SELECT series {_NEWEST})) AS best,
+       (SELECT floor {_NEWEST}) AS floor,
+       (SELECT {BASIS} {_NEWEST}) AS basis"""
+"""SQL for the newest held-out score of a policy ``p``, the best of the same series, their baseline, and what the score
+rests on."""
+
+
+_TRAINED = f"""
+SELECT p.id, p.name, p.step,
+       (SELECT value FROM metrics WHERE policy = p.id AND step = p.step AND name = 'reward') AS reward,
+       (SELECT value FROM metrics WHERE policy = p.id AND step = p.step AND name = 'staleness') AS staleness,
+       {SCORES},
+       (SELECT name FROM versions WHERE policy = p.id AND state != 'void' ORDER BY number DESC, id DESC LIMIT 1)
+           AS adapter_version
+FROM policies p WHERE p.task = ?
+"""
 SILENT = 15.0
 """Seconds without a heartbeat after which an engine's processes are taken to have ended with it."""
 _TASKS = f"""
@@ -100,6 +130,9 @@ ORDER BY created DESC LIMIT 1
 """
 """The newest failure of some environments between two times; a minute later it has been written, too."""
 
+KEYS = (
+    "SELECT id, tenant, name, prefix, scopes, created, last_use, revoked, requests, tokens_in, tokens_out FROM api_keys"
+)
 _OLDER = "An older marlaas made this database."
 
 
@@ -108,6 +141,11 @@ class Reader:
 
     def __init__(self, database: Path) -> None:
         self._root = database.parent
+        self._database, self._file = database, _identity(database)
+        self._seen: int | None = None
+        self._sums: dict[int, tuple[int, float, tuple[int, int, int]]] = {}
+        """By policy: the last step that is in its sums, when that was made (after a rollback another step gets its
+        number), and the sums of ``SUMMED``."""
         if not database.exists():
             raise StoreError(f"There is no database at {database}.", "Submit a task first, or give --home.")
         with ExitStack() as undo:
@@ -118,9 +156,7 @@ class Reader:
                 undo.callback(self._connection.close)
                 self._connection.row_factory = sqlite3.Row
                 self._connection.execute("PRAGMA query_only = 1")
-                self._sums = StepSums(self.all)
-                self._policies = PolicyRows(self.all, self._sums)
-                self.check_schema()
+                refuse_newer(self._connection)
             except sqlite3.Error as error:
                 raise StoreError(f"the database cannot be opened: {error}.", where=str(database)) from error
             undo.pop_all()
@@ -137,11 +173,6 @@ class Reader:
         """Close the connection."""
         self._connection.close()
 
-    def check_schema(self) -> None:
-        """Raise ``StoreError`` if a newer program has changed the schema."""
-        if is_newer(self._connection):
-            raise newer()
-
     def all(self, sql: str, *arguments: Any) -> list[sqlite3.Row]:
         """All rows of one short query; only for modules of this package, where all SQL is."""
         try:
@@ -152,8 +183,16 @@ class Reader:
             raise StoreError(f"The database cannot be read: {error}.") from error
 
     def changed(self) -> int:
-        """A number that differs after any other process has committed."""
-        return int(self.all("PRAGMA data_version")[0][0])
+        """A number that differs after anybody has committed; raises if a newer program changed the schema since."""
+        number = int(self.all("PRAGMA data_version")[0][0])
+        if number != self._seen:
+            refuse_newer(self._connection)
+            self._seen = number
+        return number
+
+    def stale(self) -> bool:
+        """Whether the open file is not the home's database: that was replaced, or is gone."""
+        return _identity(self._database) != self._file
 
     def tasks(self) -> list[TaskRow]:
         """All tasks, oldest first."""
@@ -168,25 +207,74 @@ class Reader:
         values = {**dict(row), "step": row["step"] or 0, "adapter_version": row["adapter_version"] or ""}
         values["warning"] = values["warning"] or ""
         values["findings"] = findings_of(row["findings"])
-        sums = self._sums.of(values.pop("policy"), values["step"])
-        values["tokens"], values["lost"] = sums.tokens, self._lost(row, sums, values.pop("episodes") or 0)
+        sums = self._summed(values.pop("policy"), values["step"])
+        values["tokens"], values["lost"] = sums[0], self._lost(row, sums, values.pop("episodes") or 0)
         values["basis"] = basis_of(row["basis"])
-        values["policies"] = self._policies.of(
-            row["id"], values["policies"], values.pop("agents"), values.pop("versions")
-        )
+        named = (json.loads(values.pop(name) or "{}") for name in ("policies", "agents", "versions"))
+        values["policies"] = self._policies(row["id"], *named)
         return TaskRow(**values)
 
-    def _lost(self, row: sqlite3.Row, sums: Sums, episodes: int) -> LostEpisodes | None:
+    def _lost(self, row: sqlite3.Row, sums: tuple[int, int, int], episodes: int) -> LostEpisodes | None:
         """What a task's environment lost. ``episodes``: how many its steps consume."""
-        if not sums.lost:
+        _, lost, members = sums
+        if not lost:
             return None
         names = json.dumps(row["environment"].split(TOGETHER))
-        failed = [
-            f"{one['file']}:{one['line']}: {one['message']}"
-            for one in self.all(_FAILED, row["created"], row["finished"], names)
-        ]
-        of = row["step"] * episodes + sums.lost - sums.kept_lost if episodes else 0
-        return LostEpisodes(sums.lost, of, failed[0] if failed else "")
+        failed = [f"{at}:{line}: {why}" for at, line, why in self.all(_FAILED, row["created"], row["finished"], names)]
+        return LostEpisodes(lost, row["step"] * episodes + lost - members if episodes else 0, "".join(failed))
+
+    def _summed(self, policy: int | None, step: int) -> tuple[int, int, int]:
+        """``SUMMED`` over a policy's steps up to ``step``.
+
+        Screens ask every second, and a long run has thousands of steps: what was summed is kept, and later steps are
+        added.
+        """
+        if policy is None or not step:
+            return 0, 0, 0
+        last, created, sums = self._sums.get(policy, (0, None, (0, 0, 0)))
+        if last > step or (last and self._made(policy, last) != created):
+            last, sums = 0, (0, 0, 0)
+        if last < step:
+            tokens, lost, members = (
+                int(a + b) for a, b in zip(sums, self.all(_SUMS, policy, last, step)[0], strict=True)
+            )
+            sums = tokens, lost, members
+            if (created := self._made(policy, step)) is not None:
+                self._sums[policy] = step, created, sums
+        return sums
+
+    def _made(self, policy: int, step: int) -> float | None:
+        rows = self.all("SELECT created FROM steps WHERE policy = ? AND number = ?", policy, step)
+        return rows[0][0] if rows else None
+
+    def _policies(
+        self, task: int, named: Mapping[str, Any], agents: Mapping[str, str], versions: Iterable[str]
+    ) -> tuple[PolicyRow, ...]:
+        """The policies of a task, in the order of its file; empty if it has only one; an evaluation has versions.
+
+        ``named``, ``agents`` and ``versions`` are what the task file has under *policies*, *agents* and *versions*.
+        """
+        if not named and not versions:
+            return ()
+        known = {row["name"]: self._progress(row) for row in self.all(_TRAINED, task)}
+        if versions:
+            return tuple(PolicyRow(words, (), measured=True, **known.get(words, {})) for words in versions)
+        return tuple(
+            PolicyRow(
+                name,
+                tuple(agent for agent, policy in agents.items() if policy == name),
+                str(policy_file.get("frozen", "")),
+                str(policy_file.get("pool", "")),
+                **known.get(name, {}),
+            )
+            for name, policy_file in named.items()
+        )
+
+    def _progress(self, row: sqlite3.Row) -> dict[str, Any]:
+        values = {**dict(row), "adapter_version": row["adapter_version"] or "", "basis": basis_of(row["basis"])}
+        values["tokens"] = self._summed(values.pop("id"), row["step"])[0]
+        del values["name"]
+        return values
 
     def known_tasks(self) -> list[KnownTask]:
         """All tasks, as dependencies may name them, oldest first."""
@@ -398,9 +486,102 @@ class Reader:
         rows = self.all(f"SELECT id, outcome FROM commands WHERE done IS NOT NULL AND id IN ({marks})", *wanted)
         return {row["id"]: row["outcome"] for row in rows}
 
+    def task_source(self, task: int) -> str:
+        """The task file as its author wrote it; empty for an unknown task, and one made without a file."""
+        rows = self.all("SELECT source FROM tasks WHERE id = ?", task)
+        return str(rows[0]["source"]) if rows else ""
+
+    def tasks_from(self, source: str) -> list[int]:
+        """Numbers of the tasks that wait or run and were made from exactly this text, oldest first.
+
+        None for an empty text.
+        """
+        rows = self.all(
+            "SELECT id FROM tasks WHERE source = ? AND source != '' AND state IN ('submitted', 'queued', 'running')"
+            " ORDER BY id",
+            source,
+        )
+        return [int(row["id"]) for row in rows]
+
+    def api_keys(self) -> list[ApiKeyRow]:
+        """Keys of the API, revoked ones too, oldest first."""
+        return [key_row(dict(row)) for row in self.all(f"{KEYS} ORDER BY id")]
+
+    def api_state(self) -> ApiRow | None:
+        """Whether the API is open, as its engine wrote last: one that was killed has not written that it is closed.
+
+        None if nobody ever asked for it.
+        """
+        rows = self.all("SELECT * FROM api")
+        return api_row(dict(rows[0])) if rows else None
+
+    # Reads with their own rows stand in modules of their own.
+
+    past_runs = learning.past_runs
+    progress = learning.progress
+    matchups = learning.matchups
+    prompt_scores = learning.prompt_scores
+    kept_marks = learning.kept_marks
+    kept_versions = learning.kept_versions
+    given_names = learning.given_names
+    history = learning.history
+    metric_samples = learning.metric_samples
+    evals_made = learning.evals_made
+    group_ages = learning.group_ages
+    recent_means = learning.recent_means
+    first_step = learning.first_step
+    totals = learning.totals
+    devices = machine.devices
+    nodes = machine.nodes
+    drained_nodes = machine.drained_nodes
+    environment_use = machine.environment_use
+    stages = machine.stages
+    tasks_used = machine.tasks_used
+    weights = machine.weights
+    newest_samples = machine.newest_samples
+    stage_spans = machine.stage_spans
+    stage_totals = machine.stage_totals
+    turn_rate = machine.turn_rate
+    steps_since = machine.steps_since
+    standings = machine.standings
+    seconds_used = machine.seconds_used
+    engine_starts = machine.engine_starts
+    event_ids = machine.event_ids
+    event_rows = machine.event_rows
+    newest_events = machine.newest_events
+    event_bounds = machine.event_bounds
+    rollout_steps = episodes.rollout_steps
+    group_ids = episodes.group_ids
+    group_ids_numbered = episodes.group_ids_numbered
+    group_rows = episodes.group_rows
+    conversation_ids = episodes.conversation_ids
+    conversation_rows = episodes.conversation_rows
+    conversation_texts = episodes.conversation_texts
+    conversation = episodes.conversation
+    episode = episodes.episode
+    recorded_groups = episodes.recorded_groups
+
 
 def _trajectory(row: sqlite3.Row) -> TrajectoryRow:
     turns = tuple(Turn(**turn) for turn in json.loads(row["turns"] or "[]"))
     maps = {name: json.loads(row[name] or "{}") for name in ("parts", "metrics")}
     failure = json.loads(row["failure"]) if row["failure"] else {}
     return TrajectoryRow(**{**dict(row), **maps, "turns": turns, "failure": failure.get("message", "")})
+
+
+def _identity(database: Path) -> tuple[int, int] | None:
+    with suppress(OSError):
+        status = database.stat()
+        return status.st_dev, status.st_ino
+    return None
+
+
+def key_row(row: Mapping[str, Any]) -> ApiKeyRow:
+    """A row of ``KEYS``."""
+    return ApiKeyRow(**{**row, "scopes": tuple(json.loads(row["scopes"]))})
+
+
+def api_row(row: Mapping[str, Any]) -> ApiRow:
+    """The row of the table ``api``."""
+    shown = {name: row[name] for name in ("port", "url", "since", "note")}
+    return ApiRow(None if row["switched"] is None else bool(row["switched"]), open=bool(row["open"]), **shown)

@@ -8,9 +8,12 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from .reader import Reader
+from .machine import StageSample
+
+if TYPE_CHECKING:
+    from .reader import Reader
 
 WINDOW = 30.0
 """Seconds: samples of stages that cover less are of one look at the workers. Older ones are merged to a minute."""
@@ -111,19 +114,6 @@ class StepTimes:
 
 
 @dataclass(frozen=True)
-class DeviceUse:
-    """What a stage did on one device."""
-
-    stage: str
-    device: str
-    busy: float
-    ended: int
-    tokens: int
-    read: int = 0
-    passes: int = 0
-
-
-@dataclass(frozen=True)
 class EngineWindow:
     """What the engine did between two looks at the workers."""
 
@@ -219,13 +209,13 @@ def outcome_counts(reader: Reader) -> list[tuple[str, str, int, int]]:
     return [tuple(row) for row in reader.all(sql)]
 
 
-def sampler_windows(reader: Reader) -> list[DeviceUse]:
+def sampler_windows(reader: Reader) -> list[StageSample]:
     """What samplers did between two looks at them, where they did something."""
     sql = (
-        "SELECT stage, device, busy, ended, tokens, read, passes FROM stages"
+        "SELECT stage, device, begun, wall, busy, waiting, active, ended, tokens, read, passes FROM stages"
         " WHERE stage = 'rollout' AND busy > 0 AND passes > 0 AND wall < ? ORDER BY id"
     )
-    return [DeviceUse(**dict(row)) for row in reader.all(sql, WINDOW)]
+    return [StageSample(**dict(row)) for row in reader.all(sql, WINDOW)]
 
 
 def engine_windows(reader: Reader) -> list[EngineWindow]:
@@ -264,13 +254,14 @@ def failed_evaluations(reader: Reader) -> list[FailedPlays]:
     return [FailedPlays(**dict(row)) for row in reader.all(sql)]
 
 
-def device_use(reader: Reader, since: float = 0.0) -> list[DeviceUse]:
+def device_use(reader: Reader, since: float = 0.0) -> list[StageSample]:
     """What each stage did on each device from a time on, in all."""
     sql = (
-        "SELECT stage, device, total(busy) AS busy, sum(ended) AS ended, sum(tokens) AS tokens FROM stages"
+        "SELECT stage, device, min(begun) AS begun, total(wall) AS wall, total(busy) AS busy, sum(ended) AS ended,"
+        " sum(tokens) AS tokens FROM stages"
         " WHERE stage IN ('rollout', 'training', 'engine') AND begun >= ? GROUP BY 1, 2 ORDER BY 1, 2"
     )
-    return [DeviceUse(**dict(row)) for row in reader.all(sql, since)]
+    return [StageSample(**dict(row)) for row in reader.all(sql, since)]
 
 
 def task_times(reader: Reader, after: int = 0) -> list[TaskTimes]:

@@ -12,7 +12,7 @@ from marlaas.app.chart.plot import MOST_CURVES
 from marlaas.app.chart.task_plot import Look, inspected, kept_places, moved, plot
 from marlaas.app.lists.queue_lines import Learner
 from marlaas.app.questions.views import LearningCurve, TaskAnswer
-from marlaas.engine.store.queries.history import Change, History, Track
+from marlaas.engine.store.queries.learning import Change, History, Track
 from marlaas.engine.store.rows import EvalRow
 
 
@@ -21,7 +21,7 @@ def track(first: int, *values: float) -> Track:
 
 
 def evaluation(step: int, score: float, version: str) -> EvalRow:
-    return EvalRow(step, score, 0.05, 64, 0.1, "e", prompts=64, series=version)
+    return EvalRow(step, "e", score, 0.05, 64, 0.1, {}, prompts=64, series=version)
 
 
 def answer(metric: str = "reward", **tracks: Track) -> TaskAnswer:

@@ -225,7 +225,7 @@ def test_show_says_what_a_score_rests_on_and_why_there_is_none(marlaas: Commande
 
 
 def evaluated(*scores: float | None) -> list[EvalRow]:
-    return [EvalRow(10 * place, score, 0.04, 64, None, "v") for place, score in enumerate(scores)]
+    return [EvalRow(10 * place, "v", score, 0.04, 64, None, {}) for place, score in enumerate(scores)]
 
 
 def test_of_many_scores_the_first_the_best_and_the_last_are_told() -> None:

@@ -18,7 +18,7 @@ from marlaas.app.form.fields import (
     task_fields,
 )
 from marlaas.engine.spec.losses import PUBLISHED
-from marlaas.engine.store.queries.versions import KeptVersion
+from marlaas.engine.store.queries.learning import KeptVersion
 from marlaas.engine.store.rows import EnvironmentRow, VersionRow
 
 from ..filling import HOSTILE

@@ -12,7 +12,7 @@ from marlaas.app.form.fields import task_fields
 from marlaas.app.form.form import Form, beyond, beyond_fields, first_wrong, joined, table_of, texts_of
 from marlaas.app.form.sources import Sources
 from marlaas.app.lists.version_lines import Choice, lines, text
-from marlaas.engine.store.queries.versions import KeptVersion
+from marlaas.engine.store.queries.learning import KeptVersion
 from marlaas.engine.store.rows import EnvironmentRow, VersionRow
 
 from ..filling import HOSTILE

@@ -8,7 +8,7 @@ import pytest
 
 from marlaas.app.home import log_files
 from marlaas.app.home.log_files import LogLine, Tail, fits, names, tail
-from marlaas.engine.store.events import EventFilter
+from marlaas.engine.store.queries.machine import EventFilter
 
 
 def texts(end: Tail) -> list[tuple[str, str]]:

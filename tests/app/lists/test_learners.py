@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from marlaas.app.lists.queue_lines import Learner, learner, learners
-from marlaas.engine.store.queries.policies import PolicyRow
+from marlaas.engine.store.rows import PolicyRow
 
 from ..rows import task
 

@@ -7,7 +7,7 @@ from hypothesis import given, strategies as st
 
 from marlaas.app.lists.filters import parse_log_filter, with_field
 from marlaas.engine.errors import ConfigError
-from marlaas.engine.store.events import LEVELS, EventFilter
+from marlaas.engine.store.queries.machine import LEVELS, EventFilter
 
 
 @pytest.mark.parametrize(

@@ -8,7 +8,7 @@ from itertools import pairwise
 import pytest
 
 from marlaas.app.lists.queue_lines import NARROW, TINY, Arrangement, Course, arrange, cell_text, layout, table_cells
-from marlaas.app.reading.sqlite_reader import SqliteReader
+from marlaas.engine.store.queries.reader import Reader
 
 from ..filling import Filling
 
@@ -37,7 +37,7 @@ def test_wide_terminals_show_more_columns_not_wider_ones() -> None:
 @pytest.mark.parametrize(("steps", "text"), [(60, "7/60"), (400_000, "0 %")])
 def test_steps_that_have_no_room_are_a_share(filling: Filling, steps: int, text: str) -> None:
     filling.task("running", made=7)
-    with SqliteReader(filling.path) as reader:
+    with Reader(filling.path) as reader:
         row = replace(reader.tasks()[0], steps=steps)
     column = next(column for column in NARROW if column.name == "step")
     assert cell_text(arrange([row], Arrangement())[0], Course(), False, column) == text

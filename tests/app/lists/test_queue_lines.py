@@ -8,9 +8,7 @@ from hypothesis import given, strategies as st
 
 from marlaas.app.lists.filters import parse
 from marlaas.app.lists.queue_lines import Arrangement, Spread, arrange, spread, standing
-from marlaas.engine.store.queries.findings import FindingRow
-from marlaas.engine.store.queries.policies import PolicyRow
-from marlaas.engine.store.rows import ACTIVE, FINISHED, TaskRow
+from marlaas.engine.store.rows import ACTIVE, FINISHED, FindingRow, PolicyRow, TaskRow
 
 from ..rows import task
 

@@ -9,7 +9,7 @@ from hypothesis import given, strategies as st
 
 from marlaas.app.lists.version_lines import COLUMNS, Choice, age, head, lines, summary, text
 from marlaas.app.words.format import cells
-from marlaas.engine.store.queries.versions import KeptVersion
+from marlaas.engine.store.queries.learning import KeptVersion
 from marlaas.engine.store.rows import VersionRow
 
 

@@ -8,9 +8,9 @@ import pytest
 
 from marlaas.app.questions.views import AdaptersQuestion
 from marlaas.app.reading.opening import opened
-from marlaas.app.reading.sqlite_reader import SqliteReader
 from marlaas.engine.home.paths import Home
-from marlaas.engine.store.queries.versions import KeptVersion, kept_versions
+from marlaas.engine.store.queries.learning import KeptVersion, kept_versions
+from marlaas.engine.store.queries.reader import Reader
 
 from ..filling import Filling
 
@@ -31,11 +31,11 @@ def test_what_changed_is_read_again(filling: Filling, home: Home, monkeypatch: p
         filling.task(state="running", made=made)
     asked: list[set[int]] = []
 
-    def reading(reader: SqliteReader, policies: Iterable[int]) -> list[KeptVersion]:
+    def reading(reader: Reader, policies: Iterable[int]) -> list[KeptVersion]:
         asked.append(set(policies))
         return kept_versions(reader, policies)
 
-    monkeypatch.setattr(SqliteReader, "kept_versions", reading)
+    monkeypatch.setattr(Reader, "kept_versions", reading)
     with opened(home) as reader:
         first = AdaptersQuestion().read(reader, None)
         assert [(kept.row.task, kept.row.number) for kept in first.versions] == [(3, 0), (2, 3), (2, 2), (1, 2), (1, 1)]

@@ -10,7 +10,7 @@ from marlaas.app.home import this_machine
 from marlaas.app.questions.views import EngineAnswer, EngineQuestion
 from marlaas.app.reading.opening import opened
 from marlaas.engine.home.paths import Home
-from marlaas.engine.store.queries import timeline
+from marlaas.engine.store.queries import machine as timeline
 
 from ..filling import NOW
 from ..filling_machine import fill_machine, same_machine

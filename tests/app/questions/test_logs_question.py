@@ -8,7 +8,7 @@ from marlaas.app.questions.views import LogsQuestion
 from marlaas.app.reading.opening import opened
 from marlaas.app.words.log_words import EVENTS
 from marlaas.engine.home.paths import Home
-from marlaas.engine.store.events import EventFilter
+from marlaas.engine.store.queries.machine import EventFilter
 
 from ..filling import Filling
 

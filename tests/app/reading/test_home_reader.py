@@ -12,10 +12,10 @@ import pytest
 
 from marlaas.app.reading.home_reader import HomeReader
 from marlaas.app.reading.opening import exists, find_task, reading
-from marlaas.app.reading.sqlite_reader import SqliteReader
 from marlaas.engine.errors import StoreError, UnknownTask
 from marlaas.engine.home.paths import Home
-from marlaas.engine.store.events import EventFilter
+from marlaas.engine.store.queries.machine import EventFilter
+from marlaas.engine.store.queries.reader import Reader
 from marlaas.engine.store.rows import EvalRow
 
 from ..filling import HOSTILE, NOW, Filling
@@ -23,11 +23,11 @@ from ..filling_machine import fill_cards, fill_machine
 from ..filling_policies import fill_duel
 
 Open = Callable[[Home], HomeReader]
-READERS: dict[str, Open] = {"sqlite": lambda home: SqliteReader(home.database)}
+READERS: dict[str, Open] = {"sqlite": lambda home: Reader(home.database)}
 TODAY = "2027-01-15"
 """The day of ``NOW``."""
 OLD_TASK, DUEL = 1, 2
-MEASURED = EvalRow(1, 0.75, 0.1, 4, None, "e1")
+MEASURED = EvalRow(1, "e1", 0.75, 0.1, 4, None, {})
 """The evaluation of the duel, whose only prompt paid 1."""
 QUESTIONS: dict[str, Callable[[HomeReader], Any]] = {
     "tasks": lambda reader: reader.tasks(),

@@ -13,7 +13,6 @@ from hypothesis import given, strategies as st
 from marlaas.app.lists.queue_lines import Learner
 from marlaas.app.questions.views import LATE, RolloutsQuestion
 from marlaas.app.reading.home_reader import HomeReader
-from marlaas.app.reading.sqlite_reader import SqliteReader
 from marlaas.app.rollouts.answers import FAILED, UNPAID, age, marks, numbers
 from marlaas.app.rollouts.browsing import (
     ALL,
@@ -32,6 +31,7 @@ from marlaas.app.rollouts.exporting import export, new_file, scopes
 from marlaas.engine.errors import ConfigError
 from marlaas.engine.home.paths import Home
 from marlaas.engine.store.queries.episodes import GroupSummary, MemberSummary, StepSummary
+from marlaas.engine.store.queries.reader import Reader
 
 from ..filling import Filling
 from ..filling_rollouts import fill_rollouts
@@ -42,7 +42,7 @@ ONE = Learner(1)
 @pytest.fixture
 def reader(filling: Filling) -> Iterator[HomeReader]:
     fill_rollouts(filling, 30)
-    with SqliteReader(filling.path) as reader:
+    with Reader(filling.path) as reader:
         yield reader
 
 

@@ -14,7 +14,7 @@ from marlaas.app.widgets.engine_panes import head, stop_question
 from marlaas.app.words.tasks import Liveness
 from marlaas.engine.home.paths import Home
 from marlaas.engine.store import EngineRow
-from marlaas.engine.store.queries.timeline import StageSample
+from marlaas.engine.store.queries.machine import StageSample
 
 from ..driving import SIZES, assert_snapshot, driving, looks
 from ..filling import NOW, Filling

@@ -21,7 +21,7 @@ from marlaas.app.lists.queue_lines import (
 )
 from marlaas.app.widgets.keyed_table import KeyedTable
 from marlaas.app.words.format import cells
-from marlaas.engine.store.queries.policies import PolicyRow
+from marlaas.engine.store.rows import PolicyRow
 
 from ..rows import task
 

@@ -7,7 +7,7 @@ import pytest
 from marlaas.app.words.format import plain
 from marlaas.app.words.learning import fields, findings, findings_json, gone_wrong, newest, state_text, told
 from marlaas.engine.spec.watching import FINDINGS
-from marlaas.engine.store.queries.findings import FindingRow
+from marlaas.engine.store.rows import FindingRow
 from marlaas.engine.train.watch import found
 
 from ..filling import HOSTILE

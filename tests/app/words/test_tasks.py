@@ -58,7 +58,8 @@ def test_no_engine_ever() -> None:
 
 def test_only_the_newest_series_counts() -> None:
     rows = [
-        EvalRow(step, 0.5, 0.0, 64, None, "e", series=key) for step, key in ((0, "a"), (10, "a"), (20, "b"), (0, "b"))
+        EvalRow(step, "e", 0.5, 0.0, 64, None, {}, series=key)
+        for step, key in ((0, "a"), (10, "a"), (20, "b"), (0, "b"))
     ]
     assert [row.step for row in newest_series(rows)] == [0, 20]
     assert newest_series([]) == []

@@ -19,7 +19,7 @@ from ..conftest import PATIENCE, Lab, configured
 
 pytestmark = [pytest.mark.processes, pytest.mark.timeout(600)]
 
-GATEWAY = "marlaas.engine.gateway.main"
+GATEWAY = "marlaas.engine.gateway.http.main"
 
 
 @pytest.fixture(scope="module")

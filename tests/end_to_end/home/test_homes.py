@@ -14,7 +14,7 @@ import pytest
 from marlaas.engine.daemon import control
 from marlaas.engine.daemon.lock import holder
 from marlaas.engine.home.paths import Home
-from marlaas.engine.store.database.schema import is_current
+from marlaas.engine.store.schema import is_current
 
 from ...old_homes import unpack
 from ..conftest import PATIENCE, Lab, consumed_once

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from marlaas.engine.store.queries.findings import FindingRow
+from marlaas.engine.store.rows import FindingRow
 
 from ..conftest import Lab
 from ..served import served

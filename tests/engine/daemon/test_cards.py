@@ -18,7 +18,7 @@ from marlaas.engine.devices.machine import Holder
 from marlaas.engine.devices.survey import probe
 from marlaas.engine.devices.usable import LEAVE, Ours, ResourceSettings, claimed, usable_resources
 from marlaas.engine.errors import ConfigError
-from marlaas.engine.store.queries.machine import device_rows, held_by
+from marlaas.engine.store.queries.machine import devices, held_by
 from marlaas.engine.store.queries.reader import Reader
 from marlaas.engine.store.store import Store
 
@@ -72,7 +72,7 @@ async def test_cards_are_watched(
 
     async def next_look(seconds: float) -> None:
         with Reader(tmp_path / "marlaas.db") as reader:
-            seen.append(device_rows(reader))
+            seen.append(devices(reader))
         if not looks:
             raise asyncio.CancelledError
         looks.pop(0)()
@@ -165,4 +165,4 @@ async def test_without_a_driver_nothing_is_started(
     assert not running.done()
     running.cancel()
     with Reader(tmp_path / "marlaas.db") as reader:
-        assert device_rows(reader) == []
+        assert devices(reader) == []

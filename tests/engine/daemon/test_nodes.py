@@ -15,7 +15,7 @@ from marlaas.engine.devices.machine import Cpu, Gpu, Machine
 from marlaas.engine.errors import ClusterUnreachable, ConfigError
 from marlaas.engine.fleet.placement_plan import PlacementPlan
 from marlaas.engine.home.paths import Home
-from marlaas.engine.store.queries.machine import NodeRow, node_rows
+from marlaas.engine.store.queries.machine import NodeRow, nodes
 from marlaas.engine.store.queries.reader import Reader
 from marlaas.engine.store.store import Store
 from marlaas.engine.store.submissions import command
@@ -84,7 +84,7 @@ class World:
 
     def rows(self) -> list[NodeRow]:
         with Reader(self.home.database) as reader:
-            return node_rows(reader)
+            return nodes(reader)
 
     def outcome(self, sent: int) -> str:
         with Reader(self.home.database) as reader:

@@ -19,7 +19,7 @@ from marlaas.engine.rollout.toolcalls.hermes import split_hermes as calls
 from marlaas.engine.scheduler.task_run import Ending
 from marlaas.engine.spec.policies import NamedPolicySpec, PolicySpec
 from marlaas.engine.spec.task import EvalSpec, parse
-from marlaas.engine.store.queries.episodes import Recordings
+from marlaas.engine.store.queries.reader import Reader
 from marlaas.engine.trajectories import Split
 
 from ..scheduler.world import World
@@ -40,9 +40,9 @@ async def world(request: pytest.FixtureRequest, tmp_path: Path) -> World:
 
 async def replayed(world: World, split: Split = "train", ranked: bool = False, last: int = 100) -> list[Verdict]:
     lease: Any = SimpleNamespace(declared=Described("sums", 60.0, "", (), ranked=ranked))
-    with Recordings(world.home.database) as recordings:
+    with Reader(world.home.database) as recordings:
         spec = parse(recordings.task_config(world.task), "task")
-        groups = recordings.groups(world.task, split, last)
+        groups = recordings.recorded_groups(world.task, split, last)
     return await Replay(cast(EnvironmentService, world.environments), lease, spec, split, calls).run(groups)
 
 

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from marlaas.engine.store import events
-from marlaas.engine.store.events import EventFilter
+from marlaas.engine.store.queries import machine as events
+from marlaas.engine.store.queries.machine import EventFilter
 from marlaas.engine.store.queries.reader import Reader
 from marlaas.engine.store.store import Store
 
@@ -44,17 +44,17 @@ def reader(store: Store, database: Path) -> Iterator[Reader]:
     ],
 )
 def test_filters(reader: Reader, wanted: EventFilter, found: list[int]) -> None:
-    assert list(events.ids(reader, wanted)) == found
-    assert [row.id for row in events.newest(reader, wanted)] == found
-    assert list(events.ids(reader, wanted, after=3)) == [number for number in found if number > 3]
+    assert list(events.event_ids(reader, wanted)) == found
+    assert [row.id for row in events.newest_events(reader, wanted)] == found
+    assert list(events.event_ids(reader, wanted, after=3)) == [number for number in found if number > 3]
 
 
 def test_rows_come_by_id_and_those_that_are_gone_do_not(reader: Reader) -> None:
-    found = events.rows(reader, [4, 2, 77])
-    assert sorted(found) == [2, 4] and found[4].message == "A worker DIED." and events.bounds(reader) == (1, 5)
-    assert [row.id for row in events.newest(reader, EventFilter(), limit=2)] == [4, 5]
+    found = events.event_rows(reader, [4, 2, 77])
+    assert sorted(found) == [2, 4] and found[4].message == "A worker DIED." and events.event_bounds(reader) == (1, 5)
+    assert [row.id for row in events.newest_events(reader, EventFilter(), limit=2)] == [4, 5]
 
 
 def test_an_empty_log(store: Store, database: Path) -> None:
     with Reader(database) as reader:
-        assert events.bounds(reader) == (0, 0) and not events.ids(reader, EventFilter())
+        assert events.event_bounds(reader) == (0, 0) and not events.event_ids(reader, EventFilter())

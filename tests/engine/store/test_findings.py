@@ -7,9 +7,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from marlaas.engine.store.findings import Known, NewFinding, Said
-from marlaas.engine.store.queries.findings import FindingRow, findings_of
+from marlaas.engine.store.evaluations import Known, NewFinding, Said
 from marlaas.engine.store.queries.reader import Reader
+from marlaas.engine.store.rows import FindingRow, findings_of
 from marlaas.engine.store.store import Store
 from marlaas.engine.store.versions import NewVersion
 from marlaas.engine.trajectories import Episode, Group, Span, Trajectory, Transcript

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from marlaas.engine.store.queries.timeline import StageSample
+from marlaas.engine.store.queries.machine import StageSample
 from marlaas.engine.store.store import Store
 from marlaas.engine.store.telemetry import DAY, HOUR, KEPT
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from marlaas.engine.store.metric_names import stale, stale_age
+from marlaas.engine.store.rows import stale, stale_age
 
 
 def test_a_name_and_its_age() -> None:

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from marlaas.engine.store.queries.machine import NodeRow, node_rows
+from marlaas.engine.store.queries.machine import NodeRow, nodes
 from marlaas.engine.store.queries.reader import Reader
 from marlaas.engine.store.store import Store
 from marlaas.engine.store.submissions import COMMANDS, NODE_COMMANDS, command
@@ -27,11 +27,11 @@ def reader(store: Store, database: Path) -> Iterator[Reader]:
 
 
 def test_nodes_are_read_as_they_were_written(store: Store, reader: Reader) -> None:
-    assert node_rows(reader) == []
+    assert nodes(reader) == []
     store.nodes.replace([BOB, ADA])
-    assert node_rows(reader) == [ADA, BOB]
+    assert nodes(reader) == [ADA, BOB]
     store.nodes.replace([BOB])
-    assert node_rows(reader) == [BOB]
+    assert nodes(reader) == [BOB]
 
 
 def test_what_is_the_same_is_not_written_again(store: Store, reader: Reader) -> None:

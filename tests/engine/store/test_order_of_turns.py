@@ -12,7 +12,7 @@ import pytest
 from marlaas.engine.environments.protocol import EpisodeOutcome, FinishedEpisode
 from marlaas.engine.store.database import open_database
 from marlaas.engine.store.experience import OpenPlay
-from marlaas.engine.store.queries.episodes import episode, groups
+from marlaas.engine.store.queries.episodes import episode, group_rows
 from marlaas.engine.store.queries.reader import Reader
 from marlaas.engine.store.store import Store
 from marlaas.engine.trajectories import Transcript
@@ -93,6 +93,6 @@ def test_a_group_s_prompt_is_that_of_who_was_asked_first(store: Store, policy: i
     store.experience.add_play("train", [replace(own, transcripts=texts)])
     for prompt in ("sell", "she wants 9"):
         with Reader(database) as reader:
-            (group,) = groups(reader, [1]).values()
+            (group,) = group_rows(reader, [1]).values()
         assert group.prompt == prompt and [member.reply for member in group.members] == ["no", "9"]
         store._database.execute("UPDATE trajectories SET places = NULL")

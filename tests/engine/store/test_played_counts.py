@@ -5,11 +5,6 @@ from __future__ import annotations
 from dataclasses import replace
 from pathlib import Path
 
-import pytest
-from sqlite_utils import Database
-
-from marlaas.engine.store.database import open_database
-from marlaas.engine.store.database.migrations import migrations
 from marlaas.engine.store.queries import episodes
 from marlaas.engine.store.queries.reader import Reader
 from marlaas.engine.store.store import Store
@@ -53,32 +48,7 @@ def test_groups_that_come_move_and_go_are_counted(store: Store, policy: int, dat
     store.experience.drop_unusable(policy, 1)
     assert kept(database) == [measured, (policy, "train", -1, 2, 3), first]
     with Reader(database) as reader:
-        steps = episodes.steps(reader, 1)
+        steps = episodes.rollout_steps(reader, 1)
     assert [(one.split, one.step, one.groups, one.failures) for one in steps] == [
         ("train", 1, 2, 4), ("eval", 2, 2, 3), ("train", None, 2, 3),
     ]  # fmt: skip
-
-
-@pytest.mark.parametrize("failed", (0, 3))
-def test_an_older_home_is_counted_once(tmp_path: Path, failed: int) -> None:
-    path = tmp_path / "old.db"
-    old = Database(path)
-    migrations.apply(old, stop_before="m039_long_histories")
-    old.execute(
-        "INSERT INTO tasks (id, tenant, name, environment, config, created, steps) VALUES (1, 'a','b','c','{}',1,1)"
-    )
-    old.execute("INSERT INTO policies (id, task, name, config, step) VALUES (1, 1, 'policy', '{}', 2)")
-    for number, split, step in ((0, "train", 1), (1, "train", None), (0, "eval", 1), (0, "test", 1)):
-        key = old.execute(
-            "INSERT INTO groups (policy, split, number, instance, version, environment_version, state, step, created)"
-            " VALUES (1, ?, ?, 0, 0, 'e', 'consumed', ?, 1)",
-            [split, number, step],
-        ).lastrowid
-        for member in range(4):
-            status = "error" if split == "train" and member < failed else "ok"
-            sql = "INSERT INTO trajectories (\"group\", member, agent, status) VALUES (?, ?, 'a', ?)"
-            old.execute(sql, [key, member, status])
-    old.conn.commit()
-    old.close()
-    open_database(path).close()
-    assert kept(path) == [(1, "eval", 1, 2, 0), (1, "train", -1, 1, failed), (1, "train", 1, 1, failed)]

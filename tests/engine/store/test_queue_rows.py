@@ -6,14 +6,11 @@ from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
 
-import psutil
 import pytest
-from sqlite_utils import Database
 
 from marlaas.engine.errors import StoreError, UnknownTask
 from marlaas.engine.spec.task import QueueSpec, TaskSpec
 from marlaas.engine.store.database import open_database
-from marlaas.engine.store.database.migrations import migrations
 from marlaas.engine.store.queries.reader import Reader
 from marlaas.engine.store.rows import Reason, Yielding, YieldRequest
 from marlaas.engine.store.store import Store
@@ -91,19 +88,6 @@ def test_what_is_no_database_is_said_to_be_none(tmp_path: Path) -> None:
         open_database(path)
 
 
-def test_a_database_of_a_newer_marlaas_is_left_alone(database: Path) -> None:
-    opened = open_database(database)
-    opened["_sqlite_migrations"].insert(  # type: ignore[union-attr]
-        {"migration_set": "marlaas", "name": "m999_future", "applied_at": ""}
-    )
-    opened.close()
-    with pytest.raises(StoreError, match="newer marlaas"):
-        open_database(database)
-    with pytest.raises(StoreError, match="newer marlaas") as caught:
-        Reader(database)
-    assert caught.tb and str(database) not in [file.path for file in psutil.Process().open_files()]
-
-
 def test_a_full_disk_is_named(store: Store, database: Path) -> None:
     with closing(open_database(database)) as opened, pytest.raises(StoreError, match="Free some space"):
         opened.execute("PRAGMA max_page_count = 1")
@@ -133,21 +117,6 @@ def test_tries_are_counted_until_a_person_begins_anew(store: Store, database: Pa
     assert store.tasks.tries(2) == Tries(1, 3) and store.tasks.unfinished()[1].due is None
     store.tasks.set_state(2, "queued", fresh=True)
     assert store.tasks.tries(2) == Tries(0, 3)
-
-
-def test_dependencies_of_an_older_database_are_taken_over(tmp_path: Path) -> None:
-    path = tmp_path / "old.db"
-    old = Database(path)
-    migrations.apply(old, stop_before="m006_shares")
-    old.execute(
-        "INSERT INTO tasks (id, tenant, name, environment, config, created, steps)"
-        " VALUES (7, 'a', 'b', 'c', '{\"queue\": {\"depends_on\": [3, 5]}}', 1, 1)"
-    )
-    old.conn.commit()
-    old.close()
-    opened = open_database(path)
-    assert list(opened.query("SELECT * FROM dependencies")) == [{"task": 7, "needs": 3}, {"task": 7, "needs": 5}]
-    opened.close()
 
 
 def test_a_yield_outlives_the_engine_that_was_told(store: Store, database: Path) -> None:

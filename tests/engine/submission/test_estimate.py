@@ -13,7 +13,7 @@ from marlaas.engine.base.sizes import adapter_bytes
 from marlaas.engine.spec.mixture import ComponentSpec
 from marlaas.engine.spec.policies import NamedPolicySpec, PolicySpec
 from marlaas.engine.spec.task import EvalSpec, KeepSpec, SamplingSpec, TaskSpec, TrainSpec
-from marlaas.engine.store.queries.tasks import PastRun
+from marlaas.engine.store.queries.learning import PastRun
 from marlaas.engine.submission.estimate import (
     NEAREST,
     disk_of,

@@ -14,7 +14,7 @@ import pytest
 from marlaas.engine.environments.protocol import EpisodeSpec
 from marlaas.engine.scheduler.task_run import Ending
 from marlaas.engine.spec.task import EvalSpec
-from marlaas.engine.store.queries.episodes import Recordings
+from marlaas.engine.store.queries.reader import Reader
 from marlaas.engine.train.evaluation import EVAL_ATTEMPTS
 
 from ..scheduler.world import World
@@ -61,8 +61,8 @@ async def test_a_pruned_untrained_policy_scores_the_same(tmp_path: Path) -> None
     assert gone["state"] == "pruned"
     rows = world.query("SELECT score, version, n FROM evals WHERE step = 0 ORDER BY id")
     assert len(rows) == 2 and rows[0] == rows[1] == {"score": rows[0]["score"], "version": gone["id"], "n": 3}
-    with Recordings(world.home.database) as recordings:
-        groups = recordings.groups(1, "eval", 1000)
+    with Reader(world.home.database) as recordings:
+        groups = recordings.recorded_groups(1, "eval", 1000)
     untrained = [(group.environment_version, group.number) for group in groups if group.step == 0]
     assert untrained == [(version, number) for version in ("e1", "e2") for number in range(3)], "both can be replayed"
     folder = world.home.adapters

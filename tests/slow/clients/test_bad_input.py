@@ -261,7 +261,7 @@ def gateway(api: Open) -> psutil.Process:
     port = address(api)[1]
     for process in psutil.process_iter():
         with contextlib.suppress(psutil.Error):
-            if any("gateway.main" in word for word in process.cmdline()) and any(
+            if any("gateway.http.main" in word for word in process.cmdline()) and any(
                 one.laddr.port == port for one in process.net_connections("tcp") if one.status == psutil.CONN_LISTEN
             ):
                 return process

@@ -17,7 +17,7 @@ import psutil
 import pytest
 
 from marlaas.engine.daemon import control
-from marlaas.engine.store.queries.machine import node_rows
+from marlaas.engine.store.queries.machine import nodes
 from marlaas.engine.store.queries.reader import Reader
 from tests.end_to_end.conftest import Lab, configured, consumed_once
 from tests.slow.waiting import finished
@@ -84,7 +84,7 @@ def over_nodes(ray_nodes: RayNodes, folder: Path, monkeypatch: pytest.MonkeyPatc
 def placed(lab: Lab) -> dict[str, list[str]]:
     """The workers on each node, by its name."""
     with Reader(lab.home.database) as reader:
-        return {row.name: list(row.workers) for row in node_rows(reader) if row.alive}
+        return {row.name: list(row.workers) for row in nodes(reader) if row.alive}
 
 
 def until_placed(lab: Lab) -> dict[str, list[str]]:

@@ -7,8 +7,8 @@ from collections.abc import Callable
 import pytest
 
 from marlaas.app.home.api import opening as api
-from marlaas.engine.api import gateways
 from marlaas.engine.daemon import lock
+from marlaas.engine.gateway import processes as gateways
 from marlaas.engine.home.paths import Home
 from marlaas.engine.store.store import Store
 

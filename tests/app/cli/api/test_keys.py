@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from marlaas.engine.api.identity import digest
+from marlaas.engine.gateway.keys import digest
 from marlaas.engine.home.paths import Home
 from marlaas.engine.store import KeyUse
 from marlaas.engine.store.store import Store

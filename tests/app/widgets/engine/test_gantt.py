@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given, strategies as st
 
 from marlaas.app.widgets.engine_panes import LABEL, SHARE, axis, lines, rows, shade
-from marlaas.engine.store.queries.timeline import StageSample
+from marlaas.engine.store.queries.machine import StageSample
 
 
 def span(

@@ -16,12 +16,12 @@ from marlaas.app.widgets.engine_panes import (
     starts,
 )
 from marlaas.engine.home.disk import HomeSize
-from marlaas.engine.store.queries.timeline import StageSample, StandingRow, TenantSeconds
+from marlaas.engine.store.queries.machine import StageSample, StandingRow, TenantUse
 from marlaas.engine.store.rows import EngineRow
 
 
-def used(bio: float, lab: float) -> list[TenantSeconds]:
-    return [TenantSeconds("bio", 1.0, bio, 0.0), TenantSeconds("lab", 2.0, lab, 1.0)]
+def used(bio: float, lab: float) -> list[TenantUse]:
+    return [TenantUse("bio", 1.0, bio, 0.0), TenantUse("lab", 2.0, lab, 1.0)]
 
 
 def texts(lines: list[Line]) -> list[str]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from marlaas.app.words.held_out import held_out, scored_at, with_error
-from marlaas.engine.store.score_basis import ScoreBasis
+from marlaas.engine.store.rows import ScoreBasis
 
 PLAIN = ScoreBasis(0.03, 64, prompts=64)
 SAMPLED = ScoreBasis(0.05, 510, failures=2, prompts=64, samples=8, best_of=0.9, pass_at=0.8)

@@ -8,8 +8,8 @@ import statistics
 from hypothesis import given, strategies as st
 
 from marlaas.app.words.scores import CELL, Meeting, cell_text, matrices, shown
-from marlaas.engine.store.queries.policies import PolicyRow
-from marlaas.engine.store.queries.versions import Matchup
+from marlaas.engine.store.queries.learning import Matchup
+from marlaas.engine.store.rows import PolicyRow
 
 POLICIES = (
     PolicyRow("player", ("first",)),

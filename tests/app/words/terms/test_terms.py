@@ -29,10 +29,8 @@ from marlaas.engine.environments import DataFacts
 from marlaas.engine.home.settings import Settings
 from marlaas.engine.scheduler.task_run import Ending
 from marlaas.engine.spec.fields import policy_fields, spec_fields, suite_fields
-from marlaas.engine.store.metric_names import stale_age
-from marlaas.engine.store.queries.machine import StageUse, TaskUse, TenantUse
-from marlaas.engine.store.queries.timeline import StageSample, StandingRow
-from marlaas.engine.store.rows import EvalRow, WorkerRow
+from marlaas.engine.store.queries.machine import StageSample, StandingRow, TaskUse, TenantUse
+from marlaas.engine.store.rows import EvalRow, WorkerRow, stale_age
 
 from ....engine.scheduler.world import World
 from ....engine.train.test_learning import SPEC
@@ -62,7 +60,7 @@ async def test_every_metric_that_steps_record_is_known(tmp_path: Path) -> None:
     assert words("sums: epoch").title == "sums: epoch" and find_term("sums: prompts_solved").name == "solved"
 
 
-@pytest.mark.parametrize("row", [EvalRow, StageSample, StageUse, TaskUse, TenantUse, StandingRow, WorkerRow])
+@pytest.mark.parametrize("row", [EvalRow, StageSample, TaskUse, TenantUse, StandingRow, WorkerRow])
 def test_every_figure_of_evaluations_and_the_machine_is_known(row: type) -> None:
     for field in fields(row):
         if field.name not in NO_FIGURES:

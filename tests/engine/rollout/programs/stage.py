@@ -11,13 +11,23 @@ from typing import Any, cast
 
 from marlaas.engine.environments.protocol import EpisodeOutcome, EpisodeSpec, FinishedEpisode, endpoint_of
 from marlaas.engine.fairness.ledger import Ledger
-from marlaas.engine.gateway.answerer import Address, Answered, Answerer, Refusal
-from marlaas.engine.gateway.wire import Chat, Complete, Message, Piece, ToolCall, Wishes
 from marlaas.engine.rollout.conversation import SamplingParameters
 from marlaas.engine.rollout.episodes import Rollout, alike
 from marlaas.engine.rollout.protocol import OnTokens, SampleRequest, SampleResult
 from marlaas.engine.rollout.renderer import Renderer
 from marlaas.engine.rollout.spoken import Spoken
+from marlaas.engine.wire import (
+    Address,
+    Answered,
+    Answerer,
+    Chat,
+    Complete,
+    Message,
+    Piece,
+    Refusal,
+    ToolCall,
+    Wishes,
+)
 from marlaas.plugins.messages import Answer, Ask, Endpoint, Message as Said, Reply, ToolCall as Called
 
 from ..endpoints import endpoint
@@ -124,13 +134,13 @@ class Line:
         request = Chat(
             next(numbers), self.endpoint.key, "any", messages, tools, Wishes(**{"logprobs": True, **wishes}), **given
         )
-        return await self.answerer.chat(request, self.pieces.append)
+        return await self.answerer.answer(request, self.pieces.append)
 
     async def complete(self, *prompts: Any, echo: bool = False, stream: bool = False, **wishes: Any) -> Answered:
         """One call with plain prompts."""
         wished = Wishes(**{"logprobs": True, **wishes})
         request = Complete(next(numbers), self.endpoint.key, "any", prompts, wished, echo, stream)
-        return await self.answerer.complete(request, self.pieces.append)
+        return await self.answerer.answer(request, self.pieces.append)
 
     async def refused(self, *messages: Message, **given: Any) -> Refusal:
         """The error of a call that fails."""

@@ -9,8 +9,7 @@ from dataclasses import dataclass
 from hypothesis import given, settings, strategies as st
 
 from marlaas.engine.environments.protocol import FinishedEpisode
-from marlaas.engine.gateway.answerer import Answered
-from marlaas.engine.gateway.wire import Message
+from marlaas.engine.wire import Answered, Message
 
 from ....examples import examples
 from .stage import LOOK, SAMPLING, Line, Stage, Witness, heard, ids, results, system, user

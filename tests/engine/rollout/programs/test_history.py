@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from hypothesis import given, strategies as st
 
-from marlaas.engine.gateway.wire import Message, ToolCall
 from marlaas.engine.rollout.programs.asking import Branch, History
+from marlaas.engine.wire import Message, ToolCall
 
 from .stage import system, user
 

@@ -8,10 +8,10 @@ from typing import cast
 
 import pytest
 
-from marlaas.engine.gateway.answerer import Answered
 from marlaas.engine.rollout.conversation import SamplingParameters
 from marlaas.engine.rollout.protocol import NewTokens, OnTokens, SampleRequest, SampleResult
 from marlaas.engine.rollout.renderer import Renderer
+from marlaas.engine.wire import Answered
 
 from ..talking import FAMILIES, Parrot, letters
 from .stage import LOOK, Caller, Line, Stage, Witness, heard, ids, user

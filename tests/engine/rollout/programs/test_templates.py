@@ -7,9 +7,9 @@ from typing import cast
 
 import pytest
 
-from marlaas.engine.gateway.wire import Message
 from marlaas.engine.rollout.conversation import SamplingParameters
 from marlaas.engine.rollout.renderer import Renderer
+from marlaas.engine.wire import Message
 
 from ..talking import FAMILIES, Parrot, letters
 from .stage import LOOK, Caller, Line, Stage, Witness, heard, ids, results, system, user

@@ -9,12 +9,11 @@ from typing import Any, cast
 import numpy as np
 import pytest
 
-from marlaas.engine.gateway.answerer import Answered, Refusal
-from marlaas.engine.gateway.wire import Message, ToolCall
 from marlaas.engine.rollout import episodes
 from marlaas.engine.rollout.programs import program as programs
 from marlaas.engine.rollout.protocol import OnTokens, SampleRequest, SampleResult, WishedResult
 from marlaas.engine.rollout.wishes import Extras, Likeliest, Wishes
+from marlaas.engine.wire import Answered, Message, Refusal, ToolCall
 
 from .stage import (
     LOOK,

@@ -8,7 +8,6 @@ import pytest
 
 from marlaas.engine.errors import ConfigError, StoreError
 from marlaas.engine.store import add_key, revoke_key
-from marlaas.engine.store.queries.api import api_keys, api_state
 from marlaas.engine.store.queries.reader import Reader
 from marlaas.engine.store.rows import ApiRow
 from marlaas.engine.store.store import Store
@@ -22,7 +21,7 @@ def test_a_key_is_found_by_its_hash_alone(store: Store, database: Path) -> None:
     assert (row.scopes, row.last_use, row.revoked, row.requests) == (("chat", "train"), None, None, 0)
     assert store.api.key(b"2" * 32) is None and store.api.any_key()
     with Reader(database) as reader:
-        assert api_keys(reader) == [row]
+        assert reader.api_keys() == [row]
     with pytest.raises(StoreError):
         add_key(database, "bob", "", b"1" * 32, "tml-bob-abc", ("chat",))
 
@@ -50,12 +49,12 @@ def test_a_key_is_revoked_by_how_it_begins(store: Store, database: Path) -> None
 def test_the_state_outlives_the_engine(store: Store, database: Path) -> None:
     assert store.api.state() == ApiRow()
     with Reader(database) as reader:
-        assert api_state(reader) is None
+        assert reader.api_state() is None
     store.api.tell(False, note="why")
     store.api.switch(True, 99)
     store.api.tell(True, "http://127.0.0.1:99")
     with Reader(database) as reader:
-        state = api_state(reader)
+        state = reader.api_state()
     assert state is not None and state.since is not None
     assert (state.switched, state.port, state.open, state.url, state.note) == (
         True,

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from marlaas.engine.store import FirstStep, Reader
-from marlaas.engine.store.queries.tasks import first_step
+from marlaas.engine.store.queries.learning import first_step
 
 from ....app.filling import NOW, Filling
 

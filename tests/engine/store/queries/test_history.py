@@ -8,7 +8,15 @@ from pathlib import Path
 
 import pytest
 
-from marlaas.engine.store.queries.history import Change, History, Track, ages, history, recent, samples
+from marlaas.engine.store.queries.learning import (
+    Change,
+    History,
+    Track,
+    group_ages,
+    history,
+    metric_samples,
+    recent_means,
+)
 from marlaas.engine.store.queries.reader import Reader
 from marlaas.engine.store.store import Store
 from marlaas.engine.store.versions import NewVersion
@@ -59,7 +67,7 @@ def test_steps_that_were_made_anew_are_read_anew(store: Store, policy: int, data
 def test_what_is_not_a_number_comes_back_as_such(store: Store, policy: int, database: Path) -> None:
     train(store, policy, range(1, 3), entropy=math.nan, kl=math.inf)
     with Reader(database) as reader:
-        found, sampled = history(reader, 1, ["entropy", "kl"]), samples(reader, 1)
+        found, sampled = history(reader, 1, ["entropy", "kl"]), metric_samples(reader, 1)
     assert all(math.isnan(value) for _, value in values(found, "entropy")) and math.isnan(sampled["entropy"].values[0])
     assert [value for _, value in values(found, "kl")] == [math.inf, math.inf]
 
@@ -68,22 +76,22 @@ def test_a_task_without_steps(store: Store, policy: int, database: Path) -> None
     with Reader(database) as reader:
         for task in (1, 99):
             assert history(reader, task, ["reward"]) == History({"reward": Track()})
-            assert samples(reader, task) == {} and ages(reader, task, 0) == {}
+            assert metric_samples(reader, task) == {} and group_ages(reader, task, 0) == {}
 
 
 def test_samples_are_spread_and_stay(store: Store, policy: int, database: Path) -> None:
     train(store, policy, range(1, 42))
     with Reader(database) as reader:
-        found = samples(reader, 1, most=8)
+        found = metric_samples(reader, 1, most=8)
         assert list(found["reward"].steps) == [8, 16, 24, 32, 40, 41] and set(found) == {"reward", "loss"}
-        assert list(samples(reader, 1)["loss"].steps) == list(range(1, 42))
+        assert list(metric_samples(reader, 1)["loss"].steps) == list(range(1, 42))
 
 
 def test_groups_are_counted_by_age(store: Store, policy: int, database: Path) -> None:
     train(store, policy, range(1, 3), staleness_0=8.0, staleness_max=0.0)
     train(store, policy, range(3, 5), staleness_0=6.0, staleness_2=2.0, staleness_10=1.0)
     with Reader(database) as reader:
-        assert ages(reader, 1, 0) == {0: 28, 2: 4, 10: 2} and ages(reader, 1, 3) == {0: 6, 2: 2, 10: 1}
+        assert group_ages(reader, 1, 0) == {0: 28, 2: 4, 10: 2} and group_ages(reader, 1, 3) == {0: 6, 2: 2, 10: 1}
 
 
 def test_the_nearest_step_of_a_track() -> None:
@@ -97,8 +105,8 @@ def test_the_nearest_step_of_a_track() -> None:
 
 def test_recent_means_are_of_the_last_steps(store: Store, policy: int, database: Path) -> None:
     with Reader(database) as reader:
-        assert recent(reader, 1) == {}
+        assert recent_means(reader, 1) == {}
         train(store, policy, range(1, 21))
-        assert recent(reader, 1, over=4)["loss"] == pytest.approx(-(17 + 18 + 19 + 20) / 4)
+        assert recent_means(reader, 1, over=4)["loss"] == pytest.approx(-(17 + 18 + 19 + 20) / 4)
         train(store, policy, range(21, 23), cut=0.5)
-        assert recent(reader, 1, over=10)["cut"] == 0.5, "of the steps that recorded it"
+        assert recent_means(reader, 1, over=10)["cut"] == 0.5, "of the steps that recorded it"

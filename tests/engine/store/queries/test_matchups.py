@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from marlaas.engine.store.queries.learning import Matchup, matchups
 from marlaas.engine.store.queries.reader import Reader
-from marlaas.engine.store.queries.versions import Matchup, matchups
 from marlaas.engine.store.store import Store
 
 from ..playing import beside, duel, part, said

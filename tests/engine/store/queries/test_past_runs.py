@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from marlaas.engine.spec.task import SamplingSpec, TaskSpec
+from marlaas.engine.store.queries.learning import STEPS, past_runs
 from marlaas.engine.store.queries.reader import Reader
-from marlaas.engine.store.queries.tasks import STEPS, past_runs
 
 from ....app.filling import Filling
 

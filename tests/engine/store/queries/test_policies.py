@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from marlaas.engine.store.queries.history import history, measured, samples
-from marlaas.engine.store.queries.policies import PolicyRow
+from marlaas.engine.store.queries.learning import evals_made, history, metric_samples
 from marlaas.engine.store.queries.reader import Reader
-from marlaas.engine.store.score_basis import ScoreBasis
+from marlaas.engine.store.rows import PolicyRow, ScoreBasis
 from marlaas.engine.store.store import Store
 
 from ..playing import duel
@@ -47,8 +46,8 @@ def test_what_a_task_learned_is_asked_of_one_policy(store: Store, database: Path
             assert step.metrics["reward"] == reward and reader.rewards(task, policy=policy) == [reward]
             assert [row.score for row in reader.evals(task, policy=policy)] == [score]
             assert history(reader, task, ["reward"], policy=policy).tracks["reward"].at(1) == reward
-            assert samples(reader, task, policy=policy)["reward"].at(1) == reward
-        assert measured(reader, task, "player") != measured(reader, task, "judge")
+            assert metric_samples(reader, task, policy=policy)["reward"].at(1) == reward
+        assert evals_made(reader, task, "player") != evals_made(reader, task, "judge")
         assert reader.steps(task, policy="nobody") == [] and reader.evals(task, policy="rivals") == []
 
 

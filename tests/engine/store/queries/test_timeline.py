@@ -10,11 +10,10 @@ import pytest
 
 from marlaas.engine.fairness.ledger import Usage
 from marlaas.engine.fairness.line import Standing
-from marlaas.engine.store.days import day_of
-from marlaas.engine.store.queries import timeline
+from marlaas.engine.store.queries import machine as timeline
+from marlaas.engine.store.queries.machine import StageSample, StandingRow, TenantUse
 from marlaas.engine.store.queries.reader import Reader
-from marlaas.engine.store.queries.timeline import StageSample, StandingRow, TenantSeconds
-from marlaas.engine.store.rows import WorkerRow
+from marlaas.engine.store.rows import WorkerRow, day_of
 from marlaas.engine.store.store import Store
 from marlaas.engine.store.tenants import today
 
@@ -29,30 +28,30 @@ def reader(store: Store, database: Path) -> Iterator[Reader]:
 
 
 def test_samples_are_put_together_by_the_clock(store: Store, reader: Reader) -> None:
-    assert timeline.newest(reader) == (0.0, 0.0)
+    assert timeline.newest_samples(reader) == (0.0, 0.0)
     store.stages.add(1, [replace(SAMPLE, begun=NOW + n, busy=n / 10, waiting=n, tokens=n) for n in range(5)])
     store.stages.add(1, [replace(SAMPLE, stage="training", device="core 1"), replace(SAMPLE, stage="something else")])
-    assert timeline.newest(reader) == (NOW, NOW + 1)  # of the one that was written last
-    first, training, second, third = timeline.spans(reader, NOW, 2)
+    assert timeline.newest_samples(reader) == (NOW, NOW + 1)  # of the one that was written last
+    first, training, second, third = timeline.stage_spans(reader, NOW, 2)
     assert first == StageSample("rollout", "core 0", NOW, 2.0, 0.1, 0.5, 8.0, 20, 1) and training.stage == "training"
     assert (second.begun, second.busy, third.wall) == (NOW + 2, 0.5, 1.0) and third.share == 0.4
-    assert [span.begun for span in timeline.spans(reader, NOW + 4, 2)] == [NOW + 4]
+    assert [span.begun for span in timeline.stage_spans(reader, NOW + 4, 2)] == [NOW + 4]
 
 
 def test_workers_of_the_newest_engine_have_rows_of_their_own(store: Store, reader: Reader) -> None:
     store.stages.add(1, [replace(SAMPLE, stage=name) for name in ("env maze", "env gone", "environ")])
     store.telemetry.workers([WorkerRow(name, 1, "running", 0, 0.0, NOW, NOW) for name in ("env maze", "rollout")])
-    assert [span.stage for span in timeline.spans(reader, NOW, 60)] == ["env maze"]
-    assert timeline.totals(reader, NOW) == {}
+    assert [span.stage for span in timeline.stage_spans(reader, NOW, 60)] == ["env maze"]
+    assert timeline.stage_totals(reader, NOW) == {}
 
 
 def test_totals_join_devices_and_overlapping_samples(store: Store, reader: Reader) -> None:
     second = replace(SAMPLE, device="core 1", waiting=1.0, busy=1.0)
     store.stages.add(1, [SAMPLE, second, replace(SAMPLE, begun=NOW - 1)])
     both = StageSample("rollout", "core 1", NOW, 1.0, 0.75, 4.0, 16.0, 20, 200)
-    assert timeline.totals(reader, NOW)["rollout"] == both
+    assert timeline.stage_totals(reader, NOW)["rollout"] == both
     store.stages.add(1, [replace(SAMPLE, begun=NOW + 1, busy=0.25)])
-    later = timeline.totals(reader, NOW)["rollout"]
+    later = timeline.stage_totals(reader, NOW)["rollout"]
     assert (later.wall, later.busy, later.waiting, later.ended) == (2.0, 1.0, 3.5, 30)
 
 
@@ -80,14 +79,14 @@ def test_tenants_by_what_they_used_and_weigh(store: Store, reader: Reader) -> No
     assert timeline.seconds_used(reader, today()) == []
     store.usage.add([Usage(1, "rollout", 10, 2.0), Usage(1, "training", 5, 1.0), Usage(1, "environment", 0, 9.0)])
     store.tenants.set("lab", weight=3.0)
-    assert timeline.seconds_used(reader, today()) == [TenantSeconds("lab", 3.0, 2.0, 1.0)]
+    assert timeline.seconds_used(reader, today()) == [TenantUse("lab", 3.0, 2.0, 1.0)]
     assert timeline.seconds_used(reader, day_of(0.0)) == []
     store.tasks.set_state(1, "running")
-    assert timeline.seconds_used(reader, day_of(0.0)) == [TenantSeconds("lab", 3.0, 0.0, 0.0)]
+    assert timeline.seconds_used(reader, day_of(0.0)) == [TenantUse("lab", 3.0, 0.0, 0.0)]
 
 
 def test_engines_come_newest_first_with_their_sampler(store: Store, reader: Reader) -> None:
     store.telemetry.begin_incarnation("tiny", "f", "torch")
-    engines = timeline.starts(reader, 5)
+    engines = timeline.engine_starts(reader, 5)
     assert [engine.incarnation for engine in engines] == [2, 1] and engines[0].sampler == "torch"
-    assert len(timeline.starts(reader, 1)) == 1 and timeline.steps_since(reader, 0.0) == 0
+    assert len(timeline.engine_starts(reader, 1)) == 1 and timeline.steps_since(reader, 0.0) == 0

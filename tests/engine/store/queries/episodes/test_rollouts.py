@@ -70,8 +70,8 @@ def played(store: Store, policy: int) -> Store:
 
 def test_steps_evaluations_and_what_waits(played: Store, database: Path) -> None:
     with Reader(database) as reader:
-        steps = rollouts.steps(reader, 1)
-        assert rollouts.steps(reader, 1, since=2) == steps[2:] and rollouts.steps(reader, 9) == []
+        steps = rollouts.rollout_steps(reader, 1)
+        assert rollouts.rollout_steps(reader, 1, since=2) == steps[2:] and rollouts.rollout_steps(reader, 9) == []
     assert [(s.split, s.step, s.groups, s.reward, s.failures) for s in steps] == [
         ("train", 1, 2, 0.4, 1),
         ("eval", 1, 1, 0.75, 0),
@@ -82,7 +82,7 @@ def test_steps_evaluations_and_what_waits(played: Store, database: Path) -> None
 def test_groups_with_the_rewards_of_their_members(played: Store, database: Path) -> None:
     with Reader(database) as reader:
         ids = rollouts.group_ids(reader, 1, "train", 1)
-        found = rollouts.groups(reader, ids)
+        found = rollouts.group_rows(reader, ids)
         assert list(rollouts.group_ids(reader, 1)) == [4, 3, 2, 1]
         assert list(rollouts.group_ids(reader, 1, "train", None)) == [3]
         assert list(rollouts.group_ids(reader, 1, failures=True)) == [1]
@@ -101,8 +101,8 @@ def test_trajectories_count_as_one_conversation(played: Store, database: Path) -
         assert list(everything) == sorted([1, 2, *own, 7, 8], reverse=True) and list(own) == [3, 4, 6]
         assert list(rollouts.conversation_ids(reader, 1, "train", 1, failures=True)) == [2]
         assert list(rollouts.conversation_ids(reader, 1, after=6)) == [8, 7]
-        rows = rollouts.conversations(reader, [2, 4])
-        assert rollouts.said(reader, [4])[4].count("again") == 1
+        rows = rollouts.conversation_rows(reader, [2, 4])
+        assert rollouts.conversation_texts(reader, [4])[4].count("again") == 1
     assert (rows[2].status, rows[2].reward, rows[2].tokens) == ("error", None, 0)
     assert (rows[4].number, rows[4].member, rows[4].agent, rows[4].tokens) == (1, 1, "agent", 3)
 
@@ -125,7 +125,7 @@ def test_a_conversation_comes_back_token_for_token(played: Store, database: Path
 def test_tokens_that_were_given_up_are_counted_still(played: Store, policy: int, database: Path) -> None:
     played.experience.shrink(policy, 1)
     with Reader(database) as reader:
-        one, row = conversations.conversation(reader, 4), rollouts.conversations(reader, [4])[4]
+        one, row = conversations.conversation(reader, 4), rollouts.conversation_rows(reader, [4])[4]
     assert one is not None and one.tokens == 6 and row.tokens == 3
     assert [(len(part.tokens.ids), part.tokens.weights) for part in one.parts] == [(0, ()), (0, ())]
 
@@ -138,14 +138,14 @@ def test_lists_are_found_in_indexes(played: Store, database: Path) -> None:
 
     plans: list[str] = []
     with Planned(database) as reader:
-        rollouts.steps(reader, 1)
+        rollouts.rollout_steps(reader, 1)
         for failures in (False, True):
             rollouts.group_ids(reader, 1, failures=failures)
             rollouts.group_ids(reader, 1, "train", 1, failures=failures)
             rollouts.conversation_ids(reader, 1, failures=failures)
         assert all("COVERING" in plan or "failed" in plan for plan in plans if plan.startswith("SEARCH g"))
-        rollouts.groups(reader, [1])
-        rollouts.conversations(reader, [1])
+        rollouts.group_rows(reader, [1])
+        rollouts.conversation_rows(reader, [1])
         conversations.conversation(reader, 1)
     assert not [plan for plan in plans if plan.startswith("SCAN") and "json_each" not in plan]
 
@@ -175,11 +175,11 @@ def test_a_play_is_read_with_everybody_who_spoke_in_it(store: Store, database: P
     with Reader(database) as reader:
         for policy, own in (("player", "first"), ("judge", "referee")):
             group = rollouts.group_ids(reader, task, "train", 1, policy=policy)[0]
-            rows = rollouts.conversations(reader, ids := rollouts.conversation_ids(reader, task, group=group))
+            rows = rollouts.conversation_rows(reader, ids := rollouts.conversation_ids(reader, task, group=group))
             spoken = [(rows[id].member, rows[id].agent, rows[id].speaker) for id in ids]
             assert {agent for _, agent, _ in spoken} == {"first", "referee", "second"} and len(spoken) == 6
             assert spoken[0] == (0, own, "") and (1, "second", "rivals") in spoken
-            summary = rollouts.groups(reader, [group])[group]
+            summary = rollouts.group_rows(reader, [group])[group]
             assert {member.agent for member in summary.members} == {own}, "others' rewards are not the group's"
             episode = conversations.episode(reader, ids[0])
             assert episode[0].agent == own and {one.play for one in episode} == {episode[0].play}
@@ -192,11 +192,11 @@ def test_lists_of_a_policy_and_of_a_whole_task(store: Store, database: Path) -> 
         by_policy = [rollouts.conversation_ids(reader, task, policy=name) for name in policies]
         assert sorted(rollouts.conversation_ids(reader, task)) == sorted([*by_policy[0], *by_policy[1]])
         assert [len(ids) for ids in by_policy] == [8, 2]
-        assert [(s.split, s.step, s.groups) for s in rollouts.steps(reader, task, policy="judge")] == [
+        assert [(s.split, s.step, s.groups) for s in rollouts.rollout_steps(reader, task, policy="judge")] == [
             ("train", 1, 1),
             ("train", None, 1),
         ]
         (skipped,) = rollouts.group_ids(reader, task, "train", None, policy="judge")
-        assert rollouts.groups(reader, [skipped])[skipped].members == ()
+        assert rollouts.group_rows(reader, [skipped])[skipped].members == ()
         assert len(rollouts.conversation_ids(reader, task, group=skipped)) == 2, "what others said there"
         assert conversations.episode(reader, 10**9) == []

@@ -34,18 +34,6 @@ def test_agents_speak_in_turn() -> None:
     assert read(first, second) == ["rules", "a1", "A1", "b1", "B1", "a2", "hm", "A2", "b2", "B2", "b3"]
 
 
-def test_whoever_is_told_a_reply_comes_after_it() -> None:
-    answers = told("user: she says: I sell it for 12", "assistant: too much")
-    begins = told("user: begin", "assistant: I sell it for 12", "user: he says: too much", "assistant: then go")
-    assert read(answers, begins) == [
-        "begin", "I sell it for 12", "she says: I sell it for 12", "too much", "he says: too much", "then go",
-    ]  # fmt: skip
-
-
-def test_two_that_quote_each_other_do_not_wait_for_ever() -> None:
-    assert read(told("user: y", "assistant: x"), told("user: x", "assistant: y")) == ["y", "x", "x", "y"]
-
-
 def test_a_thought_and_its_answer_are_one_reply() -> None:
     turns = told("user: a", "thinking: b", "assistant: c", "thinking: d", "user: e", "assistant: f", "thinking: g")
     assert reply_ends(turns) == [3, 4, 6, 7] and reply_ends([]) == []

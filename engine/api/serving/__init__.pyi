@@ -1,3 +1,0 @@
-from .clients import (
-    Serving as Serving,
-)

@@ -1,0 +1,108 @@
+"""The figures of ``/metrics``: rows of a ``FigureTable``, of what the engine and the store count anyway.
+
+Names that end in ``_total`` only grow, those of workers since the start of the engine; all others are of now.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable, Iterable, Mapping
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+
+from ..errors import StoreError
+from ..fairness import Ledger, stage_of
+from ..store import STAGES, EngineRow, Reader, StageSample, Total
+
+Figure = tuple[str, dict[str, str], float]
+"""Name without ``marlaas_``, labels, value."""
+SHORTEST = 1.0
+"""Seconds for which figures are told again instead of being read: the engine writes most of them once a second."""
+NAMES: Mapping[str, tuple[str, str, str]] = {
+    "tasks": ("tasks", "state", ""),
+    "tokens": ("tenant_tokens_total", "tenant", "stage"),
+    "seconds": ("tenant_seconds_total", "tenant", "stage"),
+    "steps": ("tenant_steps", "tenant", ""),
+    "versions": ("versions", "state", ""),
+    "keys": ("api_keys", "state", ""),
+    "requests": ("api_requests_total", "tenant", ""),
+    "api tokens": ("api_tokens_total", "tenant", "direction"),
+}
+"""By what a total is: the name of its figure, and its labels."""
+
+
+@dataclass(frozen=True)
+class Counted:
+    """What the store has counted, at one moment."""
+
+    engine: EngineRow | None = None
+    stages: Mapping[str, StageSample] | None = None
+    """The newest sample of each stage."""
+    totals: tuple[Total, ...] = ()
+
+
+def counted(database: Path) -> Counted:
+    """Read it with four short queries; blocks. Raises ``StoreError``."""
+    with Reader(database) as reader:
+        begun, _ = reader.newest_samples()
+        return Counted(reader.engine(), reader.stage_totals(begun), tuple(reader.totals()))
+
+
+def figures(known: Counted, ledger: Ledger) -> tuple[Figure, ...]:
+    """All rows, in the same order each time."""
+    return (*_engine(known.engine), *_stages(known.stages or {}), *_workers(ledger), *map(_total, known.totals))
+
+
+def _engine(row: EngineRow | None) -> Iterable[Figure]:
+    if row is not None:
+        yield "engine_info", {"base": row.base, "sampler": row.sampler, "version": row.version}, 1.0
+        yield "engine_start_time_seconds", {}, row.started
+
+
+def _stages(samples: Mapping[str, StageSample]) -> Iterable[Figure]:
+    known = [samples[stage] for stage in STAGES if stage in samples]
+    for name in ("share", "waiting", "active"):
+        for sample in known:
+            figure = "stage_busy_ratio" if name == "share" else f"stage_{name}"
+            yield figure, {"stage": sample.stage}, float(getattr(sample, name))
+
+
+def _workers(ledger: Ledger) -> Iterable[Figure]:
+    """Of environments the seconds are those that episodes spent with them, side by side."""
+    counts: Mapping[str, Mapping[str, float]] = {
+        "worker_busy_seconds_total": ledger.busy,
+        "worker_ended_total": ledger.ended,
+        "worker_tokens_total": ledger.made,
+    }
+    for name, by_worker in counts.items():
+        for worker in sorted(by_worker):
+            yield name, {"stage": stage_of(worker), "worker": worker}, float(by_worker[worker])
+
+
+def _total(total: Total) -> Figure:
+    name, of, part = NAMES[total.what]
+    return name, {of: total.of} | ({part: total.part} if part else {}), float(total.value)
+
+
+class FigureReader:
+    """Tells the figures to whoever asks, however often: the store is read once a second at most."""
+
+    def __init__(self, database: Path, ledger: Ledger, clock: Callable[[], float] = time.monotonic) -> None:
+        """``clock`` is in seconds."""
+        self._database = database
+        self._ledger = ledger
+        self._clock = clock
+        self._known = Counted()
+        self._read: float | None = None
+        self._reading = asyncio.Lock()
+
+    async def rows(self) -> tuple[Figure, ...]:
+        """The figures of now; while the store cannot be read, what it told last."""
+        async with self._reading:
+            if self._read is None or self._clock() >= self._read + SHORTEST:
+                with suppress(StoreError):
+                    self._known = await asyncio.to_thread(counted, self._database)
+                self._read = self._clock()
+        return figures(self._known, self._ledger)

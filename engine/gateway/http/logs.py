@@ -1,0 +1,110 @@
+"""One line of JSON for each request; no prompts unless they were asked for, and of keys the beginning alone.
+
+What clients send cannot forge a line, nor move a terminal's cursor: all of it is ASCII, and shown up to a length.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import sys
+import time
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any, TextIO
+
+import msgspec
+from msgspec import Struct
+
+from ..limits import Limits
+
+LONGEST = 64 << 20
+"""Bytes of a log, which is then begun anew; the one before is kept beside it."""
+SHOWN = 8
+"""Characters that are shown of what is no key of ours: it may be one for somebody else's service."""
+SECRET = 37
+"""Characters at a key's end that are never shown."""
+LONGEST_MODEL = 200
+"""Characters of a model's name that are shown."""
+_OTHERS = re.compile(r"[^ -~]")
+_KEY = re.compile(r"tml-[A-Za-z0-9_.-]{1,64}-[A-Za-z0-9_-]{43}")
+
+
+class Line(Struct, omit_defaults=True):
+    """What is known of a request when it ends."""
+
+    time: str
+    route: str
+    status: int = 0
+    ms: float = 0.0
+    key: str = ""
+    agent: str = ""
+    model: str = ""
+    stream: bool = False
+    prompt_tokens: int = 0
+    completion_tokens: int = 0
+    cached_tokens: int = 0
+    error: str = ""
+    """Code of the refusal."""
+    sent: Any = None
+    """The body, where prompts are logged."""
+    said: Any = None
+
+
+class Log:
+    """Writes lines to a file, or to standard error."""
+
+    def __init__(self, limits: Limits) -> None:
+        self.prompts = limits.log_prompts
+        self._path = Path(limits.log) if limits.log else None
+        self._file: TextIO | None = None
+
+    def begin(self, route: str) -> tuple[Line, float]:
+        """A line, and when its request began."""
+        return Line(datetime.now(UTC).isoformat(timespec="milliseconds"), route), time.monotonic()
+
+    def end(self, line: Line, began: float) -> None:
+        """Write a line."""
+        line.ms = round(1000 * (time.monotonic() - began), 1)
+        line.key = shown_key(line.key)
+        line.model = line.model[:LONGEST_MODEL]
+        try:
+            print(_ascii(msgspec.json.encode(line).decode()), file=self._open(), flush=True)
+        except OSError as error:  # a full disk is no reason to answer nobody
+            print(f"The log of requests cannot be written: {error}.", file=sys.stderr)
+
+    def close(self) -> None:
+        """Write no more."""
+        if self._file is not None:
+            self._file.close()
+            self._file = None
+
+    def _open(self) -> TextIO:
+        if self._path is None:
+            return sys.stderr
+        if self._file is not None and self._file.tell() > LONGEST:
+            self.close()
+            if self._path.exists() and self._path.stat().st_size > LONGEST:  # else the other gateway has moved it
+                self._path.replace(self._path.with_name(f"{self._path.name}.1"))
+        if self._file is None:
+            self._file = self._path.open("a", encoding="utf-8")
+        return self._file
+
+
+def shown_body(body: bytes) -> Any:
+    """A body for ``Line.sent``: its JSON without line ends between values; as a text where that cannot be written, as
+    with numbers beyond all bounds under keys that nobody reads."""
+    try:
+        return msgspec.Raw(msgspec.json.encode(msgspec.json.decode(body)))
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
+        return body.decode("utf-8", "replace")
+
+
+def shown_key(key: str) -> str:
+    """A key up to where its secret begins, which is how `marlaas api key list` names it."""
+    return key[:-SECRET] if _KEY.fullmatch(key) else key[:SHOWN]
+
+
+def _ascii(text: str) -> str:
+    """JSON with all but printable ASCII escaped, which stands in strings alone."""
+    return _OTHERS.sub(lambda found: json.dumps(found[0])[1:-1], text)

@@ -1,0 +1,234 @@
+"""The gateways of an engine and their processes: one for clients, one for episodes."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import errno
+import os
+import signal
+import socket
+import sys
+from collections.abc import Sequence
+from importlib.util import find_spec
+from pathlib import Path
+from time import monotonic
+
+from ..errors import ConfigError
+from ..racing import until_first
+from ..wire import Address, Answerer
+from ..workers import last_line, signal_name
+from .link import Desk, Link
+
+# A gateway's process: started on a listening socket that the engine keeps, watched, and started again when it ends.
+#
+# Whoever connects while there is none waits in the socket's line, and is served by the next one at the same port.
+
+PROGRAM = (sys.executable, "-P", "-m", "marlaas.engine.gateway.http.main")
+ANYWHERE = {"0.0.0.0": "127.0.0.1", "::": "::1"}
+"""How this machine reaches what listens on all networks."""
+STEADY = 10.0
+"""Seconds after which a gateway counts as one that runs: the next one is started at once when it ends."""
+FIRST_PAUSE, LONGEST_PAUSE = 0.2, 10.0
+"""Seconds before the next start of one that ends soon; they double each time."""
+GRACE = 3.0
+"""Seconds that a gateway has to end once its link is closed."""
+
+
+class GatewayProcess:
+    """Keeps one gateway running, until ``stop``."""
+
+    def __init__(self, listening: socket.socket, asked: tuple[str, int], limits: str, log: Path, desk: Desk) -> None:
+        """``listening`` is bound to ``asked``, whose port may be 0; ``limits`` is JSON of ``gateway.limits.Limits``.
+        What the process prints goes to the file ``log``."""
+        host, self.asked = asked[0], asked
+        reached = ANYWHERE.get(host, host)
+        self.url = f"http://{f'[{reached}]' if ':' in reached else reached}:{listening.getsockname()[1]}"
+        """As this machine reaches it."""
+        self.pid: int | None = None
+        """Of the process that runs now."""
+        self._listening = listening
+        self._limits = limits
+        self._log = log
+        self._desk = desk
+        self._runs = asyncio.create_task(self._run(), name=f"gateway at {self.url}")
+
+    async def stop(self) -> None:
+        """End it and give up the port; its requests under way end."""
+        self._runs.cancel()
+        await asyncio.gather(self._runs, return_exceptions=True)
+        self._listening.close()
+
+    async def _run(self) -> None:
+        pause = 0.0
+        while True:
+            began = monotonic()
+            try:
+                how = await self._live()
+            except OSError as error:
+                how = f"could not be started: {error}"
+            lasted = monotonic() - began
+            pause = 0.0 if lasted > STEADY else min(max(FIRST_PAUSE, 2 * pause), LONGEST_PAUSE)
+            if pause < LONGEST_PAUSE:  # one that never lives long is not told of without end
+                self._desk.log("api", f"The gateway at {self.url} {how}; it is started again.", "warning")
+            await asyncio.sleep(pause)
+
+    async def _live(self) -> str:
+        """Start one and serve it until it ends; returns how it ended, for a sentence."""
+        size = self._log.stat().st_size if self._log.exists() else 0
+        ours, theirs = socket.socketpair()
+        with theirs, contextlib.ExitStack() as failing:
+            failing.callback(ours.close)
+            process = await self._start(theirs)
+            failing.pop_all()
+        self.pid = process.pid
+        try:
+            await until_first(Link(self._desk).serve(ours), process.wait())
+        finally:
+            await _ended(process)  # it ends by itself, since the link is closed
+            self.pid = None
+        return _ending(process.returncode, last_line(self._log, size))
+
+    async def _start(self, theirs: socket.socket) -> asyncio.subprocess.Process:
+        inherited: Sequence[int] = (theirs.fileno(), self._listening.fileno())
+        self._log.parent.mkdir(parents=True, exist_ok=True)
+        with open(self._log, "ab") as log:
+            return await asyncio.create_subprocess_exec(
+                *(*PROGRAM, *map(str, inherited), self._limits),
+                stdin=asyncio.subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+                pass_fds=inherited,
+                process_group=0,  # Ctrl-C in a terminal is the engine's, which ends the gateway in order
+            )
+
+
+async def _ended(process: asyncio.subprocess.Process) -> None:
+    """Wait until it has ended, by force where it takes too long."""
+    try:
+        async with asyncio.timeout(GRACE):
+            await process.wait()
+    except TimeoutError:
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(process.pid, signal.SIGKILL)
+        await process.wait()
+
+
+def _ending(code: int | None, line: str) -> str:
+    """How it ended, behind "the gateway"; ``line`` is the last of its log."""
+    if code is None or code < 0:
+        return f"was ended by signal {signal_name(-(code or 0))}"
+    return f"ended with exit status {code}" + (f" ({line.rstrip('.')})" if line and code else "")
+
+
+# The gateways of an engine: one for clients while the API is open, and one for episodes, once one asks for an
+# address.
+#
+# They share nothing but the engine, so that no crowd of clients keeps an episode's program from its model. Episodes
+# are reached at 127.0.0.1 alone, at a free port.
+
+LOCAL = "127.0.0.1"
+NEEDS = ("starlette", "uvicorn")
+PATIENCE = 5.0
+"""Seconds for which an engine that starts tries a taken port again: the gateway of one that was killed still ends."""
+AGAIN = 0.1
+WAITING = 1024
+"""Connections that wait in a socket's line while a gateway starts."""
+
+
+class Gateways:
+    """Starts gateways and ends them; implements ``gateway.Endpoints``, whether the API is open to clients or not."""
+
+    def __init__(self, desk: Desk, limits: str, log: Path) -> None:
+        self.clients: GatewayProcess | None = None
+        """Where clients ask while the API is open."""
+        self._episodes: GatewayProcess | None = None
+        self._desk = desk
+        self._limits = limits
+        self._log = log
+        self._one_at_a_time = asyncio.Lock()
+
+    async def open(self, answerer: Answerer) -> Address:
+        """An address at which this answers an episode, until it is closed; the first one starts a gateway.
+
+        Raises ``ConfigError`` if the extra is not installed or no port can be had.
+        """
+        async with self._one_at_a_time:
+            if self._episodes is None:
+                self._episodes = await self._start(LOCAL, 0)
+        return Address(self._episodes.url, self._desk.callers.admit(answerer))
+
+    def close(self, address: Address) -> None:
+        """The episode is over: its requests in progress and later ones are refused with 410. Twice is once."""
+        self._desk.dismiss(address.key)
+
+    async def for_clients(self, host: str, port: int, patience: float = 0.0) -> GatewayProcess:
+        """The gateway for clients at an address, in place of that before; a taken port is tried again for ``patience``
+        seconds. Raises ``ConfigError``."""
+        host = LOCAL if host == "localhost" else host
+        async with self._one_at_a_time:
+            before = self.clients
+            if before is not None and before.asked == (host, port):
+                return before
+            self.clients = found = await self._start(host, port, patience)
+            if before is not None:
+                await before.stop()
+            return found
+
+    async def close_clients(self) -> None:
+        """End the clients' gateway."""
+        async with self._one_at_a_time:
+            gateway, self.clients = self.clients, None
+            if gateway is not None:
+                await gateway.stop()
+
+    async def stop(self) -> None:
+        """End both."""
+        async with self._one_at_a_time:
+            running = [gateway for gateway in (self.clients, self._episodes) if gateway is not None]
+            self.clients = self._episodes = None
+            await asyncio.gather(*(gateway.stop() for gateway in running))
+
+    async def _start(self, host: str, port: int, patience: float = 0.0) -> GatewayProcess:
+        check_installed()
+        listening = await _listening(host, port, patience)
+        return GatewayProcess(listening, (host, port), self._limits, self._log, self._desk)
+
+
+def check_installed() -> None:
+    """Raise ``ConfigError`` where what the gateway needs is not installed."""
+    missing = [name for name in NEEDS if find_spec(name) is None]
+    if missing:
+        raise ConfigError(
+            f"The API needs {' and '.join(missing)}, which {'is' if len(missing) == 1 else 'are'} not installed.",
+            "Install the extra: `make install EXTRAS=api`, or `pip install 'marlaas[api]'`.",
+        )
+
+
+async def _listening(host: str, port: int, patience: float) -> socket.socket:
+    """A socket that listens; waits ``patience`` seconds for a port that is taken. Raises ``ConfigError``."""
+    until = monotonic() + patience
+    while True:
+        try:
+            return _bound(host, port)
+        except OSError as error:
+            taken = error.errno == errno.EADDRINUSE
+            if not taken or monotonic() >= until:
+                cause = "another program has this port" if taken else error.strerror or str(error)
+                raise ConfigError(
+                    f"The API cannot listen at {host}, port {port}: {cause}.",
+                    "`marlaas api start --port 0` takes a free one; [api] in marlaas.toml has `listen` and `port`.",
+                ) from error
+        await asyncio.sleep(AGAIN)
+
+
+def _bound(host: str, port: int) -> socket.socket:
+    listening = socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET)
+    try:
+        listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        listening.bind((host, port))
+        listening.listen(WAITING)
+    except BaseException:
+        listening.close()
+        raise
+    return listening

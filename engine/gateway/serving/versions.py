@@ -1,0 +1,282 @@
+"""What a client's word for a model means, and the versions and workers that answer."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import time
+from collections import OrderedDict
+from collections.abc import AsyncIterator, Iterable, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from ...errors import AdapterError, ConfigError, MarlaasError, WorkerDied
+from ...rollout import Replicas, SamplerEndpoint
+from ...spec import BASE, ONLY, nearest
+from ...store import ServedTable, VersionRow
+from ...submission import choose_at
+from ...wire import Model, Refusal
+
+if TYPE_CHECKING:
+    from ...fleet import Services, WorkerSupervisor
+
+# What a client's word for a model means: the base, a version of the tenant's own tasks, or a name that it gave.
+#
+# Nothing else can be named: whatever a key asks for, only rows of its own tenant are looked at.
+
+NEWEST = "newest"
+LONGEST_NUMBER = 18
+"""Digits of a task's number."""
+LONGEST = 500
+"""Characters of a name."""
+LOOKED = 1000
+"""Names among which the nearest is looked for."""
+SHOWN = 80
+"""Characters of a wrong name that an error repeats."""
+LISTS = "GET /v1/models lists what there is."
+
+
+@dataclass(frozen=True)
+class Named:
+    """What a name means."""
+
+    name: str
+    """In full: ``17@12``, ``17/player@12``, or the base's name."""
+    version: VersionRow | None = None
+    """None: the base."""
+
+
+@dataclass(frozen=True)
+class Names:
+    """The names that one tenant may say."""
+
+    table: ServedTable
+    tenant: str
+    base: str
+    """The base's name for people; it has another one for programs."""
+
+    def find(self, said: str) -> Named:
+        """What ``said`` means. Raises ``Refusal`` with the nearest of the tenant's own names, and ``StoreError``."""
+        if said in (self.base, BASE):
+            return Named(self.base)
+        for base in (self.base, BASE):  # as some clients write it: BASE:ADAPTER
+            said = said.removeprefix(f"{base}:")
+        if not said.isprintable() or len(said) > LONGEST:
+            raise self._unknown(said)
+        version, given = self.table.named(self.tenant, said)
+        if given and version is None:
+            raise self._unknown(said, "The version of that name is not on the disk any more.")
+        if version is None:
+            try:
+                version = choose_at(self.table.versions(self.tenant, _task(said)), said)
+            except ConfigError as error:  # it fits several
+                raise self._unknown(said, str(error)) from None
+            except MarlaasError:
+                raise self._unknown(said) from None
+        return Named(reference(version), version)
+
+    def models(self) -> tuple[Model, ...]:
+        """The base, the best and the newest version of each policy, and the names given. Raises ``StoreError``."""
+        rows = self.table.versions(self.tenant)
+        by_id = {row.id: row for row in rows}
+        found = [self._model(words, row) for words, row in _of_policies(rows)]
+        names = self.table.names(self.tenant).items()
+        found += [self._model(name, by_id[version]) for name, version in names if version in by_id]
+        return (Model(self.base, owner="marlaas"), *found)
+
+    def _model(self, name: str, row: VersionRow) -> Model:
+        return Model(name, self.base, int(row.created), self.tenant)
+
+    def _unknown(self, said: str, why: str = "") -> Refusal:
+        known = [model.id for model in self.models()] + [reference(row) for row in self.table.versions(self.tenant)]
+        near = nearest(said[:SHOWN], known[:LOOKED])
+        hint = f"{near} {LISTS}" if near.startswith("Did you mean") else LISTS
+        shown = said if len(said) <= SHOWN else f"{said[:SHOWN]}…"
+        message = " ".join(part for part in (f"There is no model {shown!r}.", why, hint) if part)
+        return Refusal(404, "model_not_found", message, "model")
+
+
+def reference(row: VersionRow) -> str:
+    """The version in the words of verbs: 17@12, or 17/player@12."""
+    return f"{_owner(row)}@{row.number}"
+
+
+def _owner(row: VersionRow) -> str:
+    return str(row.task) if row.policy == ONLY else f"{row.task}/{row.policy}"
+
+
+def _of_policies(rows: Iterable[VersionRow]) -> list[tuple[str, VersionRow]]:
+    """The best, if one is known, and the newest of each policy, under their names; rows are newest first."""
+    best: dict[str, VersionRow] = {}
+    newest: dict[str, VersionRow] = {}
+    for row in rows:
+        owner = _owner(row)
+        newest.setdefault(owner, row)
+        if "best" in row.label:
+            best.setdefault(owner, row)
+    return [
+        (f"{owner}@{word}", known[owner])
+        for owner in newest
+        for word, known in (("best", best), (NEWEST, newest))
+        if owner in known
+    ]
+
+
+def _task(said: str) -> int | None:
+    """The task of which versions are to be looked at; None where that is not said by a number."""
+    word = said.partition("@")[0].partition("/")[0]
+    return int(word) if word.isascii() and word.isdigit() and len(word) <= LONGEST_NUMBER else None
+
+
+# The workers that answer clients: there, about to be, or not while the engine yields the machine.
+
+PATIENCE = 20.0
+"""Seconds for which a request waits for workers that start."""
+SOON = 5.0
+"""Seconds after which workers may be there that start, or start again."""
+LONGEST_WAIT = 3600.0
+"""Most seconds after which a client is told to try again."""
+
+
+async def machine_of(workers: WorkerSupervisor, patience: float) -> Services:
+    """The workers. Raises ``Refusal`` while the engine yields the machine, and where they are not there in time."""
+    yielding = workers.yielding
+    if yielding is not None and yielding.holds:
+        left = SOON if yielding.until is None else yielding.until - time.time()
+        message = "The engine has given the machine back to people, and has no workers until they are done."
+        raise Refusal(503, "engine_yields", message, retry_after=min(max(1.0, left), LONGEST_WAIT))
+    if yielding is not None:
+        workers.wake()
+    try:
+        async with asyncio.timeout(patience):
+            return await workers.services()
+    except TimeoutError:
+        raise Refusal(503, "engine_starting", "The engine's workers are starting.", retry_after=SOON) from None
+
+
+def lost() -> Refusal:
+    """What a client hears whose answer was lost with the workers."""
+    return Refusal(503, "workers_lost", "The engine's workers have ended; others take their place.", retry_after=SOON)
+
+
+# Versions that samplers hold because clients asked for them: loaded on demand, the least recently used leave.
+#
+# Beside the versions of tasks at most ``MOST`` are held. One that a client is being answered with never leaves, and
+# its file stays on the disk. With new workers all begin anew; where one sampler has a successor, each is loaded
+# again.
+
+MOST = 8
+"""Versions that are held for clients: each takes a sampler about as much memory as a task's version."""
+ROOM_SOON = 2.0
+"""Seconds after which a version that could not be held may find room."""
+
+
+@dataclass(eq=False)
+class Held:
+    """A version that the samplers have, or are about to."""
+
+    name: str
+    """At the samplers: it has the checksum in it, so it stands for the same bytes for ever."""
+    replicas: Replicas
+    loading: asyncio.Task[None]
+    users: int = 0
+
+
+@dataclass(eq=False)
+class LoadedVersions:
+    """All versions that are held for clients, of all tenants."""
+
+    table: ServedTable
+    most: int = MOST
+    _machine: Services | None = None
+    _held: OrderedDict[str, Held] = field(default_factory=OrderedDict)
+    """By their names at the samplers, the least recently used first."""
+    _retiring: dict[str, asyncio.Task[None]] = field(default_factory=dict)
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """What is held, the least recently used first."""
+        return tuple(self._held)
+
+    @asynccontextmanager
+    async def lent(self, machine: Services, named: Named) -> AsyncIterator[Held]:
+        """Have the samplers hold what was named while the block runs.
+
+        Raises ``Refusal`` where all that may be held are in use; ``AdapterError`` for a file that is gone or damaged;
+        what the workers raise.
+        """
+        if machine is not self._machine:  # other workers: they hold nothing yet
+            self._machine, self._held, self._retiring = machine, OrderedDict(), {}
+        version = named.version
+        key = f"clients/{named.name}-{version.checksum}" if version else "clients/base"
+        with self.table.hold(version.id if version else 0):
+            living = [endpoint for endpoint in machine.endpoints.values() if not endpoint.lost]
+            held = self._held.get(key)
+            if held is None or held.replicas.endpoints != tuple(living):
+                held = self._begin(machine, living, named, key)
+            self._held.move_to_end(key)
+            held.users += 1
+            try:
+                await asyncio.shield(held.loading)
+                yield held
+            finally:
+                held.users -= 1
+
+    def _begin(self, machine: Services, endpoints: Sequence[SamplerEndpoint], named: Named, key: str) -> Held:
+        """Load a version, in the place of the one that nobody has used for longest, if it must be."""
+        if key not in self._held and len(self._held) >= self.most:
+            free = next((held for held in self._held.values() if not held.users), None)
+            if free is None:
+                message = f"All {self.most} versions that the samplers hold for clients are being used. Try again."
+                raise Refusal(503, "models_busy", message, "model", ROOM_SOON)
+            del self._held[free.name]
+            self._retire(machine, free.name)
+        if not endpoints:
+            raise WorkerDied("No sampler lives.")
+        loading = asyncio.ensure_future(self._load(machine, endpoints, named, key))
+        self._held[key] = held = Held(key, Replicas(endpoints), loading)
+        loading.add_done_callback(lambda done: self._loaded(held, done))
+        return held
+
+    def _loaded(self, held: Held, done: asyncio.Task[None]) -> None:
+        """Forget a version that could not be loaded: the next request tries again."""
+        failed = done.cancelled() or done.exception() is not None
+        if failed and self._held.get(held.name) is held:
+            del self._held[held.name]
+
+    async def _load(self, machine: Services, endpoints: Sequence[SamplerEndpoint], named: Named, key: str) -> None:
+        if leaving := self._retiring.get(key):
+            await leaving
+        if named.version is not None:
+            await self._load_file(machine, endpoints, key, named.version.path, named.version.checksum)
+            return
+        path = machine.home.scratch / "served-base.safetensors"
+        try:
+            checksum = await asyncio.to_thread(machine.write_bare, path)
+            await self._load_file(machine, endpoints, key, str(path), checksum)
+        finally:
+            with contextlib.suppress(OSError):
+                path.unlink(missing_ok=True)
+
+    async def _load_file(
+        self, machine: Services, endpoints: Sequence[SamplerEndpoint], key: str, path: str, checksum: str
+    ) -> None:
+        """Every sampler loads it: each turn goes to the one that is done with it first."""
+        loads = (endpoint.sampler.load(key, path) for endpoint in endpoints)
+        found = await asyncio.gather(*loads, return_exceptions=True)
+        problem = next((one for one in found if isinstance(one, BaseException)), None)
+        if problem is None and any(one != checksum for one in found):
+            problem = AdapterError(f"The samplers loaded other bytes as {key} than were committed.")
+        if problem is not None:
+            self._retire(machine, key)
+            raise problem
+
+    def _retire(self, machine: Services, key: str) -> None:
+        async def retire() -> None:
+            for endpoint in machine.endpoints.values():
+                with contextlib.suppress(MarlaasError, ValueError):  # it was never there, or no worker is any more
+                    await endpoint.sampler.retire(key)
+
+        self._retiring[key] = leaving = asyncio.ensure_future(retire())
+        leaving.add_done_callback(lambda _: self._retiring.pop(key, None))

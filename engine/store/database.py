@@ -1,0 +1,234 @@
+"""The engine's connection: opened with migrations applied, and with sqlite's errors turned into ``StoreError``.
+
+WAL mode, so that readers never wait. ``barrier`` makes what is committed survive a power cut; between barriers a
+commit survives the death of any process. ``GuardedConnection.wait_for`` sets how long a call waits for another
+program's lock; on the event loop that is very short, and ``Store.patiently`` tries again next to it.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, closing, contextmanager
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+from sqlite_utils import Database
+from sqlite_utils.migrations import Migrations
+
+from marlaas.plugins.durable import to_disk
+
+from ..errors import DatabaseLocked, StoreError
+from .backup import keep_copy
+from .schema import FIRST, LATEST, TABLES, UPGRADE, applied, explained, guarded, refuse_newer
+
+OPENING = 30.0
+"""Seconds for which a call waits for another program's lock until ``wait_for`` says otherwise."""
+CHECKPOINT_PAGES = 16_384
+"""Pages of the write-ahead log from which a commit makes a checkpoint, and so waits for the disk. Far above what
+gathers between two calls of ``checkpoint``: the event loop should not wait."""
+LOG_BYTES = 64 * 1024 * 1024
+"""Bytes to which a write-ahead log is cut that grew larger while a reader kept it from being reset."""
+_READS = ("SELECT", "PRAGMA")
+migrations = Migrations("marlaas")
+
+
+class GuardedConnection(sqlite3.Connection):
+    """A connection that raises ``StoreError`` with a hint in place of sqlite's errors.
+
+    After one call has waited for a lock in vain, further calls do not wait, until a write succeeds again.
+    """
+
+    met_lock = False
+    """Whether the last write found the database locked."""
+    _patience = OPENING
+
+    def wait_for(self, seconds: float) -> None:
+        """Set how long a call waits for another program's lock."""
+        self._patience = seconds
+        self._wait(seconds)
+
+    def is_free(self) -> bool:
+        """Whether no other program holds the lock; does not wait."""
+        self._wait(0.0)
+        try:
+            self.execute("BEGIN IMMEDIATE")
+            self.execute("ROLLBACK")
+        except DatabaseLocked:
+            return False
+        self._wait(self._patience)
+        return True
+
+    def execute(self, *arguments: Any) -> sqlite3.Cursor:
+        """As in sqlite3, but raises ``StoreError``."""
+        try:
+            cursor = super().execute(*arguments)
+        except sqlite3.Error as error:
+            raise self._explained(error) from error
+        if self.met_lock and not arguments[0].lstrip().startswith(_READS):
+            self.met_lock = False
+            self._wait(self._patience)
+        return cursor
+
+    def executemany(self, *arguments: Any) -> sqlite3.Cursor:
+        """As in sqlite3, but raises ``StoreError``."""
+        try:
+            return super().executemany(*arguments)
+        except sqlite3.Error as error:
+            raise self._explained(error) from error
+
+    def _explained(self, error: sqlite3.Error) -> StoreError:
+        failure = explained(error)
+        if isinstance(failure, DatabaseLocked):
+            self.met_lock = True
+            self._wait(0.0)
+        return failure
+
+    def _wait(self, seconds: float) -> None:
+        super().execute(f"PRAGMA busy_timeout = {round(1000 * seconds)}")
+
+
+class StoreDatabase(Database):
+    """sqlite-utils' database, with queries that run as they are."""
+
+    def query(
+        self, sql: str, params: Sequence[Any] | dict[str, Any] | None = None
+    ) -> Generator[dict[str, Any], None, None]:
+        """As in sqlite-utils, for a statement that only reads, with columns of different names.
+
+        There, every query has its own savepoint, in case it should write after all: three statements for one.
+        """
+        cursor = self.conn.execute(sql, params or ())
+        names = [column[0] for column in cursor.description]
+        return (dict(zip(names, row, strict=True)) for row in cursor)
+
+
+class Table:
+    """Reads and writes of some tables; every method is one short transaction."""
+
+    def __init__(self, database: Database) -> None:
+        self._db = database
+
+
+def open_database(path: Path) -> Database:
+    """Open or create the database of a home and apply migrations. Raises ``StoreError``.
+
+    If migrations are missing, the caller must hold the engine's lock.
+    """
+    with guarded(), ExitStack() as undo:
+        connection = sqlite3.connect(
+            path, timeout=OPENING, isolation_level=None, check_same_thread=False, factory=GuardedConnection
+        )
+        undo.callback(connection.close)
+        refuse_newer(connection)
+        schema = applied(connection)
+        if schema not in ("", FIRST, LATEST):
+            raise StoreError(
+                "the database was made by an unreleased marlaas before 0.2.0.",
+                "Start an engine of the newest of these versions once, or use another --home.",
+                where=str(path),
+            )
+        if schema == FIRST:
+            keep_copy(connection, path, schema)
+        database = StoreDatabase(connection)
+        database.enable_wal()
+        connection.execute("PRAGMA synchronous = NORMAL")
+        connection.execute("PRAGMA foreign_keys = ON")
+        connection.execute(f"PRAGMA wal_autocheckpoint = {CHECKPOINT_PAGES}")
+        connection.execute(f"PRAGMA journal_size_limit = {LOG_BYTES}")
+        migrations.apply(database)
+        path.chmod(0o600)
+        undo.pop_all()
+    return database
+
+
+@migrations(name=FIRST)
+def create(database: Database) -> None:
+    """Make all tables in a new database."""
+    _run(database, TABLES)
+
+
+@migrations(name=LATEST)
+def upgrade(database: Database) -> None:
+    """Bring the tables of version 0.1.0 up to date; a new database has them already."""
+    if "kind" not in database.table("tasks").columns_dict:
+        _run(database, UPGRADE)
+
+
+def _run(database: Database, script: str) -> None:
+    """Execute a script in the caller's transaction, which ``executescript`` would commit."""
+    statement = ""
+    for line in script.splitlines(keepends=True):
+        statement += line
+        if sqlite3.complete_statement(statement):
+            database.execute(statement)
+            statement = ""
+
+
+def barrier(path: Path) -> None:
+    """Flush everything that is committed to the disk, also while others read. It blocks: call it in a thread.
+
+    A commit in WAL mode has appended its pages to the log, and with ``synchronous = NORMAL`` nothing has waited for
+    the disk. So it is enough to flush the log: the next program to open the database reads the commit from there. A
+    checkpoint is not needed, and would move nothing while a reader looks at an older state.
+
+    A log that was reset or removed between a commit and this call does no harm: sqlite does either only after a
+    checkpoint has moved all of it into the database, for which it flushes log and database. This process may open and
+    close the log, but not the database file: closing that would release sqlite's locks.
+    """
+    for file in (path.with_name(f"{path.name}-wal"), path.parent):  # the folder, for the log's own entry
+        try:
+            to_disk(file)
+        except FileNotFoundError:
+            continue
+        except OSError as error:
+            raise StoreError(f"cannot be brought to the disk: {error.strerror}.", where=str(file)) from error
+
+
+def checkpoint(path: Path) -> None:
+    """Move the write-ahead log into the database as far as readers allow, so that the log can be reset.
+
+    It blocks, on its own connection: call it in a thread. Does nothing while another connection does the same.
+    """
+    with guarded(), closing(sqlite3.connect(path, timeout=0, isolation_level=None)) as connection:
+        connection.execute("PRAGMA wal_checkpoint(PASSIVE)")
+
+
+@contextmanager
+def transaction(database: Database) -> Iterator[None]:
+    """A transaction: all or nothing.
+
+    It takes the write lock at once: if it read first and another process wrote before it did, it would fail, however
+    long it may wait.
+    """
+    database.conn.execute("BEGIN IMMEDIATE")
+    try:
+        yield
+        database.conn.execute("COMMIT")
+    except BaseException:
+        if database.conn.in_transaction:  # a full disk makes sqlite roll back by itself
+            database.conn.execute("ROLLBACK")
+        raise
+
+
+def insert(database: Database, table: str, row: Mapping[str, Any]) -> int:
+    """Insert one row and return its key."""
+    key = database.conn.execute(_insertion(table, tuple(row)), tuple(row.values())).lastrowid
+    assert key is not None, "an INSERT has a key"
+    return key
+
+
+def insert_all(database: Database, table: str, rows: Iterable[Mapping[str, Any]], replace: bool = False) -> None:
+    """Insert many rows of the same columns; with ``replace`` in place of rows with the same keys."""
+    rows = list(rows)
+    if rows:
+        statement = _insertion(table, tuple(rows[0]), "REPLACE" if replace else "INSERT")
+        database.conn.executemany(statement, [tuple(row.values()) for row in rows])
+
+
+@cache
+def _insertion(table: str, columns: tuple[str, ...], verb: str = "INSERT") -> str:
+    """The INSERT statement. Several times faster than sqlite-utils, which looks the table up for every row."""
+    names, marks = ", ".join(f'"{name}"' for name in columns), ", ".join("?" * len(columns))
+    return f'{verb} INTO "{table}" ({names}) VALUES ({marks})'

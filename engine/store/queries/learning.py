@@ -1,0 +1,539 @@
+"""Reads of how tasks learn: metrics by step, progress, earlier runs, versions, scores. Standard library only."""
+
+from __future__ import annotations
+
+import math
+import sqlite3
+from array import array
+from bisect import bisect_left
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from ..rows import BASIS, FINISHED, EvalRow, VersionRow, shown_state, stale_age
+from .policy import POLICY
+
+if TYPE_CHECKING:
+    from .reader import Reader
+
+# Metrics of steps, as arrays. Runs may have 100,000 steps, so what was read before is passed in, and only later steps
+# are read.
+
+_LAST = f"SELECT number, created FROM steps WHERE policy = {POLICY} ORDER BY number DESC LIMIT 1"
+_SAME = f"SELECT 1 FROM steps WHERE policy = {POLICY} AND number = ? AND created = ?"
+_VALUES = f"SELECT step, value FROM metrics WHERE policy = {POLICY} AND name = ? AND step > ? ORDER BY step"
+_ENVIRONMENTS = f"""
+SELECT number, environment_version FROM (
+    SELECT number, environment_version, lag(environment_version, 1, ?) OVER (ORDER BY number) AS before
+    FROM steps WHERE policy = {POLICY} AND environment_version != '' AND number > ?)
+WHERE environment_version != before ORDER BY number
+"""
+# The plus signs keep sqlite from using the index by name, with which it would read every step.
+_AGES = f"""
+SELECT name, total(value) AS groups FROM metrics
+WHERE policy = {POLICY} AND +name >= 'staleness_0' AND +name < 'staleness_:' AND step > ? GROUP BY +name
+"""
+
+
+@dataclass(frozen=True)
+class Track:
+    """One metric by step."""
+
+    steps: array[int] = field(default_factory=lambda: array("q"))
+    """Ascending."""
+    values: array[float] = field(default_factory=lambda: array("d"))
+
+    def at(self, step: int) -> float | None:
+        """The value of a step; None where it recorded none."""
+        place = self.place(step)
+        return self.values[place] if place is not None and self.steps[place] == step else None
+
+    def place(self, step: int) -> int | None:
+        """The index of the step nearest to ``step``; None in an empty track."""
+        if not self.steps:
+            return None
+        after = bisect_left(self.steps, step)
+        near = [place for place in (after - 1, after) if 0 <= place < len(self.steps)]
+        return min(near, key=lambda place: abs(self.steps[place] - step))
+
+
+@dataclass(frozen=True)
+class Change:
+    """A step from which on a task trained on another environment version."""
+
+    step: int
+    environment_version: str
+
+
+@dataclass(frozen=True)
+class History:
+    """The metrics and environment versions of a task's steps, up to the step ``last``."""
+
+    tracks: Mapping[str, Track] = field(default_factory=dict)
+    """By the metric's name."""
+    environments: tuple[Change, ...] = ()
+    """In order; the first is the version that training began with."""
+    last: tuple[int, float] = (0, 0.0)
+    """The newest step of the history, and when it was committed."""
+
+    def environment_at(self, step: int) -> str:
+        """The environment version that a step was trained on; empty where it is not known."""
+        begun = [change.environment_version for change in self.environments if change.step <= step]
+        return begun[-1] if begun else ""
+
+
+def history(
+    reader: Reader, task: int, names: Iterable[str], before: History | None = None, policy: str | None = None
+) -> History:
+    """The metrics ``names`` of a task's policy, by default its first.
+
+    What ``before`` holds is not read again, unless its last step has been voided since.
+    """
+    known = before if before and reader.all(_SAME, task, policy, *before.last) else History()
+    last = next(((row["number"], row["created"]) for row in reader.all(_LAST, task, policy)), (0, 0.0))
+    version = known.environments[-1].environment_version if known.environments else ""
+    changes = (Change(*row) for row in reader.all(_ENVIRONMENTS, version, task, policy, known.last[0]))
+    tracks = {name: _longer(reader, task, policy, name, known.tracks.get(name, Track())) for name in names}
+    return History(tracks, (*known.environments, *changes), last)
+
+
+def _longer(reader: Reader, task: int, policy: str | None, name: str, track: Track) -> Track:
+    rows = reader.all(_VALUES, task, policy, name, track.steps[-1] if track.steps else 0)
+    if not rows:
+        return track
+    steps, values = track.steps[:], track.values[:]
+    steps.extend(row[0] for row in rows)
+    values.extend(map(_number, (row[1] for row in rows)))
+    return Track(steps, values)
+
+
+def _number(value: float | None) -> float:
+    """A stored value, NaN for None: sqlite stores NaN as NULL."""
+    return math.nan if value is None else value
+
+
+def evals_made(reader: Reader, task: int, policy: str | None = None) -> tuple[int, int]:
+    """How many evaluations there are, and the newest one's id; if both are unchanged, so are the evaluations."""
+    count = f"SELECT count(*) AS count, coalesce(max(id), 0) AS id FROM evals WHERE policy = {POLICY}"
+    (row,) = reader.all(count, task, policy)
+    return row["count"], row["id"]
+
+
+def metric_samples(reader: Reader, task: int, most: int = 64, policy: str | None = None) -> dict[str, Track]:
+    """All metrics at about ``most`` steps, spread evenly over the run, and at the newest two: for sparklines.
+
+    The steps are multiples of a power of two, so that most stay the same as the run grows.
+    """
+    last = next((row["number"] for row in reader.all(_LAST, task, policy)), 0)
+    apart = 1
+    while last // apart > most:
+        apart *= 2
+    steps = sorted({*range(apart, last + 1, apart), *range(max(1, last - 1), last + 1)})
+    marks = ",".join("?" * len(steps))
+    rows = reader.all(
+        f"SELECT name, step, value FROM metrics WHERE policy = {POLICY} AND step IN ({marks}) ORDER BY step",
+        task,
+        policy,
+        *steps,
+    )
+    found: dict[str, Track] = {}
+    for row in rows:
+        track = found.setdefault(row["name"], Track())
+        track.steps.append(row["step"])
+        track.values.append(_number(row["value"]))
+    return found
+
+
+def recent_means(reader: Reader, task: int, over: int = 10, policy: str | None = None) -> dict[str, float]:
+    """The mean of each metric over the last ``over`` steps that were made, of those that recorded it."""
+    newest = f"(SELECT max(number) FROM steps WHERE policy = {POLICY})"
+    rows = reader.all(  # the plus sign is there for the reason that _AGES has
+        f"SELECT name, avg(value) AS mean FROM metrics WHERE policy = {POLICY} AND step > {newest} - ? GROUP BY +name",
+        task,
+        policy,
+        task,
+        policy,
+        over,
+    )
+    return {row["name"]: row["mean"] for row in rows if row["mean"] is not None}
+
+
+def group_ages(reader: Reader, task: int, after: int, policy: str | None = None) -> dict[int, int]:
+    """How many groups of the steps above ``after`` had which staleness, in versions."""
+    counted = {stale_age(row["name"]): int(row["groups"]) for row in reader.all(_AGES, task, policy, after)}
+    return dict(sorted((age, groups) for age, groups in counted.items() if age is not None))
+
+
+# How far a policy's first step is: of the episodes that it needs, how many are there. Standard library only.
+
+_COUNTED = f"""
+WITH own AS (
+    SELECT p.id, p.name, p.task, p.step,
+           coalesce((SELECT json_extract(value, '$.groups_per_step') FROM json_each(t.config, '$.policies')
+                     WHERE key = p.name),
+                    json_extract(t.config, '$.train.groups_per_step')) AS groups,
+           json_extract(t.config, '$.train.group_size') AS size
+    FROM policies p JOIN tasks t ON t.id = p.task WHERE p.id = {POLICY} AND t.kind = 'train'
+), there AS (
+    SELECT number FROM groups, own
+    WHERE policy = own.id AND split = 'train' AND state = 'complete' AND number < own.groups
+)
+SELECT step, groups, size, (SELECT count(*) FROM there) AS complete,
+       (SELECT count(DISTINCT m.play || '/' || m.member) FROM open_plays o JOIN open_trajectories m ON m.play = o.id
+        WHERE o.task = own.task AND o.number < own.groups AND o.number NOT IN (SELECT number FROM there)) AS open
+FROM own
+"""
+
+
+@dataclass(frozen=True)
+class FirstStep:
+    """What a policy that has made no step yet is waiting for."""
+
+    episodes: int
+    """That have ended well, of its first groups."""
+    wanted: int
+    """That the step needs."""
+
+
+def first_step(reader: Reader, task: int, policy: str | None = None) -> FirstStep | None:
+    """Of a task's policy, by default its first; None once it has made a step, and of evaluations."""
+    for row in reader.all(_COUNTED, task, policy):
+        if row["step"] == 0 and row["groups"] and row["size"]:
+            wanted = row["groups"] * row["size"]
+            return FirstStep(min(wanted, row["complete"] * row["size"] + row["open"]), wanted)
+    return None
+
+
+# Reads for the report of a home: how far its policies came in a span of time. Standard library only.
+
+_SCORE = (
+    "(SELECT score FROM evals WHERE policy = p.id AND suite = '' AND split = 'eval' AND score IS NOT NULL"
+    " AND series = (SELECT series FROM evals WHERE policy = p.id AND suite = '' AND split = 'eval'"
+    "  ORDER BY id DESC LIMIT 1) {which} LIMIT 1)"
+)
+_REWARD = "(SELECT value FROM metrics WHERE policy = p.id AND name = 'reward' AND step = s.{which})"
+_PROGRESS = f"""
+SELECT p.task, p.name AS policy, s.steps,
+       {_REWARD.format(which="first")} AS reward_before, {_REWARD.format(which="last")} AS reward,
+       coalesce({_SCORE.format(which="AND created < ?1 ORDER BY id DESC")},
+                {_SCORE.format(which="ORDER BY id")}) AS score_before,
+       {_SCORE.format(which="ORDER BY id DESC")} AS score
+FROM (SELECT policy, count(*) AS steps, min(number) AS first, max(number) AS last FROM steps WHERE created >= ?1
+      GROUP BY policy) s
+JOIN policies p ON p.id = s.policy ORDER BY p.id
+"""
+
+
+@dataclass(frozen=True)
+class ProgressRow:
+    """How far a policy has come since some moment."""
+
+    task: int
+    policy: str
+    steps: int
+    """Those that were committed since then."""
+    reward_before: float | None
+    """Of the first of these steps."""
+    reward: float | None
+    """Of the last."""
+    score_before: float | None
+    """The last held-out score before that moment, else the first since; of the newest series."""
+    score: float | None
+    """The newest."""
+
+
+def progress(reader: Reader, since: float) -> list[ProgressRow]:
+    """Policies with steps that were committed since a moment (seconds since 1970), oldest first."""
+    rows = reader.all(_PROGRESS, since)
+    return [ProgressRow(**dict(row)) for row in rows]
+
+
+# Reads for estimates: what earlier tasks on an environment took. Standard library only.
+
+TASKS = 20
+"""Tasks that are read, the newest."""
+STEPS = 500
+"""Steps of each task that are read, the last: they are enough to tell its speed; a long run has a hundred thousand."""
+GROUPS = 8
+"""Groups of each task whose trajectories are measured, the newest."""
+LEAST_STEPS = 3
+"""A task with fewer steps is left out: its first step waits for the first evaluation."""
+
+_RUNS = """
+SELECT t.id AS task, coalesce(json_extract(t.config, '$.policies."' || p.name || '".groups_per_step'),
+                              json_extract(t.config, '$.train.groups_per_step')) AS groups_per_step,
+       json_extract(t.config, '$.train.group_size') AS group_size,
+       json_extract(t.config, '$.sampling.max_tokens') AS max_tokens,
+       count(s.number) AS steps, total(s.seconds) AS seconds, p.step AS made, p.id AS policy,
+       (SELECT total(m.value) FROM metrics m
+        WHERE m.policy = p.id AND m.name = 'tokens' AND m.step > p.step - ?) AS tokens,
+       (SELECT total(seconds) FROM usage u WHERE u.task = t.id AND u.stage = 'rollout') AS rollout,
+       (SELECT total(seconds) FROM usage u WHERE u.task = t.id AND u.stage = 'training') AS training
+FROM tasks t JOIN policies p ON p.id = (SELECT min(id) FROM policies WHERE task = t.id)
+JOIN steps s ON s.policy = p.id AND s.number > p.step - ?
+WHERE t.id IN (SELECT id FROM tasks WHERE environment IN ({names}) AND base IN (?, '') AND started IS NOT NULL
+               ORDER BY id DESC LIMIT ?)
+GROUP BY t.id HAVING count(s.number) >= ? ORDER BY t.id DESC
+"""
+_SIZES = """
+SELECT avg(coalesce(j.length, length(j.tokens) / 4)) AS tokens,
+       avg(length(CAST(j.turns AS BLOB)) + length(coalesce(j.parts, '')) + length(coalesce(j.metrics, ''))
+           + length(coalesce(j.spans, ''))) AS text
+FROM trajectories j WHERE j."group" IN
+    (SELECT id FROM groups WHERE policy = ? AND split = 'train' ORDER BY number DESC LIMIT ?)
+"""
+
+
+@dataclass(frozen=True)
+class PastRun:
+    """What an earlier task took, for estimates."""
+
+    task: int
+    groups_per_step: int
+    group_size: int
+    max_tokens: int
+    """Tokens of a turn that its task file allowed."""
+    steps: int
+    """Steps that were read."""
+    seconds: float
+    """Wall time of these steps, beside whatever else ran."""
+    tokens: int
+    """Sampled in these steps."""
+    rollout: float
+    """Seconds of the rollout worker for a step, evaluations included."""
+    training: float
+    """Seconds of the training worker for a step."""
+    trajectory_tokens: float
+    """Tokens of a trajectory on average, its prompt included."""
+    trajectory_text: float
+    """Bytes of a trajectory's text, reward parts and metrics on average."""
+
+    @property
+    def episodes(self) -> int:
+        """Episodes of a step."""
+        return self.groups_per_step * self.group_size
+
+
+def past_runs(reader: Reader, names: Sequence[str], base: str) -> list[PastRun]:
+    """Tasks that trained on an environment, by any of its names, and on the base of that fingerprint; newest first."""
+    sql = _RUNS.format(names=", ".join("?" * len(names)))
+    rows = reader.all(sql, STEPS, STEPS, *names, base, TASKS, LEAST_STEPS)
+    runs = []
+    for row in rows:
+        (size,) = reader.all(_SIZES, row["policy"], GROUPS)
+        runs.append(
+            PastRun(
+                task=row["task"],
+                groups_per_step=row["groups_per_step"] or 1,
+                group_size=row["group_size"] or 1,
+                max_tokens=row["max_tokens"] or 0,
+                steps=row["steps"],
+                seconds=row["seconds"],
+                tokens=int(row["tokens"] or 0),
+                rollout=(row["rollout"] or 0.0) / row["made"],
+                training=(row["training"] or 0.0) / row["made"],
+                trajectory_tokens=size["tokens"] or 0.0,
+                trajectory_text=size["text"] or 0.0,
+            )
+        )
+    return runs
+
+
+# What a home has counted in all, for ``/metrics``: tasks, tokens, steps, versions, and what keys have used.
+#
+# Standard library only.
+
+_USED = "FROM usage u JOIN tasks t ON t.id = u.task GROUP BY t.tenant, u.stage"
+_TOTALS = f"""
+SELECT 'tasks' AS what, {shown_state("t")} AS of, '' AS part, count(*) AS value FROM tasks t GROUP BY of
+UNION ALL SELECT 'tokens', t.tenant, u.stage, sum(u.tokens) {_USED}
+UNION ALL SELECT 'seconds', t.tenant, u.stage, total(u.seconds) {_USED}
+UNION ALL SELECT 'steps', t.tenant, '', sum(p.step) FROM tasks t JOIN policies p ON p.task = t.id
+    WHERE t.kind = 'train' GROUP BY t.tenant
+UNION ALL SELECT 'versions', state, '', count(*) FROM versions GROUP BY state
+UNION ALL SELECT 'keys', CASE WHEN revoked IS NULL THEN 'valid' ELSE 'revoked' END AS state, '', count(*)
+    FROM api_keys GROUP BY state
+UNION ALL SELECT 'requests', tenant, '', sum(requests) FROM api_keys GROUP BY tenant
+UNION ALL SELECT 'api tokens', tenant, 'in', sum(tokens_in) FROM api_keys GROUP BY tenant
+UNION ALL SELECT 'api tokens', tenant, 'out', sum(tokens_out) FROM api_keys GROUP BY tenant
+"""
+
+
+@dataclass(frozen=True)
+class Total:
+    """One number."""
+
+    what: str
+    """tasks, tokens, seconds, steps, versions, keys, requests or api tokens"""
+    of: str
+    """A state of tasks, versions or keys; else a tenant. Hostile text."""
+    part: str
+    """The stage of tokens and seconds; ``in`` or ``out`` for the API's tokens; else empty."""
+    value: float
+
+
+def totals(reader: Reader) -> list[Total]:
+    """All of them, by one query."""
+    return [Total(*row) for row in reader.all(_TOTALS)]
+
+
+# Reads the adapter versions whose files are kept, with what a person chooses by. Standard library only.
+#
+# A policy's mark changes when its kept versions do, so that only those of changed policies need be read again.
+
+_KEPT = f"""
+SELECT v.id, t.id AS task, t.tenant, t.name AS task_name, p.name AS policy, v.number, v.name, v.state, v.label,
+       e.score, CASE WHEN e.id IS NOT NULL THEN {BASIS} END AS basis, v.checksum, v.path, v.size,
+       v.created, v.resumable, v.policy AS policy_id, {shown_state("t")} AS task_state, t.environment, t.steps
+FROM versions v JOIN policies p ON p.id = v.policy JOIN tasks t ON t.id = p.task
+LEFT JOIN evals e ON e.id =
+    (SELECT max(id) FROM evals WHERE version = v.id AND +policy = v.policy AND step = v.number
+        AND suite = '' AND split = 'eval')
+WHERE v.state = 'committed'
+"""
+"""The plus sign keeps sqlite from looking through all evaluations of the policy."""
+_MARKS = f"""
+SELECT v.policy, max(v.id), count(*), total(v.size), group_concat(v.label), {shown_state("t")}, t.steps,
+       (SELECT id FROM evals WHERE policy = v.policy AND suite = '' AND split = 'eval' ORDER BY id DESC LIMIT 1)
+FROM versions v JOIN policies p ON p.id = v.policy JOIN tasks t ON t.id = p.task
+WHERE v.state = 'committed' GROUP BY v.policy
+"""
+_OWN = ("policy_id", "task_state", "environment", "steps")
+
+KeptMarks = Mapping[int, tuple[object, ...]]
+"""By policy: a value that differs once anything about its kept versions has changed."""
+
+
+@dataclass(frozen=True)
+class KeptVersion:
+    """A version whose file is on the disk, with its task."""
+
+    row: VersionRow
+    policy_id: int
+    task_state: str
+    environment: str
+    steps: int
+    """Steps that the task is to make."""
+
+    @property
+    def label(self) -> str:
+        """best, last, both, or final: the last version of a finished task."""
+        last = "final" if self.task_state in FINISHED else "last"
+        return self.row.label.replace("last", last)
+
+
+def kept_marks(reader: Reader) -> KeptMarks:
+    """The marks of all policies that have a version on the disk."""
+    return {row[0]: tuple(row) for row in reader.all(_MARKS)}
+
+
+def kept_versions(reader: Reader, policies: Iterable[int]) -> list[KeptVersion]:
+    """The kept versions of some policies, in no order."""
+    wanted = ",".join(str(int(policy)) for policy in policies)
+    return [_kept(reader, row) for row in reader.all(f"{_KEPT} AND v.policy IN ({wanted})")]
+
+
+def _kept(reader: Reader, row: sqlite3.Row) -> KeptVersion:
+    values = dict(row)
+    own = {name: values.pop(name) for name in _OWN}
+    return KeptVersion(reader.version(values), **own)
+
+
+# Reads the names that tenants have given to versions. Standard library only.
+
+
+@dataclass(frozen=True)
+class GivenName:
+    """A name under which the clients of a tenant find a version."""
+
+    tenant: str
+    name: str
+    task: int
+    policy: str
+    number: int
+    version: str
+    """The version's own name."""
+    kept: bool
+    """Whether its file is on the disk: else the name means nothing any more."""
+
+
+def given_names(reader: Reader) -> list[GivenName]:
+    """All of them, by tenant and name."""
+    rows = reader.all(
+        "SELECT n.tenant, n.name, p.task, p.name AS policy, v.number, v.name AS version, v.state = 'committed' AS kept"
+        " FROM adapter_names n JOIN versions v ON v.id = n.version JOIN policies p ON p.id = v.policy"
+        " ORDER BY n.tenant, n.name"
+    )
+    return [GivenName(**{**dict(row), "kept": bool(row["kept"])}) for row in rows]
+
+
+# Reads which versions met each other in the episodes of a task, and their rewards. Standard library only.
+#
+# There is a row for each pair of versions that spoke in one episode, in training or in an evaluation. A version's
+# reward in an episode is the mean of its agents' rewards. An agent that had no turn is not stored, so only episodes
+# count in which both spoke. A version's episodes against itself are left out.
+
+_SPOKEN = """
+SELECT coalesce(g.play, g.id) AS play, j.member, j.agent, avg(j.reward) AS reward,
+       CASE j.speaker WHEN '' THEN p.name ELSE j.speaker END AS who,
+       CASE j.speaker WHEN '' THEN g.version ELSE coalesce(json_extract(j.spans, '$[0][2]'), 0) END AS version
+FROM policies p JOIN groups g ON g.policy = p.id JOIN trajectories j ON j."group" = g.id
+WHERE p.task = ? AND j.status = 'ok' GROUP BY j."group", j.member, j.agent
+"""
+_MET = f"""
+WITH spoken AS ({_SPOKEN}), sides AS MATERIALIZED (
+    SELECT play, member, who, version, avg(reward) AS reward FROM spoken GROUP BY play, member, who, version)
+SELECT a.who, a.version, b.who AS against, b.version AS against_version,
+       count(*) AS games, sum(a.reward) AS total, sum(a.reward * a.reward) AS squares
+FROM sides a JOIN sides b ON b.play = a.play AND b.member = a.member
+WHERE a.reward IS NOT NULL AND (a.who, a.version) != (b.who, b.version) GROUP BY 1, 2, 3, 4 ORDER BY 1, 2, 3, 4
+"""
+
+
+@dataclass(frozen=True)
+class Matchup:
+    """The rewards of one version in the episodes in which another one spoke, too."""
+
+    who: str
+    """A policy's name, or the words that mean a version."""
+    version: int
+    """Its number among that policy's versions."""
+    against: str
+    against_version: int
+    games: int
+    total: float
+    """Sum of its rewards."""
+    squares: float
+    """Sum of the squares of its rewards."""
+
+
+def matchups(reader: Reader, task: int) -> list[Matchup]:
+    """All pairs of a task, in both orders. It takes seconds for a million trajectories: call it in a thread."""
+    return [Matchup(**dict(row)) for row in reader.all(_MET, task)]
+
+
+# Reads what each prompt of an evaluation was worth, for comparisons by prompt. Standard library only.
+
+_SCORES = f"""
+WITH played AS (SELECT id, instance, rewards FROM groups
+    WHERE policy = {POLICY} AND split = ? AND suite = ? AND step = ? AND environment_version = ?),
+agents AS (
+    SELECT instance, m.key AS member, a.key AS agent, a.value AS reward
+    FROM played, json_each(played.rewards) m, json_each(m.value) a
+    UNION ALL
+    SELECT p.instance, j.member, j.agent, avg(j.reward) AS reward FROM played p JOIN trajectories j ON j."group" = p.id
+    WHERE p.rewards IS NULL AND j.status = 'ok' AND j.speaker = '' AND j.reward IS NOT NULL
+    GROUP BY p.instance, j.member, j.agent),
+episodes AS (SELECT instance, member, avg(reward) AS reward FROM agents GROUP BY instance, member)
+SELECT instance, avg(reward) AS score FROM episodes GROUP BY instance ORDER BY instance
+"""
+
+
+def prompt_scores(reader: Reader, task: int, evaluation: EvalRow, policy: str | None = None) -> dict[int, float]:
+    """The mean reward of the episodes of each instance, by instance; those without a reward are left out.
+
+    ``evaluation`` is one of the policy's, by default of the task's first.
+    """
+    where = evaluation.split, evaluation.suite, evaluation.step, evaluation.environment_version
+    rows = reader.all(_SCORES, task, policy, *where)
+    return {row["instance"]: row["score"] for row in rows}

@@ -1,0 +1,282 @@
+"""Requests of clients and of episodes' programs, and their answers: the only messages of the gateway.
+
+They travel as frames on a socketpair, msgpack behind its length. The gateway's process knows HTTP and the four
+interfaces; it decides nothing. Every request carries the key that its client showed. A request gets any number of
+``Piece`` (if it asked for a stream) and one ``Answered``, or ``Refused`` in its place. ``Cancel`` ends a request.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+from msgspec import Struct, msgpack
+
+LONGEST = 64 << 20
+"""Bytes of a frame."""
+_LENGTH = struct.Struct("!I")
+
+
+class ToolCall(Struct, frozen=True):
+    """A call that a model wrote."""
+
+    id: str
+    name: str
+    arguments: str
+    """JSON, as it was written or sent."""
+
+
+class Message(Struct, frozen=True):
+    """One turn, in the same form whatever interface was spoken; ``role`` is system, user, assistant or tool."""
+
+    role: str
+    content: str = ""
+    thinking: str = ""
+    tool_calls: tuple[ToolCall, ...] = ()
+    tool_call_id: str = ""
+    """Of a tool's result: the call that it answers."""
+    name: str = ""
+
+
+class Wishes(Struct, frozen=True):
+    """How a client wants to be answered; None and empty are its interface's default."""
+
+    max_tokens: int | None = None
+    temperature: float | None = None
+    top_p: float | None = None
+    top_k: int | None = None
+    min_p: float | None = None
+    seed: int | None = None
+    stop: tuple[str, ...] = ()
+    presence_penalty: float = 0.0
+    frequency_penalty: float = 0.0
+    n: int = 1
+    logprobs: bool = False
+    top_logprobs: int = 0
+    tool_choice: str = ""
+    """auto, none, required, or the name of a tool behind ``tool:``."""
+    schema: str = ""
+    """JSON schema, as JSON; ``{}`` for any JSON object."""
+    thinking: bool | None = None
+
+
+class Chat(Struct, frozen=True, tag="chat"):
+    """A conversation to go on with; also of the Responses and the Messages interface."""
+
+    id: int
+    key: str
+    model: str
+    messages: tuple[Message, ...]
+    tools: tuple[dict[str, Any], ...] = ()
+    """In OpenAI's form: ``{"type": "function", "function": {…}}``."""
+    wishes: Wishes = Wishes()
+    stream: bool = False
+    agent: str = ""
+    """Name in the path, for programs of several agents."""
+    once: str = ""
+    """The client's idempotency key; empty if it sends none."""
+    retry: int = -1
+    """How often the client has tried before, as OpenAI's and Anthropic's clients count it; -1: it does not say."""
+
+
+class Complete(Struct, frozen=True, tag="complete"):
+    """Prompts to go on with, as text or as tokens. Choice ``i * n + j`` is the j-th of prompt i."""
+
+    id: int
+    key: str
+    model: str
+    prompts: tuple[str | tuple[int, ...], ...]
+    wishes: Wishes = Wishes()
+    echo: bool = False
+    stream: bool = False
+    agent: str = ""
+    once: str = ""
+    retry: int = -1
+
+
+class Models(Struct, frozen=True, tag="models"):
+    """What the key may name as a model."""
+
+    id: int
+    key: str
+
+
+class Figures(Struct, frozen=True, tag="figures"):
+    """Totals of the engine for ``/metrics``; needs no key on this machine."""
+
+    id: int
+
+
+class Cancel(Struct, frozen=True, tag="cancel"):
+    """Nobody waits for this request any more."""
+
+    id: int
+
+
+class Token(Struct, frozen=True):
+    """A token with its log-probability; None for the first of a prompt."""
+
+    id: int
+    text: str
+    logprob: float | None
+    likeliest: tuple[tuple[int, str, float], ...] = ()
+    """Id, text and log-probability of the likeliest tokens in its place, the likeliest first."""
+
+
+class Piece(Struct, frozen=True, tag="piece"):
+    """More of a choice, as it is sampled."""
+
+    id: int
+    choice: int
+    text: str = ""
+    thinking: str = ""
+    tokens: tuple[Token, ...] = ()
+
+
+class Choice(Struct, frozen=True):
+    """A whole choice; of a stream, too."""
+
+    choice: int
+    text: str
+    finish: str
+    """stop, length, or tool."""
+    thinking: str = ""
+    tool_calls: tuple[ToolCall, ...] = ()
+    tokens: tuple[Token, ...] = ()
+    """Where log-probabilities were asked for; with ``echo`` the prompt's before them."""
+    stopped: str = ""
+    """Which of the client's texts has ended it, if one has."""
+
+
+class Answered(Struct, frozen=True, tag="answered"):
+    """All choices of a request in their order, and what they cost."""
+
+    choices: tuple[Choice, ...]
+    model: str
+    """The version that spoke, by its full name."""
+    prompt_tokens: int
+    completion_tokens: int
+    cached_tokens: int = 0
+    id: int = 0
+
+
+class Refused(Struct, frozen=True, tag="refused"):
+    """The request ends with an error; ``message`` is one sentence for people."""
+
+    id: int
+    status: int
+    """As in HTTP."""
+    code: str
+    message: str
+    where: str = ""
+    """The parameter that is wrong, if one is."""
+    retry_after: float | None = None
+    """Seconds after which another try may go through."""
+
+
+class Model(Struct, frozen=True):
+    """What can be named as a model."""
+
+    id: str
+    parent: str = ""
+    created: int = 0
+    owner: str = ""
+    context: int = 0
+
+
+class ModelList(Struct, frozen=True, tag="model_list"):
+    """Answers ``Models``."""
+
+    id: int
+    models: tuple[Model, ...]
+
+
+class FigureTable(Struct, frozen=True, tag="figure_table"):
+    """Answers ``Figures``: rows of (name, labels, value); names are Prometheus's, without the prefix ``marlaas_``."""
+
+    id: int
+    rows: tuple[tuple[str, dict[str, str], float], ...]
+
+
+Request = Chat | Complete | Models | Figures | Cancel
+Response = Piece | Answered | Refused | ModelList | FigureTable
+
+_encoder = msgpack.Encoder()
+_requests: msgpack.Decoder[Request] = msgpack.Decoder(Request)
+_responses: msgpack.Decoder[Response] = msgpack.Decoder(Response)
+
+
+def frame(message: Request | Response) -> bytes:
+    """The message behind its length. Raises ``ValueError`` where it is longer than ``LONGEST``."""
+    body = _encoder.encode(message)
+    if len(body) > LONGEST:
+        raise ValueError(f"a frame of {len(body)} bytes is longer than {LONGEST}")
+    return _LENGTH.pack(len(body)) + body
+
+
+def length(head: bytes) -> int:
+    """Bytes of the frame behind these four. Raises ``ValueError`` where that is more than ``LONGEST``."""
+    (bytes_,) = _LENGTH.unpack(head)
+    if bytes_ > LONGEST:
+        raise ValueError(f"a frame of {bytes_} bytes is longer than {LONGEST}")
+    return int(bytes_)
+
+
+def request(body: bytes) -> Request:
+    """Decode what the gateway asks. Raises ``msgspec.DecodeError`` or ``msgspec.ValidationError``."""
+    return _requests.decode(body)
+
+
+def response(body: bytes) -> Response:
+    """Decode what the engine says. Raises ``msgspec.DecodeError`` or ``msgspec.ValidationError``."""
+    return _responses.decode(body)
+
+
+class Refusal(Exception):
+    """A request is refused: what ``Refused`` says, without its id."""
+
+    def __init__(self, status: int, code: str, message: str, where: str = "", retry_after: float | None = None) -> None:
+        super().__init__(message)
+        self.status, self.code, self.message, self.where, self.retry_after = status, code, message, where, retry_after
+
+    def frame(self, id: int) -> Refused:
+        """As it travels."""
+        return Refused(id, self.status, self.code, self.message, self.where, self.retry_after)
+
+
+Tell = Callable[[Piece], None]
+"""Is called with each piece of a stream as it is sampled; never if the request asked for none."""
+
+
+class Answerer(Protocol):
+    """An episode's own program, or the server of versions; methods raise ``Refusal``.
+
+    They may be cancelled when the client has gone.
+    """
+
+    async def answer(self, request: Chat | Complete, tell: Tell) -> Answered:
+        """Continue a conversation or prompts."""
+
+    async def models(self, key: str) -> tuple[Model, ...]:
+        """What this key may name as a model."""
+
+
+@dataclass(frozen=True)
+class Address:
+    """At which the program of an episode finds its model, and the key that names the episode."""
+
+    url: str
+    """Of the gateway, without a path: ``http://127.0.0.1:8777``."""
+    key: str
+
+
+class Endpoints(Protocol):
+    """Gives each episode its address; the gateway is started for the first of them."""
+
+    async def open(self, answerer: Answerer) -> Address:
+        """An address at which this answers, until it is closed. Raises ``ConfigError`` if the extra is missing."""
+
+    def close(self, address: Address) -> None:
+        """The episode is over: later requests are refused with 410."""

@@ -1,0 +1,57 @@
+"""A store with a key, and what links share."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from marlaas.engine.gateway.callers import Callers
+from marlaas.engine.gateway.keys import Identity, new_key
+from marlaas.engine.store import add_key
+from marlaas.engine.store.store import Store
+
+from .answering import Echo
+
+
+class EchoServing:
+    """Serves one answerer to every client, and remembers who they were."""
+
+    def __init__(self) -> None:
+        self.echo = Echo()
+        self.served: list[Identity] = []
+
+    def answerer(self, identity: Identity) -> Echo:
+        """The same for all."""
+        self.served.append(identity)
+        return self.echo
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Iterator[Store]:
+    store = Store(tmp_path / "marlaas.db", "tiny")
+    yield store
+    store.close()
+
+
+@pytest.fixture
+def key(store: Store, tmp_path: Path) -> str:
+    """A key of ada's."""
+    made = new_key("ada")
+    add_key(tmp_path / "marlaas.db", "ada", "laptop", made.digest, made.prefix, ("chat",))
+    return made.key
+
+
+@pytest.fixture
+def callers(store: Store) -> Callers:
+    return Callers(store.api.key)
+
+
+@pytest.fixture
+def serving(callers: Callers) -> EchoServing:
+    """The API is open, and serves."""
+    callers.open = True
+    serving = EchoServing()
+    callers.serving = serving.answerer
+    return serving
