@@ -1,7 +1,7 @@
 """``python -m tools.kills [--kills N]``: kill processes of real engines, and prove that nothing was lost or doubled.
 
 One uninterrupted run is the measure for tasks that are repeatable to the last bit. Then every run kills its share in a
-home of its own, lets the tasks finish, and has ``marlaas.app.audit`` check the home. The last run also gives up tokens
+home of its own, lets the tasks finish, and has ``tests.oracle`` check the home. The last run also gives up tokens
 for room, so that this, too, is interrupted. Exit code 1 if anything is wrong; homes are then kept and named.
 """
 
@@ -17,9 +17,9 @@ from collections.abc import Sequence
 from pathlib import Path
 from time import monotonic
 
-from marlaas.app.audit.audit import audit
 from marlaas.engine.errors import MarlaasError
 from marlaas.engine.faults import Point, Reached, recorded
+from tests.oracle.audit import audit
 
 from .campaign import Points, finish, kill_many
 from .lab import Lab

@@ -1,4 +1,4 @@
-"""``home check``: proves from the database and the files alone that nothing was lost or doubled."""
+"""``home check``: proves from the database and the files that nothing was lost or doubled."""
 
 from __future__ import annotations
 
@@ -17,40 +17,31 @@ def register(family: Verbs) -> None:
         run,
         "prove that nothing in a home was lost, doubled or damaged; an engine may run meanwhile",
         json=True,
-        epilog="Exit code 1 where something is wrong or was lost. What cannot be known, because files or tokens were"
-        " given up for room, is counted.",
+        epilog="Exit code 1 where something is wrong or was lost. What cannot be known, because files were given up"
+        " for room, is counted.",
     )
-    check.add_argument(
-        "--updates", action="store_true", help="also make every optimizer step again and compare; takes minutes"
-    )
-    check.add_argument("--base", metavar="NAME", default="", help="the base for --updates (default: the home's)")
-    check.add_argument("--threads", type=int, default=1, metavar="N", help="cores for --updates (default: 1)")
+    for option, takes in (("--updates", {"action": "store_true"}), ("--base", {}), ("--threads", {})):
+        check.add_argument(option, help=argparse.SUPPRESS, **takes)  # type: ignore[arg-type]
 
 
 def run(args: argparse.Namespace) -> int:
     """Check and print what was found; exit 1 unless the home is sound."""
-    from marlaas.engine.errors import ConfigError, StoreError
+    from marlaas.engine.errors import ConfigError
 
-    from ...audit.audit import Unchecked, audit
+    from ...home.checking import check_home
 
     home = home_of(args)
+    if args.updates or args.base or args.threads:
+        raise ConfigError(
+            "`home check` no longer makes updates again: --updates, --base and --threads are gone since 0.2.0.",
+            "`marlaas home check` checks the database, the steps and the files.",
+        )
     if not home.database.exists():
         raise ConfigError(f"There is no home at {home.root}.", "Give another --home; `marlaas submit` makes one.")
-    try:
-        report = audit(home.root, args.base, args.updates, args.threads, output.talk)
-    except Unchecked as error:
-        raise StoreError(str(error), "`marlaas engine start` brings an older database up to date.") from error
+    report = check_home(home.root, output.talk)
     if args.json:
-        output.result_json(
-            {
-                "ok": report.sound,
-                "problems": report.problems,
-                "lost": report.lost,
-                "spare": report.spare,
-                "proven": dict(report.proven),
-                "unknown": dict(report.unknown),
-            }
-        )
+        names = ("problems", "lost", "spare", "proven", "unknown")
+        output.result_json({"ok": report.sound, **{name: getattr(report, name) for name in names}})
     else:
         for text in report.lines():
             output.result(plain(text).replace("\n", " "))

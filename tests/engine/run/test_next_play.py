@@ -13,7 +13,6 @@ from typing import Any, cast
 import pytest
 from hypothesis import given, settings, strategies as st
 
-from marlaas.app.audit.audit import audit
 from marlaas.engine.rollout.episodes import EPISODES
 from marlaas.engine.run import next_play as module
 from marlaas.engine.run.admission import Admitted, Admitting, may_begin, step_groups
@@ -24,6 +23,7 @@ from marlaas.engine.scheduler.task_run import Ending
 from marlaas.engine.spec.policies import NamedPolicySpec
 from marlaas.engine.spec.task import SamplingSpec, TaskSpec, TrainSpec
 from marlaas.engine.store.experience import ExperienceTable
+from tests.oracle.audit import audit
 
 from ...examples import examples
 from .groups.test_early_groups import TWO, groups, until

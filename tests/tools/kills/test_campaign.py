@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from marlaas.app.audit.audit import audit
 from marlaas.engine.faults import VARIABLE, Point, Reached, arm, recorded
+from tests.oracle.audit import audit
 from tools.kills.campaign import Points, finish
 from tools.kills.lab import Lab
 from tools.kills.tally import Kill, table

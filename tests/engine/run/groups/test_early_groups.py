@@ -11,7 +11,6 @@ from typing import Any
 
 import pytest
 
-from marlaas.app.audit.audit import audit
 from marlaas.engine.environments.protocol import Answering, EpisodeOutcome, EpisodeSpec, FinalReward
 from marlaas.engine.rollout.episodes import FinishedAgent, Played
 from marlaas.engine.run.groups.early_groups import EarlyGroups
@@ -23,6 +22,7 @@ from marlaas.engine.spec.policies import NamedPolicySpec
 from marlaas.engine.spec.task import TaskSpec
 from marlaas.engine.trajectories import Episode, Failure
 from marlaas.plugins.messages import Answer
+from tests.oracle.audit import audit
 
 from ...scheduler.fake_environments import FakeEnvironments
 from ...scheduler.world import World

@@ -12,7 +12,6 @@ from typing import Any, cast
 
 import pytest
 
-from marlaas.app.audit.audit import audit
 from marlaas.engine.environments.protocol import DataFacts, EpisodeOutcome, EpisodeSpec, Ranking
 from marlaas.engine.run.groups import open_plays
 from marlaas.engine.run.serving import retention
@@ -21,6 +20,7 @@ from marlaas.engine.spec.policies import PolicySpec
 from marlaas.engine.spec.task import TaskSpec
 from marlaas.engine.store.experience import OpenPlay
 from marlaas.plugins.messages import Answer
+from tests.oracle.audit import audit
 
 from ...scheduler.fake_environments import FakeEnvironments
 from ...scheduler.world import World

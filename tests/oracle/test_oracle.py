@@ -3,26 +3,16 @@
 from __future__ import annotations
 
 import asyncio
-import json
 import shutil
 import sqlite3
 from collections.abc import Callable
 from contextlib import closing
 from dataclasses import replace
-from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
 import pytest
-from safetensors import safe_open
-from safetensors.numpy import save
 
-from marlaas.app.audit import history
-from marlaas.app.audit.audit import audit
-from marlaas.app.audit.record import opened
-from marlaas.app.audit.report import Report
-from marlaas.app.audit.updates import State, read
-from marlaas.app.cli.main import main
 from marlaas.engine.adapters.statefile import checksum, read_state, strip_moments, write_state
 from marlaas.engine.errors import AdapterError
 from marlaas.engine.home.paths import Home
@@ -34,6 +24,11 @@ from marlaas.engine.store.submissions import command, submit
 from marlaas.engine.submission.references import find_starts
 from marlaas.engine.submission.taskfile import submission
 from tests.engine.training.tiny_qwen import save_tiny_qwen
+from tests.oracle import history
+from tests.oracle.audit import audit
+from tests.oracle.record import opened
+from tests.oracle.report import Report
+from tests.oracle.updates import State, read
 
 from .true_home import BATCH, SIZE, Slip, go_on, make_home, spec
 
@@ -72,11 +67,9 @@ def found(report: Report, words: str) -> bool:
     return any(words in problem for problem in report.problems)
 
 
-def test_a_true_home_is_proven(home: Home, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["home", "check", "--home", str(home.root), "--updates"]) == 0
-    said = capsys.readouterr().out
-    assert "proven   updates: 3" in said and "Nothing is wrong." in said
-    assert not any(word in said for word in ("unknown", "LOST", "spare"))
+def test_a_true_home_is_proven(home: Home) -> None:
+    report = audit(home.root)
+    assert report.sound and report.proven["updates"] == 3 and not report.unknown and not report.spare
 
 
 async def test_a_home_whose_task_was_rolled_back_is_proven(home: Home, base: str) -> None:
@@ -265,12 +258,10 @@ LIES: dict[str, tuple[str, str]] = {
 
 
 @pytest.mark.parametrize("lie", LIES)
-def test_lies_are_found(home: Home, lie: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_lies_are_found(home: Home, lie: str) -> None:
     sql, words = LIES[lie]
     doctor(home, lambda db: db.execute(sql))
-    updates = ["--updates"] if "moments" in words else []
-    assert main(["home", "check", "--home", str(home.root), *updates]) == 1
-    assert words in capsys.readouterr().out
+    assert found(audit(home.root, updates="moments" in words), words)
 
 
 def test_an_adapter_that_no_step_made_is_found(home: Home) -> None:
@@ -332,71 +323,12 @@ async def test_a_lost_step_is_not_taken_for_a_rollback(home: Home, base: str) ->
     assert report.lost == ["task 1: version 3 could not be used; training went on from what was before."]
 
 
-def test_spare_files_are_reported_and_are_no_fault(home: Home) -> None:
-    shutil.copy(files(home)[0], files(home)[0].with_name("policy-v9-i9.safetensors"))
-    put = home.root / "lost+found" / "task-1" / "policy-v1-i1.safetensors"
-    put.parent.mkdir(parents=True)
-    put.write_bytes(b"damaged")
-    report = audit(home.root, updates=False)
-    assert report.sound
-    assert report.spare == [
-        "1 file that no version names, of a step under way or given up: adapters/task-1/policy-v9-i9.safetensors",
-        "1 file in lost+found, of versions that were void",
-    ]
-
-
-def test_a_file_outside_of_the_home_is_found(home: Home, tmp_path: Path) -> None:
-    away = tmp_path / "away.safetensors"
-    shutil.copy(files(home)[1], away)
-    doctor(home, lambda db: db.execute("UPDATE versions SET path = ? WHERE number = 1", [str(away)]))
-    assert found(audit(home.root, updates=False), f"version 1: its file is {away}")
-
-
-def test_a_damaged_database_is_a_finding(home: Home, capsys: pytest.CaptureFixture[str]) -> None:
-    whole = home.database.read_bytes()
-    for broken in (whole[: len(whole) // 2], b"no database" * 1000, whole[:8192] + bytes(8192) + whole[16384:]):
-        for path in home.root.glob("marlaas.db*"):
-            path.unlink()
-        home.database.write_bytes(broken)
-        assert main(["home", "check", "--home", str(home.root), "--json"]) == 1
-        said = json.loads(capsys.readouterr().out)
-        assert not said["ok"] and "is damaged" in said["problems"][0]
-
-
 def test_rows_that_hold_what_cannot_be_are_a_finding(home: Home) -> None:
     doctor(home, lambda db: db.execute("UPDATE trajectories SET tokens = x'01'"))
     doctor(home, lambda db: db.execute("UPDATE steps SET version = 999 WHERE number = 1"))
     report = audit(home.root, updates=False)
     assert found(report, "task 1: its rows hold what cannot be")
     assert found(report, "1 rows of steps name versions that are not there")
-
-
-def test_a_flipped_bit_in_the_moments_breaks_the_seal(home: Home) -> None:
-    """The adapter's own checksum says nothing of the optimizer's moments."""
-    path = files(home)[2]
-    with safe_open(path, framework="np") as file:
-        arrays, header = {key: file.get_tensor(key) for key in file.keys()}, json.loads(file.metadata()["marlaas"])  # noqa: SIM118
-    text = json.dumps(header | {"format": 2})
-    seal = sha256(text.encode())
-    for key in sorted(arrays):
-        seal.update(f"{key}{arrays[key].shape}".encode() + arrays[key].tobytes())
-    whole = save(arrays, metadata={"marlaas": text, "sha256": seal.hexdigest()})
-    path.write_bytes(whole)
-    assert audit(home.root, updates=False).sound
-    place = whole.index(arrays[max(arrays)].tobytes())
-    assert max(arrays).startswith("moment2/")
-    path.write_bytes(whole[:place] + bytes([whole[place] ^ 1]) + whole[place + 1 :])
-    assert found(audit(home.root, updates=False), "its seal is broken")
-    path.write_bytes(save(arrays, metadata={"marlaas": text}))
-    assert found(audit(home.root, updates=False), "its seal is broken")
-
-
-def test_what_is_no_home_is_refused_in_one_sentence(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["home", "check", "--home", str(tmp_path)]) == 2
-    assert "No home at" in capsys.readouterr().err
-    doctor(Home(tmp_path), lambda db: db.execute("CREATE TABLE versions (name)"))
-    assert main(["home", "check", "--home", str(tmp_path)]) == 1
-    assert "no such table" in capsys.readouterr().err
 
 
 def test_each_part_of_a_mixture_draws_in_order(home: Home) -> None:

@@ -10,12 +10,12 @@ from pathlib import Path
 
 import pytest
 
-from marlaas.app.audit.audit import audit
 from marlaas.engine.scheduler.task_run import Ending
 from marlaas.engine.spec.policies import PolicySpec
 from tests.engine.run.groups.test_open_plays import Held, dies, environment, kept
 from tests.engine.run.test_learning import SPEC
 from tests.engine.scheduler.world import World
+from tests.oracle.audit import audit
 
 LAST = (
     '(SELECT max(t.id) FROM trajectories t JOIN groups g ON g.id = t."group"'
