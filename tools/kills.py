@@ -1,7 +1,7 @@
 """``python -m tools.kills [--kills N]``: kill processes of real engines, and prove that nothing was lost or doubled.
 
 One uninterrupted run is the measure for tasks that are repeatable to the last bit. Then every run kills its share in a
-home of its own, half at random moments and half at named points, lets the tasks finish, and has ``marlaas.app.audit``
+home of its own, half at random moments and half at named points, lets the tasks finish, and has ``tests.oracle``
 check the home. The last run also gives up tokens for room, so that this, too, is interrupted. Exit code 1 if anything
 is wrong; homes are then kept and named.
 """
@@ -25,12 +25,12 @@ from pathlib import Path
 
 import psutil
 
-from marlaas.app.audit.audit import audit
 from marlaas.engine.daemon import control, holder
 from marlaas.engine.errors import EngineUnreachable, MarlaasError
 from marlaas.engine.faults import VARIABLE, Point, Reached, arm, disarm, recorded
 from marlaas.engine.home import Home
 from marlaas.engine.store import Reader, TaskRow, is_current
+from tests.oracle.audit import audit
 
 STEPS = 24
 LIVELY = 3

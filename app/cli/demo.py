@@ -17,10 +17,19 @@ from typing import TYPE_CHECKING, Any
 
 from marlaas.engine.errors import MarlaasError
 from marlaas.engine.home import Home, check_folder, find_home
+from marlaas.engine.submission.demo import REAL_BASE
 
 from .. import output
 from ..home.demo import begin
-from .verbs import Verbs, add_verb, home_of, place_of
+from ..home.progress import Follower, ways
+from ..reading.opening import find_task, opened
+from ..words.format import duration, line, score
+from ..words.tasks import largest_gap, newest_series
+from ..words.terms import with_new_names
+from .base import use_base
+from .parser import Verbs, add_verb, arg, home_of, place_of
+from .tasks import Waiting
+from .terminal import has_terminal, open_application
 
 if TYPE_CHECKING:
     from marlaas.engine.store import TaskRow
@@ -33,16 +42,20 @@ SAMPLERS = ("torch", "llama.cpp")
 
 def register(verbs: Verbs) -> None:
     """Add the verb."""
-    parser = add_verb(
-        verbs, "demo", run, "watch three tenants learn on one shared base, in a home of its own", json=True
+    add_verb(
+        verbs,
+        "demo",
+        run,
+        "watch three tenants learn on one shared base, in a home of its own",
+        arg(
+            "--sampler",
+            choices=SAMPLERS,
+            help="what samples, in a home of its own for each; without it the faster one for the demo's base, torch",
+        ),
+        arg("--real", action="store_true", help="train a real model of 135 million parameters, SmolLM2"),
+        arg("--yes", action="store_true", help="with --real: fetch the model without being asked"),
+        json=True,
     )
-    parser.add_argument(
-        "--sampler",
-        choices=SAMPLERS,
-        help="what samples, in a home of its own for each; without it the faster one for the demo's base, torch",
-    )
-    parser.add_argument("--real", action="store_true", help="train a real model of 135 million parameters, SmolLM2")
-    parser.add_argument("--yes", action="store_true", help="with --real: fetch the model without being asked")
 
 
 def demo_home(args: argparse.Namespace) -> Home:
@@ -73,8 +86,6 @@ def _is_free(folder: Path) -> bool:
 
 def run(args: argparse.Namespace) -> int:
     """Run the demo to its end, or until its application is closed."""
-    from .terminal import has_terminal, open_application
-    from .waiting import Waiting
 
     home = demo_home(args)
     if args.real:
@@ -105,9 +116,6 @@ def run(args: argparse.Namespace) -> int:
 def _use_real_base(home: Home, yes: bool) -> None:
     """Have the demo's home train the real base: fetched and converted once. Raises as ``base use`` does."""
     from marlaas.engine.daemon import control
-    from marlaas.engine.submission.demo import REAL_BASE
-
-    from .base import use_base
 
     control.create_database(home)
     use_base(home, REAL_BASE, yes=yes)
@@ -121,9 +129,6 @@ def _interrupted(home: Home) -> int:
 
 def _run_in_lines(home: Home, say: Callable[[str], None], as_json: bool, sampler: str | None, real: bool) -> int:
     from marlaas.engine.daemon import control
-
-    from ..home.progress import Follower, ways
-    from ..reading.opening import find_task, opened
 
     say(f"The demo's home is {home.root}.")
     ids = begin(home, say, sampler, real)
@@ -148,8 +153,6 @@ def _run_in_lines(home: Home, say: Callable[[str], None], as_json: bool, sampler
 
 def task_report(reader: HomeReader, task: TaskRow) -> dict[str, Any]:
     """One task of the demo's result: how much it learned, in how long, and how well sampler and trainer agreed."""
-    from ..words.tasks import largest_gap, newest_series
-    from ..words.terms import with_new_names
 
     series = newest_series(reader.evals(task.id))
     first, last = (series[0], series[-1]) if series else (None, None)
@@ -175,7 +178,6 @@ def task_report(reader: HomeReader, task: TaskRow) -> dict[str, Any]:
 
 
 def _verdict(entry: dict[str, Any]) -> str:
-    from ..words.format import duration, line, score
 
     who = line(f"{entry['tenant']}/{entry['name']}", 36)
     return (
@@ -187,8 +189,6 @@ def _verdict(entry: dict[str, Any]) -> str:
 def _stopped_if_over(home: Home) -> bool:
     """Stop the engine once the application is closed, unless it has unfinished tasks to go on with."""
     from marlaas.engine.daemon import control
-
-    from ..reading.opening import opened
 
     with opened(home) as reader:
         unfinished = any(task.unfinished and task.state != "paused" for task in reader.tasks())

@@ -1,8 +1,7 @@
-"""The entry point: parses, runs one verb, and turns whatever happens into an exit code.
+"""The entry point: parses, runs one verb, and turns the outcome into an exit code.
 
-No traceback ever reaches a user: known errors are a sentence and a hint, unknown ones a sentence and the file that the
-traceback was written to.
-"""
+No traceback reaches a user: known errors are a sentence and a hint, unknown ones a sentence and the file with the
+traceback."""
 
 from __future__ import annotations
 
@@ -16,23 +15,71 @@ from marlaas.engine.errors import MarlaasError
 
 from .. import output
 from . import terminal
-from .families import FAMILIES, needed
-from .verbs import CommandParser, add_home, place_of
+from .parser import CommandParser, add_home, place_of
+
+VERBS = {
+    "demo": ("demo",),
+    "queue": ("submit", "eval", "pause", "resume", "retry", "cancel", "extend", "tenants"),
+    "tasks": ("list", "show", "watch", "compare", "wait"),
+    "results": ("stats", "metrics", "matrix", "rollouts", "report", "logs"),
+    "env": ("env",),
+    "base": ("base",),
+    "adapters": ("adapters",),
+    "chat": ("chat",),
+    "api": ("api", "serve"),
+    "engine": ("engine", "cluster"),
+    "home": ("home", "doctor", "clean"),
+    "simulate": ("simulate",),
+    "help": ("explain", "keys", "completion"),
+}
+"""The modules of this package and their verbs: a command line loads the module of its verb and no other."""
+_GROUPS = """\
+begin     demo  submit  eval  env  base
+watch     list  show  watch  wait  compare  logs  report  explain
+steer     pause  resume  retry  cancel  extend  tenants
+results   stats  metrics  matrix  rollouts  adapters  chat  api  serve
+machine   engine  cluster  home  doctor  clean  simulate  keys  completion"""
+WITH_A_VALUE = ("--home", "--theme")
+WITHOUT = ("--plain", "--readonly", "--ascii", "--web", "--version")
+"""Options that may stand before a verb."""
 
 
-def build_parser(modules: Iterable[str] = FAMILIES) -> argparse.ArgumentParser:
+def needed(words: Sequence[str]) -> tuple[str, ...]:
+    """The modules that a command line needs: its verb's, none for the application, all where that cannot be told."""
+    left = iter(words)
+    for word in left:
+        if word in WITH_A_VALUE:
+            next(left, "")
+        elif not word.startswith("-"):
+            return tuple(module for module, verbs in VERBS.items() if word in verbs) or tuple(VERBS)
+        elif word in ("-h", "--help"):
+            break  # it lists the verbs from the table above
+        elif word.partition("=")[0] not in (*WITH_A_VALUE, *WITHOUT):
+            return tuple(VERBS)  # an abbreviation, or a mistake
+    return ()
+
+
+def build_parser(modules: Iterable[str] = tuple(VERBS)) -> argparse.ArgumentParser:
     """The whole command line, or as much of it as is in some modules of this package."""
     parser = CommandParser(
         prog="marlaas",
-        description="Fine-tune many LoRA adapters by reinforcement learning, at once, on the machine you already have."
-        " Without a verb: the terminal application.",
-        epilog="Exit codes: 0 ok, 1 a task failed, 2 usage or configuration, 3 engine not reachable, 130 interrupted.",
+        usage="marlaas [OPTION ...] [VERB ...]",
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+        description="Fine-tune many LoRA adapters by reinforcement learning, at once, on the machine\n"
+        "you already have. Without a verb: the terminal application.",
+        epilog="Exit codes: 0 ok, 1 failed, 2 usage or configuration, 3 no engine, 130 interrupted.",
     )
     add_home(parser)
     terminal.add_options(parser)
     parser.add_argument("--version", action=_Version, nargs=0, help="print the version and end")
     parser.set_defaults(run=_open)
-    verbs = parser.add_subparsers(title="verbs", metavar="VERB")
+    verbs = parser.add_subparsers(
+        title="verbs",
+        prog="marlaas",
+        metavar="VERB",
+        description=_GROUPS,
+        help="`marlaas VERB --help` describes it",
+    )
     for module in modules:
         import_module(f".{module}", __package__).register(verbs)
     return parser

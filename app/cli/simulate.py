@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import argparse
-from dataclasses import asdict
+import tempfile
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from .. import output
 from ..words.format import count, counted, duration, line, number, share, size
-from .verbs import Verbs, add_verb
+from .parser import Verbs, add_verb, arg
 
 if TYPE_CHECKING:
     from marlaas.engine.simulate import Figures, Result
@@ -24,20 +25,20 @@ MOST_DEVICES = 24
 
 def register(verbs: Verbs) -> None:
     """Add the verb."""
-    parser = add_verb(
+    add_verb(
         verbs,
         "simulate",
         run,
         "predict what tasks would take on a cluster, from what a home has recorded",
+        arg("file", nargs="?", type=Path, help="the cluster file, in TOML"),
+        arg("--seed", type=int, metavar="N", help="draw otherwise than the file says"),
+        arg("--keep", type=Path, metavar="FOLDER", help="keep the simulated home there, to look at it"),
+        arg("--record", type=Path, metavar="HOME", help="record a home's profile instead of simulating"),
+        arg("--out", type=Path, metavar="FILE", help="with --record: the file that it is written to"),
         json=True,
         epilog="The file names nodes, links, tasks and failures, and where times and lengths are drawn from; see"
         " docs/operations/simulate.md. The same file and seed predict the same.",
     )
-    parser.add_argument("file", nargs="?", type=Path, help="the cluster file, in TOML")
-    parser.add_argument("--seed", type=int, metavar="N", help="draw otherwise than the file says")
-    parser.add_argument("--keep", type=Path, metavar="FOLDER", help="keep the simulated home there, to look at it")
-    parser.add_argument("--record", type=Path, metavar="HOME", help="record a home's profile instead of simulating")
-    parser.add_argument("--out", type=Path, metavar="FILE", help="with --record: the file that it is written to")
 
 
 def run(args: argparse.Namespace) -> int:
@@ -71,8 +72,6 @@ def _record(args: argparse.Namespace) -> int:
 
 
 def _simulate(args: argparse.Namespace) -> int:
-    import tempfile
-    from dataclasses import replace
 
     from marlaas.engine.simulate import read_case, simulate
 

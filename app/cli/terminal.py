@@ -13,7 +13,7 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from .. import output
-from .verbs import home_of
+from .parser import home_of
 
 if TYPE_CHECKING:
     from marlaas.engine.home import Home

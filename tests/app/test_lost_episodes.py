@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from marlaas.app.cli.tasks.listing import show_task
+from marlaas.app.cli.tasks import show_task
 from marlaas.app.questions.views import evidence
 from marlaas.app.words.learning import state_text, why
 from marlaas.app.words.lost import lost_words, no_failures

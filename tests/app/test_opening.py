@@ -56,7 +56,6 @@ LATER = (
     "form",
     "chat",
     "report",
-    "audit",
     "cli",
 )
 """Our own that nothing but a key opens, whichever view is in sight."""

@@ -29,6 +29,7 @@ from marlaas.engine.daemon.lock import holder
 from marlaas.engine.home.paths import Home
 from marlaas.engine.store.queries.reader import Reader
 from marlaas.engine.store.rows import TaskRow
+from tests.oracle.audit import audit
 
 PATIENCE = 100.0
 
@@ -90,13 +91,12 @@ class Lab:
         return shown
 
     def sound(self, *tasks: int) -> None:
-        """``home check`` finds nothing wrong, and no loss of these tasks; others of a shared home lose on purpose."""
-        _, out, _ = self._run(["home", "check", "--json"])
-        said = json.loads(out)
+        """The oracle finds nothing wrong, and no loss of these tasks; others of a shared home lose on purpose."""
+        report = audit(self.home.root, updates=False)
         theirs = tuple(f"task {task}{mark}" for task in tasks for mark in ":,")
-        assert not said["problems"] and not [text for text in said["lost"] if text.startswith(theirs)], out
+        assert not report.problems and not [text for text in report.lost if text.startswith(theirs)], report.lines()
         trained = [task for task in tasks if self.row(task).kind == "train"]
-        assert said["proven"]["steps are gapless"] >= len(trained)
+        assert report.proven["steps are gapless"] >= len(trained)
 
     def until(self, task: int, step: int) -> TaskRow:
         """Wait until a task has made ``step`` steps."""

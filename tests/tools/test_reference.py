@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from marlaas import plugins
-from marlaas.app.cli.families import FAMILIES
+from marlaas.app.cli.main import VERBS
 from marlaas.app.words.terms import TERMS
 from marlaas.engine.home.settings import Settings
 from marlaas.engine.spec.fields import policy_fields, spec_fields, suite_fields
@@ -38,7 +38,7 @@ def test_every_setting_is_there_with_its_words() -> None:
 
 def test_every_verb_is_there() -> None:
     text = PAGES["verbs.md"]
-    for verb in (verb for verbs in FAMILIES.values() for verb in verbs):
+    for verb in (verb for verbs in VERBS.values() for verb in verbs):
         assert re.search(rf"(?m)^## marlaas {verb}\b", text), verb
     assert "## marlaas engine yield" in text and "%(" not in text and "==SUPPRESS==" not in text
 

@@ -12,8 +12,8 @@ from pathlib import Path
 
 import pytest
 
-from marlaas.app.cli.families import FAMILIES, needed
-from marlaas.app.cli.tasks import listing
+from marlaas.app.cli import tasks
+from marlaas.app.cli.main import VERBS, needed
 from marlaas.engine.errors import StoreError
 from marlaas.engine.home.paths import Home
 
@@ -25,7 +25,7 @@ def fail(monkeypatch: pytest.MonkeyPatch, error: BaseException) -> None:
     def run(args: argparse.Namespace) -> int:
         raise error
 
-    monkeypatch.setattr(listing, "list_tasks", run)
+    monkeypatch.setattr(tasks, "list_tasks", run)
 
 
 def test_usage(marlaas: Commander) -> None:
@@ -85,11 +85,11 @@ def test_a_mistake_in_a_command_is_one_sentence(marlaas: Commander, words: str, 
     assert second.strip() == f"{hint} `{verb} --help` shows what it takes.".strip()
 
 
-@pytest.mark.parametrize("module", FAMILIES)
+@pytest.mark.parametrize("module", VERBS)
 def test_every_module_has_the_verbs_that_the_table_says(module: str) -> None:
     verbs = argparse.ArgumentParser().add_subparsers()
     import_module(f"marlaas.app.cli.{module}").register(verbs)
-    assert tuple(verbs.choices) == FAMILIES[module]
+    assert sorted(verbs.choices) == sorted(VERBS[module])
 
 
 @pytest.mark.parametrize(
@@ -97,11 +97,11 @@ def test_every_module_has_the_verbs_that_the_table_says(module: str) -> None:
     [
         ("", ()),
         ("--home list --ascii", ()),
-        ("--theme=x show 1", ("tasks.listing",)),
-        ("--home x resume 3", ("tasks.steer",)),
-        ("--hom x list", tuple(FAMILIES)),
-        ("--help", tuple(FAMILIES)),
-        ("nonsense", tuple(FAMILIES)),
+        ("--theme=x show 1", ("tasks",)),
+        ("--home x resume 3", ("queue",)),
+        ("--hom x list", tuple(VERBS)),
+        ("--help", ()),
+        ("nonsense", tuple(VERBS)),
         ("--readonly --home", ()),
     ],
 )

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from marlaas.app.cli.adapters import delete, rollback
+from marlaas.app.cli import adapters
 from marlaas.app.client import Home as Client
 from marlaas.engine.errors import ConfigError
 from marlaas.engine.home.paths import Home
@@ -152,7 +152,7 @@ def test_the_engine_is_told_whose_version_it_is(
         told.append((kind, arguments))
         return ""
 
-    for module in (rollback, delete):
+    for module in (adapters, adapters):
         monkeypatch.setattr(module, "ask", ask)
     assert marlaas("adapters", *words).code == 0 and told == [asked]
 

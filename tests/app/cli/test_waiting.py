@@ -11,8 +11,8 @@ from types import SimpleNamespace
 import pytest
 
 from marlaas.app import output
-from marlaas.app.cli import waiting
-from marlaas.app.cli.waiting import Waiting
+from marlaas.app.cli import tasks
+from marlaas.app.cli.tasks import Waiting
 
 
 class Terminal(io.StringIO):
@@ -39,8 +39,8 @@ def watched(monkeypatch: pytest.MonkeyPatch) -> Terminal:
 def test_it_is_told_at_once_and_counted(monkeypatch: pytest.MonkeyPatch) -> None:
     terminal = watched(monkeypatch)
     clock, counted = count(), threading.Event()
-    monkeypatch.setattr(waiting, "time", SimpleNamespace(monotonic=lambda: next(clock)))
-    monkeypatch.setattr(waiting, "_INTERVAL", 0.001)
+    monkeypatch.setattr(tasks, "time", SimpleNamespace(monotonic=lambda: next(clock)))
+    monkeypatch.setattr(tasks, "_INTERVAL", 0.001)
     drawn: list[str] = []
     write = terminal.write
 
@@ -96,8 +96,8 @@ def test_in_a_pipe_it_is_silent(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_who_hears_it_gets_lines_that_stay(monkeypatch: pytest.MonkeyPatch) -> None:
     terminal = watched(monkeypatch)
     clock, counted = count(step=10), threading.Event()
-    monkeypatch.setattr(waiting, "time", SimpleNamespace(monotonic=lambda: next(clock)))
-    monkeypatch.setattr(waiting, "_HEARD", 0.001)
+    monkeypatch.setattr(tasks, "time", SimpleNamespace(monotonic=lambda: next(clock)))
+    monkeypatch.setattr(tasks, "_HEARD", 0.001)
     write = terminal.write
 
     def heard(text: str) -> int:

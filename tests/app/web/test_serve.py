@@ -17,7 +17,7 @@ from pathlib import Path
 import aiohttp
 import pytest
 
-from marlaas.app.cli.serve import served
+from marlaas.app.cli.api import served
 from marlaas.engine.home.paths import Home
 
 from ..commanding import Commander

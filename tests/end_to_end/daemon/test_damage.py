@@ -15,11 +15,11 @@ from pathlib import Path
 
 import pytest
 
-from marlaas.app.audit.audit import audit
 from marlaas.engine.adapters.statefile import checksum, read_state, write_state
 from marlaas.engine.errors import short_place
 from marlaas.engine.store.queries.reader import Reader
 from marlaas.engine.store.rows import VersionRow
+from tests.oracle.audit import audit
 
 from ...seldom import often
 from ..conftest import PATIENCE, Lab

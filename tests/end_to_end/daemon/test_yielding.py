@@ -12,9 +12,9 @@ from collections.abc import Iterator
 import psutil
 import pytest
 
-from marlaas.app.audit.audit import audit
 from marlaas.engine.daemon import control
 from marlaas.engine.store.queries.reader import Reader
+from tests.oracle.audit import audit
 
 from ..conftest import Lab, configured, consumed_once
 

@@ -11,11 +11,11 @@ from collections.abc import Iterator
 import psutil
 import pytest
 
-from marlaas.app.audit.audit import audit
 from marlaas.engine.daemon import control
 from marlaas.engine.daemon.lock import holder
 from marlaas.engine.home.paths import Home
 from marlaas.engine.store.queries.reader import Reader
+from tests.oracle.audit import audit
 
 from ..conftest import PATIENCE, Lab, consumed_once
 

@@ -8,10 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from marlaas.app.audit.audit import audit
 from marlaas.app.home.backups import back_up, restore
 from marlaas.engine.daemon import control
 from marlaas.engine.home.paths import Home
+from tests.oracle.audit import audit
 
 from ..conftest import Lab, configured, consumed_once
 

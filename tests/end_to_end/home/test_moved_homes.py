@@ -13,9 +13,9 @@ from pathlib import Path
 
 import pytest
 
-from marlaas.app.audit.audit import audit
 from marlaas.engine.daemon import control
 from marlaas.engine.home.paths import Home
+from tests.oracle.audit import audit
 
 from ..conftest import Lab, configured, consumed_once
 

@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from marlaas.app.audit.audit import audit
 from marlaas.engine.faults import VARIABLE, Point, arm, recorded
 from marlaas.engine.store.queries.reader import Reader
+from tests.oracle.audit import audit
 from tools.kills import Lab, TaskFile, exact_pair, finish, opponent_pool
 
 pytestmark = [pytest.mark.processes, pytest.mark.timeout(600)]

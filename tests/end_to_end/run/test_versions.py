@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from marlaas.app.audit.audit import audit
+from tests.oracle.audit import audit
 
 from ..conftest import Lab, consumed_once
 

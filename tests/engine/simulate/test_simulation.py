@@ -9,10 +9,10 @@ from pathlib import Path
 
 import pytest
 
-from marlaas.app.audit.audit import audit
 from marlaas.engine.simulate.cluster_file import ChanceSpec, read_case
 from marlaas.engine.simulate.profile import EngineRates
 from marlaas.engine.simulate.simulation import Result, simulate
+from tests.oracle.audit import audit
 
 from .made_up import NODES, TASK, TASKS, cluster
 

@@ -14,7 +14,6 @@ import numpy as np
 import pytest
 from hypothesis import given, settings, strategies as st
 
-from marlaas.app.audit.audit import audit
 from marlaas.engine.rollout.episodes import EPISODES
 from marlaas.engine.scheduler.task_run import Ending
 from marlaas.engine.spec.policies import NamedPolicySpec
@@ -37,6 +36,7 @@ from marlaas.engine.train.background import Background
 from marlaas.engine.train.groups import GroupListener, GroupRunner
 from marlaas.engine.training.advantages import ClosedGroup, RewardSummary
 from marlaas.engine.trajectories import Episode, Group, Trajectory
+from tests.oracle.audit import audit
 
 from ...examples import examples
 from .groups.test_early_groups import TWO, groups, until

@@ -16,7 +16,6 @@ from typing import Any
 import pytest
 from hypothesis import given, settings, strategies as st
 
-from marlaas.app.audit.audit import audit
 from marlaas.engine.environments.protocol import EpisodeOutcome, EpisodeSpec
 from marlaas.engine.rollout.protocol import SampleRequest, SampleResult
 from marlaas.engine.rollout.sampling import WHOLE, Truncation
@@ -29,6 +28,7 @@ from marlaas.engine.training.advantages import teaches
 from marlaas.engine.training.inputs import TrainGroup
 from marlaas.engine.training.protocol import GroupStats, Probe
 from marlaas.plugins.messages import Answer
+from tests.oracle.audit import audit
 
 from ...examples import examples
 from ..rollout.fake import FakeSampler

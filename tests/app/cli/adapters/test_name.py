@@ -6,9 +6,8 @@ from typing import Any
 
 import pytest
 
-from marlaas.app.cli.adapters import name
+from marlaas.app.cli import adapters
 from marlaas.engine.home.paths import Home
-from marlaas.engine.store import submissions
 
 from ...commanding import Commander, FakeEngine
 from ...filling import Filling
@@ -25,8 +24,8 @@ def sent(filling: Filling, engine: FakeEngine, monkeypatch: pytest.MonkeyPatch) 
         found.append((kind, task, arguments))
         return 1
 
-    monkeypatch.setattr(submissions, "command", command)
-    monkeypatch.setattr(name, "wait_for_outcomes", lambda reader, commands: dict.fromkeys(commands, ""))
+    monkeypatch.setattr(adapters, "command", command)
+    monkeypatch.setattr(adapters, "wait_for_outcomes", lambda reader, commands: dict.fromkeys(commands, ""))
     return found
 
 

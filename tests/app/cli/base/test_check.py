@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from marlaas.app.cli.base.check import Kept, advice, on_this_processor
+from marlaas.app.cli.base import Kept, advice, on_this_processor
 from marlaas.engine.base.gguf.base import path_of, write_base
 from marlaas.engine.base.memory import MemoryPlan
 from marlaas.engine.base.model import load_base
@@ -115,7 +115,7 @@ def test_a_damaged_folder_is_refused_unmeasured(
 
 
 def test_a_base_that_cannot_fit_is_refused_once(marlaas: Commander, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("marlaas.engine.devices.memory.available_memory", lambda limit: 1 << 20)
+    monkeypatch.setattr("marlaas.app.cli.base.available_memory", lambda limit: 1 << 20)
     for more in ((), ("--weights", "f16,q8_0")):
         said = marlaas("base", "check", "tiny", *more)
         assert said.code == 2 and said.err.count("of memory") == 1 and "Measuring" not in said.err

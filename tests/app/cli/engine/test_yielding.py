@@ -8,8 +8,8 @@ from collections.abc import Callable
 
 import pytest
 
-from marlaas.app.home import commands
-from marlaas.engine.daemon import control, lock
+from marlaas.app.cli import engine
+from marlaas.engine.daemon import control
 from marlaas.engine.errors import EngineUnreachable
 from marlaas.engine.home.paths import Home
 from marlaas.engine.store.store import Store
@@ -28,8 +28,8 @@ def answering(home: Home, monkeypatch: pytest.MonkeyPatch) -> Answering:
         def wait(reader: object, commands: list[int]) -> dict[int, str]:
             return {} if outcome == "silence" else dict.fromkeys(commands, outcome)
 
-        monkeypatch.setattr(lock, "holder", lambda path: 1)
-        monkeypatch.setattr(commands, "wait_for_outcomes", wait)
+        monkeypatch.setattr(engine, "holder", lambda path: 1)
+        monkeypatch.setattr(engine, "wait_for_outcomes", wait)
 
     return answer
 

@@ -8,7 +8,7 @@ import math
 import pytest
 from hypothesis import given, strategies as st
 
-from marlaas.app.cli.env.config import typed
+from marlaas.app.cli.env import typed
 from marlaas.engine.errors import ConfigError
 from marlaas.plugins.parameters import Parameter, complete
 

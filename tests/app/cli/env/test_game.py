@@ -6,8 +6,8 @@ import io
 
 import pytest
 
-from marlaas.app.cli.env.game import Game
-from marlaas.app.cli.keyboard import Keyboard, Left
+from marlaas.app.cli.chat import Keyboard, Left
+from marlaas.app.cli.env_play import Game
 from marlaas.plugins.messages import Ask, Fork, Message, Reply, ToolCall
 
 TOOL = {"function": {"name": "price", "parameters": {"properties": {"item": {"type": "string"}}}}}

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from marlaas.app.cli.env.players import ROOMY, Players, Speaking, players
+from marlaas.app.cli.env_play import ROOMY, Players, Speaking, players
 from marlaas.engine.errors import AdapterError, ConfigError
 from marlaas.engine.home.paths import Home
 from marlaas.engine.rollout.sampling import Truncation

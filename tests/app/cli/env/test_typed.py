@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from hypothesis import given, strategies as st
 
-from marlaas.app.cli.env.typed import COMMANDS, Typed, as_reply, call_of, command_of, reply_of
+from marlaas.app.cli.env_play import COMMANDS, Typed, as_reply, call_of, command_of, reply_of
 from marlaas.plugins.messages import Ask, Message, ToolCall
 from marlaas.plugins.tools import schema_of
 

@@ -6,7 +6,7 @@ import time
 
 import pytest
 
-from marlaas.app.cli.results.stats import begin
+from marlaas.app.cli.results import begin
 from marlaas.engine.home.paths import Home
 
 from ...commanding import Commander

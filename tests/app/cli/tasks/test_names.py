@@ -8,7 +8,7 @@ from collections.abc import Iterator
 import pytest
 
 from marlaas.app.cli.main import build_parser
-from marlaas.app.cli.verbs import task_word
+from marlaas.app.cli.parser import task_word
 from marlaas.app.home import commands
 
 from ...commanding import Commander, FakeEngine

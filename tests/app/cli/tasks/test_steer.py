@@ -7,7 +7,7 @@ from functools import partial
 
 import pytest
 
-from marlaas.app.cli.tasks import steer
+from marlaas.app.cli import queue
 from marlaas.app.home import commands, progress
 from marlaas.app.home.progress import Follower
 from marlaas.app.reading.opening import opened
@@ -170,6 +170,6 @@ def test_a_sweep_must_be_one(filling: Filling, marlaas: Commander, engine: FakeE
 def test_of_many_tasks_the_number_is_said(
     filling: Filling, marlaas: Commander, engine: FakeEngine, answering: Callable[[str], None]
 ) -> None:
-    family(filling, *["queued"] * (steer.NAMED + 1))
+    family(filling, *["queued"] * (queue.NAMED_STEER + 1))
     answering("")
     assert marlaas("cancel", "--family", "sums").err == "21 tasks cancelled.\n"

@@ -9,7 +9,7 @@ import sys
 
 import pytest
 
-from marlaas.app.cli.tasks import watch
+from marlaas.app.cli import tasks
 from marlaas.app.home.progress import Follower, milestone, sentence, ways
 from marlaas.app.reading.opening import opened
 from marlaas.engine.home.paths import Home
@@ -56,12 +56,12 @@ def test_without_numbers_it_follows_all_until_ctrl_c(
 
     with opened(home) as reader, pytest.raises(KeyboardInterrupt):
         follower = Follower(
-            lambda: watch.moving(follower, reader), lambda: engine.living, print, words=sentence, sleep=sleep
+            lambda: tasks.moving(follower, reader), lambda: engine.living, print, words=sentence, sleep=sleep
         )
-        watch.watch_all(follower)
+        tasks.watch_all(follower)
     said = capsys.readouterr()
     assert [line.split(":")[1].split(",")[0].strip() for line in said.out.splitlines()] == ["running", "done", "queued"]
-    assert said.err.splitlines()[1] == watch.NO_ENGINE
+    assert said.err.splitlines()[1] == tasks.NO_ENGINE
 
 
 def test_quiet_tells_of_milestones_alone(filling: Filling, home: Home) -> None:

@@ -11,8 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from marlaas.app.cli.families import FAMILIES
-from marlaas.app.cli.main import build_parser
+from marlaas.app.cli.main import VERBS, build_parser
 from marlaas.app.words.format import cells
 from marlaas.app.words.metrics import BANDS, all_in_order, in_order, words
 from marlaas.app.words.terms import (
@@ -115,7 +114,7 @@ def test_what_is_advised_exists() -> None:
                 verb, *arguments = shlex.split(code.replace("NAME", "sums").replace(" W", " 2"))[1:]
                 if arguments:
                     assert isinstance(build_parser().parse_args([verb, *arguments]), argparse.Namespace), code
-                assert any(verb in verbs for verbs in FAMILIES.values()), code
+                assert any(verb in verbs for verbs in VERBS.values()), code
             else:
                 assert code.partition(" = ")[0].strip('"') in keys | {"mask", "penalty"}, f"{term.name}: {code}"
 

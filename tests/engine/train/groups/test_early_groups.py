@@ -11,7 +11,6 @@ from typing import Any
 
 import pytest
 
-from marlaas.app.audit.audit import audit
 from marlaas.engine.environments.protocol import Answering, EpisodeOutcome, EpisodeSpec, FinalReward, FinishedEpisode
 from marlaas.engine.scheduler.task_run import Ending
 from marlaas.engine.spec.policies import NamedPolicySpec
@@ -19,6 +18,7 @@ from marlaas.engine.spec.task import TaskSpec
 from marlaas.engine.train.failures import BiasWatch
 from marlaas.engine.trajectories import Failure
 from marlaas.plugins.messages import Answer
+from tests.oracle.audit import audit
 
 from ...scheduler.fake_environments import FakeEnvironments
 from ...scheduler.world import World

@@ -12,7 +12,6 @@ from typing import Any, cast
 
 import pytest
 
-from marlaas.app.audit.audit import audit
 from marlaas.engine.environments.protocol import DataFacts, EpisodeOutcome, EpisodeSpec, Ranking
 from marlaas.engine.scheduler.task_run import Ending
 from marlaas.engine.spec.policies import PolicySpec
@@ -20,6 +19,7 @@ from marlaas.engine.spec.task import TaskSpec
 from marlaas.engine.store.experience import OpenPlay
 from marlaas.engine.train import groups as module, publishing
 from marlaas.plugins.messages import Answer
+from tests.oracle.audit import audit
 
 from ...scheduler.fake_environments import FakeEnvironments
 from ...scheduler.world import World

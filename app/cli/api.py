@@ -1,0 +1,245 @@
+"""``api`` and ``serve``: open the API, its keys; the application in a browser."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import shlex
+import sys
+import time
+from dataclasses import asdict
+from importlib.util import find_spec
+from typing import TYPE_CHECKING
+
+from marlaas.engine.errors import ConfigError
+from marlaas.engine.store import revoke_key
+
+from .. import output
+from ..home.api.opening import close_api, open_api
+from ..reading.opening import reading
+from ..words.format import ago, count, counted, line
+from ..words.tasks import liveness
+from .parser import Verbs, add_family, add_verb, arg, home_of
+
+if TYPE_CHECKING:
+    from marlaas.engine.store import ApiKeyRow
+
+
+# ``api key new | list | revoke``: keys with which clients of a tenant ask the API. No engine need run.
+
+
+def make(args: argparse.Namespace) -> int:
+    """Make a key."""
+    from ..home.api.keys import make_key
+
+    scopes = [scope.strip() for scope in args.scopes.split(",") if scope.strip()]
+    made = make_key(home_of(args), args.tenant, args.name, scopes)
+    if args.json:
+        output.result_json(asdict(made))
+        return output.OK
+    output.quote(made.key)
+    output.talk(f"This key of tenant {line(made.tenant)} is shown this once, for {' and '.join(made.scopes)}.")
+    return output.OK
+
+
+def show(args: argparse.Namespace) -> int:
+    """Print all keys."""
+
+    with reading(home_of(args)) as reader:
+        keys = reader.api_keys() if reader else []
+    if args.json:
+        output.result_json([asdict(key) for key in keys])
+        return output.OK
+    if not keys:
+        output.talk("No keys yet: `marlaas api key new TENANT` makes one.")
+        return output.OK
+    now = time.time()
+    headers = ("KEY", "TENANT", "NAME", "SCOPES", "REQUESTS", "TOKENS IN", "TOKENS OUT", "LAST USE", "STATE")
+    output.result_table(headers, [_row(key, now) for key in keys], right=("REQUESTS", "TOKENS IN", "TOKENS OUT"))
+    return output.OK
+
+
+def end(args: argparse.Namespace) -> int:
+    """Revoke a key."""
+    from marlaas.engine.daemon import create_database
+
+    home = home_of(args)
+    create_database(home)
+    prefix, tenant = revoke_key(home.database, args.prefix)
+    output.talk(f"The key {prefix}… of tenant {line(tenant)} is revoked.")
+    return output.OK
+
+
+def _row(key: ApiKeyRow, now: float) -> tuple[str, ...]:
+    return (
+        f"{key.prefix}…",
+        line(key.tenant, 32),
+        line(key.name, 32),
+        ",".join(key.scopes),
+        count(key.requests),
+        count(key.tokens_in),
+        count(key.tokens_out),
+        "never" if key.last_use is None else ago(key.last_use, now),
+        "holds" if key.revoked is None else f"revoked {ago(key.revoked, now)}",
+    )
+
+
+# ``api start | stop | status``, and ``api key new | list | revoke`` from ``keys``.
+
+
+def _port(text: str) -> int:
+    if not text.isdigit() or int(text) > 65535:
+        raise argparse.ArgumentTypeError(f"a port is a whole number from 0 to 65535, not {text!r}")
+    return int(text)
+
+
+def start(args: argparse.Namespace) -> int:
+    """Open the API and wait until it answers."""
+
+    home = home_of(args)
+    url = open_api(home, args.port)
+    if args.json:
+        output.result_json({"url": url})
+        return output.OK
+    output.result(url)
+    with reading(home) as reader:
+        holds = [key for key in reader.api_keys() if key.revoked is None] if reader else []
+    if not holds:
+        output.talk("No client can ask yet: `marlaas api key new TENANT` makes a key.")
+    return output.OK
+
+
+def stop(args: argparse.Namespace) -> int:
+    """Close the API."""
+
+    home = home_of(args)
+    if close_api(home):
+        output.talk("The API is closed; `marlaas api start` opens it again.")
+    else:
+        output.talk(f"No engine serves {home.root}; the next one keeps the API closed.")
+    return output.OK
+
+
+def status(args: argparse.Namespace) -> int:
+    """Print whether the API is open; exit 3 where it is not."""
+
+    home, now = home_of(args), time.time()
+    with reading(home) as reader:
+        state, engine = (reader.api_state(), reader.engine()) if reader else (None, None)
+        known = reader.api_keys() if reader else []
+    alive = liveness(engine, now).alive
+    is_open = alive and state is not None and state.open
+    url = state.url if state is not None and is_open else ""
+    since = state.since if state is not None and is_open else None
+    note = state.note if state is not None and alive and not is_open else ""
+    holds = sum(key.revoked is None for key in known)
+    if args.json:
+        shown = {"home": str(home.root), "engine": alive, "open": is_open, "url": url, "since": since, "note": note}
+        output.result_json(shown | {"keys": holds})
+        return output.OK if is_open else output.UNREACHABLE
+    if is_open:
+        output.result(f"api   open at {url}" + (f", {ago(since, now)}" if since is not None else ""))
+    else:
+        output.result("api   closed" if alive else "api   closed: no engine runs")
+        if note:
+            output.result(f"      {line(note)}")
+    revoked = len(known) - holds
+    output.result(f"keys  {counted(holds, 'key')}" + (f", {revoked} revoked" if revoked else ""))
+    return output.OK if is_open else output.UNREACHABLE
+
+
+# ``serve``: the application in a browser of this machine, or of another one through an SSH tunnel.
+
+NEEDS = "textual-serve>=1.1,<2"
+
+
+def port(text: str) -> int:
+    """An argument that is a port."""
+    if not text.isascii() or not text.isdigit() or int(text) > 65535:
+        raise argparse.ArgumentTypeError(f"{text!r} is no port")
+    return int(text)
+
+
+def run_serve(args: argparse.Namespace) -> int:
+    """Serve until Ctrl-C. Raises ``ConfigError`` where the extra is not installed or the port is taken."""
+
+    home = home_of(args)
+    if find_spec("textual_serve") is None:
+        raise ConfigError("`marlaas serve` needs textual-serve.", f'`pip install "{NEEDS}"` installs it.')
+    import asyncio
+
+    from ..web.gate import Gate
+    from ..web.server import serve
+
+    for editor in ("EDITOR", "VISUAL"):
+        os.environ.pop(editor, None)  # nobody in a browser can use an editor
+    command = shlex.join(served(str(home.root), args.control))
+
+    def ready(address: str) -> None:
+        output.talk(
+            "Tasks can be changed from there." if args.control else "Read-only; with --control tasks can be changed."
+        )
+        output.talk("The first browser that opens this address is let in, and no other. Ctrl-C ends it.")
+        output.result(address)
+
+    try:
+        asyncio.run(serve(command, args.port, Gate(), ready))
+    except OSError as error:
+        raise ConfigError(
+            f"Port {args.port} is not free: {error.strerror or error}.", "Choose another one with --port, 0 for any."
+        ) from error
+    return output.OK
+
+
+def served(home: str, control: bool) -> list[str]:
+    """The command line that runs the application for one page."""
+    words = [sys.executable, "-P", "-m", "marlaas.app.cli.main", "--home", home, "--web"]
+    return words if control else [*words, "--readonly"]
+
+
+def register(verbs: Verbs) -> None:
+    """Add the verbs."""
+    family = add_family(verbs, "api", "open the API for OpenAI's and Anthropic's clients, and give them keys")
+    add_verb(
+        family,
+        "start",
+        start,
+        "open the API to clients, with an engine in the background; prints its address",
+        arg(
+            "--port", type=_port, metavar="N", help="listen at this port, 0 for a free one (else that of marlaas.toml)"
+        ),
+        json=True,
+        epilog="It stays open over a restart of the engine, until `marlaas api stop`. marlaas.toml has its settings"
+        " under [api].",
+    )
+    add_verb(family, "stop", stop, "close the API to clients; episodes whose programs ask over HTTP go on")
+    add_verb(family, "status", status, "say whether the API is open, where, and how many keys there are", json=True)
+    own = add_family(family, "key", "make, list and revoke keys for the API")
+    add_verb(
+        own,
+        "new",
+        make,
+        "make a key for clients of a tenant, and print it this once",
+        arg("tenant", metavar="TENANT", help="the tenant's name, as in task files; it need not have tasks yet"),
+        arg("--name", metavar="NAME", default="", help="what you call it, for `api key list`"),
+        arg("--scopes", metavar="LIST", default="chat", help="what it is for: chat, train, admin, with commas (chat)"),
+        json=True,
+        epilog="A tenant's clients see its own tasks and versions alone. Only a hash of the key is stored.",
+    )
+    add_verb(own, "list", show, "list all keys, by how they begin, with what they have used", json=True)
+    add_verb(
+        own,
+        "revoke",
+        end,
+        "revoke a key at once; its requests under way are answered",
+        arg("prefix", metavar="PREFIX", help="how the key begins, or all of it"),
+    )
+    add_verb(
+        verbs,
+        "serve",
+        run_serve,
+        "show the application in a browser, read-only; the address works once",
+        arg("--port", type=port, default=8000, metavar="N", help="default: 8000; 0: a free one"),
+        arg("--control", action="store_true", help="also pause, cancel, submit: all but files and editors"),
+        epilog="Only this machine can reach it. From another one: ssh -L 8000:127.0.0.1:8000 HOST, then the address.",
+    )

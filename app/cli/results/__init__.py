@@ -1,1 +1,0 @@
-"""Verbs about what came of tasks: metrics, win-rates, rollouts, statistics."""

@@ -1,1 +1,0 @@
-"""Verbs about tasks in the queue: submit, list, watch, steer, extend and compare them."""
