@@ -180,11 +180,3 @@ def test_json_has_todays_names_beside_the_old_ones() -> None:
         "basis": {"episodes": 4, "n": 4},
         "eval": [{"failed": 1, "failures": 1, "metrics": {"floor": 2.0}}],
     }, "what an environment logs keeps its name"
-
-
-def test_no_word_is_explained_twice() -> None:
-    glossary = (ROOT / "ARCHITECTURE.md").read_text("utf-8").partition("## Glossary")[2].partition("\n## ")[0]
-    rows = re.findall(r"(?m)^\| ([^|]+) \|", glossary)[2:]
-    own = [word.strip() for row in rows for word in row.split(",")]
-    assert len(own) > 5
-    assert not set(own) & {name for term in TERMS for name in (term.name, *term.names)}
