@@ -1,8 +1,8 @@
 """Reaps programs that an environment started and never waited for: ended, each of them keeps an entry of the system.
 
-Nobody loses an exit code. A program is not reaped while an episode runs that ran when the program was first seen to
-have ended. One that a ``subprocess.Popen`` stands for is asked through that object, which keeps the code. The code of
-any other is kept for whoever calls ``os.waitpid`` later, as ``multiprocessing`` and asyncio do.
+Nobody loses an exit code. A program is not reaped while an episode runs that ran when it was first seen to have ended.
+One that a ``subprocess.Popen`` stands for is asked through that object, which keeps the code. The code of any other is
+kept for whoever calls ``os.waitpid`` later, as ``multiprocessing`` and asyncio do.
 """
 
 from __future__ import annotations

@@ -60,7 +60,7 @@ class PluginHost:
         self._runs: dict[int, Run | ScoringRun] = {}
         self._asks: dict[int, asyncio.Future[Reply]] = {}
         self._asked = 0
-        self._opening: dict[int, asyncio.Future[Endpoint]] = {}
+        self._opening: dict[int, asyncio.Future[Record]] = {}
         """Requests for an address, by number."""
         self._rows: dict[str, asyncio.Future[Sequence[Any]]] = {}
         self._kept = Path.cwd() / "rows"
@@ -142,10 +142,7 @@ class PluginHost:
             case "endpoint":
                 opening = self._opening.pop(message["id"], None)
                 if opening is not None and not opening.done():
-                    if message["error"]:
-                        opening.set_exception(RuntimeError(message["error"]))
-                    else:
-                        self._opened(opening, Endpoint(message["url"], message["key"]), message["socket"])
+                    opening.set_result(message)
             case "calls":
                 called = self._runs.get(message["episode"])
                 if isinstance(called, Run):
@@ -190,39 +187,27 @@ class PluginHost:
         return future
 
     async def open_endpoint(self, run: Run) -> Endpoint:
-        """Ask the engine for the episode's address; ``RuntimeError`` if it gives none."""
+        """The episode's address from the engine; one of this process's own, if it has no network and a socket leads
+        there. Raises ``RuntimeError`` if the engine gives none."""
         self._asked += 1
         number = self._asked
-        future: asyncio.Future[Endpoint] = self._loop.create_future()
-        self._opening[number] = future
+        answer = self._opening[number] = self._loop.create_future()
         agents = list(run.environment.agents)
         self._channel.send({"op": "endpoint", "id": number, "episode": run.number, "agents": agents})
         try:
-            return await future
+            record = await answer
         finally:
             self._opening.pop(number, None)
-
-    def _opened(self, opening: asyncio.Future[Endpoint], endpoint: Endpoint, socket: str) -> None:
-        """Give an episode its address: one of this process's own, where it has no network and a socket leads there."""
-        if not socket:
-            opening.set_result(endpoint)
-            return
+        if record["error"]:
+            raise RuntimeError(record["error"])
+        endpoint = Endpoint(record["url"], record["key"])
+        if not record["socket"]:
+            return endpoint
         if self._forwarder is None:
             from ..programs.forwarder import Forwarder  # here, because few processes are confined
 
             self._forwarder = Forwarder(self._kept.parent)
-
-        def found(inside: asyncio.Task[Endpoint]) -> None:
-            if opening.done():
-                return
-            if error := inside.exception():
-                opening.set_exception(error)
-            else:
-                opening.set_result(inside.result())
-
-        self._asking.add(inside := asyncio.ensure_future(self._forwarder.inside(endpoint, socket)))
-        inside.add_done_callback(self._asking.discard)
-        inside.add_done_callback(found)
+        return await self._forwarder.inside(endpoint, record["socket"])
 
     async def row(self, environment: Environment, start: Record) -> Any:
         """The task of the instance that a start message names."""
@@ -325,8 +310,8 @@ class PluginHost:
         return self._reaper.tick()
 
     def _interrupt(self, _signal: int, frame: FrameType | None) -> None:
-        """Interrupt what keeps the loop at its line: an import or a step whose time is up, and compiled
-        code that lets nothing else run."""
+        """Interrupt what keeps the loop at its line: an import or a step whose time is up, and compiled code that lets
+        nothing else run."""
         if not self.blame.inside(frame):
             return
         if self._loading:

@@ -19,7 +19,7 @@ from ...errors import EnvironmentFailure, MarlaasError
 from ...trajectories import EpisodeStatus, Failure
 from ..protocol import Answering, DataFacts, EpisodeOutcome, EpisodeSpec, Ranking, Unscored, endpoint_of
 from .launch import HERE, Folders, PluginLauncher, PluginProcess
-from .pulse import Load, Silence
+from .pulse import Load, judged
 from .wire import (
     Asked,
     Broken,
@@ -473,12 +473,12 @@ class Child:
         """While episodes are in progress, make sure that the interpreter of the process runs."""
         pulse = self._process.pulse
         pulse.answer()  # to a question before the last rest
-        answered = before = time.monotonic(), self._computed()
+        answered = before = time.monotonic(), self._process.computed()
         while not self.idle:
             pulse.ask()
             self._process.trim_log()
             await asyncio.sleep(BEAT)
-            beat, now = pulse.answer(), (time.monotonic(), self._computed())
+            beat, now = pulse.answer(), (time.monotonic(), self._process.computed())
             if beat is not None:
                 wall = max(now[0] - before[0], 1e-9)
                 self.load = Load(beat.late, (now[1] - before[1]) / wall, min(1.0, beat.asleep / wall))
@@ -486,7 +486,7 @@ class Child:
                 if beat.stubborn:
                     self._die_stubborn()
                     return
-            elif self._silent(Silence(now[0] - answered[0], now[1] - answered[1], len(self._plays), self._allowed)):
+            elif self._silent(now[0] - answered[0], now[1] - answered[1]):
                 return
         self.load = Load()
 
@@ -498,15 +498,13 @@ class Child:
         else:
             self._die(Failure(UNSTOPPABLE))
 
-    def _silent(self, silence: Silence) -> bool:
+    def _silent(self, wall: float, computed: float) -> bool:
         """Judge that nothing was answered; returns whether the process was ended over it."""
-        if silence.hung:
-            self._die(Failure(HUNG))
-        elif silence.still:
-            self._die(Failure(STILL), overloaded=True)
-        elif silence.to_interrupt:
-            self._process.interrupt()
+        match judged(wall, computed, len(self._plays), self._allowed):
+            case "hung":
+                self._die(Failure(HUNG))
+            case "still":
+                self._die(Failure(STILL), overloaded=True)
+            case "interrupt":
+                self._process.interrupt()
         return self.dead is not None
-
-    def _computed(self) -> float:
-        return self._process.computed()

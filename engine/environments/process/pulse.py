@@ -7,6 +7,7 @@ import os
 import socket
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Literal
 
 from .wire import Beat, Place, decode_beat
 
@@ -21,8 +22,11 @@ def processor_seconds(pid: int | None) -> float:
     """Processor seconds that the threads of a process have used so far; 0 if that is not known."""
     if pid is None:
         return 0.0
-    fields = _fields(Path(f"/proc/{pid}/stat"))
-    return (int(fields[11]) + int(fields[12])) / _TICKS if fields else 0.0
+    try:  # the program's name may hold any character
+        fields = Path(f"/proc/{pid}/stat").read_bytes().rpartition(b")")[2].split()
+        return (int(fields[11]) + int(fields[12])) / _TICKS
+    except (OSError, IndexError):
+        return 0.0
 
 
 def delayed_seconds(pid: int | None) -> float:
@@ -41,14 +45,6 @@ def resident_bytes(pid: int) -> int:
         return int(Path(f"/proc/{pid}/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
     except (OSError, IndexError, ValueError):
         return 0
-
-
-def _fields(path: Path) -> list[str]:
-    """The fields of such a file after the program's name, which may hold any character."""
-    try:
-        return path.read_bytes().rpartition(b")")[2].decode().split()
-    except (OSError, UnicodeDecodeError):
-        return []
 
 
 # Asks a plugin's process whether its interpreter runs, and judges silence.
@@ -85,33 +81,22 @@ class Load:
     waits for an answer from elsewhere, or sleeps."""
 
 
-@dataclass(frozen=True)
-class Silence:
-    """Since the last answer of a process."""
+Verdict = Literal["", "interrupt", "hung", "still"]
 
-    wall: float
-    """Seconds of a wall clock."""
-    computed: float
-    """Processor seconds that the process used."""
-    episodes: int
-    """Under way in it."""
-    allowed: float = 0.0
-    """Seconds that its only request may take; 0 if it runs episodes."""
 
-    @property
-    def to_interrupt(self) -> bool:
-        """Whether compiled code that keeps the interpreter is to be interrupted."""
-        return self.computed >= max(INTERRUPTED_AFTER, self.allowed)
+def judged(
+    wall: float, computed: float, episodes: int, allowed: float = 0.0
+) -> Literal["", "interrupt", "hung", "still"]:
+    """What to do about a process that was silent for so long, by the wall clock and by its processor time. Pure.
 
-    @property
-    def hung(self) -> bool:
-        """Whether the interpreter will not run again."""
-        return self.computed >= max(HUNG_AFTER, 2 * self.allowed) + PER_EPISODE * self.episodes
-
-    @property
-    def still(self) -> bool:
-        """Whether it was silent for too long, whatever the reason is."""
-        return self.wall >= max(STILL_AFTER, 10 * self.allowed)
+    ``episodes`` run in it. ``allowed``: seconds that its only request may take; 0 if it runs episodes. Compiled code
+    that keeps the interpreter is interrupted; a process is hung if its interpreter will not run again.
+    """
+    if computed >= max(HUNG_AFTER, 2 * allowed) + PER_EPISODE * episodes:
+        return "hung"
+    if wall >= max(STILL_AFTER, 10 * allowed):
+        return "still"
+    return "interrupt" if computed >= max(INTERRUPTED_AFTER, allowed) else ""
 
 
 class Pulse:

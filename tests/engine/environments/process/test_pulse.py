@@ -8,7 +8,7 @@ from collections.abc import Iterator
 import pytest
 from hypothesis import given, strategies as st
 
-from marlaas.engine.environments.process.pulse import HUNG_AFTER, STILL_AFTER, Pulse, Silence
+from marlaas.engine.environments.process.pulse import HUNG_AFTER, STILL_AFTER, Pulse, judged
 from marlaas.engine.environments.process.wire import Beat, Place, decode_beat
 
 
@@ -23,19 +23,16 @@ def ends() -> Iterator[tuple[Pulse, socket.socket]]:
 
 @given(st.floats(0, STILL_AFTER - 1), st.floats(0, 5), st.integers(0, 512))
 def test_a_process_without_a_core_is_left_alone(wall: float, computed: float, episodes: int) -> None:
-    silence = Silence(wall, computed, episodes)
-    assert not (silence.hung or silence.still or silence.to_interrupt)
+    assert judged(wall, computed, episodes) == ""
 
 
 def test_what_computes_in_silence_is_hung() -> None:
-    assert Silence(30.0, HUNG_AFTER, 0).hung and not Silence(30.0, HUNG_AFTER, 64).hung
-    assert Silence(30.0, HUNG_AFTER + 4, 64).hung
-    assert Silence(STILL_AFTER, 0.0, 64).still and not Silence(STILL_AFTER, 0.0, 64).hung
+    assert judged(30.0, HUNG_AFTER, 0) == "hung" and judged(30.0, HUNG_AFTER, 64) == "interrupt"
+    assert judged(30.0, HUNG_AFTER + 4, 64) == "hung" and judged(STILL_AFTER, 0.0, 64) == "still"
 
 
 def test_a_score_has_its_own_time_first() -> None:
-    assert not Silence(60.0, 59.0, 1, allowed=60.0).to_interrupt
-    assert Silence(60.0, 60.0, 1, allowed=60.0).to_interrupt and not Silence(60.0, 60.0, 1, allowed=60.0).hung
+    assert judged(60.0, 59.0, 1, allowed=60.0) == "" and judged(60.0, 60.0, 1, allowed=60.0) == "interrupt"
 
 
 def test_the_newest_answer_counts(ends: tuple[Pulse, socket.socket]) -> None:
