@@ -41,18 +41,14 @@ Packages = dict[str, str]
 
 def main() -> int:
     """Ask uv, and write the files."""
-    cpu = ("--extra", "cpu")
-    base, serve, dev = compiled(*cpu), compiled(*cpu, "--extra", "serve"), compiled(*cpu, "--extra", "dev")
-    api, docs = compiled(*cpu, "--extra", "api"), compiled(*cpu, "--extra", "docs")
-    cluster = compiled(*cpu, "--extra", "cluster")
-    files = divided(base, serve, api, dev) | {
-        "cluster": besides(base, cluster),
-        "docs": besides(base, docs),
-        "build": compiled(text=BUILD),
-    }
+    chosen = {extra: compiled("--extra", "cpu", "--extra", extra) for extra in ("cpu", "serve", "api", "dev")}
+    files = divided(*chosen.values())
+    for extra in ("cluster", "docs"):
+        files[extra] = besides(chosen["cpu"], compiled("--extra", "cpu", "--extra", extra))
+    files["build"] = compiled(text=BUILD)
     for name, packages in files.items():
         head = f"# Made by `make lock`: {USES[name]}.\n"
-        (FOLDER / f"{name}.txt").write_text(head + "".join(packages[one] for one in sorted(packages)))
+        (FOLDER / f"{name}.txt").write_text(head + "".join(packages[package] for package in sorted(packages)))
         print(f"{name}.txt: {len(packages)} packages")
     return 0
 
@@ -62,10 +58,9 @@ def divided(base: Packages, serve: Packages, api: Packages, dev: Packages) -> di
     files: dict[str, Packages] = {"install": {}, "llama": {}, "cuda": {}, "serve": {}, "api": {}, "dev": {}}
     steps = (("install", base), ("serve", serve), ("api", api))
     for name, lines in (base | serve | api | dev).items():
-        if name in NOT_OURS:
-            continue
-        step = next((step for step, there in steps if name in there), "dev")
-        files["llama" if name == LLAMA else "cuda" if CUDA.match(name) else step][name] = lines
+        if name not in NOT_OURS:
+            step = next((step for step, there in steps if name in there), "dev")
+            files["llama" if name == LLAMA else "cuda" if CUDA.match(name) else step][name] = lines
     return files
 
 

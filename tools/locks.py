@@ -9,7 +9,7 @@ import fcntl
 import os
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from . import steps
@@ -20,11 +20,29 @@ POLL = 0.2
 
 @contextmanager
 def locked(path: Path, waiting: str) -> Iterator[None]:
-    """Hold the lock in the file ``path`` while the block runs; ``waiting`` is said where another process has it.
+    """Hold the lock in the file ``path`` while the block runs; ``waiting`` is printed while another process has it.
 
-    Where the file system knows no locks, the block runs without one.
+    If the file system knows no locks, the block runs without one.
     """
-    file = _taken(path, waiting)
+    path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+    began, shown = time.monotonic(), -steps.TICK
+    while True:
+        file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            if path.exists() and os.path.samestat(os.fstat(file), os.stat(path)):  # nobody has deleted it meanwhile
+                os.truncate(file, 0)
+                os.pwrite(file, f"{os.getpid()}\n".encode(), 0)
+                break
+        except BlockingIOError:
+            waited = time.monotonic() - began
+            if waited - shown >= steps.TICK and waited > POLL:  # who only looks has it for a moment
+                shown, process = waited, holder(path)
+                print(f"  {waiting}{f' (process {process})' if process else ''}, {steps.minutes(waited)} …", flush=True)
+        except OSError:
+            break
+        os.close(file)
+        time.sleep(POLL)
     try:
         yield
     finally:
@@ -32,53 +50,11 @@ def locked(path: Path, waiting: str) -> Iterator[None]:
 
 
 def holder(path: Path) -> int | None:
-    """The id of the process that holds the lock, 0 where that cannot be read; None where nobody does."""
-    try:
-        file = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
-    except OSError:
-        return None
-    try:
-        fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
-    except BlockingIOError:
-        text = os.pread(file, 32, 0).decode("ascii", "replace").strip()
-        return int(text) if text.isdigit() else 0
-    except OSError:
-        return None
-    else:
-        return None
-    finally:
-        os.close(file)
-
-
-def _taken(path: Path, waiting: str) -> int:
-    """An open file that holds the lock; closing it gives the lock back."""
-    path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-    began, said = time.monotonic(), -steps.TICK
-    while True:
-        file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    """The id of the process that holds the lock, 0 if that cannot be read; None if nobody does."""
+    with suppress(OSError), open(path, encoding="ascii", errors="replace") as file:
         try:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
         except BlockingIOError:
-            os.close(file)
-        except OSError:
-            return file
-        else:
-            if _is_the_one(file, path):
-                os.truncate(file, 0)
-                os.pwrite(file, f"{os.getpid()}\n".encode(), 0)
-                return file
-            os.close(file)  # somebody has deleted it meanwhile
-            continue
-        waited = time.monotonic() - began
-        if waited - said >= steps.TICK and waited > POLL:  # who only looks has it for a moment
-            said = waited
-            process = holder(path)
-            print(f"  {waiting}{f' (process {process})' if process else ''}, {steps.minutes(waited)} …", flush=True)
-        time.sleep(POLL)
-
-
-def _is_the_one(file: int, path: Path) -> bool:
-    try:
-        return os.path.samestat(os.fstat(file), os.stat(path))
-    except OSError:
-        return False
+            text = file.read(32).strip()
+            return int(text) if text.isdigit() else 0
+    return None
