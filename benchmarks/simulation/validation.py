@@ -175,7 +175,7 @@ def compared(home: Fleet, cluster: ClusterSpec, fitted: Mix, mixes: Sequence[Mix
 def run(home: Fleet, mix: Mix, label: str) -> tuple[Figures, float]:
     """Train a mix for real; its figures, and the cores that other programs used meanwhile."""
     with Reader(home.home.database) as reader:
-        before = max((task.id for task in timings.task_times(reader)), default=0)
+        before = max((task.id for task in reader.known_tasks()), default=0)
     found = home.run(mix.specs(label))
     return figures_of(home.home.database, before), found.usage.others
 
