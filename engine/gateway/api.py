@@ -1,21 +1,24 @@
-"""The API of an engine: its gateways, its callers and its switch, put together."""
+"""The API of an engine: its gateways, who may ask, and whether it is open to clients.
+
+It is open as people ask, else as the settings say. What they ask outlives the engine.
+"""
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 from collections.abc import Callable
 
-from ..errors import StoreError
+from ..errors import MarlaasError, StoreError
 from ..home import ApiSettings, Home
 from ..racing import until_first
-from ..store import Store
+from ..store import API_SWITCHES, Command, Store
 from ..wire import Answerer, Endpoints
 from .callers import Callers, Tallies
 from .keys import Identity
 from .limits import Limits, encode
 from .link import Desk, Figures, Log
-from .processes import Gateways
-from .switch import Switch
+from .processes import PATIENCE, Gateways
 
 MEGABYTE = 1 << 20
 
@@ -62,3 +65,105 @@ def limits_of(settings: ApiSettings, home: Home) -> str:
             log=str(home.logs / "api.log"),
         )
     )
+
+
+POLL = 0.2
+"""Seconds between looks at the database."""
+
+
+class Switch:
+    """Has the clients' gateway for as long as the API is open."""
+
+    def __init__(self, store: Store, settings: ApiSettings, gateways: Gateways, desk: Desk) -> None:
+        self._store = store
+        self._settings = settings
+        self._gateways = gateways
+        self._desk = desk
+        self._seen = -1
+        self._begun = False
+
+    async def run(self) -> None:
+        """Open it if it should be, then hear commands, until cancelled."""
+        while True:
+            with contextlib.suppress(StoreError):  # a full disk, or a lock: it is tried again
+                await self._look()
+            await asyncio.sleep(POLL)
+
+    async def stop(self) -> None:
+        """The engine ends."""
+        self._desk.callers.open = False
+        with contextlib.suppress(StoreError):
+            if self._store.api.state().open:
+                self._store.api.tell(False)
+
+    async def _look(self) -> None:
+        seen = self._store.changed()
+        if seen == self._seen:
+            return
+        self._seen = -1  # until all is carried out
+        if not self._begun:
+            await self._begin()
+        for command in self._asked():
+            outcome = await self._obey(command)
+            self._store.tasks.finish_command(command.id, outcome)
+        self._seen = seen
+
+    async def _begin(self) -> None:
+        state = self._store.api.state()
+        wanted = self._settings.enabled if state.switched is None else state.switched
+        if wanted and not self._asked():
+            if refused := await self._open(state.port, PATIENCE):
+                self._desk.log("api", refused, "warning")
+        elif state.open:  # the engine before was killed
+            self._store.api.tell(False)
+        self._begun = True
+
+    def _asked(self) -> list[Command]:
+        return [command for command in self._store.tasks.new_commands() if command.kind in API_SWITCHES]
+
+    async def _obey(self, command: Command) -> str:
+        """Carry it out and remember it; returns why it cannot be done, or nothing."""
+        if command.kind == "api_stop":
+            self._store.api.switch(False)
+            await self._close()
+            return ""
+        port = command.arguments.get("port")
+        port = port if isinstance(port, int) and 0 <= port <= 65535 else None
+        if port is None and self._desk.callers.open:
+            port = self._store.api.state().port  # it stays where it is
+        refused = await self._open(port)
+        if not refused:
+            self._store.api.switch(True, port)
+        return refused
+
+    async def _open(self, port: int | None, patience: float = 0.0) -> str:
+        """Open it; returns why it cannot be, in words that the state has as well, or nothing."""
+        listen, store = self._settings.listen, self._store.api
+        try:
+            if not self._settings.local and not store.any_key():
+                return self._note(
+                    f"The API is to listen at {listen}, where other machines reach it, and there is no key yet."
+                    " `marlaas api key new TENANT` makes one."
+                )
+            port = self._settings.port if port is None else port
+            gateway = await self._gateways.for_clients(listen, port, patience)
+        except MarlaasError as error:
+            return self._note(str(error))
+        if not self._desk.callers.open or store.state().url != gateway.url:
+            store.tell(True, gateway.url)
+            self._desk.callers.open = True
+            self._desk.log("api", f"The API is open to clients at {gateway.url}.", "info")
+        return ""
+
+    def _note(self, why: str) -> str:
+        """Remember why it is not open, where it is not."""
+        if not self._desk.callers.open:
+            self._store.api.tell(False, note=why)
+        return why
+
+    async def _close(self) -> None:
+        was_open, self._desk.callers.open = self._desk.callers.open, False
+        self._store.api.tell(False)
+        await self._gateways.close_clients()
+        if was_open:
+            self._desk.log("api", "The API is closed to clients.", "info")

@@ -53,7 +53,7 @@ class Figures:
 def measure(database: Path, after: int = 0) -> Figures:
     """The figures of the tasks above a number. Raises ``StoreError``."""
     with Reader(database) as reader:
-        tasks = timings.task_times(reader, after)
+        tasks = [task for task in reader.tasks() if task.id > after]
         begun = min((task.created for task in tasks), default=0.0)
         ended = max((task.finished or task.created for task in tasks), default=0.0)
         makespan = ended - begun

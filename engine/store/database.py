@@ -110,6 +110,12 @@ class Table:
     def __init__(self, database: Database) -> None:
         self._db = database
 
+    def _replace(self, table: str, rows: Iterable[Mapping[str, Any]]) -> None:
+        """Write rows in place of all that a table has."""
+        with transaction(self._db):
+            self._db.execute(f"DELETE FROM {table}")
+            insert_all(self._db, table, rows)
+
 
 def open_database(path: Path) -> Database:
     """Open or create the database of a home and apply migrations. Raises ``StoreError``.

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import sqlite3
 from collections.abc import Iterator
-from contextlib import closing, contextmanager
+from contextlib import closing, contextmanager, suppress
 from pathlib import Path
 
 from ..errors import DatabaseLocked, DatabaseUnwritable, StoreError
@@ -575,18 +575,20 @@ def read_only(database: Path) -> str:
 
 
 def applied(connection: sqlite3.Connection) -> str:
-    """The name of a database's newest schema; empty for one that has none, or that is no database."""
+    """The name of a database's newest schema; empty for one that has none. Raises ``sqlite3.Error``."""
     try:
-        made = connection.execute("SELECT 1 FROM sqlite_master WHERE name = '_sqlite_migrations'").fetchone()
-        return str(connection.execute(_APPLIED).fetchone()[0] or "") if made else ""
-    except sqlite3.Error:
-        return ""
+        return str(connection.cursor().execute(_APPLIED).fetchone()[0] or "")
+    except sqlite3.OperationalError as error:
+        if "no such table" in str(error):
+            return ""
+        raise
 
 
 def refuse_newer(connection: sqlite3.Connection) -> None:
     """Raise ``StoreError`` for a database with a newer schema; one that cannot be read is not newer."""
-    if applied(connection) > LATEST:
-        raise StoreError("A newer marlaas has changed the database.", "Update marlaas, or use another --home.")
+    with suppress(sqlite3.Error):
+        if applied(connection) > LATEST:
+            raise StoreError("A newer marlaas has changed the database.", "Update marlaas, or use another --home.")
 
 
 def is_current(database: Path) -> bool:

@@ -32,7 +32,7 @@ MOST_HELD = 10_000
 """The most lines that wait in memory while another program locks the database."""
 
 
-class TelemetryTable:
+class TelemetryTable(Table):
     """Writes for the screen and the log.
 
     Where the database is locked, lines of the log and the list of environments are held back, and written with the next
@@ -41,7 +41,7 @@ class TelemetryTable:
 
     def __init__(self, database: Database, root: Path) -> None:
         """``root``: the home; files in it are named relative to it."""
-        self._db = database
+        super().__init__(database)
         self._root = root
         self._held_events: list[dict[str, Any]] = []
         self._held_environments: Sequence[EnvironmentInfo] | None = None
@@ -102,9 +102,7 @@ class TelemetryTable:
 
     def workers(self, rows: Sequence[WorkerRow]) -> None:
         """Replace the list of workers."""
-        with transaction(self._db):
-            self._db.execute("DELETE FROM workers")
-            insert_all(self._db, "workers", (asdict(row) for row in rows))
+        self._replace("workers", (asdict(row) for row in rows))
 
     def environments(self, infos: Sequence[EnvironmentInfo]) -> None:
         """Replace the list of environments."""
@@ -129,9 +127,7 @@ class TelemetryTable:
             for info in infos
         ]
         try:
-            with transaction(self._db):
-                self._db.execute("DELETE FROM environments")
-                insert_all(self._db, "environments", rows)
+            self._replace("environments", rows)
         except DatabaseLocked:
             self._held_environments = infos
         else:
@@ -195,21 +191,17 @@ class StageTable(Table):
         )
 
 
-class StandingTable:
+class StandingTable(Table):
     """Where tenants stand in line, as last written."""
 
-    def __init__(self, database: Database) -> None:
-        self._db = database
-        self._written: Mapping[str, Sequence[Standing]] | None = None
+    _written: Mapping[str, Sequence[Standing]] | None = None
 
     def replace(self, standings: Mapping[str, Sequence[Standing]]) -> None:
         """Write the standings of each stage, if they differ from those before."""
         if standings == self._written:
             return
-        with transaction(self._db):
-            self._db.execute("DELETE FROM standings")
-            rows = ({"stage": stage, **asdict(one)} for stage, many in standings.items() for one in many if one.tenant)
-            insert_all(self._db, "standings", rows)
+        rows = ({"stage": stage, **asdict(row)} for stage, many in standings.items() for row in many if row.tenant)
+        self._replace("standings", rows)
         self._written = standings
 
 
@@ -218,14 +210,7 @@ class DeviceTable(Table):
 
     def replace(self, rows: Sequence[DeviceRow]) -> None:
         """Write the cards, in the driver's order, in place of those before."""
-        with transaction(self._db):
-            self._db.execute("DELETE FROM devices")
-            insert_all(self._db, "devices", (_columns(place, row) for place, row in enumerate(rows)))
-
-
-def _columns(place: int, row: DeviceRow) -> dict[str, object]:
-    holders = json.dumps([asdict(holder) for holder in row.holders])
-    return {**asdict(row), "place": place, "holders": holders}
+        self._replace("devices", ({**_columns(row), "place": place} for place, row in enumerate(rows)))
 
 
 class YieldTable(Table):
@@ -251,20 +236,16 @@ class YieldTable(Table):
 # A drain outlives the engine that was asked for it, and goes by the node's name, so that it outlives Ray as well.
 
 
-class NodeTable:
+class NodeTable(Table):
     """Holds what was last seen of the nodes, and which of them are drained."""
 
-    def __init__(self, database: Database) -> None:
-        self._db = database
-        self._written: Sequence[NodeRow] | None = None
+    _written: Sequence[NodeRow] | None = None
 
     def replace(self, rows: Sequence[NodeRow]) -> None:
         """Write the nodes in place of those before, if they differ."""
         if rows == self._written:
             return
-        with transaction(self._db):
-            self._db.execute("DELETE FROM nodes")
-            insert_all(self._db, "nodes", (_node_columns(row) for row in rows))
+        self._replace("nodes", map(_columns, rows))
         self._written = tuple(rows)
 
     def drained(self) -> frozenset[str]:
@@ -281,7 +262,8 @@ class NodeTable:
         self._db.execute("DELETE FROM drains WHERE node = ?", [node])
 
 
-def _node_columns(row: NodeRow) -> dict[str, object]:
+def _columns(row: DeviceRow | NodeRow) -> dict[str, object]:
+    """A row with what holds several values as JSON."""
     return {name: json.dumps(value) if isinstance(value, tuple) else value for name, value in asdict(row).items()}
 
 

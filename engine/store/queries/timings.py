@@ -140,20 +140,6 @@ class FailedPlays:
 
 
 @dataclass(frozen=True)
-class TaskTimes:
-    """When a task was submitted, started and ended, in seconds since 1970."""
-
-    id: int
-    tenant: str
-    state: str
-    created: float
-    started: float | None
-    finished: float | None
-    reason: str = ""
-    """Why it waits, or ended early."""
-
-
-@dataclass(frozen=True)
 class PolicyHistory:
     """How whole a policy's history is."""
 
@@ -262,12 +248,6 @@ def device_use(reader: Reader, since: float = 0.0) -> list[StageSample]:
         " WHERE stage IN ('rollout', 'training', 'engine') AND begun >= ? GROUP BY 1, 2 ORDER BY 1, 2"
     )
     return [StageSample(**dict(row)) for row in reader.all(sql, since)]
-
-
-def task_times(reader: Reader, after: int = 0) -> list[TaskTimes]:
-    """All tasks above a number."""
-    sql = "SELECT id, tenant, state, created, started, finished, reason FROM tasks WHERE id > ? ORDER BY id"
-    return [TaskTimes(**dict(row)) for row in reader.all(sql, after)]
 
 
 def tenant_seconds(reader: Reader, after: int = 0) -> dict[tuple[str, str], float]:

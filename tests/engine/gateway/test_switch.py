@@ -9,11 +9,11 @@ from pathlib import Path
 import pytest
 
 from marlaas.engine.gateway import processes as module
+from marlaas.engine.gateway.api import Switch
 from marlaas.engine.gateway.callers import Callers
 from marlaas.engine.gateway.limits import Limits, encode
 from marlaas.engine.gateway.link import Desk
 from marlaas.engine.gateway.processes import Gateways
-from marlaas.engine.gateway.switch import Switch
 from marlaas.engine.home.settings import ApiSettings
 from marlaas.engine.store.queries.reader import Reader
 from marlaas.engine.store.store import Store
