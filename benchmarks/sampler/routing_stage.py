@@ -15,13 +15,13 @@ from typing import TypeAlias
 import numpy as np
 
 from marlaas.engine.base.model import BaseModel
-from marlaas.engine.devices.plan import Place, SamplerAssignment, SamplerKind
+from marlaas.engine.devices.plan import Place, SamplerAssignment, SamplerKind, TrainerAssignment
 from marlaas.engine.fairness.ledger import Ledger
 from marlaas.engine.fairness.line import Line, Payer
-from marlaas.engine.fleet.placement_plan import plans_of
+from marlaas.engine.fleet.placement.limits import memory_plans
 from marlaas.engine.fleet.routing.assignment import Share
 from marlaas.engine.fleet.routing.endpoints import SamplerEndpoints, open_endpoint
-from marlaas.engine.fleet.worker_specs import of_kind, sampler_spec
+from marlaas.engine.fleet.worker_specs import sampler_spec, wanted_of
 from marlaas.engine.home.paths import Home
 from marlaas.engine.home.settings import Settings
 from marlaas.engine.rollout.endpoint import SamplerEndpoint
@@ -71,9 +71,13 @@ class Stage:
     ) -> Stage:
         """Sampler n on core n."""
         handles, endpoints = [], []
-        plans = plans_of(base, [of_kind(settings, kind) for kind in kinds], MEMORY)
-        for number, (kind, plan, core) in enumerate(zip(kinds, plans, cores, strict=True), 1):
-            assignment = SamplerAssignment(f"rollout-{number}", kind, Place((core,)))
+        assignments = [
+            SamplerAssignment(f"rollout-{number}", kind, Place((core,)))
+            for number, (kind, core) in enumerate(zip(kinds, cores, strict=True), 1)
+        ]
+        trainer = TrainerAssignment("training", Place())
+        plans = memory_plans(assignments, [trainer], wanted_of(base, settings, trains=True), MEMORY)
+        for assignment, plan in zip(assignments, plans, strict=True):
             handles.append(await sampler_spec(base, home, settings, plan, assignment).spawn(home.logs))
             sampler: Sampler = handles[-1].proxy(Sampler, posted=("release",))
             endpoints.append(open_endpoint(sampler, await sampler.limits(), assignment, "f32", Line()))

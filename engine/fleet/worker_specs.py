@@ -40,9 +40,9 @@ from ..devices import (
 from ..errors import BaseModelError
 from ..home import Home, RolloutSettings, Settings
 from ..workers import Launcher, LocalLauncher, Template, WorkerHandle
+from .placement.choices import Copy
 from .placement.limits import sampler_limits
 from .placement.processor import on_cores, usual_sampler
-from .placement.wishes import Copy
 
 LLAMA = "marlaas.engine.rollout.llama.sampler:LlamaSampler"
 TORCH = "marlaas.engine.rollout.torch_sampler.sampler:TorchSampler"

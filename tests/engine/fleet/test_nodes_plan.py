@@ -9,8 +9,7 @@ from marlaas.engine.base.model import load_base
 from marlaas.engine.devices.machine import UsableNode
 from marlaas.engine.devices.usable import UsableResources
 from marlaas.engine.errors import ConfigError
-from marlaas.engine.fleet.nodes_plan import on_machines
-from marlaas.engine.fleet.placement_plan import PlacementPlan, on_machine
+from marlaas.engine.fleet.placement_plan import PlacementPlan, on_machine, on_machines
 from marlaas.engine.fleet.planned_processes import worker_specs
 from marlaas.engine.home.paths import Home
 from marlaas.engine.home.settings import RolloutSettings, Settings, TrainingSettings

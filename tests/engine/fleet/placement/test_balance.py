@@ -10,8 +10,8 @@ from hypothesis import given, settings, strategies as st
 from marlaas.engine.devices.machine import Machine
 from marlaas.engine.devices.plan import Place, Placement
 from marlaas.engine.fleet.placement.balance import DWELL, ENOUGH, Balance, Window, card_seconds, cards, modelled
+from marlaas.engine.fleet.placement.choices import Choices, Times
 from marlaas.engine.fleet.placement.place import place
-from marlaas.engine.fleet.placement.wishes import Choices, Times
 from tests.engine.fleet.placement.imaginary import ALL, B06, machine, shape
 
 from ....examples import examples

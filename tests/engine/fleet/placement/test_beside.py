@@ -10,10 +10,9 @@ from hypothesis import given, strategies as st
 from marlaas.engine.base.memory import Wanted
 from marlaas.engine.devices.machine import Cpu, Machine, Rates, Software
 from marlaas.engine.errors import BaseModelError, ConfigError
-from marlaas.engine.fleet.placement.limits import least_beside, memory_plans
+from marlaas.engine.fleet.placement.choices import Choices
+from marlaas.engine.fleet.placement.limits import least_memory, memory_plans
 from marlaas.engine.fleet.placement.place import place
-from marlaas.engine.fleet.placement.sharing import LEAST_GAIN
-from marlaas.engine.fleet.placement.wishes import Choices
 
 from .imaginary import ALL, B06, B8, B17, GB, LLAMA_ONLY, NO_VLLM, SERVER, TINY, machine, shape
 
@@ -58,12 +57,12 @@ def test_a_core_of_two_is_left_for_the_rest() -> None:
 
 
 USUAL = [
-    ("a fast card: nothing to gain", machine("A100", cpu=MEASURED), False, "it adds 2%"),
-    ("a slow card", machine("P40", cpu=MEASURED), True, "it adds 12%"),
+    ("a fast card: nothing to gain", machine("A100", cpu=MEASURED), False, "it adds 1%"),
+    ("a slow card", machine("P40", cpu=MEASURED), True, "it adds 13%"),
     ("many slow cores more", machine("P40", cpu=replace(MEASURED, count=8)), False, "it adds 5%"),
     ("a core is not measured", machine("P40"), False, ""),
-    ("no memory", machine("P40", cpu=SHORT), False, "add 12% to the cards' speed: it lacks main memory."),
-    ("a single core", machine("P40", cpu=replace(SERVER, cores=(0,), rates=FAST)), False, "it lacks cores."),
+    ("no memory", machine("P40", cpu=SHORT), False, "and enough memory"),
+    ("a single core", machine("P40", cpu=replace(SERVER, cores=(0,), rates=FAST)), False, "and enough memory"),
 ]
 
 
@@ -99,14 +98,14 @@ def test_faster_cores_are_never_left_out_for_slower_ones(matrix: float, bandwidt
 @pytest.mark.parametrize("gigabytes", [14, 20, 40])
 def test_contexts_are_alike_and_main_memory_is_counted_once(gigabytes: int) -> None:
     found, free = place(machine("A100"), LLAMA_ONLY, B06, Choices(rollout=BOTH)), gigabytes * GB
-    card, processor = memory_plans(found, B06, free)
+    card, processor = memory_plans(found.samplers, found.trainers, B06, free)
     assert card.context == processor.context and processor.sequences > 0
     on_card = dict(card.parts)["the sampler's part of its card"]
     assert card.total - on_card + processor.total <= free
-    least = least_beside(B06, "llama.cpp", trains=True)
-    assert memory_plans(found, B06, least + GB)
+    least = least_memory(replace(B06, context=2048), "llama.cpp", True, True)
+    assert memory_plans(found.samplers, found.trainers, B06, least + GB)
     with pytest.raises(BaseModelError, match="GB of memory"):
-        memory_plans(found, B06, least - GB)
+        memory_plans(found.samplers, found.trainers, B06, least - GB)
 
 
 def test_names_that_contradict_are_refused() -> None:
@@ -114,4 +113,3 @@ def test_names_that_contradict_are_refused() -> None:
         place(machine("A100"), ALL, B17, Choices(rollout=("cpu",), share="base"))
     with pytest.raises(ConfigError, match="computes on the processor"):
         place(machine("A100"), ALL, B17, Choices(sampler="torch", rollout=BOTH))
-    assert LEAST_GAIN == 0.1

@@ -11,9 +11,9 @@ from marlaas.engine.devices.machine import Machine, Software
 from marlaas.engine.devices.plan import Sharing
 from marlaas.engine.errors import BaseModelError
 from marlaas.engine.fleet.placement.capacity import PROGRAM, base_bytes
+from marlaas.engine.fleet.placement.choices import Choices
 from marlaas.engine.fleet.placement.limits import memory_plans, sampler_limits, trainer_limits
 from marlaas.engine.fleet.placement.place import place
-from marlaas.engine.fleet.placement.wishes import Choices
 from tests.engine.fleet.placement.imaginary import ALL, B06, B8, B17, GB, NOTHING, TINY, gpu, machine, other
 
 MEMORY = 400 * GB
@@ -81,7 +81,7 @@ PLANS = [
 @pytest.mark.parametrize(("found", "software", "parts"), [pytest.param(*row[1:], id=row[0]) for row in PLANS])
 def test_a_memory_plan_for_every_sampler(found: Machine, software: Software, parts: list[str]) -> None:
     placement = place(found, software, B06)
-    plans = memory_plans(placement, B06, MEMORY)
+    plans = memory_plans(placement.samplers, placement.trainers, B06, MEMORY)
     assert len(plans) == len(placement.samplers)
     assert [name for name, _ in plans[0].parts if "card" in name] == parts
     assert plans[0].sequences >= LEAST
@@ -92,7 +92,7 @@ def test_a_memory_plan_for_every_sampler(found: Machine, software: Software, par
 
 def test_the_trainer_is_counted_once_for_all_samplers() -> None:
     placement = place(machine("A100", "A100", "H20"), ALL, B8)
-    plans = memory_plans(placement, B8, MEMORY)
+    plans = memory_plans(placement.samplers, placement.trainers, B8, MEMORY)
     assert len(plans) == 2
     assert plans[0].held > 0
     assert plans[1].held == 0
@@ -101,8 +101,9 @@ def test_the_trainer_is_counted_once_for_all_samplers() -> None:
 def test_main_memory_that_is_too_small_is_refused() -> None:
     placement = place(machine(), NOTHING, B8)
     with pytest.raises(BaseModelError):
-        memory_plans(placement, B8, 2 * GB)
-    assert memory_plans(place(machine(), NOTHING, TINY), TINY, 2 * GB)
+        memory_plans(placement.samplers, placement.trainers, B8, 2 * GB)
+    tiny = place(machine(), NOTHING, TINY)
+    assert memory_plans(tiny.samplers, tiny.trainers, TINY, 2 * GB)
 
 
 def test_policies_that_stay_while_the_sampler_computes_are_few() -> None:

@@ -7,8 +7,8 @@ import pytest
 from marlaas.engine.base.memory import Wanted
 from marlaas.engine.devices.machine import Cpu, Gpu, Machine, Rates, Software
 from marlaas.engine.errors import ConfigError
+from marlaas.engine.fleet.placement.choices import Choices, Copy, CopySpeed, Times
 from marlaas.engine.fleet.placement.place import place
-from marlaas.engine.fleet.placement.wishes import Choices, Copy, CopySpeed, Times
 from tests.engine.fleet.placement.imaginary import (
     ALL,
     B06,

@@ -9,7 +9,7 @@ from marlaas.engine.base.model import load_base
 from marlaas.engine.devices.plan import Place, Placement, SamplerAssignment, TrainerAssignment
 from marlaas.engine.errors import BaseModelError
 from marlaas.engine.fleet.placement.processor import on_cores
-from marlaas.engine.fleet.placement.sharing import MOST, with_trainers
+from marlaas.engine.fleet.placement.trainers import MOST, with_trainers
 from marlaas.engine.fleet.placement_plan import on_processor
 from marlaas.engine.fleet.worker_specs import trainer_spec
 from marlaas.engine.home.paths import Home
