@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import cast
 
-from ..base import BFLOAT16, ENOUGH, GGUF, SAMPLERS, BaseModel, MemoryPlan, Wanted
+from ..base import BFLOAT16, ENOUGH, GGUF, BaseModel, MemoryPlan, Wanted
 from ..devices import (
     Cpu,
     Link,
@@ -22,10 +22,10 @@ from ..devices import (
     UsableNode,
     UsableResources,
 )
-from ..errors import BaseModelError, ConfigError
+from ..errors import BaseModelError
 from ..home import Settings
 from .placement import processor
-from .placement.choices import CPU, Copy, CopySpeed, Times, choices_of
+from .placement.choices import Copy, CopySpeed, Times, choices_of, may_use_cards
 from .placement.limits import memory_plans
 from .placement.place import place_over
 from .placement.processor import is_small
@@ -95,15 +95,15 @@ def copies_of(base: BaseModel, settings: Settings, cpu: Cpu) -> tuple[Copy, ...]
     """
     if settings.rollout.samplers:
         return ()
-    found = processor.copies(wanted_of(base, settings, trains=True), choices_of(settings), cpu)
-    if len(found) > 1 and base.gguf and any(copy.sampler == "llama.cpp" for copy in found):
-        found = (found[0], Copy("llama.cpp", GGUF), *found[1:])
-    return tuple(copy for copy in found if copy.weights)
+    copies = processor.copies(wanted_of(base, settings, trains=True), choices_of(settings), cpu)
+    if len(copies) > 1 and base.gguf and any(copy.sampler == "llama.cpp" for copy in copies):
+        copies = (copies[0], Copy("llama.cpp", GGUF), *copies[1:])
+    return tuple(copy for copy in copies if copy.weights)
 
 
 def precision_words(base: BaseModel, settings: Settings, plan: PlacementPlan) -> str:
     """In which precision the plan samples and trains, with the measured gap in nats if it is known."""
-    gaps = {one.copy: f", gap {one.gap:.2g}" for one in plan.copies}
+    gaps = {speed.copy: f", gap {speed.gap:.2g}" for speed in plan.copies}
     samplers = []
     for assignment, memory in zip(plan.placement.samplers, plan.memory, strict=True):
         own = of_assignment(settings, assignment)
@@ -258,57 +258,3 @@ def _with_memory(placement: Placement, wanted: Wanted, nodes: Sequence[UsableNod
         tuple(training[own.name] for own in placement.trainers),
         {} if alone else {node.node: node for node in nodes if not node.draining and not node.refused},
     )
-
-
-def may_use_cards(settings: Settings) -> bool:
-    """Whether samplers may be on cards, as ``samplers`` under [rollout] says.
-
-    Raises ``ConfigError`` where that does not go with the other settings.
-    """
-    _check_samplers(settings)
-    if not settings.rollout.samplers or _cards(settings.rollout.devices):
-        return True
-    _check_processor(settings)
-    return False
-
-
-def _check_samplers(settings: Settings) -> None:
-    """Raise ``ConfigError`` where ``samplers`` does not go with the devices that are named beside it."""
-    kinds, names = settings.rollout.samplers, settings.rollout.devices
-    if not kinds or not _cards(names):
-        if "vllm" in kinds:
-            raise ConfigError(
-                '`samplers` under [rollout] lists "vllm", which computes on cards, and `devices` there names none.',
-                'Write `devices = ["gpu 0", "cpu"]` for vLLM on a card with another sampler on the processor.',
-            )
-    elif len(kinds) != 2 or not SAMPLERS[kinds[0]].cards or kinds[1] == "vllm" or all(map(_is_card, names)):
-        raise ConfigError(
-            "`samplers` and `devices` under [rollout] do not go together: where cards are named, the first sampler is"
-            " the cards', vllm or llama.cpp, and the second the processor's, llama.cpp or torch.",
-            'Write for example `samplers = ["vllm", "torch"]` with `devices = ["gpu 0", "cpu"]`.',
-        )
-
-
-def _check_processor(settings: Settings) -> None:
-    """Raise ``ConfigError`` where the settings ask for more than the processor beside several samplers on it."""
-    rollout, training, share = settings.rollout, settings.training, settings.resources.share
-    beside = {
-        '`sampler = "vllm"`': rollout.sampler == "vllm",
-        "`devices` with cards under [training]": _cards(training.devices),
-        f'`precision = "{training.precision}"` under [training]': training.precision in ("bf16", "nf4"),
-        f'`share = "{share}"` under [resources]': share != "auto",
-    }
-    for words, asked in beside.items():
-        if asked:
-            raise ConfigError(
-                f"`samplers` under [rollout] lists samplers on the processor, beside which {words} cannot be.",
-                "Remove one of them.",
-            )
-
-
-def _cards(names: Sequence[str]) -> bool:
-    return any(map(_is_card, names))
-
-
-def _is_card(name: str) -> bool:
-    return name.strip().lower() != CPU

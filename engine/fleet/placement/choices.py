@@ -126,13 +126,11 @@ def named_devices(machine: Machine, software: Software, choices: Choices) -> Nam
     both = any(map(_is_processor, choices.rollout)) and not all(map(_is_processor, choices.rollout))
     rollout = _devices([name for name in choices.rollout if not (both and _is_processor(name))], machine, "[rollout]")
     training = _devices(choices.training, machine, "[training]")
-    for wrong, message, hint in (
+    _refuse(
         *_sampler_contradictions(machine, software, choices, rollout),
         *_trainer_contradictions(machine, software, choices, training),
         *(() if choices.share == "auto" else _sharing_contradictions(machine, choices, rollout, training)),
-    ):
-        if wrong:
-            raise ConfigError(message, hint)
+    )
     named = NamedDevices(rollout, training, both if choices.rollout else None)
     if named.same_card and len(training or ()) > 1:
         raise ConfigError(
@@ -169,6 +167,53 @@ def _card(name: str, gpus: Sequence[Gpu], table: str) -> str:
 
 Contradiction = tuple[bool, str, str]
 """Whether it is one, what is wrong, and how to mend it."""
+
+
+def _refuse(*contradictions: Contradiction) -> None:
+    for holds, message, hint in contradictions:
+        if holds:
+            raise ConfigError(message, hint)
+
+
+def may_use_cards(settings: Settings) -> bool:
+    """Whether ``samplers`` under [rollout] leaves cards to marlaas.
+
+    Raises ``ConfigError`` if the list contradicts the other settings.
+    """
+    rollout, training, share = settings.rollout, settings.training, settings.resources.share
+    kinds, cards = rollout.samplers, not all(map(_is_processor, rollout.devices))
+    on_processor = bool(kinds) and not cards
+    too_much = {
+        '`sampler = "vllm"`': rollout.sampler == "vllm",
+        "`devices` with cards under [training]": not all(map(_is_processor, training.devices)),
+        f'`precision = "{training.precision}"` under [training]': training.precision in ("bf16", "nf4"),
+        f'`share = "{share}"` under [resources]': share != "auto",
+    }
+    pair = (
+        len(kinds) == 2 and SAMPLERS[kinds[0]].cards and kinds[1] != "vllm" and any(map(_is_processor, rollout.devices))
+    )
+    _refuse(
+        (
+            on_processor and "vllm" in kinds,
+            '`samplers` under [rollout] lists "vllm", which computes on cards, and `devices` there names none.',
+            'Write `devices = ["gpu 0", "cpu"]` for vLLM on a card with another sampler on the processor.',
+        ),
+        (
+            bool(kinds) and cards and not pair,
+            "`samplers` and `devices` under [rollout] do not go together: if cards are named, the first sampler is"
+            " the cards', vllm or llama.cpp, and the second the processor's, llama.cpp or torch.",
+            'Write for example `samplers = ["vllm", "torch"]` with `devices = ["gpu 0", "cpu"]`.',
+        ),
+        *(
+            (
+                on_processor and is_set,
+                f"`samplers` under [rollout] lists samplers on the processor, and {key} cannot be with them.",
+                "Remove one of them.",
+            )
+            for key, is_set in too_much.items()
+        ),
+    )
+    return not on_processor
 
 
 def _sampler_contradictions(

@@ -27,14 +27,12 @@ from ...base import RANK, SAMPLERS, Wanted, adapter_bytes
 from ...devices import (
     Cpu,
     EnvironmentHost,
-    Machine,
     Place,
     Placement,
     Precision,
     SamplerAssignment,
     SamplerKind,
     Sharing,
-    Software,
     TrainerAssignment,
     UsableNode,
 )
@@ -195,13 +193,6 @@ def _trainable(devices: Sequence[Device], most: int) -> list[Device]:
         machines[node] = whole or [max(group, key=lambda device: device.training)]
     strongest = sorted(machines.values(), key=lambda group: sum(device.training for device in group), reverse=True)
     return [device for group in strongest[:most] for device in group]
-
-
-def place(
-    machine: Machine, software: Software, wanted: Wanted, choices: Choices | None = None, times: Times | None = None
-) -> Placement:
-    """The placement on the only machine. Raises ``ConfigError`` as ``place_over`` does."""
-    return place_over([UsableNode("", "", machine, software, machine.cpu.memory)], wanted, choices, times)
 
 
 def place_over(

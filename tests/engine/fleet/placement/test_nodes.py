@@ -8,15 +8,15 @@ import pytest
 from hypothesis import given, strategies as st
 
 from marlaas.engine.base.memory import Wanted
-from marlaas.engine.devices.machine import Link, Machine, UsableNode
+from marlaas.engine.devices.machine import Link, UsableNode
 from marlaas.engine.devices.plan import SamplerAssignment, TrainerAssignment
 from marlaas.engine.errors import BaseModelError, ConfigError
 from marlaas.engine.fleet.placement.capacity import usable
 from marlaas.engine.fleet.placement.choices import Choices, Times
-from marlaas.engine.fleet.placement.place import place, place_over
+from marlaas.engine.fleet.placement.place import place_over
 from marlaas.engine.fleet.placement_plan import PlacementPlan, staffed
 from tests.engine.fleet.placement.clusters import HEAD, PAIR, cards, plain, shape, slow
-from tests.engine.fleet.placement.imaginary import ALL, B06, B8, B70, GB, LAPTOP, SERVER, TINY
+from tests.engine.fleet.placement.imaginary import B06, B8, B70, GB, LAPTOP, SERVER, TINY
 from tests.engine.fleet.placement.test_promises import bases, machines, software, stages
 
 FOUR = tuple(cards(name, "A100") for name in (HEAD, "b", "c", "d"))
@@ -154,12 +154,6 @@ def test_a_thousand_cards_are_placed() -> None:
     assert len(place_over(nodes, replace(B8, tasks=1000)).devices) == 1000
 
 
-def test_software_decides_at_each_node_by_itself() -> None:
-    bare = replace(cards("b", "A100"), software=replace(ALL, vllm="", torch_cuda=False))
-    placement = place_over([cards(HEAD, "A100"), bare], B06, Choices(sampler="llama.cpp"))
-    assert {(own.node, own.kind) for own in placement.samplers} == {("id-b", "llama.cpp")}
-
-
 nodes = st.builds(
     lambda machine, installed, memory, call, byte, draining, refused: UsableNode(
         "", "", machine, installed, min(memory * GB, machine.cpu.memory), Link(call, byte), draining, refused
@@ -233,12 +227,6 @@ def main_memory(plan: PlacementPlan, node: UsableNode) -> int:
     trainers = zip(plan.placement.trainers, plan.training, strict=True)
     memory = memory or [plan for trainer, plan in trainers if trainer.node == node.node][:1]
     return sum(size for own in memory for what, size in own.parts if "card" not in what)
-
-
-@given(machines(), software, bases, stages)
-def test_one_machine_is_placed_as_ever(machine: Machine, installed: object, base: Wanted, times: Times) -> None:
-    node = UsableNode("", HEAD, machine, installed, 1 << 50)  # type: ignore[arg-type]
-    assert place_over([node], base, None, times) == place(machine, node.software, base, None, times)
 
 
 @given(clusters(), bases, stages, st.data())

@@ -6,7 +6,7 @@ import pytest
 
 from marlaas.engine.devices.machine import Machine, Rates
 from marlaas.engine.fleet.placement.choices import Choices
-from marlaas.engine.fleet.placement.place import place
+from tests.engine.fleet.placement.imaginary import place
 
 from .imaginary import B06, LAPTOP, NOTHING, TINY
 

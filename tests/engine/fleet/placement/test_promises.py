@@ -9,8 +9,7 @@ from marlaas.engine.devices.machine import Cpu, Gpu, Machine, Rates, Software
 from marlaas.engine.devices.plan import Placement, SamplerAssignment, TrainerAssignment
 from marlaas.engine.fleet.placement.capacity import usable
 from marlaas.engine.fleet.placement.choices import Choices, Times
-from marlaas.engine.fleet.placement.place import place
-from tests.engine.fleet.placement.imaginary import B06, B8, B17, B32, B70, GB, TINY
+from tests.engine.fleet.placement.imaginary import B06, B8, B17, B32, B70, GB, TINY, place
 
 BASES = [TINY, B06, B17, B8, B32, B70]
 
