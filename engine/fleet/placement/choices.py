@@ -126,17 +126,20 @@ def named_devices(machine: Machine, software: Software, choices: Choices) -> Nam
     both = any(map(_is_processor, choices.rollout)) and not all(map(_is_processor, choices.rollout))
     rollout = _devices([name for name in choices.rollout if not (both and _is_processor(name))], machine, "[rollout]")
     training = _devices(choices.training, machine, "[training]")
-    _refuse(
+    refuse(
         *_sampler_contradictions(machine, software, choices, rollout),
         *_trainer_contradictions(machine, software, choices, training),
         *(() if choices.share == "auto" else _sharing_contradictions(machine, choices, rollout, training)),
     )
     named = NamedDevices(rollout, training, both if choices.rollout else None)
-    if named.same_card and len(training or ()) > 1:
-        raise ConfigError(
-            "`devices` under [rollout] and [training] name the same card and further ones for training.",
+    further = "`devices` under [rollout] and [training] name the same card and further ones for training."
+    refuse(
+        (
+            named.same_card and len(training or ()) > 1,
+            further,
             "A card that samples, too, must be the trainer's only one.",
         )
+    )
     return named
 
 
@@ -169,7 +172,8 @@ Contradiction = tuple[bool, str, str]
 """Whether it is one, what is wrong, and how to mend it."""
 
 
-def _refuse(*contradictions: Contradiction) -> None:
+def refuse(*contradictions: Contradiction) -> None:
+    """Raise ``ConfigError`` for the first that holds."""
     for holds, message, hint in contradictions:
         if holds:
             raise ConfigError(message, hint)
@@ -192,7 +196,7 @@ def may_use_cards(settings: Settings) -> bool:
     pair = (
         len(kinds) == 2 and SAMPLERS[kinds[0]].cards and kinds[1] != "vllm" and any(map(_is_processor, rollout.devices))
     )
-    _refuse(
+    refuse(
         (
             on_processor and "vllm" in kinds,
             '`samplers` under [rollout] lists "vllm", which computes on cards, and `devices` there names none.',

@@ -48,7 +48,7 @@ from .capacity import (
     shared_card,
     training_speed,
 )
-from .choices import Choices, NamedDevices, Times, choices_by_node, named_devices
+from .choices import Choices, NamedDevices, Times, choices_by_node, named_devices, refuse
 from .limits import least_memory
 from .processor import (
     SAMPLER,
@@ -255,7 +255,20 @@ def _sites(
         small = is_small(wanted.parameters) and named.rollout is named.training is None and own.sampler != "vllm"
         gpus = () if small or kinds else node.machine.gpus
         cards = tuple(look(gpu, node.machine, node.software, wanted, own) for gpu in gpus)
-        _check_named(cards, named)
+        refuse(
+            *(
+                (
+                    bool(why) and card.gpu.uuid in (uuids or ()),
+                    f"`devices` under [{table}] names {card.gpu.label}, which cannot {does}: {why}.",
+                    "",
+                )
+                for card in cards
+                for table, uuids, does, why in (
+                    ("rollout", named.rollout, "sample", card.no_sampler),
+                    ("training", named.training, "train", card.no_trainer),
+                )
+            )
+        )
         far = node.link.seconds(1, adapter_bytes(wanted.config, RANK)) > SLOW
         far = far and not (choices.rollout and samples) and not (choices.training and trains)
         (slow if far else sites).append(Site(node, own, named, samples, trains, cards))
@@ -265,16 +278,6 @@ def _sites(
         seconds = node.link.seconds(1, adapter_bytes(wanted.config, RANK))
         sentences.append(f"{node.name} is not used: the state of a policy takes {seconds:.0f} s to get there.")
     return sites or slow, sentences
-
-
-def _check_named(cards: Sequence[Card], named: NamedDevices) -> None:
-    for card in cards:
-        for table, uuids, does, why in (
-            ("[rollout]", named.rollout, "sample", card.no_sampler),
-            ("[training]", named.training, "train", card.no_trainer),
-        ):
-            if why and card.gpu.uuid in (uuids or ()):
-                raise ConfigError(f"`devices` under {table} names {card.gpu.label}, which cannot {does}: {why}.")
 
 
 ROWS: tuple[tuple[SamplerKind | None, Precision | None], ...] = (
@@ -297,17 +300,19 @@ def _best_division(sites: Sequence[Site], wanted: Wanted, choices: Choices, time
             if division:
                 return division
     vllm = choices.sampler == "vllm" and any(site.node.machine.gpus for site in sites)
-    if vllm and not any(card.samplers for site in sites for card in site.cards):
-        raise ConfigError(
+    key = f'`share = "{choices.share}"` under [resources]' if choices.share != "auto" else "`devices`"
+    refuse(
+        (
+            vllm and not any(card.samplers for site in sites for card in site.cards),
             '`sampler = "vllm"` under [rollout] cannot be: no card that may be used serves this base with it.',
             'Write `sampler = "auto"`; `marlaas doctor` says what is wrong with each card.',
-        )
-    if any(site.cards for site in sites):
-        key = f'`share = "{choices.share}"` under [resources]' if choices.share != "auto" else "`devices`"
-        raise ConfigError(
+        ),
+        (
+            any(site.cards for site in sites),
             f"{key} cannot be: sampler and trainer of this base do not fit there together.",
             'Remove the key, or choose a smaller base, a shorter `context` or `precision = "nf4"`.',
-        )
+        ),
+    )
     raise ConfigError("`devices` names no node that can be used.", "`marlaas cluster status` lists them.")
 
 
@@ -368,6 +373,8 @@ def _assigned(
     training = [device for device in division.training if device.site.node is site.node]
     sampling_cards = sorted((device.card for device in sampling if device.card), key=_by_index)
     training_cards = sorted((device.card for device in training if device.card), key=_by_index)
+    processor_samples = len(sampling) > len(sampling_cards)
+    processor_trains = len(training) > len(training_cards)
     both = division.both if division.both in training else None
     shared = both.shared if both else None
     samplers: list[SamplerAssignment] = []
@@ -381,12 +388,12 @@ def _assigned(
         where = Place(gpus=(card.gpu.uuid,), memory=way.sampler if way else room.of_use(card.usable))
         stored = room.stored if SAMPLERS[kind].gguf else ""
         samplers.append(SamplerAssignment(SAMPLER, kind, where, way.sharing if way else "", stored, node))
-    why += reasons.samplers_on_cards(samplers, sampling_cards, shared, software)
-    next_to_cards = [] if not sampling_cards else _next_to_cards(site, sampling_cards, wanted, why)
+    why += [reasons.samplers_on_cards(samplers, sampling_cards, shared, software)] if samplers else []
+    next_to_cards, gain = _next_to_cards(site, sampling_cards, processor_trains, wanted)
     places, rest = halves(allowed(cpu), max(1, len(kinds)))
-    halved = len(training) > len(training_cards) and bool(next_to_cards or len(sampling) > len(sampling_cards))
+    halved = processor_trains and bool(next_to_cards or processor_samples)
     sharing: Sharing = ""
-    if len(sampling) > len(sampling_cards):
+    if processor_samples:
         places = places if halved else spread(site.cores, max(1, len(kinds)))
         if halved and choices.sampler == "vllm" and choices.share in ("base", "sleep"):
             sharing, places, rest = cast(Sharing, choices.share), [Place(allowed(cpu))], Place(allowed(cpu))
@@ -411,11 +418,13 @@ def _assigned(
         trainers.append(TrainerAssignment(TRAINER, where, processor_precision(cpu, wanted, choices), sharing, node))
         why += reasons.trainer_on_processor(trainers[0], cpu, wanted, choices)
     used = {card.gpu.uuid for card in (*sampling_cards, *training_cards)}
-    stages = len(sampling) > len(sampling_cards), len(training) > len(training_cards)
+    stages = processor_samples, processor_trains
     why_not = list(reasons.cards_left_out(site.cards, used, stages, site.named, software))
     if not site.cards:
         gpus = reasons.CARDS_LEFT if kinds else reasons.too_small(wanted)
         why_not += [gpus] if site.node.machine.gpus else [reasons.NO_CARD] if all(stages) else []
+    if sampling_cards and site.named.processor_too is not False:
+        why += reasons.next_to_cards(next_to_cards, gain, LEAST_PART)
     return [*samplers, *next_to_cards], trainers, [*why, *why_not] if used else [*why_not, *why]
 
 
@@ -423,21 +432,23 @@ def _by_index(card: Card) -> tuple[int, str]:
     return card.gpu.index, card.gpu.uuid
 
 
-def _next_to_cards(site: Site, cards: Sequence[Card], wanted: Wanted, why: list[str]) -> list[SamplerAssignment]:
-    """The sampler on the processor next to cards: if it is named, or if it adds enough by the measured rates."""
-    cpu, asked = site.cpu, site.named.processor_too
+def _next_to_cards(
+    site: Site, cards: Sequence[Card], trains: bool, wanted: Wanted
+) -> tuple[list[SamplerAssignment], float | None]:
+    """The sampler on the processor next to cards, if it is named or adds enough, and the share of speed that it adds.
+
+    ``trains``: the processor trains, too. The share is None if a rate is not measured.
+    """
+    cpu, asked, gain = site.cpu, site.named.processor_too, None
     unrated = replace(cpu, rates=None)  # copies are not measured next to cards
     kind = copies(wanted, replace(site.choices, sampler=site.choices.beside or "auto"), unrated)[0].sampler
     (place,), _ = halves(allowed(cpu))
-    gain = None
-    if cpu.rates is not None and all(card.gpu.rates for card in cards):
+    if cards and cpu.rates is not None and all(card.gpu.rates for card in cards):
         added = sampling_speed(rates_of_cores(cpu, len(place.cores)))
         gain = added / sum(sampling_speed(card.rates) for card in cards)
-    fits = bool(place.cores) and least_memory(wanted, kind, True, True) <= cpu.memory
-    used = asked or (asked is None and gain is not None and gain >= LEAST_PART and fits)
-    if asked is not False:
-        why += reasons.next_to_cards(kind if used else "", place, gain, LEAST_PART)
-    return [SamplerAssignment(SAMPLER, kind, place, node=site.node.node)] if used else []
+    fits = bool(place.cores) and least_memory(wanted, kind, True, trains) <= cpu.memory
+    used = cards and (asked or (asked is None and gain is not None and gain >= LEAST_PART and fits))
+    return [SamplerAssignment(SAMPLER, kind, place, node=site.node.node)] if used else [], gain
 
 
 def _overall(division: Division, sites: Sequence[Site], times: Times) -> Iterator[str]:

@@ -76,21 +76,19 @@ def trainer_on_processor(trainer: TrainerAssignment, cpu: Cpu, wanted: Wanted, c
 
 def samplers_on_cards(
     samplers: Sequence[SamplerAssignment], on: Sequence[Card], shared: SharedCard | None, software: Software
-) -> Iterator[str]:
-    """Which samplers run on cards; those that are alike in one sentence."""
-    alike: dict[tuple[str, str, str, int, int], list[Gpu]] = {}
-    for sampler, card in zip(samplers, on, strict=True):
-        memory = sampler.place.memory
-        count = shared.conversations if shared and sampler.sharing else card.room.conversations(memory)
-        alike.setdefault((sampler.kind, sampler.weights, card.gpu.name, memory, count), []).append(card.gpu)
-    for (kind, weights, _, memory, count), gpus in alike.items():
-        version = f" {software.vllm}" if kind == "vllm" else ""
-        stored = f", the base in {weights}," if weights else ""
-        each = "" if len(gpus) == 1 else " on each"
-        yield (
-            f"{_kind(kind)}{version} samples on {_on(gpus)}{stored} with {size(memory)}{each}: room for {count} "
-            "conversations at their longest."
-        )
+) -> str:
+    """Which samplers run on the cards of a machine; all are of one kind."""
+    kind, gpus, memory = samplers[0].kind, [card.gpu for card in on], min(own.place.memory for own in samplers)
+    rooms = [
+        card.room.conversations(own.place.memory) for own, card in zip(samplers, on, strict=True) if not own.sharing
+    ]
+    count = min([*rooms, *([shared.conversations] if shared else [])])
+    version = f" {software.vllm}" if kind == "vllm" else ""
+    weights = " or ".join(dict.fromkeys(own.weights for own in samplers if own.weights))
+    stored = f", the base in {weights}," if weights else ""
+    each = "" if len(gpus) == 1 else " or more on each"
+    room = f"room for {count} conversations at their longest"
+    return f"{_kind(kind)}{version} samples on {_on(gpus)}{stored} with {size(memory)}{each}: {room}."
 
 
 def trainer_on_cards(trainer: TrainerAssignment, gpus: Sequence[Gpu]) -> str:
@@ -143,13 +141,13 @@ def cards_left_out(
     yield from (reason for reason, name in zip(missing, named_stages, strict=True) if cards and reason and not name)
 
 
-def next_to_cards(kind: str, place: Place, gain: float | None, least: float) -> Iterator[str]:
-    """Why the processor samples next to cards, or why not; ``kind`` is its sampler, empty if it has none."""
+def next_to_cards(samplers: Sequence[SamplerAssignment], gain: float | None, least: float) -> Iterator[str]:
+    """Why the processor samples next to cards, or why not: ``samplers`` are those on it."""
     adds = "" if gain is None else f"by the measured rates it adds {gain:.0%} to the cards' speed"
-    if kind:
+    for sampler in samplers:
         why = adds or "`devices` under [rollout] names it, and its gain is not measured"
-        yield f"The processor samples beside them, with {_kind(kind)} on {cores(place)}: {why}."
-    elif adds:
+        yield f"The processor samples beside them, with {_kind(sampler.kind)} on {cores(sampler.place)}: {why}."
+    if adds and not samplers:
         yield (
             f"The processor does not sample beside them: {adds}. It does unasked from {least:.0%} on, with two cores"
             " and enough memory; `devices` under [rollout] may name it."

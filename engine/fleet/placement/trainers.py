@@ -34,7 +34,7 @@ def with_trainers(placement: Placement, asked: int, small: bool, policies: int) 
         open_ = [n for n, own in enumerate(trainers) if not own.place.gpus or counts[n] < len(own.place.gpus)]
         if not open_:
             break
-        counts[max(open_, key=lambda n: _size(trainers[n].place) / counts[n])] += 1
+        counts[max(open_, key=lambda n: len(trainers[n].place.gpus or trainers[n].place.cores) / counts[n])] += 1
     parts = [part for own, count in zip(trainers, counts, strict=True) for part in _parts(own, count)]
     threads = min(len(part.place.cores) or 1 for part in parts)
     parts = [
@@ -43,7 +43,9 @@ def with_trainers(placement: Placement, asked: int, small: bool, policies: int) 
     ]
     sentences = list(placement.reasons)
     if asked > len(parts):
-        why = "the trainer shares its device with a sampler" if first.sharing else f"training has {_cards(first.place)}"
+        cards = sum(len(trainer.place.gpus) for trainer in trainers)
+        why = f"training has {cards} {'card' if cards == 1 else 'cards'}"
+        why = "the trainer shares its device with a sampler" if first.sharing else why
         sentences.append(f"`trainers = {asked}` under [training] cannot be: {why}.")
     if len(parts) > len(trainers):
         sentences.append(_words(parts, asked))
@@ -53,14 +55,6 @@ def with_trainers(placement: Placement, asked: int, small: bool, policies: int) 
 def _useful(place: Place, small: bool) -> int:
     """Trainers that pay."""
     return len(place.gpus) or (min(MOST, max(1, len(place.cores) // PAIR)) if small else 1)
-
-
-def _size(place: Place) -> int:
-    return len(place.gpus) or len(place.cores)
-
-
-def _cards(place: Place) -> str:
-    return "1 card" if len(place.gpus) == 1 else f"{len(place.gpus)} cards"
 
 
 def _parts(trainer: TrainerAssignment, count: int) -> list[TrainerAssignment]:

@@ -58,16 +58,6 @@ def test_one_process_is_sampler_and_trainer_of_one_node() -> None:
     assert specs(plan, settings) == [("rollout", "id-b", "gpu 0")]
 
 
-def test_held_memory_is_divided_among_a_nodes_trainers() -> None:
-    settings = Settings(training=TrainingSettings(trainers=4))
-    plan = on_machines(BASE, settings, [plain(name) for name in (HEAD, "b", "c")])
-    found = [spec for spec in worker_specs(BASE, Home(Path("home")), settings, plan) if "training" in spec.name]
-    assert len(found) == 4
-    for spec, memory in zip(found, plan.training, strict=True):
-        beside = sum(other.node == spec.node for other in found)
-        assert spec.kwargs["held"] == -(-memory.held // beside)
-
-
 def test_samplers_side_by_side_on_each_node() -> None:
     settings = Settings(rollout=RolloutSettings(samplers=("llama.cpp", "torch")))
     plan = on_machines(BASE, settings, [plain(HEAD), plain("b")])

@@ -8,7 +8,7 @@ from hypothesis import given, settings, strategies as st
 
 from marlaas.engine.devices.machine import Machine
 from marlaas.engine.devices.plan import Placement
-from marlaas.engine.fleet.placement.balance import DWELL, ENOUGH, Balance, Window, modelled
+from marlaas.engine.fleet.placement.balance import DWELL, Balance, Window, modelled
 from marlaas.engine.fleet.placement.choices import Choices, Times
 from tests.engine.fleet.placement.imaginary import ALL, B06, machine, place, shape
 
@@ -92,12 +92,3 @@ def test_a_constant_load_ends_near_the_best_placement(sampling: float) -> None:
 
 def test_a_move_that_takes_too_long_is_never_made() -> None:
     assert run(repeat((Times(1.0, 6.0), 1.0)), hours=4, restart=3000.0) == []
-
-
-def test_nothing_is_decided_before_enough_was_seen() -> None:
-    balance = Balance(restart=1.0, moved=-DWELL)
-    present = placed(EIGHT)(Times())
-    for number in range(int(ENOUGH // WINDOW) - 1):
-        balance, other = balance.after(Window(WINDOW, 10, 1, 99), number * WINDOW, present, EIGHT, placed(EIGHT))
-        assert other is None
-        assert balance.times is None
