@@ -23,7 +23,6 @@ from marlaas.engine.simulate.figures import Figures, measure as figures_of
 from marlaas.engine.simulate.profile import Profile, record
 from marlaas.engine.simulate.simulation import Result, simulate
 from marlaas.engine.spec.task import EvalSpec, SamplingSpec, TaskSpec, TrainSpec
-from marlaas.engine.store.queries import timings
 from marlaas.engine.store.queries.reader import Reader
 from marlaas.engine.submission.taskfile import submission
 
@@ -118,7 +117,7 @@ def measure(quick: bool) -> Section:
         for repetition in range(repetitions):
             for mix, found in pairs.items():
                 with Reader(home.home.database) as reader:
-                    before = max(task.id for task in timings.task_times(reader))
+                    before = max(task.id for task in reader.tasks())
                 run = home.run(mix.specs(f"{mix.name}, {repetition + 1}"))
                 seeds = range(repetition * SEEDS, (repetition + 1) * SEEDS)
                 results = tuple(predicted(profile, mix, replace(cluster, seed=seed)) for seed in seeds)

@@ -10,27 +10,25 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Sequence
-from dataclasses import replace
 from pathlib import Path
 
 from marlaas.engine.daemon.main import run
-from marlaas.engine.devices.machine import Place, Placement, SamplerKind
-from marlaas.engine.fleet.placement import processor, sharing
-from marlaas.engine.fleet.placement.processor import on_cores
+from marlaas.engine.devices.machine import Place
+from marlaas.engine.fleet import placement_plan
+from marlaas.engine.fleet.placement import place
 from marlaas.engine.home.paths import Home
 
 
-def wide(kinds: Sequence[SamplerKind], cores: Sequence[int]) -> Placement:
+def wide(cores: Sequence[int], samplers: int = 1) -> tuple[list[Place], Place]:
     """Everybody at the same place: all cores."""
-    usual, everywhere = on_cores(kinds, cores), Place(tuple(cores))
-    samplers = tuple(replace(assignment, place=everywhere) for assignment in usual.samplers)
-    return Placement(samplers, replace(usual.trainer, place=everywhere), ("Each worker has all cores.",))
+    everywhere = Place(tuple(cores))
+    return [everywhere] * samplers, everywhere
 
 
 def both_on_all_cores() -> None:
     """Let this process's engine give all cores to each worker: to one sampler, and to one trainer."""
-    processor.on_cores = wide
-    sharing.with_trainers = lambda placement, asked, small, policies: placement
+    vars(place)["halves"] = wide
+    vars(placement_plan)["with_trainers"] = lambda placement, asked, small, policies: placement
 
 
 if __name__ == "__main__":

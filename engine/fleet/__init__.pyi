@@ -12,9 +12,6 @@ from .lone_sampler import (
     open_lone_sampler as open_lone_sampler,
     plan_alone as plan_alone,
 )
-from .nodes_plan import (
-    on_machines as on_machines,
-)
 from .placement.balance import (
     Balance as Balance,
     Window as Window,
@@ -27,6 +24,11 @@ from .placement.capacity import (
     rates_of_cores as rates_of_cores,
     sampling_speed as sampling_speed,
 )
+from .placement.choices import (
+    Copy as Copy,
+    CopySpeed as CopySpeed,
+    Times as Times,
+)
 from .placement.processor import (
     best as best,
     decides_precision as decides_precision,
@@ -34,21 +36,16 @@ from .placement.processor import (
     is_small as is_small,
     on_cores as on_cores,
 )
-from .placement.wishes import (
-    Copy as Copy,
-    CopySpeed as CopySpeed,
-    Times as Times,
-)
-from .placement.words import (
+from .placement.reasons import (
     cards as cards,
 )
 from .placement_plan import (
     PlacementPlan as PlacementPlan,
     copies_of as copies_of,
     on_machine as on_machine,
+    on_machines as on_machines,
     on_processor as on_processor,
     placed as placed,
-    plans_of as plans_of,
     precision_words as precision_words,
 )
 from .processes import (

@@ -1,38 +1,36 @@
-"""Plans which worker runs on which device with how much memory.
+"""Plans which worker runs on which device of which machine, with how much memory.
 
-Without cards the settings alone decide: one sampler, or those that ``samplers`` lists side by side, and the trainer,
-each on cores of its own where there are enough. With cards ``placement`` decides, unless a list leaves them to others.
-Plans over several machines are made in ``nodes_plan``.
+``placement`` decides where workers run. A list of samplers in the settings may leave the cards to others.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+import contextlib
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import cast
 
-from ..base import BFLOAT16, ENOUGH, GGUF, SAMPLERS, BaseModel, MemoryPlan, least_plan, parameters, plan_memory
+from ..base import BFLOAT16, ENOUGH, GGUF, BaseModel, MemoryPlan, Wanted
 from ..devices import (
     Cpu,
     Link,
     Machine,
     Placement,
-    Precision,
     SamplerKind,
     Sharing,
     Software,
     UsableNode,
     UsableResources,
-    own_cores,
 )
-from ..errors import BaseModelError, ConfigError
+from ..errors import BaseModelError
 from ..home import Settings
-from .placement import processor, sharing as training_workers
+from .placement import processor
+from .placement.choices import Copy, CopySpeed, Times, choices_of, may_use_cards
 from .placement.limits import memory_plans
-from .placement.place import choices_of, decide
-from .placement.processor import is_small, on_cores
-from .placement.reasons import BASES, no_room
-from .placement.wishes import CPU, Copy, CopySpeed, Times
+from .placement.place import place_over
+from .placement.processor import is_small
+from .placement.reasons import BASES, NO_ROOM
+from .placement.trainers import with_trainers
 from .worker_specs import of_assignment, stored_as, wanted_of, with_sampler
 
 
@@ -46,7 +44,7 @@ class PlacementPlan:
     machine: Machine | None = None
     """The machine whose devices the placement names; None where it names cores alone, or there are several machines."""
     training: tuple[MemoryPlan, ...] = ()
-    """Over several machines, one plan for each trainer; empty: the first sampler's holds for all."""
+    """One plan for each trainer, for all trainers of its machine; empty: the first sampler's holds for all."""
     machines: Mapping[str, UsableNode] = field(default_factory=dict)
     """Over several machines, those that may be used, by their ids."""
     copies: tuple[CopySpeed, ...] = ()
@@ -97,15 +95,15 @@ def copies_of(base: BaseModel, settings: Settings, cpu: Cpu) -> tuple[Copy, ...]
     """
     if settings.rollout.samplers:
         return ()
-    found = processor.copies(wanted_of(base, settings, trains=True), choices_of(settings), cpu)
-    if len(found) > 1 and base.gguf and any(copy.sampler == "llama.cpp" for copy in found):
-        found = (found[0], Copy("llama.cpp", GGUF), *found[1:])
-    return tuple(copy for copy in found if copy.weights)
+    copies = processor.copies(wanted_of(base, settings, trains=True), choices_of(settings), cpu)
+    if len(copies) > 1 and base.gguf and any(copy.sampler == "llama.cpp" for copy in copies):
+        copies = (copies[0], Copy("llama.cpp", GGUF), *copies[1:])
+    return tuple(copy for copy in copies if copy.weights)
 
 
 def precision_words(base: BaseModel, settings: Settings, plan: PlacementPlan) -> str:
     """In which precision the plan samples and trains, with the measured gap in nats if it is known."""
-    gaps = {one.copy: f", gap {one.gap:.2g}" for one in plan.copies}
+    gaps = {speed.copy: f", gap {speed.gap:.2g}" for speed in plan.copies}
     samplers = []
     for assignment, memory in zip(plan.placement.samplers, plan.memory, strict=True):
         own = of_assignment(settings, assignment)
@@ -116,77 +114,16 @@ def precision_words(base: BaseModel, settings: Settings, plan: PlacementPlan) ->
     return f"samples: {' + '.join(dict.fromkeys(samplers))}; trains: {' + '.join(trains)}"
 
 
-def on_processor(base: BaseModel, settings: Settings, free: int, cores: Sequence[int] | None = None) -> PlacementPlan:
-    """Plan for the processor alone, with ``free`` bytes and ``cores``, by default those of this process.
-
-    Raises ``BaseModelError`` where the base does not fit.
-    """
-    kinds = sampler_kinds(settings, base)
-    cores = own_cores(settings.resources.cores) if cores is None else cores
-    return _fitting(base, settings, free, processor.on_cores(kinds, cores))
-
-
-def _fitting(base: BaseModel, settings: Settings, free: int, placement: Placement) -> PlacementPlan:
-    """The plan on the processor."""
-    own = [of_assignment(settings, assignment) for assignment in placement.samplers]
-
-    def plan(staffed: Placement) -> PlacementPlan:
-        return PlacementPlan(staffed, plans_of(base, own, free, len(staffed.trainers), staffed.trainer.precision))
-
-    return _with_trainers(base, settings, placement, plan)
-
-
-def _with_trainers(
-    base: BaseModel, settings: Settings, placement: Placement, plan: Callable[[Placement], PlacementPlan]
-) -> PlacementPlan:
-    """The ``plan`` with several trainers where the settings ask for them, or where they pay and take no memory from the
-    samplers. Raises what ``plan`` does."""
-    asked = settings.training.trainers
-    several = _staffed(base, settings, placement)
-    if asked or len(several.trainers) == 1:
-        return plan(several)
-    one = plan(placement)
-    try:
-        more = plan(several)
-    except BaseModelError:
-        return one
-    return more if _of_samplers(more) == _of_samplers(one) else one
-
-
-def _staffed(base: BaseModel, settings: Settings, placement: Placement) -> Placement:
-    asked, small = settings.training.trainers, is_small(parameters(base))
-    return training_workers.with_trainers(placement, asked, small, settings.engine.tasks)
-
-
-def _of_samplers(plan: PlacementPlan) -> list[tuple[int, int, str]]:
-    return [(memory.sequences, memory.context, memory.weights) for memory in plan.memory]
-
-
 def sampler_kinds(settings: Settings, base: BaseModel) -> tuple[SamplerKind, ...]:
     """The kinds of sampler that the settings ask for: several side by side, or one."""
     named = settings.rollout.samplers or (with_sampler(settings, base).rollout.sampler,)
     return tuple(cast(SamplerKind, kind) for kind in named)
 
 
-def plans_of(
-    base: BaseModel, settings: Sequence[Settings], free: int, trainers: int = 1, precision: Precision = "f32"
-) -> tuple[MemoryPlan, ...]:
-    """What fits into ``free`` bytes, for each sampler, the first beside the trainers; all with contexts of one length.
-
-    ``settings`` are those for each sampler, which they name; ``precision`` is that of the trainers' base. The least
-    that the others need is set aside for them. Raises ``BaseModelError`` where not even that fits.
-    """
-    wanted = [
-        replace(wanted_of(base, own, trains=place == 0), trainers=trainers, precision=precision)
-        for place, own in enumerate(settings)
-    ]
-    plans: list[MemoryPlan] = []
-    for place, one in enumerate(wanted):
-        kept = sum(least_plan(later).total for later in wanted[place + 1 :])
-        taken = sum(plan.total for plan in plans)
-        one = replace(one, context=one.context or plans[0].context) if plans else one
-        plans.append(plan_memory(one, free - taken - kept))
-    return tuple(plans)
+def on_processor(base: BaseModel, settings: Settings, free: int, cores: Sequence[int]) -> PlacementPlan:
+    """Plan for these cores alone, with ``free`` bytes. Raises ``BaseModelError`` if the base does not fit."""
+    cpu = Cpu(tuple(cores), max(1, len(cores)), free)
+    return on_machine(base, settings, free, UsableResources(Machine(cpu)), Software())
 
 
 def on_machine(
@@ -198,42 +135,41 @@ def on_machine(
     times: Times | None = None,
     without: Sequence[Sharing] = (),
 ) -> PlacementPlan:
-    """Plan for this machine; ``free`` are bytes of main memory.
+    """Plan for this machine; ``free`` are bytes of main memory. Raises as ``on_machines`` does.
 
-    Raises ``BaseModelError`` where the base does not fit, and as ``placed`` does.
+    ``without`` names ways of sharing a card that failed when workers were started so.
     """
-    placement = _one_trainer(base, settings, usable, software, times, without)
-    if not placement.cards:
-        chosen = placement.samplers[0].weights and settings.rollout.weights == "auto"
-        plan_here = _roomy if chosen and settings.rollout.sampler != "torch" else _fitting
-        found = plan_here(base, settings, free, placement) or _smaller(base, settings, free, usable, software)
-        return replace(found, copies=tuple(times.copies) if times else ())
-    wanted = wanted_of(base, settings, trains=True)
-
-    def plan(staffed: Placement) -> PlacementPlan:
-        own = replace(wanted, trainers=len(staffed.trainers), precision=staffed.trainer.precision)
-        return PlacementPlan(staffed, memory_plans(staffed, own, free), usable.machine)
-
-    return _with_trainers(base, settings, placement, plan)
+    node = UsableNode("", "", usable.machine, software, free, reasons=usable.reasons)
+    return on_machines(base, settings, [node], times, without)
 
 
-def _roomy(base: BaseModel, settings: Settings, free: int, placement: Placement) -> PlacementPlan | None:
-    """The plan with a copy of the base that nobody asked for; None if it leaves room for too few conversations."""
-    try:
-        found = _fitting(base, settings, free, placement)
-    except BaseModelError:
-        return None
-    return found if found.memory[0].sequences >= (settings.rollout.sequences or ENOUGH) else None
-
-
-def _smaller(
-    base: BaseModel, settings: Settings, free: int, usable: UsableResources, software: Software
+def on_machines(
+    base: BaseModel,
+    settings: Settings,
+    nodes: Sequence[UsableNode],
+    times: Times | None = None,
+    without: Sequence[Sharing] = (),
 ) -> PlacementPlan:
-    """The plan with llama.cpp and the most exact copy that fits."""
-    llama = replace(settings, rollout=replace(settings.rollout, sampler="llama.cpp"))
-    placement = _one_trainer(base, llama, usable, software, None, ())
-    plan = _fitting(base, llama, free, placement)
-    return replace(plan, placement=replace(plan.placement, reasons=(*plan.placement.reasons, no_room())))
+    """Plan for several machines, of which the engine's own may be one.
+
+    A copy of the base that nobody asked for is sampled from only if it leaves room for enough conversations; else
+    llama.cpp keeps the most exact one that fits. Raises ``ConfigError`` if no node can be used, and if settings
+    contradict each other or what there is; ``BaseModelError`` if the base fits nowhere.
+    """
+    rollout, copies = settings.rollout, tuple(times.copies) if times else ()
+    placement, wanted = _placement(base, settings, nodes, times, without)
+    samplers = placement.samplers
+    free_choice = rollout.weights == "auto" and rollout.sampler != "torch"
+    if not free_choice or not any(own.weights and not own.place.gpus for own in samplers):
+        return replace(staffed(placement, settings.training.trainers, wanted, nodes), copies=copies)
+    with contextlib.suppress(BaseModelError):
+        plan = staffed(placement, settings.training.trainers, wanted, nodes)
+        if min(memory.sequences for memory in plan.memory) >= (rollout.sequences or ENOUGH):
+            return replace(plan, copies=copies)
+    llama = replace(settings, rollout=replace(rollout, sampler="llama.cpp"))
+    placement, wanted = _placement(base, llama, nodes, replace(times or Times(), copies=()), without)
+    placement = replace(placement, reasons=(*placement.reasons, NO_ROOM))
+    return replace(staffed(placement, settings.training.trainers, wanted, nodes), copies=copies)
 
 
 def placed(
@@ -242,84 +178,83 @@ def placed(
     usable: UsableResources,
     software: Software,
     times: Times | None = None,
-    without: Sequence[Sharing] = (),
 ) -> Placement:
     """The placement alone, with as much main memory as the machine has free; what does not fit is placed all the same.
 
-    ``without`` names ways of sharing a card that failed before. Raises ``ConfigError`` where settings contradict one
-    another or this machine, ``BaseModelError`` where the base cannot be read.
+    Raises ``ConfigError`` if settings contradict each other or this machine, ``BaseModelError`` if the base cannot be
+    read.
     """
+    free = usable.machine.cpu.memory
     try:
-        return on_machine(base, settings, usable.machine.cpu.memory, usable, software, times, without).placement
-    except BaseModelError:  # it does not fit, which the engine says where it starts
-        placement = _one_trainer(base, settings, usable, software, times, without)
-        return _staffed(base, settings, placement)
+        return on_machine(base, settings, free, usable, software, times).placement
+    except BaseModelError:  # it does not fit, which the engine says when it starts
+        node = UsableNode("", "", usable.machine, software, free, reasons=usable.reasons)
+        placement, wanted = _placement(base, settings, [node], times, ())
+        return _several(placement, settings.training.trainers, wanted)
 
 
-def _one_trainer(
+def _placement(
     base: BaseModel,
     settings: Settings,
-    usable: UsableResources,
-    software: Software,
+    nodes: Sequence[UsableNode],
     times: Times | None,
     without: Sequence[Sharing],
-) -> Placement:
-    if may_use_cards(settings):
-        return decide(settings, wanted_of(base, settings, trains=True), usable, software, times, without)
-    placement = on_cores(sampler_kinds(settings, base), usable.machine.cpu.cores)
-    left = ["`samplers` under [rollout] leaves the cards to others."] if usable.machine.gpus else []
-    return replace(placement, reasons=(*placement.reasons, *left))
+) -> tuple[Placement, Wanted]:
+    """The placement with one trainer on each machine, and what is placed."""
+    wanted, choices = wanted_of(base, settings, trains=True), choices_of(settings, without)
+    kinds: tuple[SamplerKind, ...] = ()
+    if not may_use_cards(settings):
+        kinds, choices = sampler_kinds(settings, base), replace(choices, precision="f32")
+    placement = place_over(nodes, wanted, choices, times, settings.training.trainers, kinds)
+    for sampler in placement.samplers:
+        if sampler.weights == GGUF:  # the file that the base came in
+            wanted = replace(wanted, gguf_bytes=wanted_of(base, of_assignment(settings, sampler), True).gguf_bytes)
+    return placement, wanted
 
 
-def may_use_cards(settings: Settings) -> bool:
-    """Whether samplers may be on cards, as ``samplers`` under [rollout] says.
+def staffed(placement: Placement, trainers: int, wanted: Wanted, nodes: Sequence[UsableNode]) -> PlacementPlan:
+    """The plan with so many ``trainers``; with 0, several if they pay and take no memory from the samplers.
 
-    Raises ``ConfigError`` where that does not go with the other settings.
+    Raises ``BaseModelError`` if it does not fit.
     """
-    _check_samplers(settings)
-    if not settings.rollout.samplers or _cards(settings.rollout.devices):
-        return True
-    _check_processor(settings)
-    return False
+    several = _several(placement, trainers, wanted)
+    if trainers or len(several.trainers) == len(placement.trainers):
+        return _with_memory(several, wanted, nodes)
+    plan = _with_memory(with_trainers(placement, len(placement.trainers), False, 1), wanted, nodes)
+    with contextlib.suppress(BaseModelError):
+        larger = _with_memory(several, wanted, nodes)
+        if _of_samplers(larger) == _of_samplers(plan):
+            return larger
+    return plan
 
 
-def _check_samplers(settings: Settings) -> None:
-    """Raise ``ConfigError`` where ``samplers`` does not go with the devices that are named beside it."""
-    kinds, names = settings.rollout.samplers, settings.rollout.devices
-    if not kinds or not _cards(names):
-        if "vllm" in kinds:
-            raise ConfigError(
-                '`samplers` under [rollout] lists "vllm", which computes on cards, and `devices` there names none.',
-                'Write `devices = ["gpu 0", "cpu"]` for vLLM on a card with another sampler on the processor.',
-            )
-    elif len(kinds) != 2 or not SAMPLERS[kinds[0]].cards or kinds[1] == "vllm" or all(map(_is_card, names)):
-        raise ConfigError(
-            "`samplers` and `devices` under [rollout] do not go together: where cards are named, the first sampler is"
-            " the cards', vllm or llama.cpp, and the second the processor's, llama.cpp or torch.",
-            'Write for example `samplers = ["vllm", "torch"]` with `devices = ["gpu 0", "cpu"]`.',
-        )
+def _several(placement: Placement, trainers: int, wanted: Wanted) -> Placement:
+    return with_trainers(placement, trainers, is_small(wanted.parameters), wanted.tasks)
 
 
-def _check_processor(settings: Settings) -> None:
-    """Raise ``ConfigError`` where the settings ask for more than the processor beside several samplers on it."""
-    rollout, training, share = settings.rollout, settings.training, settings.resources.share
-    beside = {
-        '`sampler = "vllm"`': rollout.sampler == "vllm",
-        "`devices` with cards under [training]": _cards(training.devices),
-        f'`precision = "{training.precision}"` under [training]': training.precision in ("bf16", "nf4"),
-        f'`share = "{share}"` under [resources]': share != "auto",
-    }
-    for words, asked in beside.items():
-        if asked:
-            raise ConfigError(
-                f"`samplers` under [rollout] lists samplers on the processor, beside which {words} cannot be.",
-                "Remove one of them.",
-            )
+def _of_samplers(plan: PlacementPlan) -> list[tuple[int, int, str]]:
+    return [(memory.sequences, memory.context, memory.weights) for memory in plan.memory]
 
 
-def _cards(names: Sequence[str]) -> bool:
-    return any(map(_is_card, names))
-
-
-def _is_card(name: str) -> bool:
-    return name.strip().lower() != CPU
+def _with_memory(placement: Placement, wanted: Wanted, nodes: Sequence[UsableNode]) -> PlacementPlan:
+    """The memory of all workers; contexts are of one length, since a conversation may go to any sampler."""
+    memory: dict[str, MemoryPlan] = {}
+    training: dict[str, MemoryPlan] = {}
+    usable = {node.node: node for node in nodes if node.node in placement.nodes}
+    for node in usable.values():
+        samplers = [own for own in placement.samplers if own.node == node.node]
+        trainers = [own for own in placement.trainers if own.node == node.node]
+        plans = memory_plans(samplers, trainers, wanted, node.free)
+        memory |= zip((own.name for own in samplers), plans, strict=False)
+        training |= {own.name: plans[0] for own in trainers}
+    context = min(plan.context for plan in memory.values())
+    if any(plan.context != context for plan in (*memory.values(), *training.values())):
+        return _with_memory(placement, replace(wanted, context=context), nodes)
+    alone = not (placement.nodes | {host.node for host in placement.hosts}) - {""}
+    return PlacementPlan(
+        placement,
+        tuple(memory[own.name] for own in placement.samplers),
+        usable[""].machine if alone and placement.cards else None,
+        tuple(training[own.name] for own in placement.trainers),
+        {} if alone else {node.node: node for node in nodes if not node.draining and not node.refused},
+    )

@@ -48,10 +48,8 @@ def worker_specs(base: BaseModel, home: Home, settings: Settings, placement_plan
     shared = sharing_assignment(placement_plan)
     specs = trainers[1:] if shared else trainers
     for assignment, plan in zip(placement.samplers, plans, strict=True):
-        spec, machine = (
-            sampler_spec(base, home, settings, plan, assignment),
-            placement_plan.machine_at(assignment.node),
-        )
+        machine = placement_plan.machine_at(assignment.node)
+        spec = sampler_spec(base, home, settings, plan, assignment)
         if assignment.place.gpus and machine:
             spec = sampler_on_card(spec, assignment, machine, wanted_of(base, settings, trains=True))
         specs.append(shared_spec(spec, trainers[0], assignment.sharing) if assignment is shared else spec)
@@ -62,17 +60,9 @@ def worker_specs(base: BaseModel, home: Home, settings: Settings, placement_plan
 
 def sharing_assignment(placement_plan: PlacementPlan) -> SamplerAssignment | None:
     """The sampler that is one process with the trainer, if there is one."""
-    if placement_plan.placement.trainer.sharing not in IN_ONE_PROCESS:
-        return None
-    return next(
-        (
-            assignment
-            for assignment in placement_plan.placement.samplers
-            if assignment.sharing == placement_plan.placement.trainer.sharing
-            and assignment.node == placement_plan.placement.trainer.node
-        ),
-        None,
-    )
+    placement, trainer = placement_plan.placement, placement_plan.placement.trainer
+    same = (own for own in placement.samplers if (own.sharing, own.node) == (trainer.sharing, trainer.node))
+    return next(same, None) if trainer.sharing in IN_ONE_PROCESS else None
 
 
 def sampler_at(

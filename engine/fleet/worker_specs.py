@@ -42,9 +42,9 @@ from ..devices import (
 from ..errors import BaseModelError
 from ..home import Home, RolloutSettings, Settings
 from ..workers import Launcher, LocalLauncher, Template, WorkerHandle
+from .placement.choices import Copy
 from .placement.limits import sampler_limits
 from .placement.processor import on_cores, usual_sampler
-from .placement.wishes import Copy
 
 # What each worker process is started with: class, arguments, cores, cards and variables.
 #

@@ -18,7 +18,7 @@ from .profile import Profile
 
 THREADS = 0.26
 """Power of the number of threads with which a small base gains by them: with two it is 1.2 times as fast, as measured
-(``fleet/placement/trainers.py``). A large one gains as the placement reckons."""
+(``fleet/placement/trainers.py``). A large one gains as the placement's speeds say."""
 ALL = Software(vllm="simulated", vllm_build="cuda", torch_cuda=True, llama_backend="cuda", bitsandbytes=True)
 """What is installed on every node."""
 

@@ -1,24 +1,24 @@
 """When a card moves from one stage to the other, by how busy both stages were. A pure state machine.
 
 Work for each trained token is learnt from the time that cards were busy, in units of one reference card, so that it
-stays the same when cards move. A move must be worth more than it costs over the time that it is expected to last, must
-have looked so for a while, and comes no sooner than some time after the one before: a load that wavers moves nothing.
+stays the same when cards move. A move must be worth more than it costs over the time that it is expected to last, and
+comes no sooner than some time after the one before. Older windows count less: a load that wavers moves nothing.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 from ...devices import Machine, Place, Placement
 from .capacity import rates_of, sampling_speed, training_speed
-from .sharing import apart_speed, shared_speed
-from .wishes import Times
+from .choices import Times
 
 HALF_LIFE = 600.0
 """Seconds after which a window counts half."""
 ENOUGH = 300.0
-"""Seconds of windows that are needed, and for which a move must have looked worth while."""
+"""Seconds of windows that are needed."""
 WORTH = 0.15
 """Share of the speed that a move must gain."""
 DWELL = 900.0
@@ -44,7 +44,7 @@ class Window:
 
 @dataclass(frozen=True)
 class Balance:
-    """The windows so far, and since when a move looks worth while."""
+    """The windows so far, and when the cards moved last."""
 
     restart: float
     """Measured seconds in which nothing is done while workers start anew."""
@@ -52,9 +52,6 @@ class Balance:
     """When the present placement began."""
     seen: Window = Window(0.0, 0.0, 0.0, 0.0)
     """The sum of all windows, older ones counting less."""
-    worth_since: float | None = None
-    """Since when the same better placement has been worth its cost."""
-    better: tuple[frozenset[str], frozenset[str]] | None = None
 
     @property
     def times(self) -> Times | None:
@@ -74,22 +71,17 @@ class Balance:
         """
         state = replace(self, seen=_together(self.seen, window))
         times = state.times
-        if times is None or modelled(present, machine, times) <= 0:
-            return replace(state, worth_since=None, better=None), None
+        before = modelled(present, machine, times) if times else 0.0
+        if times is None or before <= 0 or now - state.moved < DWELL:
+            return state, None
         other = place(times)
-        gain = modelled(other, machine, times) / modelled(present, machine, times) - 1
-        if cards(other) == cards(present) or gain < WORTH or gain * LASTS <= (1 + gain) * self.restart:
-            return replace(state, worth_since=None, better=None), None
-        if state.better != cards(other):
-            state = replace(state, worth_since=now, better=cards(other))
-        waited = now - (state.worth_since if state.worth_since is not None else now)
-        due = waited >= ENOUGH and now - state.moved >= DWELL
-        return state, other if due else None
+        gain = modelled(other, machine, times) / before - 1
+        worth = gain >= WORTH and gain * LASTS > (1 + gain) * self.restart
+        return state, other if worth and cards(other) != cards(present) else None
 
     def begun(self, now: float, restart: float | None = None) -> Balance:
         """The state after a placement began at ``now``; ``restart``: measured seconds of starting it."""
-        cost = self.restart if restart is None else restart
-        return replace(self, moved=now, worth_since=None, better=None, restart=cost)
+        return replace(self, moved=now, restart=self.restart if restart is None else restart)
 
 
 def card_seconds(place: Place, machine: Machine, busy: float, stage: str) -> float:
@@ -106,17 +98,13 @@ def cards(placement: Placement) -> tuple[frozenset[str], frozenset[str]]:
 
 
 def modelled(placement: Placement, machine: Machine, times: Times) -> float:
-    """Modelled speed of a placement in trained tokens a second at these times; 0 where a stage is on no card."""
+    """Trained tokens a second at these times, with the cards' speeds; 0 unless each stage has cards of its own."""
     sampling, training = cards(placement)
     rates = {gpu.uuid: rates_of(gpu, machine.gpus) for gpu in machine.gpus}
-    if not sampling or not training or not sampling | training <= set(rates):
+    if not sampling or not training or sampling & training or not sampling | training <= set(rates):
         return 0.0
-    if sampling & training:
-        (shared,) = training
-        others = [sampling_speed(rates[uuid]) for uuid in sorted(sampling - training)]
-        return shared_speed(sampling_speed(rates[shared]), training_speed(rates[shared]), others, times)
-    speeds = [sampling_speed(rates[uuid]) for uuid in sorted(sampling)]
-    return apart_speed(speeds, [training_speed(rates[uuid]) for uuid in sorted(training)], times)
+    sampled = math.fsum(sampling_speed(rates[uuid]) for uuid in sampling)
+    return min(sampled / times.sampling, math.fsum(training_speed(rates[uuid]) for uuid in training) / times.training)
 
 
 def _together(before: Window, window: Window) -> Window:

@@ -1,9 +1,9 @@
-"""What cards can do for a base: which sampler and trainer fit, and how fast they are."""
+"""What a card can do for a base: which sampler and trainer fit, how fast they are, how one card serves both. Pure."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import cast
 
 from ...base import (
@@ -27,17 +27,16 @@ from ...base import (
     slot_bytes,
     slots_bytes,
     slots_for,
+    unsupported,
     version_bytes,
     weight_bytes,
 )
-from ...devices import Cpu, Gpu, Link, Machine, Precision, Rates, SamplerKind, Software
-from .wishes import TORCH_KINDS, Choices
-from .words import size
+from ...devices import Cpu, Gpu, Machine, Precision, Rates, SamplerKind, Sharing, Software
+from .choices import TORCH_KINDS, Choices
 
-# How fast cards are at each stage, from their measured rates: relative numbers, for comparing cards. Pure.
+# How fast devices are at each stage, as multiples of the ``REFERENCE`` card, from their measured rates. Pure.
 #
-# Training and reading prompts take arithmetic, writing replies reads the weights again and again. The unit is a card
-# of ``REFERENCE``; what the arithmetic leaves out is the same for all cards, as far as it goes.
+# Training and reading prompts take arithmetic. Writing replies reads the weights for each token.
 
 REFERENCE = Rates(matrix=100e12, bandwidth=1e12)
 CORE = Rates(matrix=50e9, bandwidth=10e9)
@@ -46,14 +45,6 @@ FILLING = 4
 """Cores that are taken to have all of the memory's bandwidth: it is measured for one core alone."""
 WRITING = 0.8
 """Share of a reference card's sampling time in which it writes replies, which is bound by bandwidth."""
-BUS = 20e9
-"""Bytes a second between main memory and a card; PCIe 4.0 with 16 lanes reaches a little more."""
-LAUNCHES = 3e-3
-"""Seconds that every pass of a sampler takes, whatever it computes."""
-REACHED = 0.4
-"""Share of the matrix rate that training reaches."""
-TRAINED, READ = 8, 2
-"""Operations per token and weight: in training (forwards, backwards, forwards once more), and in reading a prompt."""
 
 
 def rates_of(gpu: Gpu, gpus: Sequence[Gpu]) -> Rates:
@@ -83,53 +74,6 @@ def training_speed(rates: Rates) -> float:
     return rates.matrix / REFERENCE.matrix
 
 
-def sampled_per_second(rates: Rates, parameters: int, weights: int, conversations: int, each: int) -> float:
-    """Sampled tokens a second of ``conversations`` half-grown conversations; ``each``: bytes of one at its longest."""
-    reading = (weights + conversations * each / 2) / rates.bandwidth
-    computing = READ * parameters * conversations / (REACHED * rates.matrix)
-    return conversations / (LAUNCHES + reading + computing)
-
-
-def trained_per_second(rates: Rates, parameters: int) -> float:
-    """Trained tokens a second, where batches are long."""
-    return REACHED * rates.matrix / (TRAINED * parameters)
-
-
-# What the way between the engine and a node costs a stage there, as a share of its speed. Pure.
-#
-# A link takes no processor time, so it costs speed only where too little is under way to fill the time on it: slots
-# wait for the next turn, and policies wait for a version.
-
-REPLY = 256
-"""Tokens of a reply, until one is known: a slot is idle once a reply for as long as a call takes."""
-STEP = 16_384
-"""Tokens of a step, until one is known: a version travels once a step."""
-MOMENTS = 3
-"""A state file in adapters: the adapter itself and both moments of its optimizer."""
-
-
-def kept(work: float, link: float, under_way: int) -> float:
-    """Share of a device's speed that it keeps, where each of so many works of ``work`` seconds, all under way at the
-    same time, waits for ``link`` seconds before its next one begins."""
-    if link <= 0:
-        return 1.0
-    return min(1.0, under_way * work / (work + link))
-
-
-def sampling_kept(link: Link, tokens_per_second: float, conversations: int, wanted: Wanted) -> float:
-    """Share of its speed that a sampler of so many ``conversations`` keeps behind a link."""
-    reply = REPLY * conversations / tokens_per_second
-    turns = reply / (reply + link.call)  # a slot serves nobody while its answer and the next turn are on the way
-    version = link.seconds(2, adapter_bytes(wanted.config, RANK))
-    return turns * kept(STEP / tokens_per_second, version, wanted.tasks)
-
-
-def training_kept(link: Link, tokens_per_second: float, wanted: Wanted) -> float:
-    """Share of its speed that a trainer keeps behind a link: after each step its state comes home before the commit."""
-    state = link.seconds(2, MOMENTS * adapter_bytes(wanted.config, RANK))
-    return kept(STEP / tokens_per_second, state, wanted.tasks)
-
-
 # Bytes of a card that sampler and trainer of a base need at least, and that they can make use of. Pure.
 #
 # Sizes follow the tensors; what libraries take beside them was read in their sources, not measured on a card.
@@ -156,6 +100,11 @@ PASS = 4 * ROOMS[0]
 """Bytes for a training pass on a card: it takes longer batches than a core to be busy."""
 NF4 = 0.5625
 """Bytes of a weight in four bits, with a float32 scale for every 64."""
+
+
+def size(bytes_: float) -> str:
+    """Gigabytes, as cards are sold."""
+    return f"{bytes_ / 1e9:.1f} GB"
 
 
 def usable(gpu: Gpu) -> int:
@@ -242,8 +191,8 @@ class TrainerRoom:
     """Bytes for all policies at once and for batches as large as are of use."""
 
     @property
-    def beside(self) -> int:
-        """The least bytes that it adds to a sampler's process whose base it uses."""
+    def without_base(self) -> int:
+        """The least bytes that it adds to the process of a sampler with the same base."""
         return self.least - self.base - PROGRAM
 
 
@@ -271,12 +220,10 @@ def base_bytes(wanted: Wanted, precision: Precision) -> int:
     return int(HALF * ends + NF4 * (wanted.parameters - ends))
 
 
-# What each card can do for a base: which sampler, which trainer, and why not, in words. Pure.
+# What a card can do for a base: its samplers, its trainers, how it serves both, and why not.
 #
-# Looks at one card at a time; who does what is decided over all of them, in ``place``.
-#
-# vLLM is built for cards of compute capability 7.5 and more, and computes bfloat16, which is what the base is kept in
-# here, from 8.0 on (``vllm/platforms/cuda.py: check_if_supports_dtype``, 0.26 to 0.33).
+# vLLM is built for cards of compute capability 7.5 and more. It computes bfloat16, in which the base is kept here, from
+# 8.0 on (``vllm/platforms/cuda.py: check_if_supports_dtype``, 0.26 to 0.33).
 
 KINDS = tuple(cast(SamplerKind, kind) for kind, traits in SAMPLERS.items() if traits.cards)
 """Samplers on cards, the preferred one first; all cards of a plan have the same."""
@@ -300,8 +247,19 @@ class Card:
     trainers: tuple[tuple[Precision, TrainerRoom], ...]
     """Trainers that fit, by how they keep the base, the preferred one first."""
     no_sampler: str
-    """Why nothing can sample there, as a clause; empty where something can."""
+    """Why nothing can sample there, as a clause; empty if something can."""
     no_trainer: str
+
+    def only(self, kind: SamplerKind | None, precision: Precision | None) -> Card:
+        """The card with these samplers and trainers alone."""
+        samplers = tuple(sampler for sampler in self.samplers if sampler[0] == kind)
+        trainers = tuple(trainer for trainer in self.trainers if trainer[0] == precision)
+        return replace(self, samplers=samplers, trainers=trainers)
+
+    @property
+    def room(self) -> SamplerRoom:
+        """The room of a sampler that has the card for itself."""
+        return chosen([room for _, room in self.samplers], self.usable)
 
 
 def look(gpu: Gpu, machine: Machine, software: Software, wanted: Wanted, choices: Choices) -> Card:
@@ -311,27 +269,28 @@ def look(gpu: Gpu, machine: Machine, software: Software, wanted: Wanted, choices
     room = usable(gpu)
     samplers = tuple((kind, need) for kind, need in rooms if need.least <= room)
     trainers = tuple((precision, need) for precision, need in bases if need.least <= room)
+    no_sampler, no_trainer = _missing(gpu, software, wanted, room, [need for _, need in rooms], [n for _, n in bases])
     return Card(
-        gpu=gpu,
-        rates=rates_of(gpu, machine.gpus),
-        usable=room,
-        samplers=samplers,
-        trainers=trainers,
-        no_sampler="" if samplers else _sampler_missing(gpu, software, wanted, rooms, room),
-        no_trainer="" if trainers else _trainer_missing(gpu, software, bases, room),
+        gpu,
+        rates_of(gpu, machine.gpus),
+        room,
+        samplers,
+        trainers,
+        "" if samplers else no_sampler,
+        "" if trainers else no_trainer,
     )
 
 
 def _sampler_rooms(
     gpu: Gpu, software: Software, wanted: Wanted, choices: Choices
 ) -> list[tuple[SamplerKind, SamplerRoom]]:
-    found: list[tuple[SamplerKind, SamplerRoom]] = []
-    if choices.sampler in ("auto", "vllm") and not choices.llama and software.vllm and _bfloat(gpu):
-        found += [("vllm", room) for room in vllm_rooms(wanted)]
+    rooms: list[tuple[SamplerKind, SamplerRoom]] = []
+    if choices.sampler in ("auto", "vllm") and not choices.llama and software.vllm and _bfloat16(gpu):
+        rooms += [("vllm", room) for room in vllm_rooms(wanted)]
     if choices.sampler in ("auto", "llama.cpp") and software.llama_backend == gpu.kind:
         types = (wanted.weights,) if wanted.weights != "auto" else PRECISIONS[PRECISIONS.index("q8_0") :]
-        found += [("llama.cpp", llama_room(wanted, stored)) for stored in types]
-    return found
+        rooms += [("llama.cpp", llama_room(wanted, stored)) for stored in types]
+    return rooms
 
 
 def _trainer_rooms(
@@ -339,7 +298,7 @@ def _trainer_rooms(
 ) -> list[tuple[Precision, TrainerRoom]]:
     if not software.torch_cuda or gpu.kind not in TORCH_KINDS:
         return []
-    allowed: list[Precision] = ["bf16"] if gpu.kind == "rocm" or _bfloat(gpu) else ["f32"]
+    allowed: list[Precision] = ["bf16"] if gpu.kind == "rocm" or _bfloat16(gpu) else ["f32"]
     if gpu.kind == "cuda" and gpu.capability >= NF4_FROM and software.bitsandbytes:
         allowed.append("nf4")
     if choices.precision == "f32":
@@ -349,36 +308,89 @@ def _trainer_rooms(
     return [(precision, trainer_room(wanted, precision)) for precision in allowed]
 
 
-def _bfloat(gpu: Gpu) -> bool:
+def _bfloat16(gpu: Gpu) -> bool:
     return gpu.kind == "cuda" and gpu.capability >= BF16_FROM
 
 
-def _sampler_missing(
-    gpu: Gpu, software: Software, wanted: Wanted, rooms: list[tuple[SamplerKind, SamplerRoom]], room: int
-) -> str:
-    if rooms:
-        least = min((need for _, need in rooms), key=lambda need: need.least)
-        return (
-            f"a sampler of this base takes {size(least.least)} for {LEAST} conversations of {context_of(wanted)} "
-            f"tokens and adapters of {wanted.tasks} tasks, and {size(room)} of it may be used"
-        )
-    if gpu.kind != "cuda":
-        return f"no installed sampler reaches a card by way of {gpu.kind}"
-    if software.vllm and not _bfloat(gpu):
-        return f"vLLM serves bfloat16 from compute capability 8.0 on, and it has {_capability(gpu)}"
-    return "the installed llama.cpp does not reach it, and there is no vLLM"
+def _missing(
+    gpu: Gpu, software: Software, wanted: Wanted, room: int, rooms: list[SamplerRoom], bases: list[TrainerRoom]
+) -> tuple[str, str]:
+    """Why a card neither samples nor trains, as two clauses; each holds only if it does not."""
+    capability = ".".join(str(number) for number in gpu.capability)
+    least = min((need.least for need in rooms), default=0)
+    samplers = (
+        (
+            bool(rooms),
+            f"a sampler of this base takes {size(least)} for {LEAST} conversations of {context_of(wanted)} "
+            f"tokens and adapters of {wanted.tasks} tasks, and {size(room)} of it may be used",
+        ),
+        (gpu.kind != "cuda", f"no installed sampler reaches a card by way of {gpu.kind}"),
+        (
+            bool(software.vllm) and not _bfloat16(gpu),
+            f"vLLM serves bfloat16 from compute capability 8.0 on, and it has {capability}",
+        ),
+        (True, "the installed llama.cpp does not reach it, and there is no vLLM"),
+    )
+    least = min((need.least for need in bases), default=0)
+    trainers = (
+        (bool(bases), f"training this base takes {size(least)}, and {size(room)} of it may be used"),
+        (gpu.kind not in TORCH_KINDS, f"torch does not train here by way of {gpu.kind}"),
+        (not software.torch_cuda, "torch does not reach it"),
+        (True, f"it has compute capability {capability}, which does not go with the precision"),
+    )
+    return next(why for holds, why in samplers if holds), next(why for holds, why in trainers if holds)
 
 
-def _trainer_missing(gpu: Gpu, software: Software, bases: list[tuple[Precision, TrainerRoom]], room: int) -> str:
-    if bases:
-        least = min(need.least for _, need in bases)
-        return f"training this base takes {size(least)}, and {size(room)} of it may be used"
-    if gpu.kind not in TORCH_KINDS:
-        return f"torch does not train here by way of {gpu.kind}"
-    if not software.torch_cuda:
-        return "torch does not reach it"
-    return f"it has compute capability {_capability(gpu)}, which does not go with the precision"
+SHARINGS: tuple[Sharing, ...] = ("base", "memory", "sleep")
+"""Ways in which a sampler and a trainer share a card, the preferred one first."""
 
 
-def _capability(gpu: Gpu) -> str:
-    return ".".join(str(number) for number in gpu.capability)
+@dataclass(frozen=True)
+class SharedCard:
+    """How one card serves a sampler and a trainer."""
+
+    sharing: Sharing
+    room: SamplerRoom
+    sampler: int
+    """Bytes of the card that the sampler may take; its base is among them."""
+    trainer: int
+    """Bytes that the trainer may take as well; with ``sleep``, each has most of the card."""
+    conversations: int
+
+
+def shared_card(card: Card, machine: Machine, wanted: Wanted, choices: Choices) -> SharedCard | None:
+    """The first way with enough conversations, else the way with the most; None if sampler and trainer do not fit.
+
+    ``card`` has one kind of sampler and one precision. One copy of the base takes the least memory. Two copies leave
+    less room for conversations. Taking turns holds up all replies that are being sampled.
+    """
+    if not card.samplers or not card.trainers:
+        return None
+    sharings = [way for way in SHARINGS if choices.share in ("auto", way) and way not in choices.without]
+    rooms = [room for _, room in card.samplers]
+    options = [_way(sharing, card, room, machine, wanted) for sharing in sharings for room in rooms]
+    ways = [way for way in options if way]
+    enough = (way for way in ways if way.conversations >= ENOUGH)
+    return next(enough, None) or max(ways, key=lambda way: way.conversations, default=None)
+
+
+def _way(sharing: Sharing, card: Card, room: SamplerRoom, machine: Machine, wanted: Wanted) -> SharedCard | None:
+    (kind, _), (precision, trainer) = card.samplers[0], card.trainers[0]
+    vllm, in_memory = kind == "vllm", room.weights + trainer.base <= machine.cpu.memory
+    possible, least, good = {
+        "base": (
+            vllm and precision == "bf16" and not unsupported(wanted.config),
+            trainer.without_base,
+            trainer.good - trainer.base - PROGRAM,
+        ),
+        "memory": (card.gpu.mode != "exclusive", trainer.least, trainer.good),
+        # the trainer's policies stay on the card while the sampler computes
+        "sleep": (vllm and precision != "nf4" and in_memory, trainer.without_base, trainer.without_base),
+    }[sharing]
+    given = max(least, min(good, card.usable - room.fixed - CROWD * room.each))
+    memory = room.of_use(card.usable - given)
+    if sharing == "sleep":  # vLLM's keys, values and weights go, the rest stays
+        given = min(card.usable - (room.fixed - room.weights), trainer.good)
+        possible = possible and given >= trainer.least
+    conversations = room.conversations(memory)
+    return SharedCard(sharing, room, memory, given, conversations) if possible and conversations >= LEAST else None

@@ -22,7 +22,7 @@ from ...base import (
     plan_memory,
     slot_bytes,
 )
-from ...devices import Placement, SamplerAssignment, SamplerKind, TrainerAssignment
+from ...devices import SamplerAssignment, SamplerKind, TrainerAssignment
 from .capacity import PASS, PROGRAM, SamplerRoom, base_bytes, chosen, context_of, llama_room, vllm_rooms
 
 _NOTHING = MemoryPlan(sequences=0, context=0, weights="", room=0, slots=0, held=0, parts=())
@@ -80,106 +80,71 @@ def trainer_limits(assignment: TrainerAssignment, wanted: Wanted) -> TrainerLimi
     return TrainerLimits(rooms[0], count, count * policy if assignment.sharing == "sleep" else spare)
 
 
-def memory_plans(placement: Placement, wanted: Wanted, free: int) -> tuple[MemoryPlan, ...]:
-    """One plan for each sampler; the first includes the trainer. ``free`` are bytes of main memory.
-
-    A part on a card is counted there, and nothing of it in main memory. Raises ``BaseModelError`` where what is to be
-    computed on the processor does not fit.
-    """
-    first, *others = placement.samplers
-    beside = _beside(wanted)
-    kept = sum(least_beside(wanted, other.kind, trains=False) for other in others if not other.place.gpus)
-    plan = _memory(first, placement.trainers, wanted, free - kept)
-    trains = bool(first.place.gpus) and not placement.trainer.place.gpus
-    left = free - (_trainer_alone(wanted, free - kept).total if trains else 0)
-    return (plan, *(_memory(other, (), beside, left) for other in others))
-
-
-def plans_on(
+def memory_plans(
     samplers: Sequence[SamplerAssignment], trainers: Sequence[TrainerAssignment], wanted: Wanted, free: int
 ) -> tuple[MemoryPlan, ...]:
-    """One plan for each sampler of one machine of several, the first with the trainers; contexts are of one length.
+    """One plan for each sampler of a machine, the first with the trainers; one for the trainers if nothing samples.
 
-    ``wanted`` says how many trainers there are. Raises ``BaseModelError`` where what is to be computed on the processor
-    does not fit.
+    ``free`` are bytes of main memory. A part of a card is counted there, and nothing of it in main memory. Contexts are
+    of one length. Raises ``BaseModelError`` if what is to be computed on the processor does not fit.
     """
-    if any(own.place.gpus for own in samplers) or any(own.place.gpus for own in trainers):
-        if trainers:
-            return memory_plans(Placement(tuple(samplers), trainers[0], more=tuple(trainers[1:])), wanted, free)
-        return tuple(_memory(sampler, (), _beside(wanted), free) for sampler in samplers)
-    own = [
-        replace(_of_kind(wanted, sampler), trains=bool(trainers) and place == 0)
-        for place, sampler in enumerate(samplers)
-    ]
+    trainer = trainers[0] if trainers else None
+    if trainer:
+        wanted = replace(wanted, trainers=len(trainers), precision=trainer.precision)
+    on_processor = trainer is not None and not trainer.place.gpus
+    if any(sampler.place.gpus for sampler in samplers):
+        wanted = replace(wanted, context=context_of(wanted))
+    rest = [sampler_needs(wanted, sampler.kind, sampler.weights) for sampler in samplers]
     plans: list[MemoryPlan] = []
-    for place, one in enumerate(own):
-        kept = sum(least_plan(later).total for later in own[place + 1 :])
-        one = replace(one, context=one.context or (plans[0].context if plans else 0))
-        plans.append(plan_memory(one, free - sum(plan.total for plan in plans) - kept))
+    taken = 0
+    for number, (sampler, needs) in enumerate(zip(samplers, rest, strict=True)):
+        trains = on_processor and number == 0
+        later = zip(samplers[number + 1 :], rest[number + 1 :], strict=True)
+        left = free - taken - sum(least_plan(other).total for own, other in later if not own.place.gpus)
+        if not sampler.place.gpus:
+            context = needs.context or (plans[0].context if plans else 0)
+            plan = plan_memory(replace(needs, trains=trains, context=context), left)
+            taken += plan.total
+        else:
+            limits = sampler_limits(sampler, wanted)
+            plan = plan_memory(_trainer_alone(wanted), left) if trains else _NOTHING
+            taken += plan.total
+            parts = (*plan.parts, ("the sampler's part of its card", sampler.place.memory))
+            weights = sampler.weights or "f16"
+            plan = replace(plan, sequences=limits.sequences, context=limits.context, weights=weights, parts=parts)
+        plans.append(plan)
+    if not plans:
+        plan = replace(_NOTHING, context=context_of(wanted))
+        plans = [plan_memory(_trainer_alone(wanted), free) if on_processor else plan]
+    if trainer and trainer.place.gpus:
+        room = trainer_limits(trainer, wanted)
+        memory = trainer.place.memory * sum(len(own.place.gpus) for own in trainers)
+        parts = (*plans[0].parts, ("the trainer's part of its cards", memory))
+        plans[0] = replace(plans[0], room=room.room, slots=room.slots, held=room.held, parts=parts)
     return tuple(plans)
 
 
-def trainer_plan(trainer: TrainerAssignment, wanted: Wanted, free: int) -> MemoryPlan:
-    """The plan for the trainers of a machine that samples nothing; ``wanted`` says how many these are.
+def least_memory(wanted: Wanted, kind: SamplerKind, samples: bool, trains: bool) -> int:
+    """The least bytes of main memory for a sampler on the processor, a trainer, or both."""
+    sampling = least_plan(sampler_needs(wanted, kind)).total if samples else 0
+    return sampling + (least_plan(_trainer_alone(wanted)).total if trains else 0)
 
-    Raises ``BaseModelError`` where they are to be on the processor and do not fit.
-    """
-    if not trainer.place.gpus:
-        return _trainer_alone(wanted, free)
-    limits = trainer_limits(trainer, wanted)
-    parts = (("the trainer's part of its cards", trainer.place.memory * len(trainer.place.gpus)),)
+
+def sampler_needs(wanted: Wanted, kind: SamplerKind, weights: str = "") -> Wanted:
+    """What a sampler of this kind needs: llama.cpp's file and types are no other's, bfloat16 is torch's."""
+    traits, weights = SAMPLERS[kind], weights or wanted.weights
     return replace(
-        _NOTHING, context=context_of(wanted), room=limits.room, slots=limits.slots, held=limits.held, parts=parts
+        wanted,
+        sampler=kind,
+        weights=weights if weights in traits.weights else "auto",
+        gguf_bytes=wanted.gguf_bytes if traits.gguf else 0,
+        trains=False,
     )
 
 
-def _of_kind(wanted: Wanted, sampler: SamplerAssignment) -> Wanted:
-    """What is wanted of one of several samplers: llama.cpp's file and types are no other's, bfloat16 is torch's."""
-    traits, weights = SAMPLERS[sampler.kind], sampler.weights or wanted.weights
-    weights = weights if weights in traits.weights else "auto"
-    return replace(wanted, sampler=sampler.kind, weights=weights, gguf_bytes=wanted.gguf_bytes if traits.gguf else 0)
-
-
-def least_beside(wanted: Wanted, kind: SamplerKind, trains: bool) -> int:
-    """The least bytes of main memory for a sampler on the processor beside cards, and, where it ``trains`` there, too,
-    for the trainer."""
-    sampling = least_plan(replace(_beside(wanted), sampler=kind)).total
-    return sampling + (least_plan(_without_sampler(wanted)).total if trains else 0)
-
-
-def _beside(wanted: Wanted) -> Wanted:
-    """What a sampler beside those on cards is to fit: a conversation may go to any of them."""
-    return replace(wanted, context=context_of(wanted), trains=False)
-
-
-def _without_sampler(wanted: Wanted) -> Wanted:
-    return replace(wanted, sampler="llama.cpp", weights="q4_k_m", gguf_bytes=0, sequences=1)
-
-
-def _memory(
-    assignment: SamplerAssignment, trainers: Sequence[TrainerAssignment], wanted: Wanted, free: int
-) -> MemoryPlan:
-    trainer, cards = trainers[0] if trainers else None, sum(len(each.place.gpus) for each in trainers)
-    trains = trainer is not None and not trainer.place.gpus
-    if not assignment.place.gpus:
-        weights = assignment.weights or wanted.weights
-        plan = plan_memory(replace(wanted, sampler=assignment.kind, weights=weights, trains=trains), free)
-    else:
-        limits = sampler_limits(assignment, wanted)
-        beside = _trainer_alone(wanted, free) if trains else _NOTHING
-        parts = (*beside.parts, ("the sampler's part of its card", assignment.place.memory))
-        weights = assignment.weights or "f16"
-        plan = replace(beside, sequences=limits.sequences, context=limits.context, weights=weights, parts=parts)
-    if trainer is not None and trainer.place.gpus:
-        room = trainer_limits(trainer, wanted)
-        parts = (*plan.parts, ("the trainer's part of its cards", trainer.place.memory * cards))
-        plan = replace(plan, room=room.room, slots=room.slots, held=room.held, parts=parts)
-    return plan
-
-
-def _trainer_alone(wanted: Wanted, free: int) -> MemoryPlan:
-    """On the processor, beside a sampler on a card: counted as if the smallest sampler were there, for its file is."""
-    return plan_memory(_without_sampler(wanted), free)
+def _trainer_alone(wanted: Wanted) -> Wanted:
+    """A trainer on the processor, counted as if the smallest sampler were there, for its file is."""
+    return replace(wanted, sampler="llama.cpp", weights="q4_k_m", gguf_bytes=0, sequences=1, trains=True)
 
 
 def _room(assignment: SamplerAssignment, wanted: Wanted) -> SamplerRoom:

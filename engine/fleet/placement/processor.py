@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from itertools import pairwise
 
-from ...base import BFLOAT16, FLOAT, SMALL, BaseConfig, Wanted, unsupported
+from ...base import BFLOAT16, FLOAT, GGUF, SMALL, BaseConfig, Wanted, unsupported
 from ...devices import Cpu, Place, Placement, Precision, SamplerAssignment, SamplerKind, TrainerAssignment
 from ...home import RolloutSettings
-from .wishes import Choices, Copy, CopySpeed
+from .choices import Choices, Copy, CopySpeed, Times
 
 BFLOAT16_FROM = 3.0
 """How many times as fast as float32 a processor must multiply bfloat16 for a large base to be trained and sampled in
@@ -53,8 +53,9 @@ def copies(wanted: Wanted, choices: Choices, cpu: Cpu) -> tuple[Copy, ...]:
 
 def best(measured: Sequence[CopySpeed]) -> CopySpeed:
     """The copy with the smallest gap among those that are about as fast as the fastest; at least one is measured."""
-    fastest = min(one.seconds for one in measured)
-    return min((one for one in measured if one.seconds <= SLOWER * fastest), key=lambda one: (one.gap, one.seconds))
+    fastest = min(speed.seconds for speed in measured)
+    enough = (speed for speed in measured if speed.seconds <= SLOWER * fastest)
+    return min(enough, key=lambda speed: (speed.gap, speed.seconds))
 
 
 def usual_sampler(config: BaseConfig, parameters: int) -> SamplerKind:
@@ -69,7 +70,7 @@ def usual_sampler(config: BaseConfig, parameters: int) -> SamplerKind:
 
 
 def processor_precision(cpu: Cpu, wanted: Wanted, choices: Choices) -> Precision:
-    """How a trainer on the processor keeps the base: as is asked for, else as its speed decides.
+    """How a trainer on the processor keeps the base: as the settings say, else as the processor's speed decides.
 
     A small base stays in float32, in which sampler and trainer agree to 1e-5; it would not be faster in bfloat16.
     """
@@ -90,23 +91,15 @@ def decides_weights(parameters: int, rollout: RolloutSettings) -> bool:
     return free and rollout.sampler in ("auto", "torch") and not is_small(parameters)
 
 
-def halves(cpu: Cpu) -> tuple[Place, Place]:
-    """Places of sampler and trainer: cores of their own where there are two or more, one thread each; else unpinned."""
-    cores = allowed(cpu)
-    half = len(cores) // 2
-    return (Place(cores[:half]), Place(cores[half:])) if half else (Place(), Place())
-
-
-def together(cpu: Cpu) -> tuple[Place, Place]:
-    """Places of sampler and trainer in one process: the same cores."""
-    cores = allowed(cpu)
-    return Place(cores), Place(cores)
-
-
-def alone(cpu: Cpu) -> Place:
-    """Place of the only worker on the processor: all cores but one, which feeds the cards."""
-    cores = allowed(cpu)
-    return Place(cores[1:]) if len(cores) > 1 else Place()
+def processor_sampler(
+    name: str, place: Place, wanted: Wanted, choices: Choices, times: Times, cpu: Cpu
+) -> SamplerAssignment:
+    """A sampler with the measured best copy of the base, or with the usual one of this processor."""
+    available = copies(wanted, choices, cpu)
+    free = {*available, Copy("llama.cpp", GGUF)} if len(available) > 1 else ()
+    measured = [speed for speed in times.copies if speed.copy in free]
+    kind, weights = best(measured).copy if measured else available[0]
+    return SamplerAssignment(name, kind, place, weights=weights if measured or weights == BFLOAT16 else "")
 
 
 def allowed(cpu: Cpu) -> tuple[int, ...]:
@@ -115,32 +108,42 @@ def allowed(cpu: Cpu) -> tuple[int, ...]:
 
 
 SAMPLER, TRAINER = "rollout", "training"
-"""Names of the workers; further samplers have a number behind theirs."""
+"""Names of the workers; further ones have a number behind theirs."""
+
+
+def numbered_name(name: str, number: int) -> str:
+    """``rollout``, ``rollout-2``, …"""
+    return name if number == 1 else f"{name}-{number}"
+
+
+def spread(cores: Sequence[int], workers: int) -> list[Place]:
+    """As many cores for each worker; with fewer cores than workers, workers share them."""
+    many = len(cores)
+    if many <= workers:
+        return [Place((cores[number % many],) if many else ()) for number in range(workers)]
+    bounds = [many * number // workers for number in range(workers + 1)]
+    return [Place(tuple(cores[a:b])) for a, b in pairwise(bounds)]
+
+
+def halves(cores: Sequence[int], samplers: int = 1) -> tuple[list[Place], Place]:
+    """Half of the cores for the samplers, half for the trainer, one thread for each core.
+
+    Spinning threads that share a core are ten times slower and more. With fewer cores than workers, each sampler has
+    one, and the trainer's only thread is not pinned; on a single core no worker is.
+    """
+    if len(cores) < 2:
+        return [Place()] * samplers, Place()
+    if len(cores) <= samplers:
+        return spread(cores, samplers), Place()
+    half = max(samplers, len(cores) // 2)
+    return spread(cores[:half], samplers), Place(tuple(cores[half:]))
 
 
 def on_cores(kinds: Sequence[SamplerKind], cores: Sequence[int]) -> Placement:
-    """Half of the cores for the samplers, half for the trainer, one thread for each core.
-
-    Spinning threads that share a core are ten times slower and more. Where there are fewer cores than workers, each
-    sampler has one, and the trainer's only thread is not pinned; on a single core no worker is.
-    """
-    assignments = [(SAMPLER if number == 1 else f"{SAMPLER}-{number}", kind) for number, kind in enumerate(kinds, 1)]
-    many, own = len(cores), len(assignments)
-    parts: list[tuple[int, ...]] = [()] * own
-    rest: tuple[int, ...] = ()
-    if many < 2:
-        how = "both use the only core"
-    elif many > own:
-        half = max(own, many // 2)
-        bounds = [half * place // own for place in range(own + 1)]
-        parts, rest = [tuple(cores[a:b]) for a, b in pairwise(bounds)], tuple(cores[half:])
-        how = "each has cores of its own"
-    else:
-        parts = [(cores[place % many],) for place in range(own)]
-        how = "there are fewer cores than workers, so the trainer uses the samplers' cores"
+    """These samplers and a trainer on the processor."""
+    places, rest = halves(cores, len(kinds))
     samplers = tuple(
-        SamplerAssignment(name, kind, Place(part)) for (name, kind), part in zip(assignments, parts, strict=True)
+        SamplerAssignment(numbered_name(SAMPLER, number), kind, place)
+        for number, (kind, place) in enumerate(zip(kinds, places, strict=True), 1)
     )
-    words = " and ".join(assignment.kind for assignment in samplers)
-    reason = f"Sampling ({words}) and training share the CPU: {how}."
-    return Placement(samplers, TrainerAssignment(TRAINER, Place(rest)), (reason,))
+    return Placement(samplers, TrainerAssignment(TRAINER, rest))

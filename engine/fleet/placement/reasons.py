@@ -1,19 +1,27 @@
-"""The plan in words: sentences on what was decided, and why, with the numbers that decided it. Pure."""
+"""The sentences of a plan: what was decided, and why. Pure."""
 
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Sequence
 
 from ...base import BFLOAT16, FLOAT, SMALL, Wanted
-from ...devices import Cpu, Machine, SamplerAssignment, Software, TrainerAssignment
-from .capacity import Card, chosen
+from ...devices import Cpu, EnvironmentHost, Gpu, Place, SamplerAssignment, Software, TrainerAssignment, UsableNode
+from .capacity import Card, SharedCard, size
+from .choices import Choices, CopySpeed, NamedDevices, Times, listed
 from .processor import decides_precision
-from .sharing import LEAST_GAIN, Beside, Division, Way
-from .wishes import Choices, CopySpeed, Times, Wishes
-from .words import SHARED, card, cards, cores, size, times
 
 BASES = {"f32": "float32", "bf16": "bfloat16", "nf4": "four bits"}
 """How the trainer keeps the base."""
+SHARED = {
+    "base": "both over one copy of the base",
+    "memory": "each with a part of its memory",
+    "sleep": "taking turns, the weights of one in main memory meanwhile",
+}
+"""How a card is shared, by ``Sharing``."""
+NO_CARD = "No GPU: sampling and training share the CPU."
+NO_ROOM = "The best copy of the base for sampling here needs more memory than training leaves; a smaller one is used."
+CARDS_LEFT = "`samplers` under [rollout] leaves the cards to others."
+BY_KIND = "Cards with more bandwidth sample, cards with more arithmetic train, as far as that goes."
 
 
 def too_small(wanted: Wanted) -> str:
@@ -25,136 +33,76 @@ def too_small(wanted: Wanted) -> str:
     )
 
 
-def no_cards() -> str:
-    """For a machine without cards that may be used."""
-    return "No GPU: sampling and training share the CPU."
+def cards(gpus: Sequence[Gpu]) -> str:
+    """A few cards by label: ``gpu 0, gpu 1 and gpu 3``."""
+    return listed([gpu.label for gpu in gpus])
 
 
-def on_processor(assignment: SamplerAssignment | TrainerAssignment, stage: str, cpu: Cpu | None = None) -> str:
-    """Where a worker on the processor ``cpu`` runs; the sentence begins with ``stage``."""
-    if isinstance(assignment, SamplerAssignment) and assignment.weights == BFLOAT16:
-        rates = cpu.rates if cpu else None
-        gain = f", which this processor multiplies {times(rates.gain)} as fast as float32" if rates else ""
-        return f"{stage} takes {cores(assignment.place)}, with the torch sampler over the base in bfloat16{gain}."
-    with_ = (
-        f"with {_kind(assignment.kind)}{f' over the base in {assignment.weights}' if assignment.weights else ''}"
-        if isinstance(assignment, SamplerAssignment)
-        else f"over the base in {BASES[assignment.precision]}"
+def sampler_on_processor(sampler: SamplerAssignment, cpu: Cpu) -> str:
+    """Where the sampler on the processor ``cpu`` runs."""
+    stored = "bfloat16" if sampler.weights == BFLOAT16 else sampler.weights
+    over = f" over the base in {stored}" if stored else ""
+    fast = sampler.weights == BFLOAT16 and cpu.rates is not None
+    gain = (
+        f", which this processor multiplies {cpu.rates.gain:.1f} times as fast as float32" if fast and cpu.rates else ""
     )
-    return f"{stage} takes {cores(assignment.place)}, {with_}."
+    return f"Sampling takes {cores(sampler.place)}, with {_kind(sampler.kind)}{over}{gain}."
 
 
-def measured(copies: Sequence[CopySpeed]) -> Iterator[str]:
+def measured_copies(copies: Sequence[CopySpeed]) -> Iterator[str]:
     """What decided about the sampler's copy of the base."""
     if len(copies) > 1:
-        figures = "; ".join(f"{one.copy} {one.seconds:.2g} s, gap {one.gap:.2g}" for one in copies)
+        figures = "; ".join(f"{speed.copy} {speed.seconds:.2g} s, gap {speed.gap:.2g}" for speed in copies)
         yield f"Sampling for a step of the default task was measured here: {figures}."
 
 
-def no_room() -> str:
-    """Why the sampler does not keep the copy that would be best on this processor."""
-    return "The best copy of the base for sampling here needs more memory than training leaves; a smaller one is used."
-
-
-def bfloat16(assignment: TrainerAssignment, cpu: Cpu, wanted: Wanted, choices: Choices) -> Iterator[str]:
-    """Why a trainer on the processor keeps the base in bfloat16 or not, where that was to be decided."""
-    if not decides_precision(wanted.parameters, choices.precision):
-        return
-    if cpu.rates is None:
-        yield "Whether bfloat16 is faster here is not measured: `marlaas doctor --measure` does."
-        return
-    if not cpu.rates.bfloat16:
-        yield (
+def trainer_on_processor(trainer: TrainerAssignment, cpu: Cpu, wanted: Wanted, choices: Choices) -> Iterator[str]:
+    """Where the trainer on the processor ``cpu`` runs, and why it keeps the base in bfloat16 or not."""
+    yield f"Training takes {cores(trainer.place)}, over the base in {BASES[trainer.precision]}."
+    gain = cpu.rates.gain if cpu.rates else 0.0
+    sentences = (
+        (cpu.rates is None, "Whether bfloat16 is faster here is not measured: `marlaas doctor --measure` does."),
+        (
+            not gain,
             "The trainer's base is in float32: bfloat16 is multiplied wrongly here, or not by oneDNN, which a limit of"
-            " the address space (`ulimit -v`) rules out."
-        )
-        return
-    if assignment.precision == "bf16":
-        fast = f"this processor multiplies bfloat16 {times(cpu.rates.gain)} as fast as float32"
-        yield f"The trainer's base is in bfloat16: {fast}."
-    else:
-        yield "This processor has no fast bfloat16; the trainer uses float32."
+            " the address space (`ulimit -v`) rules out.",
+        ),
+        (trainer.precision != "bf16", "This processor has no fast bfloat16; the trainer uses float32."),
+        (True, f"The trainer's base is in bfloat16: this processor multiplies it {gain:.1f} times as fast as float32."),
+    )
+    if decides_precision(wanted.parameters, choices.precision):
+        yield next(sentence for holds, sentence in sentences if holds)
 
 
-def samplers(
-    assignments: Sequence[SamplerAssignment], on: Sequence[Card], way: Way | None, software: Software
-) -> Iterator[str]:
-    """Which samplers run on cards; those that are alike in one sentence."""
-    alike: dict[tuple[str, str, str, int, int], list[Card]] = {}
-    for assignment, where in zip(assignments, on, strict=True):
-        rooms = [
-            room for kind, room in where.samplers if kind == assignment.kind and assignment.weights in ("", room.stored)
-        ]
-        memory = assignment.place.memory
-        count = way.conversations if way and assignment.sharing else chosen(rooms, memory).conversations(memory)
-        alike.setdefault((assignment.kind, assignment.weights, where.gpu.name, memory, count), []).append(where)
-    for (kind, weights, _, memory, count), found in alike.items():
-        version = f" {software.vllm}" if kind == "vllm" else ""
-        stored = f", the base in {weights}," if weights else ""
-        each = "" if len(found) == 1 else " on each"
-        yield (
-            f"{_kind(kind)}{version} samples on {_on(found)}{stored} with {size(memory)}{each}: room for {count} "
-            "conversations at their longest."
-        )
+def samplers_on_cards(
+    samplers: Sequence[SamplerAssignment], on: Sequence[Card], shared: SharedCard | None, software: Software
+) -> str:
+    """Which samplers run on the cards of a machine; all are of one kind."""
+    kind, gpus, memory = samplers[0].kind, [card.gpu for card in on], min(own.place.memory for own in samplers)
+    rooms = [
+        card.room.conversations(own.place.memory) for own, card in zip(samplers, on, strict=True) if not own.sharing
+    ]
+    count = min([*rooms, *([shared.conversations] if shared else [])])
+    version = f" {software.vllm}" if kind == "vllm" else ""
+    weights = " or ".join(dict.fromkeys(own.weights for own in samplers if own.weights))
+    stored = f", the base in {weights}," if weights else ""
+    each = "" if len(gpus) == 1 else " or more on each"
+    room = f"room for {count} conversations at their longest"
+    return f"{_kind(kind)}{version} samples on {_on(gpus)}{stored} with {size(memory)}{each}: {room}."
 
 
-def beside(found: Beside) -> Iterator[str]:
-    """Why the processor samples beside cards, or why not."""
-    adds = "" if found.gain is None else f"by the measured rates it adds {found.gain:.0%} to the cards' speed"
-    if found.kind:
-        why = adds or "`devices` under [rollout] names it, and its gain is not measured"
-        yield f"The processor samples beside them, with {_kind(found.kind)} on {cores(found.place)}: {why}."
-        if found.gain is not None and found.gain < LEAST_GAIN:
-            yield "That is little; without the processor in `devices` under [rollout] the cards sample alone."
-    elif found.lacks:
-        yield (
-            "The processor does not sample beside them, though by the measured rates it would add"
-            f" {found.gain:.0%} to the cards' speed: it lacks {found.lacks}."
-        )
-    elif adds:
-        yield (
-            f"The processor does not sample beside them: {adds}, and from {LEAST_GAIN:.0%} on it is used unasked;"
-            " `devices` under [rollout] may name it all the same."
-        )
-
-
-def trainer(assignment: TrainerAssignment, on: Sequence[Card], way: Way | None) -> str:
+def trainer_on_cards(trainer: TrainerAssignment, gpus: Sequence[Gpu]) -> str:
     """Where a trainer on cards runs, and how it keeps the base."""
-    where = _on(on)
-    base = f"over the base in {BASES[assignment.precision]}"
-    if way and way.sharing == "base":
-        return f"Training is on {where}, {base} that the sampler holds, with {size(assignment.place.memory)} beside it."
-    each = "" if len(on) == 1 else " on each"
-    return f"Training is on {where}, {base}, with {size(assignment.place.memory)}{each}."
+    base = (
+        f"over the base in {BASES[trainer.precision]}{' that the sampler holds' if trainer.sharing == 'base' else ''}"
+    )
+    each = " beside it" if trainer.sharing == "base" else "" if len(gpus) == 1 else " on each"
+    return f"Training is on {_on(gpus)}, {base}, with {size(trainer.place.memory)}{each}."
 
 
-def divided(division: Division, able: int, stages: Times) -> Iterator[str]:
-    """Why the cards are divided so between the stages, where several are ``able`` to do something."""
-    count = len({each.gpu.uuid for each in (*division.rollout, *division.training)})
-    if able < 2:
-        return
-    known = "as measured" if stages.measured else "as assumed until it is measured"
-    known = "beside what other nodes do" if stages.beside else known
-    proportion = f"sampling takes {times(stages.sampling / stages.training)} the work of training, {known}"
-    if division.shared:
-        others = len(division.rollout) - 1
-        more = f" and {others} more {'samples' if others == 1 else 'sample'}" if others else ""
-        slow = f"{proportion}, and apart the stages would be less than half as fast"
-        why = slow if division.apart else "no other division is possible"
-        yield f"{division.shared.gpu.label} does both{more}: {why}."
-    else:
-        yield f"{len(division.rollout)} of {count} cards sample and {len(division.training)} train: {proportion}."
-    if len({each.rates for each in (*division.rollout, *division.training)}) > 1:
-        yield "Cards with more bandwidth sample, cards with more arithmetic train, as far as that goes."
-
-
-def shared(found: Sequence[Way], on: Card | None, choices: Choices) -> Iterator[str]:
-    """Why a card is shared as it is, by the first of the ways that were ``found``."""
-    if not found or on is None:
-        return
-    way = found[0]
-    other = next((other for other in found if other.sharing != way.sharing and other.kind == way.kind), None)
-    yield f"Sampler and trainer share {on.gpu.label}, {SHARED[way.sharing]}{_than(way, other)}."
+def shared(gpu: Gpu, way: SharedCard, choices: Choices) -> Iterator[str]:
+    """Why a card is shared as it is."""
+    yield f"Sampler and trainer share {gpu.label}, {SHARED[way.sharing]}: room for {way.conversations} conversations."
     if choices.share != "auto":
         yield f'That is what `share = "{choices.share}"` under [resources] asks for.'
     elif way.sharing == "base":
@@ -166,57 +114,82 @@ def shared(found: Sequence[Way], on: Card | None, choices: Choices) -> Iterator[
         yield "One copy for both did not work here when it was tried."
 
 
-def _than(way: Way, other: Way | None) -> str:
-    if other is None:
-        return ": no other way fits"
-    return f": room for {way.conversations} conversations, and for {other.conversations} with {SHARED[other.sharing]}"
+def work_ratio(times: Times) -> str:
+    """How much work the stages are, in words."""
+    known = "as measured" if times.measured else "as assumed until it is measured"
+    ratio = times.sampling / times.training
+    return f"sampling takes {ratio:.{1 if ratio < 100 else 0}f} times the work of training, {known}"
 
 
-def no_sampler(on: Sequence[Card], wishes: Wishes, software: Software) -> Iterator[str]:
-    """Why nothing samples on the cards that train."""
-    if wishes.rollout is not None:
-        yield "`devices` under [rollout] keeps the sampler on the processor."
-        return
-    if not software.vllm and software.vllm_reason:
-        yield software.vllm_reason
-    for each in on:
-        if each.no_sampler:
-            yield f"Nothing samples on {each.gpu.label}: {each.no_sampler}."
-        else:
-            yield f"Sampler and trainer of this base do not fit on {each.gpu.label} together."
+def cards_left_out(
+    cards: Sequence[Card],
+    used: Collection[str],
+    processor: tuple[bool, bool],
+    named: NamedDevices,
+    software: Software,
+) -> Iterator[str]:
+    """Cards of a machine that do nothing, or less than they could; ``processor``: whether it samples, and trains."""
+    named_stages = named.rollout is not None, named.training is not None
+    forced = any(stage and name for stage, name in zip(processor, named_stages, strict=True))
+    for card in cards:
+        why = "; ".join(dict.fromkeys(clause for clause in (card.no_sampler, card.no_trainer) if clause))
+        if card.gpu.uuid not in used:
+            yield f"{_on([card.gpu])} is not used: {why or 'it would add too little, or it needs another sampler'}."
+        elif any(processor) and not forced:
+            yield f"{card.gpu.label} does no more: {why or 'sampler and trainer do not fit on it together'}."
+    missing = software.vllm_reason if processor[0] else "", software.torch_reason if processor[1] else ""
+    yield from (reason for reason, name in zip(missing, named_stages, strict=True) if cards and reason and not name)
 
 
-def no_trainer(on: Sequence[Card], wishes: Wishes, software: Software) -> Iterator[str]:
-    """Why the trainer is on no card."""
-    if wishes.training is not None:
-        yield "`devices` under [training] keeps the trainer on the processor."
-        return
-    if not software.torch_cuda and software.torch_reason:
-        yield software.torch_reason
-    for each in on:
-        if each.no_trainer:
-            yield f"Nothing trains on {each.gpu.label}: {each.no_trainer}."
+def next_to_cards(samplers: Sequence[SamplerAssignment], gain: float | None, least: float) -> Iterator[str]:
+    """Why the processor samples next to cards, or why not: ``samplers`` are those on it."""
+    adds = "" if gain is None else f"by the measured rates it adds {gain:.0%} to the cards' speed"
+    for sampler in samplers:
+        why = adds or "`devices` under [rollout] names it, and its gain is not measured"
+        yield f"The processor samples beside them, with {_kind(sampler.kind)} on {cores(sampler.place)}: {why}."
+    if adds and not samplers:
+        yield (
+            f"The processor does not sample beside them: {adds}. It does unasked from {least:.0%} on, with two cores"
+            " and enough memory; `devices` under [rollout] may name it."
+        )
 
 
-def nothing_reached(machine: Machine, software: Software) -> Iterator[str]:
-    """Why a machine with cards computes on its processor alone."""
-    if machine.gpus:
-        yield from dict.fromkeys(reason for reason in (software.vllm_reason, software.torch_reason) if reason)
+def stages_over_nodes(sampling: Sequence[str], training: Sequence[str], times: Times) -> str:
+    """Which nodes, by their names, sample and which train."""
+    if list(sampling) == list(training):
+        return f"{_verb(sampling, 'samples and trains', 'sample and train')}: {work_ratio(times)}."
+    return f"{_verb(sampling, 'samples', 'sample')}, and {_verb(training, 'trains', 'train')}: {work_ratio(times)}."
 
 
-def left_out(on: Sequence[Card], used: Collection[str], kind: str) -> Iterator[str]:
-    """Cards that do nothing; ``kind`` is what samples on the others."""
-    for each in on:
-        if each.gpu.uuid not in used:
-            other = kind and kind not in [own for own, _ in each.samplers]
-            sampling = each.no_sampler or (f"{_kind(kind)} does not serve it" if other else "")
-            training = each.no_trainer or ("it is too weak to train beside the others" if sampling else "")
-            why = dict.fromkeys(clause for clause in (sampling, training) if clause)
-            yield f"{card(each.gpu)} is not used: {'; '.join(why) or 'it would add nothing to the others'}."
+def _verb(names: Sequence[str], singular: str, plural: str) -> str:
+    who = f"{len(names)} nodes" if len(names) > 6 else listed(names)
+    return f"{who} {singular if len(names) == 1 else plural}"
 
 
-def _on(found: Sequence[Card]) -> str:
-    return card(found[0].gpu) if len(found) == 1 else cards([each.gpu for each in found])
+def nodes_left_out(nodes: Sequence[UsableNode]) -> list[str]:
+    """A sentence on each node that drains or cannot be used."""
+    draining = [f"{node.name} drains, so it gets nothing new." for node in nodes if node.draining]
+    refused = [node for node in nodes if node.refused and not node.draining]
+    return draining + [f"{node.name} is not used: {node.refused}" for node in refused]
+
+
+def environments_on(hosts: Sequence[EnvironmentHost]) -> str:
+    """Where environments run."""
+    names = listed([f"{host.name} ({host.cores})" for host in hosts]) if len(hosts) <= 6 else f"{len(hosts)} nodes"
+    total = sum(host.cores for host in hosts)
+    return f"Environments and scores run on {names}, in up to {total} processes that compute."
+
+
+def cores(place: Place) -> str:
+    """The cores of a worker on the processor."""
+    if not place.cores:
+        return "the processor"
+    return "1 core" if len(place.cores) == 1 else f"{len(place.cores)} cores"
+
+
+def _on(gpus: Sequence[Gpu]) -> str:
+    """``gpu 0 (NVIDIA H200)``, or several by label."""
+    return cards(gpus) if len(gpus) > 1 or not gpus[0].name else f"{gpus[0].label} ({gpus[0].name})"
 
 
 def _kind(kind: str) -> str:

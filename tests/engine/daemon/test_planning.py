@@ -14,7 +14,7 @@ from marlaas.engine.devices import calibration
 from marlaas.engine.devices.machine import Cpu, Gpu, Rates
 from marlaas.engine.devices.other_programs import OtherPrograms
 from marlaas.engine.errors import ConfigError
-from marlaas.engine.fleet.placement.wishes import Copy, CopySpeed
+from marlaas.engine.fleet.placement.choices import Copy, CopySpeed
 from marlaas.engine.fleet.placement_plan import precision_words
 from marlaas.engine.fleet.worker_specs import wanted_of
 from marlaas.engine.home.paths import Home

@@ -5,10 +5,9 @@ from dataclasses import dataclass, field
 from marlaas.engine.daemon.planning import INTERVAL, Rebalancing
 from marlaas.engine.devices.machine import Machine
 from marlaas.engine.fairness.ledger import Ledger
-from marlaas.engine.fleet.placement.place import place
-from marlaas.engine.fleet.placement.wishes import Choices, Times
+from marlaas.engine.fleet.placement.choices import Choices, Times
 from marlaas.engine.fleet.placement_plan import PlacementPlan
-from tests.engine.fleet.placement.imaginary import ALL, B06, NOTHING, machine, shape
+from tests.engine.fleet.placement.imaginary import ALL, B06, NOTHING, machine, place, shape
 
 EIGHT = machine(*("A100",) * 8)
 

@@ -3,14 +3,9 @@
 from dataclasses import replace
 from pathlib import Path
 
-import pytest
-
 from marlaas.engine.base.model import load_base
 from marlaas.engine.devices.machine import UsableNode
-from marlaas.engine.devices.usable import UsableResources
-from marlaas.engine.errors import ConfigError
-from marlaas.engine.fleet.nodes_plan import on_machines
-from marlaas.engine.fleet.placement_plan import PlacementPlan, on_machine
+from marlaas.engine.fleet.placement_plan import PlacementPlan, on_machines
 from marlaas.engine.fleet.planned_processes import worker_specs
 from marlaas.engine.home.paths import Home
 from marlaas.engine.home.settings import RolloutSettings, Settings, TrainingSettings
@@ -25,12 +20,6 @@ ON_CARDS = Settings(
 
 def specs(plan: PlacementPlan, settings: Settings = Settings()) -> list[tuple[str, str, str]]:  # noqa: B008
     return [(spec.name, spec.node, spec.device) for spec in worker_specs(BASE, Home(Path("home")), settings, plan)]
-
-
-def test_the_only_machine_is_planned_as_ever() -> None:
-    for found in (plain(HEAD), plain(HEAD, PAIR), cards(HEAD, "A100", "A100")):
-        alone = on_machine(BASE, Settings(), found.free, UsableResources(found.machine), found.software)
-        assert on_machines(BASE, Settings(), [found]) == alone
 
 
 def test_a_drained_node_is_named_beside_the_only_machine() -> None:
@@ -69,27 +58,11 @@ def test_one_process_is_sampler_and_trainer_of_one_node() -> None:
     assert specs(plan, settings) == [("rollout", "id-b", "gpu 0")]
 
 
-def test_held_memory_is_divided_among_a_nodes_trainers() -> None:
-    settings = Settings(training=TrainingSettings(trainers=4))
-    plan = on_machines(BASE, settings, [plain(name) for name in (HEAD, "b", "c")])
-    found = [spec for spec in worker_specs(BASE, Home(Path("home")), settings, plan) if "training" in spec.name]
-    assert len(found) == 4
-    for spec, memory in zip(found, plan.training, strict=True):
-        beside = sum(other.node == spec.node for other in found)
-        assert spec.kwargs["held"] == -(-memory.held // beside)
-
-
 def test_samplers_side_by_side_on_each_node() -> None:
     settings = Settings(rollout=RolloutSettings(samplers=("llama.cpp", "torch")))
     plan = on_machines(BASE, settings, [plain(HEAD), plain("b")])
     assert {own.kind for own in plan.placement.samplers} == {"llama.cpp", "torch"}
     assert len(plan.memory) == len(plan.placement.samplers)
-
-
-def test_settings_that_contradict_one_another() -> None:
-    settings = Settings(rollout=RolloutSettings(samplers=("vllm", "torch")))
-    with pytest.raises(ConfigError, match="computes on cards"):
-        on_machines(BASE, settings, THREE)
 
 
 def test_the_link_and_machine_of_an_assignment() -> None:

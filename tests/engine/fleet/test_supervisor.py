@@ -83,7 +83,7 @@ async def test_workers_move_and_their_users_are_told(supervisor: Watched, told: 
     assert [endpoint.context for endpoint in after.endpoints.values()] == [64, 64]
     stats = await supervisor.sampler_stats(5.0)
     assert set(stats) == set(after.endpoints) and set(supervisor.loads()) == {*after.endpoints, "training"}
-    assert told == [f"placement: {supervisor.placement_plan.words}"] and "Sampling (torch and llama.cpp)" in told[0]
+    assert told == [f"placement: {supervisor.placement_plan.words}"] and "with llama.cpp" in told[0]
     assert not await supervisor.place_anew(), "the plan is another, and on no other cards"
     assert {pid for name, pid in supervisor.processes() if name in supervisor.loads()} <= set(supervisor.seen.processes)
     running.cancel()

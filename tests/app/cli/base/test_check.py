@@ -16,7 +16,7 @@ from marlaas.engine.base.model import load_base
 from marlaas.engine.base.sealed import ensure
 from marlaas.engine.devices import Cpu, Inventory, Machine, Rates, Software, Survey, UsableResources
 from marlaas.engine.fleet.agreement import Agreement
-from marlaas.engine.fleet.placement.wishes import Copy, CopySpeed
+from marlaas.engine.fleet.placement.choices import Copy, CopySpeed
 from marlaas.engine.home.paths import TINY_BASE, Home
 from marlaas.engine.home.settings import RolloutSettings, Settings
 from marlaas.engine.train.trial import Trial, Tried, cleared, write_copies

@@ -7,7 +7,9 @@ from dataclasses import replace
 from marlaas.engine.base.config import BaseConfig
 from marlaas.engine.base.memory import Wanted
 from marlaas.engine.base.sizes import FLOAT, layer_bytes
-from marlaas.engine.devices.machine import Cpu, Gpu, Kind, Machine, Place, Placement, Rates, Software
+from marlaas.engine.devices.machine import Cpu, Gpu, Kind, Machine, Place, Placement, Rates, Software, UsableNode
+from marlaas.engine.fleet.placement.choices import Choices, Times
+from marlaas.engine.fleet.placement.place import place_over
 
 GB = 10**9
 LAPTOP = Cpu(cores=(0, 1, 2, 3), count=4, memory=12 * GB)
@@ -109,3 +111,10 @@ def _grouped(plan: Placement) -> dict[tuple[str, str], list[str]]:
 
 def _where(place: Place) -> str:
     return " ".join(uuid.removeprefix("GPU-") for uuid in place.gpus) or f"cpu:{len(place.cores)}"
+
+
+def place(
+    on: Machine, software: Software, wanted: Wanted, choices: Choices | None = None, times: Times | None = None
+) -> Placement:
+    """The placement on the only machine, all of whose main memory is free."""
+    return place_over([UsableNode("", "", on, software, on.cpu.memory)], wanted, choices, times)

@@ -4,14 +4,12 @@ from collections.abc import Callable, Iterator
 from functools import cache
 from itertools import cycle, pairwise, repeat
 
-import pytest
 from hypothesis import given, settings, strategies as st
 
-from marlaas.engine.devices.machine import Machine, Place, Placement
-from marlaas.engine.fleet.placement.balance import DWELL, ENOUGH, Balance, Window, card_seconds, cards, modelled
-from marlaas.engine.fleet.placement.place import place
-from marlaas.engine.fleet.placement.wishes import Choices, Times
-from tests.engine.fleet.placement.imaginary import ALL, B06, machine, shape
+from marlaas.engine.devices.machine import Machine, Placement
+from marlaas.engine.fleet.placement.balance import DWELL, Balance, Window, modelled
+from marlaas.engine.fleet.placement.choices import Choices, Times
+from tests.engine.fleet.placement.imaginary import ALL, B06, machine, place, shape
 
 from ....examples import examples
 
@@ -54,12 +52,6 @@ def test_a_load_as_assumed_moves_nothing() -> None:
     assert run(repeat((Times(), 1.0)), hours=4) == []
 
 
-def test_another_load_moves_cards_once() -> None:
-    ((when, moved),) = run(repeat((Times(1.0, 6.0), 1.0)), hours=4)
-    assert shape(moved) == "vllm 0 1 | 2 3 4 5 6 7 bf16"
-    assert when >= DWELL
-
-
 def test_cards_follow_a_load_that_changes_and_come_back() -> None:
     def loads() -> Iterator[tuple[Times, float]]:
         yield from repeat((Times(), 1.0), 60)
@@ -99,40 +91,3 @@ def test_a_constant_load_ends_near_the_best_placement(sampling: float) -> None:
 
 def test_a_move_that_takes_too_long_is_never_made() -> None:
     assert run(repeat((Times(1.0, 6.0), 1.0)), hours=4, restart=3000.0) == []
-
-
-def test_nothing_is_decided_before_enough_was_seen() -> None:
-    balance = Balance(restart=1.0, moved=-DWELL)
-    present = placed(EIGHT)(Times())
-    for number in range(int(ENOUGH // WINDOW) - 1):
-        balance, other = balance.after(Window(WINDOW, 10, 1, 99), number * WINDOW, present, EIGHT, placed(EIGHT))
-        assert other is None
-        assert balance.times is None
-
-
-def test_windows_without_work_say_nothing() -> None:
-    balance = Balance(restart=1.0)
-    for number in range(100):
-        balance, other = balance.after(
-            Window(WINDOW, 0, 0, 0), number * WINDOW, placed(EIGHT)(Times()), EIGHT, placed(EIGHT)
-        )
-        assert other is None
-
-
-def test_stages_on_the_processor_have_no_cards_to_move() -> None:
-    balance = Balance(restart=1.0)
-    present = place(machine(), ALL, B06)
-    for number in range(100):
-        balance, other = balance.after(Window(WINDOW, 9, 9, 1), number * WINDOW, present, machine(), placed(machine()))
-        assert other is None
-
-
-def test_card_seconds_are_counted_by_what_cards_are_good_for() -> None:
-    mixed = machine("H100", "H20")
-    h100, h20 = (Place(gpus=(gpu.uuid,)) for gpu in mixed.gpus)
-    assert card_seconds(h100, mixed, 10.0, "training") > card_seconds(h20, mixed, 10.0, "training")
-    both = Place(gpus=tuple(gpu.uuid for gpu in mixed.gpus))
-    assert card_seconds(both, mixed, 1.0, "rollout") == pytest.approx(
-        card_seconds(h100, mixed, 1.0, "rollout") + card_seconds(h20, mixed, 1.0, "rollout")
-    )
-    assert cards(placed(mixed)(Times()))[1] == {"GPU-0"}

@@ -10,10 +10,9 @@ from marlaas.engine.base.sizes import card_pass_bytes
 from marlaas.engine.devices.machine import Machine, Sharing, Software
 from marlaas.engine.errors import BaseModelError
 from marlaas.engine.fleet.placement.capacity import PROGRAM, base_bytes
+from marlaas.engine.fleet.placement.choices import Choices
 from marlaas.engine.fleet.placement.limits import memory_plans, sampler_limits, trainer_limits
-from marlaas.engine.fleet.placement.place import place
-from marlaas.engine.fleet.placement.wishes import Choices
-from tests.engine.fleet.placement.imaginary import ALL, B06, B8, B17, GB, NOTHING, TINY, gpu, machine, other
+from tests.engine.fleet.placement.imaginary import ALL, B06, B8, B17, GB, NOTHING, TINY, gpu, machine, other, place
 
 MEMORY = 400 * GB
 
@@ -52,20 +51,6 @@ def limits_context(wanted: Wanted) -> int:
     return min(wanted.context or 2048, wanted.config.context_length)
 
 
-def test_more_memory_gives_more_conversations_and_longer_passes() -> None:
-    small = place(machine("3060"), ALL, B06)
-    large = place(machine("H200"), ALL, B06)
-    limits = [sampler_limits(plan.samplers[0], B06).sequences for plan in (small, large)]
-    rooms = [trainer_limits(plan.trainer, B06).room for plan in (small, large)]
-    assert limits[0] < limits[1]
-    assert rooms[0] < rooms[1]
-
-
-def test_what_a_person_asked_for_is_held_to_as_far_as_it_fits() -> None:
-    plan = place(machine("H200"), ALL, B06)
-    assert sampler_limits(plan.samplers[0], replace(B06, sequences=7)).sequences == 7
-
-
 VULKAN = Machine(machine().cpu, (other("vulkan", 24),))
 VULKAN_ONLY = replace(NOTHING, llama_backend="vulkan")
 TORCH_ONLY = replace(ALL, vllm="", llama_backend="cpu")
@@ -80,7 +65,7 @@ PLANS = [
 @pytest.mark.parametrize(("found", "software", "parts"), [pytest.param(*row[1:], id=row[0]) for row in PLANS])
 def test_a_memory_plan_for_every_sampler(found: Machine, software: Software, parts: list[str]) -> None:
     placement = place(found, software, B06)
-    plans = memory_plans(placement, B06, MEMORY)
+    plans = memory_plans(placement.samplers, placement.trainers, B06, MEMORY)
     assert len(plans) == len(placement.samplers)
     assert [name for name, _ in plans[0].parts if "card" in name] == parts
     assert plans[0].sequences >= LEAST
@@ -91,7 +76,7 @@ def test_a_memory_plan_for_every_sampler(found: Machine, software: Software, par
 
 def test_the_trainer_is_counted_once_for_all_samplers() -> None:
     placement = place(machine("A100", "A100", "H20"), ALL, B8)
-    plans = memory_plans(placement, B8, MEMORY)
+    plans = memory_plans(placement.samplers, placement.trainers, B8, MEMORY)
     assert len(plans) == 2
     assert plans[0].held > 0
     assert plans[1].held == 0
@@ -100,8 +85,9 @@ def test_the_trainer_is_counted_once_for_all_samplers() -> None:
 def test_main_memory_that_is_too_small_is_refused() -> None:
     placement = place(machine(), NOTHING, B8)
     with pytest.raises(BaseModelError):
-        memory_plans(placement, B8, 2 * GB)
-    assert memory_plans(place(machine(), NOTHING, TINY), TINY, 2 * GB)
+        memory_plans(placement.samplers, placement.trainers, B8, 2 * GB)
+    tiny = place(machine(), NOTHING, TINY)
+    assert memory_plans(tiny.samplers, tiny.trainers, TINY, 2 * GB)
 
 
 def test_policies_that_stay_while_the_sampler_computes_are_few() -> None:

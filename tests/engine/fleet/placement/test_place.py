@@ -7,8 +7,7 @@ import pytest
 from marlaas.engine.base.memory import Wanted
 from marlaas.engine.devices.machine import Cpu, Gpu, Machine, Rates, Software
 from marlaas.engine.errors import ConfigError
-from marlaas.engine.fleet.placement.place import place
-from marlaas.engine.fleet.placement.wishes import Choices, Copy, CopySpeed, Times
+from marlaas.engine.fleet.placement.choices import Choices, Copy, CopySpeed, Times
 from tests.engine.fleet.placement.imaginary import (
     ALL,
     B06,
@@ -27,6 +26,7 @@ from tests.engine.fleet.placement.imaginary import (
     gpu,
     machine,
     other,
+    place,
     shape,
 )
 
@@ -268,8 +268,3 @@ def test_bfloat16_is_the_torch_samplers_alone() -> None:
     for kind in ("llama.cpp", "vllm"):
         with pytest.raises(ConfigError, match="is torch's"):
             place(machine(), ALL, B06, Choices(sampler=kind, weights="bf16"))
-
-
-def test_times_of_nothing_are_refused() -> None:
-    with pytest.raises(ValueError, match="more than no time"):
-        Times(sampling=0.0)

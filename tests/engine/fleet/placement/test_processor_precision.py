@@ -5,8 +5,8 @@ from dataclasses import replace
 import pytest
 
 from marlaas.engine.devices.machine import Machine, Rates
-from marlaas.engine.fleet.placement.place import place
-from marlaas.engine.fleet.placement.wishes import Choices
+from marlaas.engine.fleet.placement.choices import Choices
+from tests.engine.fleet.placement.imaginary import place
 
 from .imaginary import B06, LAPTOP, NOTHING, TINY
 
@@ -47,7 +47,7 @@ def test_one_copy_with_vllm_stays_as_vllm_keeps_it() -> None:
 @pytest.mark.parametrize(
     ("rates", "said"),
     [
-        (AMX, "The trainer's base is in bfloat16: this processor multiplies bfloat16 7.3 times as fast as float32."),
+        (AMX, "The trainer's base is in bfloat16: this processor multiplies it 7.3 times as fast as float32."),
         (EMULATED, "This processor has no fast bfloat16; the trainer uses float32."),
         (replace(AMX, bfloat16=0.0), "The trainer's base is in float32: bfloat16 is multiplied wrongly here, or not"),
         (None, "Whether bfloat16 is faster here is not measured: `marlaas doctor --measure` does."),

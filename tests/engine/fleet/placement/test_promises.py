@@ -15,11 +15,9 @@ from marlaas.engine.devices.machine import (
     Software,
     TrainerAssignment,
 )
-from marlaas.engine.fleet.placement.capacity import look, usable
-from marlaas.engine.fleet.placement.place import place
-from marlaas.engine.fleet.placement.sharing import GAIN, divide, worth_of
-from marlaas.engine.fleet.placement.wishes import Choices, Times
-from tests.engine.fleet.placement.imaginary import ALL, B06, B8, B17, B32, B70, GB, SERVER, TINY
+from marlaas.engine.fleet.placement.capacity import usable
+from marlaas.engine.fleet.placement.choices import Choices, Times
+from tests.engine.fleet.placement.imaginary import B06, B8, B17, B32, B70, GB, TINY, place
 
 BASES = [TINY, B06, B17, B8, B32, B70]
 
@@ -130,31 +128,3 @@ def test_where_nothing_was_changed_by_names_they_are_kept(
     training = list(plan.trainer.place.gpus) or ["cpu"]
     again = place(machine, installed, base, Choices(rollout=sampling, training=training))
     assert (again.samplers, again.trainer) == (plan.samplers, plan.trainer)
-
-
-def card(number: int, rates: Rates) -> Gpu:
-    return Gpu(number, f"GPU-{number}", "", "cuda", 80 * GB, 80 * GB, (9, 0), rates=rates)
-
-
-def speed(cards: list[Gpu], times: Times) -> float:
-    machine = Machine(SERVER, tuple(cards))
-    looked = [look(gpu, machine, ALL, B06, Choices(sampler="vllm", precision="bf16")) for gpu in cards]
-    division = divide([worth_of(card, True, True) for card in looked], times, [gpu.uuid for gpu in cards])
-    return division.speed if division else 0.0
-
-
-measured = st.builds(Rates, st.floats(1e13, 2e15), st.floats(1e11, 8e12))
-
-
-@given(st.lists(measured, min_size=1, max_size=6), measured, stages)
-def test_a_further_card_makes_nothing_slower(rates: list[Rates], more: Rates, times: Times) -> None:
-    """Beyond what a division must gain before stages share a card."""
-    cards = [card(number, rate) for number, rate in enumerate(rates)]
-    assert speed([*cards, card(99, more)], times) >= speed(cards, times) / GAIN * 0.999
-
-
-@given(st.lists(measured, min_size=1, max_size=6), st.floats(1.0, 10.0), stages)
-def test_faster_cards_are_faster(rates: list[Rates], factor: float, times: Times) -> None:
-    slow = [card(number, rate) for number, rate in enumerate(rates)]
-    fast = [card(number, Rates(factor * rate.matrix, factor * rate.bandwidth)) for number, rate in enumerate(rates)]
-    assert speed(fast, times) >= 0.999 * speed(slow, times)

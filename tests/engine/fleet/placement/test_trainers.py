@@ -7,9 +7,8 @@ from hypothesis import given, strategies as st
 
 from marlaas.engine.base.model import load_base
 from marlaas.engine.devices.machine import Place, Placement, SamplerAssignment, TrainerAssignment
-from marlaas.engine.errors import BaseModelError
 from marlaas.engine.fleet.placement.processor import on_cores
-from marlaas.engine.fleet.placement.sharing import MOST, with_trainers
+from marlaas.engine.fleet.placement.trainers import MOST, with_trainers
 from marlaas.engine.fleet.placement_plan import on_processor
 from marlaas.engine.fleet.worker_specs import trainer_spec
 from marlaas.engine.home.paths import Home
@@ -73,22 +72,3 @@ def test_each_has_a_base_and_they_divide_the_room_for_policies(tmp_path: Path) -
     spec = trainer_spec(BASE, Home(tmp_path), Settings(), two.memory[0], two.placement.trainers[1], 2)
     assert spec.kwargs["held"] == -(-two.memory[0].held // 2) and spec.kwargs["threads"] == 1
     assert spec.name == "training-2"
-
-
-def test_where_several_do_not_fit_there_is_one() -> None:
-    least = on_processor(BASE, Settings(training=TrainingSettings(trainers=1)), ENOUGH, range(16)).memory[0]
-    asked = Settings(training=TrainingSettings(trainers=4))
-    tight = next(
-        free for free in range(200 << 20, least.total, 10 << 20) if _fits(Settings(), free) and not _fits(asked, free)
-    )
-    assert len(on_processor(BASE, Settings(), tight, range(16)).placement.trainers) == 1
-    with pytest.raises(BaseModelError):
-        on_processor(BASE, asked, tight, range(16))
-
-
-def _fits(settings: Settings, free: int) -> bool:
-    try:
-        on_processor(BASE, settings, free, range(16))
-    except BaseModelError:
-        return False
-    return True

@@ -12,8 +12,8 @@ from marlaas.engine.base.model import load_base
 from marlaas.engine.devices.machine import Link, Machine, Place, SamplerAssignment
 from marlaas.engine.fairness.ledger import Ledger
 from marlaas.engine.fleet.placement.capacity import rates_of
-from marlaas.engine.fleet.placement.machines import place_over
-from marlaas.engine.fleet.placement.wishes import Choices
+from marlaas.engine.fleet.placement.choices import Choices
+from marlaas.engine.fleet.placement.place import place_over
 from marlaas.engine.fleet.routing.assignment import Demand, TokenCosts, route
 from marlaas.engine.fleet.routing.endpoints import SamplerEndpoints, behind, device_of, rates_at
 from marlaas.engine.fleet.routing.router import AGAIN, Router
@@ -57,7 +57,7 @@ async def test_readers_and_writers_part_where_nodes_differ() -> None:
     """Samplers are on two unlike nodes; two tasks of unlike mixes end up one on each."""
     nodes = [TRAINER, READER, WRITER]
     choices = Choices(rollout=["reader", "writer"], training=[HEAD])
-    sampling = place_over(nodes, B8, choices).placement.samplers
+    sampling = place_over(nodes, B8, choices).samplers
     assert {own.node for own in sampling} == {READER.node, WRITER.node}
     machines = {node.node: node.machine for node in (READER, WRITER)}
     workers = {own.name: Node(machines[own.node]) for own in sampling}
