@@ -91,7 +91,7 @@ def measure(quick: bool) -> Section:
 
 
 def compared(base: BaseModel, weights: str, conversations: int, repetitions: int) -> list[Row]:
-    """All rows, of so many conversations at once."""
+    """All rows, of this many conversations at once."""
     settings = SETTINGS.format(
         base=json.dumps(str(base.path)), weights=weights, sequences=conversations, context=CONTEXT
     )
@@ -156,7 +156,7 @@ class Bare:
 
     @classmethod
     def answer(cls, prompts: Prompts, tokens: int) -> tuple[float, int, float]:
-        """Answer all at once with so many tokens each: seconds, tokens, seconds of a processor."""
+        """Answer all at once with this many tokens each: seconds, tokens, seconds of a processor."""
 
         async def every() -> int:
             return sum(await asyncio.gather(*(cls._sample(*pair, tokens) for pair in enumerate(prompts))))
@@ -182,7 +182,7 @@ class Client:
     model: str
 
     def answer(self, prompts: Prompts, tokens: int) -> tuple[float, int]:
-        """Ask all at once for so many tokens each: seconds from the first ask to the last answer, and tokens.
+        """Ask all at once for this many tokens each: seconds from the first ask to the last answer, and tokens.
 
         Raises ``RuntimeError`` with what the API answers if it refuses a request.
         """
@@ -195,7 +195,7 @@ class Client:
         return perf_counter() - began, sampled
 
     def wait(self, patience: float) -> None:
-        """Wait until workers answer. Raises ``RuntimeError`` if none does in so many seconds."""
+        """Wait until workers answer. Raises ``RuntimeError`` if none does in this many seconds."""
         deadline = perf_counter() + patience
         while perf_counter() < deadline:
             with suppress(RuntimeError):

@@ -40,7 +40,7 @@ of the page."""
 
 def measure(name: str, quick: bool) -> tuple[Section, Machine]:
     """Look at the machine, then measure."""
-    os.environ.pop("PYTHONDONTWRITEBYTECODE", None)  # else every program that is started compiles its modules anew
+    os.environ.pop("PYTHONDONTWRITEBYTECODE", None)  # else every program that is started compiles its modules again
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
     if sys.platform == "linux":
         ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGTERM)

@@ -53,7 +53,7 @@ class MarlaasError(Exception):
 class ConfigError(MarlaasError, ValueError):
     """A task file, ``marlaas.toml`` or command line says something that cannot be.
 
-    ``path`` is the key at fault, ``train.learning_rate``, where one is; ``also`` are further keys that it clashes with.
+    ``path`` is the key at fault, ``train.learning_rate``, if one is; ``also`` are further keys that it clashes with.
     ``code`` tells a program what is wrong with it; those of task files are in ``spec/validation.py``. One that is
     raised for a whole file has the file's other mistakes, too: ``mistakes``.
     """
@@ -156,7 +156,7 @@ class DatabaseUnwritable(StoreError):
 
 
 class WorkerDied(MarlaasError):
-    """A worker process ended while a call to it was under way; the call may be made again."""
+    """A worker process ended while a call to it was in progress; the call may be made again."""
 
 
 class StateLost(WorkerDied):
@@ -168,7 +168,7 @@ class OutOfMemory(WorkerDied):
 
 
 class CallFailed(MarlaasError):
-    """A worker raised while it served a call; the worker itself goes on."""
+    """A worker raised while it served a call; the worker itself continues."""
 
 
 class EnvironmentFailure(MarlaasError):
@@ -229,7 +229,8 @@ def _readable(message: str) -> str:
 
 
 class Blocked(MarlaasError):
-    """The task waits for something outside itself (a repaired environment, room on the disk) and goes on by itself."""
+    """The task waits for something outside itself (a repaired environment, room on the disk) and continues by
+    itself."""
 
 
 class Paused(MarlaasError):

@@ -29,7 +29,7 @@ class Point(StrEnum):
     GROUP_STORED = "group.stored"
     """Engine: it is stored; the learner has not heard of it."""
     MEMBERS_INSIDE = "members.inside"
-    """Engine: members of a play that goes on are written; their transaction is open."""
+    """Engine: members of a play that continues are written; their transaction is open."""
     MEMBERS_KEPT = "members.kept"
     """Engine: they are stored."""
     ACCUMULATE_BEGUN = "accumulate.begun"

@@ -52,7 +52,7 @@ def unlockable(path: Path, error: OSError) -> ConfigError:
 
 
 def said_by_holder(path: Path, most: int) -> str | None:
-    """What a file says whose lock somebody holds, at most so many bytes of it; None where nobody does.
+    """What a file says whose lock somebody holds, at most this many bytes of it; None if nobody does.
 
     A process that asks has the lock for a moment. Raises ``OSError`` for a file that is there and cannot be read.
     """
@@ -63,7 +63,7 @@ def said_by_holder(path: Path, most: int) -> str | None:
     try:
         fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
         return None
-    except OSError:  # also where the file system knows no locks, which tells nothing
+    except OSError:  # also if the file system knows no locks, which tells nothing
         return os.read(file, most).decode(errors="replace")
     finally:
         os.close(file)

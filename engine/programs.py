@@ -12,7 +12,7 @@ def run_program(
 ) -> tuple[int, str]:
     """Its exit status, and all that it printed; ``environment`` is added to this process's.
 
-    Raises ``TimeoutError`` where it takes longer than ``seconds``, and ``OSError`` where it cannot be run.
+    Raises ``TimeoutError`` if it takes longer than ``seconds``, and ``OSError`` where it cannot be run.
     """
     try:
         done = subprocess.run(

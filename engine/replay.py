@@ -47,7 +47,7 @@ class Playback:
         self._difference = ""
 
     async def __call__(self, ask: Ask) -> Reply:
-        """The recorded reply. Raises ``BeyondRecord`` where there is none, or where it cannot be told which it is."""
+        """The recorded reply. Raises ``BeyondRecord`` if there is none, or where it cannot be told which it is."""
         if ask.branch or (ask.fork is not None and ask.fork.branch):
             raise BeyondRecord("an agent's own conversation branches there, which cannot be replayed")
         track = self._tracks.get(ask.agent)
@@ -61,7 +61,7 @@ class Playback:
 
     @property
     def difference(self) -> str:
-        """How the asks so far first differ from the recorded ones; empty where they do not."""
+        """How the asks so far first differ from the recorded ones; empty if they do not."""
         return self._difference
 
     @property
@@ -169,9 +169,9 @@ class Replayed:
 
     recorded: RecordedEpisode
     outcome: EpisodeOutcome | None
-    """None where the replay had to end before the episode did."""
+    """None if the replay had to end before the episode did."""
     difference: str = ""
-    """How the replay told the policy something else, so that rewards cannot be compared; empty where it did not."""
+    """How the replay told the policy something else, so that rewards cannot be compared; empty if it did not."""
 
 
 @dataclass(frozen=True)
@@ -185,7 +185,7 @@ class Verdict:
     agent: str
     old: float | None
     new: float | None
-    """None where the replay gives no reward."""
+    """None if the replay gives no reward."""
     reason: str
 
 
@@ -199,7 +199,7 @@ class Summary:
     not_comparable: int
     failing: int
     mean_before: float | None
-    """Mean over the unchanged and changed rewards that exist both before and after; None where there are none."""
+    """Mean over the unchanged and changed rewards that exist both before and after; None if there are none."""
     mean_after: float | None
 
 
@@ -305,7 +305,7 @@ class Replay:
     async def run(self, groups: Sequence[RecordedGroup]) -> list[Verdict]:
         """Replay groups and return verdicts in their order.
 
-        Raises ``ConfigError`` where the version refuses the task's parameters.
+        Raises ``ConfigError`` if the version refuses the task's parameters.
         """
         declared = self.lease.declared
         try:

@@ -10,7 +10,7 @@ from pathlib import Path
 
 
 def read_table(path: Path) -> dict[str, object]:
-    """The table in a file; empty where there is none, or no table."""
+    """The table in a file; empty if there is none, or no table."""
     try:
         table = json.loads(path.read_text("utf-8"))
     except (OSError, ValueError):
@@ -21,7 +21,7 @@ def read_table(path: Path) -> dict[str, object]:
 def add_to_table(path: Path, entries: Mapping[str, object]) -> None:
     """Add entries, or replace those of the same keys; the file changes as a whole.
 
-    Where it cannot be written nothing is kept, and whoever misses an entry makes it again.
+    If it cannot be written nothing is kept, and whoever misses an entry makes it again.
     """
     table = dict(sorted({**read_table(path), **entries}.items()))
     with contextlib.suppress(OSError):

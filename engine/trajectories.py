@@ -32,7 +32,7 @@ class Span:
     """Whether it was said in a fork without a name: the same agent in another conversation, whose replies have no
     place among those that ``TurnReward.turns`` counts."""
     advantage: float | None = None
-    """Of this turn, where turns have advantages of their own; None: it has that of its trajectory."""
+    """Of this turn, if turns have advantages of their own; None: it has that of its trajectory."""
 
 
 @dataclass(frozen=True)
@@ -47,13 +47,13 @@ class Trajectory:
     tokens: Tokens
     """int32 (T,)"""
     mask: Mask
-    """uint8 (T,): 1 where the policy sampled the token, 0 where it was given."""
+    """uint8 (T,): 1 if the policy sampled the token, 0 if it was given."""
     logprobs: Logprobs
-    """float32 (T,): of the distribution sampled from; 0 where the mask is 0."""
+    """float32 (T,): of the distribution sampled from; 0 if the mask is 0."""
     spans: tuple[Span, ...]
     """One per turn, in order; together they cover exactly the masked tokens."""
     reward: float | None = None
-    """None where the episode has no reward: such a trajectory is never trained on."""
+    """None if the episode has no reward: such a trajectory is never trained on."""
     advantage: float = 0.0
     """Of the whole episode; fixed when the group closes, with those of its turns (``Span.advantage``)."""
     cut: bool = False
@@ -128,7 +128,7 @@ class Episode:
     paid: tuple[TurnReward, ...] = ()
     """In the order in which they were paid."""
     timing: Timing | None = field(default=None, compare=False)
-    """None where it was not played by this engine."""
+    """None if it was not played by this engine."""
 
     def having(self, trajectories: tuple[Trajectory, ...]) -> Episode:
         """The same with other trajectories; as fast as ``Trajectory.judged``."""
@@ -188,9 +188,9 @@ class Group:
     replayed: int = 0
     """Plays of members that had failed before, of those draws, too."""
     component: str = ""
-    """Which environment of a mixture was played, by its name in the task; empty where there is no mixture."""
+    """Which environment of a mixture was played, by its name in the task; empty if there is no mixture."""
     dropped: Dropped | None = None
-    """Of the play that closed it; None where no member is redundant."""
+    """Of the play that closed it; None if no member is redundant."""
 
 
 @dataclass(frozen=True)

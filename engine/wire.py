@@ -209,7 +209,7 @@ _responses: msgpack.Decoder[Response] = msgpack.Decoder(Response)
 
 
 def frame(message: Request | Response) -> bytes:
-    """The message behind its length. Raises ``ValueError`` where it is longer than ``LONGEST``."""
+    """The message behind its length. Raises ``ValueError`` if it is longer than ``LONGEST``."""
     body = _encoder.encode(message)
     if len(body) > LONGEST:
         raise ValueError(f"a frame of {len(body)} bytes is longer than {LONGEST}")
@@ -217,7 +217,7 @@ def frame(message: Request | Response) -> bytes:
 
 
 def length(head: bytes) -> int:
-    """Bytes of the frame behind these four. Raises ``ValueError`` where that is more than ``LONGEST``."""
+    """Bytes of the frame behind these four. Raises ``ValueError`` if that is more than ``LONGEST``."""
     (bytes_,) = _LENGTH.unpack(head)
     if bytes_ > LONGEST:
         raise ValueError(f"a frame of {bytes_} bytes is longer than {LONGEST}")

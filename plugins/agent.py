@@ -142,7 +142,7 @@ class Agent:
         another conversation: what the agent is paid goes to all that it said in any of them, and they share the task's
         limit on an agent's tokens. With one it is an agent of its own, with a reward of its own.
 
-        Raises ``RuntimeError`` where the agent was asked and has not yet replied, ``ValueError`` for a name that is
+        Raises ``RuntimeError`` if the agent was asked and has not yet replied, ``ValueError`` for a name that is
         taken, too long or not declared.
         """
         if self._asking or (self._spoke and not self._turns):

@@ -1,6 +1,6 @@
-"""A control group for one program, where this account may make one: Linux, cgroup v2, no privileges asked for.
+"""A control group for one program, if this account may make one: Linux, cgroup v2, no privileges asked for.
 
-A program is put into the group, and all that is in the group is killed at once, however quickly it multiplies. Where no
+A program is put into the group, and all that is in the group is killed at once, however quickly it multiplies. If no
 group can be had, programs run without one.
 """
 
@@ -48,7 +48,7 @@ class Group:
 
 
 def new_group(processes: int) -> Group | None:
-    """A group that may hold so many ``processes``, where the kernel counts them; None where none is to be had."""
+    """A group that may hold this many ``processes``, where the kernel counts them; None if none is to be had."""
     place = parent_group()
     if place is None:
         return None
@@ -63,7 +63,7 @@ def new_group(processes: int) -> Group | None:
 
 @functools.cache
 def parent_group() -> str | None:
-    """The group of this process, where groups can be made below it and processes moved into them; else None."""
+    """The group of this process, if groups can be made below it and processes moved into them; else None."""
     with contextlib.suppress(OSError):
         with (
             open("/proc/self/cgroup", encoding="utf-8") as own,
@@ -83,7 +83,7 @@ def parent_group() -> str | None:
 
 
 def place_of(own: str, mounts: str) -> str | None:
-    """The folder of a process's group, from what ``/proc`` says about it; None where there is no cgroup v2."""
+    """The folder of a process's group, from what ``/proc`` says about it; None if there is no cgroup v2."""
     group = next((line[3:] for line in own.splitlines() if line.startswith("0::/")), None)
     for line in mounts.splitlines() if group is not None else ():
         mounted, _, kind = line.partition(" - ")

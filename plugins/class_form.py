@@ -20,7 +20,7 @@ from typing import Any
 def play_of(form: type) -> Callable[..., Any]:
     """The method that plays an episode.
 
-    Raises ``TypeError`` where there is none, or where the class cannot be made, set up or closed without arguments.
+    Raises ``TypeError`` if there is none, or where the class cannot be made, set up or closed without arguments.
     """
     play = getattr(form, "play", None)
     if not inspect.isfunction(play):

@@ -23,13 +23,13 @@ class Declaration:
     ``"eval"`` or ``"test"`` to the rows of that split, or the path of a file of rows; the row of the episode arrives as
     the parameter ``task``. Without ``data``, an environment with that parameter gets the rows that a task file names.
     The timeouts are seconds: of an episode, its waiting for the model and for a busy machine aside, and of ``setup``,
-    counted apart; and of one call of a score or ranking. ``agents`` are the names of those who speak in it, where there
+    counted apart; and of one call of a score or ranking. ``agents`` are the names of those who speak in it, if there
     are several: tasks are then checked for a policy for each of them. ``on_error`` is the reward of every agent where
     the environment, or its score function, raises an exception after a reply: what ``ep.reward`` earned is added, and
     the exception stays visible. Without it such an episode has no reward. Time limits, want of memory or files, and the
     death of the process are never paid for.
 
-    Raises ``TypeError`` or ``ValueError``, in words for the author, where no task could play it.
+    Raises ``TypeError`` or ``ValueError``, in words for the author, if no task could play it.
     """
 
     @overload
@@ -100,7 +100,7 @@ class Declaration:
         ``stdin`` is what it reads. In the command, these and it, ``{prompt}``, ``{task[question]}``, ``{config[…]}``,
         ``{index}``, ``{seed}``, ``{split}``, ``{url}`` and ``{key}`` are filled in.
 
-        ``reward`` is ``"exit"``: 1 where the exit code is 0, else 0; or the name of a file that the program writes,
+        ``reward`` is ``"exit"``: 1 if the exit code is 0, else 0; or the name of a file that the program writes,
         with a number or JSON such as ``{"reward": 0.5, "spelling": 1}``; or a function of the program's end, ``run`` or
         ``ep, run``. A decorated function that takes ``run`` says the reward itself. One that does not is called before
         the program, may set ``ep.task``, and returns what ``{prompt}`` is. A score function under ``@solve.score`` is

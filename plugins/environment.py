@@ -42,7 +42,7 @@ class Environment:
     form: type | None = None
     """The class, in the class form: one instance of it plays all episodes of a process."""
     agents: tuple[str, ...] = ()
-    """The agents that speak in it, so that a task can say who plays whom; empty where the author does not say."""
+    """The agents that speak in it, so that a task can say who plays whom; empty if the author does not say."""
     on_error: float | None = None
     """The reward of an episode that an exception ended after a reply; None: such an episode has no reward."""
 

@@ -36,8 +36,8 @@ class Episode:
     """The ``ep`` of an environment function.
 
     ``split`` is ``"train"``, ``"eval"`` or ``"test"``, ``index`` the number of the instance in it: from 0 without an
-    end, as what is drawn anew comes from a million ahead. ``config`` has the settings by name, ``task`` the row of the
-    data, None where there is none; an environment may assign to it what its score is to see.
+    end, as what is drawn again comes from a million ahead. ``config`` has the settings by name, ``task`` the row of the
+    data, None if there is none; an environment may assign to it what its score is to see.
     """
 
     def __init__(
@@ -57,8 +57,8 @@ class Episode:
         settle: Settle | None = lambda agent, reward: None,
         opens: Opens = _nowhere,
     ) -> None:
-        """``declared``: the agents that there may be, any where it is empty. ``apart``: runs plain tools; None where
-        they run at once. ``settle``: called for each reward that is final before the episode ends; None where there can
+        """``declared``: the agents that there may be, any where it is empty. ``apart``: runs plain tools; None if
+        they run at once. ``settle``: called for each reward that is final before the episode ends; None if there can
         be none, because rewards are given elsewhere.
 
         ``queueing``: entered while the episode waits for a place in the sandbox, which is not counted as its own time.
@@ -81,7 +81,7 @@ class Episode:
         self._opened: Endpoint | None = None
         self._settle = settle
         self._answering: Counter[str] = Counter()
-        """Asks under way, by agent."""
+        """Asks in progress, by agent."""
         self._queueing = queueing
         self._starved = starved
         self._tool_runner = ToolRunner(apart)
@@ -149,8 +149,8 @@ class Episode:
         """An address at which any program finds the model, in OpenAI's and Anthropic's interfaces, until the episode
         ends.
 
-        What a program says there is said as ``agent``, whose reward it is trained on. A call that goes on with an
-        earlier one goes on with the same conversation; any other begins a further one of the same agent. While a call
+        What a program says there is said as ``agent``, whose reward it is trained on. A call that continues with an
+        earlier one continues with the same conversation; any other begins a further one of the same agent. While a call
         waits for the model, the environment's time stands still. ``endpoint.environment()`` has the variables by which
         clients find it.
 
@@ -163,7 +163,7 @@ class Episode:
         return self._opened if agent == DEFAULT_AGENT else self._opened.of(agent)
 
     def called(self, agent: str, replies: int) -> None:
-        """A program speaks as an agent, which has given so many replies in its first conversation."""
+        """A program speaks as an agent, which has given this many replies in its first conversation."""
         self.agent(agent)._turns = replies
 
     def log(self, **values: object) -> None:

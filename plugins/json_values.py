@@ -99,7 +99,7 @@ def row(value: Any) -> Any:
 
 
 def not_json(value: Any) -> str:
-    """What in ``value`` JSON has no value for, with its place: ``['day'] is of the type date``; empty where nothing."""
+    """What in ``value`` JSON has no value for, with its place: ``['day'] is of the type date``; empty if nothing."""
     try:
         json.dumps(value, allow_nan=False)
     except (TypeError, ValueError, RecursionError) as error:

@@ -78,7 +78,7 @@ class Reply:
     """How many replies the agent had before this one."""
     tool_calls: tuple[ToolCall, ...] = ()
     thinking: str = ""
-    """What a thinking model wrote between ``<think>`` and ``</think>``; empty where it did not think."""
+    """What a thinking model wrote between ``<think>`` and ``</think>``; empty if it did not think."""
 
     def __str__(self) -> str:
         return self.text

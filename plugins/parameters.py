@@ -46,7 +46,7 @@ class Parameter:
     high: int | float | None = None
     """The most that a number may be."""
     choices: tuple[int | str, ...] = ()
-    """All values that are allowed; empty where any is."""
+    """All values that are allowed; empty if any is."""
 
     @property
     def allowed(self) -> str:
@@ -70,7 +70,7 @@ def signature_of(function: Callable[..., Any]) -> inspect.Signature:
 
 
 def type_name(annotation: Any) -> str | None:
-    """``int``, ``float``, ``str``, ``bool`` or ``json`` for an annotation; None where it is none of these.
+    """``int``, ``float``, ``str``, ``bool`` or ``json`` for an annotation; None if it is none of these.
 
     A ``Literal`` is of the type of its values, if they are all texts or all whole numbers.
     """
@@ -116,7 +116,7 @@ def complete(parameters: Sequence[Parameter], config: Mapping[str, Any], owner: 
 def checked(parameter: Parameter, value: Any, owner: str = "") -> Any:
     """``value`` as the parameter's type; whole numbers are welcome where numbers are.
 
-    Raises ``ValueError``, one sentence, where it is of another type, out of bounds, none of the choices, or larger than
+    Raises ``ValueError``, one sentence, if it is of another type, out of bounds, none of the choices, or larger than
     anything that is sent to an environment's process or comes from it.
     """
     of = f" of {owner}" if owner else ""

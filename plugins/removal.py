@@ -59,7 +59,7 @@ def _flatten(name: str, top: int, token: str, moved: int) -> int:
 
 
 def _unlinked(name: str, folder: int) -> bool:
-    """Delete what is no folder; False where it is one."""
+    """Delete what is no folder; False if it is one."""
     try:
         os.unlink(name, dir_fd=folder)
     except (IsADirectoryError, PermissionError):  # macOS has the second for a folder as well
@@ -68,7 +68,7 @@ def _unlinked(name: str, folder: int) -> bool:
 
 
 def _opened(name: str, within: int | None = None) -> int:
-    """Open a folder for listing; where its mode forbids that, its permissions are changed first."""
+    """Open a folder for listing; if its mode forbids that, its permissions are changed first."""
     _own(name, within)
     return os.open(name, _FOLDER, dir_fd=within)
 

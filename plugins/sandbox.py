@@ -49,7 +49,7 @@ class Ran:
     stdout: str
     stderr: str
     exit_code: int
-    """0 where it ran to its end, 1 after an exception, what it gave ``sys.exit``; 128 + n where signal n ended it."""
+    """0 if it ran to its end, 1 after an exception, what it gave ``sys.exit``; 128 + n where signal n ended it."""
     timed_out: bool
     """Whether it computed, or waited, for longer than it was given."""
     cut: bool
@@ -80,19 +80,19 @@ class Sandbox:
         """Run Python ``code`` as a program that reads ``stdin``; it may compute for ``seconds``.
 
         These are processor seconds, of the program with all that it starts: how busy the machine is does not matter.
-        Waiting, as in ``time.sleep``, may take it twice as long, and a second more. Where a program could hardly run at
+        Waiting, as in ``time.sleep``, may take it twice as long, and a second more. If a program could hardly run at
         all, the episode ends and is played again.
 
         It runs in a session and an empty folder of its own, without your environment variables, and has bounds on the
         memory of each process, processor time, sizes of files and numbers of processes. At its end, or when its time
         is up, the folder is removed and all that it started is killed; on Linux also what has left its session, or has
-        killed the process that watches it. Only so many run at once as there are processors; waiting for a place takes
-        nothing off the episode's time. Equal code prints equal things: hashes are not randomised.
+        killed the process that watches it. Only this many run at once as there are processors; waiting for a place
+        takes nothing off the episode's time. Equal code prints equal things: hashes are not randomised.
 
         It keeps accidents and cheap tricks apart: endless loops, floods of prints, memory, processes that stay behind.
         **It is no security boundary**: the code has your rights. It can read your files (those of this plugin, and the
         answers in them, as well), use the network, and end processes of yours: where it ends the one that calls this,
-        what it started may live on. Where that matters, confine plugins with all that they start: ``sandbox = true``
+        what it started may live on. If that matters, confine plugins with all that they start: ``sandbox = true``
         under ``[environments]`` of ``marlaas.toml``.
 
         Judge by what only the environment knows: give the code an input, and compare ``stdout`` with the answer here.
@@ -192,7 +192,7 @@ def end_strays(group: Group | None, chosen: Callable[[int], bool] = stray) -> No
 async def end_of(process: asyncio.subprocess.Process, patience: float | None) -> int:
     """The exit code of the keeper, or minus the signal that ended it: see ``sandbox_supervisor``.
 
-    ``patience``: seconds after which it is ended, with its program; None where others bound it.
+    ``patience``: seconds after which it is ended, with its program; None if others bound it.
     """
     try:
         async with asyncio.timeout(patience):

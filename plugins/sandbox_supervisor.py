@@ -74,7 +74,7 @@ def waiting_limit(seconds: float) -> float:
 def waited(before: Used, after: Used) -> float:
     """Seconds between two looks in which a program neither computed nor wanted to; at least that.
 
-    0 where threads began or ended meanwhile: how long these waited for a core is not known.
+    0 if threads began or ended meanwhile: how long these waited for a core is not known.
     """
     if before.delays.keys() != after.delays.keys():
         return 0.0
@@ -186,7 +186,7 @@ def used() -> Used:
 
 
 def adopt_orphans(adopt: bool) -> None:
-    """Whether orphaned descendants of this process become its children, where the system can do that."""
+    """Whether orphaned descendants of this process become its children, if the system can do that."""
     _tell_kernel(_PR_SET_CHILD_SUBREAPER, int(adopt))
 
 
@@ -234,7 +234,7 @@ def stray(pid: int) -> bool:
 
 
 def children(parent: int | None = None) -> list[int]:
-    """Processes whose parent is ``parent``, by default this process; none where the system does not tell."""
+    """Processes whose parent is ``parent``, by default this process; none if the system does not tell."""
     if sys.platform != "linux":
         return []
     parent, found = parent or os.getpid(), b""
@@ -260,7 +260,7 @@ def children_by_search(parent: int) -> list[int]:
 
 
 def _tell_kernel(option: int, value: int) -> None:
-    """Call ``prctl``, where there is one."""
+    """Call ``prctl``, if there is one."""
     if sys.platform == "linux":
         import ctypes
 

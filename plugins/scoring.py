@@ -41,7 +41,7 @@ class Transcript:
 
     @property
     def text(self) -> str:
-        """The last reply of the only agent; empty where it said nothing."""
+        """The last reply of the only agent; empty if it said nothing."""
         replies = self.replies
         return replies[-1].content if replies else ""
 
@@ -60,11 +60,11 @@ class Member:
     logged: Mapping[str, float | str] = field(default_factory=dict)
     """What ``ep.log`` kept."""
     invalid: str = ""
-    """Why the environment called its play invalid; empty where it did not."""
+    """Why the environment called its play invalid; empty if it did not."""
 
     @property
     def reward(self) -> float:
-        """Its own reward, where there is one agent; ``ValueError`` where there are several."""
+        """Its own reward, if there is one agent; ``ValueError`` where there are several."""
         if len(self.rewards) != 1:
             raise ValueError(f"there are several agents: take one of rewards: {', '.join(self.rewards)}")
         return next(iter(self.rewards.values()))

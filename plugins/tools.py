@@ -101,7 +101,7 @@ class ToolRunner:
 def result_here(call: ToolCall, tools: Mapping[str, Tool], schemas: Schemas) -> str:
     """Run one call of a plain tool in this thread, as ``ToolRunner`` does.
 
-    Raises ``TypeError`` where the tool has something to await.
+    Raises ``TypeError`` if the tool has something to await.
     """
     wrong = _wrong(call, tools, schemas)
     if wrong:
@@ -120,7 +120,7 @@ def result_here(call: ToolCall, tools: Mapping[str, Tool], schemas: Schemas) -> 
 
 
 def _wrong(call: ToolCall, tools: Mapping[str, Tool], schemas: Schemas) -> str:
-    """What is wrong with a call, as the model is told; empty where it can be carried out."""
+    """What is wrong with a call, as the model is told; empty if it can be carried out."""
     if call.name not in tools:
         return f"error: there is no tool {call.name!r}; there are: {', '.join(tools) or 'none'}"
     wrong = _mismatch(call.arguments, schemas[call.name]["function"]["parameters"])

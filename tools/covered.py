@@ -14,7 +14,7 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parent.parent
 RECORD = ROOT / "tests" / "coverage.txt"
 SLACK = 0.5
-"""Points by which two runs of the same tests may differ: some lines run only where processes end in a certain order."""
+"""Points by which two runs of the same tests may differ: some lines run only if processes end in a certain order."""
 
 
 def main() -> int:

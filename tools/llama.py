@@ -185,7 +185,7 @@ def forget() -> None:
 
 
 def fitting_wheel(folder: Path, flags: str) -> Path | None:
-    """The wheel at LLAMA_INDEX, downloaded into ``folder``; None, after a sentence, where none fits this processor."""
+    """The wheel at LLAMA_INDEX, downloaded into ``folder``; None, after a sentence, if none fits this processor."""
     source = os.environ.get("LLAMA_INDEX", "")
     if not source:
         return None
@@ -276,7 +276,7 @@ def kept_builds(key: str) -> Path:
 
 
 def backend_of(profile: str) -> tuple[str, ...]:
-    """The row of ``BACKENDS``; empty where the profile has none, or its compiler is missing."""
+    """The row of ``BACKENDS``; empty if the profile has none, or its compiler is missing."""
     row = BACKENDS.get(profile, ())
     return row if row and shutil.which(row[1]) else ()
 
@@ -309,7 +309,7 @@ def record(state: str, began: float, why: str = "") -> None:
 
 
 def recorded() -> dict[str, Any]:
-    """What was written last; empty where nothing was."""
+    """What was written last; empty if nothing was."""
     try:
         facts = json.loads((steps.VENV / STATE).read_text())
     except (OSError, ValueError):

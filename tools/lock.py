@@ -22,7 +22,7 @@ LLAMA = "llama-cpp-python"
 NOT_OURS = ("torch", "pip")
 """Not locked: PyTorch, and the pip that every new environment has."""
 CUDA = re.compile(r"(nvidia-(?!ml-py)|cuda-|triton$)")
-"""What PyTorch needs for NVIDIA's cards, where it is taken from pip's own index."""
+"""What PyTorch needs for NVIDIA's cards, if it is taken from pip's own index."""
 USES = {
     "install": "what marlaas and PyTorch need, but PyTorch and llama.cpp themselves",
     "serve": "what `marlaas serve` needs besides",

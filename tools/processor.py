@@ -35,7 +35,7 @@ NO_INSTRUCTIONS = {"LLAMAFILE", "OPENMP", "REPACK", "AARCH64_REPACK", "ACCELERAT
 
 
 def misfit(reported: str, processor: str) -> str:
-    """Why a llama.cpp may contain an instruction that this processor lacks, as a clause; empty where it cannot.
+    """Why a llama.cpp may contain an instruction that this processor lacks, as a clause; empty if it cannot.
 
     ``reported``: what its ``llama_print_system_info`` returns, names of what was switched on at compile time:
     ``CPU : SSE3 = 1 | AVX2 = 1 | OPENMP = 1 |``; ``processor``: as ``instruction_sets`` has it.

@@ -85,7 +85,7 @@ def runs(program: str, path: Path | None = None) -> bool:
 
 
 def said(program: str, path: Path | None = None) -> str | None:
-    """What a line of Python prints in a child process, with ``path`` before its packages; None where it fails."""
+    """What a line of Python prints in a child process, with ``path`` before its packages; None if it fails."""
     variables = os.environ | ({"PYTHONPATH": str(path)} if path else {})
     done = subprocess.run([str(python_of(VENV)), "-c", program], capture_output=True, text=True, env=variables)
     return done.stdout if done.returncode == 0 else None

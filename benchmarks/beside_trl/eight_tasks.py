@@ -76,7 +76,7 @@ def run(python: Path, case: Case) -> Waits:
 def theirs(python: Path, case: Case, at_once: int) -> float:
     """Seconds that the TRL processes take, ``at_once`` of them at a time.
 
-    One at a time has a thread on each core. More have one thread each and share all cores, where two pools would spin
+    One at a time has a thread on each core. More have one thread each and share all cores, if two pools would spin
     against each other.
     """
     began = time.monotonic()

@@ -1,6 +1,6 @@
 """One task against TRL's ``GRPOTrainer``: same base, prompts, rewards, group and batch; steps, waiting time, rewards.
 
-Both sides are whole programs, started anew for every run. Repetition *i* of every arm trains on the same prompts, one
+Both sides are whole programs, started again for every run. Repetition *i* of every arm trains on the same prompts, one
 arm after the other, so that a pair saw the same machine.
 """
 

@@ -122,7 +122,7 @@ class Results:
         return Series(tuple(run.wall_seconds(self.case.steps) for run in self.runs[arm]))
 
     def spent(self, arm: str) -> Series | None:
-        """Milliseconds of processor time a step, of all processes together; None where a run was too short to tell."""
+        """Milliseconds of processor time a step, of all processes together; None if a run was too short to tell."""
         pairs = list(zip(self.steps(arm).values, self.runs[arm], strict=True))
         if not all(run.load for _, run in pairs):
             return None

@@ -12,7 +12,7 @@ from .runs import THEIRS, Results
 from .workload import ALPHA, BETAS, CLIP_NORM, LEARNING_RATE, RANK, SHORT
 
 MARKS, WINDOW = (10, 20, 30, 40), 10
-"""Steps at which rewards are compared, each as the mean of so many steps."""
+"""Steps at which rewards are compared, each as the mean of this many steps."""
 SEEDS = 5
 """Of a spread that rewards are compared with."""
 STAGES = ("rollout", "env", "training", "engine")

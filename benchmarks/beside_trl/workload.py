@@ -1,6 +1,6 @@
 """The workloads of the comparisons with TRL: which prompts, and which hyper-parameters both sides train with.
 
-A seed flows in, rows flow out; both sides read the same rows in the same order. Every preamble is drawn anew, so that
+A seed flows in, rows flow out; both sides read the same rows in the same order. Every preamble is drawn again, so that
 no two groups share more of a prompt than a few tokens.
 """
 

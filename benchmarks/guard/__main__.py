@@ -1,6 +1,6 @@
 """``python -m benchmarks.guard [--write]``: count what the hot paths do, and compare it with ``counts.txt``.
 
-Ends with 1 where a count has changed, whether it rose or fell: what fell is written down, too, or it could rise again
+Ends with 1 if a count has changed, whether it rose or fell: what fell is written down, too, or it could rise again
 unseen. Less than a minute on two free cores.
 """
 
@@ -19,7 +19,7 @@ COUNTS = Path(__file__).with_name("counts.txt")
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Count, then compare or write; 0 where nothing has changed."""
+    """Count, then compare or write; 0 if nothing has changed."""
     words = argparse.ArgumentParser(prog="python -m benchmarks.guard", description=__doc__.split("\n")[0])
     words.add_argument("--write", action="store_true", help="write the file anew instead of comparing")
     options = words.parse_args(arguments)

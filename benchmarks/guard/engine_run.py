@@ -61,7 +61,7 @@ async def _measure(folder: Path) -> dict[str, float]:
 
 
 async def _counted(made: Workers, folder: Path, tasks: int, steps: int) -> Seen:
-    """All that the engine does for so many tasks of so many steps."""
+    """All that the engine does for this many tasks of this many steps."""
     loop, seen = asyncio.get_running_loop(), Seen()
     assert isinstance(loop, LockstepLoop)
     specs = [_task(number, steps) for number in range(tasks)]

@@ -1,7 +1,7 @@
 """An event loop under which an engine with real workers does the same in every run, however fast each of them is.
 
 What workers send is held back until the engine has nothing left to do and no worker owes an answer; then all of it
-arrives in one turn, in a fixed order. Clocks stand still meanwhile: time goes on by a tick with each such round, and
+arrives in one turn, in a fixed order. Clocks stand still meanwhile: time continues by a tick with each such round, and
 to the next timer where nobody has anything else to do. So what happens together does not depend on who was faster.
 
 Knows nothing of what the messages say, except which of them answers what.
@@ -93,7 +93,7 @@ class LockstepLoop(asyncio.SelectorEventLoop):
         self.now = 0.0
         """The clock while it stands still."""
         self.owed: Counter[tuple[int, int]] = Counter()
-        """Answers that are under way, by connection and number."""
+        """Answers that are in progress, by connection and number."""
         self.held: list[tuple[Order, Callable[[], None]]] = []
         self._ahead = 0.0
         super().__init__(selector)
@@ -111,7 +111,7 @@ class LockstepLoop(asyncio.SelectorEventLoop):
 
     @contextmanager
     def lockstep(self) -> Iterator[None]:
-        """Every round waits for all, for as long as the block takes; no call may be under way when it begins."""
+        """Every round waits for all, for as long as the block takes; no call may be in progress when it begins."""
         self.now = self.time()
         self.stepping = True
         self.set_default_executor(Inline())

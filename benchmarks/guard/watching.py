@@ -81,7 +81,7 @@ def kind_of(statement: str) -> str:
 
 @contextmanager
 def python_calls(seen: Seen) -> Iterator[None]:
-    """Count the calls of this thread; a coroutine that goes on is one more call."""
+    """Count the calls of this thread; a coroutine that continues is one more call."""
     calls = seen.calls
 
     def note(frame: FrameType, event: str, argument: object) -> None:

@@ -56,7 +56,7 @@ def used_by_others(before: Reading, after: Reading, own: float) -> float:
 
 
 def disturbed(most: float) -> str:
-    """A warning for below a table, where others used more than a tenth of a core; else nothing."""
+    """A warning for below a table, if others used more than a tenth of a core; else nothing."""
     if most <= QUIET:
         return ""
     return f"**Not a quiet machine.** Other programs used up to {most:.2f} of the cores meanwhile."

@@ -49,7 +49,7 @@ class Workload:
         return sum(task.steps * task.group_episodes for task in self.tasks)
 
     def part(self, tasks: int, steps: int) -> Workload:
-        """Fewer tasks, spread over the whole list, with at most so many steps."""
+        """Fewer tasks, spread over the whole list, with at most this many steps."""
         chosen = self.tasks[:: max(1, len(self.tasks) // tasks)][:tasks]
         return Workload(tuple(replace(task, steps=min(steps, task.steps)) for task in chosen))
 

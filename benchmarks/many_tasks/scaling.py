@@ -74,13 +74,13 @@ starts and ends of tasks included. Memory is the peak of what is resident."""
 
 
 def run(count: int, steps: int) -> Scale:
-    """So many tasks at once, with so many steps each."""
+    """So many tasks at once, with this many steps each."""
     with fleet(settings=f"[engine]\ntasks = {max(COUNTS)}\n") as home:
         return Scale(count, home.run(tasks_of(count, steps)))
 
 
 def tasks_of(count: int, steps: int) -> list[TaskSpec]:
-    """So many tasks of four tenants, with so many steps each."""
+    """So many tasks of four tenants, with this many steps each."""
     return [
         TaskSpec(
             f"tenant {number % 4}",

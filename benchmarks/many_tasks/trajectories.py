@@ -60,7 +60,7 @@ class Situation:
     failing: float = 0.0
     """Share of the episodes in which a tool breaks or hangs."""
     scored: bool = False
-    """Whether training goes on until the score is reached."""
+    """Whether training continues until the score is reached."""
 
     @property
     def name(self) -> str:

@@ -189,7 +189,7 @@ def ours(
 def _follow(home: Home, reader: Reader, deadline: float) -> float:
     """Wait until all tasks are done or time is over; cores that other programs used meanwhile.
 
-    Raises ``RuntimeError`` where the engine ended or a task cannot go on.
+    Raises ``RuntimeError`` if the engine ended or a task cannot go on.
     """
     meter, began, made = Meter(reader, all_cores()), time.monotonic(), -1
     while time.monotonic() < deadline:

@@ -84,7 +84,7 @@ class Row:
 
     @property
     def noise(self) -> float:
-        """The greatest of either side and of their ratio; 0 where nothing was repeated.
+        """The greatest of either side and of their ratio; 0 if nothing was repeated.
 
         A percentage wavers by points of its whole: by its own size the smallest would never be quiet.
         """

@@ -1,4 +1,4 @@
-"""What is kept of a benchmark: its section, with when, where and on what it was measured; one JSON file each.
+"""What is kept of a benchmark: its section, with when, if and on what it was measured; one JSON file each.
 
 Sections flow in and out of ``benchmarks/results/data``. Runs nothing; knows nothing of Markdown.
 """

@@ -46,7 +46,7 @@ def write_peft_folder(folder: Path, state: PolicyState, base: Path, task: str) -
 def read_peft_folder(folder: Path) -> PolicyState:
     """The adapter in a folder that marlaas has written, without moments.
 
-    Raises ``AdapterError`` where there is none, where another program wrote it, for then its base is not known, and
+    Raises ``AdapterError`` if there is none, if another program wrote it, for then its base is not known, and
     where it holds what is no finite number.
     """
     path = folder / WEIGHTS

@@ -34,7 +34,7 @@ class Swept:
 
 
 def spare(folder: Path) -> None:
-    """Make the next sweep of a folder remove nothing. Raises ``AdapterUnreachable`` where it cannot be marked."""
+    """Make the next sweep of a folder remove nothing. Raises ``AdapterUnreachable`` if it cannot be marked."""
     try:
         (folder / MARK).touch()
         to_disk(folder)
@@ -45,7 +45,7 @@ def spare(folder: Path) -> None:
 def sweep(folder: Path, known: Set[str], lost: Path) -> Swept:
     """Remove all files of a folder whose names are not ``known``; if it is spared, move them to the folder ``lost``.
 
-    Nothing in ``lost`` is overwritten. Raises ``AdapterUnreachable`` where the folder cannot be listed.
+    Nothing in ``lost`` is overwritten. Raises ``AdapterUnreachable`` if the folder cannot be listed.
     """
     spared = folder / MARK
     moved, problems = [], []

@@ -92,7 +92,7 @@ def pieces(arrays: Mapping[str, Array], metadata: Mapping[str, str]) -> Iterator
 
 
 def is_there(path: Path) -> bool:
-    """Whether there is such a file. Raises ``AdapterUnreachable`` where that cannot be told."""
+    """Whether there is such a file. Raises ``AdapterUnreachable`` if that cannot be told."""
     try:
         return stat.S_ISREG(path.lstat().st_mode)
     except FileNotFoundError:
@@ -105,7 +105,7 @@ def is_there(path: Path) -> bool:
 def absent(path: Path) -> AdapterMissing:
     """The error for a file that is missing while others are in its folder.
 
-    Raises ``AdapterUnreachable`` where the folder is empty or missing, too: its disk may not be mounted.
+    Raises ``AdapterUnreachable`` if the folder is empty or missing, too: its disk may not be mounted.
     """
     folder = path.parent
     try:
@@ -120,7 +120,7 @@ def absent(path: Path) -> AdapterMissing:
 
 
 def unreachable(path: Path, error: OSError) -> AdapterUnreachable:
-    """The error where the system does not let a file or folder be read."""
+    """The error if the system does not let a file or folder be read."""
     why = "it is a link, which may lead out of the home" if error.errno == errno.ELOOP else error.strerror or error
     return AdapterUnreachable(f"cannot be read: {why}.", _AGAIN, where=str(path))
 
@@ -169,7 +169,7 @@ def _contents(path: Path, file: BufferedReader) -> Contents:
 
 
 def _entry(name: str, said: dict[str, Any], start: int) -> Entry:
-    """One entry of the header. Raises ``ValueError``, ``KeyError`` or ``TypeError`` where it is none of float32."""
+    """One entry of the header. Raises ``ValueError``, ``KeyError`` or ``TypeError`` if it is none of float32."""
     name.encode()  # raises for a lone surrogate, which has no bytes to sum
     shape, (begin, end) = tuple(said["shape"]), said["data_offsets"]
     if said["dtype"] != "F32" or len(shape) > 8 or {*map(type, (*shape, begin, end))} != {int}:
@@ -210,7 +210,7 @@ def _read(path: Path, file: BufferedReader, run: Sequence[Entry]) -> Iterator[tu
 # part. numpy only. Keys are ``adapter/<module>.lora_A`` (r, in) and ``.lora_B`` (out, r), and ``moment1/…``,
 # ``moment2/…`` under the same names, where <module> is the path in the Hugging Face model, say
 # ``model.layers.0.self_attn.q_proj``. The metadata are ``marlaas``, the header as JSON, and ``sha256``, the file's
-# checksum over the header and all arrays; files of format 1 have none. Training that goes on from a file reads all of
+# checksum over the header and all arrays; files of format 1 have none. Training that continues from a file reads all of
 # it, and so verifies this checksum.
 
 FORMAT = 2
@@ -243,7 +243,7 @@ class StateHeader:
 
 @dataclass(frozen=True)
 class PolicyState:
-    """The contents of a state file. ``moments`` is empty where training cannot go on from it."""
+    """The contents of a state file. ``moments`` is empty if training cannot go on from it."""
 
     header: StateHeader
     adapter: dict[str, Array]
@@ -317,7 +317,7 @@ def _with_new_optimizer(state: PolicyState) -> PolicyState:
 def write_blank(like: Path, path: Path) -> str:
     """Write an adapter of zeros with the shapes of the file ``like``, and return its checksum.
 
-    It adds nothing to the base, like an untrained adapter, whose second factor is zero. Raises ``AdapterError`` where
+    It adds nothing to the base, like an untrained adapter, whose second factor is zero. Raises ``AdapterError`` if
     a file cannot be read or written.
     """
     state = read_state(like, moments=False)
@@ -329,7 +329,7 @@ def write_blank(like: Path, path: Path) -> str:
 def read_state(path: Path, moments: bool = True) -> PolicyState:
     """Read a whole state file and verify its checksum, or without ``moments`` only its adapter, unverified.
 
-    Raises ``AdapterDamaged`` where its bytes are proven wrong, ``AdapterMissing`` where it is gone, and
+    Raises ``AdapterDamaged`` if its bytes are proven wrong, ``AdapterMissing`` where it is gone, and
     ``AdapterUnreachable`` where neither can be told.
     """
     contents, arrays = read_arrays(path, lambda key: moments or key.startswith("adapter/"))
@@ -348,7 +348,7 @@ def read_state(path: Path, moments: bool = True) -> PolicyState:
 
 
 def read_expected(path: Path, expected: str, moments: bool = False) -> PolicyState:
-    """As ``read_state``, but raises ``AdapterDamaged`` also where the adapter's checksum is not ``expected``."""
+    """As ``read_state``, but raises ``AdapterDamaged`` also if the adapter's checksum is not ``expected``."""
     state = read_state(path, moments)
     if (found := checksum(state.adapter)) != expected:
         raise damaged(path, f"it holds {found}, not {expected}")

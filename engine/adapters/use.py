@@ -38,7 +38,7 @@ class Exported:
     gguf: Path | None = None
     """The adapter as GGUF; None: it was not asked for."""
     base_gguf: Path | None = None
-    """The base as GGUF, where there is one."""
+    """The base as GGUF, if there is one."""
     reads_text: bool = True
     """Whether ``base_gguf`` holds a tokenizer: one that a user brought does, one that marlaas wrote does not."""
     question: str = ""
@@ -46,7 +46,7 @@ class Exported:
 
     @property
     def asks(self) -> str:
-        """What the lines ask the model: the question, where it is one short line that no quoting can go wrong with."""
+        """What the lines ask the model: the question, if it is one short line that no quoting can go wrong with."""
         fits = self.question.isprintable() and 0 < len(self.question) <= LONGEST and "`" not in self.question
         return self.question if fits else HELLO
 

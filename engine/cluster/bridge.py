@@ -37,7 +37,7 @@ class Way(Protocol):
 
 
 class Shipping:
-    """The files under way."""
+    """The files in progress."""
 
     def __init__(self, put: Callable[[bytes], Any]) -> None:
         """``put`` puts bytes into the store and returns Ray's reference to them; it blocks."""
@@ -207,13 +207,13 @@ class NodeLink:
             self._children.pop(begin.child, None)
 
     def tell(self, event: Event) -> None:
-        """Send an event, with all others that wait, as soon as fewer than ``WINDOW`` batches are under way."""
+        """Send an event, with all others that wait, as soon as fewer than ``WINDOW`` batches are in progress."""
         if not self.lost:
             self._waiting.append(event)
             self._pump()
 
     async def call(self, method: str, *args: Any) -> Any:
-        """Call the node host. Raises ``WorkerDied`` where it is lost, and what the method raises."""
+        """Call the node host. Raises ``WorkerDied`` if it is lost, and what the method raises."""
         return (await self.fetch(method, *args))[1]
 
     async def fetch(self, method: str, *args: Any) -> tuple[Any, Any]:
@@ -350,12 +350,12 @@ class NodeWorkers:
     async def bring(self, node: str, path: str) -> str:
         """Have the state file at ``path`` of this machine on a node; returns its path there.
 
-        Raises ``AdapterError`` where it cannot be read here or kept there, and ``WorkerDied`` where the node is lost.
+        Raises ``AdapterError`` if it cannot be read here or kept there, and ``WorkerDied`` where the node is lost.
         """
         return await self._shipping.bring(self.link(node), Path(path))
 
     async def collect(self, node: str, there: str, path: str, sync: bool, new: bool) -> None:
-        """Bring the state file at ``there`` of a node to ``path`` on this machine, where it is whole or not at all.
+        """Bring the state file at ``there`` of a node to ``path`` on this machine, if it is whole or not at all.
 
         ``sync`` makes it survive a power cut; ``new``: it is version 0. Raises as ``bring`` does.
         """
@@ -412,7 +412,7 @@ class Bridge(NodeWorkers):
         """All nodes: what they have, and why some are not used. ``cards`` are those that the engine's workers hold.
 
         The engine's own machine is among them without what it has: the engine looks there by itself. ``fresh`` looks
-        anew instead of taking what was seen within half a minute.
+        again instead of taking what was seen within half a minute.
         """
         seen = await asyncio.to_thread(self._ray.nodes)
         alive = {each["NodeName"] for each in seen if each["Alive"]}

@@ -134,7 +134,7 @@ class RemoteTrainer:
         )
 
     async def _there(self, path: str) -> str:
-        """Where the worker writes what is to be at ``path`` on this machine; nothing where nothing is."""
+        """Where the worker writes what is to be at ``path`` on this machine; nothing if nothing is."""
         return await self._files.fresh(self._worker) if path else ""
 
     async def _home(self, step: StepResult, path: str, new: bool = False) -> StepResult:
@@ -150,7 +150,7 @@ class RemoteTrainer:
 # The cluster as the engine has it: the bridge, started when it is needed and again after its death, and what it
 # gives.
 #
-# Where no cluster answers the engine goes on with its own machine.
+# Where no cluster answers the engine continues with its own machine.
 
 BRIDGE = "marlaas.engine.cluster.bridge:Bridge"
 RETRY = 15.0

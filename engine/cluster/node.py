@@ -49,7 +49,7 @@ class Versions:
 
 
 NAMES = {"python": "Python", "llama_cpp": "llama-cpp-python", "vllm": "vLLM", "ray": "Ray"}
-"""Names for people, where they differ from the field's."""
+"""Names for people, if they differ from the field's."""
 NEEDED = ("python", "marlaas", "ray", "torch")
 """What every node needs; one without llama.cpp or vLLM has no samplers of that kind, and is no less a node."""
 
@@ -68,7 +68,7 @@ def own_versions() -> Versions:
 
 
 def differences(here: Versions, there: Versions, node: str = "there") -> str:
-    """Why two nodes cannot work together, in one sentence; empty where they can.
+    """Why two nodes cannot work together, in one sentence; empty if they can.
 
     Python counts to its minor version, because what is sent is data, and code goes by name. A build's own part of a
     version, the ``+cu128`` of a torch, does not count: nodes with cards and nodes without may work together.
@@ -122,17 +122,17 @@ class Node:
     free_bytes: int = 0
     """Main memory that may still be taken there."""
     refused: str = ""
-    """Why it is not used, in a sentence; empty where it is."""
+    """Why it is not used, in a sentence; empty if it is."""
     here: bool = False
     """Whether it is the engine's own machine."""
     left_out: tuple[str, ...] = ()
     """Why cards of it are left alone, in a sentence each."""
     base: str = ""
-    """Fingerprint of its own base; empty where it has none."""
+    """Fingerprint of its own base; empty if it has none."""
     link: Link = Link()  # noqa: RUF009  # likewise
     """The way from the engine's machine, as it was measured when the node was first looked at."""
     clock: float | None = None
-    """Seconds by which its clock is ahead of the engine's; None where that is not known."""
+    """Seconds by which its clock is ahead of the engine's; None if that is not known."""
 
 
 # Nodes as the placement sees them. Pure.
@@ -183,9 +183,9 @@ class NodeFacts:
     free_bytes: int = 0
     """Main memory that may still be taken there."""
     base: str = ""
-    """Fingerprint of the node's own base; empty where it has none."""
+    """Fingerprint of the node's own base; empty if it has none."""
     trouble: str = ""
-    """Why the node cannot work, in a sentence; empty where it can."""
+    """Why the node cannot work, in a sentence; empty if it can."""
     clock: float = 0.0
     """The node's time when it had looked, in seconds since 1970."""
 
@@ -193,7 +193,7 @@ class NodeFacts:
 def look_here(home: Home, ours: Ours = NOTHING, *, measure: bool = False) -> NodeFacts:
     """Look at this machine for the home of a node; ``ours`` is what the engine's workers hold here already.
 
-    ``measure`` measures devices whose speed is not known yet, some seconds for each; only where no worker runs.
+    ``measure`` measures devices whose speed is not known yet, some seconds for each; only if no worker runs.
     """
     versions = own_versions()
     try:
@@ -213,7 +213,7 @@ def _base(name: str) -> str:
 
 
 def trouble_with(facts: NodeFacts, engine: Versions) -> str:
-    """Why a node is not used beside an engine of these versions, in a sentence; empty where it is. Pure."""
+    """Why a node is not used beside an engine of these versions, in a sentence; empty if it is. Pure."""
     if facts.trouble:
         return facts.trouble
     if differ := differences(engine, facts.versions):
@@ -293,7 +293,7 @@ class ClockReading:
 
 
 def clock_warning(name: str, ahead: float, certain: float | None = None) -> str:
-    """What people should know of the clock of node ``name``; empty where it is near enough."""
+    """What people should know of the clock of node ``name``; empty if it is near enough."""
     if (abs(ahead) if certain is None else certain) <= LIMIT:
         return ""
     way = "ahead of" if ahead > 0 else "behind"
@@ -329,7 +329,7 @@ class Known(Protocol):
 
     @property
     def refused(self) -> str:
-        """Why it is not used; empty where it is."""
+        """Why it is not used; empty if it is."""
 
 
 T = TypeVar("T", bound=Known)
@@ -358,7 +358,7 @@ def meant(word: str, nodes: Sequence[Known]) -> tuple[str, str]:
 
 
 def why_not_drain(name: str, nodes: Sequence[Known], drained: Collection[str]) -> str:
-    """Why a node cannot be drained: nothing would be left to work on; empty where it can."""
+    """Why a node cannot be drained: nothing would be left to work on; empty if it can."""
     others = [
         node.name
         for node in nodes

@@ -69,7 +69,7 @@ def named(kwargs: Mapping[str, Any], base: BaseModel, home: Home) -> dict[str, A
 def resolve(kwargs: Mapping[str, Any], home: Home) -> dict[str, Any]:
     """The arguments with the folders of this node's ``home``, which are made where they are missing.
 
-    Raises ``BaseModelError`` where the base is not here.
+    Raises ``BaseModelError`` if the base is not here.
     """
 
     def here(value: Any) -> Any:
@@ -89,7 +89,7 @@ def resolve(kwargs: Mapping[str, Any], home: Home) -> dict[str, Any]:
 def find_base(wanted: BaseFolder, home: Home) -> Path:
     """The folder of a base on this node: that of its own settings, or at the same path as on the engine's machine.
 
-    Raises ``BaseModelError`` where neither has its fingerprint.
+    Raises ``BaseModelError`` if neither has its fingerprint.
     """
     names = [wanted.path]
     with contextlib.suppress(MarlaasError):  # what is wrong with them is told with the node's inventory
@@ -133,7 +133,7 @@ class NodeFiles:
         return self.folder / f"{digest}.safetensors"
 
     def here(self, digest: str) -> str:
-        """The path of a file that is here; empty where it is not."""
+        """The path of a file that is here; empty if it is not."""
         path = self.path(digest)
         with contextlib.suppress(OSError):
             os.utime(path)  # it is in use
@@ -143,7 +143,7 @@ class NodeFiles:
     async def pull(self, digest: str, get: Callable[[], Awaitable[bytes]]) -> str:
         """Have a file here, which ``get`` brings if it is not; whoever asks meanwhile waits for the same bytes.
 
-        Raises ``AdapterDamaged`` where other bytes come, and ``AdapterError`` where the disk refuses.
+        Raises ``AdapterDamaged`` if other bytes come, and ``AdapterError`` where the disk refuses.
         """
         if found := self.here(digest):
             return found
@@ -177,7 +177,7 @@ class NodeFiles:
     async def adopt(self, path: str) -> tuple[str, int]:
         """Keep a file that a worker wrote here under its checksum; returns that, and its size in bytes.
 
-        Raises ``AdapterError`` where it cannot be read.
+        Raises ``AdapterError`` if it cannot be read.
         """
         return await asyncio.to_thread(self._adopt, Path(path))
 
@@ -192,7 +192,7 @@ class NodeFiles:
         return digest, len(data)
 
     def read(self, digest: str, begin: int = 0, count: int = -1) -> bytes:
-        """Bytes of a file that is here. Raises ``AdapterError`` where it is not any more."""
+        """Bytes of a file that is here. Raises ``AdapterError`` if it is not any more."""
         try:
             with open(self.path(digest), "rb") as file:
                 file.seek(begin)
@@ -266,7 +266,7 @@ class NodeHost:
         return self._facts
 
     async def resolve(self, kwargs: dict[str, Any]) -> dict[str, Any]:
-        """A worker's arguments with this node's own folders. Raises ``BaseModelError`` where the base is not here."""
+        """A worker's arguments with this node's own folders. Raises ``BaseModelError`` if the base is not here."""
         return await asyncio.to_thread(resolve, kwargs, self._home)
 
     async def folder(self) -> str:
@@ -274,7 +274,7 @@ class NodeHost:
         return str(self.files.folder)
 
     async def here(self, digest: str) -> str:
-        """The path of a state file that is here; empty where it is not."""
+        """The path of a state file that is here; empty if it is not."""
         return self.files.here(digest)
 
     async def pull(self, digest: str, holder: list[Any]) -> str:

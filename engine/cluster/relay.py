@@ -16,14 +16,14 @@ from ..workers import NOTHING, Template, WorkerHandle, last_line
 
 # What travels between the bridge and a node host: events of children, gathered into numbered batches. Pure.
 #
-# Several batches are under way at the same time, so that a long link costs its delay once and not once a message. Ray
+# Several batches are in progress at the same time, so that a long link costs its delay once and not once a message. Ray
 # may deliver them in another order: each has a number, and waits for those before it. A piece is small enough that
 # Ray sends it inside the call: what children say never needs room in an object store.
 
 PIECE = 90_000
 """Bytes of one argument or result of a call; from 100 kB on Ray puts it into an object store."""
 WINDOW = 8
-"""Batches that may be under way in one direction."""
+"""Batches that may be in progress in one direction."""
 OVERHEAD = 200
 """About how many bytes an event takes beside its data."""
 
@@ -83,7 +83,7 @@ class Ended:
 
     child: int
     status: int | None
-    """Its exit status, negative for a signal; None where nobody knows."""
+    """Its exit status, negative for a signal; None if nobody knows."""
     reason: str = ""
     """Why nobody knows."""
 
@@ -257,7 +257,7 @@ class NodeLauncher:
         nice: int = 0,
         template: Template | None = None,
     ) -> WorkerHandle:
-        """See ``Launcher``. Raises ``BaseModelError``, too, where the node does not have the base."""
+        """See ``Launcher``. Raises ``BaseModelError``, too, if the node does not have the base."""
         there = await self._bridge.call("resolve", self._node, self._named(kwargs))
         begin = Begin(next(numbers), name, cores, dict(environment), nice)
         child = RemoteChild(self._bridge, self._node, begin, log_path)

@@ -1,7 +1,7 @@
-"""Looks at the cards every few seconds: for the screen, for the log, and to plan anew where cards were lost or gained.
+"""Looks at the cards every few seconds: for the screen, for the log, and to plan again where cards were lost or gained.
 
 A short-lived child asks the driver (``devices.survey``), because a driver may hang. On machines without a driver
-none is started. ``devices.cards.watch`` decides when to plan anew, and the placement which cards are used.
+none is started. ``devices.cards.watch`` decides when to plan again, and the placement which cards are used.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ class Placed(Protocol):
         """The processes and cards that this engine holds."""
 
     async def place_anew(self) -> bool:
-        """Change to a new plan if it uses other cards. Raises ``MarlaasError`` where there is none."""
+        """Change to a new plan if it uses other cards. Raises ``MarlaasError`` if there is none."""
 
 
 class CardMonitor:
@@ -64,7 +64,7 @@ class CardMonitor:
         """Labels of all cards that were ever seen, by id."""
         self._watch = CardWatch()
         self._failure = ""
-        """Why workers could not be placed anew, as last logged."""
+        """Why workers could not be placed again, as last logged."""
         store.devices.replace(())
 
     async def run(self) -> None:
@@ -102,7 +102,7 @@ class CardMonitor:
         self._labels |= {gpu.uuid: gpu.label for gpu in found.machine.gpus}
 
     async def _keep(self, usable: Collection[str], used: Collection[str]) -> None:
-        """Have workers placed anew where the usable cards are not those that they were placed for."""
+        """Have workers placed again where the usable cards are not those that they were placed for."""
         self._watch = self._watch.after(usable, used)
         if not (self._watch.leaves or self._watch.takes):
             return

@@ -40,7 +40,7 @@ started: list[subprocess.Popen[bytes]] = []
 def make_home(home: Home, notice: Callable[[str], None] | None = None) -> None:
     """Make the home and its settings file where they are missing; ``notice`` is told which permissions were corrected.
 
-    Raises ``ConfigError`` where a home cannot be made, or others can write to it.
+    Raises ``ConfigError`` if a home cannot be made, or others can write to it.
     """
     check_place(home)
     home.create()
@@ -62,7 +62,7 @@ def create_database(home: Home, notice: Callable[[str], None] | None = None) -> 
 def update_database(home: Home) -> None:
     """Bring the database to this program's schema, under the engine's lock, after whoever is doing so already.
 
-    Raises ``StoreError`` where an engine of an older marlaas serves the home, or the database is of a newer one.
+    Raises ``StoreError`` if an engine of an older marlaas serves the home, or the database is of a newer one.
     """
     deadline = time.monotonic() + UPDATE
     while not is_current(home.database):
@@ -102,7 +102,7 @@ def _refuse_older_engine(home: Home) -> None:
 
 
 def other_version(engine: EngineRow | None) -> str:
-    """One sentence where the engine is of another version than this program; else empty."""
+    """One sentence if the engine is of another version than this program; else empty."""
     if engine is None or engine.version in ("", version()):
         return ""
     return (
@@ -130,7 +130,7 @@ def refuse_suspended(process: int | None) -> None:
 
 
 def _state(home: Home) -> str:
-    """The state of a home's engine; empty where there is none, or its heartbeat is old."""
+    """The state of a home's engine; empty if there is none, or its heartbeat is old."""
     if holder(home.lock) is None:
         return ""
     engine = _engine(home)
@@ -146,7 +146,7 @@ def _engine(home: Home) -> EngineRow | None:
 
 
 def served_base(home: Home) -> HomeBase:
-    """The base that the home's engine serves, or that it would serve. Raises ``ConfigError`` where that cannot be."""
+    """The base that the home's engine serves, or that it would serve. Raises ``ConfigError`` if that cannot be."""
     if alive(home):
         with Reader(home.database) as reader:
             engine = reader.engine()
@@ -223,7 +223,7 @@ def stop(home: Home, timeout: float = 30.0) -> bool:
 
 
 def drain(home: Home, notice: Callable[[str], None]) -> bool:
-    """Ask the engine to end once the steps under way are committed, and wait as long as that takes.
+    """Ask the engine to end once the steps in progress are committed, and wait as long as that takes.
 
     False if none was running. ``notice`` is told what it still waits for. Raises ``EngineUnreachable`` if it hangs.
     """

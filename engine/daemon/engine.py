@@ -193,7 +193,7 @@ class Engine:
         self._scheduler.wake(names_of(event.plugin, environments.infos()) if loaded else frozenset())
 
     def _played(self) -> Set[str] | None:
-        """The versions of environments that stored groups were played on; None where that cannot be read."""
+        """The versions of environments that stored groups were played on; None if that cannot be read."""
         with contextlib.suppress(StoreError):
             return self._store.experience.environment_versions()
         return None

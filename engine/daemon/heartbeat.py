@@ -20,7 +20,7 @@ from ..store import StageSample, Store, WorkerRow
 
 # What this engine's processes take: memory, and processor time since the last look.
 #
-# psutil's objects are kept between two looks: making them anew reads three more files.
+# psutil's objects are kept between two looks: making them again reads three more files.
 
 
 @dataclass(frozen=True)
@@ -157,7 +157,7 @@ class Heartbeat:
         keep: Callable[[], None] = lambda: None,
     ) -> None:
         """``account`` adds the seconds that tasks ran; ``note`` says what people should know of the engine; ``look``
-        measures processes otherwise than by the system (``Processes.look``); ``keep`` raises ``HomeLocked`` where
+        measures processes otherwise than by the system (``Processes.look``); ``keep`` raises ``HomeLocked`` if
         another engine serves the home, and ends this one."""
         self._store = store
         self._ledger = ledger
@@ -242,7 +242,7 @@ class Heartbeat:
 
 
 def between_looks(workers: int) -> float:
-    """Seconds from one look at so many workers to the next."""
+    """Seconds from one look at this many workers to the next."""
     return HEARTBEAT * max(1, -(-workers // LOOKED_AT))
 
 

@@ -57,7 +57,7 @@ class EngineLock:
     def keep(self) -> None:
         """Put the file back where somebody has removed it, as clean-ups of ``*.lock`` do: no second engine may start.
 
-        Raises ``HomeLocked`` where one has started already, and has the lock on a new file.
+        Raises ``HomeLocked`` if one has started already, and has the lock on a new file.
         """
         assert self._file is not None, "the lock is not held"
         with suppress(FileNotFoundError):

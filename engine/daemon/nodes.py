@@ -35,7 +35,7 @@ class Placed(Protocol):
         """Which node each worker runs on, by name; empty for the engine's machine."""
 
     async def planned_anew(self) -> PlacementPlan | None:
-        """A plan that puts workers elsewhere, or None. Raises ``MarlaasError`` where there is no plan at all."""
+        """A plan that puts workers elsewhere, or None. Raises ``MarlaasError`` if there is no plan at all."""
 
     def move(self, placement_plan: PlacementPlan) -> None:
         """Change to another plan."""
@@ -52,7 +52,7 @@ class NodeMonitor:
         settle: Callable[[Callable[[], None]], None],
         log: Callable[[str, str, str], None],
     ) -> None:
-        """``nodes`` asks the bridge, and raises ``MarlaasError`` where there is none. ``settle`` calls back at a moment
+        """``nodes`` asks the bridge, and raises ``MarlaasError`` if there is none. ``settle`` calls back at a moment
         at which no task is within a step."""
         self._store = store
         self._nodes = nodes
@@ -66,7 +66,7 @@ class NodeMonitor:
         self._told: set[str] = set()
         """Sentences that were logged: each is said once."""
         self._moving: asyncio.Task[None] | None = None
-        """The planning under way, or the last one."""
+        """The planning in progress, or the last one."""
         supervisor.draining_nodes(store.nodes.drained())
 
     async def run(self) -> None:
@@ -130,7 +130,7 @@ class NodeMonitor:
         return ""
 
     def _follow(self, rows: Sequence[NodeRow]) -> None:
-        """Have workers placed anew where other nodes work than before; between steps, for those that leave live."""
+        """Have workers placed again where other nodes work than before; between steps, for those that leave live."""
         before, self._works = self._works, frozenset(row.name for row in rows if row.state == "ready")
         if before is None or before == self._works:
             return
@@ -139,7 +139,7 @@ class NodeMonitor:
         self._moving = asyncio.ensure_future(self._plan())
 
     async def _plan(self) -> None:
-        """Have workers move where the plan says so; where it says no, no task is held up."""
+        """Have workers move where the plan says so; if it says no, no task is held up."""
         try:
             placement_plan = await self._supervisor.planned_anew()
         except MarlaasError as error:

@@ -109,7 +109,7 @@ class Rebalancing:
         return self._balance.times
 
     async def run(self) -> None:
-        """Look until cancelled; where a stage is on no card there is nothing to move."""
+        """Look until cancelled; if a stage is on no card there is nothing to move."""
         loop = asyncio.get_running_loop()
         while True:
             begun = loop.time()
@@ -177,7 +177,7 @@ def plan(
     """The placement plan for this machine as it is at the moment, for these ``times`` of the stages.
 
     ``failed`` are ways of sharing a card that failed here; what is ``ours`` counts as free. Where the processor's speed
-    decides how sampler or trainer keep the base, it is measured, once in a home. Raises ``MarlaasError`` where the base
+    decides how sampler or trainer keep the base, it is measured, once in a home. Raises ``MarlaasError`` if the base
     does not fit.
     """
     seen = survey_machine(settings.resources, home.rates, ours)
@@ -247,9 +247,9 @@ def elsewhere(
 
 
 def cluster_of(home: Home, settings: Settings, base: BaseModel) -> Cluster | None:
-    """The cluster that this machine is in; None where it is in none.
+    """The cluster that this machine is in; None if it is in none.
 
-    Raises ``ConfigError`` where it is not safe, and where this home has joined another's: two engines would start
+    Raises ``ConfigError`` if it is not safe, and where this home has joined another's: two engines would start
     workers on the same nodes, and neither would know of the other's.
     """
     if not settings.cluster.address and not home.node_lock.exists():
@@ -326,7 +326,7 @@ class Planner:
     def monitor(
         self, store: Store, supervisor: WorkerSupervisor, settle: Callable[[Callable[[], None]], None]
     ) -> NodeMonitor | None:
-        """What looks at the nodes; None where there is no cluster."""
+        """What looks at the nodes; None if there is no cluster."""
         if self._cluster is None:
             return None
         from .nodes import NodeMonitor
@@ -335,7 +335,7 @@ class Planner:
         return NodeMonitor(store, lambda: cluster.nodes(supervisor.ours), supervisor, settle, self._log)
 
     def hosts(self, environments: EnvironmentService, supervisor: WorkerSupervisor) -> EnvironmentHosts | None:
-        """What has environments played on other nodes; None where there is no cluster."""
+        """What has environments played on other nodes; None if there is no cluster."""
         if self._cluster is None:
             return None
         home, _, settings = self._asked

@@ -16,7 +16,7 @@ from ..store import Store
 INTERVAL = 0.5
 """Seconds between beats."""
 ENDS = ("stop", "drain")
-"""Commands that end an engine; one that starts has no step under way."""
+"""Commands that end an engine; one that starts has no step in progress."""
 
 
 async def start_up(
@@ -30,7 +30,7 @@ async def start_up(
     try:
         while not task.done():
             await asyncio.wait((task,), timeout=INTERVAL)
-            with contextlib.suppress(StoreError):  # a full disk: the beat is missed, the start goes on
+            with contextlib.suppress(StoreError):  # a full disk: the beat is missed, the start continues
                 store.telemetry.heartbeat(store.incarnation, "starting", note())
                 if stopping() or any(command.kind in ENDS for command in store.tasks.new_commands()):
                     return False

@@ -1,6 +1,6 @@
 """The rates of each device, measured once and kept in the home.
 
-They are in a JSON file by device, driver and torch, so that another card, an update or another build is measured anew;
+They are in a JSON file by device, driver and torch, so that another card, an update or another build is measured again;
 so is a device of which the file does not say all.
 Each measurement runs in a child process: if it fails or hangs, the device has no rates, and a sentence says why. Knows
 neither rules nor placements.
@@ -41,7 +41,7 @@ class Calibrated:
 def with_rates(found: Inventory, path: Path, *, missing: bool = False, anew: bool = False) -> Calibrated:
     """Add the rates from the file ``path``; with ``missing`` measure the others and add them to the file.
 
-    ``anew`` measures all devices. A measurement takes some seconds a device, most of them to start torch.
+    ``again`` measures all devices. A measurement takes some seconds a device, most of them to start torch.
     """
     known = _read(path)
     notes: list[str] = []

@@ -86,7 +86,7 @@ class LentCores:
 
 
 def _shared(path: str) -> mmap.mmap | bytearray:
-    """The file in memory; where there can be none (a full disk, a file system that shares no memory), bytes of this
+    """The file in memory; if there can be none (a full disk, a file system that shares no memory), bytes of this
     process's own, in which the other worker never lends anything."""
     try:
         file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)

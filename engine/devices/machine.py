@@ -40,9 +40,9 @@ class Holder:
 
     pid: int
     account: str
-    """The name of the account whose process it is; empty where it cannot be seen."""
+    """The name of the account whose process it is; empty if it cannot be seen."""
     memory: int
-    """Bytes; 0 where the driver does not say."""
+    """Bytes; 0 if the driver does not say."""
     ours: bool = False
     """Whether it is a worker of this home's engine, or a child of one."""
     screen: bool = False
@@ -66,7 +66,7 @@ class Gpu:
     capability: tuple[int, int] = (0, 0)
     """CUDA compute capability; (0, 0) for other kinds."""
     utilisation: float | None = None
-    """Share of the time just before in which it computed, 0 to 1; None where the driver does not say."""
+    """Share of the time just before in which it computed, 0 to 1; None if the driver does not say."""
     holders: tuple[Holder, ...] = ()
     rates: Rates | None = None
     """None until they are measured."""
@@ -85,7 +85,7 @@ class Cpu:
     """The part of the processor that this process may use."""
 
     cores: tuple[int, ...]
-    """Numbers of the cores; empty where the system cannot pin processes to cores."""
+    """Numbers of the cores; empty if the system cannot pin processes to cores."""
     count: int
     """How many cores' worth of time may be used: fewer than ``cores`` under a quota."""
     memory: int
@@ -113,7 +113,7 @@ class Link:
     """Seconds a byte, one way."""
 
     def seconds(self, calls: int, bytes_: float) -> float:
-        """What so many calls with so many bytes in all take on the way."""
+        """What this many calls with this many bytes in all take on the way."""
         return calls * self.call + bytes_ * self.byte
 
 
@@ -133,7 +133,7 @@ class UsableNode:
     draining: bool = False
     """Whether it is to get nothing new."""
     refused: str = ""
-    """Why it cannot be used, in a sentence; empty where it can."""
+    """Why it cannot be used, in a sentence; empty if it can."""
     reasons: tuple[str, ...] = ()
     """What is left out there, and why, in sentences."""
 
@@ -145,15 +145,15 @@ class Inventory:
     machine: Machine
     """The whole machine, before rules say what may be used."""
     driver: str = ""
-    """Version of the NVIDIA driver; empty where there is none."""
+    """Version of the NVIDIA driver; empty if there is none."""
     cuda: str = ""
-    """Version of CUDA that the driver brings along; empty where it brings none."""
+    """Version of CUDA that the driver brings along; empty if it brings none."""
     reason: str = ""
-    """Why there is no NVIDIA card, in words; empty where there is one."""
+    """Why there is no NVIDIA card, in words; empty if there is one."""
     notes: tuple[str, ...] = ()
     """Sentences on what is wrong with which card."""
     order: tuple[str, ...] | None = None
-    """Ids of the cards in CUDA's order; None where that was not asked, or not answered."""
+    """Ids of the cards in CUDA's order; None if that was not asked, or not answered."""
 
 
 @dataclass(frozen=True)
@@ -163,7 +163,7 @@ class Software:
     vllm: str = ""
     """Version of a vLLM that works on this machine's cards, or on its processor where there are none; else empty."""
     vllm_build: Kind | None = None
-    """The kind of device that the installed vLLM's binaries are for; None where none is installed."""
+    """The kind of device that the installed vLLM's binaries are for; None if none is installed."""
     vllm_reason: str = ""
     """Why no vLLM works here, and what to install."""
     torch_cuda: bool = False
@@ -172,7 +172,7 @@ class Software:
     llama_backend: Kind = "cpu"
     """The kind of card that the installed llama.cpp reaches, beside the processor."""
     llama_reason: str = ""
-    """Why llama.cpp reaches no card, where that matters."""
+    """Why llama.cpp reaches no card, if that matters."""
     bitsandbytes: bool = False
     cards: tuple[Gpu, ...] = ()
     """Cards that llama.cpp reaches by another way than CUDA; their ``uuid`` is its name for them."""

@@ -29,7 +29,7 @@ class Group:
     version: int
 
     def read(self, name: str) -> str:
-        """The text of one of its files; empty where there is none."""
+        """The text of one of its files; empty if there is none."""
         return read(self.folder / name)
 
 
@@ -57,7 +57,7 @@ def number(text: str) -> int | None:
 
 
 def read(path: Path) -> str:
-    """A file's text; empty where it cannot be read."""
+    """A file's text; empty if it cannot be read."""
     try:
         return path.read_text("utf-8", "replace")
     except OSError:
@@ -109,7 +109,7 @@ def address_space() -> int | None:
 
 
 def container_room(membership: Path, mounted: Path) -> int | None:
-    """Bytes that the control groups of this process leave; None where none has a limit. Arguments as of ``groups``."""
+    """Bytes that the control groups of this process leave; None if none has a limit. Arguments as of ``groups``."""
     rooms = (_room(group) for group in groups("memory", membership, mounted))
     return min((room for room in rooms if room is not None), default=None)
 
@@ -133,7 +133,7 @@ ONEDNN = ("could not create a primitive", "could not execute a primitive")
 """oneDNN's messages where there is no memory for the code that it compiles, or for its buffers.
 
 Unsupported shapes and types have other messages ("could not create a primitive descriptor …"). A process that may not
-run code that it compiles does not use oneDNN, and one that has had this error goes on without it
+run code that it compiles does not use oneDNN, and one that has had this error continues without it
 (``base/kernels.py``).
 """
 STATUS = int(errno.ENOMEM)

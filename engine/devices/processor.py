@@ -23,7 +23,7 @@ def read_processor() -> Cpu:
 
 
 def affinity() -> tuple[int, ...]:
-    """The cores that this process may run on; empty where the system cannot pin processes to cores."""
+    """The cores that this process may run on; empty if the system cannot pin processes to cores."""
     return tuple(sorted(os.sched_getaffinity(0))) if hasattr(os, "sched_getaffinity") else ()
 
 
@@ -55,7 +55,7 @@ def quota(membership: Path = MEMBERSHIP, mounted: Path = MOUNTED) -> float | Non
 
 
 def quota_of(group: Group) -> float | None:
-    """How many cores' worth of time one control group has; None where it has no quota."""
+    """How many cores' worth of time one control group has; None if it has no quota."""
     if group.version == 1:
         words = [group.read("cpu.cfs_quota_us"), group.read("cpu.cfs_period_us")]
     else:
@@ -65,7 +65,7 @@ def quota_of(group: Group) -> float | None:
 
 
 def processor_name() -> str:
-    """The system's name for the processor; empty where it has none."""
+    """The system's name for the processor; empty if it has none."""
     try:
         lines = Path("/proc/cpuinfo").read_text("utf-8", "replace").splitlines()
     except OSError:

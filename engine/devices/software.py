@@ -36,7 +36,7 @@ KINDS = ("rocm", "metal", "vulkan")
 
 @dataclass(frozen=True)
 class Answers:
-    """What the libraries answered; texts are empty and numbers 0 where one was not asked."""
+    """What the libraries answered; texts are empty and numbers 0 if one was not asked."""
 
     torch_cuda: str = ""
     """The CUDA version that PyTorch was built for: ``13.0``; empty for a build without."""
@@ -46,7 +46,7 @@ class Answers:
     """Architectures that PyTorch's kernels were compiled for: ``sm_90``."""
     torch_error: str = ""
     driver_cuda: int = 0
-    """The newest CUDA that the driver supports, as 1000 x major + 10 x minor; 0 where it supports none."""
+    """The newest CUDA that the driver supports, as 1000 x major + 10 x minor; 0 if it supports none."""
     vllm_platform: str = ""
     """The platform that vLLM detects: ``cuda``."""
     vllm_error: str = ""
@@ -141,7 +141,7 @@ BACKENDS: dict[str, Kind] = {"ggml-cuda": "cuda", "ggml-hip": "rocm", "ggml-meta
 
 @dataclass(frozen=True)
 class Installed:
-    """The versions of the libraries; empty where one is not installed."""
+    """The versions of the libraries; empty if one is not installed."""
 
     vllm: str = ""
     vllm_build: Kind | None = None
@@ -174,7 +174,7 @@ def build_of(vllm: str) -> Kind:
 
 
 def llama_backends() -> tuple[Kind, ...]:
-    """Kinds of cards, by the files beside llama.cpp's library; none where everything was linked into one file."""
+    """Kinds of cards, by the files beside llama.cpp's library; none if everything was linked into one file."""
     spec = find_spec("llama_cpp")
     if spec is None or spec.origin is None:
         return ()
@@ -187,7 +187,7 @@ def llama_backends() -> tuple[Kind, ...]:
 
 
 def version_of(name: str) -> str:
-    """Of a distribution; empty where it is not installed."""
+    """Of a distribution; empty if it is not installed."""
     try:
         return version(name)
     except PackageNotFoundError:
@@ -213,7 +213,7 @@ class LlamaBuild:
     seconds: float
     """How long it has taken so far, or took."""
     ended: float = 0.0
-    """When it ended, in seconds since 1970; 0 while it goes on, and where that is not known."""
+    """When it ended, in seconds since 1970; 0 while it continues, and where that is not known."""
     reason: str = ""
     """Why it failed."""
     log: str = ""
@@ -221,7 +221,7 @@ class LlamaBuild:
 
 
 def llama_build(folder: Path | None = None, now: float | None = None) -> LlamaBuild | None:
-    """The attempt in an environment's ``folder``, by default this Python's; None where none is known of.
+    """The attempt in an environment's ``folder``, by default this Python's; None if none is known of.
 
     ``now`` is in seconds since 1970. It costs the reading of a small file; a file that makes no sense is none.
     """
@@ -241,7 +241,7 @@ def llama_build(folder: Path | None = None, now: float | None = None) -> LlamaBu
 
 
 def why_missing(build: LlamaBuild | None) -> tuple[str, str]:
-    """Why llama.cpp is not there, as a clause, and what to do, for an error; both empty where nothing is known."""
+    """Why llama.cpp is not there, as a clause, and what to do, for an error; both empty if nothing is known."""
     if build is None or build.state == "done":
         return "", ""
     log = f" The log is {build.log}." if build.log else ""
@@ -279,7 +279,7 @@ def _held(path: Path) -> bool:
 
 # Why an installed library cannot use the cards, in a sentence or two. Pure.
 #
-# Each text says what is wrong, what to install, and what marlaas does until then; empty where nothing is wrong.
+# Each text says what is wrong, what to install, and what marlaas does until then; empty if nothing is wrong.
 
 LEAST_VLLM, READ_VLLM = Version("0.26"), Version("0.33")
 """The oldest vLLM that is used, and the newest whose source was read for marlaas. Older ones can serve another tenant's
@@ -401,7 +401,7 @@ def _pair(capability: tuple[int, int]) -> str:
 
 # Which devices the installed libraries can use, by what is on the disk and what the libraries answer.
 #
-# ``judge`` is pure; ``usable_software`` looks, and starts child processes only where there is a card to ask about.
+# ``judge`` is pure; ``usable_software`` looks, and starts child processes only if there is a card to ask about.
 
 answered: dict[tuple[str, ...], Software] = {}
 """Answers by the cards that were asked about: what a process can load does not change while it runs."""

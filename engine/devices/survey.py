@@ -32,7 +32,7 @@ SECONDS = 30.0
 def probe(ours: Collection[int] = (), seconds: float = SECONDS) -> Inventory:
     """Take the inventory in a child process and wait for it; ``ours`` are the ids of this engine's processes.
 
-    Where there is no driver that could hang, this process does it itself.
+    If there is no driver that could hang, this process does it itself.
     """
     if not has_driver():
         processor = read_processor()
@@ -114,7 +114,7 @@ def survey_machine(
     missing: bool = False,
     anew: bool = False,
 ) -> Survey:
-    """Survey the machine; ``ours`` is what this engine holds, ``missing`` and ``anew`` are as in ``with_rates``."""
+    """Survey the machine; ``ours`` is what this engine holds, ``missing`` and ``again`` are as in ``with_rates``."""
     found, account = claimed(probe(ours.processes), ours), own_account()
     usable = usable_resources(found, resources, os.environ, account)
     installed = usable_software(usable.machine.gpus)

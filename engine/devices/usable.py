@@ -94,7 +94,7 @@ class UsableResources:
         return (*(out.reason for out in self.left_out), *self.notes)
 
     def reason(self, uuid: str) -> str:
-        """Why a card is not used; empty where it is."""
+        """Why a card is not used; empty if it is."""
         return next((out.reason for out in self.left_out if out.uuid == uuid), "")
 
 
@@ -199,7 +199,7 @@ def _amount(account: str, memory: int) -> str:
     return f"{who} {memory / GB:.1f} GB" if memory else f"{who} part"
 
 
-# Compares inventories of the cards: what changed, and whether workers should be placed anew because of it. Pure.
+# Compares inventories of the cards: what changed, and whether workers should be placed again because of it. Pure.
 #
 # It decides only once cards have stayed available, or unavailable, for a number of looks.
 

@@ -1,6 +1,6 @@
 """Constant-answer baselines: the best score that one text, given to every ask, gets on the held-out prompts.
 
-To try seventeen texts on every prompt would cost seventeen times what the evaluation does: hours, where a grader takes
+To try seventeen texts on every prompt would cost seventeen times what the evaluation does: hours, if a grader takes
 seconds. So all are tried on a few prompts, the better half of them on twice as many, and so on: successive halving
 (Jamieson and Talwalkar, AISTATS 2016, arXiv 1502.07943). What is left has a score on all prompts. Of 64 prompts that
 takes 328 episodes in place of 1,088, of 1,000 prompts 1,264 in place of 17,000.

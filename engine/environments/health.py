@@ -141,7 +141,7 @@ class Health:
     ) -> Failure | None:
         """Record that an episode failed in the plugin's code; returns the reason for a rest, if one begins.
 
-        ``number`` and ``undecided``: as in ``only_fails``; the latter is called only where it matters.
+        ``number`` and ``undecided``: as in ``only_fails``; the latter is called only if it matters.
         """
         now, record = self.clock(), self._records.setdefault(settings, _Record())
         self._troubled.add(settings)

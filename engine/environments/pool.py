@@ -116,7 +116,7 @@ def wanted(account: Account, work: Work, workers: Workers, episodes: int, price:
     """How many processes there should be now: the one rule of size, for episodes and for scores. Pure.
 
     ``episodes``: most of one process; ``price``: seconds that starting one takes; ``spare``: further processes for
-    which the machine has room. Where it grows, it doubles at most, and no process is without an episode.
+    which the machine has room. If it grows, it doubles at most, and no process is without an episode.
     """
     now = len(work.live)
     if now < workers.least:
@@ -319,7 +319,7 @@ class ProcessPool:
             await self._room.wait()
 
     def fill(self) -> None:
-        """Start processes up to the least number, where one is there."""
+        """Start processes up to the least number, if one is there."""
         if self._workers:
             self._grow(self._bounds.least)
 
@@ -449,7 +449,7 @@ class ProcessPool:
             return child
 
     async def _start_further(self) -> None:
-        """Start a process next to others; where it fails the others go on, and the next try waits."""
+        """Start a process next to others; if it fails the others go on, and the next try waits."""
         try:
             await self._started(further=True)
         except BrokenPlugin as error:

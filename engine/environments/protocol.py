@@ -75,9 +75,9 @@ class EpisodeOutcome:
     died: bool = False
     """Whether its process died: by this episode, or by another one that it played."""
     task: Any = None
-    """What the environment was to do, where its ranking needs it; None elsewhere."""
+    """What the environment was to do, if its ranking needs it; None elsewhere."""
     transcript: Transcript | None = None
-    """What was said, where the environment has a ranking; None elsewhere."""
+    """What was said, if the environment has a ranking; None elsewhere."""
 
 
 FAILED: tuple[EpisodeStatus, ...] = ("error", "timeout", "cancelled")
@@ -238,7 +238,7 @@ class DataFacts:
     digest: str = ""
     """A hash of the evaluation rows in their order: scores on the same digest are scores on the same rows."""
     survey: Survey | None = None
-    """What was found in the rows, where that was asked for."""
+    """What was found in the rows, if that was asked for."""
 
 
 @dataclass(frozen=True)

@@ -399,7 +399,7 @@ class ServedVersion:
         return self.reach.elsewhere(self._path, self._folders)
 
     async def _launched(self, worker: Worker, further: bool) -> Child:
-        """A process; a further one on the node with the most room, or here, where it does not work there."""
+        """A process; a further one on the node with the most room, or here, if it does not work there."""
         if further:
             with self.reach.place(self._path) as launcher:
                 if launcher.node:
@@ -493,7 +493,7 @@ class Lease:
     data: Mapping[str, Any] | None = None
     """The rows that the task names; None: the environment's own."""
     digest: str = ""
-    """A hash of the evaluation rows that the task names (``DataFacts.digest``), where somebody asked for it."""
+    """A hash of the evaluation rows that the task names (``DataFacts.digest``), if somebody asked for it."""
     released: bool = False
 
     def __post_init__(self) -> None:
@@ -511,7 +511,7 @@ class Lease:
 
     @property
     def rows(self) -> tuple[str, str]:
-        """The key of the rows that its episodes draw from: the version and, where the task names them, their stamp."""
+        """The key of the rows that its episodes draw from: the version and, if the task names them, their stamp."""
         return self.environment_version, "" if self.data is None else str(self.data["stamp"])
 
     @property

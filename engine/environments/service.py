@@ -128,7 +128,7 @@ class EnvironmentService:
         """Read a plugin again and start its newest version again, which also ends its rest; groups that play finish.
 
         Returns when the new process serves. Raises ``EnvironmentMissing`` if there is no plugin of that name, and
-        ``EnvironmentFailure``, with place and reason, where it does not load: what served before continues.
+        ``EnvironmentFailure``, with place and reason, if it does not load: what served before continues.
         """
         async with self._scanning:
             plugin = self._plugins.get(name)
@@ -239,7 +239,7 @@ class EnvironmentService:
         config: Mapping[str, Any] | None = None,
         data: Mapping[str, Any] | None = None,
     ) -> Lease:
-        """Hold one version for a group: the newest good one, or ``version``, started again where needed.
+        """Hold one version for a group: the newest good one, or ``version``, started again if needed.
 
         ``config`` are the parameters that it is for; ``ConfigError`` if they do not fit that version. ``Lease.rest``
         says whether it rests with them. ``data`` takes the place of the environment's own rows (``Source.record``).
@@ -333,7 +333,7 @@ class EnvironmentService:
         return found if found is not None and not found.removed and environment in found.environments else None
 
     def _owner(self, version: str) -> Plugin:
-        """The plugin of a version, also where its files have gone; ``EnvironmentMissing`` if none is kept."""
+        """The plugin of a version, also if its files have gone; ``EnvironmentMissing`` if none is kept."""
         for plugin in self._plugins.values():
             if plugin.serving(version) is not None:
                 return plugin
@@ -481,7 +481,7 @@ def _advice(name: str, infos: Sequence[EnvironmentInfo]) -> str:
 async def ranked(
     environments: EnvironmentService, lease: Lease, outcomes: Sequence[EpisodeOutcome], counts: bool = False
 ) -> list[EpisodeOutcome]:
-    """The outcomes with the ranking's rewards; where it fails, all members with a reward fail, and none gets a 0.
+    """The outcomes with the ranking's rewards; if it fails, all members with a reward fail, and none gets a 0.
 
     ``counts``: as in ``EnvironmentService.rank``."""
     places = [place for place, outcome in enumerate(outcomes) if outcome.status == "ok"]

@@ -34,7 +34,7 @@ class Payer:
     task: int
     priority: int = 0
     policy: str = ""
-    """The task's policy, where it matters which."""
+    """The task's policy, if it matters which."""
 
 
 NOBODY = Payer("", 0)
@@ -177,11 +177,11 @@ class Line(Generic[T]):
                         yield from items
 
     def peek(self) -> T:
-        """The item that is served next. Raises ``LookupError`` where nothing waits."""
+        """The item that is served next. Raises ``LookupError`` if nothing waits."""
         return self._next()[0]
 
     def take(self) -> tuple[Payer, T]:
-        """Take the item that is served next out of the line. Raises ``LookupError`` where nothing waits."""
+        """Take the item that is served next out of the line. Raises ``LookupError`` if nothing waits."""
         item, payer, rank = self._next()
         self.discard(payer, item, rank[0])
         return payer, item

@@ -49,7 +49,7 @@ from ..trajectories import Logprobs, Tokens
 # Who may compute on a device that a sampler and a trainer share.
 #
 # Each computes in passes (a step of the sampler, a batch of the trainer), which nothing interrupts. Between two
-# passes the holder goes on until it has had its slice and as much time as the other, or has nothing to do; then
+# passes the holder continues until it has had its slice and as much time as the other, or has nothing to do; then
 # whoever waits goes. A slice is long enough that switching takes a small share of the time, so that neither starves
 # and little is lost. Pure: times come in, and nothing here waits (``gate`` does).
 
@@ -104,7 +104,7 @@ class DeviceTurns:
         return replace(self, waiting=self.waiting | {party})
 
     def begin(self, party: Party, now: float) -> DeviceTurns:
-        """A pass begins. Raises ``ValueError`` where it may not."""
+        """A pass begins. Raises ``ValueError`` if it may not."""
         if self.delay(party, now) > 0.0:
             raise ValueError(f"The {party} may not compute at {now}: {self}.")
         since = self.since if self.holder == party else now
@@ -229,7 +229,7 @@ class Gate:
             return before
 
     def _rest(self, party: Party) -> None:
-        """Wake the other party if it waits: this one has no call under way, and does not keep the device from it."""
+        """Wake the other party if it waits: this one has no call in progress, and does not keep the device from it."""
         if not self._calls[party]:
             self._turns = self._turns.rest(party)
         self._changed.notify_all()
@@ -318,7 +318,7 @@ class Paced(Generic[B]):
 
 # A base that is on the device during the trainer's turns alone: brought before each turn, freed after it.
 #
-# The base is frozen, so nothing is ever copied back: values stay in main memory, where a card's driver reads them
+# The base is frozen, so nothing is ever copied back: values stay in main memory, if a card's driver reads them
 # fastest (pinned), and on the device they are written again into the same tensors. The tensors and their views stay
 # valid; only their storage comes and goes, as in PyTorch's FSDP. Bringing a base of 16 GB costs under a second over
 # PCIe, a tenth of what vLLM takes to wake, and leaves that much to its keys and values meanwhile.
@@ -342,7 +342,7 @@ class OffloadedBase:
         return sum(values.nbytes() for _, values in self._kept)
 
     def come(self) -> None:
-        """Bring the values. Raises ``torch.OutOfMemoryError`` where not all fit, and then brings none."""
+        """Bring the values. Raises ``torch.OutOfMemoryError`` if not all fit, and then brings none."""
         try:
             for storage, values in self._kept:
                 storage.resize_(values.nbytes())
@@ -355,7 +355,7 @@ class OffloadedBase:
         """Free the device's memory, for other programs and libraries, too."""
         for storage, _ in self._kept:
             storage.resize_(0)
-        torch.cuda.empty_cache()  # does nothing where there is no card
+        torch.cuda.empty_cache()  # does nothing if there is no card
 
 
 def tensors_of(record: object) -> Iterator[Tensor]:
@@ -390,7 +390,7 @@ HINT = 'Write `share = "memory"` under [resources] in marlaas.toml: sampler and 
 def named_tensors(model: nn.Module, config: BaseConfig, dtype: torch.dtype) -> dict[str, Tensor]:
     """vLLM's own tensors by their names in the folder, or those of ``base.tensors.FUSED``.
 
-    Raises ``BaseModelError`` where a linear layer is not there whole, or not in ``dtype``: it would have to be copied.
+    Raises ``BaseModelError`` if a linear layer is not there whole, or not in ``dtype``: it would have to be copied.
     """
     tensors = {name.replace(WRAPPED, ""): parameter.detach() for name, parameter in model.named_parameters()}
     for name, shape in _expected(config).items():
@@ -458,7 +458,7 @@ def _plain(layer: Any, remove_weight: bool) -> None:
 
 # What the worker serves: a sampler and a trainer whose calls tell the gate that there is work.
 #
-# A party with a call under way has more passes to come, and keeps the device between two of them for what is left of
+# A party with a call in progress has more passes to come, and keeps the device between two of them for what is left of
 # its slice; see ``turns``.
 
 T = TypeVar("T")
@@ -515,7 +515,7 @@ class LightSleeper:
         return await self._awake(partial(self._sampler.score, version, tokens, start, temperature))
 
     async def release(self, conversation: str) -> None:
-        """See the protocol; a turn that is under way while the sampler sleeps is ended when it next wakes."""
+        """See the protocol; a turn that is in progress while the sampler sleeps is ended when it next wakes."""
         await self._when_awake(partial(self._sampler.release, conversation))
 
     async def retire(self, version: str) -> None:
@@ -565,7 +565,7 @@ class LightSleeper:
 # With ``sharing = "base"`` the trainer computes with vLLM's own tensors, and there is one copy of the base. With
 # ``"sleep"`` each has its own: while the trainer computes, vLLM's weights are in main memory and its keys and values
 # are gone, and while vLLM samples the trainer's base is not on the device. Sequences that vLLM was sampling it
-# computes anew when it wakes, from their tokens.
+# computes again when it wakes, from their tokens.
 #
 # It was run on a processor, with vLLM's CPU build, whose sleep does nothing. It is written for cards after vLLM 0.32,
 # and was not run on one.
@@ -583,7 +583,7 @@ class ColocatedWorker:
     def __init__(self, sharing: Shared, sampler: dict[str, Any], trainer: dict[str, Any], slice: float = SLICE) -> None:
         """Start both, with the arguments of ``VllmSampler`` and ``TorchTrainer``.
 
-        ``slice`` is how many seconds one may compute for while the other waits. Raises ``BaseModelError`` where vLLM
+        ``slice`` is how many seconds one may compute for while the other waits. Raises ``BaseModelError`` if vLLM
         cannot be used, or keeps the base in a form that cannot be shared.
         """
         require()
@@ -648,11 +648,11 @@ class ColocatedWorker:
         self._or_end(self._vllm.engine.llm.wake_up)
 
     def _doze(self) -> None:
-        """Put vLLM's weights into main memory and drop its keys and values; requests under way are kept as tokens."""
+        """Put vLLM's weights into main memory and drop its keys and values; requests in progress are kept as tokens."""
         self._or_end(partial(self._vllm.engine.llm.sleep, level=1, mode="keep"))
 
     def _or_end(self, change: Callable[[], Any]) -> None:
-        """Run ``change``; where it fails, vLLM is asleep in part and of no use, and the process ends."""
+        """Run ``change``; if it fails, vLLM is asleep in part and of no use, and the process ends."""
         try:
             change()
         except Exception as error:

@@ -37,7 +37,7 @@ class PassShares:
         self._had: dict[str, float] = {}
         """Seconds of service, divided by the tenant's weight; older ones count less."""
         self._calls: dict[str, set[object]] = {}
-        """Calls that wait or are under way, of tenants that have any."""
+        """Calls that wait or are in progress, of tenants that have any."""
         self._left: dict[str, float] = {}
         """When a tenant that has no call got its last answer."""
         self._away: dict[str, float] = {}
@@ -75,7 +75,7 @@ class PassShares:
             self._had[tenant] *= KEPT
 
     def charge(self, tenant: str, seconds: float) -> None:
-        """A tenant had so many seconds, divided by its weight."""
+        """A tenant had this many seconds, divided by its weight."""
         self._had[tenant] = self._had.get(tenant, 0.0) + seconds
 
     def patience(self, tenant: str, usual: float) -> float:
@@ -192,13 +192,13 @@ class PassTimes:
             self._solved.pop(shape, None)
 
     def of(self, shape: Shape) -> Times | None:
-        """What was learnt of a shape; None where nothing was."""
+        """What was learnt of a shape; None if nothing was."""
         if shape not in self._solved and self._fits[shape].passes:
             self._solved[shape] = self._fits[shape].solved()
         return self._solved.get(shape)
 
     def seconds(self, pieces: Sequence[Piece]) -> float:
-        """How long a pass over these takes, at least one; 0 where nothing is known."""
+        """How long a pass over these takes, at least one; 0 if nothing is known."""
         known = [(piece, times) for piece in pieces if (times := self.of(piece.shape))]
         if not known:
             return 0.0
@@ -210,7 +210,7 @@ class PassTimes:
 def joins(taken: Sequence[Piece], piece: Piece, times: PassTimes, patience: float) -> bool:
     """Whether a further policy's groups go into the pass with those ``taken``, at least one.
 
-    ``patience`` is how many seconds others may wait longer than for the first one alone. Where nothing is known of a
+    ``patience`` is how many seconds others may wait longer than for the first one alone. If nothing is known of a
     shape, none join: the first passes are measured alone.
     """
     if len(taken) >= MOST or any(times.of(each.shape) is None for each in (*taken, piece)):

@@ -47,7 +47,7 @@ def zeros(config: BaseConfig) -> dict[str, Array]:
 # database.
 
 SEQUENCES = 4
-"""Conversations at the same time: one is under way; others that lose their slot are read anew."""
+"""Conversations at the same time: one is in progress; others that lose their slot are read again."""
 CONTEXT = 2048
 """Tokens of a conversation, unless the settings say otherwise or the base was made for fewer."""
 BARE = "base"
@@ -98,7 +98,7 @@ class LoneSampler:
 def plan_alone(settings: Settings) -> LonePlan:
     """Plan a lone sampler from the base's files and the free memory; reads files, and may take seconds.
 
-    Raises ``BaseModelError`` where the base is not sound, or does not fit into what is free.
+    Raises ``BaseModelError`` if the base is not sound, or does not fit into what is free.
     """
     base = load_base(settings.base)
     check_base(base)

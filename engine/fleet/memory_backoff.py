@@ -39,7 +39,7 @@ class MemoryBackoff:
         held: Mapping[str, int],
         devices: Mapping[str, str],
     ) -> Aftermath:
-        """Learn of deaths, by worker: samplers ``held`` so many conversations each; ``devices`` are in words."""
+        """Learn of deaths, by worker: samplers ``held`` this many conversations each; ``devices`` are in words."""
         assignments = {assignment.name: assignment for assignment in placement_plan.placement.samplers}
         told, mended = [], True
         for name, death in deaths.items():

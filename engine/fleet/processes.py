@@ -37,7 +37,7 @@ class WorkerProcesses:
     """The processes of one incarnation; those of the next start once these have ended."""
 
     def __init__(self, logs: Path, nice: int, launcher: Launchers = _local) -> None:
-        """``launcher`` gives what starts workers on a node; empty: this machine. It raises ``MarlaasError`` where it
+        """``launcher`` gives what starts workers on a node; empty: this machine. It raises ``MarlaasError`` if it
         cannot be reached."""
         self.handles: dict[str, WorkerHandle] = {}
         """By name, those that take calls."""
@@ -47,7 +47,7 @@ class WorkerProcesses:
         self._nice = nice
         self._launcher = launcher
         self._template: Template | None = None
-        """Forks those workers that import the same, where there are several."""
+        """Forks those workers that import the same, if there are several."""
         self._endings: set[asyncio.Future[None]] = set()
 
     async def start(self, specs: Sequence[WorkerSpec], cards: Collection[str]) -> None:
@@ -103,7 +103,7 @@ def forked(spec: WorkerSpec) -> bool:
 
 
 async def _template(specs: Sequence[WorkerSpec], logs: Path) -> Template | None:
-    """A template for the most workers with as many cores that one can fork; None where there is but one of them, where
+    """A template for the most workers with as many cores that one can fork; None if there is but one of them, where
     the system's libraries do not stand a fork, and where it cannot start: workers then start by themselves."""
     able = [spec for spec in specs if forked(spec)]
     threads, many = max(Counter(len(spec.cores) for spec in able).items(), key=itemgetter(1), default=(0, 0))
@@ -122,7 +122,7 @@ async def _end(handle: WorkerHandle) -> None:
 
 # Has a process host on every other node on which environments and scores may run, for as long as it is one.
 #
-# They outlive the samplers and trainers, which start anew with every plan. A host that dies is started again as long
+# They outlive the samplers and trainers, which start again with every plan. A host that dies is started again as long
 # as its node is there; what ran in it is played again elsewhere meanwhile.
 
 FACTORY = "marlaas.engine.environments.nodes.host:ProcessHost"

@@ -189,7 +189,7 @@ def compare_here(base: BaseModel) -> Comparison:
 
 
 def _compare_ids(renderer: Renderer, tokenizer: Any) -> tuple[int, str]:
-    """How many conversations were compared, and where the first ids differ, in words; empty where none do."""
+    """How many conversations were compared, and where the first ids differ, in words; empty if none do."""
     from ..rollout import plain
 
     count = 0

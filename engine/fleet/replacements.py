@@ -1,8 +1,8 @@
-"""Workers that died while the others can go on: each gets a successor, and nobody else begins anew.
+"""Workers that died while the others can go on: each gets a successor, and nobody else begins again.
 
 So it is with samplers that are processes of their own, and with trainers while others live. Whoever was served by a
-dead worker goes on from its last commit, or, where another sampler has the same version, with its next turn there.
-Where a successor cannot be started, and nobody else does the work, all workers begin anew.
+dead worker continues from its last commit, or, if another sampler has the same version, with its next turn there.
+If a successor cannot be started, and nobody else does the work, all workers begin again.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ class Planned:
     elsewhere: Callable[[], Awaitable[bool]]
     """Has all workers move to other devices where a new plan names some; returns whether it does."""
     anew: Callable[[], None]
-    """Has all workers begin anew."""
+    """Has all workers begin again."""
 
 
 def replaceable(deaths: Collection[str], plan: PlacementPlan, trainers: Collection[str]) -> bool:

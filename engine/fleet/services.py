@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Load:
-    """How many requests wait at a worker and are under way there, at a moment or on average."""
+    """How many requests wait at a worker and are in progress there, at a moment or on average."""
 
     waiting: float = 0.0
     active: float = 0.0
@@ -64,7 +64,7 @@ class Services:
     write_bare: Callable[[Path], str]
     """Writes an adapter that adds nothing to the base, and returns its checksum; blocks."""
     unadapted: str = ""
-    """What adapters leave as it is in the base, in words; empty where they change every linear layer."""
+    """What adapters leave as it is in the base, in words; empty if they change every linear layer."""
     baselines: ConstantBaselines = field(default_factory=ConstantBaselines)
     """The scores of constant answers that are known, over all tasks."""
     shortage: Callable[[], str] = str
@@ -114,9 +114,9 @@ class ServicesFactory:
     renderer: Renderer
     log: Callable[[str, str, str], None]
     files: Callable[[], StateFiles | None] = lambda: None
-    """What carries state files to and from nodes, at the moment; None where there are none."""
+    """What carries state files to and from nodes, at the moment; None if there are none."""
     endpoints: Endpoints | None = None
-    """Gives episodes addresses for their programs; None where nothing serves any."""
+    """Gives episodes addresses for their programs; None if nothing serves any."""
     baselines: ConstantBaselines = field(default_factory=ConstantBaselines)
 
     async def open(self, handles: Handles, placement_plan: PlacementPlan) -> tuple[Services, SamplerEndpoints]:

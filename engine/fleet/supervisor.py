@@ -1,6 +1,6 @@
 """The rollout and training workers of one engine: started together, watched, and replaced when one dies.
 
-Tasks get ``Services`` with live workers. Where the others can go on when a worker dies, it alone is replaced
+Tasks get ``Services`` with live workers. If the others can go on when a worker dies, it alone is replaced
 (``replacements``). Else ``lost`` is set; tasks then begin again from their last commit with the next incarnation.
 """
 
@@ -66,7 +66,7 @@ class WorkerSupervisor:
         measure: Measure | None = None,
     ) -> None:
         """``placement_plan`` holds until workers die or yield; then ``plan`` is called in a thread; it takes long.
-        ``endpoints``: see ``ServicesFactory``. With a ``cluster`` the first plan is made anew when the workers start.
+        ``endpoints``: see ``ServicesFactory``. With a ``cluster`` the first plan is made again when the workers start.
         ``processes`` and ``renderer``: others than those of this machine and base, as a simulation has them.
         ``measure``: what the first plan depends on, before the workers' first start."""
         self.cluster = cluster
@@ -76,7 +76,7 @@ class WorkerSupervisor:
         self._plan = plan
         self._measure = measure
         self.waits = ""
-        """What the start of the workers waits for, in a sentence; empty where it waits for nothing."""
+        """What the start of the workers waits for, in a sentence; empty if it waits for nothing."""
         self.failed: tuple[Sharing, ...] = ()
         """Ways of sharing a card that could not be started."""
         self._memory_backoff = MemoryBackoff()
@@ -85,7 +85,7 @@ class WorkerSupervisor:
         self._moved = asyncio.Event()
         """Set when the workers are to go over to other assignments."""
         self._anew = asyncio.Event()
-        """Set when all workers are to begin anew, by a new plan."""
+        """Set when all workers are to begin again, by a new plan."""
         self.store = store
         self.environments = environments
         self.shortage = shortage
@@ -162,7 +162,7 @@ class WorkerSupervisor:
             self._moved.set()
 
     async def _start_again(self) -> None:
-        """Start the workers; again where one dies while it starts, and by another plan where a shared card fails."""
+        """Start the workers; again if one dies while it starts, and by another plan where a shared card fails."""
         for last in (*[False] * (ATTEMPTS - 1), True):
             sharing = self.placement_plan.placement.trainer.sharing
             try:
@@ -185,7 +185,7 @@ class WorkerSupervisor:
     async def place_anew(self) -> bool:
         """Change to a plan for what there is if it uses other cards or nodes; returns whether it does.
 
-        Raises ``MarlaasError`` where nothing can be planned.
+        Raises ``MarlaasError`` if nothing can be planned.
         """
         placement_plan = await self.planned_anew()
         if placement_plan is not None:
@@ -193,9 +193,9 @@ class WorkerSupervisor:
         return placement_plan is not None
 
     async def planned_anew(self) -> PlacementPlan | None:
-        """A plan for what there is, where that uses other cards or nodes than the present one; else None.
+        """A plan for what there is, if that uses other cards or nodes than the present one; else None.
 
-        Raises ``MarlaasError`` where nothing can be planned.
+        Raises ``MarlaasError`` if nothing can be planned.
         """
         placement_plan = await asyncio.to_thread(self._plan, self.failed, self.ours)
         self.hosts = placement_plan.placement.hosts
@@ -253,7 +253,7 @@ class WorkerSupervisor:
             self.cluster.drained = names
 
     async def reload(self, plugin: str) -> None:
-        """Read an environment plugin anew; see ``EnvironmentService.reload``."""
+        """Read an environment plugin again; see ``EnvironmentService.reload``."""
         await self.environments.reload(plugin)
 
     def loads(self) -> dict[str, Load]:
@@ -352,7 +352,7 @@ class WorkerSupervisor:
         live = self._live
         if live is None or not replaceable(deaths, self.placement_plan, live.services.trainers.trainers):
             return False
-        self._follow(self.placement_plan)  # what ran out of memory goes on with less
+        self._follow(self.placement_plan)  # what ran out of memory continues with less
         self._replacements.replace(deaths, live)
         return True
 
@@ -364,7 +364,7 @@ class WorkerSupervisor:
             return False
 
     def _let_go(self, deaths: int = 0) -> None:
-        """Withdraw the services and set ``lost``; so many workers have died."""
+        """Withdraw the services and set ``lost``; this many workers have died."""
         self._ready.clear()
         if self._live is not None:
             self._live.services.trainers.end()
@@ -373,7 +373,7 @@ class WorkerSupervisor:
         self._replacements.note(deaths)
 
     async def _bring_back(self, anew: bool) -> None:
-        """Try to start the workers until that succeeds; ``anew``: by a new plan for the machine as it is."""
+        """Try to start the workers until that succeeds; ``again``: by a new plan for the machine as it is."""
         told = ""
         while True:
             try:
@@ -386,7 +386,7 @@ class WorkerSupervisor:
                 await asyncio.sleep(RETRY)
 
     async def stop(self) -> None:
-        """End all workers; where this is cancelled, the next call ends those that are left."""
+        """End all workers; if this is cancelled, the next call ends those that are left."""
         await self._replacements.stop()
         await self._worker_processes.stop()
 

@@ -90,7 +90,7 @@ class WaitingCalls:
 
 @dataclass(eq=False)
 class Call:
-    """A call that waits or is under way."""
+    """A call that waits or is in progress."""
 
     payer: Payer
     kind: str
@@ -196,7 +196,7 @@ class SharedTrainer:
     async def call(self, call: Call) -> Any:
         """Wait until it is this call's turn, make it, and return or raise what the trainer does.
 
-        Where the caller is cancelled meanwhile, a call that the worker has goes on to its end and is paid for.
+        Where the caller is cancelled meanwhile, a call that the worker has continues to its end and is paid for.
         """
         self.take_in(call)
         try:
@@ -215,7 +215,7 @@ class SharedTrainer:
         self._dispatch()
 
     def next(self) -> Call | None:
-        """The call whose turn is next; None where none waits."""
+        """The call whose turn is next; None if none waits."""
         return self._line.peek() if self._line else None
 
     def give(self, call: Call) -> None:
@@ -244,7 +244,7 @@ class SharedTrainer:
             self._intervals[policy] = moving_mean(self._intervals.get(policy, now - before), now - before)
 
     def _together(self, calls: Sequence[Call]) -> float:
-        """Seconds that these are expected to take in one go; 0 where nothing is known."""
+        """Seconds that these are expected to take in one go; 0 if nothing is known."""
         pieces = [call.piece for call in calls if call.piece]
         return self._times.seconds(pieces) if pieces else self._usual.get(calls[0].kind, 0.0)
 
@@ -409,7 +409,7 @@ class _Home:
     alone: bool = False
     """Whether it stays at trainers that give the same bits as the first one."""
     calls: int = 0
-    """Its calls that wait or are under way; it does not move with more than the one that asks for it."""
+    """Its calls that wait or are in progress; it does not move with more than the one that asks for it."""
 
 
 class TrainerPool:
@@ -457,7 +457,7 @@ class TrainerPool:
         return together(trainer.standings() for trainer in self._trainers.values())
 
     def config(self, policy: str) -> PolicyConfig | None:
-        """How a policy is trained; None where it is not open."""
+        """How a policy is trained; None if it is not open."""
         home = self._homes.get(policy)
         return home.config if home else None
 
@@ -481,7 +481,7 @@ class TrainerPool:
             home.calls -= 1
 
     async def call(self, call: Call) -> Any:
-        """Make a call of an open policy, where its state is or will be. Raises what the trainer does, and ``StateLost``
+        """Make a call of an open policy, if its state is or will be. Raises what the trainer does, and ``StateLost``
         where the trainer died that had it, and others live."""
         home = self._homes.get(call.policy)
         if home is None:
@@ -512,7 +512,7 @@ class TrainerPool:
         trainer.give_up(StateLost(f"Worker {name} died, which had the training state of this policy."))
 
     def end(self) -> None:
-        """All workers begin anew: nobody waits any longer for one of these trainers to be replaced."""
+        """All workers begin again: nobody waits any longer for one of these trainers to be replaced."""
         self._ended.set()
 
     def take_in(self, trainer: SharedTrainer) -> None:
@@ -535,7 +535,7 @@ class TrainerPool:
 
     async def _noticed(self, trainer: SharedTrainer) -> None:
         """Wait until the supervisor says of a dead trainer that it alone is replaced; of the last one, raise at once:
-        then all workers begin anew."""
+        then all workers begin again."""
         if list(self._trainers.values()) != [trainer]:
             await until_first(trainer.died.wait(), self._ended.wait())
         if not trainer.died.is_set():
@@ -563,10 +563,10 @@ class TrainerPool:
         if name != home.trainer.name:
             move = self._moving[policy] = asyncio.ensure_future(self._move(home, policy, self._trainers[name]))
             move.add_done_callback(_heard)
-            await asyncio.shield(move)  # one that began is ended, also where nobody waits for it any more
+            await asyncio.shield(move)  # one that began is ended, also if nobody waits for it any more
 
     def _rested(self, idle: SharedTrainer) -> None:
-        """Let a trainer without work take over the next call of the one with the most, where that pays."""
+        """Let a trainer without work take over the next call of the one with the most, if that pays."""
         others = [trainer for trainer in self._trainers.values() if trainer is not idle and trainer.waiting]
         if not self._moves or not others or idle.died.is_set():
             return
@@ -600,7 +600,7 @@ class TrainerPool:
                 del self._moving[policy]
 
     async def _move(self, home: _Home, policy: str, there: SharedTrainer) -> None:
-        """Move a state; where the other trainer cannot take it, it stays. Raises what its own trainer does."""
+        """Move a state; if the other trainer cannot take it, it stays. Raises what its own trainer does."""
         here, begun = home.trainer, self._now()
         try:
             moved = await here.trainer.get_state(policy)
@@ -639,7 +639,7 @@ class TrainerPool:
 
 
 def _heard(move: asyncio.Task[None]) -> None:
-    """Take note of how a move ended, also where the task that wanted it is gone."""
+    """Take note of how a move ended, also if the task that wanted it is gone."""
     if not move.cancelled():
         move.exception()
 

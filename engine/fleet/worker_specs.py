@@ -84,7 +84,7 @@ class WorkerSpec:
 
     @property
     def modules(self) -> tuple[str, ...]:
-        """What a template imports for it; empty where it is not forked: what uses cards starts by itself."""
+        """What a template imports for it; empty if it is not forked: what uses cards starts by itself."""
         return (self.factory.partition(":")[0],) if self.factory in FORKED and not self.gpus else ()
 
     async def spawn(
@@ -157,7 +157,7 @@ def plan_of(
 ) -> MemoryPlan:
     """What fits into ``free`` bytes under these settings; without ``trains``, for a sampler alone.
 
-    ``precision`` is that of the trainer's base. Raises ``BaseModelError`` where the base does not fit, and where a GGUF
+    ``precision`` is that of the trainer's base. Raises ``BaseModelError`` if the base does not fit, and where a GGUF
     file that they name cannot be read.
     """
     return plan_memory(replace(wanted_of(base, with_sampler(settings, base), trains), precision=precision), free)
@@ -254,7 +254,7 @@ def trainer_spec(
     assignment: TrainerAssignment | None = None,
     trainers: int = 1,
 ) -> WorkerSpec:
-    """The training worker at its assignment, one of so many ``trainers``; without one, beside one sampler."""
+    """The training worker at its assignment, one of this many ``trainers``; without one, beside one sampler."""
     assignment = assignment or on_cores(("torch",), own_cores(settings.resources.cores)).trainer
     kwargs: dict[str, Any] = {
         "base": str(base.path),
@@ -281,7 +281,7 @@ IN_ONE_PROCESS: tuple[Sharing, ...] = ("base", "sleep")
 def shared_spec(sampler: WorkerSpec, trainer: WorkerSpec, sharing: Sharing) -> WorkerSpec:
     """The worker that does what both specs say, under the sampler's name, on the cores of both.
 
-    Raises ``ValueError`` where ``sharing`` needs two processes.
+    Raises ``ValueError`` if ``sharing`` needs two processes.
     """
     if sharing not in IN_ONE_PROCESS:
         raise ValueError(f"Sampler and trainer are no single process where they share a card by {sharing!r}.")
@@ -371,7 +371,7 @@ async def until_compiled(
 ) -> None:
     """Return once no worker of ``specs`` needs what is still being compiled; ``tell`` hears once of a wait.
 
-    Where it could not be compiled, the worker says why when it is started.
+    If it could not be compiled, the worker says why when it is started.
     """
     said = False
     while any(spec.factory == LLAMA and not spec.node for spec in specs):

@@ -156,7 +156,7 @@ class Switch:
         return ""
 
     def _note(self, why: str) -> str:
-        """Remember why it is not open, where it is not."""
+        """Remember why it is not open, if it is not."""
         if not self._desk.callers.open:
             self._store.api.tell(False, note=why)
         return why

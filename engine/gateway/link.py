@@ -45,7 +45,7 @@ class Desk:
         self.links: set[Link] = set()
 
     def dismiss(self, key: str) -> None:
-        """An episode is over: its requests under way are refused, and all that come later."""
+        """An episode is over: its requests in progress are refused, and all that come later."""
         self.callers.dismiss(key)
         for link in self.links:
             link.end_requests(key)

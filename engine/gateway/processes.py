@@ -54,7 +54,7 @@ class GatewayProcess:
         self._runs = asyncio.create_task(self._run(), name=f"gateway at {self.url}")
 
     async def stop(self) -> None:
-        """End it and give up the port; its requests under way end."""
+        """End it and give up the port; its requests in progress end."""
         self._runs.cancel()
         await asyncio.gather(self._runs, return_exceptions=True)
         self._listening.close()

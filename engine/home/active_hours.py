@@ -1,7 +1,7 @@
 """Active hours: whether the engine may work at a time, by a setting such as "22:00-07:00, sat-sun 09:00-22:00".
 
 Pure, except that it uses the machine's time zone. A range belongs to the day on which it begins and may end on the
-next. Where the clock is put back, a range begins and ends at the first of two equal readings. Where it is put forward,
+next. If the clock is put back, a range begins and ends at the first of two equal readings. If it is put forward,
 a reading that is skipped means the moment of the change. So no range begins twice, and adjacent ranges stay adjacent.
 """
 

@@ -19,7 +19,7 @@ _ELSEWHERE = "Choose a folder of your own with --home or MARLAAS_HOME."
 
 
 def check_place(home: Home) -> None:
-    """Raise ``ConfigError`` on a network file system, where processes cannot safely share the database's memory."""
+    """Raise ``ConfigError`` on a network file system, if processes cannot safely share the database's memory."""
     if kind := far_away(home.root):
         raise ConfigError(
             f"the home lies on a network file system ({kind}), on which its database does not work.",
@@ -31,7 +31,7 @@ def check_place(home: Home) -> None:
 def make_private(home: Home) -> list[str]:
     """Take from other accounts the right to write to an existing home; return what was changed, in sentences.
 
-    Raises ``ConfigError`` where this account may not change that, and where another account owns a link in it.
+    Raises ``ConfigError`` if this account may not change that, and where another account owns a link in it.
     """
     _check_link(home.root)
     said = []

@@ -39,7 +39,7 @@ def _kind(folder: Path) -> str:
 
 
 def kind_of(path: Path, table: str) -> str:
-    """The type of the file system that holds an absolute path; empty where the table names none."""
+    """The type of the file system that holds an absolute path; empty if the table names none."""
     deepest, kind = -1, ""
     for line in table.splitlines():
         fields = line.split(" ")

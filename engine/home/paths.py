@@ -115,7 +115,7 @@ class Home:
         return path
 
     def create(self) -> Home:
-        """Create the folders, readable by their owner alone. Raises ``ConfigError`` where they cannot be created.
+        """Create the folders, readable by their owner alone. Raises ``ConfigError`` if they cannot be created.
 
         The folder for adapters is created only with the home: one that is missing later may only be unmounted.
         """

@@ -1,6 +1,6 @@
 """A temporary folder for this process alone; if the process is killed, a later one removes the folder.
 
-A lock on a file in it tells that its process lives. Where the file system has no locks, nobody removes it.
+A lock on a file in it tells that its process lives. If the file system has no locks, nobody removes it.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ LOCK = "lock"
 
 
 class PrivateFolder:
-    """A folder of mode 0700 below ``parent``, which is created if needed. Raises ``OSError`` where the disk refuses."""
+    """A folder of mode 0700 below ``parent``, which is created if needed. Raises ``OSError`` if the disk refuses."""
 
     def __init__(self, parent: Path, prefix: str) -> None:
         parent.mkdir(parents=True, exist_ok=True)

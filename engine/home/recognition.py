@@ -51,8 +51,8 @@ def check_folder(home: Home) -> None:
 
 def nearest_home(folder: Path) -> Path | None:
     """A neighbour of a similar name that is a home, else a home in the folder, else the home that the folder is a part
-    of; None where there is none."""
-    from difflib import get_close_matches  # loaded only where a home is missing
+    of; None if there is none."""
+    from difflib import get_close_matches  # loaded only if a home is missing
 
     homes = {path.name: path for path in _folders(folder.parent) if is_home(path)}
     if close := get_close_matches(folder.name, homes, n=1):

@@ -49,22 +49,22 @@ class Turn:
 
 
 class Allowance:
-    """The tokens of one agent. A turn that may not fit beside those under way waits until that is known."""
+    """The tokens of one agent. A turn that may not fit beside those in progress waits until that is known."""
 
     def __init__(self, tokens: int) -> None:
         self._left = tokens
         """Tokens that are neither sampled nor reserved."""
         self._reserved = 0
-        """Tokens reserved by turns under way."""
+        """Tokens reserved by turns in progress."""
         self._line: Line | None = None
         """Turns that wait; there are none while an agent is asked one thing after another."""
 
     def turn(self, wanted: int) -> Turn:
-        """One turn: reserves up to ``wanted`` tokens, 0 where none are left; set ``used`` before the block ends."""
+        """One turn: reserves up to ``wanted`` tokens, 0 if none are left; set ``used`` before the block ends."""
         return Turn(self, wanted)
 
     async def reserve(self, wanted: int) -> int:
-        """Reserve up to so many tokens, as soon as it is known how many there are; returns how many these are."""
+        """Reserve up to this many tokens, as soon as it is known how many there are; returns how many these are."""
         if (self._line is None or not self._line.waiting) and not self._unknown(wanted):
             return self._reserve(wanted)
         line = self._line = self._line or Line()
@@ -101,14 +101,14 @@ class Line:
     def __init__(self) -> None:
         self.order = asyncio.Lock()
         self.ended = asyncio.Event()
-        """Set when a turn under way has ended."""
+        """Set when a turn in progress has ended."""
         self.waiting = 0
 
 
 # One agent's conversation in one episode: it grows turn by turn, and its tokens never change.
 #
 # What was sampled is kept token for token, with its log-probabilities: the trajectory. Where the base's template
-# rewrites earlier turns, the conversation goes on in a further trajectory, and so does a fork of it; no sampled token
+# rewrites earlier turns, the conversation continues in a further trajectory, and so does a fork of it; no sampled token
 # is ever tokenised again, and each is trained on once.
 
 DEAF_ASKS = 100
@@ -169,7 +169,7 @@ class Sampled:
     ended: bool = True
     """Whether its last token ends the turn."""
     likeliest: Likeliest | None = None
-    """In the places of its tokens, where the reply was wished with them."""
+    """In the places of its tokens, if the reply was wished with them."""
 
 
 @dataclass(frozen=True)
@@ -209,7 +209,7 @@ class Conversation:
     _ends: list[_End] = field(default_factory=list)
     """The ends of its replies, in order."""
     _likeliest: Likeliest | None = None
-    """Of the last reply, where they were wished for."""
+    """Of the last reply, if they were wished for."""
     _full: bool = False
     cut: bool = False
     """Whether the last reply was cut by the task's or the base's limit on tokens, not by the environment's."""
@@ -225,9 +225,9 @@ class Conversation:
         """Sample the reply to an ask. A conversation that has no room left answers with an empty text.
 
         Raises ``Unplayable`` for a first prompt that leaves no room, for messages that the base model's template
-        refuses, and for an environment that goes on asking ``DEAF_ASKS`` times after the room is used up.
+        refuses, and for an environment that continues asking ``DEAF_ASKS`` times after the room is used up.
         """
-        if self._full:  # the ask is not kept: an environment that goes on asking would fill the engine's memory
+        if self._full:  # the ask is not kept: an environment that continues asking would fill the engine's memory
             self._unheard += 1
             if self._unheard > DEAF_ASKS:
                 raise Unplayable(f"it went on asking after the agent's {len(self._now.tokens)} tokens were used up")
@@ -250,7 +250,7 @@ class Conversation:
     def fork(
         self, turns: int, place: str, agent: str, sampling: SamplingParameters, seed: int, allowance: Allowance
     ) -> Conversation:
-        """A conversation of ``agent`` that begins as this one was after ``turns`` replies, and goes on by itself.
+        """A conversation of ``agent`` that begins as this one was after ``turns`` replies, and continues by itself.
 
         What was sampled up to there is prompt in the fork, and is trained on in the conversation that sampled it. A
         fork of a conversation that has run out of room has none either.
@@ -267,7 +267,7 @@ class Conversation:
         return forked
 
     def sampled(self, turn: int) -> Sampled | None:
-        """Its reply of that number, which must be the last one; None where there was no room for it."""
+        """Its reply of that number, which must be the last one; None if there was no room for it."""
         spoken = self._history[-1] if self._history else None
         if turn != len(self._ends) - 1 or not self._now.spans or not isinstance(spoken, Spoken):
             return None

@@ -48,7 +48,7 @@ class Role:
     replicas: Replicas
     """The same for all members of a group."""
     policy: str = ""
-    """Name of the policy in the task, where that matters."""
+    """Name of the policy in the task, if that matters."""
 
 
 Roles = Callable[[str], Role]
@@ -92,12 +92,12 @@ SILENT = EpisodeListener()
 
 @dataclass(frozen=True)
 class FinishedAgent:
-    """What an agent said in an episode that goes on without it; its reward is final."""
+    """What an agent said in an episode that continues without it; its reward is final."""
 
     member: int
     agent: str
     trajectories: tuple[Trajectory, ...]
-    """Each with that reward; none where it was never asked."""
+    """Each with that reward; none if it was never asked."""
     transcripts: Transcripts
     paid: tuple[TurnReward, ...]
 
@@ -115,9 +115,9 @@ class Rollout:
         endpoints: Endpoints | None = None,
         tell: Callable[[int, str], None] = lambda task, sentence: None,
     ) -> None:
-        """``anew``: whether every turn computes its whole context anew, to have the same last bits in every run;
+        """``again``: whether every turn computes its whole context again, to have the same last bits in every run;
         ``backpressure``: counts the episodes of all payers; ``endpoints``: give episodes addresses for their programs,
-        None where nothing serves any; ``tell``: writes a sentence into a task's log."""
+        None if nothing serves any; ``tell``: writes a sentence into a task's log."""
         self._backpressure = backpressure or Backpressure()
         self.endpoints = endpoints
         self._tell = tell
@@ -359,7 +359,7 @@ class _LiveEpisode:
         return self._rollout.rendering.renderer.vocabulary.decode([token])
 
     def _adjust(self, conversation: Conversation, ask: ProgramAsk) -> None:
-        """Sample the next reply as the client wishes, where that holds."""
+        """Sample the next reply as the client wishes, if that holds."""
         if ask.manner is not None:
             sampling = self._role(ask.agent).sampling
             conversation.sampling, conversation.wishes = ask.manner.sampling(sampling), ask.manner.wishes

@@ -31,7 +31,7 @@ class SampleRequest:
     tokens: Tokens
     """int32 (T,): the whole context, earlier turns included."""
     max_tokens: int
-    """At most this many new tokens, 1 or more; fewer where the context is full. 0 where the wishes name the prompt."""
+    """At most this many new tokens, 1 or more; fewer where the context is full. 0 if the wishes name the prompt."""
     temperature: float
     """0 is greedy. Log-probabilities are those of the distribution at this temperature (at 0: of temperature 1)."""
     stop: tuple[int, ...]
@@ -46,7 +46,7 @@ class SampleRequest:
     """Which tokens may be drawn; log-probabilities are then those of what is left. Training draws from all."""
     alike: bool = True
     """Whether the last bits of what is sampled must be the same whatever else is asked, of a sampler that can do that.
-    Where they need not be, some are faster. All turns of a conversation say the same."""
+    If they need not be, some are faster. All turns of a conversation say the same."""
 
     @property
     def wishes(self) -> Wishes | None:
@@ -102,7 +102,7 @@ class SampleResult:
 
     @property
     def extras(self) -> Extras | None:
-        """What the request's wishes have brought; None where it had none."""
+        """What the request's wishes have brought; None if it had none."""
         return None
 
 
@@ -122,7 +122,7 @@ class NewTokens:
     logprobs: Logprobs
     """float32 (k,)"""
     extras: Extras | None = None
-    """Of these tokens, where the request has wishes."""
+    """Of these tokens, if the request has wishes."""
 
 
 OnTokens = Callable[[NewTokens], None]
@@ -152,7 +152,7 @@ class SamplerLimits:
     context: int
     """Tokens of one conversation."""
     note: str = ""
-    """What is smaller than was asked for, and why, in a sentence for people; empty where nothing is."""
+    """What is smaller than was asked for, and why, in a sentence for people; empty if nothing is."""
 
 
 class Turns(Protocol):
@@ -163,7 +163,7 @@ class Turns(Protocol):
         one on; each time perhaps several."""
 
     async def release(self, conversation: str) -> None:
-        """Forget a conversation, aborting its request if one is under way, before any later call is served.
+        """Forget a conversation, aborting its request if one is in progress, before any later call is served.
 
         Where the sampler is another process this returns at once and raises nothing.
         """

@@ -92,7 +92,7 @@ class Placeholders:
         return ids
 
     def _as_sampled(self, shown: re.Match[str]) -> str:
-        """A shown thought with its tags as sampled; where its answer does not follow, the text as it is."""
+        """A shown thought with its tags as sampled; if its answer does not follow, the text as it is."""
         number = self._places[shown[1]][0]
         reply = self.replies[number]
         if _to_be_closed(reply):
@@ -141,8 +141,8 @@ def _to_be_closed(reply: Spoken) -> bool:
 # Turns messages into the token ids to append to a conversation, and sampled ids into text.
 #
 # What was sampled is never tokenised again. The template sees a mark in each reply's place; where the conversation
-# goes on, what it writes behind the last mark is tokenised and appended. Where it has rewritten what stood before
-# (thinking left out, old results dropped), the conversation begins anew: its text is tokenised around the marks, and
+# continues, what it writes behind the last mark is tokenised and appended. Where it has rewritten what stood before
+# (thinking left out, old results dropped), the conversation begins again: its text is tokenised around the marks, and
 # each mark is replaced by the ids that were sampled.
 
 CACHED = 1024
@@ -172,10 +172,10 @@ class Opening:
 
 @dataclass(frozen=True)
 class Continuation:
-    """How a conversation goes on."""
+    """How a conversation continues."""
 
     tokens: list[int]
-    """Ids to append; where the conversation begins anew, the whole new prompt."""
+    """Ids to append; where the conversation begins again, the whole new prompt."""
     anew: bool
     """Whether the template has rewritten earlier turns."""
 
@@ -290,7 +290,7 @@ class Renderer:
         thinking: bool | None = None,
         room: int | None = None,
     ) -> Continuation:
-        """How a conversation goes on after ``history``, whose last entry is a reply, when ``new`` is said to it.
+        """How a conversation continues after ``history``, whose last entry is a reply, when ``new`` is said to it.
 
         The tokens to append begin with the end of the reply's turn where the reply lacks it. Raises as ``open`` does,
         and ``ValueError`` for a history that does not end with a reply.
@@ -403,7 +403,7 @@ class Renderer:
         return marks.splice(tail, self.vocabulary, ())[:1]
 
     def _trims_answers(self) -> bool:
-        """Whether the template, where it leaves a thought out, also removes the space after it."""
+        """Whether the template, if it leaves a thought out, also removes the space after it."""
         user = {"role": "user", "content": "a"}
         said = [f"<think>\nb\n</think>{space}c" for space in ("", "\n\n")]
         bare, spaced = (
@@ -419,7 +419,7 @@ class Renderer:
             raise BaseModelError("The base model's tokenizer cannot be used piece by piece, which marlaas needs.")
 
     def _rewrites(self) -> bool:
-        """Whether a conversation with thoughts, calls and results begins anew at some point."""
+        """Whether a conversation with thoughts, calls and results begins again at some point."""
         thought = "<think>\nb\n</think>\n\n" if self.thinks else ""
         news = [[Message("user", "d")], [Message("user", "e")]]
         result = [Message("tool", "3", name="f")]
@@ -480,7 +480,7 @@ def _declared_ends(base: Path) -> set[int]:
     return {token for token in listed if type(token) is int and token >= 0}
 
 
-# Renders one payer's conversations in their order: short ones on the event loop, so many in each of its turns, and
+# Renders one payer's conversations in their order: short ones on the event loop, this many in each of its turns, and
 # long ones in another thread.
 #
 # Rendering takes time that grows with the text, and all tasks share the event loop. What is too much for a turn of it
@@ -590,7 +590,7 @@ class PromptRuler:
     async def tokens(self, ask: Ask) -> int:
         """Tokens of an agent's first ask; for one that is much too long, a lower bound.
 
-        Raises ``ValueError`` or ``BaseModelError`` where the template refuses it.
+        Raises ``ValueError`` or ``BaseModelError`` if the template refuses it.
         """
         try:
             return len((await self._rendering.open(ask, None, self.context)).tokens)

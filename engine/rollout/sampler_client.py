@@ -175,7 +175,7 @@ class ReplyStream:
         return begin + len(self._text[begin:end].rstrip())
 
     def _end(self, begin: int, most: int) -> str:
-        """At most so many characters of the text's end, of those behind ``begin``."""
+        """At most this many characters of the text's end, of those behind ``begin``."""
         return self._text[max(begin, len(self._text) - most) :]
 
 
@@ -199,7 +199,7 @@ class SamplerClient:
     """
 
     def __init__(self, replicas: Replicas, ledger: Ledger, payer: Payer, anew: bool) -> None:
-        """``anew``: whether every turn computes the whole context anew, to have the same last bits in every run; then
+        """``again``: whether every turn computes the whole context again, to have the same last bits in every run; then
         all are at the first of the replicas."""
         self.payer = payer
         self._leaves = anew
@@ -221,7 +221,7 @@ class SamplerClient:
         """Choose a sampler, wait for a slot there, and sample one turn, streamed to ``stream_to`` as it is sampled.
 
         Where this is cancelled, the sampler ends the turn at once and says how far it was: that is paid for, too. Where
-        the sampler dies, the turn is sampled anew at another one; raises ``WorkerDied`` where none is left, and where
+        the sampler dies, the turn is sampled again at another one; raises ``WorkerDied`` if none is left, and where
         ``stream_to`` may have got a part of it.
         """
         payer = self.payer
@@ -329,7 +329,7 @@ class SamplerClient:
 
 
 class _Stream:
-    """A turn's tokens until its caller is cancelled: the turn itself goes on until the sampler has ended it."""
+    """A turn's tokens until its caller is cancelled: the turn itself continues until the sampler has ended it."""
 
     def __init__(self, to: OnTokens) -> None:
         self._to = to

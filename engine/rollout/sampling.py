@@ -79,7 +79,7 @@ class Said:
         self._places: dict[int, int] = {}
 
     def add(self, token: int) -> None:
-        """The reply goes on with this token."""
+        """The reply continues with this token."""
         place = self._places.setdefault(token, len(self._places))
         self._tokens[place] = token
         self._counts[place] += 1
@@ -123,7 +123,7 @@ class Truncation:
     """The least probability of a kept token, relative to the likeliest; 0: all."""
 
     def problem(self) -> str:
-        """What is wrong with it, in a sentence; empty where it makes sense."""
+        """What is wrong with it, in a sentence; empty if it makes sense."""
         if self.top_k < 0:
             return f"top_k is {self.top_k}; it must be 0 or more."
         if not 0.0 < self.top_p <= 1.0:
@@ -269,7 +269,7 @@ def log_totals(logits: Logits, temperatures: Floats) -> Floats:
 
 
 def _factors(divisors: Floats) -> Logits | None:
-    """Factors of the logits, float32 (n,); None where all are 1."""
+    """Factors of the logits, float32 (n,); None if all are 1."""
     return None if (divisors == 1).all() else (1 / divisors).astype(np.float32)
 
 
@@ -329,7 +329,7 @@ def _softmax_weights(logits: Logits, largest: Logits, factors: Logits | None, ou
 
 
 def _search(running: Floats, goals: Floats) -> NDArray[np.int64]:
-    """The first index whose running sum passes the goal; -1 where none does."""
+    """The first index whose running sum passes the goal; -1 if none does."""
     found: NDArray[np.int64] = (running <= goals[:, None]).sum(1)
     found[found == running.shape[1]] = -1
     return found

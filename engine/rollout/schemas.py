@@ -49,7 +49,7 @@ class Schemas:
     def grammar(self, schema: str, stop: Sequence[int]) -> SchemaGrammar:
         """For one reply, which ends with one of ``stop``, if there are any.
 
-        Raises ``ConfigError`` where the library is missing or cannot read the tokenizer, ``ValueError`` for a schema
+        Raises ``ConfigError`` if the library is missing or cannot read the tokenizer, ``ValueError`` for a schema
         that it cannot follow.
         """
         try:

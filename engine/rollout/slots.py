@@ -21,14 +21,14 @@ from .protocol import Sampler
 #
 # Episodes ask for a slot before each turn and say when it has ended. Between turns an episode keeps its slot, and
 # with it the memory of what was said. It loses it where others wait and the sampler has little else to do: the one
-# that has been idle longest loses it, and reads its tokens anew with its next turn. So a slow environment holds
+# that has been idle longest loses it, and reads its tokens again with its next turn. So a slow environment holds
 # nobody up, and a sampler that is busy anyway reads nothing twice.
 
 PATIENCE = 0.02
 """Seconds for which an idle slot is kept although others wait: else an environment that answers at once would lose its
 memory with every turn."""
 ENOUGH = 4
-"""Where one in so many slots has a turn under way, more gain the sampler nothing, and no slot is taken away."""
+"""Where one in this many slots has a turn in progress, more gain the sampler nothing, and no slot is taken away."""
 
 
 class SlotHolder(Protocol):
@@ -58,7 +58,7 @@ class SamplerSlots:
         self._line = line
         self._patience = patience
         self._busy: dict[SlotHolder, Reservation] = {}
-        """Holders whose turn is under way."""
+        """Holders whose turn is in progress."""
         self._idle: OrderedDict[SlotHolder, float] = OrderedDict()
         """Holders of idle slots that others may take, and since when; the longest idle first."""
         self._timer: asyncio.TimerHandle | None = None
@@ -72,7 +72,7 @@ class SamplerSlots:
 
     @property
     def active(self) -> int:
-        """Turns under way."""
+        """Turns in progress."""
         return len(self._busy)
 
     def standings(self) -> list[Standing]:
@@ -94,7 +94,7 @@ class SamplerSlots:
         self._busy[holder] = self._line.begin(holder.payer)
 
     def rest(self, holder: SlotHolder, cost: int | None) -> None:
-        """The holder's turn has ended and has cost ``cost``, None where that is not known; ignored after ``leave``."""
+        """The holder's turn has ended and has cost ``cost``, None if that is not known; ignored after ``leave``."""
         reservation = self._busy.pop(holder, None)
         if reservation is None:
             return
@@ -105,7 +105,7 @@ class SamplerSlots:
     def abandon(self, holder: SlotHolder) -> Reservation | None:
         """The holder's turn is given up: its slot is free at once, but what the turn cost is known only later.
 
-        Returns what to ``settle`` then; None where no turn is under way.
+        Returns what to ``settle`` then; None if no turn is in progress.
         """
         reservation = self._busy.pop(holder, None)
         if reservation is not None:
@@ -114,7 +114,7 @@ class SamplerSlots:
         return reservation
 
     def settle(self, reservation: Reservation, cost: int | None) -> None:
-        """Charge a turn that was given up; None where its cost will never be known."""
+        """Charge a turn that was given up; None if its cost will never be known."""
         self._line.end(reservation, cost)
 
     def leave(self, holder: SlotHolder) -> None:
@@ -162,7 +162,7 @@ class SamplerSlots:
                 waiter.granted.set_result(None)
 
     def _obtain(self) -> bool:
-        """Get a slot; an idle one is taken away only where the sampler needs the work. Else arrange to try again."""
+        """Get a slot; an idle one is taken away only if the sampler needs the work. Else arrange to try again."""
         if self._free:
             self._free -= 1
             return True
@@ -183,7 +183,7 @@ class SamplerSlots:
         self._hand_out()
 
 
-# The work that waits at one sampler and is under way there, in that sampler's own seconds. Pure.
+# The work that waits at one sampler and is in progress there, in that sampler's own seconds. Pure.
 
 READ, WRITTEN = 1e-4, 3e-4
 """Seconds of a prefilled and of a sampled token, until the sampler's own are known."""
@@ -204,15 +204,15 @@ class Backlog:
 
     @property
     def seconds(self) -> float:
-        """How long the sampler computes for what waits and what is under way."""
+        """How long the sampler computes for what waits and what is in progress."""
         return self.cost(self._prefilled, self._sampled)
 
     def cost(self, prefilled: int, sampled: float) -> float:
-        """How long it computes for so many tokens."""
+        """How long it computes for this many tokens."""
         return self.read * prefilled + self.written * sampled
 
     def turn(self, prefilled: int, sampled: float) -> Turn:
-        """Counts a turn, which is expected to read and sample so many tokens, while it is entered."""
+        """Counts a turn, which is expected to read and sample this many tokens, while it is entered."""
         return Turn(self, prefilled, sampled)
 
     def add(self, prefilled: int, sampled: float) -> None:
@@ -267,7 +267,7 @@ class SamplerEndpoint:
     alike: str = ""
     """Its kind and device, in words: tokens cost the same at all endpoints with equal words. Empty: like no other."""
     backlog: Backlog = field(default_factory=Backlog)
-    """What waits there and is under way."""
+    """What waits there and is in progress."""
     lost: bool = False
     """Whether its worker has died: for good, since a successor has an endpoint of its own."""
     _ended: list[str] = field(default_factory=list)
@@ -289,9 +289,9 @@ class SamplerEndpoint:
 
 # The samplers that serve one version, and which of them samples a turn: the one that is done with it first.
 #
-# A sampler's own measured seconds decide (``Backlog``): what waits and is under way there, and the turn itself. What
+# A sampler's own measured seconds decide (``Backlog``): what waits and is in progress there, and the turn itself. What
 # a conversation has said is remembered by one sampler, and the prompt of a group by those that have members of it;
-# another one reads all that anew. So a turn moves where that pays, at a turn's border alone, and the members of a
+# another one reads all that again. So a turn moves where that pays, at a turn's border alone, and the members of a
 # group go to further samplers where their replies take longer than their prompt.
 #
 # FlexMARL (arXiv 2602.09578) balances the replicas of an agent too: it moves instances where two queues differ by
@@ -342,7 +342,7 @@ class Replicas:
         """The sampler for a turn with the context ``tokens``, int32 (T,), and how many of them it is to read.
 
         ``reply``: tokens that it is expected to sample; ``here``: the sampler that remembers the first ``held`` of the
-        context; None where none does. One that has died is chosen where none lives, and raises that.
+        context; None if none does. One that has died is chosen where none lives, and raises that.
         """
         if len(self.endpoints) == 1:
             return self.endpoints[0], len(tokens) - held
@@ -426,7 +426,7 @@ class Backpressure:
         """Who waits for room, by task; who has waited longest first."""
 
     def begin(self, payer: Payer, episodes: int) -> None:
-        """A task begins so many episodes."""
+        """A task begins this many episodes."""
         begun = _Begun(episodes)
         self._begun.setdefault(payer.task, []).append(begun)
         self._count(payer.task, episodes)
@@ -441,7 +441,8 @@ class Backpressure:
                 break
 
     def _wait(self, task: int, begun: _Begun, looks: int) -> None:
-        """Let so many parts of ``COMING`` pass, one after the other, until nothing more is expected of the episodes."""
+        """Let this many parts of ``COMING`` pass, one after the other, until nothing more is expected of the
+        episodes."""
         if begun.coming and looks:
             asyncio.get_running_loop().call_later(COMING / LOOKS, self._wait, task, begun, looks - 1)
             return

@@ -1,6 +1,6 @@
 """What a model said in one turn: the thought, the answer and the calls as text, from the sampled ids.
 
-Where the thought ends is found among the ids, because later prompts use a reply's ids and never its text.
+If the thought ends is found among the ids, because later prompts use a reply's ids and never its text.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ class Spoken:
     ended: bool = False
     """Whether the last id ends the turn; a reply that was cut has no such id."""
     thought: int | None = None
-    """How many ids the thought has, its closing tag included; None where no id ends with it."""
+    """How many ids the thought has, its closing tag included; None if no id ends with it."""
     answer: int = 0
     """Index of the answer's first id: after the thought and the space behind it."""
     cut: bool = False
@@ -89,7 +89,7 @@ def read_plain(tokens: Sequence[int], stop: Sequence[int], decode: Decode, calls
 
 
 def opened_thought(prompt: Sequence[int], decode: Decode) -> str:
-    """The tag by which a prompt leaves a thought open for the reply to go on in; empty where it does not."""
+    """The tag by which a prompt leaves a thought open for the reply to go on in; empty if it does not."""
     tail = decode(prompt[-8:])  # the tag is one id or a few, and so is the space behind it
     _, tag, space = tail.rpartition(OPEN)
     return tag + space if tag and not space.strip() else ""
@@ -111,7 +111,7 @@ def before_stop(text: str, stops: Sequence[str]) -> str:
 
 
 def first_stop(text: str, stops: Sequence[str]) -> str:
-    """Which of ``stops`` comes first in ``text``; empty where none does."""
+    """Which of ``stops`` comes first in ``text``; empty if none does."""
     return min((stop for stop in stops if stop and stop in text), key=text.index, default="")
 
 

@@ -48,7 +48,7 @@ class Speech:
     thinking: str = ""
     tokens: int = 0
     ended: Literal["", "stop", "length", "full"] = ""
-    """Why it ended, empty while it goes on; *full*: the conversation had no room for a single token."""
+    """Why it ended, empty while it continues; *full*: the conversation had no room for a single token."""
 
 
 OnSpeech = Callable[[Speech], None]
@@ -74,7 +74,7 @@ class Talk:
         self._failures = 0
 
     def move(self, sampler: Turns) -> None:
-        """Go on with another sampler that serves the version; it computes the conversation anew."""
+        """Go on with another sampler that serves the version; it computes the conversation again."""
         self._sampler = sampler
 
     async def say(self, words: str, manner: Manner, on_speech: OnSpeech, system: str = "") -> Speech:
@@ -124,7 +124,7 @@ class Talk:
 class _Pieces:
     """Implements ``protocol.Turns``: makes one turn of many short ones, and shows each.
 
-    After each failure the conversation has another name in the sampler, where the aborted turn may still be ending.
+    After each failure the conversation has another name in the sampler, if the aborted turn may still be ending.
     """
 
     def __init__(self, sampler: Turns, renderer: Renderer, on_speech: OnSpeech, failures: int) -> None:

@@ -64,7 +64,7 @@ class Vocabulary:
         self._anywhere = re.compile(f"(?s)(?=(?:{names}))(.)")
 
     def guard(self, texts: Iterable[str], replies: int = 1) -> Guard:
-        """A guard whose marks occur in none of ``texts``, with marks for so many replies."""
+        """A guard whose marks occur in none of ``texts``, with marks for this many replies."""
         present = set().union(*map(set, texts))
         needed = 1 + 2 * replies
         free = (chr(code) for code in range(PRIVATE, PRIVATE + len(present) + needed))

@@ -27,7 +27,7 @@ class Wishes:
     likeliest: int = 0
     """How many of the likeliest tokens are told for each position, with their log-probabilities."""
     prompt: bool = False
-    """Whether log-probabilities of the prompt's own tokens are wanted, computed anew; ``max_tokens`` may be 0 then."""
+    """Whether log-probabilities of the prompt's own tokens are wanted, computed again; ``max_tokens`` may be 0 then."""
     presence_penalty: float = 0.0
     """Subtracted from the logits of tokens that the reply has already, as OpenAI defines it."""
     frequency_penalty: float = 0.0
@@ -45,7 +45,7 @@ class Wishes:
         return self.presence_penalty != 0 or self.frequency_penalty != 0 or self.repetition_penalty != 1
 
     def problem(self) -> str:
-        """What is wrong with them, in a sentence; empty where they make sense."""
+        """What is wrong with them, in a sentence; empty if they make sense."""
         if not 0 <= self.likeliest <= MOST_LIKELIEST:
             return f"likeliest is {self.likeliest}; it must lie between 0 and {MOST_LIKELIEST}."
         for name in ("presence_penalty", "frequency_penalty"):
@@ -85,7 +85,7 @@ class Extras:
     likeliest: Likeliest
     """(N, k): in the places of the sampled tokens."""
     prompt_logprobs: Logprobs | None = None
-    """float32 (T-1,): of all the prompt's tokens but the first, without penalties and schema; None where they were not
+    """float32 (T-1,): of all the prompt's tokens but the first, without penalties and schema; None if they were not
     wished for. In a result alone."""
     prompt_likeliest: Likeliest | None = None
     """(T-1, k): in their places."""

@@ -22,8 +22,8 @@ from ..train import Retention, deciding, reached, stalled
 async def delete_versions(store: Store, task: int, number: int | None, policy: str | None = None) -> None:
     """Delete the versions of a task, or the one with this number; ``policy``: only those of the policy of this name.
 
-    Raises ``ConfigError`` for a task that is not finished: it goes on from its newest version. Raises ``AdapterError``
-    where there is no such version, and where a file cannot be removed.
+    Raises ``ConfigError`` for a task that is not finished: it continues from its newest version. Raises
+    ``AdapterError`` where there is no such version, and where a file cannot be removed.
     """
     state = store.tasks.state(task)
     if state not in FINISHED:
@@ -85,7 +85,7 @@ def _remove(store: Store, files: Sequence[Path]) -> None:
             folder.rmdir()
 
 
-# Carries out *extend*: a task that waits, runs or is done gets more steps, and goes on from its last commit.
+# Carries out *extend*: a task that waits, runs or is done gets more steps, and continues from its last commit.
 #
 # Refused where the result would not be the same run made longer: where the learning rate has begun to fall, or where
 # the task ended for another reason than its number of steps.
@@ -171,13 +171,13 @@ def name_version(store: Store, task: int, name: object, number: int | None, poli
 
 
 def unname(store: Store, tenant: object, name: object) -> None:
-    """Take a name away. Raises ``ConfigError`` where the tenant has not given it."""
+    """Take a name away. Raises ``ConfigError`` if the tenant has not given it."""
     if not isinstance(tenant, str) or not isinstance(name, str) or not store.served.take(tenant, name):
         raise ConfigError(f"Tenant {tenant!r} has given no version the name {name!r}.")
     store.telemetry.event("adapter", f"The name {name} of tenant {tenant} means no version any more.")
 
 
-# Carries out *rollback*: a task that does not run goes on from an earlier version; the steps after it are void.
+# Carries out *rollback*: a task that does not run continues from an earlier version; the steps after it are void.
 #
 # Nothing is copied: the version becomes the newest, and the task starts from it as it always does
 # (``recovery.open_policy``), with a new optimizer where only the adapter was kept.
@@ -188,7 +188,7 @@ async def roll_back(store: Store, task: int, number: object, policy: str | None 
 
     ``policy`` says whose, and may be left out where the task trains one; its other policies stay where they are.
 
-    Groups that the voided steps had consumed wait again where a version up to this one sampled them. Raises
+    Groups that the voided steps had consumed wait again if a version up to this one sampled them. Raises
     ``ConfigError`` for a task in a wrong state, of another base or with nothing left to train; ``AdapterError`` where
     the version is gone or damaged, or another task needs a later one.
     """
@@ -247,7 +247,7 @@ def _listed(versions: list[Version]) -> str:
 
 # Carries out the app's commands: a task's next state, a tenant's share, deletion, rollback, a reload, the end.
 #
-# A command's outcome is empty where it was done, else the one sentence that says why not.
+# A command's outcome is empty if it was done, else the one sentence that says why not.
 
 PAUSED = Reason(ReasonCode.PERSON, "paused by you")
 
@@ -264,17 +264,17 @@ class Commands:
         reload: Callable[[str], Awaitable[None]],
     ) -> None:
         """``end_run`` stops a task at its last commit, if it runs, and records how it ended if it did by itself.
-        ``reload`` reads an environment plugin anew; raises ``MarlaasError``."""
+        ``reload`` reads an environment plugin again; raises ``MarlaasError``."""
         self._store = store
         self._end_run = end_run
         self._stop = stop
         self._drain = drain
         self._reload = reload
         self._reloads: dict[int, asyncio.Task[None]] = {}
-        """Reloads under way, by the command's number."""
+        """Reloads in progress, by the command's number."""
 
     async def carry_out(self, command: Command) -> None:
-        """Do it and record the outcome; a reload, which may take long, goes on in the background."""
+        """Do it and record the outcome; a reload, which may take long, continues in the background."""
         if command.kind in (*YIELDS, *API_SWITCHES, *NODE_COMMANDS):
             return  # ``fleet.yielding``, ``api`` and ``daemon.nodes`` hear them, which no call of a stage holds up
         if command.kind == "reload":
@@ -321,7 +321,7 @@ class Commands:
             self._store.tasks.finish_command(command.id, outcome)
 
     async def _steer(self, kind: str, task: int) -> None:
-        """Move a task to the state that a command leads to. Raises ``ConfigError`` where it leads nowhere."""
+        """Move a task to the state that a command leads to. Raises ``ConfigError`` if it leads nowhere."""
         tasks = self._store.tasks
         next_state(kind, tasks.state(task))
         if kind == "retry" and tasks.base(task) not in ("", self._store.fingerprint):
@@ -332,7 +332,7 @@ class Commands:
         self._store.telemetry.event("task", f"The task is {state} ({kind}).", task)
 
     async def _prioritise(self, task: int, priority: Any) -> None:
-        """Give a task another priority; one that runs goes on from its last commit. Raises ``ConfigError``."""
+        """Give a task another priority; one that runs continues from its last commit. Raises ``ConfigError``."""
         tasks = self._store.tasks
         spec, before = tasks.spec(task), tasks.state(task)
         next_state("priority", before)

@@ -105,12 +105,12 @@ class Situation:
     blocked: Mapping[int, Reason]
     """Why tasks could not run when it was their turn: no environment served them, or the disk had no room."""
     tried: Set[int]
-    """Blocked tasks that were tried a moment ago; the others may be tried again where a slot is free."""
+    """Blocked tasks that were tried a moment ago; the others may be tried again if a slot is free."""
     tenant: Callable[[str], Tenant]
     used: Mapping[str, int]
     """Tokens that tenants have used in the day of ``now``."""
     yielding: str = ""
-    """Why no task at all may run; empty where tasks may."""
+    """Why no task at all may run; empty if tasks may."""
 
     def spent(self, tenant: str) -> bool:
         """Whether a tenant has used up its tokens of the day."""
@@ -142,7 +142,7 @@ def decide(tasks: Sequence[QueuedTask], situation: Situation) -> dict[int, Verdi
 
 
 def _own_obstacle(task: QueuedTask, situation: Situation) -> Verdict | None:
-    """What keeps a task waiting, whatever else runs; None where nothing does."""
+    """What keeps a task waiting, whatever else runs; None if nothing does."""
     if task.needs:
         return _dependency(task)
     if situation.yielding:

@@ -115,7 +115,7 @@ class Scheduler:
     def drain(self) -> None:
         """Start nothing more, and end ``run`` once every running task has committed the step that it is at.
 
-        The tasks stay in state *running*, and the next engine goes on with them.
+        The tasks stay in state *running*, and the next engine continues with them.
         """
         self._settled = None
         self._supervisor.settling = False
@@ -275,7 +275,7 @@ class Scheduler:
                 self._store.telemetry.event("task", f"The task waits: {reason.words}.", task)
 
     def _held(self) -> str:
-        """Why no task may run at the moment; empty where tasks may, even if workers must be started for them."""
+        """Why no task may run at the moment; empty if tasks may, even if workers must be started for them."""
         yielding = self._supervisor.yielding
         return waits_for(yielding, self._clock()) if yielding is not None and yielding.holds else ""
 

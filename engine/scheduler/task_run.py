@@ -44,7 +44,7 @@ class Ending:
     """How a task's run leaves it."""
 
     state: str
-    """The task's state from now on; *running* where it stands at its last commit and the next engine goes on."""
+    """The task's state from now on; *running* where it stands at its last commit and the next engine continues."""
     reason: Reason = NO_REASON
     again: bool = False
     """Whether something outside of the task brought it there, so that another try may go better."""
@@ -56,7 +56,7 @@ def done(remark: str = "") -> Ending:
 
 
 def blocked(why: str) -> Ending:
-    """It goes on by itself once what it needs is there."""
+    """It continues by itself once what it needs is there."""
     return Ending("queued", Reason(ReasonCode.BLOCKED, why))
 
 

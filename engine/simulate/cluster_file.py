@@ -68,7 +68,7 @@ class DevicesSpec:
 
 @dataclass(frozen=True)
 class TasksSpec:
-    """Tasks from one file, so many times."""
+    """Tasks from one file, this many times."""
 
     file: str
     count: int = between(1, 1, 1_000_000)
@@ -294,7 +294,7 @@ def _arrivals(spec: ClusterSpec, path: Path, mistakes: list[ConfigError]) -> lis
 
 
 def _beyond(submission: Submission) -> str:
-    """What a task wants that was made before; empty where it wants nothing."""
+    """What a task wants that was made before; empty if it wants nothing."""
     config = submission.config
     if config.get("kind") == "eval":
         return "measures versions"

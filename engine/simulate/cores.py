@@ -50,7 +50,7 @@ class Cores:
         """Threads that compute beside and are not slowed."""
         self.now = loop.time()
         """The time up to which all have computed. What an end leads to happens at its moment, which may be in the
-        loop's past, where the loop itself was busy meanwhile."""
+        loop's past, if the loop itself was busy meanwhile."""
         self.work = 0.0
         """Seconds for which each thread that never paused has computed since the start."""
 
@@ -60,7 +60,7 @@ class Cores:
         return min(1.0, self._number / max(1, self._threads + self._awake))
 
     def begin(self, seconds: float, then: Callable[[], None], threads: int = 1) -> Computation:
-        """Compute for so many seconds of work from now on, and then call ``then``, which must not wait."""
+        """Compute for this many seconds of work from now on, and then call ``then``, which must not wait."""
         self.go_on()
         begun = Computation(self.work + seconds, threads, then)
         self._threads += threads
@@ -146,7 +146,7 @@ class Cores:
 
 
 class Process:
-    """A process that computes one thing after the other, each with so many threads."""
+    """A process that computes one thing after the other, each with this many threads."""
 
     def __init__(self, cores: Cores, threads: int = 1) -> None:
         self._cores = cores

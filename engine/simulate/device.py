@@ -58,7 +58,7 @@ class Device:
         return WorkerDied(f"Worker {self.name} died with its node {self.node}.")
 
     def die(self) -> None:
-        """Every call under way fails."""
+        """Every call in progress fails."""
         self.dead = True
         for wait in self._waits:
             if not wait.done():
@@ -66,7 +66,7 @@ class Device:
         self._waits.clear()
 
     async def rest(self, seconds: float) -> None:
-        """Let so many seconds pass; raises ``WorkerDied`` where the device dies meanwhile."""
+        """Let this many seconds pass; raises ``WorkerDied`` if the device dies meanwhile."""
         if self.dead:
             raise self.death()
         if seconds > 0:
@@ -76,7 +76,7 @@ class Device:
             timer.cancel()
 
     async def until(self, wait: asyncio.Future[T]) -> T:
-        """Wait for something that happens here; raises ``WorkerDied`` where the device dies before."""
+        """Wait for something that happens here; raises ``WorkerDied`` if the device dies before."""
         self._waits.add(wait)
         try:
             return await wait

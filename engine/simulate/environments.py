@@ -221,7 +221,7 @@ class SimulatedEnvironments:
 
     def _member(self, random: Random, lease: SimulatedLease, spec: EpisodeSpec, play: int) -> RecordedEpisode:
         """What a member of a group does: each something else, for as long as there are others, so that rewards are as
-        often equal as they were; where it is played again, anything."""
+        often equal as they were; if it is played again, anything."""
         group = list(self._group(lease, spec))
         if play > 1:
             return random.choice(group)

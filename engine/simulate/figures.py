@@ -45,7 +45,7 @@ class Figures:
     """Why tasks failed or paused, each once."""
 
     def idle_of(self, stage: str) -> float:
-        """The mean over a stage's devices; 1 where it has none."""
+        """The mean over a stage's devices; 1 if it has none."""
         own = [share for name, share in self.idle.items() if stage_of(name.partition(" ")[0]) == stage]
         return math.fsum(own) / len(own) if own else 1.0
 
@@ -81,7 +81,7 @@ def measure(database: Path, after: int = 0) -> Figures:
 
 
 def quantile(values: Sequence[float], share: float) -> float:
-    """The value that ``share`` of all do not exceed; 0 where there are none."""
+    """The value that ``share`` of all do not exceed; 0 if there are none."""
     ordered = sorted(values)
     return ordered[max(0, math.ceil(share * len(ordered)) - 1)] if ordered else 0.0
 

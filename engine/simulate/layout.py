@@ -74,7 +74,7 @@ def layout(
 
 
 def own_node(nodes: Sequence[NodeSpec]) -> str | None:
-    """The node that is the engine's own machine: the first without a link; None where all are reached over one."""
+    """The node that is the engine's own machine: the first without a link; None if all are reached over one."""
     return next((node.name for node in nodes if node.link == AT_THE_HEAD), None)
 
 
@@ -82,7 +82,7 @@ def settings_of(
     profile: Profile, at_once: int, rollout: tuple[str, ...] = (), training: tuple[str, ...] = ()
 ) -> Settings:
     """The settings of the simulated home: the defaults, with as many conversations as were recorded; ``rollout`` and
-    ``training`` are the devices of the stages, where a file names them."""
+    ``training`` are the devices of the stages, if a file names them."""
     own, sampler = Settings(), profile.sampler
     return replace(
         own,

@@ -43,12 +43,12 @@ class Network:
         self._links = {name: Link(spec) for name, spec in nodes.items() if spec != LinkSpec()}
 
     def darken(self, node: str, until: float) -> None:
-        """Let nothing go over a node's link until then; what is under way arrives."""
+        """Let nothing go over a node's link until then; what is in progress arrives."""
         link = self._links[node]
         link.dark = max(link.dark, until)
 
     def seconds(self, node: str, size: int, now: float) -> float:
-        """How long it takes from now on until a node has so many bytes of the head, or the other way round."""
+        """How long it takes from now on until a node has this many bytes of the head, or the other way round."""
         link = self._links.get(node)
         if link is None:
             return 0.0

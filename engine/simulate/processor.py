@@ -30,7 +30,7 @@ class ProcessorTime:
 
     seconds: float = 0.0
     looks: Counter[str] = field(default_factory=Counter)
-    """By package; empty where nobody could look."""
+    """By package; empty if nobody could look."""
     functions: Counter[str] = field(default_factory=Counter)
     """By function of the real code, as module:name."""
 

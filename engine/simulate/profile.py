@@ -52,7 +52,7 @@ def non_negative(rows: Sequence[Sequence[float]], wanted: Sequence[float]) -> tu
 
 
 def thinned(values: Sequence[float], most: int = KEPT) -> tuple[float, ...]:
-    """A distribution in at most so many values: sorted, and spread evenly from the least to the largest."""
+    """A distribution in at most this many values: sorted, and spread evenly from the least to the largest."""
     ordered = sorted(values)
     if len(ordered) <= most:
         return tuple(ordered)
@@ -154,7 +154,7 @@ class TrainerRates:
     cores: int = 1
     """Cores that it had; 0: it was on cards."""
     a_pass: float = 0.0
-    """0 where calls were not recorded: what is fixed is then in ``group``."""
+    """0 if calls were not recorded: what is fixed is then in ``group``."""
 
 
 @dataclass(frozen=True)
@@ -227,7 +227,7 @@ def config_key(config: dict[str, Any]) -> str:
 
 
 def write_profile(profile: Profile, path: Path) -> None:
-    """Write a profile as JSON. Raises ``ConfigError`` where the file cannot be written."""
+    """Write a profile as JSON. Raises ``ConfigError`` if the file cannot be written."""
     try:
         path.write_bytes(msgspec.json.encode(asdict(profile)) + b"\n")
     except OSError as error:
@@ -260,12 +260,12 @@ def read_profile(path: Path) -> Profile:
 GROUPS = 400
 """Groups that are kept of an environment with some parameters: the newest."""
 FASTEST = 4
-"""One in so many turns counts for what a turn takes beside its passes, the fastest: the others also waited for a slot,
-or shared passes with many, which a simulation adds itself."""
+"""One in this many turns counts for what a turn takes beside its passes, the fastest: the others also waited for a
+slot, or shared passes with many, which a simulation adds itself."""
 
 
 UNHINDERED = 2
-"""One in so many publishes counts for what a sampler takes to load a version, likewise."""
+"""One in this many publishes counts for what a sampler takes to load a version, likewise."""
 
 
 @dataclass(frozen=True)
@@ -278,7 +278,7 @@ class _Spoken:
 
 
 def record(home: Home) -> Profile:
-    """The profile of a home; an engine may run meanwhile. Raises ``ConfigError`` where nothing is recorded there."""
+    """The profile of a home; an engine may run meanwhile. Raises ``ConfigError`` if nothing is recorded there."""
     with Reader(home.database) as reader:
         stored = list(timings.timed_trajectories(reader))
         episodes = [list(own) for _, own in groupby(stored, key=lambda row: (row.play, row.member))]
@@ -428,7 +428,7 @@ def _shares(known: Iterable[timings.FailedPlays], tries: int) -> dict[tuple[str,
 
 
 def _of_parameters(failures: RecordedFailures | None, share: float | None) -> RecordedFailures:
-    """An environment's failures, as often as they were with some parameters, where that is known."""
+    """An environment's failures, as often as they were with some parameters, if that is known."""
     known = failures or RecordedFailures()
     return known if share is None else replace(known, share=share)
 

@@ -19,7 +19,7 @@ CHARACTERS = 4
 
 
 def message(tokens: int, about: str) -> Message:
-    """A message of so many tokens; ``about`` tells instances apart."""
+    """A message of this many tokens; ``about`` tells instances apart."""
     head = f"{tokens} {about} "
     return Message("user", head + "." * max(0, CHARACTERS * tokens - len(head)))
 

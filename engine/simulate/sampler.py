@@ -31,7 +31,7 @@ NOTHING = 1e-9
 
 
 class _Row:
-    """A turn under way: it ends when the sampler's count of tokens per conversation reaches ``end``."""
+    """A turn in progress: it ends when the sampler's count of tokens per conversation reaches ``end``."""
 
     __slots__ = ("begun", "end", "wait")
 
@@ -61,7 +61,7 @@ class SimulatedSampler(Device):
         self._numbers = count()
         self._running: dict[str, _Row] = {}
         self._made = 0.0
-        """Tokens that each conversation under way was made longer by since the start."""
+        """Tokens that each conversation in progress was made longer by since the start."""
         self._debt = 0.0
         """Seconds for which it still reads."""
         self._loading = 0.0
@@ -170,7 +170,7 @@ class SimulatedSampler(Device):
         return self._versions[version]
 
     def _begin(self, reading: float, wanted: int) -> _Row:
-        """Begin a turn for which it first reads for so many seconds."""
+        """Begin a turn for which it first reads for this many seconds."""
         if self.dead:
             raise self.death()
         self._advance()

@@ -234,7 +234,7 @@ class World:
             supervisor.move(self._planned())
 
     def _laid_out(self) -> Layout:
-        """The layout of the nodes that are there. Raises ``ConfigError`` where they do not do, and ``WorkerDied`` where
+        """The layout of the nodes that are there. Raises ``ConfigError`` if they do not do, and ``WorkerDied`` where
         others are away."""
         case = self._case
         try:

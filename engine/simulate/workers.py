@@ -16,7 +16,7 @@ NO_PROCESS = 1 << 22
 """Ids from here on are no process's: more than Linux gives out."""
 
 Make = Callable[[str], Device]
-"""Makes the device of the worker of that name. Raises ``WorkerDied`` where its node is away."""
+"""Makes the device of the worker of that name. Raises ``WorkerDied`` if its node is away."""
 
 
 class SimulatedHandle:

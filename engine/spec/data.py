@@ -36,7 +36,7 @@ class DataSpec:
 
     @property
     def record(self) -> dict[str, Any] | None:
-        """The rows as ``plugins.data.Source.record`` writes them; None where the environment's own count."""
+        """The rows as ``plugins.data.Source.record`` writes them; None if the environment's own count."""
         return asdict(self) if self.path else None
 
 

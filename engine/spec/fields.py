@@ -33,7 +33,7 @@ class SpecField:
     kind: str
     """int, float, str, bool or list"""
     default: Any
-    """None where it is absent by default, or must be given."""
+    """None if it is absent by default, or must be given."""
     about: str
     """What it is, in a sentence."""
     low: float | None = None

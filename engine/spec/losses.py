@@ -1,4 +1,4 @@
-"""What the authors of each loss set: how it is averaged, where ratios are clipped, which advantage it is used with.
+"""What the authors of each loss set: how it is averaged, if ratios are clipped, which advantage it is used with.
 
 The trainer, the task file's rules and the advantages read this. Imports no torch, because the engine and the command
 line read it too.

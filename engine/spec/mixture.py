@@ -99,7 +99,7 @@ def mixture_faults(spec: TaskSpec) -> Iterator[Fault]:
 
 
 def components_of(spec: TaskSpec) -> dict[str, TaskSpec]:
-    """The task as each of its environments sees it, by the component's name: empty where there is no mixture."""
+    """The task as each of its environments sees it, by the component's name: empty if there is no mixture."""
     if not spec.mixture:
         return {"": spec}
     return {
@@ -124,7 +124,7 @@ class Interleaving:
         weights = [int(share * whole) for share in exact]
         self._weights = [weight // math.gcd(*weights) for weight in weights]
         self._period = sum(self._weights)
-        """After so many groups each has exactly its share, and the order begins again."""
+        """After this many groups each has exactly its share, and the order begins again."""
         self._drawn: list[tuple[int, int]] = []
         self._numbers: list[list[int]] = [[] for _ in weights]
         """Of each component: its groups of the first period, as far as they are known."""

@@ -56,5 +56,5 @@ class NamedPolicySpec:
 
 
 def start_folder(start: str) -> Path | None:
-    """The folder that ``PolicySpec.start`` means; None where it means a version of the home, or nothing."""
+    """The folder that ``PolicySpec.start`` means; None if it means a version of the home, or nothing."""
     return Path(start).expanduser() if start.startswith((".", "/", "~")) else None

@@ -27,7 +27,7 @@ TAKEN = ("base", "policy")
 
 
 def inside(reference: str, spec: TaskSpec) -> str | None:
-    """The policy of this very task that ``NAME@0`` means; None where a reference means something else."""
+    """The policy of this very task that ``NAME@0`` means; None if a reference means something else."""
     name, at, number = reference.partition("@")
     return name if at and number == "0" and name in spec.policies else None
 
@@ -151,7 +151,7 @@ def _references(spec: TaskSpec) -> Iterator[Fault]:
 # Each value has been checked by itself before.
 
 OF_TRAINING = ("policy", "policies", "agents", "train", "keep", "watch")
-"""Tables that mean nothing where nothing is trained."""
+"""Tables that mean nothing if nothing is trained."""
 OF_TRAINING_EVALS = ("every", "target", "patience", "test_prompts", "suite")
 """Keys of [eval] that mean nothing there."""
 

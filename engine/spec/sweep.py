@@ -2,7 +2,7 @@
 
 A list for any key of ``[policy]``, ``[train]``, ``[sampling]`` or ``[eval]``, or for ``steps``, means one member for
 each of its values; several lists mean their grid. ``[sweep]`` does the same for any key by its dotted name. It is for
-``[environment_config]``, where a list may itself be a value. Values are checked where each member is parsed.
+``[environment_config]``, if a list may itself be a value. Values are checked where each member is parsed.
 """
 
 from __future__ import annotations

@@ -36,7 +36,7 @@ class TrainSpec:
     group_size: int = between(8, 2, 4096)
     """Episodes of the same instance, whose rewards are compared."""
     min_members: int | None = between(None, 2, 4096)
-    """Members of a group that must have a reward, or it is played anew on another instance; absent: all, less one in
+    """Members of a group that must have a reward, or it is played again on another instance; absent: all, less one in
     eight."""
     redundant: int = between(0, 0, 4096)
     """Members that begin with each group beyond ``group_size``: the first ``group_size`` with a reward close the group,
@@ -92,7 +92,7 @@ class TrainSpec:
     geometric_cap: float = between(2.0, 1.0, 1e6)
     """With ``geometric_mask``: the largest geometric mean of a sequence's weights. The smallest is its reciprocal."""
     epsilon: float = between(1e-15, 1e-30, 1.0)
-    """Of AdamW. Gradients are divided by episodes and ``max_episode_tokens``, so many are below the usual 1e-8, which
+    """Of AdamW. Gradients are divided by episodes and ``max_episode_tokens``, this many are below the usual 1e-8, which
     would damp them."""
     weight_decay: float = between(0.0, 0.0, 1.0)
     """Of AdamW."""
@@ -172,7 +172,7 @@ class EvalSpec:
     target: float | None = field(default=None)
     """Stop early when a held-out score reaches it."""
     patience: int = between(0, 0, 1000000)
-    """Evaluations in a row without a better score after which the task ends; 0: it goes on."""
+    """Evaluations in a row without a better score after which the task ends; 0: it continues."""
     agents: dict[str, str] = field(default_factory=dict)
     """Who plays against, or with, the policy that is measured: an agent, and a policy or a version as in ``frozen``.
     Agents that are not named play as in training; the score is that of the agents of the measured policy."""

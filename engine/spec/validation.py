@@ -74,7 +74,7 @@ class Fault:
     """Further keys that it clashes with."""
     code: str = CONFLICT
     meant: str = ""
-    """The key that was probably meant, where ``path`` is none."""
+    """The key that was probably meant, if ``path`` is none."""
 
     def spoils(self, other: Fault) -> bool:
         """Whether another fault may only be there because of this one: a key of it has a stand-in for a value."""

@@ -34,7 +34,7 @@ class HeldOutScore:
 
 
 def best(scores: Mapping[int, float]) -> int:
-    """The step with the highest score, of equal ones the earliest. Raises ``ValueError`` where there is none.
+    """The step with the highest score, of equal ones the earliest. Raises ``ValueError`` if there is none.
 
     The one definition of best: for labels, for what stays on the disk, and for what ends a task.
     """
@@ -87,7 +87,7 @@ class EvaluationTable:
         return {row["step"]: row["score"] for row in rows}
 
     def baseline(self, policy: int, series: str) -> float | None:
-        """The newest constant-answer baseline of a series; None where there is none."""
+        """The newest constant-answer baseline of a series; None if there is none."""
         rows = self._db.query(
             "SELECT floor FROM evals WHERE policy = ? AND series = ? AND suite = ? AND split = ?"
             " ORDER BY id DESC LIMIT 1",
@@ -188,7 +188,7 @@ class FindingTable(Table):
     """Reads and writes of findings; every method is one short transaction."""
 
     def add(self, policy: int, finding: NewFinding, pauses: bool) -> bool:
-        """Keep a finding; False where this kind is known of the policy already, which then holds again.
+        """Keep a finding; False if this kind is known of the policy already, which then holds again.
 
         ``pauses``: its task is to pause, until a person resumes it.
         """
@@ -222,7 +222,7 @@ class FindingTable(Table):
             self._db.conn.executemany("UPDATE findings SET holds = 0 WHERE policy = ? AND code = ?", pairs)
 
     def environment_at(self, policy: int, step: int) -> str:
-        """The environment version that a step was trained on; empty where it is not known."""
+        """The environment version that a step was trained on; empty if it is not known."""
         sql = "SELECT environment_version FROM steps WHERE policy = ? AND number = ?"
         return next((row["environment_version"] or "" for row in self._db.query(sql, [policy, step])), "")
 

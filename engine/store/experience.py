@@ -60,7 +60,7 @@ def transcript_of(turns: str | None, places: str | None) -> Transcript:
 
 
 def _span(span: Span) -> list[int | float | bool | None]:
-    """(start, stop, version), and fork and advantage only where they say something: most tasks need neither."""
+    """(start, stop, version), and fork and advantage only if they say something: most tasks need neither."""
     further = [span.fork, span.advantage] if span.fork or span.advantage is not None else []
     return [span.start, span.stop, span.version, *further]
 
@@ -533,7 +533,7 @@ class OpenPlayTable(Table):
         return {speaking for row in rows for speaking in _speaking(row["speaking"]).values()}
 
     def drop(self, play: OpenPlay) -> None:
-        """Remove a play with its members: it is made anew."""
+        """Remove a play with its members: it is made again."""
         drop_open(self._db, play)
 
     def drop_all(self, task: int) -> None:

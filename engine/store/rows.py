@@ -25,7 +25,7 @@ class ReasonCode(StrEnum):
     NONE = ""
     STARTING = "starting"
     INTERRUPTED = "interrupted"
-    """Its run was interrupted; it goes on when it is its turn."""
+    """Its run was interrupted; it continues when it is its turn."""
     DEPENDS = "depends"
     """It waits for another task."""
     SLOTS = "slots"
@@ -74,9 +74,9 @@ class ScoreBasis:
     samples: int = 1
     """Episodes of each prompt, k."""
     best_of: float | None = None
-    """best@k; None where k is 1."""
+    """best@k; None if k is 1."""
     pass_at: float | None = None
-    """pass@k; None where k is 1."""
+    """pass@k; None if k is 1."""
 
 
 BASIS = (
@@ -87,7 +87,7 @@ BASIS = (
 
 
 def basis_of(text: str | None) -> ScoreBasis | None:
-    """The basis that ``BASIS`` gave; None where nothing was measured."""
+    """The basis that ``BASIS`` gave; None if nothing was measured."""
     return ScoreBasis(**json.loads(text)) if text else None
 
 
@@ -146,7 +146,7 @@ class PolicyRow:
     best: float | None = None
     """Best held-out score of the newest evaluation series."""
     floor: float | None = None
-    """Score of the best constant answer on the held-out prompts, where it is known."""
+    """Score of the best constant answer on the held-out prompts, if it is known."""
     adapter_version: str = ""
     """Name of the newest committed version, or empty."""
     staleness: float | None = None
@@ -170,13 +170,13 @@ class LostEpisodes:
 
     episodes: int
     of: int
-    """How many were played for its steps, these among them; 0 where that is not known."""
+    """How many were played for its steps, these among them; 0 if that is not known."""
     failure: str = ""
-    """What its environment raised last, with file and line; empty where that is not known any more. Hostile text."""
+    """What its environment raised last, with file and line; empty if that is not known any more. Hostile text."""
 
     @property
     def share(self) -> float:
-        """Their share of all episodes; 0 where that is not known."""
+        """Their share of all episodes; 0 if that is not known."""
         return self.episodes / self.of if self.of else 0.0
 
 
@@ -202,7 +202,7 @@ class TaskRow:
     best: float | None
     """Best held-out score of the newest evaluation series."""
     floor: float | None
-    """Score of the best constant answer on the held-out prompts, where it is known."""
+    """Score of the best constant answer on the held-out prompts, if it is known."""
     adapter_version: str
     """Name of the newest committed version, or empty."""
     staleness: float | None
@@ -218,11 +218,11 @@ class TaskRow:
     retried: int = 0
     """Automatic tries since a person last put it into the queue."""
     policies: tuple[PolicyRow, ...] = ()
-    """All policies in the order of the task file; empty where it has only one."""
+    """All policies in the order of the task file; empty if it has only one."""
     reason_code: str = ""
     """The reason as a ``ReasonCode``."""
     warning: str = ""
-    """The newest thing that people should know of it, such as rewards that are biased; empty where there is none."""
+    """The newest thing that people should know of it, such as rewards that are biased; empty if there is none."""
     kind: str = "train"
     """``train``, or ``eval``: then its policies are the versions that it measures, and ``step`` counts those that it
     has."""
@@ -235,7 +235,7 @@ class TaskRow:
 
     @property
     def trained(self) -> tuple[str, ...]:
-        """Names of the policies that are trained or measured; empty where the task trains only one policy."""
+        """Names of the policies that are trained or measured; empty if the task trains only one policy."""
         return tuple(policy.name for policy in self.policies if policy.trained)
 
     def seen_by(self, policy: PolicyRow) -> TaskRow:
@@ -318,14 +318,14 @@ class EvalRow:
     step: int
     environment_version: str
     score: float | None
-    """Mean over the prompts of the mean reward of each prompt's episodes, avg@k; None where too many episodes failed
+    """Mean over the prompts of the mean reward of each prompt's episodes, avg@k; None if too many episodes failed
     for a score."""
     stderr: float
     """Standard error of the score, from distinct prompts."""
     n: int
     """Episodes that have a reward."""
     floor: float | None
-    """The constant-answer baseline on the same prompts; None where it is not known."""
+    """The constant-answer baseline on the same prompts; None if it is not known."""
     metrics: Mapping[str, float]
     """Means of what the environment logged."""
     failures: int = 0
@@ -341,9 +341,9 @@ class EvalRow:
     split: str = "eval"
     """``eval`` or ``test``."""
     best_of: float | None = None
-    """best@k: the mean over the prompts of the best reward of each; None where k is 1."""
+    """best@k: the mean over the prompts of the best reward of each; None if k is 1."""
     pass_at: float | None = None
-    """pass@k; None where k is 1."""
+    """pass@k; None if k is 1."""
     created: float = 0.0
 
     @property
@@ -384,7 +384,7 @@ class TrajectoryRow:
     metrics: dict[str, Any]
     failure: str
     part: int = 0
-    """Its place among the agent's trajectories in the episode; each goes on where the one before ends."""
+    """Its place among the agent's trajectories in the episode; each continues where the one before ends."""
     policy: str = ""
     """The policy that the group belongs to."""
     speaker: str = ""
@@ -428,9 +428,9 @@ class BoundTask:
     name: str
     state: str
     base: str
-    """The fingerprint of the base that it belongs to; empty where no engine has recorded it yet."""
+    """The fingerprint of the base that it belongs to; empty if no engine has recorded it yet."""
     base_name: str
-    """The name that an engine last served that base under; empty where none did."""
+    """The name that an engine last served that base under; empty if none did."""
     versions: int
     """Adapter versions on disk."""
     size: int
@@ -476,7 +476,7 @@ class EngineRow:
     version: str = ""
     """The version of marlaas; empty for an engine that is too old to record it."""
     precision: str = ""
-    """In which precision it samples and trains, in words; empty where it has not placed its workers."""
+    """In which precision it samples and trains, in words; empty if it has not placed its workers."""
     unverified: bool = False
     """True if the base could not be compared with transformers."""
 
@@ -492,7 +492,7 @@ class WorkerRow:
 
     name: str
     pid: int | None
-    """None where it is being started and has no process yet."""
+    """None if it is being started and has no process yet."""
     state: str
     """*running*, or *starting*: for the first time, or again after its death."""
     rss: int
@@ -501,7 +501,7 @@ class WorkerRow:
     started: float
     updated: float
     device: str = ""
-    """What it computes on, in words; empty where it was not assigned a device."""
+    """What it computes on, in words; empty if it was not assigned a device."""
 
 
 @dataclass(frozen=True)
@@ -523,13 +523,13 @@ class EnvironmentRow:
     checked: float | None = None
     """When that version was checked; None if it was not yet."""
     agents: tuple[str, ...] = ()
-    """The agents that its author declares; empty where there are none."""
+    """The agents that its author declares; empty if there are none."""
     playing: int = 0
     """Processes of its plugin that play episodes."""
     scoring: int = 0
     """Processes of its plugin that score or compare."""
     live: int = 0
-    """Episodes under way in them."""
+    """Episodes in progress in them."""
     waiting: int = 0
     """Episodes that wait for a place in a process."""
     rows: str = "own"

@@ -32,7 +32,7 @@ COMMANDS = (
     *API_SWITCHES,
     *NODE_COMMANDS,
 )
-"""Five have no task: ``stop`` ends the engine, ``drain`` ends it once the steps under way are committed, ``tenant``
+"""Five have no task: ``stop`` ends the engine, ``drain`` ends it once the steps in progress are committed, ``tenant``
 sets weight and quotas of the tenant ``name``, ``reload`` reads the plugin ``plugin`` again, ``unname`` takes the name
 ``name`` of a version from the tenant ``tenant``. ``name`` gives the name ``name`` to the version of the number
 ``version``. ``delete`` removes adapter versions of a finished task from the disk: all, or the one of the number
@@ -134,9 +134,9 @@ def add_key(database: Path, tenant: str, name: str, digest: bytes, prefix: str, 
 
 
 def revoke_key(database: Path, beginning: str) -> tuple[str, str]:
-    """Revoke the one key that begins so; returns how it begins and its tenant. Its requests under way are answered.
+    """Revoke the one key that begins so; returns how it begins and its tenant. Its requests in progress are answered.
 
-    ``beginning`` may be longer than what is stored of a key, up to all of it. Raises ``ConfigError`` where none or
+    ``beginning`` may be longer than what is stored of a key, up to all of it. Raises ``ConfigError`` if none or
     several begin so, or it was revoked before.
     """
     sql = (

@@ -100,7 +100,7 @@ class TaskTable(Table):
         return needs
 
     def spec(self, task: int) -> TaskSpec:
-        """A task's specification. Raises ``ConfigError`` where another version of this program wrote what this one
+        """A task's specification. Raises ``ConfigError`` if another version of this program wrote what this one
         does not understand."""
         return parse(json.loads(self._value("config", task)), f"task {task}")
 
@@ -109,7 +109,7 @@ class TaskTable(Table):
         self._db.execute("UPDATE tasks SET base = ? WHERE base = ''", [base])
 
     def base(self, task: int) -> str:
-        """The fingerprint of the base that a task belongs to; empty where none is recorded."""
+        """The fingerprint of the base that a task belongs to; empty if none is recorded."""
         return str(self._value("base", task))
 
     def state(self, task: int) -> str:
@@ -133,7 +133,7 @@ class TaskTable(Table):
     def set_state(self, task: int, state: str, reason: Reason = NO_REASON, fresh: bool = False) -> None:
         """Move a task to a state and drop a try that was due; what it has of open plays goes where it is finished.
 
-        ``fresh``: a person did it, so tries and steps without signal are counted anew, and findings that paused the
+        ``fresh``: a person did it, so tries and steps without signal are counted again, and findings that paused the
         task do so no more."""
         now = wall_time()
         with transaction(self._db):
@@ -153,7 +153,7 @@ class TaskTable(Table):
 
     def extend(self, task: int, steps: int, state: str) -> None:
         """Set a task's steps to ``steps`` in all, and its state; if the state changes, tries and steps without signal
-        are counted anew."""
+        are counted again."""
         sql = "UPDATE policies SET resumed = step WHERE task = ? AND (SELECT state FROM tasks WHERE id = task) != ?"
         self._db.execute(sql, [task, state])
         self._db.execute(

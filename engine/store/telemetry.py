@@ -35,7 +35,7 @@ MOST_HELD = 10_000
 class TelemetryTable(Table):
     """Writes for the screen and the log.
 
-    Where the database is locked, lines of the log and the list of environments are held back, and written with the next
+    If the database is locked, lines of the log and the list of environments are held back, and written with the next
     ones or with the next heartbeat.
     """
 
@@ -134,7 +134,7 @@ class TelemetryTable(Table):
             self._crews = {info.name: info.crew for info in infos}
 
     def crews(self, infos: Sequence[EnvironmentInfo]) -> None:
-        """Record the processes of environments that are in the list, where these are others than before."""
+        """Record the processes of environments that are in the list, if these are others than before."""
         changed = [info for info in infos if self._crews.get(info.name, info.crew) != info.crew]
         if changed:
             with transaction(self._db):
@@ -274,7 +274,7 @@ def _columns(row: DeviceRow | NodeRow) -> dict[str, object]:
 # well.
 
 FAILING_KEPT = 30 * DAY
-"""Seconds after which it is forgotten that a version only failed, where no engine has served it since."""
+"""Seconds after which it is forgotten that a version only failed, if no engine has served it since."""
 LONGEST_MESSAGE = 1000
 """Characters of a failure's message that are stored."""
 CHECKS_KEPT = 20

@@ -201,13 +201,13 @@ class ServedTable:
     def versions(self, tenant: str, task: int | None = None) -> list[VersionRow]:
         """A tenant's versions whose files are on the disk, newest first; without scores. ``task``: of this one alone.
 
-        Raises ``AdapterUnreachable`` where a file would lie outside of the home.
+        Raises ``AdapterUnreachable`` if a file would lie outside of the home.
         """
         sql = f"{_VERSIONS} AND t.id = coalesce(?, t.id) ORDER BY t.id DESC, v.number DESC"
         return [self._row(row) for row in self._db.query(sql, [tenant, self._fingerprint, task])]
 
     def named(self, tenant: str, name: str) -> tuple[VersionRow | None, bool]:
-        """The version of that name, None where its file is gone; and whether the tenant has given the name."""
+        """The version of that name, None if its file is gone; and whether the tenant has given the name."""
         sql = "SELECT version FROM adapter_names WHERE tenant = ? AND name = ?"
         for found in self._db.query(sql, [tenant, name]):
             rows = self._db.query(f"{_VERSIONS} AND v.id = ?", [tenant, self._fingerprint, found["version"]])

@@ -281,7 +281,7 @@ class VersionTable:
         self._db.execute("UPDATE versions SET resumable = 0, size = ? WHERE id = ?", [size, version])
 
     def restart(self, version: int, size: int) -> None:
-        """Record that moments of zero were written into a version's file: the optimizer begins anew there."""
+        """Record that moments of zero were written into a version's file: the optimizer begins again there."""
         self._db.execute("UPDATE versions SET resumable = 1, restarted = 1, size = ? WHERE id = ?", [size, version])
 
     def _insert(self, policy: int, version: NewVersion) -> Version:

@@ -61,7 +61,7 @@ def rough_time(spec: TaskSpec, shape: EpisodeShape, speed: BaseSpeed) -> TimeEst
 
 
 def _stages(spec: TaskSpec, shape: EpisodeShape, speed: BaseSpeed, share: float) -> tuple[float, float]:
-    """Seconds of sampling and of training, where replies have this share of the allowed tokens."""
+    """Seconds of sampling and of training, if replies have this share of the allowed tokens."""
     room = max(0.0, as_number(spec.sampling.max_episode_tokens) - shape.prompt)
     replies = max(1.0, min(share * as_number(spec.sampling.max_tokens) * shape.asks, room))
     sampling = (replies + shape.prompt / READING) / speed.sampled
@@ -73,7 +73,7 @@ def _stages(spec: TaskSpec, shape: EpisodeShape, speed: BaseSpeed, share: float)
 
 # Estimates what a task will take: time from the rates of earlier tasks, memory and disk from its sizes.
 #
-# Pure arithmetic; knows no store and no machine. Where nothing was measured there is no estimate of the time, and
+# Pure arithmetic; knows no store and no machine. If nothing was measured there is no estimate of the time, and
 # disk is an upper bound.
 
 NEAREST = 5
@@ -108,7 +108,7 @@ class TimeEstimate:
     training: float
     """Seconds of the training worker."""
     played: int = 0
-    """Episodes that were played to estimate it roughly, where no past run tells; else 0."""
+    """Episodes that were played to estimate it roughly, if no past run tells; else 0."""
 
 
 @dataclass(frozen=True)
@@ -132,7 +132,7 @@ class TaskEstimate:
     """What one task will take."""
 
     time: TimeEstimate | None
-    """None where no earlier task has trained on its environment, and nothing could be measured."""
+    """None if no earlier task has trained on its environment, and nothing could be measured."""
     disk: DiskEstimate
     memory: int
     """Bytes that it adds in both workers while it runs, should all of it stay in memory."""
@@ -209,7 +209,7 @@ def _agents(spec: TaskSpec) -> int:
 
 
 def time_of(spec: TaskSpec, runs: Sequence[PastRun]) -> TimeEstimate | None:
-    """The time by the seconds that an episode took in the nearest past runs; None where there are none."""
+    """The time by the seconds that an episode took in the nearest past runs; None if there are none."""
     near = nearest(spec, runs)
     if not near:
         return None
@@ -257,7 +257,7 @@ def disk_of(spec: TaskSpec, runs: Sequence[PastRun], base: BaseConfig, token_ste
 
 
 def together(tasks: Sequence[TaskEstimate]) -> float | None:
-    """Seconds until all are done when they train at the same time; None where one of them is unknown.
+    """Seconds until all are done when they train at the same time; None if one of them is unknown.
 
     It is the largest of three: the longest task alone, the rollout's sum and the training's sum.
     """

@@ -30,7 +30,7 @@ class HomeBase:
 
 
 def settled_base(home: Home) -> HomeBase:
-    """The base that the home's settings name. Raises ``ConfigError`` where it cannot be used."""
+    """The base that the home's settings name. Raises ``ConfigError`` if it cannot be used."""
     name = load_settings(home).base
     return HomeBase(name, load_base(name).fingerprint)
 

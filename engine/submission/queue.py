@@ -36,11 +36,11 @@ def check_data(submissions: Sequence[Submission]) -> None:
 
 
 def missing_rows(record: Mapping[str, Any]) -> str:
-    """Why there are no rows where ``record`` says, in a sentence; empty where there are some, as far as can be seen.
+    """Why there are no rows where ``record`` says, in a sentence; empty if there are some, as far as can be seen.
 
     ``record``: as ``plugins.data.Source.record`` writes it.
     """
-    from marlaas.plugins.data import Source, first_row  # imported only where a task names rows
+    from marlaas.plugins.data import Source, first_row  # imported only if a task names rows
 
     source = Source.of(record)
     for split in ("train", "eval"):
@@ -61,7 +61,7 @@ def find_environment(name: str, environments: list[EnvironmentRow]) -> Environme
     """The environment that a task file means, by "plugin/environment" or its last part alone.
 
     A plugin that has not served yet, because its libraries are to be allowed or it is being loaded, stands for all
-    environments of its name: which it has is not known for sure. Raises ``EnvironmentMissing`` where none or several
+    environments of its name: which it has is not known for sure. Raises ``EnvironmentMissing`` if none or several
     have that name.
     """
     matches = [e for e in environments if e.name == name] or [
@@ -199,7 +199,7 @@ def _check_sampling(found: EnvironmentRow, sampling: str) -> None:
 
 def _check_value(stored: dict[str, Any], value: Any, owner: str, table: str) -> None:
     """Raise ``ConfigError`` for a value that a parameter, given as the store keeps it, does not allow."""
-    from marlaas.plugins.parameters import Parameter, checked  # imported only where a parameter is set
+    from marlaas.plugins.parameters import Parameter, checked  # imported only if a parameter is set
 
     parameter = Parameter(**{**stored, "choices": tuple(stored.get("choices", ()))})
     try:

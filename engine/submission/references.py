@@ -23,7 +23,7 @@ SHOWS = "`marlaas list` shows the tasks."
 def task_number(said: int | str, known: Sequence[KnownTask]) -> int:
     """The number of the task that ``said`` means.
 
-    Raises ``UnknownTask`` where there is none, and ``ConfigError`` with the numbers where there are several.
+    Raises ``UnknownTask`` if there is none, and ``ConfigError`` with the numbers where there are several.
     """
     if isinstance(said, int):
         if any(task.id == said for task in known):
@@ -54,7 +54,7 @@ def _listed(numbers: Sequence[int]) -> str:
 
 # Finds the version that a person means by a task's number or name, by a version's own name, and by ``--version``.
 #
-# Pure. Raises ``AdapterError`` where there is none, and ``ConfigError`` where the words are ambiguous.
+# Pure. Raises ``AdapterError`` if there is none, and ``ConfigError`` where the words are ambiguous.
 
 LONGEST_NUMBER = 18
 """Digits of a task's number."""
@@ -301,9 +301,9 @@ def references(spec: TaskSpec) -> Iterator[Reference]:
 
 
 def find_starts(submissions: Sequence[Submission], reader: Versions | None) -> list[Submission]:
-    """Bind every reference; ``reader`` is None where the home has no database.
+    """Bind every reference; ``reader`` is None if the home has no database.
 
-    Raises ``ReferenceMissing``, with all of them, where there is no such version or folder, or it does not fit. A
+    Raises ``ReferenceMissing``, with all of them, if there is no such version or folder, or it does not fit. A
     version's base is not checked: all adapters of a home have the same. A folder's base is checked by the trainer.
     """
     wishes = [list(references(parse(submission.config, submission.name))) for submission in submissions]

@@ -113,7 +113,7 @@ def table_of(source: str, where: str) -> dict[str, Any]:
 
 
 def _syntax(sentence: str, source: str) -> tuple[str, str]:
-    """What ``tomllib`` says is wrong, and its line and column as ``:3:1``; empty where it does not say."""
+    """What ``tomllib`` says is wrong, and its line and column as ``:3:1``; empty if it does not say."""
     what = sentence.removesuffix(" (at end of document)")
     if what != sentence:
         return what, f":{source.count(chr(10)) + 1}:{len(source) - source.rfind(chr(10))}"
@@ -200,7 +200,7 @@ def environments_of(submission: Submission) -> list[ToPlay]:
 
 
 def rows_named(table: Mapping[str, Any]) -> dict[str, Any] | None:
-    """The rows that a task, or one of its tables, names; None where the environment's own count."""
+    """The rows that a task, or one of its tables, names; None if the environment's own count."""
     data: dict[str, Any] | None = table.get("data")
     return data if data and data["path"] else None
 
@@ -224,7 +224,7 @@ def submission(spec: TaskSpec, source: str = "", family: str = "") -> Submission
 
 
 def sketch(path: Path) -> list[Submission]:
-    """A submission that ``check_environments`` can judge and nothing else can; none where no environment is named."""
+    """A submission that ``check_environments`` can judge and nothing else can; none if no environment is named."""
     try:
         source = source_of(path)
         table = one_of_each(table_of(source, str(path)))

@@ -49,7 +49,7 @@ PAST = {
 
 
 def next_state(command: str, state: str) -> str:
-    """The state after a command. Raises ``ConfigError`` where the command makes no sense."""
+    """The state after a command. Raises ``ConfigError`` if the command makes no sense."""
     if command not in TRANSITIONS:
         raise ConfigError(f"This engine knows no command {command!r}.", "Restart it if marlaas was updated meanwhile.")
     allowed = TRANSITIONS[command]

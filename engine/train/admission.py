@@ -51,7 +51,7 @@ def may_begin(number: int, version: int, groups_per_step: int, max_staleness: in
 
 
 def has_room(members: int) -> bool:
-    """True if a task may begin a further group while so many samples of its groups still ask.
+    """True if a task may begin a further group while this many samples of its groups still ask.
 
     One place is enough: samples begin one by one, and a group's last straggler holds no more than its own place.
     """

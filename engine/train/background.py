@@ -71,7 +71,7 @@ class Background:
         """Wait for everything that was started."""
         while self._tasks:
             await asyncio.wait(self._tasks)
-            await asyncio.sleep(0)  # lets a failure cancel this body before it goes on
+            await asyncio.sleep(0)  # lets a failure cancel this body before it continues
 
     def _ended(self, task: asyncio.Task[None]) -> None:
         self._tasks.discard(task)

@@ -65,7 +65,7 @@ class CanaryReport:
     """Share of the trainer's change since the version compared with that the sampler made, too: 1 up to ``doubt``; 0
     where it did not change."""
     doubt: float
-    """How far rounding alone can push that share; infinite where nothing moved."""
+    """How far rounding alone can push that share; infinite if nothing moved."""
 
     @property
     def resolved(self) -> bool:
@@ -149,7 +149,7 @@ class Canary:
         """Whether the last comparison told two versions apart."""
 
     def probe(self, groups: Sequence[ClosedGroup]) -> Probe | None:
-        """What the trainer is to be asked with its next groups, which are ``groups``; None where it is nothing.
+        """What the trainer is to be asked with its next groups, which are ``groups``; None if it is nothing.
 
         Give its answer to ``learn`` before the next call.
         """
@@ -162,7 +162,7 @@ class Canary:
         return Probe(tuple(wanted)) if wanted else None
 
     def learn(self, scores: Sequence[Logprobs]) -> None:
-        """The trainer's answer to ``probe``; nothing where that was nothing."""
+        """The trainer's answer to ``probe``; nothing if that was nothing."""
         (current, drawn), self._riding = self._riding, ((), ())
         if current and self._asked:
             self._asked.trained.set_result(_join(scores[: len(current)], current))

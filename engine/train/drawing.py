@@ -105,7 +105,7 @@ class Curriculum:
         self._seen = _wider(self._seen, own)
 
     def position(self, number: int, rows: int) -> int:
-        """The position that the first attempt at a group draws, in the order of a train split of so many rows.
+        """The position that the first attempt at a group draws, in the order of a train split of this many rows.
 
         All groups that were committed when this group could first begin must be known.
         """
@@ -196,16 +196,16 @@ class Drawing:
         self._rows = 0
         """Rows of the train split, as far as is known; 0: none."""
         self._tried: dict[int, list[Draw]] = {}
-        """By group under way: the attempts whose rewards are known."""
+        """By group in progress: the attempts whose rewards are known."""
         self._met: dict[int, set[int]] = {}
-        """By group under way: the rows that it drew."""
+        """By group in progress: the rows that it drew."""
         self._curriculum: Curriculum | None = None
         if spec.train.sampling == "difficulty":
             train, known = spec.train, services.store.experience.draws(policy)
             self._curriculum = Curriculum(train.seed, train.groups_per_step, train.max_staleness, known)
 
     async def instance(self, lease: Lease, number: int, attempt: int) -> int:
-        """The instance of an attempt at a group. Raises ``Paused`` where a curriculum has no rows to choose from."""
+        """The instance of an attempt at a group. Raises ``Paused`` if a curriculum has no rows to choose from."""
         facts = await self._facts(lease)
         if self._curriculum is None or facts is None:
             found = instances(number, self._spec.train.seed, facts.train if facts else 0)
@@ -238,7 +238,7 @@ class Drawing:
             self._curriculum.learn(draw)
 
     def metrics(self, groups: int) -> dict[str, float]:
-        """What to show after a number of groups; nothing where there are no rows.
+        """What to show after a number of groups; nothing if there are no rows.
 
         - ``epoch``: how often all rows were met; ``rows``: how many there are.
         - ``prompts_solved``, ``prompts_unsolved``, ``prompts_between``: rows by the rewards of their last group, where
@@ -273,7 +273,7 @@ class Drawing:
     async def _facts(self, lease: Lease) -> DataFacts | None:
         """What is known of the rows that a lease draws from, asked for once for each version and file.
 
-        None where they cannot be had; the episodes then fail for the same reason, and say so.
+        None if they cannot be had; the episodes then fail for the same reason, and say so.
         """
         if lease.rows not in self._known:
             try:

@@ -21,7 +21,7 @@ from .scores import series_of
 
 # A task's environment: which version serves it (follow or pin), under which validated configuration.
 #
-# A task that follows stays on the last version that takes its parameters and has its agents, where a newer one does
+# A task that follows stays on the last version that takes its parameters and has its agents, if a newer one does
 # not.
 
 T = TypeVar("T")
@@ -31,14 +31,14 @@ LOOKING = 5.0
 
 @dataclass(frozen=True)
 class History:
-    """Environment versions of a policy's stored groups; None where there are none yet."""
+    """Environment versions of a policy's stored groups; None if there are none yet."""
 
     first: str | None = None
     last: str | None = None
 
 
 class TaskEnvironment:
-    """The environment of one task. Raises ``Blocked`` where no version can serve it."""
+    """The environment of one task. Raises ``Blocked`` if no version can serve it."""
 
     def __init__(
         self,
@@ -63,11 +63,11 @@ class TaskEnvironment:
         self._digests: dict[tuple[str, str], str] = {}
         """Of the evaluation rows that the task names, by version of the environment."""
         self._leases: list[Lease] = []
-        """Leases of the groups under way."""
+        """Leases of the groups in progress."""
 
     @property
     def waits_for(self) -> str:
-        """On which replaced version groups under way still play, in words; empty where there is none."""
+        """On which replaced version groups in progress still play, in words; empty if there is none."""
         return next(filter(None, (lease.ends for lease in self._leases)), "")
 
     async def check(self) -> None:
@@ -131,7 +131,7 @@ class TaskEnvironment:
             self._service.outcomes.add(lease.environment, lease.environment_version, outcome)
 
     async def _bind(self, name: str, version: str | None) -> Lease:
-        """Raises ``ConfigError`` where that version does not take the task's parameters, or has other agents."""
+        """Raises ``ConfigError`` if that version does not take the task's parameters, or has other agents."""
         lease = await self._service.bind(name, version, self._spec.environment_config, self._spec.data.record)
         try:
             check_declared(self._spec, lease.declared.agents)
@@ -179,7 +179,7 @@ class TaskEnvironment:
             return found
 
     def _current_name(self) -> str:
-        """The full name; where its plugin is gone, the name in the task file."""
+        """The full name; if its plugin is gone, the name in the task file."""
         gone = self._name != self._spec.environment and not self._service.known(self._name)
         return self._spec.environment if gone else self._name
 
@@ -254,7 +254,7 @@ class Mixture:
 
     @property
     def waits_for(self) -> str:
-        """On which replaced version groups under way still play, in words; empty where there is none."""
+        """On which replaced version groups in progress still play, in words; empty if there is none."""
         return next(filter(None, (one.environment.waits_for for one in self.components)), "")
 
     async def check(self) -> None:

@@ -39,7 +39,7 @@ EVAL_ATTEMPTS = 3
 MOST_OVERLOADED = 20
 """Tries that the load of the machine may end beside these."""
 AGAIN = 1
-"""Times that what failed is played again where there is no score for it."""
+"""Times that what failed is played again if there is no score for it."""
 NO_TOKENS = Trajectory("", np.empty(0, np.int32), np.empty(0, np.uint8), np.empty(0, np.float32), ())
 
 
@@ -99,7 +99,7 @@ class Evaluator:
         """
         self._keeps = keeps
         self._beside_training = bool(suite or held_out.split == "test") and not keeps
-        """Whether training goes on where nothing can be measured: it is about another environment or split."""
+        """Whether training continues where nothing can be measured: it is about another environment or split."""
         self._services = services
         self._spec = spec
         self._policy = policy
@@ -124,7 +124,7 @@ class Evaluator:
     async def evaluate(self, version: Version, lease: Lease) -> Evaluation:
         """Play every held-out prompt with a version that the caller holds, record the score and return it.
 
-        Raises ``Replaced`` where the lease was cut off meanwhile, ``Blocked`` where not all prompts can be seen. Where
+        Raises ``Replaced`` if the lease was cut off meanwhile, ``Blocked`` where not all prompts can be seen. Where
         no episode has a reward, raises ``Paused``, or ``Replaced`` if the task plays on a newer environment version by
         then, or ``Blocked`` if none serves it; of a suite and the split test a training task's log says so instead of
         ``Paused``.
@@ -167,7 +167,7 @@ class Evaluator:
         """Play all samples of all prompts; where too many fail for a score, play those that failed once more.
 
         ``found`` are those that were played before, by instance and sample; ``stored`` the instances that are stored.
-        Raises ``Replaced`` where the lease was cut off meanwhile.
+        Raises ``Replaced`` if the lease was cut off meanwhile.
         """
         prompt_of = {prompt[0].spec.index: prompt for prompt in episodes}
 
@@ -235,7 +235,7 @@ class Evaluator:
             await store.patiently(add)
 
     def _summary(self, step: int, lease: Lease, series: str, prompts: Sequence[_Prompt]) -> Evaluation:
-        """What is recorded of an evaluation; where it is no score, the log says why."""
+        """What is recorded of an evaluation; if it is no score, the log says why."""
         measure, own = self._spec.eval, [one for prompt in prompts for one in prompt.own]
         scored = score([one.sampled for one in prompts], measure.samples, measure.pass_at_least)
         if scored.score is None:
@@ -294,7 +294,7 @@ class Evaluator:
         return match.roles(replicas, self._spec.sampling, measure.temperature, noise, truncation)
 
     async def _episode(self, version: Version, lease: Lease, episode: HeldOutEpisode, again: int) -> FinishedEpisode:
-        """Play one episode; again where it failed, since another one may have killed the process: once only, as it may
+        """Play one episode; again if it failed, since another one may have killed the process: once only, as it may
         have been this one (see ``members.DEATHS``).
 
         What the load of the machine ended uses up no try.
@@ -316,7 +316,7 @@ class Evaluator:
     async def _baseline(
         self, lease: Lease, series: str, episodes: Sequence[HeldOutEpisode], own: Sequence[FinishedEpisode]
     ) -> float | None:
-        """The constant-answer baseline of a series; where others speak, as it was when the series began, for they may
+        """The constant-answer baseline of a series; if others speak, as it was when the series began, for they may
         have learned meanwhile."""
         others = any(set(episode.match.agents.values()) - {self._name} for episode in episodes)
         known = self._evaluations.baseline(self._policy, series) if others else None
@@ -344,7 +344,7 @@ def _failed(played: FinishedEpisode | None) -> bool:
 #
 # Each version is a policy of the task, named by the words of the task file, so that scores and replies are found
 # where those of a training task are. All are measured on the environment version of the first, whatever is edited
-# meanwhile, on the same instances with the same noise. What is stored is not measured again: the task goes on with
+# meanwhile, on the same instances with the same noise. What is stored is not measured again: the task continues with
 # the next prompt.
 
 
@@ -370,7 +370,7 @@ class EvalRun:
         self.remark = ""
         """What there is to say of a task that is done."""
         self.drained = False
-        """Whether it ended between two versions because the engine drains; the next engine goes on."""
+        """Whether it ended between two versions because the engine drains; the next engine continues."""
 
     @property
     def progress(self) -> int:
@@ -379,7 +379,7 @@ class EvalRun:
 
     @property
     def waits_for(self) -> str:
-        """What holds the task up though it runs, in words; empty where nothing does."""
+        """What holds the task up though it runs, in words; empty if nothing does."""
         return self._environment.waits_for
 
     async def run(self) -> None:
@@ -420,14 +420,14 @@ class EvalRun:
         return self._services.store.evaluations.has(policy)
 
     def _said(self) -> str:
-        """Which versions have no score; empty where all have one."""
+        """Which versions have no score; empty if all have one."""
         evaluations = self._services.store.evaluations.of("", self._held_out.split)
         without = [words for words, policy in self._policies.items() if not evaluations.scores(policy)]
         has = "has" if len(without) == 1 else "have"
         return f"{', '.join(without)} {has} no score: too many episodes failed." if without else ""
 
     async def _measure(self, words: str, policy: int, participants: Participants) -> None:
-        """Serve a version and measure it; again where its environment's process was replaced meanwhile."""
+        """Serve a version and measure it; again if its environment's process was replaced meanwhile."""
         version = await self._versions.version(words)
         await self._published.publish(version, self._services.router.shares(self._task, ONLY))
         evaluator = Evaluator(

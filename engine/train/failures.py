@@ -16,7 +16,7 @@ from ..trajectories import Failure
 
 # Lost draws: when attempts that lose all of their samples are more than chance.
 #
-# An environment that fails on a share of its instances goes on: a lost draw is made again, from another instance. One
+# An environment that fails on a share of its instances continues: a lost draw is made again, from another instance. One
 # that has come to fail on all of them (its rows have run out, a server is gone) would be drawn from without end.
 #
 # What a task has drawn before says how likely a lost draw is. After ``l`` of ``d`` draws, and with a uniform prior, the
@@ -43,12 +43,12 @@ class LostDraws:
         self._drawn: Counter[Where] = Counter()
 
     def survived(self, where: Where, lost: int) -> None:
-        """A draw has rewards, after so many for the same group that were lost."""
+        """A draw has rewards, after this many for the same group that were lost."""
         self._lost[where] += lost
         self._drawn[where] += lost + 1
 
     def beyond_chance(self, where: Where, in_a_row: int) -> bool:
-        """Whether so many lost draws of one group, one after the other, are more than chance explains.
+        """Whether this many lost draws of one group, one after the other, are more than chance explains.
 
         Draws of other groups that none has followed with rewards yet count for nothing: they may be lost for the same
         reason.
@@ -66,7 +66,7 @@ def all_lost_by_chance(lost: int, drawn: int, more: int) -> float:
 # Reasons with which a run ends before its last step: its task then has a state and a sentence, not a crash.
 
 SOLVED = 1.0
-"""The reward of a perfect reply, where an environment pays as most do: from 0 to 1."""
+"""The reward of a perfect reply, if an environment pays as most do: from 0 to 1."""
 MANY = 0.3
 """The share of replies that were cut off from which on that is why none of them earns more."""
 FALLEN = 0.1
@@ -338,7 +338,7 @@ class Survivors:
 
 
 def place_of(end: EpisodeOutcome) -> Place | None:
-    """The line at which a play failed; None where it ended well, or where no line is to blame."""
+    """The line at which a play failed; None if it ended well, or where no line is to blame."""
     failure = end.failure
     if failure is None or not failure.file or end.status not in ("error", "timeout") or end.overloaded or end.died:
         return None
@@ -378,7 +378,7 @@ class BiasWatch:
         self._known: dict[tuple[str, str], Survivors] = {}
         """By component of a mixture and version of its environment."""
         self._always: dict[tuple[str, str], list[Failure | None]] = {}
-        """Likewise, how the first episodes failed, also where a reward is paid for it; None for one that did not."""
+        """Likewise, how the first episodes failed, also if a reward is paid for it; None for one that did not."""
 
     def see(self, version: str, members: Sequence[FinishedEpisode], component: str = "") -> None:
         """Weigh a group that was played on an environment version, and warn of what is known by now."""

@@ -30,7 +30,7 @@ async def first_replies(
 ) -> FirstReplies:
     """Play them with the limits of ``spec``. Episodes that fail count with what was said in them.
 
-    Raises ``WorkerDied`` and, where an environment cannot serve, ``Blocked``.
+    Raises ``WorkerDied`` and, if an environment cannot serve, ``Blocked``.
     """
     match = participants.match(0, 0)
     each = math.ceil(EPISODES / len(mixture.components))

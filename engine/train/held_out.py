@@ -61,7 +61,7 @@ class Division:
     hashes: frozenset[PromptHash]
     """First prompts that training must not meet."""
     remark: str = ""
-    """What a person should know of it; empty where every instance is measured, and its prompt held out."""
+    """What a person should know of it; empty if every instance is measured, and its prompt held out."""
 
 
 def divide(
@@ -73,7 +73,7 @@ def divide(
 ) -> Division:
     """Divide what was looked at.
 
-    ``evaluated``: the first prompt of each held-out instance, None where it has none; it is measured all the same, and
+    ``evaluated``: the first prompt of each held-out instance, None if it has none; it is measured all the same, and
     fails. ``trained``: first prompts of some training instances. ``rows``: the tasks are rows of data, so two
     instances with one prompt are one. ``name``: of the prompts, for people. ``taken``: prompts that another split
     holds out; they are not measured here, and ``trained`` has none of them. The result is the same for every task on
@@ -141,7 +141,7 @@ DRAWS = 32
 TRIES = 3
 """How often an instance is looked at whose first prompt is not seen."""
 ENOUGH = 8
-"""Instances that fail at once, where none is seen, after which the others are not looked at: a program that takes
+"""Instances that fail at once, if none is seen, after which the others are not looked at: a program that takes
 seconds to fail would keep its task waiting for minutes before it says why."""
 NAMES: Mapping[Split, str] = {"eval": "held-out", "test": "test"}
 """What the prompts of a split are called."""
@@ -200,7 +200,7 @@ class HeldOutPrompts:
     async def division(self, lease: Lease) -> Division:
         """What is measured and what is held out; what there is to say of it is logged once.
 
-        Raises ``Blocked`` where not all prompts could be seen, ``Replaced`` where the lease was cut off meanwhile.
+        Raises ``Blocked`` if not all prompts could be seen, ``Replaced`` where the lease was cut off meanwhile.
         """
         follows = lease.code, lease.digest
         async with self._looking:
@@ -209,7 +209,7 @@ class HeldOutPrompts:
         return self._known[follows]
 
     def tell(self, sentence: str) -> None:
-        """Write a warning into the task's log, once; nothing where it is empty."""
+        """Write a warning into the task's log, once; nothing if it is empty."""
         if sentence and sentence not in self._told:
             self._told.add(sentence)
             self._services.store.telemetry.event("evaluation", sentence, self._task, "warning")
@@ -243,7 +243,7 @@ class HeldOutPrompts:
         )
 
     async def _seen(self, lease: Lease, specs: Sequence[EpisodeSpec]) -> tuple[list[PromptHash | None], frozenset[int]]:
-        """The first prompt of each instance, None where it certainly has none; and the places of those that end well
+        """The first prompt of each instance, None if it certainly has none; and the places of those that end well
         without asking.
 
         What failed is looked at again: another instance may have killed the process, or the machine had no time.
@@ -320,7 +320,7 @@ def _own_fault(outcome: EpisodeOutcome) -> bool:
 # The constant-answer baseline: what a policy would score on the held-out prompts if it always said the same.
 #
 # Collapsed policies do that. The agents of other policies speak as in the evaluation, so in a game the baseline is
-# what a constant player wins. Where nobody else speaks no model is asked, and tasks on the same prompts share what
+# what a constant player wins. If nobody else speaks no model is asked, and tasks on the same prompts share what
 # was measured (``baselines``).
 
 USUAL = ("", "0", "1", "yes", "no")
@@ -372,7 +372,7 @@ class Constant:
         return await (no_endpoint if self._others is None else endpoint_of(self._others))(listener)
 
     def score(self, outcome: EpisodeOutcome) -> float | None:
-        """The mean reward of those that it spoke for; None where they have none."""
+        """The mean reward of those that it spoke for; None if they have none."""
         rewards = [reward for agent, reward in outcome.rewards.items() if agent in self.asked]
         return math.fsum(rewards) / len(rewards) if rewards else None
 
@@ -387,9 +387,9 @@ class ConstantAnswers:
         self._numbers = count()
 
     async def baseline(self, lease: Lease, episodes: Sequence[HeldOutEpisode], said: Iterable[str]) -> float | None:
-        """The best mean score of one text given to every ask of the policy's agents; None where no text has a score.
+        """The best mean score of one text given to every ask of the policy's agents; None if no text has a score.
 
-        ``said`` are the policy's replies. Raises ``Replaced`` where the lease was cut off meanwhile, ``WorkerDied``.
+        ``said`` are the policy's replies. Raises ``Replaced`` if the lease was cut off meanwhile, ``WorkerDied``.
         """
         often = [text for text, _ in Counter(said).most_common(MOST)]
         measure = partial(self._scores, lease, episodes)
@@ -427,7 +427,7 @@ class ConstantAnswers:
 
 
 def _mean(scores: Sequence[float | None]) -> float | None:
-    """The mean score of a text; None where it has too few rewards for one."""
+    """The mean score of a text; None if it has too few rewards for one."""
     found = [score for score in scores if score is not None]
     few = len(scores) - len(found) > MOST_FAILURES * len(scores)
     return math.fsum(found) / len(found) if found and not few else None

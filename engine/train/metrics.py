@@ -57,7 +57,7 @@ class StepTally:
         """Everything that is known when the step commits; ``seconds`` is the wall time since the last commit.
 
         What was not computed is left out, for 0 would be a measurement: ``entropy``, ``clipped``, ``kl``, ``drift_…``
-        and ``weight_…`` where no group had a signal, so that no pass was made (``kl`` also where the loss has no KL
+        and ``weight_…`` where no group had a signal, so that no pass was made (``kl`` also if the loss has no KL
         term); ``surprisal``, ``same_reply``, ``length`` and ``cut`` where the policy said nothing.
 
         - ``reward_min``, ``reward_max``: the worst and the best of a group, each as the mean over the groups. Where
@@ -65,7 +65,7 @@ class StepTally:
         - ``drift_mean``, ``drift_max``: differences between the trainer's and the sampler's log-probability of a token,
           in nats. At staleness 0 the two disagree by rounding alone; stale tokens differ because the policy has moved.
         - ``weight_mean``, ``weight_ess``: the mean of the tokens' importance weights before any bound, and their
-          effective sample size as a share of the tokens: (sum w)² / (n · sum w²), 1 where all are equal (Kong, 1992).
+          effective sample size as a share of the tokens: (sum w)² / (n · sum w²), 1 if all are equal (Kong, 1992).
         - ``surprisal``: the mean of -log p of the sampled tokens, which estimates the policy's entropy in nats.
           It is of all groups, while ``entropy`` is of those that a pass was made for.
         - ``same_reply``: the share of the episodes with the commonest reply; ``first_prompts``: distinct first prompts.
@@ -74,7 +74,7 @@ class StepTally:
         - ``errors``: members of the step's groups without a reward; ``lost``: members that failed each time that they
           were played, also in draws that were given up; ``replayed``: plays of members that had failed before;
           ``on_error``: episodes for whose exception the environment pays a reward.
-        - ``dropped`` and what follows: see ``_dropped``; only where members are redundant.
+        - ``dropped`` and what follows: see ``_dropped``; only if members are redundant.
         - ``staleness_0``, ``staleness_1``, …: groups by their age in versions.
         """
         spoken = [closed for closed in self.groups if closed.group.episodes] or self.groups
@@ -113,16 +113,16 @@ class StepTally:
 
 
 def _dropped(groups: Sequence[ClosedGroup], length: float) -> dict[str, float]:
-    """What is known of the members that the groups closed without; empty where no member is redundant.
+    """What is known of the members that the groups closed without; empty if no member is redundant.
 
     - ``dropped``: their share of the members that began.
     - ``dropped_time``: for how long they had been played by then, as a multiple of what the members took that count.
     - ``dropped_length``: tokens that the policy had written in them by then, less those in the members that count
       (``length``, their mean). Both are the least that they can be: most of them were cancelled.
     - ``dropped_reward``: their mean reward less that of the members of their group that count; of those alone that had
-      ended all the same, and only where there are some.
+      ended all the same, and only if there are some.
     - ``slower_reward``: among the members that count, the mean reward of the slower half of a group less that of the
-      faster half, as the mean over the groups. Where it is not 0, time goes with reward, and dropping what is slow
+      faster half, as the mean over the groups. If it is not 0, time goes with reward, and dropping what is slow
       changes what is learned.
     """
     known = [(closed, closed.group.dropped) for closed in groups if closed.group.dropped is not None]
@@ -141,7 +141,7 @@ def _dropped(groups: Sequence[ClosedGroup], length: float) -> dict[str, float]:
 
 
 def _passed(stats: Sequence[GroupStats], kl: bool) -> dict[str, float]:
-    """What the passes over the groups measured, as means over their tokens; empty where no pass was made."""
+    """What the passes over the groups measured, as means over their tokens; empty if no pass was made."""
     measured = sum(one.measured for one in stats)
     if not measured:
         return {}

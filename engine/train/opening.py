@@ -23,7 +23,7 @@ from .environment import Mixture
 from .publishing import PublishedVersions
 from .settings import policy_config
 
-# Where a policy goes on: the newest committed version whose file verifies, else where the task began.
+# Where a policy continues: the newest committed version whose file verifies, else if the task began.
 #
 # Runs at every start of a task, after a crash as after a pause.
 
@@ -54,12 +54,12 @@ def new_version(result: StepResult) -> NewVersion:
 
 
 async def open_policy(services: Services, task: int, policy: int, name: str, spec: TaskSpec) -> Version:
-    """Open a policy in the trainer and return the version that it goes on from.
+    """Open a policy in the trainer and return the version that it continues from.
 
     Versions whose file is gone or proven damaged are voided, with their steps, and reported; their files, and all
-    others without a row, then go to lost+found (``adapters.leftovers``). Where no version with its moments is sound,
+    others without a row, then go to lost+found (``adapters.leftovers``). If no version with its moments is sound,
     the newest that was kept without them is taken, with a new optimizer; else the version that the task is to begin
-    from, or a fresh adapter. Raises ``AdapterUnreachable``, and voids nothing, where files cannot be read;
+    from, or a fresh adapter. Raises ``AdapterUnreachable``, and voids nothing, if files cannot be read;
     ``AdapterError`` where the version to begin from cannot be used, or the trainer or the disk refuses.
     """
     versions, config, patiently = services.store.versions, policy_config(spec), services.store.patiently
@@ -99,7 +99,7 @@ async def open_policy(services: Services, task: int, policy: int, name: str, spe
 async def _start_of(first: Version) -> str:
     """The state file that the KL term pulls to, which is that of version 0. Raises ``AdapterError`` without it.
 
-    A trainer that met the damage would name the version that goes on, which would be void then.
+    A trainer that met the damage would name the version that continues, which would be void then.
     """
     try:
         if first.number:
@@ -114,7 +114,7 @@ async def _start_of(first: Version) -> str:
 
 
 async def _begin(services: Services, task: int, name: str, spec: TaskSpec, path: Path) -> bool:
-    """Write version 0 where the task begins from given weights; returns whether it does."""
+    """Write version 0 if the task begins from given weights; returns whether it does."""
     start, folder = services.store.versions.start(task, spec.policy.start), start_folder(spec.policy.start)
     if folder is not None:
         what, write = str(folder), partial(_begin_from_folder, folder, path)
@@ -226,7 +226,7 @@ async def check_ready(
 
 
 def check_room(shortage: Callable[[], str]) -> None:
-    """Raise ``Blocked`` before the disk is full: the task goes on by itself once there is room."""
+    """Raise ``Blocked`` before the disk is full: the task continues by itself once there is room."""
     if short := shortage():
         raise Blocked(short)
 

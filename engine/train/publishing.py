@@ -118,7 +118,7 @@ class PublishedVersions:
             yield
 
     def now(self) -> Version:
-        """The current version. Raises ``WorkerDied`` where there is none: no worker serves this policy any more."""
+        """The current version. Raises ``WorkerDied`` if there is none: no worker serves this policy any more."""
         if self.current is None:
             raise WorkerDied("No version of this policy is being served.")
         return self.current
@@ -130,7 +130,7 @@ class PublishedVersions:
     def replicas(self, version: Version) -> list[SamplerEndpoint]:
         """All living endpoints that serve a version, the one that is to serve most of it first.
 
-        Raises ``WorkerDied`` where nothing serves it.
+        Raises ``WorkerDied`` if nothing serves it.
         """
         living = [endpoint for endpoint in self._routes.get(version.name, ()) if not endpoint.lost]
         if not living:
@@ -297,7 +297,7 @@ class Retention:
         return [Path(version.path) for version in surplus], heavy
 
     def _speaking(self, candidates: Sequence[Version]) -> Set[int]:
-        """Versions that speak in plays under way, and in those that an earlier run began and this one may take up."""
+        """Versions that speak in plays in progress, and in those that an earlier run began and this one may take up."""
         open_ = self._open_plays.speaking(self._task)
         return {one.number for one in candidates if self._held(one) or (one.number, one.checksum) in open_}
 

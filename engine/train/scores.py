@@ -54,16 +54,16 @@ class Scored:
     """What was measured over all prompts."""
 
     score: float | None
-    """avg@k; None where too many episodes failed for a score. ``best_of`` and ``pass_at`` then are None, too."""
+    """avg@k; None if too many episodes failed for a score. ``best_of`` and ``pass_at`` then are None, too."""
     stderr: float
-    """Of the score; 0 where fewer than two prompts have a reward."""
+    """Of the score; 0 if fewer than two prompts have a reward."""
     n: int
     failures: int
     prompts: int
     best_of: float | None
-    """best@k; None where k is 1."""
+    """best@k; None if k is 1."""
     pass_at: float | None
-    """pass@k; None where k is 1."""
+    """pass@k; None if k is 1."""
 
 
 def score(prompts: Sequence[Sampled], samples: int, passes: float) -> Scored:
@@ -90,7 +90,7 @@ def score(prompts: Sequence[Sampled], samples: int, passes: float) -> Scored:
 def pass_at(n: int, passed: int, k: int) -> float:
     """Unbiased chance that at least one of ``k`` samples passes, from ``n`` samples of which ``passed`` did.
 
-    1 − C(n − passed, k) / C(n, k): Chen et al. 2021, arXiv 2107.03374, equation 1. Raises ``ValueError`` where there
+    1 − C(n − passed, k) / C(n, k): Chen et al. 2021, arXiv 2107.03374, equation 1. Raises ``ValueError`` if there
     are fewer samples than ``k``, from which it cannot be told.
     """
     if not 0 <= passed <= n or not 1 <= k <= n:

@@ -142,7 +142,7 @@ class OpponentPool:
         return set(in_pool(numbers, self._policy))
 
     def draw(self, number: int, attempt: int) -> Version:
-        """The version that plays group ``number``. Raises ``AdapterError`` where no version of the policy is left."""
+        """The version that plays group ``number``. Raises ``AdapterError`` if no version of the policy is left."""
         versions = {version.number: version for version in reversed(self.kept())}
         pool = in_pool(sorted(versions), self._policy) or tuple(sorted(versions)[-1:])
         if not pool:
@@ -208,7 +208,7 @@ class Participants:
     def again(self, speaking: Mapping[str, Speaking]) -> Match | None:
         """The match of a play that an earlier run began, by number and checksum of the versions that spoke in it.
 
-        None where one of them is void or not on the disk any more: then the play cannot go on.
+        None if one of them is void or not on the disk any more: then the play cannot go on.
         """
         versions = {name: self._known(name, *wanted) for name, wanted in speaking.items()}
         if set(versions) != {*self.opponents.frozen, *self.opponents.pools, *self._published_versions}:
@@ -217,7 +217,7 @@ class Participants:
         return Match(self.agent_map.agents, there) if len(there) == len(versions) else None
 
     def _known(self, name: str, number: int, checksum: str) -> Version | None:
-        """The version of a policy that a match names; None where it is unknown."""
+        """The version of a policy that a match names; None if it is unknown."""
         if name in self.opponents.frozen:
             known = [self.opponents.frozen[name]]
         elif name in self.opponents.pools:
@@ -229,7 +229,7 @@ class Participants:
     def examination(self, name: str, version: Version, opponents: Mapping[str, str], turns: int) -> Match:
         """Who plays a held-out prompt on which ``version`` of the policy ``name`` is measured.
 
-        ``opponents`` says who acts as which agents instead of those who do in training; where no agent would be left
+        ``opponents`` says who acts as which agents instead of those who do in training; if no agent would be left
         to the policy, it keeps its own. Then each agent gets the policy of the agent ``turns`` places on, in a ring.
         """
         own = dict.fromkeys(self.agents_of(name), name)
@@ -248,7 +248,7 @@ class Participants:
         return {name: Replicas(published[name].replicas(version)) for name, version in match.versions.items()}
 
     def endpoints(self, policy: str) -> list[SamplerEndpoint]:
-        """The samplers that serve the current version of a trained policy. Raises ``WorkerDied`` where none does."""
+        """The samplers that serve the current version of a trained policy. Raises ``WorkerDied`` if none does."""
         published = self._published_versions[policy]
         return published.replicas(published.now())
 

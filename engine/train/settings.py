@@ -19,7 +19,7 @@ def closing_rules(spec: TaskSpec) -> ClosingRules:
 
 
 def replacements(spec: TaskSpec) -> int:
-    """How often a group number is filled anew because all rewards are equal (DAPO, arXiv 2503.14476, section 3.2).
+    """How often a group number is filled again because all rewards are equal (DAPO, arXiv 2503.14476, section 3.2).
 
     Each number has its own allowance: a common one would go to whichever group ends first, and a run would not repeat
     itself.

@@ -242,7 +242,7 @@ async def _timed(work: Awaitable[T]) -> tuple[float, T]:
 
 # How fast bases were on this machine: kept in the home, for estimates of what nobody has trained on.
 #
-# A JSON file by base, sampler and cores, so that other files, settings or limits are measured anew.
+# A JSON file by base, sampler and cores, so that other files, settings or limits are measured again.
 
 
 def speed_of(trial: Trial) -> BaseSpeed:
@@ -257,7 +257,7 @@ def speed_key(fingerprint: str, sampler: str, cores: int) -> str:
 
 
 def read_speed(path: Path, key: str) -> BaseSpeed | None:
-    """The speed in the file ``path``; None where there is none, one that is out of date or one that makes no sense."""
+    """The speed in the file ``path``; None if there is none, one that is out of date or one that makes no sense."""
     known = read_table(path).get(key)
     if not isinstance(known, dict):
         return None
@@ -314,7 +314,7 @@ class Tried:
     memory: MemoryPlan
     """With room for one step."""
     file: str
-    """The file that llama.cpp reads; empty where torch samples."""
+    """The file that llama.cpp reads; empty if torch samples."""
     file_bytes: int
     resident: int
     """Resident bytes of both workers after the step, pages of the mapped file included."""
@@ -341,7 +341,7 @@ async def try_base(
     """Try every copy that there is a plan for (``plan_of``), one after another; ``precision`` is the trainer's.
 
     Copies that would probably take longer than ``until`` (``time.monotonic``) are left out, but never the first.
-    Without ``train`` only sampling is measured. Raises ``BaseModelError`` where a sampler holds other weights than the
+    Without ``train`` only sampling is measured. Raises ``BaseModelError`` if a sampler holds other weights than the
     trainer, and what the workers raise.
     """
     plans = {copy: _of_a_step(memory) for copy, memory in plans.items()}

@@ -51,7 +51,7 @@ power analysis", 1988. With enough episodes a far smaller one is significant, an
 
 
 def level(looks: int) -> float:
-    """The chance of error that each of so many looks may have."""
+    """The chance of error that each of this many looks may have."""
     return ALARMS / max(1, looks)
 
 
@@ -80,7 +80,7 @@ def differ(before: Sequence[float], after: Sequence[float], over: Sequence[float
     """Whether the means of two stretches of a series differ by more than its noise explains.
 
     ``over`` is the series that the noise is taken from. ``chance`` is how often that may be said, in one direction,
-    where only noise is there. False where ``over`` is too short to tell.
+    where only noise is there. False if ``over`` is too short to tell.
     """
     if len(over) < 3:
         return False
@@ -104,7 +104,7 @@ def mostly(share: float, count: int) -> float:
 
 # The course of a policy's learning as detectors see it: its first steps, its last ones, its held-out scores. Pure.
 #
-# Steps before the environment changed are left out: rewards, lengths and all that follows from them begin anew there.
+# Steps before the environment changed are left out: rewards, lengths and all that follows from them begin again there.
 
 WINDOW = 5
 """Steps whose mean is compared with that of as many others. Of 64 episodes that are paid 0 or 1 the mean has a standard
@@ -504,7 +504,7 @@ class _Fall:
 
 
 def _fall(seen: Learning, name: str) -> _Fall | None:
-    """How far a metric of rewards has fallen; None where chance explains it, or where it does not matter.
+    """How far a metric of rewards has fallen; None if chance explains it, or where it does not matter.
 
     The last steps are compared with the first ones and with each stretch between. Each comparison has its part of the
     allowed error, because the best is chosen.

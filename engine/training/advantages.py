@@ -129,7 +129,7 @@ class Overlong:
     members were all right, all of these would be reinforced, and the policy would lose entropy.
 
     ``penalty`` is DAPO's soft punishment (equation 13): nothing while at least ``buffer`` tokens are left, then a
-    straight line down to −1 where none is left.
+    straight line down to −1 if none is left.
     """
 
     how: str = "keep"
@@ -304,7 +304,7 @@ def _turn_advantages(
 
 
 def _with_advantages(episode: Episode, agent: str, overall: float, turns: Sequence[float]) -> Episode:
-    """The episode with the advantages of one agent; ``turns`` is empty where turns have none of their own."""
+    """The episode with the advantages of one agent; ``turns`` is empty if turns have none of their own."""
     own = iter(turns)
     trajectories = []
     for trajectory in episode.trajectories:

@@ -56,7 +56,7 @@ def _fault(sequence: TrainSequence, vocabulary: int) -> str:
 
 
 def fault_of(lesson: Lesson, logp: Tensor, gradient: Tensor) -> str:
-    """Name the first trained token at which ``logp`` or ``gradient``, (N,) each, is not finite; empty where all are."""
+    """Name the first trained token at which ``logp`` or ``gradient``, (N,) each, is not finite; empty if all are."""
     broken = ~(logp.isfinite() & gradient.isfinite())
     count = int(broken.sum())
     if not count:
@@ -80,7 +80,7 @@ PROBED = -1
 
 
 def probe_group(probe: Probe) -> TrainGroup:
-    """The group that a probe is. Raises ``ValueError`` where scoring cannot begin at a sequence's ``start``."""
+    """The group that a probe is. Raises ``ValueError`` if scoring cannot begin at a sequence's ``start``."""
     return TrainGroup(PROBED, tuple(_sequence(tokens, start) for tokens, start in probe.sequences))
 
 
@@ -98,7 +98,7 @@ def _sequence(tokens: Tokens, start: int) -> TrainSequence:
 
 
 def taught(lesson: Lesson) -> Lesson | None:
-    """A lesson without its probe, whose tokens are the last ones; None where nothing is left."""
+    """A lesson without its probe, whose tokens are the last ones; None if nothing is left."""
     count = sum(number != PROBED for number in lesson.groups)
     if count == len(lesson.groups):
         return lesson

@@ -56,7 +56,7 @@ class PolicyConfig:
     entropy: float = 0.0
     """Weight of the entropy bonus: how much of the loss one nat of a token's entropy takes off; 0 is off."""
     denominator: float = 1.0
-    """The divisor of a step's sums, where it is known before the first group: see ``spec/losses.py``."""
+    """The divisor of a step's sums, if it is known before the first group: see ``spec/losses.py``."""
     temperature: float = 1.0
     """Temperature of the rollouts: logits are divided by it before log-probabilities are taken."""
     seed: int = 0
@@ -74,7 +74,7 @@ class TrainSequence:
     mask: Mask
     """uint8 (T,): 1 on the policy's own tokens."""
     logprobs: Logprobs
-    """float32 (T,): behaviour log-probabilities, 0 where the mask is 0."""
+    """float32 (T,): behaviour log-probabilities, 0 if the mask is 0."""
     advantage: float
     """Of each of its sampled tokens, unless ``advantages`` says otherwise."""
     episode_tokens: int = 0
@@ -83,7 +83,7 @@ class TrainSequence:
     """float32 (T,): log-probabilities by the policy before the step's first update; the trainer sets it for further
     epochs."""
     advantages: Advantages | None = None
-    """float32 (T,): that of each token, where turns have advantages of their own; what stands at tokens that were not
+    """float32 (T,): that of each token, if turns have advantages of their own; what stands at tokens that were not
     sampled does not count."""
 
 

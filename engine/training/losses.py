@@ -51,7 +51,7 @@ def token_logprobs(logits: Tensor, targets: Tensor, temperature: float, bonus: b
     """Log-probabilities of ``targets`` and entropies (nats), each (N,), of softmax(logits / temperature).
 
     ``logits`` is (N, V), ``targets`` int64 (N,). The sampler draws from the same distribution. The entropies have a
-    gradient only where there is a ``bonus`` for them.
+    gradient only if there is a ``bonus`` for them.
     """
     if temperature != 1.0:
         logits = logits / temperature

@@ -41,7 +41,7 @@ def pass_room(device: str) -> int:
 
 
 def policy_room(device: str) -> int:
-    """Bytes for policies on the device; 0 where no limit is known."""
+    """Bytes for policies on the device; 0 if no limit is known."""
     free = _free(device)
     return 0 if free is None else int(POLICIES * free)
 
@@ -169,7 +169,7 @@ class Slopes:
     logp: Tensor
     """(N,): by the log-probabilities of a batch's trained tokens."""
     entropy: Tensor | None = None
-    """(N,): by the entropies of the distributions that they were drawn from; None where no policy has a bonus."""
+    """(N,): by the entropies of the distributions that they were drawn from; None if no policy has a bonus."""
 
 
 Criterion = Callable[[Tensor, Tensor], Slopes]

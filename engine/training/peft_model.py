@@ -39,7 +39,7 @@ MAX_LOGITS = 1 << 23
 class PeftModel:
     """A causal language model, frozen, with float32 adapters on all linear layers but the output head.
 
-    Raises ``BaseModelError`` where the folder cannot be read, and for a base in four bits.
+    Raises ``BaseModelError`` if the folder cannot be read, and for a base in four bits.
     """
 
     def __init__(self, folder: str, device: str = "cpu", room: int = PASS_BYTES, precision: Precision = "f32") -> None:
@@ -127,7 +127,7 @@ class PeftModel:
             torch.autograd.backward([logp, entropy], [s.to(logp.device) for s in (slopes.logp, slopes.entropy)])
 
     def shrink(self) -> bool:
-        """Halve what a pass may take; False where it is so small that this changes nothing."""
+        """Halve what a pass may take; False if it is so small that this changes nothing."""
         if self._budget.most <= SMALLEST:
             return False
         self._budget = self._budget.below(self._config, *self._largest)

@@ -51,7 +51,7 @@ class Refused:
     bad_input: bool = False
     """Whether its groups are at fault."""
     kind: type[AdapterError] = AdapterError
-    """Of the error: from a full disk a task goes on by itself, from others it does not."""
+    """Of the error: from a full disk a task continues by itself, from others it does not."""
 
     @classmethod
     def of(cls, error: AdapterError) -> Refused:
@@ -176,6 +176,6 @@ class Trainer(PolicyTrainer, Protocol):
     async def set_state(self, policy: str, moved: MovedState) -> None:
         """Open a policy with a state that another trainer of the same base had, in place of one of that name.
 
-        Raises ``AdapterError`` where the state does not have its checksum, or does not fit this base; the policy is
+        Raises ``AdapterError`` if the state does not have its checksum, or does not fit this base; the policy is
         then not open.
         """

@@ -27,7 +27,7 @@ from .protocol import GroupStats, Job, LogWeights, Refused
 
 # Repeats a pass that a device has no memory for, in passes of half the size.
 #
-# What the failed attempt has added is undone first, so that nothing counts twice. Raises ``AdapterError`` where not
+# What the failed attempt has added is undone first, so that nothing counts twice. Raises ``AdapterError`` if not
 # even the smallest pass fits. Knows no model and no policy.
 
 log = logging.getLogger(__name__)
@@ -78,7 +78,7 @@ class PassBackoff:
             self._notices.append(notice)
 
     def notice(self) -> str:
-        """What has happened since the last call, in a sentence; empty where nothing has."""
+        """What has happened since the last call, in a sentence; empty if nothing has."""
         notices, self._notices = self._notices, []
         if len(notices) > 1:
             return notices[-1].replace("half as large", f"{2 ** len(notices)} times smaller")
@@ -241,7 +241,7 @@ class Replicas:
         return self._all[0]
 
     def add_gradients(self, work: Work) -> tuple[GroupStats, ...]:
-        """As ``group_pass.add_gradients``. Raises ``DeviceFull`` where a device has no memory for its part.
+        """As ``group_pass.add_gradients``. Raises ``DeviceFull`` if a device has no memory for its part.
 
         After an error a policy's gradient may be incomplete.
         """

@@ -18,7 +18,7 @@ from .memory.policy_memory import AdamState, PolicyMemory, adamw, clip
 #
 # Groups are accumulated as they arrive, undivided, at fixed weights; the sum is divided once, at the step. So the
 # update is the same in whatever order and in however many calls the groups came, also for losses that are a mean over
-# all tokens of the step. The learning rate is a pure function of the configuration, so that a restart goes on with
+# all tokens of the step. The learning rate is a pure function of the configuration, so that a restart continues with
 # it: a rise over the first ``warmup`` steps, then constant, or a fall to 0 after step ``steps`` that is linear or
 # half a cosine (arXiv 1608.03983, equation 5, without restarts), as in the schedules of transformers.
 
@@ -75,7 +75,7 @@ SCHEDULES = ("constant", "linear", "cosine")
 
 
 def learning_rate(config: PolicyConfig, step: int) -> float:
-    """The rate of the step that makes version ``step + 1``, where ``step`` counts from 0.
+    """The rate of the step that makes version ``step + 1``, if ``step`` counts from 0.
 
     The first step of a warm-up over n steps has 1/n of the full rate, the n-th the full rate. The last step of the run
     still has a rate above 0: the fall would reach 0 in the step after it.

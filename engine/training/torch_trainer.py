@@ -70,7 +70,7 @@ def keep_freed_memory() -> None:
     """Make this process keep freed memory.
 
     Every step frees tens of megabytes and asks for them again: otherwise there is a page fault for each four kilobytes,
-    which takes a third of a step's time. Does nothing where the C library is not glibc.
+    which takes a third of a step's time. Does nothing if the C library is not glibc.
     """
     tune = getattr(ctypes.CDLL(None), "mallopt", None)
     if tune is not None:
@@ -120,7 +120,7 @@ class TorchTrainer:
     many cores torch may use, ``sync`` whether state files are flushed to the disk, ``devices`` torch's devices,
     ``names`` their names for people, ``memory`` how many bytes of each card may be taken (0 is no limit), ``precision``
     that of the frozen base. A pass may take ``room`` bytes of each device, and at most ``slots`` policies are held, in
-    ``held`` bytes of the first; where these are 0, a card's are computed from what the base leaves of it, and a
+    ``held`` bytes of the first; if these are 0, a card's are computed from what the base leaves of it, and a
     processor has no limit. Other policies are paged out to a folder below ``scratch``. Ranks above ``largest_rank`` are
     refused. With a ``loan``, passes of policies that need not repeat take a sampler's cores while that has nothing to
     do, and the other way round. If ``model`` is given, it makes the model, in the computing thread, instead of ``base``
@@ -157,7 +157,7 @@ class TorchTrainer:
         # in this thread, too.
         self._cores = LentCores(loan, torch.set_num_threads) if loan else None
         self._repeats = True
-        """Whether a policy of the pass under way must have the same last bits each time."""
+        """Whether a policy of the pass in progress must have the same last bits each time."""
         self._thread = ThreadPoolExecutor(1, "trainer", initializer=torch.set_num_threads, initargs=(threads,))
         self._disk = ThreadPoolExecutor(1, "state files")
         self._moves = ThreadPoolExecutor(1, "moves")
@@ -237,7 +237,7 @@ class TorchTrainer:
         await self._run(self._close, policy)
 
     async def get_state(self, policy: str) -> MovedState:
-        """A policy's state, beside what others compute; raises ``AdapterError`` where it is not open."""
+        """A policy's state, beside what others compute; raises ``AdapterError`` if it is not open."""
 
         def get() -> MovedState:
             state = self._cache.look(policy)
@@ -246,7 +246,7 @@ class TorchTrainer:
         return await _in(self._moves, get)
 
     async def set_state(self, policy: str, moved: MovedState) -> None:
-        """Open a policy with this state; raises ``AdapterError`` where it was damaged or is of another base."""
+        """Open a policy with this state; raises ``AdapterError`` if it was damaged or is of another base."""
         found = await _in(self._moves, moved.state.checksum)
         await self._run(self._set_state, policy, moved, found)
 
@@ -255,7 +255,7 @@ class TorchTrainer:
         self._pages.close()
 
     def shutdown(self) -> None:
-        """Wait for calls under way, end the threads and remove what was paged out."""
+        """Wait for calls in progress, end the threads and remove what was paged out."""
         self._thread.shutdown()
         self._replicas.shutdown()
         self._disk.shutdown()

@@ -27,7 +27,7 @@ class Child(Protocol):
 
     @property
     def pid(self) -> int:
-        """Its process id on its machine; 0 where that is not known yet."""
+        """Its process id on its machine; 0 if that is not known yet."""
 
     @property
     def node(self) -> str:
@@ -54,7 +54,7 @@ class Child(Protocol):
         """Return when it has ended, or nothing more can come of it."""
 
     def last_words(self) -> str:
-        """The last line of its log since it started, or why it is lost; empty where there is neither."""
+        """The last line of its log since it started, or why it is lost; empty if there is neither."""
 
 
 class LocalChild:

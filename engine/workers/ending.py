@@ -29,7 +29,7 @@ def last_line(log_path: Path, start: int = 0) -> str:
 
 
 def sentence(name: str, code: int | None, starting: bool, line: str) -> tuple[str, str]:
-    """What happened, and a hint; ``code`` is the exit status, negative for a signal, None where not known."""
+    """What happened, and a hint; ``code`` is the exit status, negative for a signal, None if not known."""
     what = f"Worker {name} " + ("could not start" if starting else "ended")
     if code is None:
         return (f"{what}: {line}" if line else what).rstrip(".") + ".", ""

@@ -70,9 +70,9 @@ class Template:
     async def start(
         cls, modules: Sequence[str], threads: int, environment: Mapping[str, str], log_path: Path
     ) -> Template:
-        """Start one that imports ``modules`` for workers of so many ``threads``, with what ``environment`` sets.
+        """Start one that imports ``modules`` for workers of this many ``threads``, with what ``environment`` sets.
 
-        Its output is appended to ``log_path``. Raises ``WorkerDied`` where it ends before it is ready.
+        Its output is appended to ``log_path``. Raises ``WorkerDied`` if it ends before it is ready.
         """
         log_path.parent.mkdir(parents=True, exist_ok=True)
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
@@ -117,7 +117,7 @@ class Template:
     ) -> ForkedProcess:
         """Have it become a worker with the descriptor ``connection``, as ``host.main`` takes it, and its ``log``.
 
-        Raises ``WorkerDied`` where the template has died.
+        Raises ``WorkerDied`` if the template has died.
         """
         if not self.alive:
             raise self._death()

@@ -81,7 +81,7 @@ def pin(cores: str) -> None:
 async def serve(connection: socket.socket) -> None:
     """Build the object named in the first frame, then run every call as a task of its own.
 
-    Where the object has a method ``tidy``, that is called once the engine is gone, without waiting for calls under way:
+    If the object has a method ``tidy``, that is called once the engine is gone, without waiting for calls in progress:
     it removes files that nobody will need.
     """
     reader, writer = await asyncio.open_connection(sock=connection)

@@ -5,7 +5,7 @@ imported before it with all others until one of them writes there: of the 150 MB
 are written to. It also needs none of the seconds that the import takes.
 
 Each ``Order`` that comes over the inherited socket FD has two descriptors with it: the worker's socket and its log.
-``Born`` tells the process id of the worker, ``Ended`` how it ended. The worker goes on in ``host.main``, as one that
+``Born`` tells the process id of the worker, ``Ended`` how it ended. The worker continues in ``host.main``, as one that
 was started by itself, and dies with the template, which dies with the engine.
 
 The template computes nothing and has one thread, so a fork copies no lock that another thread holds. Libraries read how
@@ -114,7 +114,7 @@ def become(order: Order, template: int, connection: int, log: int) -> None:
 def call_oneself(command: Sequence[str]) -> None:
     """Show another command line than the template's to `ps`, over which it is written, as far as there is room."""
     fields = Path("/proc/self/stat").read_text("utf-8").rpartition(")")[2].split()
-    begins, ends = int(fields[45]), int(fields[46])  # arg_start and arg_end of proc(5), 0 where they may not be seen
+    begins, ends = int(fields[45]), int(fields[46])  # arg_start and arg_end of proc(5), 0 if they may not be seen
     room = ends - begins
     if room > 0:
         ctypes.memmove(begins, b"\0".join(map(os.fsencode, command))[: room - 1].ljust(room, b"\0"), room)

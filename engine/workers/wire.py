@@ -23,8 +23,8 @@ if TYPE_CHECKING:
 
 # Pickles numpy arrays between the engine and its workers: a vector of plain numbers is its bytes and one letter.
 #
-# numpy's own pickles describe every array's type anew, which costs several times what a short vector does. Imports
-# numpy only where it is needed: a child reads its first frame before it may import what starts threads.
+# numpy's own pickles describe every array's type again, which costs several times what a short vector does. Imports
+# numpy only if it is needed: a child reads its first frame before it may import what starts threads.
 
 PLAIN = frozenset("bBhHiIlLqQefd?")
 """Numpy's letters for plain numbers; both ends run on one machine, so their bytes mean the same."""
@@ -90,7 +90,7 @@ class Call:
     """Run one async method of the worker's object."""
 
     id: int | None
-    """None where nobody waits for the answer: none is sent."""
+    """None if nobody waits for the answer: none is sent."""
     method: str
     """Its name, or ``part.method`` where the object has parts."""
     args: tuple[Any, ...]

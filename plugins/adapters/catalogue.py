@@ -40,7 +40,7 @@ def default_dependencies(adapter: str) -> tuple[str, ...]:
 def dependencies_of(document: Mapping[str, Any]) -> tuple[str, ...]:
     """What a ``.toml`` plugin needs: its own ``dependencies``, or the defaults of every adapter in it.
 
-    ``document``: the parsed file. Raises ``ValueError`` where ``dependencies`` is no list of texts. An unknown adapter
+    ``document``: the parsed file. Raises ``ValueError`` if ``dependencies`` is no list of texts. An unknown adapter
     is passed over: loading the file reports it, with its line.
     """
     own = document.get("dependencies")

@@ -29,7 +29,7 @@ def declared(
     """Declare ``play`` under a usable form of ``name``.
 
     ``options``: settings by name with their defaults; those that are whole numbers, numbers, texts or booleans become
-    parameters of the environment, and reach ``play`` as keywords. ``agents``: who speaks in it, where they are
+    parameters of the environment, and reach ``play`` as keywords. ``agents``: who speaks in it, if they are
     several.
     """
     play.__doc__ = about

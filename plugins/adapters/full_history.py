@@ -1,4 +1,4 @@
-"""For libraries that send the whole history with every question, where an agent takes only what is new.
+"""For libraries that send the whole history with every question, if an agent takes only what is new.
 
 As a rule each history continues the one before. One that leaves out or rewrites something continues, in a fork of the
 agent, from the last reply that it shares with an earlier history. So every token is trained on once, in the
@@ -36,7 +36,7 @@ class FullHistory:
     async def ask(self, history: Sequence[Message], tools: Callable[[], Sequence[Tool]]) -> Reply:
         """The reply to a history; ``tools`` is asked once, before the first.
 
-        Raises ``RuntimeError`` where the system prompt changes, or where there is nothing to reply to.
+        Raises ``RuntimeError`` if the system prompt changes, or where there is nothing to reply to.
         """
         opened = bool(history) and history[0].role == "system"
         system, said = (history[0].content, tuple(history[1:])) if opened else (None, tuple(history))

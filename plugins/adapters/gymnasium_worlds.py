@@ -35,7 +35,7 @@ def gymnasium(
 
     ``environment``: an id for ``gymnasium.make``, a class, or a function; ``options`` go to it. ``describe``: the text
     for an observation. ``act``: the action that a reply means; it raises ``ValueError``, or ``KeyError`` as a dict
-    does, where it means none. Without it a reply is the action itself where the world takes text, a whole number where
+    does, if it means none. Without it a reply is the action itself where the world takes text, a whole number where
     it takes one of several actions, and JSON for all other action spaces. The reward is the sum over the steps.
 
     A reply that means no action, or one that is not in the action space, ends the episode as invalid. Its reward is
@@ -80,7 +80,7 @@ def gymnasium(
 
 
 def _action(world: Any, act: Callable[[str], Any] | None, text: str) -> Any:
-    """The action that a reply means to a world; raises ``ValueError`` where it means none that the world takes."""
+    """The action that a reply means to a world; raises ``ValueError`` if it means none that the world takes."""
     space: Any = getattr(world, "action_space", None)
     if act is not None:
         return allowed(space, act(text))

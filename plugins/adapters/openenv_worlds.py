@@ -45,10 +45,10 @@ def openenv(
     reward is ``unreadable``, or else one less than it earned so far, and than 0; in training it is at most the least
     reward of its group, so that it never pays to be unreadable.
 
-    Where ``reset`` ignores the seed that it is given, the episode logs ``seed_ignored``: what the environment draws
+    If ``reset`` ignores the seed that it is given, the episode logs ``seed_ignored``: what the environment draws
     from generators of its own differs between the members of a group.
 
-    Raises ``TypeError`` where ``act`` is needed.
+    Raises ``TypeError`` if ``act`` is needed.
     """
     made = _found(environment) if isinstance(environment, str) else environment
     title = name or str(getattr(made, "__name__", type(made).__name__))
@@ -84,7 +84,7 @@ class _Session:
     """One instance, from its reset to its end."""
 
     def __init__(self, world: Any, ep: Episode, unreadable: float | None) -> None:
-        """``unreadable``: the reward of an episode whose reply cannot be read, where the author names one."""
+        """``unreadable``: the reward of an episode whose reply cannot be read, if the author names one."""
         self.earned = 0.0
         self._unreadable = unreadable
         self._world = world

@@ -2,7 +2,7 @@
 
 Many environments draw from the global ``random`` (or numpy's), and some seed it. Two episodes that take turns would
 then change each other's outcome, and the members of a group would not meet the same instance. So the global state is
-exchanged whenever an episode's coroutine goes on, and put back whenever it waits.
+exchanged whenever an episode's coroutine continues, and put back whenever it waits.
 
 An episode then depends on its own seed alone. What a library does in threads or tasks of its own is out of reach.
 """

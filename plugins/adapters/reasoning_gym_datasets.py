@@ -54,8 +54,8 @@ def reasoning_gym(
     are single values are also parameters of the environment. The reward is what the dataset's scorer says, 0 to 1.
 
     A scorer that raises on a reply is wrong about it rather than the reply about the question: such a reply is worth 0,
-    with the part ``scorer_raised``, as long as the scorer accepts the dataset's own answer, or, where an item has none
-    because it has several solutions, can judge an empty one. Where it does not, the episode is an error. An item that
+    with the part ``scorer_raised``, as long as the scorer accepts the dataset's own answer, or, if an item has none
+    because it has several solutions, can judge an empty one. If it does not, the episode is an error. An item that
     the dataset fails to make is skipped.
 
     Raises ``ValueError`` for a dataset or options that the library does not know.

@@ -82,7 +82,7 @@ class _Table:
     first: int
     """Number of the first of ``lines``."""
     number: int = 0
-    """Among the entries of the file, from 1; 0 where the whole file is one environment."""
+    """Among the entries of the file, from 1; 0 if the whole file is one environment."""
 
     def error(self, path: Path, key: str, words: str) -> TomlError:
         """An error at the line of ``key``."""
@@ -99,8 +99,8 @@ class _Table:
 def environments_in(path: Path) -> tuple[list[Environment], list[Refused]]:
     """The environments that the file declares, and the entries of ``[[environments]]`` that declare none.
 
-    Raises ``TomlError`` where the file itself is wrong, or its only environment, or all of several; then it is the
-    first one's. Raises ``ModuleNotFoundError`` where the library of an only environment is missing.
+    Raises ``TomlError`` if the file itself is wrong, or its only environment, or all of several; then it is the
+    first one's. Raises ``ModuleNotFoundError`` if the library of an only environment is missing.
     """
     content = path.read_bytes()
     try:
@@ -197,7 +197,7 @@ def _environment(path: Path, table: _Table) -> Environment:
 
 
 def _name_of(table: Mapping[str, Any]) -> str:
-    """The name of the environment that an entry means to declare; empty where none can be told."""
+    """The name of the environment that an entry means to declare; empty if none can be told."""
     adapter = ADAPTERS.get(str(table.get("adapter")))
     what = next(iter(_keys(adapter))) if adapter is not None else ""
     if named := table.get("name"):

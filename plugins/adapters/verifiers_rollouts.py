@@ -1,6 +1,6 @@
 """Environments of verifiers in their old form: a module with ``load_environment``.
 
-The library plays whole rollouts; where it would call a model, it calls a ``Client`` of ours instead, which hands the
+The library plays whole rollouts; if it would call a model, it calls a ``Client`` of ours instead, which hands the
 question to the episode.
 """
 
@@ -34,14 +34,14 @@ def verifiers(
     """An environment of verifiers 0.1 as an environment.
 
     ``environment``: ``load_environment``, what it returns, or the name of an installed module; ``options`` go to
-    ``load_environment``. Rewards are those of its rubric, and its metrics are logged. Where there are no evaluation
+    ``load_environment``. Rewards are those of its rubric, and its metrics are logged. If there are no evaluation
     rows (the library would then evaluate on the training rows), a tenth of its rows is held out, chosen by content.
 
     In the library a reward function that raises counts as 0, which is more than a wrong reply gets where that costs
     something. Here such an episode gets ``unreadable``, or else one less than the rest of the rubric gave, and than 0.
     It logs how many functions raised as ``scorer_raised``.
 
-    Raises ``ValueError`` where its rubric rewards groups: such rewards need all members of a group at once.
+    Raises ``ValueError`` if its rubric rewards groups: such rewards need all members of a group at once.
     """
     client_class = _client_class()
     made = _made(environment, options)

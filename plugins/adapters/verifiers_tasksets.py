@@ -36,7 +36,7 @@ def verifiers_taskset(
     ``options``: fields of its configuration. Rewards are those of its tasks, each reward and metric is logged by its
     name. The library knows no evaluation split: a tenth of the tasks is held out, chosen by content.
 
-    Raises ``ValueError`` where its tasks need more than one question and one answer.
+    Raises ``ValueError`` if its tasks need more than one question and one answer.
     """
     v1 = library("verifiers.v1")
     made = _made(v1, taskset, options)
@@ -65,7 +65,7 @@ def verifiers_taskset(
 
 
 def unsupported(taskset: Any) -> str:
-    """What a taskset has that needs the library's own programs, in words; empty where it has nothing of the kind."""
+    """What a taskset has that needs the library's own programs, in words; empty if it has nothing of the kind."""
     kind = taskset.task_type()
     if kind.NEEDS_CONTAINER:
         return "needs a container"

@@ -15,7 +15,7 @@ from marlaas.plugins import Episode, Range, env
 
 @env
 async def arithmetic(ep: Episode, digits: Annotated[int, Range(1, 9)] = 2) -> bool:
-    """Adds two numbers of so many digits."""
+    """Adds two numbers of this many digits."""
     low, high = 10 ** (digits - 1), 10**digits - 1
     a, b = ep.rng.randint(low, high), ep.rng.randint(low, high)
     reply = await ep.ask(f"{a}+{b}=", max_tokens=digits + 8)

@@ -3,7 +3,7 @@
     first      Guess my number from 412 to 426.  ->  419  ->  higher  ->  423  ->  lower  ->  421
     second     Guess my number from 412 to 426.  ->  412  ->  higher  ->  413
 
-Each hears of its own guesses only. The winner's reward is 1 and the other's 0; where neither finds the number in time,
+Each hears of its own guesses only. The winner's reward is 1 and the other's 0; if neither finds the number in time,
 both get a half. Halving what is left beats counting upwards, and whoever is first has a turn more, so that policies are
 measured as both agents: `rotate = true` under [eval].
 """

@@ -65,7 +65,7 @@ def key_of_text(content: str) -> int:
 def divide(keys: Sequence[int], shares: Mapping[str, float], name: str) -> Iterator[str]:
     """The split of each row, by the keys of their contents: ``train``, or one that has a share of the different rows.
 
-    Raises ``ValueError``, which names the data, where there are fewer different rows than splits.
+    Raises ``ValueError``, which names the data, if there are fewer different rows than splits.
     """
     if len(keys) > EXACT:
         bounds = _bounds([(split, share * _RANGE) for split, share in shares.items()])
@@ -85,7 +85,7 @@ def tested(keys: Sequence[int], shares: Mapping[str, float], name: str) -> Itera
     """Which rows are for the split ``test`` where nothing gives it a share: a further tenth of the different rows.
 
     They are in ``train``, too, for most tasks have no use for them; a task that tests keeps the prompts that it tests
-    on out of its training. Raises ``ValueError``, which names the data, where there are too few different rows.
+    on out of its training. Raises ``ValueError``, which names the data, if there are too few different rows.
     """
     if len(set(keys)) <= len(shares) + 1:
         raise ValueError(f"{name} needs at least {len(shares) + 2} different rows for the split 'test'")
@@ -107,7 +107,7 @@ class Part:
 
     places: Places
     digest: str = ""
-    """A hash of what they say, in their order; empty where nobody has looked."""
+    """A hash of what they say, in their order; empty if nobody has looked."""
 
 
 _NONE = Part(array("Q"))

@@ -18,7 +18,7 @@ from .source import SPLIT, VALIDATION, Source
 from .tables import ARROW, PARQUET, is_saved, saved_files, saved_splits
 
 ROWS = (".jsonl", ".ndjson", *PARQUET, *ARROW)
-"""Endings of files of rows. Those that end in ``.json`` count only where a folder has no others."""
+"""Endings of files of rows. Those that end in ``.json`` count only if a folder has no others."""
 WORDS = {
     "train": ("train", "training"),
     "eval": ("eval", "evaluation", VALIDATION, "valid", "val", "dev"),
@@ -36,7 +36,7 @@ class SplitFiles:
     path: Path
     """What is named, with the name of the split in it."""
     files: tuple[Path, ...]
-    """None where nothing is there."""
+    """None if nothing is there."""
     whole: bool = False
     """Whether all of their rows are of the split; else they are divided, as ``division.part`` does."""
     named: bool = False
@@ -46,7 +46,7 @@ class SplitFiles:
 def files_of_split(source: Source, split: str) -> SplitFiles:
     """The files with the rows of a split.
 
-    Raises ``FileNotFoundError`` where a part is missing, ``ValueError`` where names do not say which file is for what.
+    Raises ``FileNotFoundError`` if a part is missing, ``ValueError`` where names do not say which file is for what.
     """
     path, whole = source.path, SPLIT in str(source.path)
     if whole:
@@ -114,7 +114,7 @@ def _part_of(file: Path) -> tuple[str, str]:
 def _in_folder(folder: Path) -> list[Path]:
     """The files of rows in a folder, or else in the one below it that has any, or in those that are called as splits.
 
-    Raises ``ValueError`` where there are none, or several folders of others.
+    Raises ``ValueError`` if there are none, or several folders of others.
     """
     found = _rows_below(folder)
     own = [file for file in found if file.parent == folder]
@@ -153,7 +153,7 @@ def _groups(files: Sequence[Path], root: Path) -> dict[str, list[Path]]:
 
 
 def _word_of(name: str) -> str:
-    """Which split a name means: ``train``, ``eval``, ``test``; empty where it says none, or several."""
+    """Which split a name means: ``train``, ``eval``, ``test``; empty if it says none, or several."""
     words = set(re.split(r"[^a-z]+", name.lower()))
     meant = [split for split, known in WORDS.items() if words & {*known}]
     return meant[0] if len(meant) == 1 else ""
@@ -162,7 +162,7 @@ def _word_of(name: str) -> str:
 def _chosen(source: Source, split: str, names: Sequence[str], known: Sequence[str], where: str) -> tuple[str, bool]:
     """Which of the names a split has in the data, and whether all of its rows are of it.
 
-    Where nothing is for evaluation, the rows of ``train`` are divided. ``known``: names that must say what they are
+    If nothing is for evaluation, the rows of ``train`` are divided. ``known``: names that must say what they are
     for; a hub's data may have further splits. Raises ``ValueError``.
     """
     unknown = [name for name in known if not _word_of(name) and name not in source.split.values()]

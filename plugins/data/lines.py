@@ -25,7 +25,7 @@ class Lines:
     """The rows of some files, one after the other."""
 
     def __init__(self, files: Sequence[Path]) -> None:
-        """Raises ``OSError`` where one cannot be opened."""
+        """Raises ``OSError`` if one cannot be opened."""
         self.parts = list(files)
         """The files that it consists of."""
         self._files = [os.open(path, os.O_RDONLY) for path in files]

@@ -19,7 +19,7 @@ def row_at(split: str, seed: int, position: int, count: int) -> int:
 
     In the train split each ``count`` positions are an epoch: a permutation of all rows, another one for each epoch and
     seed. Elsewhere the permutation is always the same, whatever the seed, so that every run is measured on the same
-    rows in the same order. Raises ``ValueError`` where there are no rows, or the position is negative.
+    rows in the same order. Raises ``ValueError`` if there are no rows, or the position is negative.
     """
     if count < 1 or position < 0:
         raise ValueError(f"there is no row at position {position} of {count}")

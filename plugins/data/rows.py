@@ -31,7 +31,7 @@ class Rows(Sequence[Any]):
     def __init__(self, stored: Stored, part: Part, source: Source, limit: int = 0) -> None:
         """``limit``: the most rows that there are to be, chosen among all; 0: all."""
         self.digest = "" if limit else part.digest
-        """As ``digest_of`` has it; empty where that has to be found out."""
+        """As ``digest_of`` has it; empty if that has to be found out."""
         self._stored = stored
         self._places = part.places
         self._source = source
@@ -142,10 +142,10 @@ def _listed(given: Any, split: str) -> list[Any]:
 
 
 def held_out(rows: Sequence[Any], contents: Sequence[str], split: str, name: str) -> list[Any]:
-    """The rows of a split, where a tenth of the different rows, chosen by hash, is for evaluation.
+    """The rows of a split, if a tenth of the different rows, chosen by hash, is for evaluation.
 
     A further tenth is ``test``, and in ``train`` as well (``tested``). ``contents``: what makes a row different from
-    another, one text for each. Raises ``ValueError``, which names the data, where there are too few different rows.
+    another, one text for each. Raises ``ValueError``, which names the data, if there are too few different rows.
     """
     keys, shares = [key_of_text(content) for content in contents], {"eval": HELD_OUT}
     if split == "test":

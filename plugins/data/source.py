@@ -10,7 +10,7 @@ from typing import Any
 SPLIT = "{split}"
 """What stands in a path for the name of the split."""
 HELD_OUT = 0.1
-"""The share of the different rows that is for evaluation, where nobody says which rows are."""
+"""The share of the different rows that is for evaluation, if nobody says which rows are."""
 VALIDATION = "validation"
 """What most data sets call the rows that choose the best version: they are ``eval`` where nothing is called so."""
 

@@ -1,6 +1,6 @@
 """Rows of Parquet and Arrow files and of folders that ``datasets`` has saved, through pyarrow.
 
-pyarrow is imported only where such data are used, and comes from the plugin's own libraries. Arrow files are mapped
+pyarrow is imported only if such data are used, and comes from the plugin's own libraries. Arrow files are mapped
 into memory, so that a row costs what is read of it. A row of a Parquet file cannot be had without unpacking thousands,
 so the file is written out once, batch by batch, as an Arrow file beside the scratch files of the plugin.
 """
@@ -36,7 +36,7 @@ def is_saved(folder: Path) -> bool:
 
 
 def saved_splits(folder: Path) -> list[str] | None:
-    """The splits that ``datasets`` has saved in a folder; none for a single data set, None where nothing was saved."""
+    """The splits that ``datasets`` has saved in a folder; none for a single data set, None if nothing was saved."""
     if (folder / "dataset_dict.json").is_file():
         return [str(name) for name in _json(folder / "dataset_dict.json")["splits"]]
     if (folder / "state.json").is_file():
@@ -50,7 +50,7 @@ class Table:
     def __init__(self, files: Sequence[Path], cache: Path | None) -> None:
         """``cache``: where Parquet files are written out; None: nowhere, they are unpacked into memory.
 
-        Raises ``ValueError`` where pyarrow is missing or a file is not what its name says.
+        Raises ``ValueError`` if pyarrow is missing or a file is not what its name says.
         """
         self.parts = list(files)
         """The files that it consists of."""

@@ -3,7 +3,7 @@
 An episode's own time is the processor time that its code took, and the time that it waited for what it called. The
 second cannot be seen directly. It is bounded by the time in which this process neither computed nor waited for a core,
 and in which no other episode kept the loop: ``Meter``. So time that siblings, the interpreter's lock or a busy machine
-took is never charged; where they take much, an episode's waiting counts for less than it was.
+took is never charged; if they take much, an episode's waiting counts for less than it was.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The folder in which a program runs: made anew for each episode, with the files that its author names."""
+"""The folder in which a program runs: made again for each episode, with the files that its author names."""
 
 from __future__ import annotations
 

@@ -25,7 +25,7 @@ from .run import NOT_RUN, ProgramFailed, ProgramRun, places, run
 from .words import Addresses, filled
 
 EXIT = "exit"
-"""The reward that is 1 where the exit code is 0, and else 0."""
+"""The reward that is 1 if the exit code is 0, and else 0."""
 KILLED = 128 + 9
 """Ended by SIGKILL: the system does so when memory ends, and nobody learns from that."""
 _LONGEST_VARIABLE = 100_000
@@ -44,7 +44,7 @@ class Program:
     """Variables of its own."""
     stdin: str
     reward: str
-    """``exit``, the name of a file, or empty where a function says it, or nobody."""
+    """``exit``, the name of a file, or empty if a function says it, or nobody."""
     exit_codes: tuple[int, ...]
     """Those that count as an end in good order."""
     agents: tuple[str, ...]
@@ -82,7 +82,7 @@ async def played(
     ep: Episode,
     settings: Mapping[str, Any],
 ) -> object:
-    """The reward of an episode, None where a score function in another process gives it.
+    """The reward of an episode, None if a score function in another process gives it.
 
     ``prepare``: is called before the program, and says what ``{prompt}`` is. ``judge``: is given its end.
     """
@@ -171,7 +171,7 @@ def _task(program: Program, ep: Episode) -> str:
 
 
 def _prompt(task: object) -> str:
-    """What is asked in a row, where the author does not say it: the row itself, or what it calls its prompt."""
+    """What is asked in a row, if the author does not say it: the row itself, or what it calls its prompt."""
     if isinstance(task, Mapping):
         task = task.get("prompt", "")
     return task if isinstance(task, str) else ""

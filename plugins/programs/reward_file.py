@@ -18,7 +18,7 @@ Reward = float | Score | dict[str, float | Score]
 
 
 def read_text(folder: str, name: str, most: int) -> str | None:
-    """The text of a file that a program left, None where there is none.
+    """The text of a file that a program left, None if there is none.
 
     Raises ``ValueError`` for what is no plain file of at most ``most`` bytes. A link is not followed, a pipe not read.
     """

@@ -98,7 +98,7 @@ def places() -> asyncio.Semaphore:
 def executable(words: Sequence[str], folder: str, environment: Mapping[str, str]) -> tuple[str, ...]:
     """The words with the program's path first; ``python`` is the plugin's own.
 
-    Raises ``ProgramFailed`` where there is no such program.
+    Raises ``ProgramFailed`` if there is no such program.
     """
     first, *others = words
     if first in ("python", "python3"):
@@ -117,7 +117,7 @@ def executable(words: Sequence[str], folder: str, environment: Mapping[str, str]
 async def run(words: Sequence[str], folder: str, environment: Mapping[str, str], stdin: str) -> ProgramRun:
     """Run a program until it ends, or this is cancelled: then it is killed, with all that it has started.
 
-    Raises ``ProgramFailed`` where it cannot be started.
+    Raises ``ProgramFailed`` if it cannot be started.
     """
     mark = os.urandom(16).hex()
     command = executable(words, folder, environment)

@@ -49,7 +49,7 @@ def name_of(words: Sequence[str]) -> str:
 
 
 def name_about(adapter: str, about: str) -> str:
-    """The name of the environment that an adapter makes of what it is about, where its author gives none."""
+    """The name of the environment that an adapter makes of what it is about, if its author gives none."""
     if adapter == "program":
         with contextlib.suppress(ValueError):
             return name_of(words_of(about))

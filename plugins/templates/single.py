@@ -10,7 +10,7 @@ from marlaas.plugins import Episode, Range, Score, env
 
 @env
 async def my_env(ep: Episode, digits: Annotated[int, Range(1, 6)] = 2) -> Score:  # the settings of a task file
-    """Adds two numbers of so many digits."""  # the first line is what `marlaas env list` shows
+    """Adds two numbers of this many digits."""  # the first line is what `marlaas env list` shows
     # ep.rng draws the task. All members of a group draw the same one, so that their rewards can be compared.
     a, b = (ep.rng.randrange(10**digits) for _ in range(2))
     reply = await ep.ask(f"{a}+{b}=", max_tokens=digits + 8)  # as the tiny base was taught; ask others in words

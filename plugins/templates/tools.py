@@ -11,7 +11,7 @@ THINGS = ("bag", "book", "bowl", "clock", "cup", "ink", "knife", "lamp", "pad", 
 
 @env
 async def my_env(ep: Episode, items: int = 4) -> float:
-    """Buys the cheapest of so many things."""
+    """Buys the cheapest of this many things."""
     names = ep.rng.sample(THINGS, items)
     prices = dict(zip(names, ep.rng.sample(range(1, 100), items), strict=True))
     cart: list[str] = []  # tools are closures: what one episode does is seen by no other

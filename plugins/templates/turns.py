@@ -5,7 +5,7 @@ from marlaas.plugins import Episode, Invalid, env
 
 @env(timeout=20)  # seconds of one episode; waiting for the model does not count
 async def my_env(ep: Episode, width: int = 50, turns: int = 6) -> float:
-    """Finds one of `width` numbers in so many turns."""
+    """Finds one of `width` numbers in this many turns."""
     low = ep.rng.randint(0, 900)
     secret = ep.rng.randint(low, low + width - 1)
     say = f"Guess my number from {low} to {low + width - 1}. Answer with a number only."

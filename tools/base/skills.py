@@ -62,7 +62,7 @@ class Question:
 
 
 def operands(rng: Random, digits: int) -> tuple[int, int]:
-    """Two numbers of exactly so many digits."""
+    """Two numbers of exactly this many digits."""
     low, high = 10 ** (digits - 1), 10**digits - 1
     return rng.randint(low, high), rng.randint(low, high)
 
@@ -125,7 +125,7 @@ def obey(rng: Random) -> Question:
 
 @dataclass(frozen=True)
 class Game:
-    """A secret number in a range, to be found in so many turns."""
+    """A secret number in a range, to be found in this many turns."""
 
     low: int
     width: int

@@ -282,7 +282,7 @@ def text_ids(family: Family, rows: int) -> list[int]:
 
 
 def tokenizer(family: Family, rows: int) -> Tokenizer:
-    """The tokenizer of an embedding with so many rows."""
+    """The tokenizer of an embedding with this many rows."""
     control, ids = control_ids(family, rows), text_ids(family, rows)
     tokens, merges = build(len(ids), numbers=family.digits != r"\p{N}")
     vocabulary = dict(zip(tokens, ids, strict=True)) | (control if family.text_behind else {})

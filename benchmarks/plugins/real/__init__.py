@@ -33,7 +33,7 @@ async def facts(ep: Episode, task: Row) -> float:
 
 @env(data=lambda split: rows("format", split))
 async def format(ep: Episode, task: Row) -> float:
-    """Follows one of IFEval's instructions: capital letters, no commas, or exactly so many sentences."""
+    """Follows one of IFEval's instructions: capital letters, no commas, or exactly this many sentences."""
     return reward((await ep.ask(task["prompt"])).text, task["answer"], "format")
 
 

@@ -27,7 +27,7 @@ FEWEST = 2
 async def tools(
     ep: Episode, digits: int = 2, mean: float = 0.5, sigma: float = 1.0, most: int = 6, tool: str = ""
 ) -> float:
-    """Adds numbers of so many digits, in up to `most` turns.
+    """Adds numbers of this many digits, in up to `most` turns.
 
     The tool at `tool` (HOST:PORT) takes a lognormal time after each turn, `mean` seconds on average; without an address
     replies are judged here, at once.

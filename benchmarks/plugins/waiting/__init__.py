@@ -8,7 +8,7 @@
 
 Each sum is a conversation of its own, paid by itself. How long the tools take, and which of them fail, is drawn from
 the member's own noise and the number of its play, so all arms of a comparison wait the same seconds. With ``batch`` the
-episodes of one step go turn by turn together, as environments do that are stepped as a batch: none goes on before the
+episodes of one step go turn by turn together, as environments do that are stepped as a batch: none continues before the
 slowest tool of the turn has answered. Held-out episodes wait for nothing.
 """
 
@@ -40,7 +40,7 @@ class Batch:
         await self._gone[turn].wait()
 
     def leave(self, turns: int) -> None:
-        """An episode has ended after so many turns."""
+        """An episode has ended after this many turns."""
         self._left -= 1
         for turn in range(turns):
             self._arrived[turn] -= 1

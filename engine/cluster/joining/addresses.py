@@ -26,7 +26,7 @@ class Port:
     """A port, or several, of the range of a machine."""
 
     flags: tuple[str, ...]
-    """Options of ``ray start`` that set it: the first and, where there are two, the last port."""
+    """Options of ``ray start`` that set it: the first and, if there are two, the last port."""
     first: int
     """Counted from the first of the range."""
     last: int
@@ -118,7 +118,7 @@ def parse_address(text: str, port: int) -> Address:
 
 
 def check_listens(address: Address, seconds: float = SECONDS) -> None:
-    """Raise ``ClusterUnreachable``, after ``seconds`` at most, where nobody listens at the address."""
+    """Raise ``ClusterUnreachable``, after ``seconds`` at most, if nobody listens at the address."""
     hint = "On the head, `marlaas cluster status` says its address; a firewall must let its ports through."
     try:
         socket.create_connection((address.host, address.port), timeout=seconds).close()

@@ -101,8 +101,8 @@ def start_ray(
 ) -> LocalNode:
     """Start this machine's Ray in the background and wait until it serves; ``node.pid`` is filled in.
 
-    ``starting`` is called about once a tenth of a second. Raises ``ConfigError`` where one runs already, or Ray
-    refuses, and ``ClusterUnreachable`` where it does not come up in time. Raises ``ConfigError``, too, where others
+    ``starting`` is called about once a tenth of a second. Raises ``ConfigError`` if one runs already, or Ray
+    refuses, and ``ClusterUnreachable`` where it does not come up in time. Raises ``ConfigError``, too, if others
     listen at its ports: Ray takes half a minute to notice, and gives another reason.
     """
     environment = os.environ | ray_environment(home, cluster)
@@ -157,7 +157,7 @@ def command(cluster: ClusterSettings, node: LocalNode, folder: Path) -> list[str
 
 
 def stop_ray(home: Home, grace: float = END_SECONDS) -> bool:
-    """End this machine's Ray, and no other; False where this home has none.
+    """End this machine's Ray, and no other; False if this home has none.
 
     Ray's processes are killed with their parent where they take longer than ``grace`` seconds.
     """
@@ -223,7 +223,7 @@ def _parts(address: str) -> tuple[str, int]:
 
 
 def _made(folder: Path) -> Path:
-    """Ray's folder, of this account alone. Raises ``ConfigError`` where somebody else made it."""
+    """Ray's folder, of this account alone. Raises ``ConfigError`` if somebody else made it."""
     try:
         folder.mkdir(mode=0o700, exist_ok=True)
         if folder.is_symlink() or folder.stat().st_uid != os.getuid():
@@ -256,7 +256,7 @@ def listening() -> set[int]:
 
 
 def _locked(home: Home) -> int:
-    """The lock, held. Raises ``ConfigError`` where this home's Ray holds it, and as ``try_lock`` does."""
+    """The lock, held. Raises ``ConfigError`` if this home's Ray holds it, and as ``try_lock`` does."""
     lock = os.open(home.node_lock, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     try:
         for _ in range(ATTEMPTS):

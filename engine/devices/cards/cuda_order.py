@@ -20,7 +20,7 @@ SECONDS = 20.0
 
 
 def cuda_order() -> tuple[str, ...] | None:
-    """Ids of all cards in CUDA's order, from a child process; None where it gets no answer."""
+    """Ids of all cards in CUDA's order, from a child process; None if it gets no answer."""
     environment = {name: value for name, value in os.environ.items() if name != VARIABLE}
     command = [sys.executable, "-P", "-m", "marlaas.engine.devices.cards.cuda_order"]
     try:
@@ -31,7 +31,7 @@ def cuda_order() -> tuple[str, ...] | None:
 
 
 def main() -> int:
-    """Print the ids; 1 where CUDA does not answer."""
+    """Print the ids; 1 if CUDA does not answer."""
     try:
         cuda = ctypes.CDLL("libcuda.so.1")
         identify = getattr(cuda, "cuDeviceGetUuid_v2", None) or cuda.cuDeviceGetUuid

@@ -33,7 +33,7 @@ class Listed:
 
     pid: int
     memory: int
-    """Bytes; 0 where the driver does not say."""
+    """Bytes; 0 if the driver does not say."""
     computes: bool
     """Whether it has a compute context; else it only draws."""
 
@@ -87,7 +87,7 @@ class Cards:
     driver: str = ""
     cuda: str = ""
     reason: str = ""
-    """Why there is no card; empty where there is one."""
+    """Why there is no card; empty if there is one."""
     notes: tuple[str, ...] = ()
     """Sentences on cards that have failed."""
 
@@ -206,7 +206,7 @@ def _processes(nvml: Any, handle: Any) -> list[Listed]:
 
 
 def _ask(nvml: Any, question: Callable[..., Any], *arguments: Any) -> Any:
-    """The answer; None where the driver is too old for the question or does not answer it for this card.
+    """The answer; None if the driver is too old for the question or does not answer it for this card.
 
     Raises where the card has failed: then none of its answers can be trusted.
     """

@@ -60,7 +60,7 @@ def ambiguous(value: str | None, order: str | None, gpus: Sequence[Gpu]) -> bool
 
 
 def find(name: str, gpus: Sequence[Gpu]) -> str | None:
-    """The one card whose id begins with ``name``; None where there is none, or more than one."""
+    """The one card whose id begins with ``name``; None if there is none, or more than one."""
     found = [gpu.uuid for gpu in gpus if gpu.uuid.startswith(name)]
     return found[0] if len(found) == 1 else None
 

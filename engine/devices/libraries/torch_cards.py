@@ -52,7 +52,7 @@ def _torch() -> dict[str, object]:
 
 
 def _driver_cuda() -> int:
-    """The newest CUDA that the driver supports, as 1000 x major + 10 x minor; 0 where it supports none."""
+    """The newest CUDA that the driver supports, as 1000 x major + 10 x minor; 0 if it supports none."""
     try:
         version = ctypes.c_int()
         return version.value if ctypes.CDLL("libcuda.so.1").cuDriverGetVersion(ctypes.byref(version)) == 0 else 0

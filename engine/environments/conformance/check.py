@@ -45,7 +45,7 @@ class Scope:
     alive: int = ALIVE
     """Episodes that a task has alive at once: the cost of a crowd is given for that many."""
     ruler: Ruler | None = None
-    """Measures prompts as the base that is trained does, where one is known."""
+    """Measures prompts as the base that is trained does, if one is known."""
 
 
 async def check(

@@ -221,7 +221,7 @@ class BuildFailed(Exception):
 async def build(venv: Venv, settings: EnvironmentSettings, said: Said = lambda line: None) -> None:
     """Install the libraries unless they are there; ``said`` hears what uv says, line by line.
 
-    If another process of this home builds, this one waits; where that one built the same set, this one is done.
+    If another process of this home builds, this one waits; if that one built the same set, this one is done.
     """
     try:
         venv.folder.parent.mkdir(mode=0o700, parents=True, exist_ok=True)

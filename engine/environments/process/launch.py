@@ -364,7 +364,7 @@ class PluginProcess(Protocol):
         """Its way to the gateway, if it cannot go there by itself."""
 
     async def rows(self, data: Mapping[str, Any]) -> Mapping[str, Any]:
-        """``data`` that a task names, where it finds it. Raises ``OSError`` if it cannot have it."""
+        """``data`` that a task names, if it finds it. Raises ``OSError`` if it cannot have it."""
 
     def computed(self) -> float:
         """Processor seconds that it has used so far; 0 if that is not known."""
@@ -579,5 +579,5 @@ def variables(folders: Folders) -> dict[str, str]:
         kept["PATH"] = os.pathsep.join((str(runtime.python.parent), kept.get("PATH", os.defpath)))
     if runtime.confinement is not None:
         kept["HOME"] = str(folders.scratch)
-    # The same draw gives the same episode in every process, also where a plugin iterates over a set.
+    # The same draw gives the same episode in every process, also if a plugin iterates over a set.
     return kept | {"TMPDIR": str(folders.scratch), "PYTHONHASHSEED": "0", "PYTHONUTF8": "1"}

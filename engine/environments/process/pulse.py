@@ -54,7 +54,7 @@ def resident_bytes(pid: int) -> int:
 # left alone.
 
 INTERRUPTED_AFTER = 6.0
-"""Processor seconds of silence after which compiled code is interrupted, where it can be."""
+"""Processor seconds of silence after which compiled code is interrupted, if it can be."""
 HUNG_AFTER = 20.0
 """Processor seconds of silence after which a process counts as hung."""
 PER_EPISODE = 0.05

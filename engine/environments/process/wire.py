@@ -195,7 +195,7 @@ class Beat(Struct, frozen=True):
     asleep: _Seconds = 0.0
     """Seconds since the beat before in which an episode kept the loop and nothing computed or wanted to."""
     watched: _List[Place] | None = None
-    """The lines that kept the loop since a check began to look, where this was asked for; the longest first."""
+    """The lines that kept the loop since a check began to look, if this was asked for; the longest first."""
 
 
 Outcome = EpisodeOutcome | Unscored | Ranking | DataFacts
@@ -370,7 +370,7 @@ def parse_message(record: Record, clean: bool = False) -> Received:
                 return message
     except RecursionError:
         raise WireError("a message is nested too deeply") from None
-    except ValidationError as error:  # it may quote a long text; where that stands is said at its end
+    except ValidationError as error:  # it may quote a long text; if that stands is said at its end
         says = str(error)
         raise WireError(says if len(says) <= 300 else f"{says[:150]} … {says[-150:]}") from None
 

@@ -19,7 +19,7 @@ from ...fairness import PREFILLED, SAMPLED, rollout_cost
 
 WORTH = 0.1
 """Share of the busiest sampler's time that must be gained before tasks change their samplers: a task that moves loses
-its conversations' caches, and its versions are loaded anew."""
+its conversations' caches, and its versions are loaded again."""
 LEAST_PART = 0.1
 """Smallest part of what a task asks for, for which its versions are kept at a further sampler."""
 CELLS = 4
@@ -43,7 +43,7 @@ class TokenCosts:
 class Demand:
     """Tokens that a task asks for, in any unit that is the same for all tasks.
 
-    Best are those of an episode times the episodes that the task keeps under way, so that waiting does not shrink it.
+    Best are those of an episode times the episodes that the task keeps in progress, so that waiting does not shrink it.
     """
 
     task: str
@@ -224,7 +224,7 @@ def _filled(
 ) -> list[dict[str, float]] | None:
     """Each task's part at each sampler, if these, one after the other, take what they can do in ``time`` from the row.
 
-    None where some of the row is left.
+    None if some of the row is left.
     """
     parts: list[dict[str, float]] = [{} for _ in row]
     at, left = 0, 1.0
@@ -271,7 +271,7 @@ ROWS = 32
 REACHED = 0.5
 """Share of a device's measured rates that such passes reach; a guess."""
 PROPORTION = 3.0
-"""Cost of a sampled token over a prefilled one, where no rates are known: 1 to 11 was measured on a processor
+"""Cost of a sampled token over a prefilled one, if no rates are known: 1 to 11 was measured on a processor
 (``fairness/costs.py``)."""
 
 
@@ -325,7 +325,7 @@ class CostMeter:
 
 
 def guessed(name: str, parameters: int, weight_bytes: int, rates: Rates | None) -> TokenCosts:
-    """A guess for a base of so many parameters and bytes: prompts take arithmetic, replies read the weights."""
+    """A guess for a base of this many parameters and bytes: prompts take arithmetic, replies read the weights."""
     if rates is None:
         return TokenCosts(name, 1e-4, PROPORTION * 1e-4)
     prefilled = 2 * parameters / (REACHED * rates.matrix)

@@ -105,7 +105,7 @@ class SamplerEndpoints:
 
 
 def behind(costs: TokenCosts, link: Link | None, slots: int) -> TokenCosts:
-    """What tokens cost at a sampler with so many slots, of which one waits while a turn is on the ``link``."""
+    """What tokens cost at a sampler with this many slots, of which one waits while a turn is on the ``link``."""
     if link is None or not (link.call or link.byte):
         return costs
     return replace(
@@ -136,7 +136,7 @@ def open_endpoint(
 
 
 def device_of(assignment: SamplerAssignment, machine: Machine | None) -> str:
-    """The device in words, the same for devices that are alike; empty where it is not known."""
+    """The device in words, the same for devices that are alike; empty if it is not known."""
     if not assignment.place.gpus:
         cores = f"{len(assignment.place.cores)} cores"
         return f"{cores} of {machine.cpu.name or assignment.node}" if machine and assignment.node else cores
@@ -150,7 +150,7 @@ def device_of(assignment: SamplerAssignment, machine: Machine | None) -> str:
 
 def rates_at(samplers: Sequence[SamplerAssignment], machine_at: Callable[[str], Machine | None]) -> dict[str, Rates]:
     """The rates of each sampler's device, measured or assumed, by the sampler's name; ``machine_at`` gives the machine
-    of a node. Nothing where all compute on the processor of one machine: there kinds of samplers differ, not devices.
+    of a node. Nothing if all compute on the processor of one machine: there kinds of samplers differ, not devices.
     """
     cards = any(assignment.place.gpus for assignment in samplers)
     if not cards and len({assignment.node for assignment in samplers}) < 2:

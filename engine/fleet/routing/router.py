@@ -35,11 +35,12 @@ class _Routed:
     policies: Mapping[str, tuple[str, ...]]
     """Those that are served, each with all that its endpoints serve: itself, and pools of its own versions."""
     only: tuple[str, ...]
-    """Its only endpoint, where it must have one."""
+    """Its only endpoint, if it must have one."""
 
     @property
     def under_way(self) -> int:
-        """Episodes that it keeps under way, if nothing holds it up: as many as the strictest of its policies allows."""
+        """Episodes that it keeps in progress, if nothing holds it up: as many as the strictest of its policies
+        allows."""
         return min(under_way(spec_of(self.spec, name)) for name in agent_map_of(self.spec).trained)
 
 
@@ -56,7 +57,7 @@ class Router:
     ) -> None:
         """``costs`` tells what a token costs at each endpoint; ``mixes``, by task and policy, grow as turns end.
 
-        ``tell`` hears which samplers a task's policy has from now on, where there are several.
+        ``tell`` hears which samplers a task's policy has from now on, if there are several.
         """
         self._endpoints = {endpoint.name: endpoint for endpoint in endpoints}
         self._arrived = asyncio.Event()
@@ -76,9 +77,9 @@ class Router:
         self._looked = -math.inf
 
     def join(self, task: int, spec: TaskSpec, kind: str = "") -> str:
-        """A task begins to train; a deterministic one goes on at a sampler of ``kind``, if it was at one.
+        """A task begins to train; a deterministic one continues at a sampler of ``kind``, if it was at one.
 
-        Returns the kind of its only sampler, empty where it may be at any. Raises ``Fruitless`` where there is none.
+        Returns the kind of its only sampler, empty if it may be at any. Raises ``Fruitless`` if there is none.
         """
         only = repeatable_endpoint(tuple(self._endpoints.values()), kind) if spec.train.deterministic else None
         self._tasks[task] = _Routed(spec, served(spec), (only.name,) if only else ())
@@ -109,7 +110,7 @@ class Router:
     def shares(self, task: int, policy: str) -> tuple[Share, ...]:
         """Where the next version of a policy of a task that has joined is to be served, at samplers that live.
 
-        A version that only plays in evaluations is served where the first policy is. Raises ``WorkerDied`` where no
+        A version that only plays in evaluations is served where the first policy is. Raises ``WorkerDied`` if no
         sampler lives that may serve it.
         """
         if len(self._endpoints) == 1:
@@ -140,7 +141,7 @@ class Router:
         self._busy = busy_seconds(costs, demands, self._routes) if costs else {}
 
     def _add(self, task: int, lost: Set[str]) -> None:
-        """Add a task that has joined to the routes, where there is the most room."""
+        """Add a task that has joined to the routes, if there is the most room."""
         costs = [one for one in self._costs() if one.name in self._busy and one.name not in lost]
         routed = self._tasks[task]
         demands = self._measured(task, routed) or _guessed(task, routed, self._usual)
@@ -148,7 +149,7 @@ class Router:
         place(costs, able, self._busy, self._routes)
 
     def _living(self, shares: tuple[Share, ...]) -> tuple[Share, ...]:
-        """The same. Raises ``WorkerDied`` where there are none, or where a sampler among them has died."""
+        """The same. Raises ``WorkerDied`` if there are none, or where a sampler among them has died."""
         if not shares or any(self._endpoints[share.sampler].lost for share in shares):
             raise WorkerDied("No sampler lives that may serve this policy.")
         return shares
@@ -161,7 +162,7 @@ class Router:
         return f"{whose} is sampled by {' and '.join(named)}."
 
     def demands(self) -> list[Demand]:
-        """What every policy asks for with the episodes that its task keeps under way; guessed until one has ended."""
+        """What every policy asks for with the episodes that its task keeps in progress; guessed until one has ended."""
         known = {task: self._measured(task, routed) for task, routed in self._tasks.items()}
         self._usual = mean_of([demand for demands in known.values() for demand in demands])
         return [
@@ -188,7 +189,7 @@ class Router:
 def repeatable_endpoint(endpoints: Sequence[SamplerEndpoint], kind: str) -> SamplerEndpoint:
     """The endpoint of a deterministic task: the first that can repeat itself, of the same ``kind`` as before, if given.
 
-    Two kinds do not give the same result to the last bit. Raises ``Fruitless`` where there is none.
+    Two kinds do not give the same result to the last bit. Raises ``Fruitless`` if there is none.
     """
     able = [endpoint for endpoint in endpoints if endpoint.repeatable and endpoint.kind == (kind or endpoint.kind)]
     if not able:
@@ -222,7 +223,7 @@ def _guessed(task: int, routed: _Routed, usual: Demand | None) -> list[Demand]:
 
 
 def under_way(spec: TaskSpec) -> int:
-    """Episodes that a task keeps under way, if nothing holds it up."""
+    """Episodes that a task keeps in progress, if nothing holds it up."""
     if spec.kind == "eval":
         return min(EPISODES, spec.eval.prompts * spec.eval.samples)
     train = spec.train

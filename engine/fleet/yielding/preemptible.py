@@ -1,4 +1,4 @@
-"""Work that can be broken off at any moment, while the engine yields, and begun anew later."""
+"""Work that can be broken off at any moment, while the engine yields, and begun again later."""
 
 from __future__ import annotations
 

@@ -26,7 +26,7 @@ OPENING = 30.0
 """Seconds after which a stream begins of which the engine has said nothing: longer than requests wait for workers that
 start, so that these are refused with a status; shorter than reverse proxies wait for a head."""
 AT_ONCE = 256
-"""Messages that are sent together, where so many wait."""
+"""Messages that are sent together, where this many wait."""
 
 
 async def answer(link: Link, exchange: Exchange, send: Send, line: Line, seconds: float) -> Answered | None:

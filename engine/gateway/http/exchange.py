@@ -106,7 +106,7 @@ def stops(stop: str | list[str] | None, where: str = "stop") -> tuple[str, ...]:
 
 
 def function(name: Any, description: Any, parameters: Any, where: str) -> dict[str, Any]:
-    """A tool in the form of chat completions. Raises ``Refusal`` where it has no name or no schema."""
+    """A tool in the form of chat completions. Raises ``Refusal`` if it has no name or no schema."""
     if not isinstance(name, str) or not 0 < len(name) <= LONGEST_NAME:
         raise wrong(f"{where} has no name of 1 to {LONGEST_NAME} characters.", where)
     if parameters is not None and not isinstance(parameters, dict):
@@ -119,7 +119,7 @@ def function(name: Any, description: Any, parameters: Any, where: str) -> dict[s
 
 
 def chosen(name: str, tools: Sequence[dict[str, Any]]) -> str:
-    """``tool_choice`` of the wire for a tool by name. Raises ``Refusal`` where no tool has it."""
+    """``tool_choice`` of the wire for a tool by name. Raises ``Refusal`` if no tool has it."""
     if name not in {tool["function"]["name"] for tool in tools}:
         raise wrong(f"tool_choice names {name!r}, which is not among the tools.", "tool_choice")
     return f"tool:{name}"
@@ -158,7 +158,7 @@ _OPENAI = {
 }
 _ANTHROPIC = _OPENAI | {413: "request_too_large", 503: "overloaded_error", 504: "timeout_error"}
 SOON = 1.0
-"""Seconds after which to try again, where nobody knows better."""
+"""Seconds after which to try again, if nobody knows better."""
 
 
 def body(refusal: Refusal, form: Form) -> dict[str, Any]:
@@ -177,7 +177,7 @@ def parameter(refusal: Refusal, form: Form) -> str | None:
 
 
 def headers(refusal: Refusal) -> dict[str, str]:
-    """What goes with it: when to try again, where that may help."""
+    """What goes with it: when to try again, if that may help."""
     if refusal.status not in (429, 503):
         return {}
     return {"Retry-After": str(max(1, math.ceil(SOON if refusal.retry_after is None else refusal.retry_after)))}

@@ -51,9 +51,9 @@ class Link:
             writer.close()
 
     async def ask(self, asked: Asked, seconds: float) -> Call:
-        """Send a request under a number of its own, to be answered within so many seconds.
+        """Send a request under a number of its own, to be answered within this many seconds.
 
-        Raises ``Refusal`` where it is too long, or the engine is gone.
+        Raises ``Refusal`` if it is too long, or the engine is gone.
         """
         if self._writer is None:
             raise gone()
@@ -90,7 +90,7 @@ class Link:
 
 
 class Call:
-    """One request under way, until the engine has said its last message. Left before that, it is cancelled."""
+    """One request in progress, until the engine has said its last message. Left before that, it is cancelled."""
 
     def __init__(self, link: Link, id: int, seconds: float) -> None:
         self.id = id
@@ -115,9 +115,9 @@ class Call:
         self._said.put_nowait(refusal)
 
     async def next(self, patience: float = math.inf) -> wire.Response | None:
-        """What the engine says next; None where it says nothing for so many seconds.
+        """What the engine says next; None if it says nothing for this many seconds.
 
-        Raises ``Refusal`` where it refuses, is gone, or takes too long.
+        Raises ``Refusal`` if it refuses, is gone, or takes too long.
         """
         left = self._deadline - time.monotonic()
         try:

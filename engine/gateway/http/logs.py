@@ -19,7 +19,7 @@ from msgspec import Struct
 from ..limits import Limits
 
 LONGEST = 64 << 20
-"""Bytes of a log, which is then begun anew; the one before is kept beside it."""
+"""Bytes of a log, which is then begun again; the one before is kept beside it."""
 SHOWN = 8
 """Characters that are shown of what is no key of ours: it may be one for somebody else's service."""
 SECRET = 37
@@ -47,7 +47,7 @@ class Line(Struct, omit_defaults=True):
     error: str = ""
     """Code of the refusal."""
     sent: Any = None
-    """The body, where prompts are logged."""
+    """The body, if prompts are logged."""
     said: Any = None
 
 

@@ -73,7 +73,7 @@ class StreamOptions(Struct):
 
 
 class SamplingBody(Struct):
-    """How to sample and to stream; a body of each kind adds what it goes on with."""
+    """How to sample and to stream; a body of each kind adds what it continues with."""
 
     temperature: Temperature | None = None
     top_p: Share | None = None
@@ -268,7 +268,7 @@ class ChatCompletions:
         yield self._chunk(choice.choice, {}, finish=FINISH.get(choice.finish, choice.finish))
 
     def closing(self, answer: Answered) -> Iterable[Event]:
-        """What it cost, where the client asked for it."""
+        """What it cost, if the client asked for it."""
         if self._usage:
             head = self._head("chat.completion.chunk", answer.model)
             yield Event({**head, "choices": [], "usage": usage(answer)})
@@ -358,7 +358,7 @@ TokenId = Annotated[int, Meta(ge=0, le=(1 << 31) - 1)]
 MOST_PROMPTS = 1024
 MOST_CHOICES = 1024
 USUAL_TOKENS = 16
-"""OpenAI's ``max_tokens``, where a client says none."""
+"""OpenAI's ``max_tokens``, if a client says none."""
 
 
 class CompletionBody(SamplingBody, kw_only=True):
@@ -430,7 +430,7 @@ class Completions:
         yield self._chunk(choice.choice, "", None, choice.finish)
 
     def closing(self, answer: Answered) -> Iterable[Event]:
-        """What it cost, where the client asked for it."""
+        """What it cost, if the client asked for it."""
         if self._usage:
             yield Event({**self._head(answer.model), "choices": [], "usage": usage(answer)})
         yield END
@@ -465,7 +465,7 @@ class Completions:
 
 
 def prompts(sent: str | list[str | int | list[int]]) -> tuple[str | tuple[int, ...], ...]:
-    """The prompts of a body, each as text or as tokens. Raises ``Refusal`` where they are none, or mixed."""
+    """The prompts of a body, each as text or as tokens. Raises ``Refusal`` if they are none, or mixed."""
     if isinstance(sent, str):
         return (sent,)
     if not sent:

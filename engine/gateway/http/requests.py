@@ -50,12 +50,12 @@ class Body:
         self.bytes = 0
 
     def expect(self, size: int) -> None:
-        """What its head says. Raises ``Refusal`` where that is too much."""
+        """What its head says. Raises ``Refusal`` if that is too much."""
         if size > self._most:
             raise Refusal(413, "too_large", f"The body has more than {self._most:,} bytes, the most that is read.")
 
     def add(self, size: int) -> None:
-        """Some bytes have come. Raises ``Refusal`` where they are too many."""
+        """Some bytes have come. Raises ``Refusal`` if they are too many."""
         self.expect(self.bytes + size)
         self._load.hold(size)
         self.bytes += size
@@ -71,7 +71,7 @@ for the address here, and has to keep ``/metrics`` to itself."""
 
 
 def key_of(request: Request) -> str:
-    """The key that the client shows. Raises ``Refusal`` where it shows none."""
+    """The key that the client shows. Raises ``Refusal`` if it shows none."""
     scheme, _, bearer = request.headers.get("authorization", "").partition(" ")
     key = bearer.strip() if scheme.lower() == "bearer" else ""
     key = key or request.headers.get("x-api-key", "").strip()
@@ -82,7 +82,7 @@ def key_of(request: Request) -> str:
 
 
 def agent_of(request: Request) -> str:
-    """The agent's name in the path; empty where it names none. Raises ``Refusal`` where that cannot be a name."""
+    """The agent's name in the path; empty if it names none. Raises ``Refusal`` if that cannot be a name."""
     agent = request.path_params.get("agent", "")
     if agent and not AGENT.fullmatch(agent):
         sentence = "An agent's name has letters, digits, dots, dashes and underscores, at most 64."
@@ -104,7 +104,7 @@ def is_local(request: Request) -> bool:
 
 
 async def read(request: Request, body: Body, limits: Limits) -> bytes:
-    """The body's bytes. Raises ``Refusal`` where they are too many, too slow, or compressed: a few bytes could hide
+    """The body's bytes. Raises ``Refusal`` if they are too many, too slow, or compressed: a few bytes could hide
     more than is ever read."""
     from starlette.requests import ClientDisconnect
 

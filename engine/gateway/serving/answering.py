@@ -46,7 +46,7 @@ class Sampled:
     finish: str
     """stop or length."""
     shown: tuple[Token, ...] = ()
-    """The same with log-probabilities, where these were asked for."""
+    """The same with log-probabilities, if these were asked for."""
     prompt: tuple[Token, ...] = ()
     """Those of the prompt, likewise."""
     cached: int = 0
@@ -83,7 +83,7 @@ class TurnStream:
 
 
 async def sample(client: SamplerClient, request: SampleRequest, stream: TurnStream | None, text_of: TextOf) -> Sampled:
-    """Sample one choice. Raises what the samplers raise; where it is cancelled the turn ends at once."""
+    """Sample one choice. Raises what the samplers raise; if it is cancelled the turn ends at once."""
     if stream is None:
         result = await client.generate(request)
         shown = _tokens(result.tokens.tolist(), result.extras, text_of)
@@ -109,12 +109,12 @@ async def sample(client: SamplerClient, request: SampleRequest, stream: TurnStre
 
 
 def _tokens(ids: Sequence[int], extras: Extras | None, text_of: TextOf) -> list[Token]:
-    """Sampled tokens with their log-probabilities; none where there are none."""
+    """Sampled tokens with their log-probabilities; none if there are none."""
     return [] if extras is None else _with(ids, extras.logprobs, extras.likeliest, text_of)
 
 
 def _prompt(request: SampleRequest, extras: Extras | None, text_of: TextOf) -> tuple[Token, ...]:
-    """The prompt's tokens, of which the first has no log-probability; none where they were not asked for."""
+    """The prompt's tokens, of which the first has no log-probability; none if they were not asked for."""
     if extras is None or extras.prompt_logprobs is None:
         return ()
     first, *others = request.tokens.tolist()
@@ -140,7 +140,7 @@ def _nothing(rows: int) -> Likeliest:
 # Answers one request: its prompts in tokens, all choices side by side, and what each has become.
 
 AT_ONCE = 64
-"""Turns of a request that wait or are under way; the next one begins when one has ended."""
+"""Turns of a request that wait or are in progress; the next one begins when one has ended."""
 _numbers = itertools.count(1)
 
 T = TypeVar("T")
@@ -287,7 +287,7 @@ def _answered(desk: Desk, prompts: Sequence[int], found: Sequence[tuple[Choice, 
 
 
 async def _all(works: Iterable[Callable[[], Awaitable[T]]]) -> list[T]:
-    """Do all, ``AT_ONCE`` at a time; where one fails the others end, and its error is raised."""
+    """Do all, ``AT_ONCE`` at a time; if one fails the others end, and its error is raised."""
     room = asyncio.Semaphore(AT_ONCE)
 
     async def one(work: Callable[[], Awaitable[T]]) -> T:

@@ -25,7 +25,7 @@ from ...wire import Message as Sent, Refusal, ToolCall as Call, Wishes as Asked
 # How much clients may ask at once, and when they are to come again: nothing piles up in the engine.
 
 MOST_OF_KEY = 128
-"""Requests of one key that are under way or wait for their turn."""
+"""Requests of one key that are in progress or wait for their turn."""
 MOST = 1024
 """Requests of all keys."""
 SOON = 1.0
@@ -35,7 +35,7 @@ DAY = 86_400
 
 @dataclass(eq=False)
 class Limits:
-    """Counts requests under way and requests a minute, and looks at tenants' quotas."""
+    """Counts requests in progress and requests a minute, and looks at tenants' quotas."""
 
     store: Store
     rates: Rates = field(default_factory=lambda: Rates(0))

@@ -124,7 +124,7 @@ def _of_policies(rows: Iterable[VersionRow]) -> list[tuple[str, VersionRow]]:
 
 
 def _task(said: str) -> int | None:
-    """The task of which versions are to be looked at; None where that is not said by a number."""
+    """The task of which versions are to be looked at; None if that is not said by a number."""
     word = said.partition("@")[0].partition("/")[0]
     return int(word) if word.isascii() and word.isdigit() and len(word) <= LONGEST_NUMBER else None
 
@@ -163,7 +163,7 @@ def lost() -> Refusal:
 # Versions that samplers hold because clients asked for them: loaded on demand, the least recently used leave.
 #
 # Beside the versions of tasks at most ``MOST`` are held. One that a client is being answered with never leaves, and
-# its file stays on the disk. With new workers all begin anew; where one sampler has a successor, each is loaded
+# its file stays on the disk. With new workers all begin again; if one sampler has a successor, each is loaded
 # again.
 
 MOST = 8
@@ -203,7 +203,7 @@ class LoadedVersions:
     async def lent(self, machine: Services, named: Named) -> AsyncIterator[Held]:
         """Have the samplers hold what was named while the block runs.
 
-        Raises ``Refusal`` where all that may be held are in use; ``AdapterError`` for a file that is gone or damaged;
+        Raises ``Refusal`` if all that may be held are in use; ``AdapterError`` for a file that is gone or damaged;
         what the workers raise.
         """
         if machine is not self._machine:  # other workers: they hold nothing yet

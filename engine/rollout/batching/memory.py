@@ -13,9 +13,9 @@ from .context import BLOCK, Context, Logits, Prefixes, Prompt, Prompts, Slots, b
 from .turn import SequenceState, Turn
 
 PART = 4
-"""One in so many sequences may be kept for what it holds."""
+"""One in this many sequences may be kept for what it holds."""
 STEP = 4
-"""There are at least one in so many more sequences each time that there are more: what they hold is copied then."""
+"""There are at least one in this many more sequences each time that there are more: what they hold is copied then."""
 
 
 class SharedMemory:

@@ -21,7 +21,7 @@ from .context import Arrays, Context
 # How many rows go into one decode call of llama.cpp, and how many calls in a row they get.
 #
 # With a base that stays in the processor's cache, a call with rows of another adapter costs a graph and its memory
-# anew. Where adapters share calls, many rows make products faster and share what a call costs; else few rows, which
+# again. If adapters share calls, many rows make products faster and share what a call costs; else few rows, which
 # stay for some tokens, keep what they hold in the cache. With a large base each call reads the weights from main
 # memory, and every row shares that.
 
@@ -44,7 +44,7 @@ class Pace:
     tokens: int
     """Tokens sampled in a row for the same turns before others get their part."""
     bridge: int = FEW
-    """Holes of up to so many sequences between those of a call are filled, on llama.cpp."""
+    """Holes of up to this many sequences between those of a call are filled, on llama.cpp."""
     enough: int = 128
     """Running turns from which on no memory is taken for more: their rows would make a call hardly faster."""
 
@@ -175,7 +175,7 @@ class Versions:
     def load(self, name: str, path: Path) -> str:
         """Read the adapter of a state file and return the checksum of what was read.
 
-        Raises ``AdapterError`` where the name stands for other bytes, and for an adapter of another base or shape.
+        Raises ``AdapterError`` if the name stands for other bytes, and for an adapter of another base or shape.
         """
         reach(Point.SAMPLER_LOADING)
         state = read_state(path, moments=False)

@@ -94,7 +94,7 @@ class RidingContext:
         self.held: Ints = context.held
 
     def add(self, rider: Rider) -> None:
-        """Let a score wait for a call. Raises ``ValueError`` where it can never be computed."""
+        """Let a score wait for a call. Raises ``ValueError`` if it can never be computed."""
         check_score(self._context, rider.tokens, rider.start)
         self._waiting.append((rider, self._calls))
 
@@ -243,7 +243,7 @@ class SteppedScheduler(Protocol):
 class ThreadedSampler:
     """``protocol.Sampler`` but for ``score``, over a scheduler and the versions that it serves.
 
-    Where memory runs out all calls under way raise ``OutOfMemory``; the sampler must not be used afterwards.
+    Where memory runs out all calls in progress raise ``OutOfMemory``; the sampler must not be used afterwards.
     """
 
     def __init__(
@@ -254,7 +254,7 @@ class ThreadedSampler:
         gate: Gate = nullcontext,
         idle: Callable[[], None] = lambda: None,
     ) -> None:
-        """Every round of the thread, a step at most, is made inside ``gate()``, where one that shares the device can
+        """Every round of the thread, a step at most, is made inside ``gate()``, if one that shares the device can
         make it wait; ``idle`` is called after rounds that left nothing to do."""
         self._scheduler = scheduler
         self._versions = versions
@@ -281,7 +281,7 @@ class ThreadedSampler:
         await self._do(partial(self._versions.retire, version))
 
     async def generate(self, request: SampleRequest, *, stream_to: OnTokens | None = None) -> SampleResult:
-        """See the protocol. A cancelled caller's turn goes on until it ends or its conversation is released."""
+        """See the protocol. A cancelled caller's turn continues until it ends or its conversation is released."""
         answer: Answer[SampleResult] = Answer(self._answers)
         self._post(partial(self._scheduler.submit, request, answer, stream_to), answer)
         return await answer.future
@@ -295,7 +295,7 @@ class ThreadedSampler:
         return await self._do(self._scheduler.stats)
 
     async def close(self) -> None:
-        """End the thread, fail calls under way, and free the memory."""
+        """End the thread, fail calls in progress, and free the memory."""
         self._inbox.put(None)
         await asyncio.to_thread(self._thread.join)
 
@@ -311,7 +311,7 @@ class ThreadedSampler:
         """Free what computes; the last thing that the thread does."""
 
     async def _do(self, work: Callable[[], T], pressing: bool = False) -> T:
-        """Run ``work`` on the thread between two steps and return its value; where it presses, before the next step."""
+        """Run ``work`` on the thread between two steps and return its value; if it presses, before the next step."""
         answer: Answer[T] = Answer(self._answers)
 
         def begun() -> None:
@@ -348,7 +348,7 @@ class ThreadedSampler:
             self._answers.flush()
 
     def _round(self, waited: list[Work | None]) -> bool:
-        """Do the work that has come in, then make a step; returns whether the thread goes on."""
+        """Do the work that has come in, then make a step; returns whether the thread continues."""
         while waited or not self._inbox.empty():
             work = waited.pop() if waited else self._inbox.get()
             if work is None:
@@ -406,7 +406,7 @@ class BatchingSampler(ThreadedSampler):
         super().__init__(self._batches, versions, limits, cores.round if cores else nullcontext, self._rest)
 
     async def generate(self, request: SampleRequest, *, stream_to: OnTokens | None = None) -> SampleResult:
-        """See the protocol; a schema is made ready before the turn waits. Raises ``ConfigError`` where it cannot be."""
+        """See the protocol; a schema is made ready before the turn waits. Raises ``ConfigError`` if it cannot be."""
         wishes = request.wishes
         if wishes is None or not wishes.schema:
             return await super().generate(request, stream_to=stream_to)

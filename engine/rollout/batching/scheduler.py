@@ -267,7 +267,7 @@ def _before(active: NDArray[np.int32], rows: NDArray[np.int32]) -> NDArray[np.in
 
 
 def cuts_of(turns: list[Turn], temperatures: Floats) -> Cuts | None:
-    """Which tokens the turns may draw; None where all may draw any, as in training."""
+    """Which tokens the turns may draw; None if all may draw any, as in training."""
     truncations = [turn.truncation for turn in turns]
     return None if all(one is WHOLE or one == WHOLE for one in truncations) else Cuts(truncations, temperatures)
 

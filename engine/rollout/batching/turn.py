@@ -44,7 +44,7 @@ class Grammar(Protocol):
         """Set the logits of tokens that may not follow, float32 (V,), to -inf."""
 
     def take(self, token: int) -> None:
-        """The reply goes on with this token, which was allowed."""
+        """The reply continues with this token, which was allowed."""
 
 
 class Wished:
@@ -131,7 +131,7 @@ class Wanted:
 
 
 def wanted_of(turns: Sequence[Wished | None]) -> Wanted | None:
-    """None where no turn has wishes."""
+    """None if no turn has wishes."""
     return None if all(turn is None for turn in turns) else Wanted(turns)
 
 
@@ -150,7 +150,7 @@ class SequenceState:
     tokens: Tokens = field(default_factory=lambda: np.empty(0, np.int32))
     turn: Turn | None = None
     prompt: Prompt | None = None
-    """The prompt that its memory begins with, where others may still want a copy."""
+    """The prompt that its memory begins with, if others may still want a copy."""
 
     @property
     def sequence(self) -> int:
@@ -173,7 +173,7 @@ class Turn:
         stream_to: OnTokens | None = None,
         grammar: Grammar | None = None,
     ) -> None:
-        """``room`` is how many tokens may be sampled at most, 1 or more; 0 where only the prompt is of interest."""
+        """``room`` is how many tokens may be sampled at most, 1 or more; 0 if only the prompt is of interest."""
         self.conversation = conversation
         self.version = version
         self.answer = answer
@@ -231,7 +231,7 @@ class Turn:
         return self._noise[self._count : self._count + count]
 
     def accept(self, tokens: NDArray[np.int32], logprobs: NDArray[np.float32]) -> Finish | None:
-        """Take sampled tokens, one or more; says why the turn has ended, or None if it goes on."""
+        """Take sampled tokens, one or more; says why the turn has ended, or None if it continues."""
         begin, self._count = self._count, self._count + len(tokens)
         self._tokens[begin : self._count] = tokens
         self._logprobs[begin : self._count] = logprobs
@@ -285,7 +285,7 @@ def check(request: SampleRequest, known: Tokens, sampling: bool, length: int, vo
         raise ValueError(f"The conversation {request.conversation!r} changed tokens that it had; it may only grow.")
 
 
-# Log-probabilities of prompts' own tokens, for turns that wish for them: computed anew, in a sequence of their own.
+# Log-probabilities of prompts' own tokens, for turns that wish for them: computed again, in a sequence of their own.
 #
 # A piece at a time, between the steps of the batch scheduler, so that neither others wait for a long prompt nor
 # memory grows with it: there are never more logits than of one piece. One prompt after another, that of the account
@@ -298,7 +298,7 @@ class Echoes:
     def __init__(self, context: Context) -> None:
         self._context = context
         self._turns: dict[Turn, None] = {}
-        """Those that wait, in order of arrival, and the one whose prompt is under way."""
+        """Those that wait, in order of arrival, and the one whose prompt is in progress."""
         self._current: Turn | None = None
         self._done = 0
         """Tokens of the current prompt that are in memory."""
@@ -352,7 +352,7 @@ class Echoes:
 
     @property
     def current(self) -> Turn | None:
-        """The turn whose prompt is under way."""
+        """The turn whose prompt is in progress."""
         return self._current
 
     def _note(self, turn: Turn, logits: Logits, targets: Tokens) -> None:

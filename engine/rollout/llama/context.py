@@ -29,7 +29,7 @@ def watch(library: Any, names: GgufNames, threads: int, rows: int, floats: bool,
     """For a context of ``library``, llama.cpp, on the processor, with micro-batches of ``rows`` rows at most.
 
     ``floats`` asks for flash attention in float32, ``mixes`` for rows of several adapters in one call. These are left
-    out where the library would start its threads anew for each layer, because it was built without OpenMP. None where
+    out where the library would start its threads again for each layer, because it was built without OpenMP. None if
     nothing is left to do, and where the installed library is other than ``ggml`` knows it.
     """
     mixes = mixes and (threads == 1 or OPENMP in library.llama_print_system_info())
@@ -113,7 +113,7 @@ AUTO, OFF, ON = -1, 0, 1
 """LLAMA_FLASH_ATTN_TYPE_… in llama.h; AUTO uses it where the card's backend has it for this base."""
 
 FREE = 0.7
-"""Share of the free memory that further sequences may take, unless nothing goes on without them."""
+"""Share of the free memory that further sequences may take, unless nothing continues without them."""
 
 
 def give_back() -> None:
@@ -197,7 +197,8 @@ class LlamaContext:
             parameters.cb_eval = self._watch.callback
         self._adapter: int | None = None
         self._shift = SPARE if 0 < first < self.sequences else 0
-        """llama.cpp's numbers of the last so many sequences are the first: there is memory for those from the start."""
+        """llama.cpp's numbers of the last this many sequences are the first: there is memory for those from the
+        start."""
         self._head = 0
         """Numbers before a sequence's state in what llama.cpp writes."""
         done = self._make(first if self._shift else self.sequences, padded_length(1) if first else self.length)

@@ -282,9 +282,9 @@ class Adapter:
     matrices: tuple[NDArray[np.float32], ...]
     """A and B of every module; kept because ``pointers`` point to them."""
     pointers: Pointers
-    """Addresses of A and B, (modules, 2), by the numbers of the modules; 0 where it leaves a module alone."""
+    """Addresses of A and B, (modules, 2), by the numbers of the modules; 0 if it leaves a module alone."""
     ranks: NDArray[np.int64]
-    """(modules,), 0 where it leaves a module alone."""
+    """(modules,), 0 if it leaves a module alone."""
     modules: frozenset[int]
     """Those that it changes."""
     alpha: float
@@ -384,7 +384,7 @@ class Layout:
     def terms(self, number: int, inputs: Tensor, result: Tensor) -> Terms | None:
         """What is to be added to a module's ``result``, or None if no adapter changes it.
 
-        Raises ``OtherForm`` where the tensors are not as expected.
+        Raises ``OtherForm`` if the tensors are not as expected.
         """
         if number not in self.modules:
             return None
@@ -422,7 +422,7 @@ def _scale(alpha: float, rank: int) -> float:
 # Rows of several adapters in one call of llama.cpp, each under its own.
 #
 # llama.cpp applies the adapters of a context to all rows of a call. So the context computes the base alone, and shows
-# us each product W x (``watch``) before it goes on; we add every row's own term (``terms``) to it in place.
+# us each product W x (``watch``) before it continues; we add every row's own term (``terms``) to it in place.
 
 LAYOUTS = 16
 """Most arrangements of rows that are kept: decoding asks for the same one token after token."""
@@ -450,11 +450,11 @@ class Mixing:
         """Products of one run after the other."""
         self._graphs = Graphs(ggml, 0)
         self._parts: list[Handles] = []
-        """The adapters of the rows of each micro-batch of this call, where there are several."""
+        """The adapters of the rows of each micro-batch of this call, if there are several."""
         self._keys: list[bytes] = []
         """What their arrangements are known by."""
         self._one: int | None = None
-        """The adapter of all rows, where there is only one."""
+        """The adapter of all rows, if there is only one."""
         self._part = 0
         self._seen: set[int] = set()
         """The modules that were shown in this micro-batch."""
@@ -532,7 +532,7 @@ class Mixing:
         return number >= 0 and (self._one is not None or bool(self._parts))
 
     def show(self, result: Tensor) -> None:
-        """Add to a product what the adapters change. Raises ``OtherForm`` where it is not as expected."""
+        """Add to a product what the adapters change. Raises ``OtherForm`` if it is not as expected."""
         number = self._weights[result.left]
         if number in self._seen:  # the next micro-batch has begun
             if error := self._missing():
@@ -581,7 +581,7 @@ KEYS, VALUES = int(Tensor.right.offset), int(Tensor.others.offset)
 def past_casts(ggml: Ggml, attention: int) -> None:
     """Let the flash attention whose tensor is at this address read keys and values as they are kept, in float32.
 
-    A graph that is used again stays as it was made here. Raises ``OtherForm`` where neither float32 nor a cast from it
+    A graph that is used again stays as it was made here. Raises ``OtherForm`` if neither float32 nor a cast from it
     is there.
     """
     for place in (KEYS, VALUES):

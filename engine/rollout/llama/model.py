@@ -176,7 +176,7 @@ class Opened:
     layers: int
     """Number of layers on cards, or ``ALL``."""
     refused: str = ""
-    """Why the first choice was refused, where another was taken."""
+    """Why the first choice was refused, if another was taken."""
 
 
 def open_base(
@@ -197,7 +197,7 @@ def open_base(
     and values are in float16 with ``half``.
 
     The first number of ``layers`` is tried on the cards called ``devices``, the next where not even the last of
-    ``sequences`` fits, and at last the processor alone, where adapters share calls if ``mixes``. Raises
+    ``sequences`` fits, and at last the processor alone, if adapters share calls if ``mixes``. Raises
     ``BaseModelError`` where that does not fit, or the file holds no base; ``ConfigError`` for a card that is not there.
     """
     refused = ""
@@ -253,7 +253,7 @@ MOST = 256 - SPARE
 LEAST = 8
 """Fewest conversations that are tried where memory is short: a group of the usual size."""
 ON_CARD = Pace(rows=256, tokens=1)
-"""Pace on a card, where a call costs the same for one row as for many."""
+"""Pace on a card, if a call costs the same for one row as for many."""
 
 
 class LlamaSampler(BatchingSampler):
@@ -282,7 +282,7 @@ class LlamaSampler(BatchingSampler):
         tokens, and for more and longer ones as they are asked for. With 0, and on a card, there is for all at once, or
         for fewer where there is less memory than that takes: ``limits`` says so. ``weights`` says how matrices are
         stored, by ``precision.PRECISIONS``; ``gguf`` names a file of the user's to be taken instead. ``exact`` keeps
-        attention in float32, and memory, too, where matrices are. ``mixes`` lets rows of all versions share a call on
+        attention in float32, and memory, too, if matrices are. ``mixes`` lets rows of all versions share a call on
         the processor, where the file and the installed llama.cpp allow it; the results are the same.
 
         It computes on the cards called ``devices`` (see ``cards``), with as many layers there as ``memory`` bytes of

@@ -145,7 +145,7 @@ def _ggml() -> Any:
 
 
 def main() -> None:
-    """Print them. Raises ``ConfigError`` where llama.cpp cannot be loaded."""
+    """Print them. Raises ``ConfigError`` if llama.cpp cannot be loaded."""
     lines = []
     for card in cards():
         free, total = memory_of(card) if card.kind != "cuda" else (0, 0)

@@ -23,7 +23,7 @@ from ..wishes import NONE, Likeliest, Wishes
 
 # A program's request as an ask, and the conversation that it continues.
 
-# Finds the conversation that a request goes on with: the longest one that the request's messages begin with.
+# Finds the conversation that a request continues with: the longest one that the request's messages begin with.
 #
 # Clients send whole histories. What was said is kept as a tree, one for each set of tools, in which a path is a
 # history as clients send it back. A reply is recognised by its text, without the white space around it, and by its
@@ -45,7 +45,7 @@ class Branch:
     turns: int = 0
     """How many replies it has."""
     open: bool = True
-    """Whether it can go on: no call is under way in it, and none has failed."""
+    """Whether it can go on: no call is in progress in it, and none has failed."""
 
 
 @dataclass(frozen=True)
@@ -74,7 +74,7 @@ class Found:
     """Where a request leaves what was said before."""
 
     place: Place | None
-    """None where it goes on with nothing."""
+    """None if it continues with nothing."""
     known: int
     """How many of its messages were said by then."""
 
@@ -138,7 +138,7 @@ def _key(message: wire.Message, names: Mapping[str, str]) -> Key:
 
 
 def _read(arguments: str) -> str:
-    """Arguments in one spelling, where they are JSON."""
+    """Arguments in one spelling, if they are JSON."""
     try:
         return _canonical(json.loads(arguments))
     except (ValueError, RecursionError):
@@ -171,7 +171,7 @@ HOTTEST = 100.0
 
 @dataclass(frozen=True)
 class Manner:
-    """How a client wants a reply to be sampled, where its wishes hold; None leaves what the task says."""
+    """How a client wants a reply to be sampled, if its wishes hold; None leaves what the task says."""
 
     temperature: float | None = None
     truncation: Truncation | None = None
@@ -190,7 +190,7 @@ class Manner:
         )
 
     def noise(self, given: int, branch: int) -> int:
-        """The seed of the noise, where the client names none the given one; each choice has one of its own."""
+        """The seed of the noise, if the client names none the given one; each choice has one of its own."""
         return given if self.seed is None else noise_seed("client", self.seed, branch)
 
 
@@ -199,9 +199,9 @@ class ProgramAsk(Ask):
     """An ask that came through an endpoint."""
 
     manner: Manner | None = None
-    """None where the task's sampling holds."""
+    """None if the task's sampling holds."""
     streaming: Streaming | None = field(default=None, compare=False)
-    """None where the program hears the whole reply alone."""
+    """None if the program hears the whole reply alone."""
 
 
 def check_text(request: wire.Complete) -> tuple[str, ...]:
@@ -249,7 +249,7 @@ def ignored(wishes: wire.Wishes, trains: bool) -> tuple[str, ...]:
 
 
 def manner(wishes: wire.Wishes, tools: Sequence[dict[str, Any]]) -> Manner:
-    """What the client wishes, where that holds; one of ``tools`` may be forced. Raises ``Refusal``."""
+    """What the client wishes, if that holds; one of ``tools`` may be forced. Raises ``Refusal``."""
     if wishes.temperature is not None and not 0 <= wishes.temperature <= HOTTEST:
         raise _refused(f"temperature is {wishes.temperature:g}; it must lie between 0 and {HOTTEST:g}.", "temperature")
     top_p = 1.0 if wishes.top_p is None else wishes.top_p
@@ -276,7 +276,7 @@ def manner(wishes: wire.Wishes, tools: Sequence[dict[str, Any]]) -> Manner:
 
 
 def tools_of(request: wire.Chat) -> tuple[dict[str, Any], ...]:
-    """The tools that the model is told of; none where it may call none. Raises ``Refusal``."""
+    """The tools that the model is told of; none if it may call none. Raises ``Refusal``."""
     if request.wishes.tool_choice == "none":
         return ()
     if len(request.tools) > MOST_TOOLS:
@@ -344,7 +344,7 @@ class Part:
     tokens: Sequence[int]
     logprobs: Sequence[float]
     likeliest: Likeliest | None = None
-    """In the places of its tokens, where the reply was wished with them."""
+    """In the places of its tokens, if the reply was wished with them."""
 
 
 @dataclass(frozen=True)
@@ -356,7 +356,7 @@ class Streaming:
     tools: bool = False
     """Whether calls of tools are no part of the text."""
     plain: bool = False
-    """Whether it goes on with a text: such a reply has no thoughts."""
+    """Whether it continues with a text: such a reply has no thoughts."""
 
 
 def streamed(streaming: Streaming | None, sampler: Turns, renderer: Renderer, stops: Sequence[str]) -> Turns:

@@ -40,8 +40,8 @@ from .asking import (
 
 # Answers the programs of one episode: implements ``gateway.Answerer``.
 #
-# A request that goes on with what was said extends that conversation by what is new alone, so nothing that was
-# sampled is ever tokenised again; where it goes on from an earlier reply, or the conversation is taken, it forks
+# A request that continues with what was said extends that conversation by what is new alone, so nothing that was
+# sampled is ever tokenised again; if it continues from an earlier reply, or the conversation is taken, it forks
 # there; any other begins a conversation. A call that fails or that nobody waits for any more leaves no reply behind.
 
 CALLS = 1000
@@ -59,7 +59,7 @@ class Floor(Protocol):
     """The episode, as its programs need it."""
 
     def sampled(self, agent: str, branch: int, turn: int) -> Sampled | None:
-        """The reply of that number; None where there was no room for one."""
+        """The reply of that number; None if there was no room for one."""
 
     def drop(self, agent: str, branch: int) -> None:
         """Forget a conversation, with all that was said in it; one that did not begin is ignored."""
@@ -110,7 +110,7 @@ class Program:
         return (wire.Model("policy", owner="marlaas"),)
 
     def close(self) -> None:
-        """The episode is over: calls under way are refused."""
+        """The episode is over: calls in progress are refused."""
         self._closed = True
         for one in self._asking:
             one.cancel()
@@ -232,7 +232,7 @@ class Program:
         return Answered(tuple(choices), sampled[0].version, prompts, completion)
 
     def _read(self, turn: _Turn, reply: Reply) -> Sampled:
-        """The tokens of a reply. Raises ``Refusal`` where there was no room for one."""
+        """The tokens of a reply. Raises ``Refusal`` if there was no room for one."""
         found = self._floor.sampled(turn.ask.agent, turn.ask.branch, reply.turn)
         if found is None:
             raise _no_room("the conversation has no room left, or the agent's tokens for the episode are used up")
@@ -355,7 +355,7 @@ class Hosting:
         self._opening = asyncio.Lock()
 
     async def open(self, listener: Listener) -> Endpoint:
-        """The episode's address, the same each time. Raises ``ConfigError`` where the engine serves none."""
+        """The episode's address, the same each time. Raises ``ConfigError`` if the engine serves none."""
         if self._endpoints is None:
             raise ConfigError("The engine serves no endpoint.", "Play the episode in an engine that serves endpoints.")
         async with self._opening:

@@ -16,7 +16,7 @@ Form = Callable[[str, bool], tuple[str, tuple[ToolCall, ...]]]
 
 
 def form_of(template: str, control: Collection[str]) -> Form:
-    """The form that a base's template shows or, where it shows none, that its control tokens are made for."""
+    """The form that a base's template shows or, if it shows none, that its control tokens are made for."""
     if hermes.TAG in template:
         return hermes.split_hermes
     if llama.TAG in control or '"parameters"' in template:

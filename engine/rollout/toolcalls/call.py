@@ -19,7 +19,7 @@ ARGUMENTS = ("arguments", "parameters")
 def read_call(text: str, start: int = 0, bare: bool = False) -> tuple[ToolCall | None, int]:
     """The call that JSON at ``start`` spells, and where the JSON ends.
 
-    The call is None where the JSON is malformed, says anything but a name and arguments, or is larger than environments
+    The call is None if the JSON is malformed, says anything but a name and arguments, or is larger than environments
     may send. Models of one family write the key of the other, so ``arguments`` and ``parameters`` are the same; a
     ``bare`` name is a call without them.
     """

@@ -25,7 +25,7 @@ def forces(choice: str) -> bool:
 
 
 def schema_of_call(choice: str, tools: Sequence[dict[str, Any]]) -> str:
-    """The JSON schema of a call, as JSON; empty where nothing is forced.
+    """The JSON schema of a call, as JSON; empty if nothing is forced.
 
     ``tools`` have OpenAI's form. Raises ``ValueError`` for a choice that there is not, or that none of the tools meets.
     """
@@ -42,7 +42,7 @@ def schema_of_call(choice: str, tools: Sequence[dict[str, Any]]) -> str:
 
 
 def forced_call(text: str) -> tuple[ToolCall, ...]:
-    """The call that a reply under a schema of ``schema_of_call`` spells; none where the reply was cut off, or holds
+    """The call that a reply under a schema of ``schema_of_call`` spells; none if the reply was cut off, or holds
     what environments and clients could not read, as numbers without an end."""
     text = text.strip()
     call, end = read_call(text)

@@ -50,7 +50,7 @@ its own length alone, and few shapes occur."""
 
 
 SPARSE = 2.5
-"""Rows that are spread over up to so many times as many sequences are computed with the sequences between them, for
+"""Rows that are spread over up to this many times as many sequences are computed with the sequences between them, for
 nothing; beyond that, their memory is copied, which takes longer than the computation."""
 
 
@@ -216,7 +216,7 @@ def _places(numbers: Indices) -> Tensor:
 #
 # On processors with AMX or AVX-512 BF16 such a product is several times as fast as one in float32, and everywhere a
 # step reads half as many bytes. oneDNN multiplies with matrices that it has put in its own order once, twice as fast
-# as with plain ones. Where it cannot (an older processor, a limit on the address space), factors are widened to
+# as with plain ones. If it cannot (an older processor, a limit on the address space), factors are widened to
 # float32 for each product: slow, and right.
 #
 # oneDNN divides the sums of a product in a way that depends on its number of rows: with AMX, rows of a call of 8 have
@@ -345,7 +345,7 @@ AdapterIndices = NDArray[np.int64]
 def mix_of(cache: AdapterCache, adapters: AdapterIndices, alike: bool) -> Mix | Runs:
     """The adapters of some rows, for which ``adapters`` (n,) are handles; ``alike`` as in ``Context.use``.
 
-    Where many adapters have few rows each, tiles of several share a call, and are faster.
+    If many adapters have few rows each, tiles of several share a call, and are faster.
     """
     rows_of = {handle: np.flatnonzero(adapters == handle) for handle in np.unique(adapters).tolist()}
     many = len(rows_of) * TILE > len(adapters)

@@ -70,7 +70,7 @@ class Tiling:
 
     segments: tuple[Segment, ...]
     rows: Indices
-    """(tiles · TILE,): the row at each place; row 0 where the place is empty."""
+    """(tiles · TILE,): the row at each place; row 0 if the place is empty."""
     places: Indices
     """(n,): the place of each row."""
 

@@ -29,7 +29,7 @@ TorchWeights = Literal["f32", "bf16"]
 
 
 class TorchContext:
-    """Implements ``batching.context.Context``. Raises ``BaseModelError`` where the base cannot be read."""
+    """Implements ``batching.context.Context``. Raises ``BaseModelError`` if the base cannot be read."""
 
     def __init__(
         self,

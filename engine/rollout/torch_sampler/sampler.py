@@ -35,9 +35,9 @@ TURNS = 3
 
 
 def refusal(base: BaseModel, compiled: Library, threads: int = 1) -> str:
-    """Why compiled passes should not be used for this base, as a clause; empty where they should.
+    """Why compiled passes should not be used for this base, as a clause; empty if they should.
 
-    ``threads`` as torch has been told. Takes the time of some ten passes of torch. Raises ``BaseModelError`` where the
+    ``threads`` as torch has been told. Takes the time of some ten passes of torch. Raises ``BaseModelError`` if the
     base cannot be read.
     """
     count = len(PARTS)
@@ -91,7 +91,7 @@ def _adapter(base: BaseModel, seed: int) -> Arrays:
     return adapter
 
 
-# Which context a torch sampler computes in: compiled passes for a small base, where this machine can have them.
+# Which context a torch sampler computes in: compiled passes for a small base, if this machine can have them.
 
 log = logging.getLogger(__name__)
 
@@ -112,7 +112,7 @@ def context_of(
     What holds for all homes is in ``users_folder``, too. Passes on torch may borrow ``cores``.
 
     Bases of up to ``SMALL`` bytes in float32 are compiled for: the smaller they are, the more of a pass of torch is no
-    arithmetic; with 60 MB it takes one and a half times as long with 64 rows. Raises ``BaseModelError`` where the base
+    arithmetic; with 60 MB it takes one and a half times as long with 64 rows. Raises ``BaseModelError`` if the base
     cannot be read.
     """
     if cache and weights == "f32" and nbytes(base) <= SMALL:
@@ -144,7 +144,7 @@ def nbytes(base: BaseModel) -> int:
 
 
 def verdict(path: Path, base: BaseModel, library: Library, threads: int, shared: Path | None = None) -> str:
-    """Why ``library`` is not used for ``base``; empty where it is.
+    """Why ``library`` is not used for ``base``; empty if it is.
 
     Found once and kept in ``path``: speeds were measured for it, and a home's bits should not change with them. That it
     is used is kept in ``shared``, too, for other homes, and taken from there: it takes a second to find. That it is not
@@ -163,7 +163,7 @@ def verdict(path: Path, base: BaseModel, library: Library, threads: int, shared:
 
 
 def _told(path: Path) -> str | None:
-    """What the file of a verdict says; None where there is none."""
+    """What the file of a verdict says; None if there is none."""
     try:
         return path.read_text("utf-8", "replace").strip() or None
     except OSError:

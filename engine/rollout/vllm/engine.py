@@ -61,7 +61,7 @@ ADAPTERS = 1 << 16
 """Adapters that vLLM may keep in main memory: more than can be live. It reads an adapter's folder again once it has
 dropped it, and dies where the folder is gone; so it never drops one by itself."""
 INTERVAL = 8
-"""Tokens after which vLLM reports a turn that goes on: each report costs as much as a small model's row."""
+"""Tokens after which vLLM reports a turn that continues: each report costs as much as a small model's row."""
 ENVIRONMENT = {
     "VLLM_ENABLE_V1_MULTIPROCESSING": "0",  # the engine in this process: a worker is one already
     "VLLM_ALLOW_LONG_MAX_MODEL_LEN": "1",  # a score asks for one token more than the context holds, and drops it
@@ -172,7 +172,7 @@ class AdapterEngine(Protocol):
         """Read an adapter and keep it in memory. Raises ``AdapterError``."""
 
     def remove_adapter(self, handle: int) -> None:
-        """Forget one that no request under way uses."""
+        """Forget one that no request in progress uses."""
 
 
 class FolderAdapters:
@@ -186,7 +186,7 @@ class FolderAdapters:
         self._rank = rank
 
     def load_adapter(self, adapter: Arrays, alpha: float) -> int:
-        """Have vLLM read an adapter. Raises ``AdapterError`` where its rank is too large, the disk or vLLM refuses it,
+        """Have vLLM read an adapter. Raises ``AdapterError`` if its rank is too large, the disk or vLLM refuses it,
         or the folder holds other bytes once vLLM has read it."""
         rank = max((array.shape[0] for name, array in adapter.items() if name.endswith(".lora_A")), default=0)
         if rank > self._rank:
@@ -240,7 +240,7 @@ class Ask:
     """One request for tokens that follow others."""
 
     name: str
-    """Unique among the requests under way."""
+    """Unique among the requests in progress."""
     tokens: list[int]
     adapter: int
     """Handle of a loaded adapter."""
@@ -267,13 +267,13 @@ class Progress:
     logprobs: list[float]
     """Log-probabilities of the tokens, or of the target where one was asked for."""
     scored: list[float] | None
-    """Log-probabilities of the request's own tokens but the first, where asked for; with the first token alone."""
+    """Log-probabilities of the request's own tokens but the first, if asked for; with the first token alone."""
     finish: str | None
-    """vLLM's reason: stop, length, abort or error; None while it goes on."""
+    """vLLM's reason: stop, length, abort or error; None while it continues."""
     cached: int
     """How many of its tokens had their keys and values in the cache."""
     likeliest: Likeliest | None = None
-    """In the places of the tokens, where any were asked for."""
+    """In the places of the tokens, if any were asked for."""
     prompt_likeliest: Likeliest | None = None
     """In the places of the request's own tokens but the first."""
 
@@ -282,7 +282,7 @@ class Engine:
     """A running vLLM."""
 
     def __init__(self, settings: VllmSettings) -> None:
-        """Start it. Raises ``BaseModelError`` where vLLM is missing, too old, or cannot serve the base."""
+        """Start it. Raises ``BaseModelError`` if vLLM is missing, too old, or cannot serve the base."""
         require()
         os.environ.update(environment(settings.device))
         self.settings = settings
@@ -328,7 +328,7 @@ class Engine:
         self._adapters[handle] = request
 
     def remove_adapter(self, handle: int) -> None:
-        """Forget an adapter that no request under way uses."""
+        """Forget an adapter that no request in progress uses."""
         del self._adapters[handle]
         self.llm.remove_lora(handle)
 
@@ -337,7 +337,7 @@ class Engine:
         return handle in self._adapters and handle in self.llm.list_loras()
 
     def add(self, ask: Ask) -> None:
-        """Add a request. Raises ``ValueError`` where it can never be served."""
+        """Add a request. Raises ``ValueError`` if it can never be served."""
         wishes = ask.wishes
         parameters = self._sampling_params(
             temperature=ask.temperature,

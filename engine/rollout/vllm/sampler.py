@@ -38,7 +38,7 @@ class EngineSampler(ThreadedSampler):
         idle: Callable[[], None] = lambda: None,
     ) -> None:
         """Adapters are written to a folder of their own below ``scratch``. The thread touches ``engine`` only inside
-        ``gate()``, see ``ThreadedSampler``. Raises ``OSError`` where the disk refuses."""
+        ``gate()``, see ``ThreadedSampler``. Raises ``OSError`` if the disk refuses."""
         self.engine = engine
         settings = engine.settings
         self._folder = PrivateFolder(scratch, PREFIX)
@@ -90,7 +90,7 @@ class VllmSampler(EngineSampler):
 
         ``sequences`` conversations of up to ``context`` tokens run at once, under ``slots`` adapters of up to
         ``largest_rank``; requests for more adapters wait. ``memory`` bytes are for keys and values, 0 leaves it to
-        ``VllmSettings``. ``extra`` are further arguments of vLLM's own. Raises ``BaseModelError`` where vLLM is
+        ``VllmSettings``. ``extra`` are further arguments of vLLM's own. Raises ``BaseModelError`` if vLLM is
         missing, too old, or does not serve the base.
         """
         limit_threads(threads)

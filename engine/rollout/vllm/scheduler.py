@@ -1,4 +1,4 @@
-"""Turns and scores under way in vLLM, which batches them by itself.
+"""Turns and scores in progress in vLLM, which batches them by itself.
 
 Everything here runs on one thread and never waits. vLLM forgets a request that has ended; the tokens of conversations
 are remembered here, and their keys and values are found again by vLLM's prefix cache, which is separate for every
@@ -52,7 +52,7 @@ class Turn:
     version: Version
     answer: Answer[SampleResult]
     room: int
-    """Tokens that are sampled at most; 0 where only the prompt is of interest."""
+    """Tokens that are sampled at most; 0 if only the prompt is of interest."""
     stream_to: OnTokens | None = None
     tokens: list[int] = field(default_factory=list)
     logprobs: list[float] = field(default_factory=list)
@@ -99,7 +99,7 @@ class Turn:
 
 @dataclass
 class Score:
-    """Log-probabilities under way, by one request or by one for each token."""
+    """Log-probabilities in progress, by one request or by one for each token."""
 
     version: Version
     answer: Answer[Logprobs]
@@ -299,7 +299,7 @@ class VllmScheduler:
 
 
 def _none(count: int) -> Likeliest:
-    """Of so many positions, none of the likeliest."""
+    """Of this many positions, none of the likeliest."""
     return Likeliest(np.empty((count, 0), np.int32), np.empty((count, 0), np.float32))
 
 

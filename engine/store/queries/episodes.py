@@ -32,7 +32,7 @@ class StepSummary:
     """The step; None: groups that no step has consumed yet."""
     groups: int
     reward: float | None
-    """Mean over the episodes that have one; for an evaluation the score. None where it is not known."""
+    """Mean over the episodes that have one; for an evaluation the score. None if it is not known."""
     failures: int
     """Trajectories whose episode did not end with status ok."""
 
@@ -78,7 +78,7 @@ class GroupSummary:
 
     @property
     def staleness(self) -> int | None:
-        """How many versions old its tokens were when they were trained on; None where no step has consumed them."""
+        """How many versions old its tokens were when they were trained on; None if no step has consumed them."""
         return self.step - 1 - self.version if self.split == TRAIN and self.step is not None else None
 
 
@@ -118,14 +118,14 @@ class ConversationSummary:
 
 @dataclass(frozen=True)
 class Tokens:
-    """The arrays of a trajectory of T tokens; empty where they have been removed to free disk space."""
+    """The arrays of a trajectory of T tokens; empty if they have been removed to free disk space."""
 
     ids: Sequence[int] = ()
     """(T,)"""
     sampled: Sequence[int] = ()
-    """(T,): 1 where the policy sampled the token."""
+    """(T,): 1 if the policy sampled the token."""
     logprobs: Sequence[float] = ()
-    """(T,): 0 where it was not sampled."""
+    """(T,): 0 if it was not sampled."""
     spans: tuple[tuple[int, int, int], ...] = ()
     """(start, stop, version) of each reply."""
     weights: Sequence[float] = ()
@@ -151,7 +151,7 @@ class StoredTrajectory:
 
     id: int
     length: int
-    """Its number of tokens, also where these have been removed."""
+    """Its number of tokens, also if these have been removed."""
     turns: tuple[Turn, ...]
     """Turns that the conversation's earlier trajectories do not have."""
     tokens: Tokens
@@ -174,7 +174,7 @@ class StoredConversation:
     version: int
     environment_version: str
     component: str
-    """Which environment of a mixture it was played on; empty where the task has none."""
+    """Which environment of a mixture it was played on; empty if the task has none."""
     member: int
     agent: str
     status: str
@@ -231,7 +231,7 @@ class Excerpt:
     prompt: str = ""
     """The last message before the first reply."""
     reply: str = ""
-    """The last reply, without its thoughts; empty where there is none, or nothing in it."""
+    """The last reply, without its thoughts; empty if there is none, or nothing in it."""
     replies: int = 0
     """Turns in which the agent answered."""
 
@@ -242,7 +242,7 @@ class Excerpt:
 
     @property
     def short_reply(self) -> str:
-        """The reply; of a long one its beginning and its end, where answers stand."""
+        """The reply; of a long one its beginning and its end, if answers stand."""
         half = REPLY // 2
         return self.reply if len(self.reply) <= REPLY else f"{self.reply[:half]}{BETWEEN}{self.reply[-half:]}"
 
@@ -267,7 +267,7 @@ def excerpt(trajectories: Iterable[str | None]) -> Excerpt:
 
 
 def first_place(places: str | None) -> int:
-    """The place in its episode of a trajectory's first turn, from the stored places; 0 where it is not known."""
+    """The place in its episode of a trajectory's first turn, from the stored places; 0 if it is not known."""
     try:
         return int(json.loads(places or "[0]")[0])
     except (ValueError, TypeError, LookupError):
@@ -335,7 +335,7 @@ _MASKS = 'SELECT mask FROM trajectories WHERE "group" = ? AND id < ? ORDER BY id
 
 
 def conversation(reader: Reader, id: int) -> StoredConversation | None:
-    """The conversation that the trajectory ``id`` belongs to; None where there is no such trajectory."""
+    """The conversation that the trajectory ``id`` belongs to; None if there is no such trajectory."""
     heads = reader.all(_HEAD, id)
     if not heads:
         return None

@@ -44,7 +44,7 @@ class Track:
     values: array[float] = field(default_factory=lambda: array("d"))
 
     def at(self, step: int) -> float | None:
-        """The value of a step; None where it recorded none."""
+        """The value of a step; None if it recorded none."""
         place = self.place(step)
         return self.values[place] if place is not None and self.steps[place] == step else None
 
@@ -77,7 +77,7 @@ class History:
     """The newest step of the history, and when it was committed."""
 
     def environment_at(self, step: int) -> str:
-        """The environment version that a step was trained on; empty where it is not known."""
+        """The environment version that a step was trained on; empty if it is not known."""
         begun = [change.environment_version for change in self.environments if change.step <= step]
         return begun[-1] if begun else ""
 

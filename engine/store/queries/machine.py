@@ -32,9 +32,9 @@ class DeviceRow:
     free: int
     """Bytes of memory that no process holds."""
     utilisation: float | None
-    """Share of the time just before in which it computed, 0 to 1; None where the driver does not say."""
+    """Share of the time just before in which it computed, 0 to 1; None if the driver does not say."""
     reason: str
-    """Why the engine does not use it, in one sentence; empty where it may."""
+    """Why the engine does not use it, in one sentence; empty if it may."""
     holders: tuple[Holder, ...]
     """Processes that hold memory of it, the largest first."""
     updated: float
@@ -42,7 +42,7 @@ class DeviceRow:
 
 
 def devices(reader: Reader) -> list[DeviceRow]:
-    """All cards, in the driver's order; none where the engine has seen none."""
+    """All cards, in the driver's order; none if the engine has seen none."""
     rows = reader.all("SELECT * FROM devices ORDER BY place")
     return [
         DeviceRow(
@@ -81,7 +81,7 @@ class NodeRow:
     draining: bool = False
     """Whether it gets nothing new."""
     refused: str = ""
-    """Why it is not used, in one sentence; empty where it is."""
+    """Why it is not used, in one sentence; empty if it is."""
     cores: int = 0
     """Cores that may be used there."""
     memory: int = 0
@@ -91,7 +91,7 @@ class NodeRow:
     left_out: tuple[str, ...] = ()
     """Why other cards are left alone, in a sentence each."""
     clock: float | None = None
-    """Seconds by which its clock is ahead of the engine's; None where that is not known."""
+    """Seconds by which its clock is ahead of the engine's; None if that is not known."""
     versions: str = ""
     """``Python 3.12.3, torch 2.11.0``"""
     workers: tuple[str, ...] = ()
@@ -108,7 +108,7 @@ class NodeRow:
 
 
 def nodes(reader: Reader) -> list[NodeRow]:
-    """All nodes, the engine's machine first, then by name; none where the engine knows of no cluster."""
+    """All nodes, the engine's machine first, then by name; none if the engine knows of no cluster."""
     return [
         NodeRow(
             id=row["id"],
@@ -327,7 +327,7 @@ def tenants_used(tasks: Sequence[TaskUse], weights: dict[str, float]) -> list[Te
 
 
 def engine_cost(stages: Sequence[StageSample]) -> float | None:
-    """Processor seconds of the engine for each episode that ended; None where none did."""
+    """Processor seconds of the engine for each episode that ended; None if none did."""
     episodes = sum(stage.ended for stage in stages if stage.stage == "environment")
     return sum(stage.busy for stage in stages if stage.stage == "engine") / episodes if episodes else None
 
@@ -363,7 +363,7 @@ class StageSample:
     waiting: float = 0.0
     """Requests that waited, on average."""
     active: float = 0.0
-    """Requests under way, on average."""
+    """Requests in progress, on average."""
     ended: int = 0
     """Turns, episodes or calls that ended."""
     tokens: int = 0
@@ -392,7 +392,7 @@ class StandingRow:
 
 
 def newest_samples(reader: Reader) -> tuple[float, float]:
-    """When the newest sample began and ended, in seconds since 1970; 0 where there is none."""
+    """When the newest sample began and ended, in seconds since 1970; 0 if there is none."""
     rows = reader.all("SELECT begun, begun + wall FROM stages ORDER BY id DESC LIMIT 1")
     return tuple(rows[0]) if rows else (0.0, 0.0)
 
@@ -425,7 +425,7 @@ def stage_totals(reader: Reader, since: float) -> dict[str, StageSample]:
 
 
 def turn_rate(reader: Reader, over: float = 10.0) -> float | None:
-    """Turns a second that all samplers together ended over the last ``over`` seconds that were measured; None where
+    """Turns a second that all samplers together ended over the last ``over`` seconds that were measured; None if
     nothing was."""
     newest = "(SELECT max(begun) FROM stages WHERE stage = 'rollout')"
     rows = reader.all(
@@ -525,7 +525,7 @@ def newest_events(reader: Reader, wanted: EventFilter, after: int = 0, limit: in
 
 
 def event_bounds(reader: Reader) -> tuple[int, int]:
-    """Ids of the oldest and the newest line that are kept; 0 where there is none."""
+    """Ids of the oldest and the newest line that are kept; 0 if there is none."""
     least, most = (f"(SELECT coalesce({end}(id), 0) FROM events)" for end in ("min", "max"))  # together they would scan
     return tuple(reader.all(f"SELECT {least}, {most}")[0])
 

@@ -174,7 +174,7 @@ class Reader:
         self._connection.close()
 
     def all(self, sql: str, *arguments: Any) -> list[sqlite3.Row]:
-        """All rows of one short query; only for modules of this package, where all SQL is."""
+        """All rows of one short query; only for modules of this package, if all SQL is."""
         try:
             return self._connection.execute(sql, arguments).fetchall()
         except sqlite3.Error as error:
@@ -388,7 +388,7 @@ class Reader:
     def newest_rollout(self, task: int, policy: str | None = None) -> TrajectoryRow | None:
         """The newest trajectory in the play of the newest training group; without such a group, of the newest that was
         measured on. One with a reward comes before others, and the policy's own before those of whom it played with.
-        None where nothing was said."""
+        None if nothing was said."""
         newest = self._newest_group(task, policy)
         order = "ORDER BY j.reward IS NULL, g.id != ?, j.speaker != '', j.id DESC LIMIT 1"
         rows = self.all(f"{_TRAJECTORIES} WHERE g.id IN {PLAY} {order}", newest, newest) if newest is not None else []

@@ -98,7 +98,7 @@ class EpisodeTimes:
 
 @dataclass(frozen=True)
 class StepTimes:
-    """What one step took, in seconds; None where it was not recorded."""
+    """What one step took, in seconds; None if it was not recorded."""
 
     policy: int
     number: int
@@ -196,7 +196,7 @@ def outcome_counts(reader: Reader) -> list[tuple[str, str, int, int]]:
 
 
 def sampler_windows(reader: Reader) -> list[StageSample]:
-    """What samplers did between two looks at them, where they did something."""
+    """What samplers did between two looks at them, if they did something."""
     sql = (
         "SELECT stage, device, begun, wall, busy, waiting, active, ended, tokens, read, passes FROM stages"
         " WHERE stage = 'rollout' AND busy > 0 AND passes > 0 AND wall < ? ORDER BY id"
@@ -205,7 +205,7 @@ def sampler_windows(reader: Reader) -> list[StageSample]:
 
 
 def engine_windows(reader: Reader) -> list[EngineWindow]:
-    """What the engine did between two looks, where it did something; without the first, which has its start."""
+    """What the engine did between two looks, if it did something; without the first, which has its start."""
     sql = (
         "SELECT total(busy) FILTER (WHERE stage = 'engine') AS busy,"
         " total(busy) FILTER (WHERE stage = 'environment') AS hosts,"

@@ -18,7 +18,7 @@ from .packing import Places, Slots
 # softmax over both. Query heads that share keys and values (Ainslie et al., arXiv 2305.13245) are folded into the
 # query axis, so that keys and values are never repeated. Backward: dV = Pᵀ dO, dS = P ∘ (dP − rowsum(P ∘ dP)) with dP
 # = dO Vᵀ, dQ = s dS K, dK = s dSᵀ Q. Probabilities are kept for the backward pass, and nothing is computed twice:
-# this is fastest on a processor, in float32, where sequences are short. For long ones see ``tiled_attention``, for
+# this is fastest on a processor, in float32, if sequences are short. For long ones see ``tiled_attention``, for
 # cards ``fused_attention``.
 #
 # Shapes: T places, F families, P prompt slots, G rows of L slots, K heads of keys, R query heads for each, D head
@@ -62,9 +62,9 @@ class AttentionPlan:
     values: Slots
     outputs: Slots
     sees_prompt: Tensor
-    """(R · P, P): 0 where a prompt's query may look, else -inf."""
+    """(R · P, P): 0 if a prompt's query may look, else -inf."""
     sees_family: Tensor
-    """(F · K, 1, P): 0 where the answers' prompt has a token."""
+    """(F · K, 1, P): 0 if the answers' prompt has a token."""
     sees_answer: Tensor
     """(R · L, L)"""
 
@@ -219,7 +219,7 @@ class FusedAttention:
     values: Slots
     outputs: Slots
     sees: Tensor
-    """(F, 1, R · L, P + L): 0 where an answer's query may look, else -inf."""
+    """(F, 1, R · L, P + L): 0 if an answer's query may look, else -inf."""
 
     @classmethod
     def of(cls, places: Places, heads: HeadShape, dtype: torch.dtype) -> FusedAttention:

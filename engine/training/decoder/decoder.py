@@ -296,7 +296,7 @@ SMALLEST = 16
 class Decoder:
     """Implements ``model.Model`` over a base's tensors, in passes of ``room`` bytes unless a sequence needs more.
 
-    Matrices are converted to what ``compute`` says, unless they are so already. Raises ``BaseModelError`` where a
+    Matrices are converted to what ``compute`` says, unless they are so already. Raises ``BaseModelError`` if a
     precision needs a library that is not installed.
     """
 
@@ -314,7 +314,7 @@ class Decoder:
 
     @classmethod
     def of(cls, base: BaseModel, compute: Compute | None = None, room: int = PASS_BYTES) -> Decoder:
-        """Load a folder's weights; raises ``BaseModelError`` where it cannot be read.
+        """Load a folder's weights; raises ``BaseModelError`` if it cannot be read.
 
         With ``room`` 0, a pass may take most of what the base leaves of a card.
         """
@@ -369,7 +369,7 @@ class Decoder:
         return self._now.keeps_all(self._config, *_size(batch))
 
     def shrink(self) -> bool:
-        """Halve what a pass may take; False where it is so small that this changes nothing."""
+        """Halve what a pass may take; False if it is so small that this changes nothing."""
         if self._budget.most <= SMALLEST:
             return False
         self._budget = self._budget.below(self._config, *self._largest)
@@ -428,7 +428,7 @@ def _size(batch: PackedBatch) -> tuple[int, int]:
 def _keeping(compute: Compute) -> Callable[[Tensor], Matrix]:
     """What keeps the base's matrices as they are computed with.
 
-    Raises ``BaseModelError`` where the precision needs a library that is not installed.
+    Raises ``BaseModelError`` if the precision needs a library that is not installed.
     """
     if compute.precision == "nf4":
         from .linear import quantising

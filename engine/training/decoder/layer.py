@@ -45,7 +45,7 @@ Tile = tuple[int, int]
 CACHED: Tile = (512, 1024)
 """2 MiB of float32: stays in a processor's cache."""
 WIDE: Tile = (2048, 16384)
-"""128 MiB, for cards, where a call costs more than its memory."""
+"""128 MiB, for cards, if a call costs more than its memory."""
 
 
 @dataclass(frozen=True)
@@ -250,7 +250,7 @@ class FeedTape:
     gates: Tensor
     """(T, 2 I)"""
     opened: Tensor | None
-    """(T, I); None in bfloat16, where it is computed again: a pass of a large base that keeps it often has no room to
+    """(T, I); None in bfloat16, if it is computed again: a pass of a large base that keeps it often has no room to
     keep anything, and then computes all of it again."""
     down: Applied
 

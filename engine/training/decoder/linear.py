@@ -144,7 +144,7 @@ def loaded_as(precision: Precision) -> torch.dtype:
 #
 # The products are thin: in float32, or in bfloat16 where those with the base write it. One policy and several use the
 # same code, and values in one policy's rows, infinities included, never reach another's. In float32 a switch between
-# policies copies only the matrices A. On a processor this is fastest; for cards, where each product is a kernel
+# policies copies only the matrices A. On a processor this is fastest; for cards, if each product is a kernel
 # launch, see ``grouped``.
 
 Downs = tuple[Tensor, ...]

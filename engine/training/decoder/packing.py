@@ -24,7 +24,7 @@ class Spans:
     """The spans of policies among some rows; rows after the last span belong to no policy."""
 
     rows: tuple[slice, ...]
-    """The rows of each policy, one after the other from 0; empty where it has none."""
+    """The rows of each policy, one after the other from 0; empty if it has none."""
     stops: Tensor
     """int32 (policies,): where each span ends, on the device that computes."""
 
@@ -307,7 +307,7 @@ def _predicting(sequence: TrainSequence, prefix: Ints, start: int, row: Ints) ->
 
 
 def places_within(tokens: int) -> int:
-    """Places of a batch that has at most so many with its unused ones."""
+    """Places of a batch that has at most this many with its unused ones."""
     return max(tokens // ROUND_TOKENS * ROUND_TOKENS, min(tokens, ROUND_TOKENS)) - 1
 
 

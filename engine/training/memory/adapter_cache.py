@@ -64,7 +64,7 @@ class Pages:
         return policy in self._pages
 
     def put(self, policy: str, state: TrainingState) -> None:
-        """Store a policy. Raises ``OSError`` where there is room neither in memory nor on the disk."""
+        """Store a policy. Raises ``OSError`` if there is room neither in memory nor on the disk."""
         held = sum(page.size for page in self._pages.values() if isinstance(page, TrainingState))
         if held + state.size <= self._host:
             self._pages[policy] = state
@@ -77,7 +77,7 @@ class Pages:
             raise
 
     def take(self, policy: str) -> TrainingState:
-        """Return a policy and remove it. Raises ``AdapterError`` where its file is gone or damaged."""
+        """Return a policy and remove it. Raises ``AdapterError`` if its file is gone or damaged."""
         page = self._pages.pop(policy)
         if isinstance(page, TrainingState):
             return page
@@ -191,7 +191,7 @@ class AdapterCache:
     def use(self, *policies: str) -> tuple[PolicyMemory, ...]:
         """These policies, in memory until the next call.
 
-        Raises ``AdapterError`` where one is not open, or cannot be read back after it was paged out; it is then closed.
+        Raises ``AdapterError`` if one is not open, or cannot be read back after it was paged out; it is then closed.
         """
         with self._paging:
             for policy in policies:

@@ -131,7 +131,7 @@ class Layout:
 
 # All of a policy's training on the host: what is paged out of a trainer, and what moves from one trainer to another.
 #
-# A policy whose state was moved, also in the middle of an accumulation, goes on to the last bit as if it had stayed.
+# A policy whose state was moved, also in the middle of an accumulation, continues to the last bit as if it had stayed.
 # A trainer keeps no random state: what is drawn for a policy is drawn when it is opened. Knows no tensors and no
 # devices.
 
@@ -149,7 +149,7 @@ class TrainingState:
     moment1: Numbers
     moment2: Numbers
     gradient: Numbers | None
-    """float32 (P,): the sum over the groups of the step so far; None while there are none, where it is zero."""
+    """float32 (P,): the sum over the groups of the step so far; None while there are none, if it is zero."""
     reference: Numbers | None
     """float32 (P,): the adapter that the KL term pulls to; None: the base."""
     updates: int
@@ -432,7 +432,7 @@ def to_host(memory: PolicyMemory) -> TrainingState:
 
 
 def to_device(state: TrainingState, device: str) -> PolicyMemory:
-    """Bring a state to the memory of a device. On a processor it takes the arrays over, where it can write to them."""
+    """Bring a state to the memory of a device. On a processor it takes the arrays over, if it can write to them."""
     weights, moment1, moment2 = (_tensor(part, device) for part in (state.weights, state.moment1, state.moment2))
     gradient = None if state.gradient is None else _tensor(state.gradient, device)
     optimised = AdamState(weights, moment1, moment2, state.updates)

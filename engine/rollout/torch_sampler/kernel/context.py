@@ -163,7 +163,7 @@ LEAST = 8
 
 
 class CompiledContext:
-    """Implements ``batching.context.DrawingContext``. Raises ``BaseModelError`` where the base cannot be read."""
+    """Implements ``batching.context.DrawingContext``. Raises ``BaseModelError`` if the base cannot be read."""
 
     def __init__(self, base: BaseModel, sequences: int, length: int, compiled: Library, threads: int = 1) -> None:
         self._config = base.config
@@ -191,7 +191,7 @@ class CompiledContext:
         self._used: Handles = np.empty(0, np.int64)
         self._order: tuple[bytes, NDArray[np.uint64], NDArray[np.intp] | None] | None = None
         """Of the last pass: its rows' adapters, their addresses in the order in which the pass takes the rows, and that
-        order, None where it is the given one."""
+        order, None if it is the given one."""
         self.sequences = sequences
         self.length = length
         self.mixes = self.joins = True
@@ -212,7 +212,7 @@ class CompiledContext:
     def _pass(
         self, tokens: Ints, positions: Ints, sequences: Ints, outputs: NDArray[np.int8]
     ) -> NDArray[np.intp] | None:
-        """Compute the logits of all wanted rows; returns their order, None where it is the given one."""
+        """Compute the logits of all wanted rows; returns their order, None if it is the given one."""
         if positions.max() >= self.length:  # C would write where it may not
             raise DecodeFailed(f"A sequence holds {self.length} tokens; position {positions.max()} is beyond.")
         self.held[sequences] = positions + 1

@@ -29,7 +29,7 @@ from ....devices import processor_name
 Float32s = NDArray[np.float32]
 
 LINEARS, MODULES = 4, 3
-"""Linear layers of a block, each of which may be of up to so many modules with the same input."""
+"""Linear layers of a block, each of which may be of up to this many modules with the same input."""
 ALIGNED = 64
 """Bytes: the widest vector, and a line of every usual cache."""
 
@@ -89,7 +89,7 @@ class Rows(Structure):
 
 
 class Library:
-    """One compiled file. Raises ``OSError`` where it cannot be loaded, ``AttributeError`` where it is another."""
+    """One compiled file. Raises ``OSError`` if it cannot be loaded, ``AttributeError`` where it is another."""
 
     def __init__(self, path: Path) -> None:
         loaded = ctypes.CDLL(str(path))
@@ -130,7 +130,7 @@ class Library:
         self._pack(whole.ctypes.data, inputs, outputs, factor, address)
 
     def halved(self, weight: Float32s) -> Float32s | None:
-        """As ``packed``, in half as many bytes; None where some number of W is none of bfloat16."""
+        """As ``packed``, in half as many bytes; None if some number of W is none of bfloat16."""
         outputs, inputs = weight.shape
         whole = np.ascontiguousarray(weight, np.float32)
         if np.any(whole.view(np.uint32) & 0xFFFF):
@@ -177,7 +177,7 @@ class NotCompiled(Exception):
 def compiled(cache: Path, shared: Path | None = None) -> tuple[Library, str]:
     """The library for this processor, and its name, from ``cache``.
 
-    Where it is missing or damaged there, it is copied from the folder ``shared``; where it is missing there, too, it is
+    If it is missing or damaged there, it is copied from the folder ``shared``; if it is missing there, too, it is
     compiled and kept in both. A shared folder that cannot be used is done without. Raises ``NotCompiled``.
     """
     key = key_of(SOURCE, FLAGS)
@@ -246,7 +246,7 @@ def key_of(source: Path, flags: tuple[str, ...]) -> str:
 
 
 def instructions() -> str:
-    """The instruction sets of this processor as the system names them; empty where it does not say."""
+    """The instruction sets of this processor as the system names them; empty if it does not say."""
     try:
         lines = CPUINFO.read_text("utf-8", "replace").splitlines()
     except OSError:
