@@ -66,12 +66,9 @@ def step_groups(step: int, groups_per_step: int) -> range:
 class PolicyGroups:
     """The groups of one policy: which of them may begin, and the complete ones until their step takes them."""
 
-    def __init__(
-        self, name: str, policy: int, spec: TaskSpec, version: int, moved: asyncio.Event, whole: bool = False
-    ) -> None:
+    def __init__(self, name: str, policy: int, spec: TaskSpec, version: int, moved: asyncio.Event) -> None:
         """``policy``: its number in the store; ``version``: the number of the version at which it stands, which is
-        served; ``moved`` is set when a further group may begin, or none will; ``whole``: a step's groups are taken once
-        all of them are there.
+        served; ``moved`` is set when a further group may begin, or none will.
         """
         self.name = name
         self.policy = policy
@@ -95,7 +92,6 @@ class PolicyGroups:
         """True once it was trained to its end; it takes no more groups."""
         self.exposed = ExposedTime()
         self._moved = moved
-        self._whole = whole
         self._complete: dict[int, ClosedGroup] = {}
         self._arrived = asyncio.Event()
         self._failure: BaseException | None = None
@@ -164,8 +160,8 @@ class PolicyGroups:
         groups still missing must have come: a pass over several groups costs little more than one over a single group.
         So few passes are made, and the last one has one group only. What is too much for one call is left for the next.
         """
-        enough = missing if self._whole else 1 if one_by_one or missing == self.batch else (missing + 1) // 2
-        if one_by_one and not self._whole:
+        enough = 1 if one_by_one or missing == self.batch else (missing + 1) // 2
+        if one_by_one:
             wanted = wanted[:1]
         while True:
             if self._failure:
@@ -260,12 +256,11 @@ class Admission:
         policies: Sequence[PolicyGroups],
         moved: asyncio.Event,
         draining: asyncio.Event,
-        together: bool = False,
         clock: Callable[[], float] = monotonic,
     ) -> None:
-        """Once ``draining`` is set, only groups begin that the steps in progress need. ``together``: no policy ever
-        continues without another that needs the same group, as in deterministic tasks, and with a curriculum, which
-        goes by the groups of one of them."""
+        """Once ``draining`` is set, only groups begin that the steps in progress need. In deterministic tasks, and with
+        a curriculum, which goes by the groups of one policy, no policy continues without another that needs the same
+        group."""
         self._experience = experience
         self._policies = {policy.name: policy for policy in policies}
         self._draining = draining
@@ -276,7 +271,7 @@ class Admission:
         """Samples of groups in progress that still ask."""
         self._moved = moved
         trains = [policy.spec.train for policy in policies]
-        self._together = together or any(train.deterministic or train.sampling == "difficulty" for train in trains)
+        self._together = any(train.deterministic or train.sampling == "difficulty" for train in trains)
         self._clock = clock
         self._waits = Waits(clock)
         self._ahead: dict[str, int] = {}

@@ -399,12 +399,7 @@ class GroupRunner:
         participants: Participants,
         prompts: TaskPrompts,
         bias: BiasWatch,
-        early: bool = True,
     ) -> None:
-        """``early``: groups may close before all samples have ended. Those of a deterministic task never do: were the
-        engine to die then, the rest would run with other versions, once the ones that spoke are gone. Nor do those with
-        redundant samples: which of them count is known when enough have ended.
-        """
         self.services = services
         self.spec = spec
         self._task = task
@@ -412,7 +407,9 @@ class GroupRunner:
         self._participants = participants
         self._prompts = prompts
         self._bias = bias
-        self._early = early and not spec.train.deterministic and not spec.train.redundant
+        # In a deterministic task no group closes before all samples have ended: were the engine to die then, the rest
+        # would run with other versions. With redundant samples it is not known before which of them count.
+        self._early = not spec.train.deterministic and not spec.train.redundant
         self._replacements = replacements(spec)
         self._asked: set[tuple[str, str]] = set()
         """Components, with the version of their environment, on which an agent was asked."""

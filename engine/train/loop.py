@@ -11,7 +11,6 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
-from dataclasses import dataclass
 from pathlib import Path
 
 from ..adapters import is_there
@@ -48,21 +47,6 @@ from .settings import closing_rules
 from .watch import Watch
 
 
-@dataclass(frozen=True)
-class Without:
-    """Mechanisms that are off, for a benchmark that measures what they are worth."""
-
-    pipeline: bool = False
-    """A step's groups are trained on once all of them are there, not as they arrive."""
-    early_groups: bool = False
-    """All groups of an attempt close when all of its samples have ended."""
-    going_ahead: bool = False
-    """A policy waits for the others however long that takes."""
-
-
-NOTHING = Without()
-
-
 class TrainRun:
     """Trains one task's policies with one incarnation of the workers."""
 
@@ -72,11 +56,9 @@ class TrainRun:
         task: int,
         spec: TaskSpec,
         started: Callable[[TrainRun], None],
-        without: Without = NOTHING,
     ) -> None:
         """``started`` is called once nothing blocks the task any more."""
         self._services = services
-        self._without = without
         self._started = started
         self._task = task
         self._submitted = spec
@@ -157,17 +139,17 @@ class TrainRun:
             await asyncio.shield(asyncio.gather(*leaving, self._frozen_policies.leave()))
 
     async def _train(self, versions: Sequence[Version], participants: Participants) -> None:
-        services, mixture, moved, without = self._services, self._mixture, asyncio.Event(), self._without
+        services, mixture, moved = self._services, self._mixture, asyncio.Event()
         prompts = TaskPrompts(services, self._task, self._policies[0], mixture)
         await prompts.look()
         self._learners = learners = tuple(
-            PolicyLearner(self, services, policy, version, participants, mixture, prompts, moved, without.pipeline)
+            PolicyLearner(self, services, policy, version, participants, mixture, prompts, moved)
             for policy, version in zip(self._policies, versions, strict=True)
         )
         groups = [learner.groups for learner in learners]
-        admission = Admission(services.store.experience, groups, moved, services.draining, without.going_ahead)
-        bias, early = BiasWatch(services.store, self._task), not without.early_groups
-        runner = GroupRunner(services, self._task, self._spec, mixture, participants, prompts, bias, early)
+        admission = Admission(services.store.experience, groups, moved, services.draining)
+        bias = BiasWatch(services.store, self._task)
+        runner = GroupRunner(services, self._task, self._spec, mixture, participants, prompts, bias)
         await services.store.patiently(lambda: self._started(self))
         async with Background() as background:
             background.produce(admission.run(runner, background))
@@ -233,11 +215,10 @@ class PolicyLearner:
         mixture: Mixture,
         prompts: TaskPrompts,
         moved: asyncio.Event,
-        whole: bool,
     ) -> None:
-        """``version`` is where the policy stands, and is served; ``moved`` and ``whole`` as in ``PolicyGroups``."""
+        """``version`` is where the policy stands, and is served; ``moved`` as in ``PolicyGroups``."""
         self.name, self.spec, self.remark = trained.name, trained.spec, ""
-        self.groups = PolicyGroups(trained.name, trained.number, trained.spec, version.number, moved, whole)
+        self.groups = PolicyGroups(trained.name, trained.number, trained.spec, version.number, moved)
         self._run = run
         self._services = services
         self._task, self._policy, self._key = trained.task, trained.number, trained.key

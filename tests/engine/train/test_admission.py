@@ -46,10 +46,9 @@ LIMITS = SamplingSpec(max_tokens=32, max_episode_tokens=256)
 
 
 def policy(name: str = "policy", steps: int = 1, kind: type[PolicyGroups] = PolicyGroups, **train: Any) -> Any:
-    """The groups of a policy that stands at version 0; ``whole`` as in ``PolicyGroups``."""
-    whole = train.pop("whole", False)
+    """The groups of a policy that stands at version 0."""
     spec = TaskSpec("lab", "task", "sums", steps=steps, sampling=LIMITS, train=TrainSpec(**train))
-    return kind(name, 1, spec, 0, asyncio.Event(), whole)
+    return kind(name, 1, spec, 0, asyncio.Event())
 
 
 def closed(number: int, tokens: int = 1, version: int = 0) -> ClosedGroup:
@@ -176,19 +175,6 @@ async def test_a_failure_reaches_who_waits_for_groups() -> None:
     pool.fail(ValueError("no environment"))
     with pytest.raises(ValueError, match="no environment"):
         await taking
-
-
-@pytest.mark.parametrize("one_by_one", [False, True])
-async def test_without_the_pipeline_a_step_begins_when_all_are_there(one_by_one: bool) -> None:
-    pool = policy(groups_per_step=3, whole=True)
-    pool.put(closed(0))
-    pool.put(closed(1))
-    waiting = asyncio.ensure_future(take(pool, {0, 1, 2}, one_by_one))
-    for _ in range(5):
-        await asyncio.sleep(0)
-    assert not waiting.done()
-    pool.put(closed(2))
-    assert await waiting == ([0] if one_by_one else [0, 1, 2])
 
 
 async def test_a_complete_group_that_grows_too_old_begins_again() -> None:
