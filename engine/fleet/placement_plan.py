@@ -59,8 +59,10 @@ class PlacementPlan:
         return self.machines[node].link if node in self.machines else Link()
 
     def bits_of(self, trainer: str) -> str:
-        """What the bits of a trainer follow from beside its threads: its cards, or its node's processor; nothing for
-        the processor of one machine."""
+        """What the bits of a trainer follow from, except for its threads.
+
+        That is its cards, or its node's processor; nothing for the processor of one machine.
+        """
         (own,) = (own for own in self.placement.trainers if own.name == trainer)
         machine = self.machine_at(own.node)
         if own.place.gpus and machine:

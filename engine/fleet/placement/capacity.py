@@ -76,7 +76,7 @@ def training_speed(rates: Rates) -> float:
 
 # Bytes of a card that sampler and trainer of a base need at least, and that they can make use of. Pure.
 #
-# Sizes follow the tensors; what libraries take beside them was read in their sources, not measured on a card.
+# Sizes follow the tensors; what libraries take besides was read in their sources, not measured on a card.
 
 MEBIBYTE = 1 << 20
 RESERVE, RESERVED = 512 * MEBIBYTE, 0.03

@@ -37,8 +37,8 @@ class Choices:
     """The key under [rollout] that is set and that only llama.cpp understands, ``weights`` or ``gguf``."""
     weights: str = "auto"
     """``weights`` under [rollout]."""
-    beside: str = ""
-    """The sampler on the processor beside cards, where ``samplers`` names one."""
+    next_to_cards: str = ""
+    """The sampler on the processor next to cards, if ``samplers`` names one."""
     without: Sequence[Sharing] = ()
     """Ways of sharing a card that failed when the workers were started."""
 
@@ -100,7 +100,7 @@ def choices_of(settings: Settings, without: Sequence[Sharing] = ()) -> Choices:
         share=settings.resources.share,
         llama="" if on_processor == "llama.cpp" and on_cards == "vllm" else llama,
         weights=rollout.weights,
-        beside=on_processor,
+        next_to_cards=on_processor,
         without=without,
     )
 
@@ -228,7 +228,7 @@ def _sampler_contradictions(
     return (
         (
             choices.weights == BFLOAT16 and traits is not None and BFLOAT16 not in traits.weights
-            and choices.beside != "torch",
+            and choices.next_to_cards != "torch",
             f'`weights = "{BFLOAT16}"` under [rollout] is torch\'s, and `sampler = "{kind}"` is set too.',
             "Remove one of them.",
         ),

@@ -63,7 +63,7 @@ def sampler_limits(assignment: SamplerAssignment, wanted: Wanted) -> SamplerLimi
 
 
 def trainer_limits(assignment: TrainerAssignment, wanted: Wanted) -> TrainerLimits:
-    """Limits for an assignment on cards: passes as long as possible beside a few policies, then more policies."""
+    """Limits for an assignment on cards: passes as long as possible with a few policies, then more policies."""
     own = 0 if assignment.sharing == "base" else PROGRAM + base_bytes(wanted, assignment.precision)
     left, context = assignment.place.memory - own, context_of(wanted)
     policy, stepping = slot_bytes(wanted.config, context), STEPPING * adapter_bytes(wanted.config, RANK)

@@ -441,7 +441,7 @@ def _next_to_cards(
     """
     cpu, asked, gain = site.cpu, site.named.processor_too, None
     unrated = replace(cpu, rates=None)  # copies are not measured next to cards
-    kind = copies(wanted, replace(site.choices, sampler=site.choices.beside or "auto"), unrated)[0].sampler
+    kind = copies(wanted, replace(site.choices, sampler=site.choices.next_to_cards or "auto"), unrated)[0].sampler
     (place,), _ = halves(allowed(cpu))
     if cards and cpu.rates is not None and all(card.gpu.rates for card in cards):
         added = sampling_speed(rates_of_cores(cpu, len(place.cores)))

@@ -20,8 +20,8 @@ FAST = Rates(matrix=8e12, bandwidth=1.2e12)
 MEASURED = replace(SERVER, rates=CORE)
 SHORT = replace(MEASURED, memory=2 * GB)
 BOTH = ("gpu 0", "cpu")
-WITH_TORCH = Choices(sampler="vllm", beside="torch", rollout=BOTH)
-LLAMA_TWICE = Choices(sampler="llama.cpp", beside="llama.cpp", rollout=BOTH)
+WITH_TORCH = Choices(sampler="vllm", next_to_cards="torch", rollout=BOTH)
+LLAMA_TWICE = Choices(sampler="llama.cpp", next_to_cards="llama.cpp", rollout=BOTH)
 TRAINED_THERE = Choices(rollout=BOTH, training=["cpu"])
 
 ASKED = [
