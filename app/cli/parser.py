@@ -20,7 +20,7 @@ from .. import output
 if TYPE_CHECKING:
     from marlaas.engine.store import TaskRow
 
-    from ..reading.home_reader import HomeReader
+    from ..reading import HomeReader
 
 
 Verbs: TypeAlias = "argparse._SubParsersAction[argparse.ArgumentParser]"
@@ -346,7 +346,7 @@ def chosen(args: argparse.Namespace, reader: HomeReader | None) -> list[int]:
 
 def named(args: argparse.Namespace, reader: HomeReader | None) -> list[int]:
     """The numbers of the tasks that are given one by one. Raises as ``find_task``."""
-    from ..reading.opening import find_task
+    from ..reading import find_task
 
     return [find_task(reader, said).id for said in args.tasks]
 

@@ -19,7 +19,7 @@ from marlaas.engine.errors import MarlaasError
 from marlaas.engine.home import Home
 from marlaas.engine.store import EngineRow, PaceRow, TaskRow
 
-from ..lists.queue_lines import (
+from ..lists.lines import (
     AROUND,
     Arrangement,
     Course,
@@ -33,8 +33,7 @@ from ..lists.queue_lines import (
     second_line,
     title,
 )
-from ..reading.home_reader import HomeReader
-from ..reading.opening import reading
+from ..reading import HomeReader, reading
 from ..words.format import cells, clip
 from ..words.tasks import liveness
 

@@ -36,11 +36,9 @@ from marlaas.engine.submission import (
 )
 from marlaas.plugins.messages import Ask
 
-from ..reading.home_reader import HomeReader
-from ..reading.opening import reading
+from ..reading import HomeReader, reading
 from ..words.format import count, duration, line, size
-from .doctor.devices import surveyed
-from .doctor.placement import cards_used
+from .doctor import cards_used, surveyed
 
 if TYPE_CHECKING:
     from marlaas.engine.rollout import Renderer

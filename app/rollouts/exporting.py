@@ -16,13 +16,11 @@ from marlaas.engine.errors import ConfigError
 from marlaas.engine.home import Home
 from marlaas.engine.store import TRAIN, StoredConversation, StoredTrajectory
 
-from ..reading.home_reader import HomeReader
-from ..reading.opening import opened
+from ..reading import HomeReader, opened
 from ..spoken import without_signs
 from ..words.format import counted
-from .browsing import Selection
-from .document import Block
-from .reading import TURNS, Shading, episode_blocks, in_order, places
+from .answers import Block
+from .reading import TURNS, Selection, Shading, episode_blocks, in_order, places
 
 # Conversations for other programs and for other people: as records of JSON, and as plain text.
 #

@@ -6,9 +6,8 @@ from collections.abc import Iterable
 
 import pytest
 
-from marlaas.app.questions.views import AdaptersQuestion
-from marlaas.app.reading.opening import opened
-from marlaas.app.reading.sqlite_reader import SqliteReader
+from marlaas.app.questions import AdaptersQuestion
+from marlaas.app.reading import HomeReader, opened
 from marlaas.engine.home.paths import Home
 from marlaas.engine.store.queries.versions import KeptVersion, kept_versions
 
@@ -31,11 +30,11 @@ def test_what_changed_is_read_again(filling: Filling, home: Home, monkeypatch: p
         filling.task(state="running", made=made)
     asked: list[set[int]] = []
 
-    def reading(reader: SqliteReader, policies: Iterable[int]) -> list[KeptVersion]:
+    def reading(reader: HomeReader, policies: Iterable[int]) -> list[KeptVersion]:
         asked.append(set(policies))
         return kept_versions(reader, policies)
 
-    monkeypatch.setattr(SqliteReader, "kept_versions", reading)
+    monkeypatch.setattr(HomeReader, "kept_versions", reading)
     with opened(home) as reader:
         first = AdaptersQuestion().read(reader, None)
         assert [(kept.row.task, kept.row.number) for kept in first.versions] == [(3, 0), (2, 3), (2, 2), (1, 2), (1, 1)]

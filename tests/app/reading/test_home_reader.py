@@ -10,9 +10,7 @@ from typing import Any
 
 import pytest
 
-from marlaas.app.reading.home_reader import HomeReader
-from marlaas.app.reading.opening import exists, find_task, reading
-from marlaas.app.reading.sqlite_reader import SqliteReader
+from marlaas.app.reading import HomeReader, exists, find_task, reading
 from marlaas.engine.errors import StoreError, UnknownTask
 from marlaas.engine.home.paths import Home
 from marlaas.engine.store.events import EventFilter
@@ -23,7 +21,7 @@ from ..filling_machine import fill_cards, fill_machine
 from ..filling_policies import fill_duel
 
 Open = Callable[[Home], HomeReader]
-READERS: dict[str, Open] = {"sqlite": lambda home: SqliteReader(home.database)}
+READERS: dict[str, Open] = {"sqlite": lambda home: HomeReader(home.database)}
 TODAY = "2027-01-15"
 """The day of ``NOW``."""
 OLD_TASK, DUEL = 1, 2

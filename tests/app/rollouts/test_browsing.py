@@ -10,12 +10,12 @@ from pathlib import Path
 import pytest
 from hypothesis import given, strategies as st
 
-from marlaas.app.lists.queue_lines import Learner
-from marlaas.app.questions.views import LATE, RolloutsQuestion
-from marlaas.app.reading.home_reader import HomeReader
-from marlaas.app.reading.sqlite_reader import SqliteReader
+from marlaas.app.lists.lines import Learner
+from marlaas.app.questions import LATE, RolloutsQuestion
+from marlaas.app.reading import HomeReader
 from marlaas.app.rollouts.answers import FAILED, UNPAID, age, marks, numbers
-from marlaas.app.rollouts.browsing import (
+from marlaas.app.rollouts.exporting import export, new_file, scopes
+from marlaas.app.rollouts.reading import (
     ALL,
     CHUNK,
     WAITING,
@@ -28,7 +28,6 @@ from marlaas.app.rollouts.browsing import (
     step_of,
     step_words,
 )
-from marlaas.app.rollouts.exporting import export, new_file, scopes
 from marlaas.engine.errors import ConfigError
 from marlaas.engine.home.paths import Home
 from marlaas.engine.store.queries.episodes import GroupSummary, MemberSummary, StepSummary
@@ -42,7 +41,7 @@ ONE = Learner(1)
 @pytest.fixture
 def reader(filling: Filling) -> Iterator[HomeReader]:
     fill_rollouts(filling, 30)
-    with SqliteReader(filling.path) as reader:
+    with HomeReader(filling.path) as reader:
         yield reader
 
 

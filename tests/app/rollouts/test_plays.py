@@ -8,13 +8,21 @@ from pathlib import Path
 
 import pytest
 
-from marlaas.app.lists.queue_lines import Learner
-from marlaas.app.questions.views import RolloutsQuestion
-from marlaas.app.reading.home_reader import HomeReader
-from marlaas.app.reading.opening import opened
-from marlaas.app.rollouts.browsing import Selection, find, step_key
+from marlaas.app.lists.lines import Learner
+from marlaas.app.questions import RolloutsQuestion
+from marlaas.app.reading import HomeReader, opened
 from marlaas.app.rollouts.exporting import export, joined, scopes
-from marlaas.app.rollouts.reading import ADVANTAGE, TURNS, Wish, episode_blocks, load, shading_of
+from marlaas.app.rollouts.reading import (
+    ADVANTAGE,
+    TURNS,
+    Selection,
+    Wish,
+    episode_blocks,
+    find,
+    load,
+    shading_of,
+    step_key,
+)
 from marlaas.engine.home.paths import Home
 
 from ..filling_policies import fill_duel

@@ -11,9 +11,9 @@ from textual.app import App, ComposeResult
 from textual.content import Content
 from textual.pilot import Pilot
 
-from marlaas.app.lists.paging import PAGE, Listing, Pages
-from marlaas.app.reading.home_reader import HomeReader
-from marlaas.app.widgets.virtual_list import VirtualList
+from marlaas.app.lists.filters import PAGE, Listing, Pages
+from marlaas.app.reading import HomeReader
+from marlaas.app.widgets.tables import VirtualList
 from marlaas.engine.errors import StoreError
 
 from ..resting import known_threads, pilots_know_rest, rest

@@ -12,8 +12,7 @@ from pathlib import Path
 import pytest
 
 from benchmarks.terminal.long_history import GROUPS, MEMBERS, Shape, history, name
-from marlaas.app.reading.home_reader import HomeReader
-from marlaas.app.reading.opening import opened
+from marlaas.app.reading import HomeReader, opened
 from marlaas.engine.adapters.statefile import read_state
 from marlaas.engine.base.model import load_base
 from marlaas.engine.home.paths import Home
