@@ -8,42 +8,55 @@ from __future__ import annotations
 import asyncio
 import signal
 import time
+from collections import deque
 from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, ClassVar
+from typing import Any, ClassVar, Literal
 
 from textual.app import App, SystemCommand
 from textual.binding import Binding, BindingType
 from textual.command import Provider
+from textual.message import Message
 from textual.screen import Screen
 from textual.timer import Timer
 from textual.worker import get_current_worker
 
+from marlaas.engine.errors import MarlaasError
 from marlaas.engine.home import Home
 
-from .context.application import Application, Asking
-from .context.snapshot import Snapshot
+from .context.snapshot import Notice, Snapshot, counting, current, lasting
 from .context.themes import DEFAULT, THEMES, legible_theme
-from .frame.acting import Acting
-from .frame.feed import Feed
+from .frame.feed import Feed, Sender
 from .frame.first_frame import title_of
 from .frame.line_filters import Ascii, Colourless, Legible
 from .frame.modes import ALL_MODES, Palette
 from .frame.preferences import Preferences
-from .frame.screen_picture import save_picture
-from .frame.terminal import copy
-from .lists.queue_lines import Learner, learner
+from .frame.terminal import KeyOrder, copy, save_picture
+from .lists.lines import Learner, learner
 from .screens.view import View
-from .words.format import short_path
+from .widgets.bars import NoticeLine
+from .words.format import line, short_path
 from .words.tasks import liveness
 
+_REMEMBERED = 100
+"""Notices that are remembered."""
+_SECOND = 1.0
+_CHARACTERS = 400
+"""Most characters of a notice."""
 TEXTUALS = ("Theme", "Quit", "Screenshot")
 """Commands of Textual's own in the palette; for its others there are keys."""
 
 
-class MarlaasApp(Acting):
+class MarlaasApp(KeyOrder):
     """The application of one home."""
+
+    @dataclass
+    class Noticed(Message, bubble=False):
+        """There is something to tell."""
+
+        notice: Notice
 
     CSS_PATH = "app.tcss"
     TITLE = "marlaas"
@@ -78,8 +91,17 @@ class MarlaasApp(Acting):
     ) -> None:
         """``readonly`` refuses every action; ``web`` also keeps editors and paths of files away. ``interval`` is the
         time in seconds from one poll to the next."""
+        super().__init__()
+        self.home = home
+        self.readonly = readonly
+        self.snapshot = Snapshot(now=clock())
         self._feed = Feed(home, clock)
-        super().__init__(home, self._feed, Snapshot(now=clock()), readonly)
+        self._sender = Sender(self, home.database, self._feed)
+        self.told: deque[Notice] = deque(maxlen=_REMEMBERED)
+        """The last notices, the newest last."""
+        self._going: dict[str, float] = {}
+        """What is in progress, with the moment at which it began."""
+        self._renewal: Timer | None = None
         self.animation_level = "none"
         self.title = title_of(demo, readonly)
         self.home_text = short_path(home.root)
@@ -145,6 +167,123 @@ class MarlaasApp(Acting):
         """Close the connection."""
         self._feed.close()
 
+    # Notices: shown for the time that it takes to read them. A dialog has no line for them: there toasts show them.
+
+    @property
+    def notices(self) -> tuple[Notice, ...]:
+        """The notices of now."""
+        now = time.monotonic()
+        going = (Notice(counting(text, now - began)) for text, began in self._going.items())
+        return (*current(self.told, now), *going)
+
+    def under_way(self, text: str) -> Callable[[], None]:
+        """Tell at once what is under way, and its seconds, until the function that is returned is called."""
+        self._going[text] = time.monotonic()
+        self._show_notices()
+
+        def end() -> None:
+            self._going.pop(text, None)
+            self._show_notices()
+
+        return end
+
+    def say(self, text: str, bad: bool = False) -> None:
+        """Show a notice; ``text`` may come from others."""
+        self.notify(text, severity="warning" if bad else "information", markup=False)
+
+    def notify(
+        self,
+        message: str,
+        *,
+        title: str = "",
+        severity: Literal["information", "warning", "error"] = "information",
+        timeout: float | None = None,
+        markup: bool = True,
+    ) -> None:
+        """Show a notice; may be called from any thread. No markup is read."""
+        text = line(f"{title}: {message}" if title else message, _CHARACTERS)
+        until = time.monotonic() + (lasting(text) if timeout is None else timeout)
+        self.post_message(self.Noticed(Notice(text, severity != "information", until)))
+
+    def on_marlaas_app_noticed(self, message: Noticed) -> None:
+        """Show it at once."""
+        notice = message.notice
+        self.told.append(notice)
+        self._show_notices()
+        if self.screen_stack and not self.screen.query(NoticeLine):
+            severity: Literal["information", "warning"] = "warning" if notice.bad else "information"
+            super().notify(notice.text, severity=severity, timeout=lasting(notice.text), markup=False)
+
+    def _show_notices(self) -> None:
+        """Show what is to be told now, and come back when the next of it goes."""
+        notices = self.notices
+        if self.screen_stack:  # a view below a dialog shows them once it is in sight again
+            for each in self.screen.query(NoticeLine):
+                each.show(notices)
+        if self._renewal is not None:
+            self._renewal.stop()
+        if notices:
+            now = time.monotonic()
+            left = min(notice.until - now if notice.until else _SECOND for notice in notices)
+            self._renewal = self.set_timer(max(0.05, left), self._show_notices)
+
+    # Actions: a command is a row that the engine answers; its outcome comes with a later snapshot.
+
+    def may_act(self) -> str:
+        """Why no action is possible; empty where actions are."""
+        return "This is the read-only mode: nothing can be changed." if self.readonly else ""
+
+    def command(self, kind: str, tasks: Sequence[int] = (), done: str = "", **arguments: Any) -> None:
+        """Send a command to the engine; the text ``done`` is shown once it is carried out."""
+        reason = self.may_act()
+        if not reason and not liveness(self.snapshot.engine, self.snapshot.now).serves:
+            reason = "No engine runs: S starts one."
+        if reason:
+            self.say(reason, bad=True)
+        else:
+            self._sender.send(kind, tasks, done, **arguments)
+
+    def on_sender_sent(self, message: Sender.Sent) -> None:
+        """Say that commands were written, or why they could not be."""
+        if message.problem:
+            self._sender.unsent(message.act)
+            self.say(message.problem, bad=True)
+        else:
+            self._sender.sent(message.act)
+
+    def action_add(self, copy_from: int | None = None) -> None:
+        """Open the form for tasks, empty or as a copy of one."""
+        from .screens.submit import SubmitScreen
+
+        if reason := self.may_act():
+            self.say(reason, bad=True)
+        else:
+            self.push_screen(SubmitScreen(copy_from))
+
+    def action_undo(self) -> None:
+        """Undo the last action; one that the engine has not answered yet is undone once it has."""
+        if notice := self._sender.undo():
+            self.say(notice.text, notice.bad)
+
+    def action_start_engine(self) -> None:
+        """Start an engine in the background."""
+        if reason := self.may_act():
+            self.say(reason, bad=True)
+            return
+        ended = self.under_way("Starting the engine …")
+        self.run_worker(partial(self._start_engine, ended), thread=True, group="engine", exit_on_error=False)
+
+    def _start_engine(self, ended: Callable[[], None]) -> None:
+        from marlaas.engine.daemon import control
+
+        try:
+            control.create_database(self.home)
+            control.ensure_running(self.home)
+        except MarlaasError as error:
+            self.call_from_thread(partial(self.say, str(error), bad=True))
+        finally:
+            self.call_from_thread(ended)
+
     # Reading: a thread polls the feed, its snapshot goes to the view in sight, then the next poll is due.
 
     @property
@@ -176,7 +315,7 @@ class MarlaasApp(Acting):
             self._timer.stop()
         self._timer = self.set_timer(self._interval, self.poll)
 
-    def ask(self, view: Asking) -> None:
+    def ask(self, view: View) -> None:
         """Have the next poll answer the question of a view that has come into sight or asks another one."""
         if view is not self.view:
             return
@@ -281,27 +420,27 @@ class MarlaasApp(Acting):
     # What the first paint does not need is loaded when it is wanted.
 
     def _yield(self) -> None:
-        from .screens.yielding import ask_yield
+        from .screens.engine import ask_yield
 
         ask_yield(self)
 
     def _take_back(self) -> None:
-        from .screens.yielding import take_back
+        from .screens.engine import take_back
 
         take_back(self)
 
     def _open_api(self) -> None:
-        from .screens.api_acts import open_api
+        from .screens.api import open_api
 
         open_api(self)
 
     def _close_api(self) -> None:
-        from .screens.api_acts import close_api
+        from .screens.api import close_api
 
         close_api(self)
 
     def _new_key(self) -> None:
-        from .screens.api_acts import ask_key
+        from .screens.api import ask_key
 
         ask_key(self)
 
@@ -317,10 +456,3 @@ class MarlaasApp(Acting):
         yield SystemCommand("Explain a word or a metric", "What it means and what is healthy", self.action_explain)
         yield SystemCommand("Keys", "What the keys of this view do", self.action_help)
         yield from (each for each in super().get_system_commands(screen) if each.title in TEXTUALS)
-
-
-if TYPE_CHECKING:
-
-    def fits(app: MarlaasApp) -> Application:
-        """Never called: the type checker finds here that the application fits the protocol."""
-        return app

@@ -15,12 +15,11 @@ import shlex
 import shutil
 import sys
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
+
+from marlaas.engine.errors import MarlaasError
 
 from .words.format import cells, clip, line, pad
-
-if TYPE_CHECKING:
-    from marlaas.engine.errors import MarlaasError
 
 NARROW, NARROW_NUMBER = 9, 12
 """Cells to which a column of text, and one of numbers, becomes narrower at a terminal that is too narrow for all."""
@@ -53,9 +52,10 @@ def is_plain() -> bool:
     return _PLAIN
 
 
-def result(text: str) -> None:
-    """Print a line of the answer."""
+def result(text: str) -> int:
+    """Print a line of the answer. As all that print and do not complain, it returns the exit code ``OK``."""
     print(_said(text), flush=True)
+    return OK
 
 
 def quote(text: str) -> None:
@@ -80,6 +80,12 @@ def talk(text: str) -> None:
     print(said, file=sys.stderr, flush=True)
 
 
+def done(text: str) -> int:
+    """Print the last line for the person who waits."""
+    talk(text)
+    return OK
+
+
 def _said(text: str) -> str:
     if not _PLAIN:
         return text
@@ -95,6 +101,12 @@ def complain(message: str, hint: str = "") -> None:
         talk(f"  {line(hint)}")
 
 
+def refuse(message: str, hint: str = "") -> int:
+    """Print an error that the person can mend, and return its exit code."""
+    complain(message, hint)
+    return USAGE
+
+
 def complain_of(error: MarlaasError) -> None:
     """Print an error with all that was found with it."""
     mistakes = error.mistakes
@@ -106,9 +118,10 @@ def complain_of(error: MarlaasError) -> None:
         talk(f"marlaas: {len(mistakes) - MOST_MISTAKES:,} more mistakes are not shown.")
 
 
-def result_json(value: Any) -> None:
+def result_json(value: Any) -> int:
     """Print the answer for programs: one JSON document; numbers that JSON does not know become null."""
     print(json.dumps(_finite(value), indent=2, allow_nan=False), flush=True)
+    return OK
 
 
 def json_line(value: Any) -> str:
@@ -126,7 +139,7 @@ def _finite(value: Any) -> Any:
     return value
 
 
-def result_table(headers: Sequence[str], rows: Sequence[Sequence[str]], right: Sequence[str] = ()) -> None:
+def result_table(headers: Sequence[str], rows: Sequence[Sequence[str]], right: Sequence[str] = ()) -> int:
     """Print a table with aligned columns; those named in ``right`` are numbers. On a terminal, lines are cut to fit.
 
     For ears each row is a line, whole, in which every value has its heading.
@@ -136,9 +149,10 @@ def result_table(headers: Sequence[str], rows: Sequence[Sequence[str]], right: S
 
         for cells in rows:
             print(row([line(header) for header in headers], [line(cell) for cell in cells]), flush=True)
-        return
+        return OK
     for text in table(headers, rows, right, shutil.get_terminal_size().columns if sys.stdout.isatty() else None):
         result(text)
+    return OK
 
 
 def table(

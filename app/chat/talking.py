@@ -1,26 +1,214 @@
-"""Whom a person talks with, how they speak unless told otherwise, and the sampler that has them loaded.
-
-A version is named in words like ``17@best``. Knows no terminal and no screen.
-"""
+"""A conversation with versions of an adapter: its messages, and the sampler that answers."""
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Sequence
-from contextlib import asynccontextmanager
-from dataclasses import dataclass
+import asyncio
+import threading
+from collections.abc import AsyncIterator, Callable, Coroutine, Sequence
+from contextlib import asynccontextmanager, suppress
+from dataclasses import dataclass, replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-from marlaas.engine.fleet import BARE, LonePlan, LoneSampler, open_lone_sampler
-from marlaas.engine.home import Home
-from marlaas.engine.rollout import Manner, Talk
+from marlaas.engine.errors import MarlaasError, WorkerDied
+from marlaas.engine.fleet import BARE, LonePlan, LoneSampler, open_lone_sampler, plan_alone
+from marlaas.engine.home import Home, load_settings
+from marlaas.engine.rollout import Manner, Speech, Talk
 from marlaas.engine.spec import as_number, for_talk, parse
-from marlaas.engine.store import VersionRow
+from marlaas.engine.store import Reader, VersionRow
 from marlaas.engine.submission import choose_at
 
-from ..home.references import owner, reference
-from ..reading.home_reader import HomeReader
+from ..home.commands import owner, reference
 from ..words.format import line, size
+
+# A conversation beside the screen: a thread with an event loop and a sampler of its own.
+#
+# The screen's thread hands over what a person says. Replies, and what becomes of the sampler, go to ``tell``, which
+# is called in this thread. The sampler starts with the first message and ends with the thread, or after a while
+# without a message; what was said is kept, and the next sampler reads it anew.
+
+IDLE = 600.0
+"""Seconds without a message after which the sampler ends: it holds memory that training may need."""
+
+
+@dataclass(frozen=True)
+class SamplerNotice:
+    """The sampler's state, in a sentence."""
+
+    text: str
+    bad: bool = False
+    under_way: bool = False
+    """Whether it is something that takes time, and that goes on."""
+
+
+@dataclass(frozen=True)
+class PartialReply:
+    """What a side has said, so far or completely; ``problem`` instead where it could not."""
+
+    side: int
+    speech: Speech
+    problem: str = ""
+
+
+@dataclass(frozen=True)
+class TurnOver:
+    """All sides have answered, or none could: then the message counts as never said."""
+
+    said: bool
+
+
+Event = SamplerNotice | PartialReply | TurnOver
+
+
+@dataclass(frozen=True)
+class Message:
+    """What a person says to all sides."""
+
+    words: str
+    manner: Manner
+    system: str = ""
+
+
+class ChatThread:
+    """One conversation with each of the sides. ``run`` is the thread; all else may be called from any."""
+
+    def __init__(
+        self, home: Home, sides: Sequence[Side], place: str, tell: Callable[[Event], None], idle: float = IDLE
+    ) -> None:
+        """``place`` seeds the noise, the same on all sides."""
+        self._home = home
+        self._sides = sides
+        self._place = place
+        self._tell = tell
+        self._idle = idle
+        self._talks: list[Talk] = []
+        self._loop = asyncio.new_event_loop()
+        self._main: asyncio.Task[None] | None = None
+        self._turn: asyncio.Future[list[Speech | BaseException]] | None = None
+        self._said: asyncio.Queue[Message] = asyncio.Queue()
+        self._closed = threading.Event()
+        self._leaving = False
+        """Whether a sampler is being ended; an interruption would leave its process behind."""
+
+    def run(self) -> None:
+        """Serve the conversation until ``close``; the sampler's process has ended then."""
+        with suppress(asyncio.CancelledError), asyncio.Runner(loop_factory=lambda: self._loop) as runner:
+            runner.run(self._run())
+
+    def say(self, message: Message) -> None:
+        """Say something to all sides; one message at a time."""
+        self._call(lambda: self._said.put_nowait(message))
+
+    def cancel(self) -> None:
+        """End the answers that are under way."""
+        self._call(lambda: self._turn.cancel() if self._turn else None)
+
+    def close(self) -> None:
+        """End everything."""
+        self._closed.set()
+        self._call(lambda: self._main.cancel() if self._main and not self._leaving else None)
+
+    def _call(self, act: Callable[[], object]) -> None:
+        with suppress(RuntimeError):  # the thread has ended
+            self._loop.call_soon_threadsafe(act)
+
+    async def _run(self) -> None:
+        self._main = asyncio.current_task()
+        if not self._closed.is_set():
+            await self._trying(self._look())
+        while not self._closed.is_set():
+            message = await self._said.get()
+            if not await self._trying(self._serve(message)):
+                self._tell(TurnOver(said=False))
+
+    async def _trying(self, work: Coroutine[object, object, None]) -> bool:
+        """Do ``work`` and return whether it went well; what went wrong is told, and the conversation may go on."""
+        try:
+            await work
+        except MarlaasError as error:
+            self._tell(SamplerNotice(str(error), bad=True))
+        except (OSError, ValueError) as error:
+            self._tell(SamplerNotice(f"{type(error).__name__}: {error}", bad=True))
+        else:
+            return True
+        return False
+
+    async def _look(self) -> None:
+        """Tell what a sampler would take, before anything is taken."""
+        plan = self._planned()
+        self._tell(SamplerNotice(f"{cost_of(plan)} Your first message starts it."))
+
+    def _planned(self) -> LonePlan:
+        self._tell(SamplerNotice("Looking at the base …", under_way=True))
+        return plan_alone(load_settings(self._home))
+
+    async def _serve(self, message: Message) -> None:
+        """Start a sampler, and answer as long as somebody talks."""
+        plan = self._planned()
+        self._tell(SamplerNotice(f"{cost_of(plan)} Starting it …", under_way=True))
+        try:
+            async with talking(self._home, plan, self._sides) as lone:
+                try:
+                    await self._converse(lone, message)
+                finally:
+                    self._leaving = True
+        finally:
+            self._leaving = False
+        minutes = self._idle / 60
+        self._tell(SamplerNotice(f"The sampler ended after {minutes:.0f} idle minutes; a message starts it again."))
+
+    async def _converse(self, lone: LoneSampler, message: Message) -> None:
+        """Answer until nobody says anything for a while."""
+        lone.rollout.check_thinking(message.manner.thinking)
+        self._settle(lone)
+        while True:
+            self._tell(SamplerNotice("They answer …" if len(self._sides) > 1 else "It answers …", under_way=True))
+            await self._answer(message)
+            self._tell(SamplerNotice(""))
+            try:
+                message = await asyncio.wait_for(self._said.get(), self._idle)
+            except TimeoutError:
+                return
+
+    def _settle(self, lone: LoneSampler) -> None:
+        for talk in self._talks:
+            talk.move(lone.sampler)
+        self._talks = self._talks or [side.talk(lone, self._place) for side in self._sides]
+
+    async def _answer(self, message: Message) -> None:
+        def tell_reply(side: int) -> Callable[[Speech], None]:
+            return lambda speech: self._tell(PartialReply(side, replace(speech, ended="")))
+
+        self._turn = asyncio.gather(
+            *(
+                talk.say(message.words, message.manner, tell_reply(place), message.system)
+                for place, talk in enumerate(self._talks)
+            ),
+            return_exceptions=True,
+        )
+        try:
+            answers = await self._turn
+        except asyncio.CancelledError:
+            if self._closed.is_set():
+                raise
+            self._tell(TurnOver(said=False))
+            return
+        finally:
+            self._turn = None
+        for place, answer in enumerate(answers):
+            if isinstance(answer, Speech):
+                self._tell(PartialReply(place, answer))
+            elif isinstance(answer, Exception):
+                self._tell(PartialReply(place, Speech(ended="stop"), str(answer)))
+        for answer in answers:
+            if isinstance(answer, WorkerDied):  # the next message starts another one
+                raise answer
+        self._tell(TurnOver(said=any(isinstance(answer, Speech) for answer in answers)))
+
+
+# Whom a person talks with, how they speak unless told otherwise, and the sampler that has them loaded.
+#
+# A version is named in words like ``17@best``. Knows no terminal and no screen.
 
 ROOMY = Manner()
 """How the bare base speaks, as no task says how."""
@@ -62,7 +250,7 @@ def side_of(versions: list[VersionRow], said: str) -> Side:
     return Side() if said == BARE else Side(choose_at(versions, said))
 
 
-def manner_of(reader: HomeReader, side: Side) -> Manner:
+def manner_of(reader: Reader, side: Side) -> Manner:
     """How a side speaks: with the temperature, turn length and thinking of its training."""
     if side.version is None:
         return ROOMY

@@ -7,30 +7,22 @@ import time
 from dataclasses import asdict
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from marlaas.engine.adapters import USE
 from marlaas.engine.errors import AdapterError, ConfigError
 from marlaas.engine.spec import nearest, served_name
-from marlaas.engine.store import GivenName, command
+from marlaas.engine.store import GivenName, Reader, VersionRow, command
 from marlaas.engine.submission import choose, choose_at, named_by
 
 from .. import output
-from ..home.commands import ask, unanswered, wait_for_outcomes
-from ..home.exporting import export, no_gain
-from ..home.references import arguments, owner, reference
-from ..lists.queue_lines import learner, learners
-from ..reading.opening import find_task, reading
+from ..home.commands import arguments, ask, owner, reference, unanswered, wait_for_outcomes
+from ..home.results import export, no_gain
+from ..lists.lines import learner, learners
+from ..reading import find_task, reading
 from ..words.format import ago, line, plain, size
-from ..words.held_out import with_error
+from ..words.scores import with_error
 from ..words.terms import with_new_names
 from .parser import ADAPTER, Verbs, adapter_of, add_family, add_task, add_verb, arg, home_of
-
-if TYPE_CHECKING:
-    from marlaas.engine.store import VersionRow
-
-    from ..reading.home_reader import HomeReader
-
 
 # ``adapters name``: names of a tenant's own for versions, under which clients of the API find them.
 
@@ -61,16 +53,13 @@ def run_name(args: argparse.Namespace) -> int:
 
 def _list(args: argparse.Namespace, known: list[GivenName]) -> int:
     if args.json:
-        output.result_json([asdict(one) for one in known])
-        return output.OK
+        return output.result_json([asdict(one) for one in known])
     if not known:
-        output.talk("No version has a name yet: `marlaas adapters name NAME VERSION` gives one.")
-        return output.OK
+        return output.done("No version has a name yet: `marlaas adapters name NAME VERSION` gives one.")
     rows = [
         (line(one.tenant, 24), one.name, str(one.task), line(one.version), "" if one.kept else "gone") for one in known
     ]
-    output.result_table(("TENANT", "NAME", "TASK", "VERSION", ""), rows, right=("TASK",))
-    return output.OK
+    return output.result_table(("TENANT", "NAME", "TASK", "VERSION", ""), rows, right=("TASK",))
 
 
 def _found(known: list[GivenName], name: str, tenant: str | None) -> GivenName:
@@ -91,7 +80,7 @@ def _given(version: VersionRow, name: str) -> GivenName:
 
 
 def _send(
-    args: argparse.Namespace, reader: HomeReader, kind: str, task: int | None, about: GivenName, **arguments: object
+    args: argparse.Namespace, reader: Reader, kind: str, task: int | None, about: GivenName, **arguments: object
 ) -> int:
     """Start the engine if need be, which alone writes names, and report what it answered."""
     from marlaas.engine.daemon import control
@@ -103,8 +92,7 @@ def _send(
     if outcome is None:
         raise unanswered()
     if outcome:
-        output.complain(outcome)
-        return output.USAGE
+        return output.refuse(outcome)
     if args.json:
         output.result_json(asdict(about) | {"removed": kind == "unname"})
     elif kind == "unname":
@@ -141,16 +129,15 @@ def run_delete(args: argparse.Namespace) -> int:
             wanted.pop("policy")
         outcome = ask(home, reader, "delete", number, **wanted)
     if outcome:
-        output.complain(outcome)
-        return output.USAGE
+        return output.refuse(outcome)
     total = sum(version.size for version in doomed)
     if args.json:
-        output.result_json({"task": number, "deleted": [version.name for version in doomed], "bytes": total})
-        return output.OK
+        return output.result_json({"task": number, "deleted": [version.name for version in doomed], "bytes": total})
     for version in doomed:
         output.result(f"{line(version.name)}: {size(version.size)}")
-    output.talk(f"Deleted {len(doomed)} version{'s' if len(doomed) > 1 else ''} of task {number}: {size(total)}.")
-    return output.OK
+    return output.done(
+        f"Deleted {len(doomed)} version{'s' if len(doomed) > 1 else ''} of task {number}: {size(total)}."
+    )
 
 
 # ``adapters rollback``: asks the engine to let a task go on from an earlier version, and says what that voids.
@@ -170,16 +157,13 @@ def run_rollback(args: argparse.Namespace) -> int:
         before = reader.task(version.task)
         outcome = ask(home, reader, "rollback", version.task, **arguments(version))
     if outcome:
-        output.complain(outcome)
-        return output.USAGE
+        return output.refuse(outcome)
     made = learners(before)[learner(before, version.policy)].step if before else 0
     lost = max(0, made - version.number)
     if args.json:
-        output.result_json({"task": version.task, "version": version.name, "step": version.number, "void": lost})
-        return output.OK
+        return output.result_json({"task": version.task, "version": version.name, "step": version.number, "void": lost})
     steps = f"{lost} later step{' is' if lost == 1 else 's are'} void"
-    output.talk(f"Task {owner(version)} goes on from version {version.number} ({line(version.name)}); {steps}.")
-    return output.OK
+    return output.done(f"Task {owner(version)} goes on from version {version.number} ({line(version.name)}); {steps}.")
 
 
 # ``adapters list | export | name | rollback | delete``: what was learned, and taking it away.
@@ -193,11 +177,9 @@ def list_versions(args: argparse.Namespace) -> int:
         task = find_task(reader, args.task).id if args.task is not None else None
         versions = reader.versions(task, kept=True) if reader else []
     if args.json:
-        output.result_json([with_new_names(asdict(version)) for version in versions])
-        return output.OK
+        return output.result_json([with_new_names(asdict(version)) for version in versions])
     if not versions:
-        output.talk("No adapters yet; a task's first version appears when it starts.")
-        return output.OK
+        return output.done("No adapters yet; a task's first version appears when it starts.")
     now = time.time()
     output.result_table(
         ("TASK", "TENANT", "NAME", "VERSION", "LABEL", "HELD-OUT", "SIZE", "MADE"),
@@ -217,18 +199,17 @@ def list_versions(args: argparse.Namespace) -> int:
         right=("TASK", "VERSION", "HELD-OUT", "SIZE"),
     )
     taken, kept = home_size(home_of(args)), size(sum(version.size for version in versions))
-    output.talk(
+    return output.done(
         f"{len(versions)} version{'s' if len(versions) > 1 else ''}, {kept}. The home takes {size(taken.total)} of the"
         f" disk: adapters {size(taken.adapters)}, database {size(taken.database)}, bases for llama.cpp"
         f" {size(taken.base)}, other {size(taken.other)}."
     )
-    return output.OK
 
 
 def run_export(args: argparse.Namespace) -> int:
     """Export one version."""
 
-    from ..home.doctor.machine import base_folder
+    from ..home.doctor import base_folder
 
     home = home_of(args)
     with reading(home) as reader:
@@ -236,10 +217,9 @@ def run_export(args: argparse.Namespace) -> int:
         warning = no_gain(reader, version) if reader else ""
     base, written = base_folder(home), export(home, version, args.out, args.gguf)
     if args.json:
-        output.result_json(
+        return output.result_json(
             {"version": with_new_names(asdict(version)), "base": str(base), "files": [str(path) for path in written]}
         )
-        return output.OK
     output.talk(f"Version {version.number} of task {version.task} ({line(version.name)}), on the base {base}:")
     for path in written:
         output.result(str(path))
@@ -247,8 +227,7 @@ def run_export(args: argparse.Namespace) -> int:
         output.talk(warning)
     output.talk("")
     use = next(path for path in written if path.name == USE)
-    output.talk(plain(use.read_text(encoding="utf-8")).rstrip())
-    return output.OK
+    return output.done(plain(use.read_text(encoding="utf-8")).rstrip())
 
 
 def register(verbs: Verbs) -> None:

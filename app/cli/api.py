@@ -9,37 +9,30 @@ import sys
 import time
 from dataclasses import asdict
 from importlib.util import find_spec
-from typing import TYPE_CHECKING
 
 from marlaas.engine.errors import ConfigError
-from marlaas.engine.store import revoke_key
+from marlaas.engine.store import ApiKeyRow, revoke_key
 
 from .. import output
-from ..home.api.opening import close_api, open_api
-from ..reading.opening import reading
+from ..home.api import close_api, open_api
+from ..reading import reading
 from ..words.format import ago, count, counted, line
 from ..words.tasks import liveness
 from .parser import Verbs, add_family, add_verb, arg, home_of
-
-if TYPE_CHECKING:
-    from marlaas.engine.store import ApiKeyRow
-
 
 # ``api key new | list | revoke``: keys with which clients of a tenant ask the API. No engine need run.
 
 
 def make(args: argparse.Namespace) -> int:
     """Make a key."""
-    from ..home.api.keys import make_key
+    from ..home.api import make_key
 
     scopes = [scope.strip() for scope in args.scopes.split(",") if scope.strip()]
     made = make_key(home_of(args), args.tenant, args.name, scopes)
     if args.json:
-        output.result_json(asdict(made))
-        return output.OK
+        return output.result_json(asdict(made))
     output.quote(made.key)
-    output.talk(f"This key of tenant {line(made.tenant)} is shown this once, for {' and '.join(made.scopes)}.")
-    return output.OK
+    return output.done(f"This key of tenant {line(made.tenant)} is shown this once, for {' and '.join(made.scopes)}.")
 
 
 def show(args: argparse.Namespace) -> int:
@@ -48,15 +41,12 @@ def show(args: argparse.Namespace) -> int:
     with reading(home_of(args)) as reader:
         keys = reader.api_keys() if reader else []
     if args.json:
-        output.result_json([asdict(key) for key in keys])
-        return output.OK
+        return output.result_json([asdict(key) for key in keys])
     if not keys:
-        output.talk("No keys yet: `marlaas api key new TENANT` makes one.")
-        return output.OK
+        return output.done("No keys yet: `marlaas api key new TENANT` makes one.")
     now = time.time()
     headers = ("KEY", "TENANT", "NAME", "SCOPES", "REQUESTS", "TOKENS IN", "TOKENS OUT", "LAST USE", "STATE")
-    output.result_table(headers, [_row(key, now) for key in keys], right=("REQUESTS", "TOKENS IN", "TOKENS OUT"))
-    return output.OK
+    return output.result_table(headers, [_row(key, now) for key in keys], right=("REQUESTS", "TOKENS IN", "TOKENS OUT"))
 
 
 def end(args: argparse.Namespace) -> int:
@@ -66,8 +56,7 @@ def end(args: argparse.Namespace) -> int:
     home = home_of(args)
     create_database(home)
     prefix, tenant = revoke_key(home.database, args.prefix)
-    output.talk(f"The key {prefix}… of tenant {line(tenant)} is revoked.")
-    return output.OK
+    return output.done(f"The key {prefix}… of tenant {line(tenant)} is revoked.")
 
 
 def _row(key: ApiKeyRow, now: float) -> tuple[str, ...]:
@@ -99,8 +88,7 @@ def start(args: argparse.Namespace) -> int:
     home = home_of(args)
     url = open_api(home, args.port)
     if args.json:
-        output.result_json({"url": url})
-        return output.OK
+        return output.result_json({"url": url})
     output.result(url)
     with reading(home) as reader:
         holds = [key for key in reader.api_keys() if key.revoked is None] if reader else []
@@ -168,8 +156,7 @@ def run_serve(args: argparse.Namespace) -> int:
         raise ConfigError("`marlaas serve` needs textual-serve.", f'`pip install "{NEEDS}"` installs it.')
     import asyncio
 
-    from ..web.gate import Gate
-    from ..web.server import serve
+    from ..web import Gate, serve
 
     for editor in ("EDITOR", "VISUAL"):
         os.environ.pop(editor, None)  # nobody in a browser can use an editor

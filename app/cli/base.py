@@ -27,7 +27,7 @@ from marlaas.engine.base import (
 from marlaas.engine.devices import UsableResources, available_memory, own_cores
 from marlaas.engine.errors import BaseModelError, ConfigError, MarlaasError
 from marlaas.engine.fleet import Copy, Times
-from marlaas.engine.home import load_settings
+from marlaas.engine.home import Home, Settings, load_settings
 
 from .. import output
 from ..words.format import count, line, number, size
@@ -39,7 +39,6 @@ from .terminal import agreed
 if TYPE_CHECKING:
     from marlaas.engine.base import BaseModel, Comparison, MemoryPlan
     from marlaas.engine.devices import Precision, SamplerKind, Survey
-    from marlaas.engine.home import Home, Settings
     from marlaas.engine.rollout import Renderer
     from marlaas.engine.submission import HomeBase
     from marlaas.engine.train import Tried
@@ -150,8 +149,7 @@ def run_check(args: argparse.Namespace) -> int:
     from marlaas.engine.rollout import Renderer
     from marlaas.engine.train import cleared
 
-    from ..home.doctor.devices import surveyed
-    from ..home.doctor.placement import cards_used
+    from ..home.doctor import cards_used, surveyed
 
     until = math.inf if args.weights else time.monotonic() + SECONDS
     home = home_of(args).create()
@@ -425,8 +423,7 @@ def run_list(args: argparse.Namespace) -> int:
 
     rows = list_bases(home_of(args))
     if args.json:
-        output.result_json([asdict(row) for row in rows])
-        return output.OK
+        return output.result_json([asdict(row) for row in rows])
     output.result_table(
         ("BASE", "ARCHITECTURE", "PARAMETERS", "SIZE", "CONTEXT", "USED", "REFERENCE", "PROBLEM"),
         [
@@ -447,8 +444,7 @@ def run_list(args: argparse.Namespace) -> int:
     for row in rows:
         if row.problem and row.hint:
             output.talk(f"{line(row.name)}: {line(row.hint)}")
-    output.talk(f"Folders can be used, too. The Hugging Face cache is {line(str(cache_folder()))}.")
-    return output.OK
+    return output.done(f"Folders can be used, too. The Hugging Face cache is {line(str(cache_folder()))}.")
 
 
 def run_use(args: argparse.Namespace) -> int:

@@ -13,16 +13,17 @@ import signal
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from marlaas.engine.errors import MarlaasError
 from marlaas.engine.home import Home, check_folder, find_home
+from marlaas.engine.store import Reader, TaskRow
 from marlaas.engine.submission.demo import REAL_BASE
 
 from .. import output
-from ..home.demo import begin
-from ..home.progress import Follower, ways
-from ..reading.opening import find_task, opened
+from ..home.commands import Follower, ways
+from ..home.submitting import begin
+from ..reading import find_task, opened
 from ..words.format import duration, line, score
 from ..words.tasks import largest_gap, newest_series
 from ..words.terms import with_new_names
@@ -30,11 +31,6 @@ from .base import use_base
 from .parser import Verbs, add_verb, arg, home_of, place_of
 from .tasks import Waiting
 from .terminal import has_terminal, open_application
-
-if TYPE_CHECKING:
-    from marlaas.engine.store import TaskRow
-
-    from ..reading.home_reader import HomeReader
 
 STOP_SECONDS = 60.0
 SAMPLERS = ("torch", "llama.cpp")
@@ -100,7 +96,10 @@ def run(args: argparse.Namespace) -> int:
         if _stopped_if_over(home):
             output.talk("All tasks of the demo have ended, and its engine was stopped.")
         return code
-    say = output.talk if args.json else output.result
+
+    def say(text: str) -> None:
+        (output.talk if args.json else output.result)(text)
+
     signal.signal(signal.SIGTERM, signal.default_int_handler)
     try:
         code = _run_in_lines(home, say, args.json, args.sampler, args.real)
@@ -151,7 +150,7 @@ def _run_in_lines(home: Home, say: Callable[[str], None], as_json: bool, sampler
     return output.OK if all(task.state == "done" for task in tasks) else output.FAILED
 
 
-def task_report(reader: HomeReader, task: TaskRow) -> dict[str, Any]:
+def task_report(reader: Reader, task: TaskRow) -> dict[str, Any]:
     """One task of the demo's result: how much it learned, in how long, and how well sampler and trainer agreed."""
 
     series = newest_series(reader.evals(task.id))

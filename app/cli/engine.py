@@ -12,25 +12,19 @@ from typing import TYPE_CHECKING, Any
 from marlaas.engine.daemon import holder
 from marlaas.engine.errors import ConfigError
 from marlaas.engine.fleet import state
-from marlaas.engine.store import YIELDED, Yielding, command
+from marlaas.engine.home import Home
+from marlaas.engine.store import YIELDED, EngineRow, NodeRow, WorkerRow, Yielding, command
 
 from .. import output
-from ..home.cluster.standing import last_event, unanswering, warning_since
-from ..home.commands import unanswered, wait_for_outcomes
-from ..home.yielding import why_tasks_wait
-from ..reading.opening import opened, reading
-from ..words.durations import seconds
-from ..words.format import duration, line, share, size
-from ..words.machine import headers, join_line, remarks, row, summary
+from ..home.commands import unanswered, wait_for_outcomes, why_tasks_wait
+from ..reading import opened, reading
+from ..words.format import duration, line, seconds, share, size
+from ..words.machine import headers, join_line, remarks, row, summary, yielding_of, yielding_text
 from ..words.tasks import liveness
-from ..words.yielding import yielding_of, yielding_text
 from .parser import Verbs, add_family, add_verb, arg, home_of
 
 if TYPE_CHECKING:
-    from marlaas.engine.home import Home
-    from marlaas.engine.store import EngineRow, NodeRow, WorkerRow
-
-    from ..home.cluster.nodes import ClusterState
+    from ..home.cluster import ClusterState
 
 
 # ``engine status``: whether an engine runs, what it has been told, and what its workers do.
@@ -72,6 +66,8 @@ def run_status(args: argparse.Namespace) -> int:
 def _print_engine(home: Home, engine: EngineRow, nodes: list[NodeRow], now: float) -> None:
     """What people should know of an engine that is alive, and of the nodes that it uses."""
     from marlaas.engine.daemon import other_version
+
+    from ..home.cluster import unanswering  # loads psutil, as below
 
     output.result(f"        process {engine.pid}, incarnation {engine.incarnation}, base {line(engine.shown_base)}")
     for words in (engine.precision, other_version(engine), engine.note):
@@ -125,13 +121,10 @@ def leave_machine(args: argparse.Namespace) -> int:
     yielding = Yielding(YIELDED, until)
     if (refused := _ask(home, "yield", until=until)) is None:
         output.talk(f"No engine serves {home.root}, so it holds nothing of the machine.")
-        output.talk(f"The next one begins {state(yielding, now)}; `marlaas engine resume` takes that back.")
-        return output.OK
+        return output.done(f"The next one begins {state(yielding, now)}; `marlaas engine resume` takes that back.")
     if refused:
-        output.complain(refused)
-        return output.USAGE
-    output.talk(yielding_text(yielding, now))
-    return output.OK
+        return output.refuse(refused)
+    return output.done(yielding_text(yielding, now))
 
 
 def take_back(args: argparse.Namespace) -> int:
@@ -139,13 +132,10 @@ def take_back(args: argparse.Namespace) -> int:
 
     home = home_of(args)
     if (refused := _ask(home, "resume_engine")) is None:
-        output.talk(f"No engine serves {home.root}; the next one yields nothing.")
-        return output.OK
+        return output.done(f"No engine serves {home.root}; the next one yields nothing.")
     if refused:
-        output.complain(refused)
-        return output.USAGE
-    output.talk(why_tasks_wait(home) or "The engine has the machine; tasks go on from their last commit.")
-    return output.OK
+        return output.refuse(refused)
+    return output.done(why_tasks_wait(home) or "The engine has the machine; tasks go on from their last commit.")
 
 
 def _ask(home: Home, kind: str, **arguments: Any) -> str | None:
@@ -175,6 +165,8 @@ STOP_SECONDS = 60.0
 def start(args: argparse.Namespace) -> int:
     """Start an engine and wait until it serves."""
     from marlaas.engine.daemon import control
+
+    from ..home.cluster import last_event, warning_since
 
     home = home_of(args)
     before = last_event(home)
@@ -223,7 +215,7 @@ def run(args: argparse.Namespace) -> int:
 
 def status(args: argparse.Namespace) -> int:
     """Print the nodes; exit 3 where this machine is in no cluster."""
-    from ..home.cluster.nodes import cluster_state
+    from ..home.cluster import cluster_state
 
     state = cluster_state(home_of(args))
     if args.json:
@@ -273,8 +265,7 @@ def drain_nodes(args: argparse.Namespace) -> int:
 def undrain(args: argparse.Namespace) -> int:
     """Take a drain back."""
     name, waits = _ask_of_nodes(args, "undrain_node")
-    output.talk(f"{line(name)} may work again{', once an engine runs' if waits else ''}.")
-    return output.OK
+    return output.done(f"{line(name)} may work again{', once an engine runs' if waits else ''}.")
 
 
 def _ask_of_nodes(args: argparse.Namespace, kind: str) -> tuple[str, bool]:
@@ -283,7 +274,7 @@ def _ask_of_nodes(args: argparse.Namespace, kind: str) -> tuple[str, bool]:
     Raises ``ConfigError`` where no such node may be meant.
     """
 
-    from ..home.cluster.steering import steer_node
+    from ..home.cluster import steer_node
 
     name, refused, waits = steer_node(home_of(args), kind, args.node)
     if refused:
@@ -299,13 +290,13 @@ LONGEST = 8192
 
 def join(args: argparse.Namespace) -> int:
     """Start Ray here, and say how others join or how far the head is."""
-    from ..home.cluster import joining
+    from ..home import cluster
 
     home = home_of(args)
     if args.address is None:
-        joined = joining.become_head(home, _token(args.token), args.ip, args.name, output.talk)
+        joined = cluster.become_head(home, _token(args.token), args.ip, args.name, output.talk)
     else:
-        joined = joining.join(home, args.address, _token(args.token), args.ip, args.name, output.talk)
+        joined = cluster.join(home, args.address, _token(args.token), args.ip, args.name, output.talk)
     node = joined.node
     for note in joined.notes:
         output.talk(line(note))
@@ -344,7 +335,7 @@ def _token(given: str | None) -> str | None:
 
 def leave(args: argparse.Namespace) -> int:
     """End this machine's Ray."""
-    from ..home.cluster.leaving import leave as leave_cluster
+    from ..home.cluster import leave as leave_cluster
 
     node = leave_cluster(home_of(args), args.force)
     if not node.pid:

@@ -15,9 +15,9 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 from marlaas.engine.devices import available_memory
 from marlaas.engine.errors import ConfigError, EngineUnreachable, EnvironmentFailure, EnvironmentMissing
-from marlaas.engine.home import BUNDLED_PLUGINS, load_settings
+from marlaas.engine.home import BUNDLED_PLUGINS, EnvironmentSettings, Home, load_settings
 from marlaas.engine.spec import DataSpec, nearest
-from marlaas.engine.store import EnvironmentUse, command
+from marlaas.engine.store import EnvironmentRow, EnvironmentUse, command
 from marlaas.engine.submission import environments_of, missing_rows, taskfile
 
 from .. import output
@@ -25,8 +25,8 @@ from ..chat.sampling_options import add_sampling, truncation
 from ..home.commands import unanswered, wait_for_outcomes
 from ..home.environments.source_lines import source_lines
 from ..home.environments.templates import SHAPES, write_template
-from ..reading.opening import opened, reading
-from ..words.environments.facts import (
+from ..reading import opened, reading
+from ..words.environments import (
     facts,
     failed_share,
     lately_json,
@@ -48,12 +48,9 @@ from .terminal import agreed
 
 if TYPE_CHECKING:
     from marlaas.engine.environments import EnvironmentInfo, Finding, Meant, Ruler
-    from marlaas.engine.home import Home
-    from marlaas.engine.store import EnvironmentRow
 
     Checks = AsyncGenerator[tuple[str, list[Finding]], None]
     from marlaas.engine.environments import Source, Venv
-    from marlaas.engine.home import EnvironmentSettings
     from marlaas.plugins.parameters import Parameter
 
 
@@ -74,10 +71,9 @@ def run_show(args: argparse.Namespace) -> int:
     with reading(home) as reader:
         uses = reader.environment_use(time.time()) if reader else {}
     if args.json:
-        output.result_json(
+        return output.result_json(
             [asdict(row) | {"last_hour": lately_json(uses.get(row.name, EnvironmentUse()))} for row in rows]
         )
-        return output.OK
     for number, row in enumerate(rows):
         if number:
             output.result("")
@@ -380,12 +376,10 @@ def run_allow(args: argparse.Namespace) -> int:
     except Refused as error:
         raise ConfigError(f"{source.name} cannot run here: {said(error.failure)}.") from error
     if venv is None:
-        output.talk(f"{line(source.name)} needs no libraries: it runs on marlaas's own Python.")
-        return output.OK
+        return output.done(f"{line(source.name)} needs no libraries: it runs on marlaas's own Python.")
     _show_of_allow(source.name, venv, settings)
     if venv.built:
-        output.talk("They are installed; nothing is to be done.")
-        return output.OK
+        return output.done("They are installed; nothing is to be done.")
     if settings.allow == "never":
         raise ConfigError(
             'Nothing may be installed: `allow = "never"` stands under [environments] in marlaas.toml.',
@@ -440,8 +434,9 @@ def _install(plugin: str, venv: Venv, settings: EnvironmentSettings) -> int:
             f"The libraries of {plugin} cannot be installed: {error}.", "The consent is kept; the command tries again."
         ) from error
     venv.allow()
-    output.talk(f"Installed in {time.monotonic() - began:.1f} s. An engine that runs serves {line(plugin)} at once.")
-    return output.OK
+    return output.done(
+        f"Installed in {time.monotonic() - began:.1f} s. An engine that runs serves {line(plugin)} at once."
+    )
 
 
 # ``env new``: writes a template of an environment into the plugins folder, and says what comes next.
@@ -487,8 +482,7 @@ def run_reload(args: argparse.Namespace) -> int:
         raise unanswered(f"the plugin {plugin}")
     if outcomes[sent]:
         raise ConfigError(outcomes[sent])
-    output.talk(f"The plugin {line(plugin)} was read again; it serves.")
-    return output.OK
+    return output.done(f"The plugin {line(plugin)} was read again; it serves.")
 
 
 # ``env play``: a person plays an environment in the terminal, or watches a policy play it, or both share a game.
@@ -560,13 +554,11 @@ def run(args: argparse.Namespace) -> int:
     if args.name is not None:
         environments = _filtered(environments, args.name)
     if args.json:
-        output.result_json(
+        return output.result_json(
             [asdict(e) | {"last_hour": lately_json(uses.get(e.name, EnvironmentUse()))} for e in environments]
         )
-        return output.OK
     if not known:
-        output.talk("No engine has looked for environments yet; `marlaas engine start` starts one.")
-        return output.OK
+        return output.done("No engine has looked for environments yet; `marlaas engine start` starts one.")
     output.result_table(
         ("NAME", "STATE", "VERSION", "PROCESSES", "CHECKED", *_LATELY, "PARAMETERS", "DESCRIPTION"),
         [_columns(e, uses.get(e.name)) for e in environments],

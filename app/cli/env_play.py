@@ -45,8 +45,8 @@ from marlaas.plugins.messages import Answer, Ask, Reply, ToolCall
 from marlaas.plugins.rewards import DEFAULT_AGENT
 
 from .. import output
-from ..reading.opening import reading
-from ..words.environments import transcript
+from ..reading import reading
+from ..words import environments
 from ..words.format import line, pad
 from .chat import BLOCK, Keyboard, Left
 from .env import rows_named, typed
@@ -389,7 +389,7 @@ class Game:
             if policy is None or self._mine(ask.agent):
                 return self._typed(ask)
             said = await policy(ask)
-            self._print(_place(ask), transcript.reply(said))
+            self._print(_place(ask), environments.reply(said))
             return said
 
         return answer
@@ -401,12 +401,12 @@ class Game:
         rows = []
         if place not in self._tools:
             self._tools[place] = ask.tools
-            rows = transcript.tools(ask.tools)
+            rows = environments.tools(ask.tools)
             if ask.fork is not None:
                 self._tools[place] = self._tools.get((ask.fork.agent, ask.fork.branch), ())
                 self._turns[place] = ask.fork.turns
                 rows = [f"(goes on after reply {ask.fork.turns} of {_title((ask.fork.agent, ask.fork.branch))})"]
-        self._print(place, [*rows, *(row for said in ask.messages for row in transcript.message(said))])
+        self._print(place, [*rows, *(row for said in ask.messages for row in environments.message(said))])
 
     def _print(self, place: ConversationKey, rows: list[str]) -> None:
         if place != self._shown:
@@ -421,7 +421,7 @@ class Game:
         said = as_reply(typed, ask, self._turns[place])
         self._turns[place] += 1
         if typed.calls or said.text != typed.text:
-            self._print(place, transcript.reply(said))
+            self._print(place, environments.reply(said))
         return said
 
     def _reply(self, ask: Ask) -> Typed:
@@ -429,7 +429,7 @@ class Game:
         tools = self._tools[_place(ask)]
         prompt = f"{line(ask.agent, 20) if ask.agent != DEFAULT_AGENT else 'you'}> "
         while True:
-            text = self._keyboard.text(pad(prompt, transcript.LABEL + 1))
+            text = self._keyboard.text(pad(prompt, environments.LABEL + 1))
             try:
                 command = command_of(text)
                 if not command:
@@ -440,7 +440,7 @@ class Game:
             if command == "help":
                 show_help()
             elif command == "tools":
-                for row in transcript.tools(tools) or ["This agent has no tools."]:
+                for row in environments.tools(tools) or ["This agent has no tools."]:
                     output.quote(row)
             else:
                 raise Left(command)
@@ -593,7 +593,7 @@ class _Session:
             game = Game(self._keyboard, lambda agent: agent in self._wish.mine)
             ended = await self._played(lease, spec, game)
         self._code = output.FAILED if ended.status in ("error", "timeout") else output.OK
-        for row in [*self._prints("printed"), *transcript.outcome(ended)]:
+        for row in [*self._prints("printed"), *environments.outcome(ended)]:
             output.quote(row)
         unheard = [agent for agent in self._wish.mine if agent not in game.agents]
         if unheard and game.agents:
@@ -611,13 +611,13 @@ class _Session:
         return (await self._policies.rollout.run_episode(playing, spec, roles, name)).outcome
 
     def _head(self, info: EnvironmentInfo, config: dict[str, object]) -> None:
-        words = transcript.settings(info.parameters, config)
+        words = environments.settings(info.parameters, config)
         output.result(
             f"{line(info.name)} {info.version}: {self._wish.split} instance {self._index}, seed {self._wish.seed}"
             f"{f'; {words}' if words else ''}"
         )
         if info.state == "stale" and info.failure is not None:
-            for row in transcript.failure(info.failure):
+            for row in environments.failure(info.failure):
                 output.quote(row)
             output.result("That is why the newest edit is not played; this is the last good version.")
 
@@ -630,7 +630,7 @@ class _Session:
         except OSError:
             return []
         self._read += len(text)
-        return transcript.labelled(label, text.decode("utf-8", "replace").rstrip("\n")) if text.strip() else []
+        return environments.labelled(label, text.decode("utf-8", "replace").rstrip("\n")) if text.strip() else []
 
     def _choice(self) -> str:
         """What comes after an episode. Raises ``Left`` at the end of the input."""

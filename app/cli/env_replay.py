@@ -10,19 +10,17 @@ from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, cast
 
 from marlaas.engine.errors import ConfigError, EnvironmentMissing
-from marlaas.engine.home import BUNDLED_PLUGINS, load_settings
-from marlaas.engine.spec import components_of, nearest, parse
+from marlaas.engine.home import BUNDLED_PLUGINS, Home, load_settings
+from marlaas.engine.spec import TaskSpec, components_of, nearest, parse
+from marlaas.engine.store import RecordedGroup
 
 from .. import output
-from ..reading.opening import find_task, reading
+from ..reading import find_task, reading
 from ..words.format import line, number
 from .parser import home_of
 
 if TYPE_CHECKING:
-    from marlaas.engine.home import Home
     from marlaas.engine.replay import Verdict
-    from marlaas.engine.spec import TaskSpec
-    from marlaas.engine.store import RecordedGroup
     from marlaas.engine.trajectories import Split
 
 

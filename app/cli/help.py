@@ -9,23 +9,19 @@ import textwrap
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import asdict
-from typing import TYPE_CHECKING
 
 from marlaas.engine.errors import ConfigError, MarlaasError
+from marlaas.engine.store import Reader
 
 from .. import output
 from ..frame.preferences import preferences_file, read_preferences
 from ..lists.filters import FIELDS, STATES
-from ..reading.opening import reading
+from ..reading import reading
 from ..words.format import line
 from ..words.terms import TERMS, UnknownTerm, find_term
 from ..words.terms.explaining import by_kind, heading, paragraphs, sentence, term_json
 from .main import build_parser
 from .parser import Verbs, add_verb, arg, home_of
-
-if TYPE_CHECKING:
-    from ..reading.home_reader import HomeReader
-
 
 # ``explain``: what a word or a metric means, what is healthy, and what to do where it is not.
 
@@ -39,13 +35,11 @@ def run_explain(args: argparse.Namespace) -> int:
     wanted = " ".join(args.term)
     if not wanted.strip():
         if args.json:
-            output.result_json([term_json(term) for term in TERMS])
-            return output.OK
+            return output.result_json([term_json(term) for term in TERMS])
         for kind, terms in by_kind().items():
             output.result_table((f"{kind.upper()}", "MEANS"), [(term.name, sentence(term.line)) for term in terms])
             output.result("")
-        output.talk("`marlaas explain TERM` says more of one.")
-        return output.OK
+        return output.done("`marlaas explain TERM` says more of one.")
     try:
         term = find_term(wanted)
     except UnknownTerm as error:
@@ -53,8 +47,7 @@ def run_explain(args: argparse.Namespace) -> int:
         hint = f"Did you mean {near}?" if near else "`marlaas explain` lists all."
         raise ConfigError(f"There is no term {wanted!r}.", hint) from error
     if args.json:
-        output.result_json(term_json(term))
-        return output.OK
+        return output.result_json(term_json(term))
     output.result(heading(term))
     width = min(_WIDEST, shutil.get_terminal_size().columns) if sys.stdout.isatty() else _WIDEST
     for label, text in paragraphs(term):
@@ -77,12 +70,10 @@ def run_keys(args: argparse.Namespace) -> int:
     chosen = read_preferences().keys
     keys = known_keys()
     if args.json:
-        output.result_json([asdict(key) | {"keys": chosen.get(key.name, key.keys)} for key in keys])
-        return output.OK
+        return output.result_json([asdict(key) | {"keys": chosen.get(key.name, key.keys)} for key in keys])
     rows = [[chosen.get(key.name, key.keys), key.what, key.name] for key in keys]
     output.result_table(["KEY", "DOES", "NAME"], rows)
-    output.talk(f"Others are set under [keys] in {preferences_file()}.")
-    return output.OK
+    return output.done(f"Others are set under [keys] in {preferences_file()}.")
 
 
 # ``completion``: what a shell needs to complete marlaas's words, tasks and environments with the tab key.
@@ -106,8 +97,7 @@ def run_completion(args: argparse.Namespace) -> int:
 
     parser = build_parser()
     _mark(parser, ())
-    output.result(shtab.complete(parser, shell=args.shell, preamble=_PREAMBLES.get(args.shell, "")))
-    return output.OK
+    return output.result(shtab.complete(parser, shell=args.shell, preamble=_PREAMBLES.get(args.shell, "")))
 
 
 def _print_words(args: argparse.Namespace) -> int:
@@ -126,7 +116,7 @@ def _print_words(args: argparse.Namespace) -> int:
     return output.OK
 
 
-def _words(kind: str, reader: HomeReader) -> Iterator[str]:
+def _words(kind: str, reader: Reader) -> Iterator[str]:
     """The words that a shell can take as they are: others would have to be quoted, differently in each shell."""
     if kind == "tasks":
         known = reader.known_tasks()

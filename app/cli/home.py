@@ -30,15 +30,14 @@ def run_new(args: argparse.Namespace) -> int:
     there = is_home(home.root)
     control.make_home(home, notice=output.talk)
     if args.json:
-        output.result_json({"home": str(home.root), "plugins": str(home.plugins), "new": not there})
-        return output.OK
+        return output.result_json({"home": str(home.root), "plugins": str(home.plugins), "new": not there})
     output.result(str(home.root))
     if there:
-        output.talk("It is a home already; nothing was changed.")
-        return output.OK
+        return output.done("It is a home already; nothing was changed.")
     output.talk(f"Environments go into {home.plugins}, settings into {home.config}.")
-    output.talk(f"`{command_for(home, 'submit FILE')}` adds a task; `export MARLAAS_HOME={home.root}` spares --home.")
-    return output.OK
+    return output.done(
+        f"`{command_for(home, 'submit FILE')}` adds a task; `export MARLAAS_HOME={home.root}` spares --home."
+    )
 
 
 # ``home backup``: writes all that a home holds into one file, while everything goes on.
@@ -52,13 +51,13 @@ def run_backup(args: argparse.Namespace) -> int:
     signal.signal(signal.SIGTERM, signal.default_int_handler)
     backup = back_up(home_of(args), args.file.absolute(), args.force, output.talk)
     if args.json:
-        output.result_json({**asdict(backup), "file": str(backup.file)})
-        return output.OK
+        return output.result_json({**asdict(backup), "file": str(backup.file)})
     for name in backup.missing:
         output.talk(f"Not in the backup, because it is missing in the home: {line(name)}")
     output.result(str(backup.file))
-    output.talk(f"{counted(backup.files, 'file')}, {size(backup.size)}. `marlaas home restore` makes a home of it.")
-    return output.OK
+    return output.done(
+        f"{counted(backup.files, 'file')}, {size(backup.size)}. `marlaas home restore` makes a home of it."
+    )
 
 
 # ``home restore``: a new home from a backup.
@@ -72,7 +71,7 @@ def run_restore(args: argparse.Namespace) -> int:
     signal.signal(signal.SIGTERM, signal.default_int_handler)
     restored = restore(args.file, place_of(args), output.talk)
     if args.json:
-        output.result_json(
+        return output.result_json(
             {
                 "home": str(restored.home),
                 "tasks": restored.tasks,
@@ -81,14 +80,12 @@ def run_restore(args: argparse.Namespace) -> int:
                 "missing": restored.missing,
             }
         )
-        return output.OK
     output.result(str(restored.home))
     output.talk(f"{counted(restored.tasks, 'task')}, {counted(restored.files, 'file')}, {size(restored.size)}.")
     if restored.missing:
         lacking = counted(len(restored.missing), "state file")
         output.talk(f"Not there, because missing in the home when the backup was made: {lacking}.")
-    output.talk(f"`marlaas --home {restored.home} home check` proves it, `engine start` goes on training.")
-    return output.OK
+    return output.done(f"`marlaas --home {restored.home} home check` proves it, `engine start` goes on training.")
 
 
 # ``home check``: proves from the database and the files that nothing was lost or doubled.
@@ -127,8 +124,7 @@ _MARKS = {"ok": "✓", "note": "!", "missing": "✗"}
 
 def run_doctor(args: argparse.Namespace) -> int:
     """Print the findings; exit 2 where something is missing."""
-    from ..home.doctor.devices import look
-    from ..home.doctor.machine import examine
+    from ..home.doctor import examine, look
 
     if args.measure:
         output.talk("Measuring processor and cards: some seconds for each …")
@@ -162,8 +158,7 @@ def run_clean(args: argparse.Namespace) -> int:
         shutil.rmtree(one.folder)
     if args.json:
         folders = [{"folder": str(one.folder), "files": one.files, "bytes": one.size} for one in found]
-        output.result_json({"lost": folders, "removed": args.yes})
-        return output.OK
+        return output.result_json({"lost": folders, "removed": args.yes})
     for one in found:
         output.result(f"{one.folder}: {one.files} {'file' if one.files == 1 else 'files'}, {size(one.size)}")
     if not found:

@@ -18,9 +18,7 @@ from marlaas.engine.home import Home, check_folder, check_home, find_home
 from .. import output
 
 if TYPE_CHECKING:
-    from marlaas.engine.store import TaskRow
-
-    from ..reading.home_reader import HomeReader
+    from marlaas.engine.store import Reader, TaskRow
 
 
 Verbs: TypeAlias = "argparse._SubParsersAction[argparse.ArgumentParser]"
@@ -332,7 +330,7 @@ def faces(args: argparse.Namespace, task: TaskRow) -> list[tuple[str, TaskRow]]:
     return [(policy.name, task.seen_by(policy)) for policy in own] or [("", task)]
 
 
-def chosen(args: argparse.Namespace, reader: HomeReader | None) -> list[int]:
+def chosen(args: argparse.Namespace, reader: Reader | None) -> list[int]:
     """The numbers of the tasks that exist, each once. Raises ``ConfigError`` or ``UnknownTask``."""
     from marlaas.engine.errors import ConfigError
 
@@ -344,14 +342,14 @@ def chosen(args: argparse.Namespace, reader: HomeReader | None) -> list[int]:
     return list(dict.fromkeys(numbers))
 
 
-def named(args: argparse.Namespace, reader: HomeReader | None) -> list[int]:
+def named(args: argparse.Namespace, reader: Reader | None) -> list[int]:
     """The numbers of the tasks that are given one by one. Raises as ``find_task``."""
-    from ..reading.opening import find_task
+    from ..reading import find_task
 
     return [find_task(reader, said).id for said in args.tasks]
 
 
-def _members(reader: HomeReader | None, name: str, tenant: str | None) -> list[int]:
+def _members(reader: Reader | None, name: str, tenant: str | None) -> list[int]:
     from marlaas.engine.errors import ConfigError, UnknownTask
     from marlaas.engine.spec import nearest
     from marlaas.engine.submission import family_of

@@ -13,31 +13,24 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from marlaas.engine.errors import ConfigError, EnvironmentMissing
+from marlaas.engine.home import Home
 from marlaas.engine.spec import LIMITS, agent_map_of, parse, tenant_change
-from marlaas.engine.store import command, day_of
-from marlaas.engine.submission import PAST, TRANSITIONS, environments_of, find_environment, taskfile
+from marlaas.engine.store import Reader, Submission, TenantRow, command, day_of
+from marlaas.engine.submission import PAST, TRANSITIONS, ToPlay, environments_of, find_environment, taskfile
 
 from .. import output
-from ..home.commands import ask, steer, unanswered, wait_for_outcomes
-from ..home.evaluating import Wish, environment_of, evaluation_table
-from ..home.progress import Follower, ways
-from ..home.submitting import checked, enqueue, loaded
-from ..home.task_text import written
-from ..home.yielding import why_tasks_wait
-from ..reading.opening import find_task, reading
+from ..home.commands import Follower, ask, steer, unanswered, wait_for_outcomes, ways, why_tasks_wait, written
+from ..home.submitting import Wish, checked, enqueue, environment_of, evaluation_table, loaded
+from ..reading import find_task, reading
 from ..words.format import count, duration, line
-from ..words.policies import agent_map_lines
 from ..words.scores import measured_json, measured_table
+from ..words.tasks import agent_map_lines
 from .parser import Verbs, add_family, add_tasks, add_verb, arg, chosen, home_of, named
 
 if TYPE_CHECKING:
     from marlaas.engine.environments import Peek
-    from marlaas.engine.home import Home
-    from marlaas.engine.store import Submission, TenantRow
-    from marlaas.engine.submission import ToPlay
 
     from ..home.estimating import Estimates
-    from ..reading.home_reader import HomeReader
 
 
 # ``submit``: task files into the queue, all or none; with ``--check`` it says what would be queued.
@@ -58,8 +51,7 @@ def run_submit(args: argparse.Namespace) -> int:
     ids = enqueue(home, submissions, notice=output.talk)
     again = _again(ids, files, before)
     if args.json:
-        output.result_json({"ids": ids, "submitted_before": {str(number): old for number, old in again.items()}})
-        return output.OK
+        return output.result_json({"ids": ids, "submitted_before": {str(number): old for number, old in again.items()}})
     for (tenant, family), group in groupby(zip(ids, submissions, strict=True), key=lambda one: _family(one[1])):
         tasks = list(group)
         if family:
@@ -70,8 +62,7 @@ def run_submit(args: argparse.Namespace) -> int:
             output.result(f"task {number}: {line(tenant)}/{line(submission.name)}, {_work(submission)}")
     for words in (*_warnings(ids, files, again), *_troubles(home, submissions)):
         output.talk(words)
-    output.talk(why_tasks_wait(home) or "`marlaas` shows them; they go on when it is closed.")
-    return output.OK
+    return output.done(why_tasks_wait(home) or "`marlaas` shows them; they go on when it is closed.")
 
 
 def _submitted_before(home: Home, submissions: Sequence[Submission]) -> dict[str, list[int]]:
@@ -162,15 +153,13 @@ def show(home: Home, submissions: Sequence[Submission], as_json: bool) -> int:
     looked = list(first.values())[:LOOKED_AT]
     peeks = [(one.name, peeked(home, one.name, one.config, data=one.data)) for one in looked]
     if as_json:
-        output.result_json(_json(linked, estimates, peeks))
-        return output.OK
+        return output.result_json(_json(linked, estimates, peeks))
     _print(linked, estimates)
     _print_agent_maps(linked)
     for name, peek in peeks:
         _print_prompts(name, peek)
     number = "1 task" if len(linked) == 1 else f"{len(linked):,} tasks"
-    output.talk(f"{number} would be queued; nothing was changed.")
-    return output.OK
+    return output.done(f"{number} would be queued; nothing was changed.")
 
 
 def _print(linked: Sequence[Submission], estimates: Estimates) -> None:
@@ -279,14 +268,12 @@ def run_evaluate(args: argparse.Namespace) -> int:
     if args.wait:
         return _wait(args, number)
     if args.json:
-        output.result_json({"ids": [number]})
-        return output.OK
+        return output.result_json({"ids": [number]})
     output.result(f"task {number}: {_counted(len(args.versions))} to measure on {table['environment']}")
-    output.talk(f"`marlaas wait {number}` waits for the scores, `marlaas show {number}` shows them.")
-    return output.OK
+    return output.done(f"`marlaas wait {number}` waits for the scores, `marlaas show {number}` shows them.")
 
 
-def _wish(args: argparse.Namespace, reader: HomeReader | None) -> Any:
+def _wish(args: argparse.Namespace, reader: Reader | None) -> Any:
 
     keys = ("prompts", "samples", "split", "temperature")
     measure = {key: getattr(args, key) for key in keys if getattr(args, key) is not None}
@@ -305,7 +292,7 @@ def _wish(args: argparse.Namespace, reader: HomeReader | None) -> Any:
     )
 
 
-def _config(args: argparse.Namespace, reader: HomeReader | None) -> dict[str, Any]:
+def _config(args: argparse.Namespace, reader: Reader | None) -> dict[str, Any]:
     """The environment's parameters, each of the type that the environment declares."""
     from marlaas.plugins.parameters import Parameter
 
@@ -426,7 +413,7 @@ def run_steer(kind: str, args: argparse.Namespace) -> int:
     return output.USAGE if any(outcomes.values()) else output.OK
 
 
-def _able(reader: HomeReader, kind: str, numbers: Sequence[int], alone: Sequence[int]) -> list[int]:
+def _able(reader: Reader, kind: str, numbers: Sequence[int], alone: Sequence[int]) -> list[int]:
     """The tasks that were named, and of a sweep those in a state from which the verb works: its members differ."""
 
     states = {task.id: task.state for task in reader.tasks()}
@@ -450,14 +437,13 @@ def run_tenants(args: argparse.Namespace) -> int:
     with reading(home_of(args)) as reader:
         tenants = reader.tenants(day_of(time.time())) if reader else []
     if args.json:
-        output.result_json([asdict(tenant) for tenant in tenants])
-        return output.OK
+        return output.result_json([asdict(tenant) for tenant in tenants])
     if not tenants:
-        output.talk("No tenants yet. Submitting a task makes one, `marlaas tenants set NAME` sets one up before.")
-        return output.OK
+        return output.done(
+            "No tenants yet. Submitting a task makes one, `marlaas tenants set NAME` sets one up before."
+        )
     headers = ("TENANT", "WEIGHT", "RUNNING", "WAITING", "BLOCKED", "PAUSED", "FINISHED", "TOKENS TODAY", "TIME")
-    output.result_table(headers, [_row(tenant) for tenant in tenants], right=headers[1:])
-    return output.OK
+    return output.result_table(headers, [_row(tenant) for tenant in tenants], right=headers[1:])
 
 
 def run_set(args: argparse.Namespace) -> int:
@@ -477,10 +463,8 @@ def run_set(args: argparse.Namespace) -> int:
     if outcome is None:
         raise unanswered()
     if outcome or tenant is None:
-        output.complain(outcome)
-        return output.USAGE
-    output.talk(f"{'Tenant' if known else 'New tenant'} {line(name)}: {_in_words(tenant)}.")
-    return output.OK
+        return output.refuse(outcome)
+    return output.done(f"{'Tenant' if known else 'New tenant'} {line(name)}: {_in_words(tenant)}.")
 
 
 def number(text: str) -> float:

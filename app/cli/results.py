@@ -9,6 +9,7 @@ import shutil
 import sys
 import time
 from array import array
+from collections.abc import Sequence
 from dataclasses import asdict, fields
 from functools import partial
 from pathlib import Path
@@ -16,31 +17,36 @@ from typing import TYPE_CHECKING, Any
 
 from marlaas.engine.errors import ConfigError, StoreError
 from marlaas.engine.spec import ONLY
-from marlaas.engine.store import EventFilter, ScoreBasis, day_of, engine_cost, tenants_used
+from marlaas.engine.store import (
+    EventFilter,
+    EventRow,
+    GroupSummary,
+    Reader,
+    ScoreBasis,
+    StageSample,
+    StepSummary,
+    TaskUse,
+    TenantUse,
+    day_of,
+    engine_cost,
+    tenants_used,
+)
 from marlaas.engine.tables import add_to_table, read_table
 
 from .. import output
 from ..home.results import Measured, as_csv, event_file
-from ..reading.opening import exists, find_task, opened, reading
+from ..reading import exists, find_task, opened, reading
 from ..rollouts import exporting, exporting as records
 from ..rollouts.answers import Prompts, age, answers, answers_within, marks, numbers
-from ..rollouts.browsing import search
-from ..words.durations import moment
-from ..words.format import count, duration, line, number, score, share, size
-from ..words.held_out import held_out
+from ..rollouts.reading import search
+from ..words.format import count, duration, line, moment, number, score, share, size
 from ..words.metrics import value_text, words
-from ..words.scores import CELL, cell_text, matrices
+from ..words.scores import CELL, Matrix, cell_text, held_out, matrices
 from ..words.terms import with_new_names
 from .parser import Verbs, add_policy, add_task, add_tasks, add_verb, arg, chosen, faces, home_of, one_of, policy_of
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from marlaas.engine.store import EventRow, GroupSummary, StageSample, StepSummary, TaskUse, TenantUse
-
-    from ..reading.home_reader import HomeReader
     from ..report import Document
-    from ..words.scores import Matrix
 
 
 # ``stats``: how busy the machine was, what waited, and who used how much of it. Reads the store only.
@@ -81,7 +87,7 @@ def run_stats(args: argparse.Namespace) -> int:
         tasks = [task for task in tasks if task.tenant == args.tenant]
     cost, disk = engine_cost(stages), home_size(home)
     if args.json:
-        output.result_json(
+        return output.result_json(
             {
                 "since": args.since,
                 "stages": [{**asdict(stage), "utilisation": stage.share} for stage in stages],
@@ -91,15 +97,13 @@ def run_stats(args: argparse.Namespace) -> int:
                 "disk": {**asdict(disk), "total": disk.total},
             }
         )
-        return output.OK
     _print(stages, tenants, tasks)
     if cost is not None:
         output.result(f"The engine itself took {number(1000 * cost)} ms of processor time an episode.")
-    output.result(
+    return output.result(
         f"The home takes {size(disk.total)}: {size(disk.adapters)} of adapters, {size(disk.database)} of database,"
         f" {size(disk.base)} of bases."
     )
-    return output.OK
 
 
 def _print(stages: list[StageSample], tenants: list[TenantUse], tasks: list[TaskUse]) -> None:
@@ -237,8 +241,7 @@ def run_matrix(args: argparse.Namespace) -> int:
         policy = policy_of(args, task) or next(iter(task.trained), ONLY)
         found = matrices(reader.matchups(task.id), task.policies, policy)
     if args.json:
-        output.result_json([_json(matrix) for matrix in found])
-        return output.OK
+        return output.result_json([_json(matrix) for matrix in found])
     if not found:
         output.talk(f"No version of {policy} has met another one yet. `[eval] agents` in the task file has them play.")
     for place, matrix in enumerate(found):
@@ -304,7 +307,7 @@ def run_rollouts(args: argparse.Namespace) -> int:
     return output.OK
 
 
-def _show(reader: HomeReader, args: argparse.Namespace) -> None:
+def _show(reader: Reader, args: argparse.Namespace) -> None:
 
     if args.group is not None or args.finding or args.search or (args.failures and args.step is not None):
         ids = _ids(reader, args)
@@ -332,13 +335,13 @@ def _show(reader: HomeReader, args: argparse.Namespace) -> None:
             _print_steps(args, steps)
 
 
-def _in_order(reader: HomeReader, args: argparse.Namespace) -> Sequence[int]:
+def _in_order(reader: Reader, args: argparse.Namespace) -> Sequence[int]:
     """The conversations in the order in which they are written: oldest first; of one group episode by episode."""
     found = _ids(reader, args)
     return found if args.group is not None else sorted(found)
 
 
-def _ids(reader: HomeReader, args: argparse.Namespace) -> array[int]:
+def _ids(reader: Reader, args: argparse.Namespace) -> array[int]:
     """Conversations that the arguments mean. Raises ``ConfigError`` where there is no such group."""
 
     found = _in_scope(reader, args)
@@ -347,7 +350,7 @@ def _ids(reader: HomeReader, args: argparse.Namespace) -> array[int]:
     return array("q", (hit for progress in search(reader, found, args.search) for hit in progress.hits))
 
 
-def _in_scope(reader: HomeReader, args: argparse.Namespace) -> array[int]:
+def _in_scope(reader: Reader, args: argparse.Namespace) -> array[int]:
 
     split = _split(args)
     if args.finding is not None:
@@ -372,7 +375,7 @@ def _in_scope(reader: HomeReader, args: argparse.Namespace) -> array[int]:
     return array("q", (id for ids in everything for id in ids))
 
 
-def _of_finding(reader: HomeReader, args: argparse.Namespace) -> Sequence[int]:
+def _of_finding(reader: Reader, args: argparse.Namespace) -> Sequence[int]:
     """The conversations that show a finding. Raises ``ConfigError`` where the task has none of that name."""
 
     task = reader.task(args.task)
@@ -468,8 +471,7 @@ def run_report(args: argparse.Namespace) -> int:
     folder = (args.out or Path(f"report-{'-'.join(map(str, numbers[:4]))}")).expanduser()
     files = write(told(tasks, time.time()), folder)
     if args.json:
-        output.result_json({"tasks": numbers, "files": [str(path) for path in files]})
-        return output.OK
+        return output.result_json({"tasks": numbers, "files": [str(path) for path in files]})
     for path in files[:2]:
         output.result(str(path))
     return output.OK
@@ -501,8 +503,7 @@ def _of_home(args: argparse.Namespace) -> int:
             output.result(str(path))
         return output.OK
     if args.json:
-        output.result_json({"since": since, "progress": [asdict(one) for one in facts.progress]})
-        return output.OK
+        return output.result_json({"since": since, "progress": [asdict(one) for one in facts.progress]})
     _print_of_report(document)
     return output.OK
 
@@ -533,8 +534,7 @@ def run_logs(args: argparse.Namespace) -> int:
         wanted = _wanted(args, task)
         events = reader.newest_events(wanted, limit=max(0, args.lines)) if reader else []
         if args.json and not args.follow:
-            output.result_json([asdict(event) for event in events])
-            return output.OK
+            return output.result_json([asdict(event) for event in events])
         if not events:
             _talk_of_nothing(args, task, str(home.logs))
         last = 0

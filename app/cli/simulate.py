@@ -48,8 +48,7 @@ def run(args: argparse.Namespace) -> int:
     if args.out is not None or args.file is None:
         together = "`--out` goes with `--record`."
         option = together if args.out is not None else "Name a cluster file, or a home to record."
-        output.complain(option, "`marlaas simulate --help` shows both.")
-        return output.USAGE
+        return output.refuse(option, "`marlaas simulate --help` shows both.")
     return _simulate(args)
 
 
@@ -58,8 +57,7 @@ def _record(args: argparse.Namespace) -> int:
 
     if args.file is not None or args.out is None:
         says = "A cluster file and `--record` do not go together." if args.file else "`--record` needs `--out FILE`."
-        output.complain(says, "`marlaas simulate --record HOME --out profile.json` writes a profile.")
-        return output.USAGE
+        return output.refuse(says, "`marlaas simulate --record HOME --out profile.json` writes a profile.")
     profile = profile_of(args.record.expanduser())
     write_profile(profile, args.out)
     groups = sum(len(one.groups) for one in profile.environments)
@@ -79,8 +77,7 @@ def _simulate(args: argparse.Namespace) -> int:
     if args.seed is not None:
         case = replace(case, spec=replace(case.spec, seed=args.seed))
     if args.keep is not None and args.keep.exists() and any(args.keep.iterdir()):
-        output.complain(f"The folder {args.keep} holds other things.", "Name one that is empty, or not there.")
-        return output.USAGE
+        return output.refuse(f"The folder {args.keep} holds other things.", "Name one that is empty, or not there.")
     with tempfile.TemporaryDirectory(prefix="marlaas-simulate-") as scratch:
         result = simulate(case, args.keep or Path(scratch) / "home")
     if args.json:

@@ -7,31 +7,43 @@ import shutil
 import sys
 import threading
 import time
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from types import TracebackType
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from marlaas.engine.errors import ConfigError
+from marlaas.engine.home import Home
+from marlaas.engine.store import EvalRow, PolicyRow, Reader, StepRow, TaskRow, VersionRow
 
 from .. import output
-from ..home.configuration import differences
-from ..home.progress import Follower, milestone, ways
-from ..home.results import CHOSEN, NOTE, compared, difference_text, pairs_json, scored
-from ..home.task_text import without_steps, written
+from ..home.commands import Follower, milestone, ways, without_steps, written
+from ..home.results import CHOSEN, NOTE, Scored, compared, difference_text, pairs_json, scored
+from ..home.settings_file import differences
 from ..lists.filters import check_state, in_order, matches, parse
-from ..reading.opening import find_task, reading
+from ..reading import find_task, reading
 from ..words.format import cells, clip, count, duration, line, score, size, sparkline
-from ..words.held_out import held_out, rests_on, scored_at, with_error
 from ..words.learning import fields as findings, findings_json, state_text, why
-from ..words.lost import lost_words
 from ..words.metrics import all_in_order, newest_text, value_text, words
-from ..words.policies import kind, names
-from ..words.scores import component_lines, held_out_lines, measured_json, measured_table, shares_of
+from ..words.scores import (
+    component_lines,
+    held_out,
+    held_out_lines,
+    measured_json,
+    measured_table,
+    rests_on,
+    scored_at,
+    shares_of,
+    with_error,
+)
 from ..words.tasks import (
     MENDED,
     family_summaries,
+    kind,
     limits,
+    lost_words,
     measured_on,
+    names,
     newest_key,
     newest_series,
     queue_order,
@@ -41,16 +53,6 @@ from ..words.tasks import (
     task_json,
 )
 from .parser import Verbs, add_policy, add_task, add_tasks, add_verb, arg, chosen, faces, home_of, policy_of
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
-
-    from marlaas.engine.home import Home
-    from marlaas.engine.store import EvalRow, PolicyRow, StepRow, TaskRow, VersionRow
-
-    from ..home.results import Scored
-    from ..reading.home_reader import HomeReader
-
 
 # ``list`` and ``show``: the queue and one task, as text or JSON.
 
@@ -89,14 +91,11 @@ def list_tasks(args: argparse.Namespace) -> int:
     if any(task.unfinished for task in tasks) and not serving:
         output.talk("No engine is alive; `marlaas engine start` goes on with the unfinished tasks.")
     if args.json:
-        output.result_json([task_json(task) for task in tasks])
-        return output.OK
+        return output.result_json([task_json(task) for task in tasks])
     if everything and not tasks:
-        output.talk(f"None of the {len(everything)} tasks matches.")
-        return output.OK
+        return output.done(f"None of the {len(everything)} tasks matches.")
     if not tasks:
-        output.talk("No tasks yet. `marlaas submit FILE` adds one, `marlaas demo` shows three.")
-        return output.OK
+        return output.done("No tasks yet. `marlaas submit FILE` adds one, `marlaas demo` shows three.")
     output.result_table(
         ("ID", "TENANT", "TASK", "ENVIRONMENT", "STATE", "STEP", "REWARD", "HELD-OUT", "REASON"),
         [row for task in tasks for row in (_cells(task, serving), *_policies(task))],
@@ -150,8 +149,7 @@ def show_task(args: argparse.Namespace) -> int:
     if args.json:
         measured_too = {"measured": measured_json(read.measured)} if task.kind == "eval" else {}
         detail = task_detail_json(own, read.needs, read.evals, read.newest, read.config, read.warnings)
-        output.result_json({**detail, "findings": findings_json(own), **measured_too})
-        return output.OK
+        return output.result_json({**detail, "findings": findings_json(own), **measured_too})
     fields = _fields(read, control.alive(home))
     output.result(f"task {task.id}: {line(task.name)}")
     if task.kind == "eval":
@@ -347,8 +345,9 @@ def run_compare(args: argparse.Namespace) -> int:
         scores = [scored(reader, _label(task), task.row.id, task.policy, args.best) for task in tasks]
     rows = differences([task.config for task in tasks], args.all)
     if args.json:
-        output.result_json({"tasks": [_json(task) for task in tasks], "paired": pairs_json(scores), "config": rows})
-        return output.OK
+        return output.result_json(
+            {"tasks": [_json(task) for task in tasks], "paired": pairs_json(scores), "config": rows}
+        )
     headers = ("TASK", *map(_label, tasks))
     against = ["", *(difference_text(compared(one, scores[0])) for one in scores[1:])]
     cells = [
@@ -365,11 +364,9 @@ def run_compare(args: argparse.Namespace) -> int:
         output.talk("Held-out scores of different series do not compare: other prompts, or graded by other code.")
     output.result("")
     if not rows.keys() - set(NAMED):
-        output.talk("Their configurations are the same.")
-        return output.OK
+        return output.done("Their configurations are the same.")
     differing = [(line(key, 40), *map(_value, values)) for key, values in rows.items() if key not in NAMED]
-    output.result_table(("KEY", *headers[1:]), differing, right=headers[1:])
-    return output.OK
+    return output.result_table(("KEY", *headers[1:]), differing, right=headers[1:])
 
 
 def _label(task: Compared) -> str:
@@ -381,7 +378,7 @@ def _step(one: Scored) -> str:
     return f"{score(one.row.score)} at {one.row.step}" if one.row else "-"
 
 
-def _compared(reader: HomeReader, policy: str, row: TaskRow) -> Compared:
+def _compared(reader: Reader, policy: str, row: TaskRow) -> Compared:
 
     evals = reader.evals(row.id, policy or None)
     return Compared(row, policy, reader.task_config(row.id), newest_key(evals))
@@ -550,8 +547,7 @@ def run_watch(args: argparse.Namespace) -> int:
     with reading(home) as reader:
         wanted = chosen(args, reader) if args.tasks or args.family else None
         if reader is None:
-            output.talk("No tasks yet. `marlaas submit FILE` adds one.")
-            return output.OK
+            return output.done("No tasks yet. `marlaas submit FILE` adds one.")
         follower = Follower(
             read=lambda: moving(follower, reader) if wanted is None else [find_task(reader, n) for n in wanted],
             alive=lambda: control.alive(home),
@@ -580,7 +576,7 @@ def watch_all(follower: Follower, interval: float = 1.0) -> None:
         follower.sleep(interval)
 
 
-def moving(follower: Follower, reader: HomeReader) -> list[TaskRow]:
+def moving(follower: Follower, reader: Reader) -> list[TaskRow]:
     """The unfinished tasks, and those that were unfinished when last reported."""
     return [task for task in reader.tasks() if task.unfinished or follower.said(task.id)]
 

@@ -12,12 +12,12 @@ from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING
 
+from marlaas.engine.home import Home
+
 from .. import output
 from .parser import home_of
 
 if TYPE_CHECKING:
-    from marlaas.engine.home import Home
-
     from ..frame.first_frame import FirstFrame
     from ..frame.preferences import Preferences
 

@@ -18,8 +18,7 @@ from marlaas.engine.store import (
     VersionRow,
 )
 
-from .home import Home
-from .table import Tasks
+from .home import Home, Tasks
 
 __all__ = [
     "EngineRow",

@@ -1,38 +1,85 @@
-"""One home, for scripts and notebooks: its queue, what its tasks have learned, and the actions of the command line.
-
-Every call reads anew and returns frozen rows, or raises a ``MarlaasError``: one sentence, and how to mend it. Prints
-nothing and keeps no connection; safe to use from several threads.
-"""
+"""The Python client's ``Home``: what verbs do, as methods that return rows."""
 
 from __future__ import annotations
 
 import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
+from html import escape
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
+from marlaas.engine.errors import ConfigError
 from marlaas.engine.home import Home as Folder, check_folder, check_home, find_home
+from marlaas.engine.store import (
+    EngineRow,
+    EnvironmentRow,
+    EvalRow,
+    EventRow,
+    Matchup,
+    Reader,
+    StepRow,
+    Submission,
+    TaskRow,
+    TrajectoryRow,
+    VersionRow,
+)
+from marlaas.engine.submission import choose, taskfile
 
-from ..reading.opening import find_task, reading
-from .table import Tasks
+from ..home.commands import Follower, steer, written
+from ..home.results import export, pairs_json, scored
+from ..home.submitting import Wish, enqueue, evaluation_table, loaded
+from ..reading import find_task, reading
+from ..words.format import line, score
+from ..words.scores import with_error
+from ..words.tasks import queue_order, short_name, state_word
+from ..words.terms import with_new_keys
 
 if TYPE_CHECKING:
-    from marlaas.engine.store import (
-        EngineRow,
-        EnvironmentRow,
-        EvalRow,
-        EventRow,
-        Matchup,
-        StepRow,
-        Submission,
-        TaskRow,
-        TrajectoryRow,
-        VersionRow,
+    from ..home.estimating import Estimates
+
+
+# Tasks as a tuple that a notebook shows as a table, in HTML with all foreign text escaped.
+
+SHOWN = 200
+"""Tasks in a notebook's table; of more only the number is given."""
+CELLS = 80
+"""Characters of a text."""
+
+
+class Tasks(tuple[TaskRow, ...]):
+    """Rows of tasks, oldest first."""
+
+    def _repr_html_(self) -> str:
+        """The queue as HTML for notebooks, in the order of ``marlaas list``."""
+        headers = ("id", "tenant", "task", "environment", "state", "step", "reward", "held-out", "reason")
+        rows = sorted(self, key=queue_order)
+        more = f"<p>and {len(rows) - SHOWN:,} more</p>" if len(rows) > SHOWN else ""
+        return f"<table>{_row('th', headers)}{''.join(_row('td', _cells(task)) for task in rows[:SHOWN])}</table>{more}"
+
+
+def _cells(task: TaskRow) -> tuple[str, ...]:
+    return (
+        str(task.id),
+        line(task.tenant, CELLS),
+        short_name(task, CELLS),
+        line(task.environment, CELLS),
+        state_word(task.state),
+        f"{task.step}/{task.steps}",
+        score(task.reward),
+        with_error(task.score, task.basis),
+        line(task.reason, 2 * CELLS),
     )
 
-    from ..home.estimating import Estimates
-    from ..reading.home_reader import HomeReader
+
+def _row(tag: str, cells: tuple[str, ...]) -> str:
+    return f"<tr>{''.join(f'<{tag}>{escape(cell)}</{tag}>' for cell in cells)}</tr>"
+
+
+# One home, for scripts and notebooks: its queue, what its tasks have learned, and the actions of the command line.
+#
+# Every call reads anew and returns frozen rows, or raises a ``MarlaasError``: one sentence, and how to mend it.
+# Prints nothing and keeps no connection; safe to use from several threads.
 
 Answer = TypeVar("Answer")
 TaskName = int | str
@@ -83,7 +130,6 @@ class Home:
 
         ``policy``: of this one, where a task trains several; None: of the first.
         """
-        from ..words.terms import with_new_keys
 
         steps = self._of(task, lambda reader, number: reader.steps(number, after, policy))
         return tuple(replace(step, metrics=with_new_keys(step.metrics)) for step in steps)
@@ -129,7 +175,6 @@ class Home:
         not measured on the same prompts in the same way. By the last scores; with ``best`` by the best, which are too
         high, for they were chosen on the same prompts.
         """
-        from ..home.results import pairs_json, scored
 
         with reading(self._home) as reader:
             rows = [find_task(reader, task) for task in tasks]
@@ -145,7 +190,6 @@ class Home:
         A table is what a task file would say, ``{"tenant": …, "name": …, "environment": …}``; a list where it has one
         value is a sweep. Raises ``ConfigError`` and its kin, with the sentence that ``marlaas submit`` says.
         """
-        from ..home.submitting import enqueue
 
         return enqueue(self._home, _read(self._home, tasks))
 
@@ -165,7 +209,6 @@ class Home:
         ``samples``, ``split``, ``temperature``, ``agents``. What is not said is as in the task of the first version.
         Raises as ``submit`` does.
         """
-        from ..home.evaluating import Wish, evaluation_table
 
         wish = Wish(versions, environment, config or {}, tenant, name, measure, sampling or {})
         with reading(self._home) as reader:
@@ -190,8 +233,6 @@ class Home:
         where the engine stops meanwhile.
         """
         from marlaas.engine.daemon import control
-
-        from ..home.progress import Follower
 
         with reading(self._home) as reader:
             follower = Follower(
@@ -230,9 +271,6 @@ class Home:
         ``version``: a number, "best" or "last"; None takes the best, else the last. ``gguf`` adds a file for llama.cpp.
         ``policy`` must be given where the task trains several. Raises ``AdapterError``, ``ConfigError``.
         """
-        from marlaas.engine.submission import choose
-
-        from ..home.exporting import export
 
         which = None if version is None else str(version)
         number = self.task(task).id
@@ -252,7 +290,7 @@ class Home:
 
         return control.stop(self._home)
 
-    def _of(self, task: TaskName, ask: Callable[[HomeReader, int], Answer]) -> Answer:
+    def _of(self, task: TaskName, ask: Callable[[Reader, int], Answer]) -> Answer:
         """What ``ask`` reads of a task by its number; the task must exist."""
         with reading(self._home) as reader:
             number = find_task(reader, task).id
@@ -260,9 +298,6 @@ class Home:
             return ask(reader, number)
 
     def _steer(self, kind: str, tasks: tuple[TaskName, ...]) -> None:
-        from marlaas.engine.errors import ConfigError
-
-        from ..home.commands import steer
 
         with reading(self._home) as reader:
             numbers = list(dict.fromkeys(find_task(reader, task).id for task in tasks))
@@ -274,7 +309,6 @@ class Home:
 
 def _read(home: Folder, tasks: Sequence[TaskFile]) -> list[Submission]:
     """The tasks of files and of tables, in which folders are relative to the working folder."""
-    from ..home.submitting import loaded
 
     paths = [Path(task).expanduser() for task in tasks if not isinstance(task, Mapping)]
     files = iter(loaded(home, paths))
@@ -283,9 +317,6 @@ def _read(home: Folder, tasks: Sequence[TaskFile]) -> list[Submission]:
 
 
 def _of_table(task: Mapping[str, Any]) -> list[Submission]:
-    from marlaas.engine.submission import taskfile
-
-    from ..home.task_text import written
 
     text = written(task)
     return taskfile.tasks_of(taskfile.table_of(text, "the task"), "the task", Path.cwd(), text)

@@ -1,4 +1,4 @@
-"""The person's own editor, in the foreground of the terminal."""
+"""The person's own editor and other programs in the foreground of the terminal."""
 
 from __future__ import annotations
 
@@ -8,19 +8,47 @@ import shlex
 import shutil
 import signal
 import subprocess
+import sys
 import threading
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from types import FrameType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from textual.app import SuspendNotSupported
 
-from marlaas.engine.errors import ConfigError
+from marlaas.engine.errors import ConfigError, MarlaasError
+from marlaas.engine.home import Home
 
-from .application import Application
+if TYPE_CHECKING:
+    from ..app import MarlaasApp
+
+
+# Runs verbs in processes of their own: those that take much processor time, or the whole terminal.
+
+
+def verb_command(home: Home, *words: str) -> list[str]:
+    """The command line of a verb on this home."""
+    return [sys.executable, "-P", "-m", "marlaas.app.cli.main", *words, "--home", str(home.root)]
+
+
+def verb_output(home: Home, *words: str, seconds: float) -> str:
+    """What a verb prints; blocks. Raises ``MarlaasError`` with its complaint if it prints nothing, or takes long."""
+    try:
+        ended = subprocess.run(
+            verb_command(home, *words), stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=seconds
+        )
+    except subprocess.TimeoutExpired as error:
+        raise MarlaasError(f"`marlaas {' '.join(words)}` took longer than {seconds:.0f} s and was ended.") from error
+    if not ended.stdout.strip():
+        complaint = ended.stderr.strip().removeprefix("marlaas: ").split("\n")
+        raise MarlaasError(" ".join(part.strip() for part in complaint) or f"It ended with code {ended.returncode}.")
+    return ended.stdout
+
+
+# The person's own editor, in the foreground of the terminal.
 
 # Runs another program in the foreground of the terminal, which was given away: Ctrl-C is then for that program alone.
 #
@@ -158,7 +186,7 @@ def line_of(text: str, paths: Iterable[str]) -> int | None:
     return None
 
 
-def opened(app: Application, path: Path, line: int = 0) -> bool:
+def opened(app: MarlaasApp, path: Path, line: int = 0) -> bool:
     """Open a file in the editor, at a line if one is given; the editor gets the whole terminal meanwhile.
 
     Returns False where there is no editor or no terminal; any other error is shown in a notice.
@@ -178,3 +206,27 @@ def opened(app: Application, path: Path, line: int = 0) -> bool:
         app.say(str(error), bad=True)
         return False
     return True
+
+
+# Opens the source of an environment in the person's editor, and says what came of it.
+
+
+def edit_source(app: MarlaasApp, path: Path, line: int = 0) -> None:
+    """Open a file in the editor, at a line if one is given; a notice says whether it was saved, or where it is."""
+    before = _written(path)
+    if not opened(app, path, line):
+        at = f", line {line}" if line else ""
+        app.say(f"No editor was opened; the file is {path}{at}. EDITOR says which one is yours.")
+    elif _written(path) != before:
+        app.say(f"{path} is saved.")
+    else:
+        app.say(f"{path} is as it was.")
+
+
+def _written(path: Path) -> tuple[int, int] | None:
+    """What changes when a file is saved: its time, and its number where an editor puts another one in its place."""
+    try:
+        state = path.stat()
+    except OSError:
+        return None
+    return state.st_mtime_ns, state.st_ino

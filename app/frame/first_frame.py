@@ -17,9 +17,9 @@ from typing import Any
 
 from marlaas.engine.errors import MarlaasError
 from marlaas.engine.home import Home
-from marlaas.engine.store import EngineRow, PaceRow, TaskRow
+from marlaas.engine.store import EngineRow, PaceRow, Reader, TaskRow
 
-from ..lists.queue_lines import (
+from ..lists.lines import (
     AROUND,
     Arrangement,
     Course,
@@ -33,8 +33,7 @@ from ..lists.queue_lines import (
     second_line,
     title,
 )
-from ..reading.home_reader import HomeReader
-from ..reading.opening import reading
+from ..reading import reading
 from ..words.format import cells, clip
 from ..words.tasks import liveness
 
@@ -139,7 +138,7 @@ def _in_sight(lines: Sequence[QueueLine], height: int) -> list[QueueLine]:
     return kept
 
 
-def _course(reader: HomeReader, lines: Sequence[QueueLine], alive: bool) -> Course:
+def _course(reader: Reader, lines: Sequence[QueueLine], alive: bool) -> Course:
     tasks: dict[int, TaskRow] = {task.id: task for line in lines for task in line.tasks}
     rewards = {task: tuple(reader.rewards(task)) for task in tasks}
     own = {

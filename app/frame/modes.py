@@ -2,72 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
+from importlib import import_module
 from typing import TYPE_CHECKING, cast
 
 from textual.command import DiscoveryHit, Hit, Hits, Provider
 
-from ..context.application import Application
 from ..words.format import line
 from ..words.tasks import state_word
 from ..words.terms import TERMS
 from ..words.terms.explaining import sentence
 
 if TYPE_CHECKING:
+    from ..app import MarlaasApp
     from ..screens.view import View
-
-
-# The views of the application in the order of their number keys, made when they are first opened.
-
-
-def _queue() -> View:
-    from ..screens.queue import QueueScreen
-
-    return QueueScreen()
-
-
-def _task() -> View:
-    from ..screens.task import TaskScreen
-
-    return TaskScreen()
-
-
-def _rollouts() -> View:
-    from ..screens.rollouts import RolloutsScreen
-
-    return RolloutsScreen()
-
-
-def _environments() -> View:
-    from ..screens.environments import EnvironmentsScreen
-
-    return EnvironmentsScreen()
-
-
-def _engine() -> View:
-    from ..screens.engine import EngineScreen
-
-    return EngineScreen()
-
-
-def _adapters() -> View:
-    from ..screens.adapters import AdaptersScreen
-
-    return AdaptersScreen()
-
-
-def _logs() -> View:
-    from ..screens.logs import LogsScreen
-
-    return LogsScreen()
-
-
-def _api() -> View:
-    from ..screens.api import ApiScreen
-
-    return ApiScreen()
 
 
 @dataclass(frozen=True)
@@ -75,22 +24,26 @@ class Mode:
     """A view that a number key opens."""
 
     name: str
-    make: Callable[[], View]
     summary: str
     """A sentence about the view, for the palette."""
     of_task: bool = False
-    """Whether it shows the selected task, with the task's number beside its name."""
+    """Whether it shows the selected task, with the task's number next to its name."""
+
+    def make(self) -> View:
+        """The view; its module is loaded when it is opened first."""
+        module = import_module(f"..screens.{self.name}", __package__)
+        return cast("View", getattr(module, f"{self.name.capitalize()}Screen")())
 
 
 ALL_MODES = (
-    Mode("queue", _queue, "All tasks: what runs, what waits and why"),
-    Mode("task", _task, "One task: is it learning?", of_task=True),
-    Mode("rollouts", _rollouts, "What the model writes, from the trend down to its tokens", of_task=True),
-    Mode("environments", _environments, "Plugins: which serve, which are broken, and where"),
-    Mode("adapters", _adapters, "Versions on the disk: chat with them, export them, roll back, train on"),
-    Mode("engine", _engine, "Is the machine busy, and who uses how much of it? Start, drain, stop"),
-    Mode("logs", _logs, "What happened, and what the engine and its workers say", of_task=True),
-    Mode("api", _api, "Programs from outside: at which address they ask, with which keys; open, close"),
+    Mode("queue", "All tasks: what runs, what waits and why"),
+    Mode("task", "One task: is it learning?", of_task=True),
+    Mode("rollouts", "What the model writes, from the trend down to its tokens", of_task=True),
+    Mode("environments", "Plugins: which serve, which are broken, and where"),
+    Mode("adapters", "Versions on the disk: chat with them, export them, roll back, train on"),
+    Mode("engine", "Is the machine busy, and who uses how much of it? Start, drain, stop"),
+    Mode("logs", "What happened, and what the engine and its workers say", of_task=True),
+    Mode("api", "Programs from outside: at which address they ask, with which keys; open, close"),
 )
 
 
@@ -103,8 +56,8 @@ class Palette(Provider):
     """Views, “open task 17”, and “explain drift”."""
 
     @property
-    def _marlaas(self) -> Application:
-        return cast("Application", self.app)
+    def _marlaas(self) -> MarlaasApp:
+        return cast("MarlaasApp", self.app)
 
     def _explain(self, word: str) -> None:
         from ..screens.dialogs.readings import Explain

@@ -9,9 +9,9 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from marlaas.engine.base import PUBLISHED, SHIPPED, cached_bases, made_base, stored_files
+from marlaas.engine.base import PUBLISHED, SHIPPED, cached_bases, comparison_of, find_base, made_base, stored_files
 from marlaas.engine.errors import MarlaasError
-from marlaas.engine.home import Home
+from marlaas.engine.home import Home, load_settings
 
 from ..words.format import size
 
@@ -41,7 +41,6 @@ class BaseRow:
 
 def list_bases(home: Home) -> list[BaseRow]:
     """Every base that is here, incomplete ones with what they lack. Raises ``ConfigError`` for bad settings."""
-    from marlaas.engine.home import load_settings
 
     used = load_settings(home).base
     names = [*SHIPPED, *(base.name for base in cached_bases())]
@@ -81,7 +80,7 @@ def _published_row(name: str) -> BaseRow:
 
 def _row(name: str, used: bool, home: Path) -> BaseRow:
     """What is known of one base, as far as it can be read."""
-    from marlaas.engine.base import check_base, comparison_of, find_base, load_base, parameters
+    from marlaas.engine.base import check_base, load_base, parameters
 
     row = BaseRow(name, "", used=used)
     try:
@@ -103,7 +102,6 @@ def _row(name: str, used: bool, home: Path) -> BaseRow:
 
 
 def _folder(name: str) -> Path | None:
-    from marlaas.engine.base import find_base
 
     try:
         return find_base(name).resolve()

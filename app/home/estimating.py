@@ -23,7 +23,7 @@ from marlaas.engine.errors import BaseModelError, MarlaasError
 from marlaas.engine.fleet import Copy, is_small, plan_of, with_sampler
 from marlaas.engine.home import BUNDLED_PLUGINS, Home, Settings, load_settings
 from marlaas.engine.spec import BaseTraits, bounded, by_base, parse
-from marlaas.engine.store import PastRun, Submission
+from marlaas.engine.store import PastRun, Reader, Submission
 from marlaas.engine.submission import (
     BaseSpeed,
     EpisodeShape,
@@ -36,11 +36,9 @@ from marlaas.engine.submission import (
 )
 from marlaas.plugins.messages import Ask
 
-from ..reading.home_reader import HomeReader
-from ..reading.opening import reading
+from ..reading import reading
 from ..words.format import count, duration, line, size
-from .doctor.devices import surveyed
-from .doctor.placement import cards_used
+from .doctor import cards_used, surveyed
 
 if TYPE_CHECKING:
     from marlaas.engine.rollout import Renderer
@@ -280,7 +278,7 @@ def _roughly(
     return replace(task, time=rough_time(spec, shape, speed)) if shape and speed else task
 
 
-def _past(reader: HomeReader | None, name: str, base: BaseModel) -> list[PastRun]:
+def _past(reader: Reader | None, name: str, base: BaseModel) -> list[PastRun]:
     """Past runs of an environment, found under its name with that of its plugin and without it."""
     if reader is None:
         return []
@@ -290,7 +288,7 @@ def _past(reader: HomeReader | None, name: str, base: BaseModel) -> list[PastRun
     return reader.past_runs(sorted(names), base.fingerprint)
 
 
-def _workers(home: Home, base: BaseModel, settings: Settings, reader: HomeReader | None) -> Workers:
+def _workers(home: Home, base: BaseModel, settings: Settings, reader: Reader | None) -> Workers:
     free = available_memory(settings.resources.memory)
     if reader is not None and control.alive(home):
         taken = sum(row.rss or 0 for row in reader.workers() if row.name in WORKERS)

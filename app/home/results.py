@@ -1,4 +1,4 @@
-"""What tasks have measured: compared by prompt, as rows, and as TensorBoard's event files."""
+"""Results: compared in pairs, measured steps as tables and event files, adapters exported."""
 
 from __future__ import annotations
 
@@ -8,21 +8,20 @@ import math
 import struct
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
+from marlaas.engine.home import Home, load_settings
 from marlaas.engine.spec import ONLY
-from marlaas.engine.store import EvalRow, StepRow
+from marlaas.engine.store import EvalRow, Reader, StepRow, VersionRow
 
+from ..reading import reading
 from ..words.format import line, score
 from ..words.scores import Difference, paired
 from ..words.tasks import measured_on, newest_key, newest_series
 from ..words.terms import new_key, with_new_keys, with_new_names
 
-if TYPE_CHECKING:
-    from marlaas.engine.store import EvalRow
-
-    from ..reading.home_reader import HomeReader
-
+# What tasks have measured: compared by prompt, as rows, and as TensorBoard's event files.
 
 # Which held-out scores of tasks are compared by prompt, and why others are not.
 #
@@ -64,7 +63,7 @@ class Compared:
     """Then why not, in a few words."""
 
 
-def scored(reader: HomeReader, label: str, task: int, policy: str, best: bool = False) -> Scored:
+def scored(reader: Reader, label: str, task: int, policy: str, best: bool = False) -> Scored:
     """The score of a task's policy (empty: its only one): the last of its newest series, or with ``best`` the best."""
     rows = [row for row in reader.evals(task, policy or None) if not row.suite]
     on = "" if any(not measured_on(row) for row in rows) else "test"
@@ -297,3 +296,49 @@ def _remainders() -> Iterator[int]:
 
 
 _TABLE = tuple(_remainders())
+
+
+# An adapter version of a home into a folder that PEFT, and if asked llama.cpp, can load.
+#
+# Knows no terminal.
+
+
+def export(home: Home, version: VersionRow, out: Path, gguf: bool = False) -> list[Path]:
+    """Write the folder ``out``. Raises as ``engine.adapters.export.export_adapter`` does."""
+    from marlaas.engine.adapters import export_adapter
+    from marlaas.engine.base import load_base
+
+    settings = load_settings(home)
+    state, base, name = home.file(version.path), load_base(settings.base), line(version.task_name)
+    brought = settings.rollout.gguf or str(base.gguf or "")
+    return export_adapter(
+        state, base.path.resolve(), out, gguf, name, version.checksum, brought, _prompt(home, version)
+    )
+
+
+def no_gain(reader: Reader, version: VersionRow) -> str:
+    """A sentence where the version scored no more on the held-out prompts than its policy before training; else empty.
+
+    Even the best of a task may be worse than the base.
+    """
+    series = newest_series([row for row in reader.evals(version.task, version.policy) if not row.suite])
+    scores = {row.step: row.score for row in series if row.score is not None}
+    before, own = scores.get(0), scores.get(version.number)
+    if version.number == 0 or before is None or own is None or own > before:
+        return ""
+    return (
+        f"Training has not helped: version {version.number} scored {score(own)} on the held-out prompts, and the policy"
+        f" before its first step {score(before)}."
+    )
+
+
+def _prompt(home: Home, version: VersionRow) -> str:
+    with reading(home) as reader:
+        return task_prompt(reader, version) if reader else ""
+
+
+def task_prompt(reader: Reader, version: VersionRow) -> str:
+    """The first prompt of one of the policy's newest episodes; empty where none is stored. It is foreign text."""
+    said = reader.newest_group(version.task, version.policy)
+    own = (turn.text for row in said if row.policy == version.policy for turn in row.turns if turn.role == "user")
+    return next(own, "")

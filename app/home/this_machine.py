@@ -1,8 +1,4 @@
-"""What the machine reports where the application runs: memory, cores, a home's disk, where processes may run.
-
-It is read in the feed's thread; nothing is ever raised. Where the application runs elsewhere than the engine, only the
-disk is that of the home.
-"""
+"""Facts about this machine and its bases that need no library."""
 
 from __future__ import annotations
 
@@ -11,9 +7,17 @@ import shutil
 from collections.abc import Collection
 from contextlib import suppress
 from dataclasses import dataclass
+from functools import lru_cache
 
+from marlaas.engine.base import count_parameters
+from marlaas.engine.devices import available_memory
 from marlaas.engine.errors import MarlaasError
-from marlaas.engine.home import GB, Home, HomeSize, home_size
+from marlaas.engine.home import GB, DiskSettings, Home, HomeSize, home_size, load_settings
+
+# What the machine reports where the application runs: memory, cores, a home's disk, where processes may run.
+#
+# It is read in the feed's thread; nothing is ever raised. Where the application runs elsewhere than the engine, only
+# the disk is that of the home.
 
 
 @dataclass(frozen=True)
@@ -41,14 +45,11 @@ def memory() -> Memory:
     """The memory at this moment."""
     import psutil  # here, because only this view needs it
 
-    from marlaas.engine.devices import available_memory
-
     return Memory(int(psutil.virtual_memory().total), available_memory())
 
 
 def disk(home: Home) -> Disk | None:
     """Counts the files of the home, which takes its time where there are many; None where it cannot be looked at."""
-    from marlaas.engine.home import DiskSettings, load_settings
 
     settings = DiskSettings()
     with suppress(MarlaasError):
@@ -79,3 +80,16 @@ def pinned(processes: Collection[int]) -> dict[int, frozenset[int]]:
         with suppress(OSError, AttributeError):
             found[process] = frozenset(os.sched_getaffinity(process))
     return found
+
+
+# How large a base is, for screens: counted once from the headers of its weights.
+
+
+@lru_cache(8)
+def base_size(name: str) -> int | None:
+    """The number of parameters of the base of this name; None where its files are not here, or cannot be read."""
+
+    try:
+        return count_parameters(name)
+    except (MarlaasError, OSError, ValueError):  # the name may be anything
+        return None

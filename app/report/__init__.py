@@ -1,6 +1,13 @@
 """A report of tasks for people who have no home to look into: one folder, which opens anywhere."""
 
-from .document import Document as Document, Table as Table, Text as Text
-from .overnight import HomeFacts as HomeFacts, told_of_home as told_of_home
-from .telling import TaskFacts as TaskFacts, facts_of as facts_of, told as told
+from .telling import (
+    Document as Document,
+    HomeFacts as HomeFacts,
+    Table as Table,
+    TaskFacts as TaskFacts,
+    Text as Text,
+    facts_of as facts_of,
+    told as told,
+    told_of_home as told_of_home,
+)
 from .writing import write as write

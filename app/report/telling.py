@@ -1,33 +1,139 @@
-"""From a home to what a report says of its tasks, and which rollouts are worth reading."""
+"""What a report says: of tasks, and of a home since the last report."""
 
 from __future__ import annotations
 
 import math
+import time
 from array import array
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from math import fsum
-from typing import Any
+from typing import Any, TypeAlias
 
 from marlaas.engine.spec import ONLY
-from marlaas.engine.store import EngineRow, EvalRow, History, StoredConversation, TaskRow, TaskUse, Track
+from marlaas.engine.store import (
+    EngineRow,
+    EvalRow,
+    EventRow,
+    History,
+    ProgressRow,
+    Reader,
+    StoredConversation,
+    TaskRow,
+    TaskUse,
+    Track,
+)
 
 from ..chart.plot import Curve, Point
-from ..home.configuration import differences
+from ..home.commands import without_steps, written
 from ..home.results import NOTE, Scored, compared, difference_text, scored
-from ..home.task_text import without_steps, written
-from ..questions.views import evidence
-from ..reading.home_reader import HomeReader
+from ..home.settings_file import differences
+from ..questions import evidence
 from ..rollouts.reading import in_order as in_order_said
-from ..words.format import count, duration, line, number, plain, score
-from ..words.held_out import held_out, rests_on, with_error
-from ..words.learning import findings
+from ..words.format import ago, count, counted, duration, line, number, plain, score
+from ..words.learning import Verdict, findings, gone_wrong, verdict
 from ..words.metrics import BANDS, HELD_OUT, IMPORTANT, REWARD, in_order, newest_text, words
-from ..words.policies import kind, names, who
-from ..words.tasks import limits, measured_on, newest_series, state_word
-from ..words.verdict import Verdict, verdict
-from .document import Chart, Code, Document, Line, Piece, Section, Table, Text, Transcript
+from ..words.scores import held_out, rests_on, with_error
+from ..words.tasks import kind, limits, measured_on, names, newest_series, state_word, who
+
+# What a report is made of, whichever file it becomes. Frozen values.
+#
+# All texts are as they were found; who writes a file makes them safe for it.
+
+
+@dataclass(frozen=True)
+class Text:
+    """A paragraph."""
+
+    words: str
+
+
+@dataclass(frozen=True)
+class Table:
+    """Rows under headers."""
+
+    headers: Sequence[str]
+    rows: Sequence[Sequence[str]]
+    right: Sequence[str] = ()
+    """Headers of columns of numbers."""
+
+
+@dataclass(frozen=True)
+class Line:
+    """A curve of a picture, with its name."""
+
+    name: str
+    curve: Curve
+
+
+@dataclass(frozen=True)
+class Chart:
+    """A picture of curves by step."""
+
+    name: str
+    """The name of its file, without an ending."""
+    title: str
+    words: str
+    """What it shows, for who cannot see it."""
+    lines: Sequence[Line]
+    points: Sequence[Point] = ()
+    """Held-out scores of the newest series."""
+    baseline: float | None = None
+    """The constant-answer baseline."""
+    unit: bool = False
+    """Whether the vertical axis covers 0 to 1, whatever the values are."""
+    large: bool = False
+    metric: str = ""
+    """The metric of its curves, which says how values are printed."""
+
+
+@dataclass(frozen=True)
+class Transcript:
+    """One conversation."""
+
+    head: str
+    turns: Sequence[tuple[str, str]]
+    """Who spoke, and what."""
+
+
+@dataclass(frozen=True)
+class Code:
+    """Text of which each character counts, folded away where that can be done."""
+
+    title: str
+    text: str
+    language: str = ""
+
+
+Piece: TypeAlias = Text | Table | Chart | Transcript | Code
+
+
+@dataclass(frozen=True)
+class Section:
+    """Pieces under a heading."""
+
+    title: str
+    pieces: Sequence[Piece]
+    level: int = 2
+
+
+@dataclass(frozen=True)
+class Document:
+    """A whole report."""
+
+    title: str
+    lead: str
+    """The line below the title: what it is of, and when it was made."""
+    sections: Sequence[Section]
+
+    @property
+    def charts(self) -> list[Chart]:
+        """All its pictures."""
+        return [piece for section in self.sections for piece in section.pieces if isinstance(piece, Chart)]
+
+
+# From a home to what a report says of its tasks, and which rollouts are worth reading.
 
 # Which of all rollouts a person should read. Pure.
 #
@@ -154,7 +260,7 @@ class TaskFacts:
     """The newest engine of the home."""
 
 
-def facts_of(reader: HomeReader, row: TaskRow, policies: Sequence[tuple[str, TaskRow]]) -> TaskFacts:
+def facts_of(reader: Reader, row: TaskRow, policies: Sequence[tuple[str, TaskRow]]) -> TaskFacts:
     """Read all of a task. ``policies``: the name of each that is told of, and the row as that policy sees it."""
     use = next((one for one in reader.tasks_used("") if one.id == row.id), None)
     return TaskFacts(
@@ -169,7 +275,7 @@ def facts_of(reader: HomeReader, row: TaskRow, policies: Sequence[tuple[str, Tas
     )
 
 
-def _policy(reader: HomeReader, name: str, row: TaskRow) -> PolicyFacts:
+def _policy(reader: Reader, name: str, row: TaskRow) -> PolicyFacts:
     own = name or None
     samples = reader.metric_samples(row.id, policy=own)
     evals = reader.evals(row.id, own)
@@ -190,7 +296,7 @@ def _policy(reader: HomeReader, name: str, row: TaskRow) -> PolicyFacts:
     )
 
 
-def _rollouts(reader: HomeReader, row: TaskRow, policy: str | None, evals: Sequence[EvalRow]) -> list[ShownRollout]:
+def _rollouts(reader: Reader, row: TaskRow, policy: str | None, evals: Sequence[EvalRow]) -> list[ShownRollout]:
     """What the first and the best evaluation said to the same prompts; extremes of the newest step; failures."""
     series = [one for one in newest_series(evals) if one.score is not None]
     measured: list[dict[int, Played]] = []
@@ -208,7 +314,7 @@ def _rollouts(reader: HomeReader, row: TaskRow, policy: str | None, evals: Seque
     return shown
 
 
-def _instances(reader: HomeReader, task: int, policy: str | None, evaluation: EvalRow) -> dict[int, Played]:
+def _instances(reader: Reader, task: int, policy: str | None, evaluation: EvalRow) -> dict[int, Played]:
     ids = reader.group_ids(task, "eval", evaluation.step, policy=policy)
     groups = [
         group
@@ -222,13 +328,13 @@ def _instances(reader: HomeReader, task: int, policy: str | None, evaluation: Ev
     }
 
 
-def _trained(reader: HomeReader, row: TaskRow, policy: str | None) -> list[Played]:
+def _trained(reader: Reader, row: TaskRow, policy: str | None) -> list[Played]:
     ids = reader.group_ids(row.id, "train", row.step, policy=policy) if row.step else ()
     groups = reader.group_rows(ids).values()
     return [Played(one.id, one.instance, row.step, tuple(one.rewards)) for one in groups if one.rewards]
 
 
-def _said(reader: HomeReader, choice: Choice) -> list[StoredConversation]:
+def _said(reader: Reader, choice: Choice) -> list[StoredConversation]:
     """The episode that a choice means, with the conversation first whose reward it names; empty where it is gone."""
     if choice.conversation is not None:
         return reader.episode(choice.conversation)
@@ -510,3 +616,108 @@ def _value(value: object) -> str:
 
 def _moment(seconds: float) -> str:
     return f"{datetime.fromtimestamp(seconds, UTC):%Y-%m-%d %H:%M}"
+
+
+# What happened in a home since somebody last looked: which tasks came how far, and what went wrong. Pure.
+
+MOST = 40
+"""Lines of the log that are shown, the newest."""
+
+
+@dataclass(frozen=True)
+class HomeFacts:
+    """All that a home's report is made of."""
+
+    home: str
+    since: float
+    """In seconds since 1970; so is ``now``."""
+    now: float
+    tasks: Sequence[TaskRow]
+    progress: Sequence[ProgressRow]
+    events: Sequence[EventRow]
+    """Warnings and errors of that time, oldest first."""
+
+
+def told_of_home(facts: HomeFacts) -> Document:
+    """The report."""
+    when = time.strftime("%Y-%m-%d %H:%M", time.localtime(facts.since))
+    lead = f"Since {when}, {ago(facts.since, facts.now)}: {_sum(facts)}."
+    sections = [
+        Section(title, pieces)
+        for title, pieces in (("Tasks", list(_tasks(facts))), ("What went wrong", list(_wrong(facts))))
+        if pieces
+    ]
+    return Document(f"What happened in {line(facts.home)}", lead, sections)
+
+
+def _sum(facts: HomeFacts) -> str:
+    if not facts.progress and not facts.events:
+        return "nothing"
+    ended = sum(task.finished is not None and task.finished >= facts.since for task in facts.tasks)
+    steps = sum(row.steps for row in facts.progress)
+    found = [counted(steps, "step"), f"{counted(ended, 'task')} ended"]
+    running = sum(task.state == "running" for task in facts.tasks)
+    return ", ".join([*found, f"{running} running now"])
+
+
+def _tasks(facts: HomeFacts) -> Iterator[Piece]:
+    """What each task that moved came to, those first that a person should look at."""
+    rows = {task.id: task for task in facts.tasks}
+    moved = [(rows[one.task], one) for one in facts.progress if one.task in rows]
+    known = {task.id for task, _ in moved}
+    stopped = [
+        task
+        for task in facts.tasks
+        if task.id not in known and task.finished is not None and task.finished >= facts.since
+    ]
+    moved.sort(key=lambda pair: (not gone_wrong(pair[0]), pair[0].state not in ("failed", "paused", "blocked")))
+    cells = [
+        (
+            f"{task.id} {one.policy}" if len(task.trained) > 1 else str(task.id),
+            line(task.tenant, 20),
+            line(task.name, 40),
+            state_word(task.state),
+            f"+{one.steps} to {task.step}/{task.steps}",
+            _change(one.reward_before, one.reward),
+            _change(one.score_before, one.score),
+        )
+        for task, one in moved
+    ]
+    cells += [
+        (str(task.id), line(task.tenant, 20), line(task.name, 40), state_word(task.state), "", "", score(task.score))
+        for task in stopped
+    ]
+    if cells:
+        headers = ("Task", "Tenant", "Name", "State", "Steps", "Reward", "Held-out")
+        yield Table(headers, cells, headers[4:])
+    for task in {task.id: task for task in (*(task for task, _ in moved), *stopped)}.values():
+        said = [task.reason] if task.reason and task.state in ("failed", "paused", "blocked") else []
+        said += [trouble] if (trouble := gone_wrong(task)) else []
+        for sentence in said:
+            yield Text(f"{task.id} {line(task.name, 40)}: {line(sentence, 300)}")
+
+
+def _change(before: float | None, now: float | None) -> str:
+    if now is None:
+        return "-"
+    return score(now) if before is None else f"{score(before)} → {score(now)}"
+
+
+def _wrong(facts: HomeFacts) -> Iterator[Piece]:
+    """Warnings and errors; the same ones once, with their number."""
+    alike: dict[tuple[int | None, str], list[EventRow]] = {}
+    for event in facts.events:
+        alike.setdefault((event.task, event.message), []).append(event)
+    newest = sorted(alike.values(), key=lambda same: same[-1].created)[-MOST:]
+    if newest:
+        rows = [
+            (
+                time.strftime("%m-%d %H:%M", time.localtime(same[-1].created)),
+                "" if same[-1].task is None else str(same[-1].task),
+                f"{line(same[-1].message, 240)}{f' ({len(same)} times)' if len(same) > 1 else ''}",
+            )
+            for same in newest
+        ]
+        yield Table(("When", "Task", "What"), rows)
+    if len(alike) > MOST:
+        yield Text(f"{len(alike) - MOST} earlier ones are in `marlaas logs --level warning`.")

@@ -14,7 +14,7 @@ from ..chart.draw import Bucket, decimate
 from ..chart.plot import Scale, linear, short
 from ..words.format import line, plain, score
 from ..words.metrics import value_text
-from .document import Chart, Code, Document, Piece, Section, Table, Text, Transcript
+from .telling import Chart, Code, Document, Piece, Section, Table, Text, Transcript
 
 # Pictures of curves as SVG, for readers in light and in dark, with a description for who cannot see them. Pure.
 #

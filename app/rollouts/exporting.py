@@ -14,15 +14,13 @@ from typing import Any, TextIO
 
 from marlaas.engine.errors import ConfigError
 from marlaas.engine.home import Home
-from marlaas.engine.store import TRAIN, StoredConversation, StoredTrajectory
+from marlaas.engine.store import TRAIN, Reader, StoredConversation, StoredTrajectory
 
-from ..reading.home_reader import HomeReader
-from ..reading.opening import opened
+from ..reading import opened
 from ..spoken import without_signs
 from ..words.format import counted
-from .browsing import Selection
-from .document import Block
-from .reading import TURNS, Shading, episode_blocks, in_order, places
+from .answers import Block
+from .reading import TURNS, Selection, Shading, episode_blocks, in_order, places
 
 # Conversations for other programs and for other people: as records of JSON, and as plain text.
 #
@@ -105,7 +103,7 @@ def _finite(value: Any) -> Any:
 READABLE = (".txt", ".md")
 """Endings of files for people; other files get one record a line."""
 
-Ids = Callable[[HomeReader], Sequence[int]]
+Ids = Callable[[Reader], Sequence[int]]
 
 
 @dataclass(frozen=True)
@@ -126,7 +124,7 @@ def scopes(place: Selection | None, one: StoredConversation, hits: Sequence[int]
     failures = place is not None and place.failures
     which = " with failures" if failures else ""
 
-    def listed(reader: HomeReader, **within: Any) -> Sequence[int]:
+    def listed(reader: Reader, **within: Any) -> Sequence[int]:
         return reader.conversation_ids(one.task, failures=failures, **within)
 
     found["group"] = Scope(f"its group{which}", lambda reader: listed(reader, group=one.group))
@@ -186,7 +184,7 @@ def write_readable(found: Iterable[Sequence[StoredConversation]], out: TextIO) -
     return count
 
 
-def read(reader: HomeReader, ids: Iterable[int]) -> Iterator[StoredConversation]:
+def read(reader: Reader, ids: Iterable[int]) -> Iterator[StoredConversation]:
     """The conversations one after the other; those that are gone are left out."""
     for id in ids:
         found = reader.conversation(id)
@@ -194,7 +192,7 @@ def read(reader: HomeReader, ids: Iterable[int]) -> Iterator[StoredConversation]
             yield found
 
 
-def episodes(reader: HomeReader, ids: Sequence[int]) -> Iterator[list[StoredConversation]]:
+def episodes(reader: Reader, ids: Sequence[int]) -> Iterator[list[StoredConversation]]:
     """The same conversations by episode: each stands with those of its episode, at the place of the first of them."""
     wanted, given = set(ids), set[int]()
     for id in ids:

@@ -1,6 +1,6 @@
 """The chat pane: a person talks with one version, or with two side by side, each message said to both.
 
-Answers are drawn as they come. A thread does the work (``app/chat/thread.py``) and ends with the pane.
+Answers are drawn as they come. A thread does the work (``app/chat/talking.py``) and ends with the pane.
 """
 
 from __future__ import annotations
@@ -20,18 +20,16 @@ from textual.message import Message
 from textual.widgets import Input, Static
 
 from marlaas.engine.errors import MarlaasError
-from marlaas.engine.store import TrajectoryRow
+from marlaas.engine.store import Reader, TrajectoryRow
 
-from ..chat import thread as chat_thread
-from ..chat.talking import ROOMY, Side, manner_of
-from ..chat.thread import ChatThread, Event, PartialReply, SamplerNotice, TurnOver
+from ..chat import talking as chat_thread
+from ..chat.talking import ROOMY, ChatThread, Event, PartialReply, SamplerNotice, Side, TurnOver, manner_of
 from ..context.snapshot import Snapshot
-from ..home.exporting import task_prompt
-from ..reading.home_reader import HomeReader
-from ..reading.opening import opened
-from ..widgets.chat_column import ChatColumn
-from ..widgets.elapsed import Elapsed
+from ..home.results import task_prompt
+from ..reading import opened
+from ..widgets.bars import Elapsed
 from ..words.format import line
+from .adapters import ChatColumn
 from .dialogs.questions import MannerDialog, Settings
 from .view import View
 
@@ -116,7 +114,7 @@ ctrl+o: system message, temperature, length, top-p, top-k, min-p."""
             self._settings = Settings(manner_of(reader, self._sides[0]))
         self._start()
 
-    def _propose(self, reader: HomeReader) -> None:
+    def _propose(self, reader: Reader) -> None:
         """Say what the version's task asked it, and what it answered: a small base knows little else."""
         version = self._sides[0].version
         if version is None:

@@ -1,16 +1,13 @@
-"""The form for tasks: fields of the task file and of the environment, with what the tasks will take.
-
-Opened on top of a view. It writes what the command line would write, and only on request.
-"""
+"""The form for new tasks."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from functools import partial
 from pathlib import Path
-from typing import Any, ClassVar, cast
+from typing import TYPE_CHECKING, Any, ClassVar, cast
 
-from textual.app import ComposeResult
+from textual.app import ComposeResult, SuspendNotSupported
 from textual.binding import Binding, BindingType
 from textual.containers import Container, Horizontal
 from textual.content import Content
@@ -18,20 +15,76 @@ from textual.events import Key
 from textual.screen import ModalScreen
 from textual.widgets import Input, Static
 
-from marlaas.engine.errors import MarlaasError
+from marlaas.engine.errors import ConfigError, MarlaasError
 from marlaas.engine.store import VersionRow
-from marlaas.engine.submission import environments_of
+from marlaas.engine.submission import environments_of, taskfile
 
-from ..context.application import Application
-from ..context.latest import Latest
-from ..form.form import Checked, Form, about, beyond_fields, first_wrong, missing, standing
-from ..form.sources import Prompts, Prospect, Sources, prompts, prospect, read_sources
+from ..context.editor import edited, editor, line_of
+from ..context.snapshot import Latest
+from ..form.form import (
+    Checked,
+    Form,
+    Prompts,
+    Prospect,
+    Sources,
+    about,
+    beyond_fields,
+    first_wrong,
+    missing,
+    prompts,
+    prospect,
+    read_sources,
+    standing,
+)
 from ..home.submitting import enqueue
-from ..widgets.elapsed import Elapsed
-from ..widgets.key_bar import KeyBar
-from ..widgets.notice_line import NoticeLine
+from ..widgets.bars import Elapsed, KeyBar, NoticeLine
 from ..widgets.submit_form import LATER, FieldRow, Fields, Outlook
-from .submit_editor import edited_table
+
+if TYPE_CHECKING:
+    from ..app import MarlaasApp
+
+
+# Opens a task file in the person's editor, which gets the terminal meanwhile.
+#
+# What comes back is a table, or the text with its mistake.
+
+WHERE = "the task file"
+
+
+def why_no_editor(app: MarlaasApp) -> str:
+    """Why no editor can be opened; empty where one can."""
+    if app.web or app.readonly:
+        return "There is no editor in the read-only mode, nor in a browser."
+    try:
+        editor()
+    except ConfigError as error:
+        return str(error)
+    return ""
+
+
+def edited_table(app: MarlaasApp, text: str) -> tuple[dict[str, Any] | None, str, str]:
+    """(the table, the text to go on with, what is wrong with it); the last two are empty where the file is valid."""
+    if reason := why_no_editor(app):
+        return None, "", reason
+    try:
+        with app.suspend():
+            saved = edited(text)
+    except SuspendNotSupported:
+        return None, "", "This terminal cannot be given to an editor."
+    except ConfigError as error:
+        return None, "", str(error)
+    try:
+        table = taskfile.table_of(saved, WHERE)
+        taskfile.tasks_of(table, WHERE, Path.cwd())
+    except ConfigError as error:
+        line = line_of(saved, (error.path, *error.also))
+        return None, saved, f"{f'Line {line}: ' if line else ''}{error} ctrl+e goes on editing."
+    return table, "", ""
+
+
+# The form for tasks: fields of the task file and of the environment, with what the tasks will take.
+#
+# Opened on top of a view. It writes what the command line would write, and only on request.
 
 
 class SubmitScreen(ModalScreen[None]):
@@ -83,9 +136,9 @@ class SubmitScreen(ModalScreen[None]):
         """A task file with mistakes that came back from the editor: the next edit goes on with it."""
 
     @property
-    def marlaas(self) -> Application:
+    def marlaas(self) -> MarlaasApp:
         """The application."""
-        return cast("Application", self.app)
+        return cast("MarlaasApp", self.app)
 
     def compose(self) -> ComposeResult:
         """Lay out title, form and outlook, a sentence about the current field, and keys."""

@@ -16,13 +16,14 @@ from marlaas.engine.store import TaskRow, Track
 
 from ..chart.draw import WEIGHTS
 from ..chart.plot import MOST_CURVES
-from ..chart.score_rows import ScoreRow
-from ..chart.task_plot import Look, inspected, kept_places, moved, parts, plot, sample_plot
+from ..chart.task_plot import Look, ScoreRow, inspected, kept_places, moved, parts, plot, sample_plot
 from ..context.snapshot import Snapshot
 from ..home.environments.source_lines import Excerpt
-from ..lists.queue_lines import Learner, learner, learners
-from ..questions.views import TaskAnswer, TaskQuestion, evidence
-from ..widgets.source_excerpt import SourceExcerpt
+from ..lists.lines import Learner, learner, learners
+from ..questions import TaskAnswer, TaskQuestion, evidence
+from ..widgets.bars import TaskLine
+from ..widgets.conversation import TrajectoryPane
+from ..widgets.tables import SourceExcerpt
 from ..widgets.task_charts import (
     MetricChart,
     MetricList,
@@ -33,16 +34,12 @@ from ..widgets.task_charts import (
     VerdictLine,
     VersionScores,
 )
-from ..widgets.task_line import TaskLine
-from ..widgets.trajectory_pane import TrajectoryPane
-from ..words.awaiting import awaiting
 from ..words.format import line
-from ..words.learning import goes_wrong, gone_wrong, pointed
+from ..words.learning import goes_wrong, gone_wrong, pointed, verdict
 from ..words.metrics import HELD_OUT, REWARD, held_out_on, important, in_order, newest_text, newest_values, words
 from ..words.scores import score_text
-from ..words.tasks import short_name, shown_state
-from ..words.verdict import verdict
-from .tasks_view import TasksView
+from ..words.tasks import awaiting, short_name, shown_state
+from .view import TasksView
 
 _NOWHERE = """No task is selected.
 
@@ -374,7 +371,7 @@ tab goes from pane to pane, z enlarges one."""
 
     def action_overlay(self) -> None:
         """Choose the tasks that share the chart; the most similar ones come first."""
-        from .dialogs.choose_tasks import ChooseTasks
+        from .dialogs.questions import ChooseTasks
 
         task, own = self.targets[0], self.marlaas.learner
         if own is None:
@@ -396,8 +393,8 @@ tab goes from pane to pane, z enlarges one."""
 
     def action_configuration(self) -> None:
         """Show the task's configuration beside those of the tasks that share its chart."""
-        from ..home.configuration import settings
         from ..home.results import difference_lines
+        from ..home.settings_file import settings
         from .dialogs.readings import Configuration
 
         if self._answer is None:

@@ -18,7 +18,7 @@ from textual.message import Message
 from textual.widgets import DataTable
 
 from ..context.themes import rich_style
-from ..lists.queue_lines import Cell, Column, Row, filling, parts, title
+from ..lists.lines import Cell, Column, Row, filling, parts, title
 
 
 class KeyedTable(DataTable[Text]):

@@ -16,7 +16,7 @@ from textual.widget import Widget
 from textual.widgets import Collapsible, Input, OptionList, Static
 from textual.widgets.option_list import Option
 
-from ..form.fields import (
+from ..form.form import (
     AGENTS,
     BAD,
     DOUBTFUL,
@@ -24,7 +24,9 @@ from ..form.fields import (
     FOLDED,
     GOOD,
     POLICIES,
+    Checked,
     Choice,
+    Form,
     FormField,
     chosen,
     fitting,
@@ -32,7 +34,6 @@ from ..form.fields import (
     taken,
     task_fields,
 )
-from ..form.form import Checked, Form
 from ..words.format import cells, excerpt, line, pad, plain
 
 # The values that may be chosen in a field, in a list that lies below it while one types.

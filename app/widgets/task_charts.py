@@ -17,9 +17,9 @@ from textual.widget import Widget
 
 from ..chart.draw import STYLES, Drawing, draw, looks
 from ..chart.plot import SHAPES, Plot
-from ..chart.score_rows import ScoreRow, score_rows
+from ..chart.task_plot import ScoreRow, score_rows
 from ..words.format import BARS, cells, clip, clip_start, counted, line, pad, score, share
-from ..words.verdict import Verdict
+from ..words.learning import Verdict
 
 # How stale the groups of the last steps were, as bars: one line for all, or a line for each staleness.
 

@@ -1,8 +1,4 @@
-"""Pure text helpers: numbers, times and foreign text in, short safe strings out.
-
-Everything that a model, an environment or a tenant wrote passes ``plain`` or ``line`` before it meets a terminal: it
-may hold escape sequences, bidirectional overrides or half characters. Knows neither Textual nor the store.
-"""
+"""How values are written: numbers, sizes, times, lines that are safe to print."""
 
 from __future__ import annotations
 
@@ -12,6 +8,13 @@ import unicodedata
 from collections.abc import Sequence
 from functools import lru_cache
 from pathlib import Path
+
+from marlaas.engine.errors import ConfigError
+
+# Pure text helpers: numbers, times and foreign text in, short safe strings out.
+#
+# Everything that a model, an environment or a tenant wrote passes ``plain`` or ``line`` before it meets a terminal:
+# it may hold escape sequences, bidirectional overrides or half characters. Knows neither Textual nor the store.
 
 _ESCAPES = re.compile(
     r"\x1b\[[0-?]*[ -/]*[@-~]"  # CSI: colours, cursor moves
@@ -200,3 +203,71 @@ def short_path(path: Path) -> str:
         return line(f"~/{path.relative_to(Path.home())}")
     except ValueError:
         return line(str(path))
+
+
+# Spans and moments of time as people type them, in seconds.
+
+UNITS = {"s": 1, "m": 60, "h": 3600, "d": 86_400}
+LONGEST = 366 * 86_400
+"""Seconds; for a longer time one asks for no end."""
+
+
+def seconds(text: str) -> float:
+    """The seconds of a text: 90s, 30m, 2h, 1h30m or 1d. Raises ``ConfigError``."""
+    parts = re.findall(r"(\d{1,9})([smhd])", text.lower())
+    span = sum(int(number) * UNITS[unit] for number, unit in parts)
+    if "".join(number + unit for number, unit in parts) != text.lower() or not 0 < span <= LONGEST:
+        raise ConfigError(f"{text!r} is no span of time.", "Write 90s, 30m, 2h or 1h30m; a year is the longest.")
+    return float(span)
+
+
+def moment(text: str, now: float) -> float:
+    """The seconds since 1970 of a text, in local time: 12h (ago), 22:30, 2026-11-28 or 2026-11-28 08:00.
+
+    A time of day is the last one before ``now``. Raises ``ConfigError``.
+    """
+    from datetime import datetime, timedelta  # the parser of verbs loads this module
+
+    if re.fullmatch(r"(\d+[smhd])+", text.lower()):
+        return now - seconds(text)
+    today = datetime.fromtimestamp(now)
+    try:
+        if re.fullmatch(r"\d{1,2}:\d{2}", text):
+            hour, minute = map(int, text.split(":"))
+            found = today.replace(hour=hour, minute=minute, second=0, microsecond=0)
+            found -= timedelta(days=found > today)
+        else:
+            found = datetime.fromisoformat(text)
+        return found.timestamp()
+    except (ValueError, OverflowError):
+        raise ConfigError(f"{text!r} is no moment.", "Write 12h, 22:30, 2026-11-28 or '2026-11-28 08:00'.") from None
+
+
+# Text for the view of logs: which log is shown, whether it follows, and why it is empty. Pure.
+
+EVENTS = "events"
+"""The name of the source of events, which is no file."""
+_NO_EVENT = (
+    "Nothing has happened yet.\n\n"
+    "The engine writes down what tasks, workers and environments go through; `marlaas engine start` starts one, and"
+    " ] shows what it said itself."
+)
+
+
+def headline(source: str, task: int | None, count: int, place: int | None, others: Sequence[str]) -> str:
+    """The head in one line; ``place`` is the cursor's, from 0, or None on the newest line."""
+    about = "events of all tasks" if source == EVENTS and task is None else line(source, 40)
+    if task is not None:
+        about = f"{about} of task {task}"
+    many = "1 line" if count == 1 else f"{count:,} lines"
+    follows = "follows" if place is None else f"line {place + 1:,}; G goes on following"
+    return f"{about} · {many} · {follows}" + (f"   ] {line(' '.join(others), 200)}" if others else "")
+
+
+def nothing(source: str, task: int | None, filtered: bool) -> str:
+    """Why there are no lines, and what to do about it."""
+    if filtered:
+        return "No line passes the filter; esc in it clears it."
+    if task is not None:
+        return f"No event is about task {task} yet. o shows those of all tasks."
+    return _NO_EVENT if source == EVENTS else "Nothing is written here yet."

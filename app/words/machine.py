@@ -1,4 +1,4 @@
-"""The machine in words: devices, nodes, what the set-up builds, whether it is fast enough."""
+"""Words about the machine: devices, nodes, yields, the API."""
 
 from __future__ import annotations
 
@@ -8,11 +8,17 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
-from .format import counted, duration, line, share, short_path, size
+from marlaas.engine.fleet import TAKEN_BACK, clock, state
+from marlaas.engine.store import HOURS, IDLE, YIELDED, EngineRow, Yielding
+
+from .format import ago, count, counted, duration, line, share, short_path, size
 
 if TYPE_CHECKING:
     from marlaas.engine.devices import Gpu, Holder, LlamaBuild, Rates
-    from marlaas.engine.store import NodeRow
+    from marlaas.engine.store import ApiKeyRow, ApiRow, NodeRow
+
+
+# The machine in words: devices, nodes, what the set-up builds, whether it is fast enough.
 
 # What the set-up still does behind the application: llama.cpp that is being compiled. Pure.
 
@@ -185,3 +191,109 @@ def summary(nodes: tuple[NodeRow, ...] | list[NodeRow]) -> str:
     states = [node.state for node in nodes]
     rest = [f"{states.count(state)} {state}" for state in ("draining", "refused", "gone") if state in states]
     return ", ".join([counted(len(nodes), "node"), *rest])
+
+
+# Why an engine has no workers, in words for people.
+
+IDLENESS = "Nothing runs: cards and memory were given back; the next task starts the workers."
+
+
+def yielding_of(engine: EngineRow | None) -> Yielding | None:
+    """Why an engine yields; None while it has workers, or does not live."""
+    return Yielding(engine.rest, engine.rest_until) if engine is not None and engine.rest else None
+
+
+def yielding_text(yielding: Yielding, now: float) -> str:
+    """Why it yields and what that means, in a sentence."""
+    if yielding.kind == YIELDED:
+        yields = f"The engine has {state(yielding, now).replace('yielded', 'yielded the machine')}"
+        return f"{yields}: its workers have ended, cards and memory are free, and tasks wait; {TAKEN_BACK}."
+    if yielding.kind == HOURS:
+        return f"The engine is {state(yielding, now)}, and tasks wait."
+    return IDLENESS
+
+
+def yielding_hint(yielding: Yielding | None, now: float) -> str:
+    """Why tasks wait while the engine has no workers, and how to take the machine again, for screens; empty: no more
+    than that nothing runs."""
+    if yielding is None or not yielding.holds:
+        return ""
+    until = "" if yielding.until is None else f" until {clock(yielding.until, now)}"
+    if yielding.kind == YIELDED:
+        return f"The machine is yielded{until}; tasks wait. 6, then B takes it back."
+    return f"It is outside of the active hours{until}, and tasks wait."
+
+
+def yielding_effect(yielding: Yielding) -> str:
+    """The same in few words, for a screen that says already until when."""
+    if yielding.kind == IDLE:
+        return IDLENESS
+    ends = "B takes it back" if yielding.kind == YIELDED else "it is outside of the active hours"
+    return f"The machine is free of workers and tasks wait; {ends}."
+
+
+# The API in words: whether it is open, what a key may, and how a program is pointed at it.
+
+OPEN, CLOSED, FAILED_API = "open", "closed", "failed"
+GLYPHS = {OPEN: "●", CLOSED: "○", FAILED_API: "✗"}
+MAY = {
+    "chat": "talk to the base and to its tenant's adapters",
+    "train": "train adapters of its tenant",
+    "admin": "do what a person at the command line may",
+}
+"""What each scope allows."""
+
+
+def api_state(row: ApiRow, alive: bool) -> str:
+    """Open, closed, or failed where it should be open; without a live engine nothing answers, whatever it wrote."""
+    if not alive:
+        return CLOSED
+    return OPEN if row.open else FAILED_API if row.note else CLOSED
+
+
+def state_text(row: ApiRow, alive: bool, now: float) -> str:
+    """The state in one line: where it is, since when, or why not."""
+    state = api_state(row, alive)
+    since = "" if row.since is None or not alive else f" for {duration(float(int(max(0.0, now - row.since))))}"
+    if state == OPEN:
+        return f"open at {line(row.url, 80)}{since}"
+    if state == FAILED_API:
+        return f"closed, although it should be open: {line(row.note, 300)}"
+    if alive:
+        return f"closed{since}."
+    return "closed: no engine runs" + (", and the next one opens it." if row.switched else ".")
+
+
+def used_text(keys: Sequence[ApiKeyRow]) -> str:
+    """How many keys there are, of how many tenants, and what they have used."""
+    holding = [key for key in keys if key.revoked is None]
+    tenants = len({key.tenant for key in holding})
+    whose = f"{counted(len(holding), 'key')} of {counted(tenants, 'tenant')}" if holding else "no key that holds"
+    requests = sum(key.requests for key in keys)
+    tokens_in, tokens_out = sum(key.tokens_in for key in keys), sum(key.tokens_out for key in keys)
+    return f"{whose} · {requests_text(requests)} · {count(tokens_in)} tokens read, {count(tokens_out)} sampled"
+
+
+def requests_text(requests: int) -> str:
+    """How many were answered: 1 request, 1,204 requests."""
+    return "1 request" if requests == 1 else f"{requests:,} requests"
+
+
+def last_use(key: ApiKeyRow, now: float) -> str:
+    """When a key was used last."""
+    return "never" if key.last_use is None else ago(key.last_use, now)
+
+
+def may_text(scopes: Sequence[str]) -> str:
+    """What a key with these scopes may, by scope."""
+    return "; ".join(f"{line(scope, 12)}: {MAY.get(scope, '?')}" for scope in scopes)
+
+
+def key_name(key: ApiKeyRow) -> str:
+    """How people know a key: its beginning, and what somebody called it."""
+    return f"{line(key.prefix, 40)}…" + (f" ({line(key.name, 40)})" if key.name else "")
+
+
+def variables(url: str) -> list[str]:
+    """The environment variables that point programs at the API, one a line; the key is left out."""
+    return [f"OPENAI_BASE_URL={url}/v1", "OPENAI_API_KEY=…", f"ANTHROPIC_BASE_URL={url}", "ANTHROPIC_API_KEY=…"]

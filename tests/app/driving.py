@@ -14,8 +14,8 @@ from textual.css.model import RuleSet
 from textual.css.stylesheet import Stylesheet
 from textual.pilot import Pilot
 
+from marlaas.app import app as noticing
 from marlaas.app.app import MarlaasApp
-from marlaas.app.frame import noticing
 from marlaas.engine.home.paths import Home
 
 from ..seldom import often, seldom

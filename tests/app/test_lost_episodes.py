@@ -9,10 +9,9 @@ from pathlib import Path
 import pytest
 
 from marlaas.app.cli.tasks import show_task
-from marlaas.app.questions.views import evidence
-from marlaas.app.words.learning import state_text, why
-from marlaas.app.words.lost import lost_words, no_failures
-from marlaas.app.words.verdict import Verdict, verdict
+from marlaas.app.questions import evidence
+from marlaas.app.words.learning import Verdict, state_text, verdict, why
+from marlaas.app.words.tasks import lost_words, no_failures
 from marlaas.engine.home.paths import Home
 from marlaas.engine.store import LostEpisodes, Reader, Track
 

@@ -59,7 +59,7 @@ LATER = (
     "cli",
 )
 """Our own that nothing but a key opens, whichever view is in sight."""
-BEFORE = ("screens", "screens.queue", "screens.tasks_view", "screens.view")
+BEFORE = ("screens", "screens.queue", "screens.view")
 """What of ``app/screens`` the first paint takes."""
 
 

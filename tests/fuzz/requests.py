@@ -13,8 +13,7 @@ import threading
 from functools import lru_cache
 from typing import Any
 
-from marlaas.app.web.gate import Gate
-from marlaas.app.web.server import serve
+from marlaas.app.web import Gate, serve
 
 from .border import Border
 

@@ -29,7 +29,7 @@ from marlaas.engine.store import EnvironmentRow, Submission
 from marlaas.engine.submission import ToPlay, environments_of
 from marlaas.plugins.messages import Ask
 
-from ...words.environments import transcript as transcript
+from ...words import environments as transcript
 from ...words.format import excerpt
 
 PROMPTS = 3

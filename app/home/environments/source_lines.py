@@ -10,12 +10,12 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from pathlib import Path
-from typing import TYPE_CHECKING
 
-from ...words.environments.facts import trouble
+from marlaas.engine.spec import TOGETHER
+from marlaas.engine.store import EnvironmentRow, EnvironmentUse, TaskRow
+from marlaas.engine.submission import find_environment
 
-if TYPE_CHECKING:
-    from marlaas.engine.store import EnvironmentRow, EnvironmentUse, TaskRow
+from ...words.environments import trouble
 
 Place = tuple[str, int]
 """(file as the plugin names it, line from 1)."""
@@ -186,9 +186,6 @@ def _to_mend(
     task: TaskRow, environments: Sequence[EnvironmentRow], use: Mapping[str, EnvironmentUse]
 ) -> tuple[EnvironmentRow, EnvironmentUse]:
     """The environment of a task; of a mixture's the first in which something is wrong, else its first."""
-    from marlaas.engine.spec import TOGETHER
-    from marlaas.engine.store import EnvironmentUse
-    from marlaas.engine.submission import find_environment
 
     found = [find_environment(name, list(environments)) for name in task.environment.split(TOGETHER)]
     used = [(row, use.get(row.name, EnvironmentUse())) for row in found]

@@ -9,10 +9,9 @@ import io
 import keyword
 import re
 from pathlib import Path
-from typing import TYPE_CHECKING
 
-if TYPE_CHECKING:
-    from marlaas.engine.home import Home
+from marlaas.engine.errors import ConfigError
+from marlaas.engine.home import BUNDLED_PLUGINS, TEMPLATES, Home
 
 SHAPES = {
     "single": "one question, one answer",
@@ -42,8 +41,6 @@ def write_template(name: str, shape: str, folder: Path, home: Home) -> list[Path
                 made.append(folder / file)
                 target.write(text)
     except OSError as error:
-        from marlaas.engine.errors import ConfigError
-
         for path in made:
             path.unlink(missing_ok=True)
         raise ConfigError(f"cannot be written: {error.strerror}.", where=str(error.filename or folder)) from error
@@ -52,8 +49,6 @@ def write_template(name: str, shape: str, folder: Path, home: Home) -> list[Path
 
 def written(name: str, shape: str) -> dict[str, str]:
     """The files and what is written into them. Raises ``ConfigError`` where ``name`` is no name for an environment."""
-    from marlaas.engine.errors import ConfigError
-    from marlaas.engine.home import TEMPLATES
 
     if not name.isidentifier() or not name.isascii() or keyword.iskeyword(name) or len(name) > LONGEST:
         raise ConfigError(
@@ -78,8 +73,6 @@ def _used(code: str) -> set[str]:
 
 def check_free(name: str, folder: Path, home: Home) -> None:
     """Raise ``ConfigError`` where another plugin has the name, in the folder or among the bundled ones."""
-    from marlaas.engine.errors import ConfigError
-    from marlaas.engine.home import BUNDLED_PLUGINS
 
     taken = [path for path in (folder / name, *sorted(folder.glob(f"{name}.*"))) if path.exists()]
     if taken:

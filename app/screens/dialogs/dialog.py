@@ -9,7 +9,7 @@ from textual.containers import Vertical
 from textual.content import Content
 from textual.screen import ModalScreen, ScreenResultType
 
-from ...widgets.key_bar import KeyBar
+from ...widgets.bars import KeyBar
 
 
 class Dialog(ModalScreen[ScreenResultType]):

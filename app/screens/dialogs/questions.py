@@ -1,27 +1,42 @@
-"""Dialogs that ask: a line of text, yes or no, a key, an export, the manner of a chat."""
+"""Dialogs that ask: for a yes, a number, tasks, an export, a new environment."""
 
 from __future__ import annotations
 
 from argparse import ArgumentTypeError
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import ClassVar, cast
+from typing import TYPE_CHECKING, ClassVar, cast
 
 from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
 from textual.containers import Horizontal
 from textual.content import Content
-from textual.widgets import Button, Input, Label, RadioButton, RadioSet
+from textual.widgets import Button, Input, Label, RadioButton, RadioSet, Static
 
+from marlaas.engine.errors import ConfigError
+from marlaas.engine.home import Home
 from marlaas.engine.rollout import Manner, Truncation
+from marlaas.engine.store import TaskRow
 
 from ...chat.sampling_options import max_tokens, min_p, temperature, top_k, top_p
-from ...context.application import Application
-from ...rollouts.document import wrapped
-from ...words.format import line, plain
+from ...context.editor import opened
+from ...home.environments.templates import LONGEST, SHAPES, write_template
+from ...lists.filters import Query, matches, parse
+from ...lists.lines import Cell, Column, Learner, Row
+from ...rollouts.answers import wrapped
+from ...widgets.bars import FilterBar, FilterLine
+from ...widgets.keyed_table import KeyedTable
+from ...words.format import clip, line, plain, score
+from ...words.tasks import short_name, state_word
 from .dialog import Dialog
 from .readings import Reading
+
+if TYPE_CHECKING:
+    from ...app import MarlaasApp
+
+
+# Dialogs that ask: a line of text, yes or no, a key, an export, the manner of a chat.
 
 # A question with a line of text as its answer.
 
@@ -117,7 +132,7 @@ class Confirm(Dialog[bool]):
 
 # Asks for whom a key of the API is to be, and what it is called.
 
-LONGEST = 100
+LONGEST_ANSWER = 100
 """Most characters of a tenant and of a name."""
 
 
@@ -156,9 +171,9 @@ class NewKey(Dialog[KeyWish | None]):
     def content(self) -> ComposeResult:
         """Lay out a field for each."""
         yield Label("Tenant: the key may use what is this tenant's, and the base", markup=False)
-        yield Input(self._tenant, id="tenant", max_length=LONGEST, compact=True)
+        yield Input(self._tenant, id="tenant", max_length=LONGEST_ANSWER, compact=True)
         yield Label("Name: which program or person gets it (may be empty)", markup=False)
-        yield Input("", id="name", max_length=LONGEST, compact=True)
+        yield Input("", id="name", max_length=LONGEST_ANSWER, compact=True)
 
     def on_input_submitted(self, event: Input.Submitted) -> None:
         """Answer, on enter in any field; a tenant must be named."""
@@ -356,7 +371,7 @@ class Exported(Reading):
 
     def action_copy(self) -> None:
         """Copy the lines."""
-        cast("Application", self.app).copy(self._text, "How to use it")
+        cast("MarlaasApp", self.app).copy(self._text, "How to use it")
 
 
 def drawn(text: str, width: int) -> Content:
@@ -449,3 +464,204 @@ class ExportRollouts(Dialog[Export | None]):
     def action_leave(self) -> None:
         """Leave and write nothing."""
         self.dismiss(None)
+
+
+# Chooses a few tasks or policies: the most similar ones come first, a filter narrows the list, space marks.
+
+_COLUMNS = (
+    Column("", 1),
+    Column("id", 5, right=True),
+    Column("tenant", 12),
+    Column("task", 20),
+    Column("environment", 11),
+    Column("state", 11),
+    Column("reward", 6, right=True),
+)
+_SHOWN = 300
+"""Tasks in the list; the filter finds the others."""
+
+
+class ChooseTasks(Dialog[tuple[Learner, ...] | None]):
+    """Answers with the chosen tasks or policies, or with None where the person left."""
+
+    BINDINGS: ClassVar[list[BindingType]] = [
+        Binding("space", "mark", "mark", id="choose.mark"),
+        Binding("enter", "done", "done", priority=True, id="choose.done"),
+        Binding("slash", "filter", "filter", key_display="/", id="choose.filter"),
+        Binding("backspace", "none", "mark none", id="choose.none"),
+        Binding("escape", "leave", "close", key_display="esc", id="choose.leave"),
+    ]
+    DEFAULT_CSS = """
+    ChooseTasks > Vertical { width: 80; max-width: 98%; height: 80%; padding: 0; }
+    ChooseTasks #question { height: 1; padding: 0 1; }
+    ChooseTasks KeyBar { margin-left: 0; }
+    """
+    AUTO_FOCUS = "KeyedTable"
+
+    def __init__(self, question: str, rows: Mapping[Learner, TaskRow], chosen: Sequence[Learner], most: int) -> None:
+        """``rows`` in the order of the list, each as its learner sees it; ``most`` of them may be chosen."""
+        super().__init__()
+        self._question, self._most = question, most
+        order = sorted(rows, key=lambda each: each not in chosen)
+        self._rows = {str(place): (each, rows[each]) for place, each in enumerate(order)}
+        """Rows by their key in the table."""
+        self._before, self._chosen = tuple(chosen), list(chosen)
+        self._query = Query()
+
+    def content(self) -> ComposeResult:
+        """Lay out question, filter and list."""
+        yield Static(self._question, id="question", markup=False)
+        yield FilterBar("state:running tenant:bio reward>0.5 name")
+        yield KeyedTable()
+
+    def on_mount(self) -> None:
+        """Show all tasks."""
+        self._show()
+
+    def _show(self) -> None:
+        keys = [key for key, (_, task) in self._rows.items() if matches(self._query, task)]
+        self.query_one(KeyedTable).show_rows(_COLUMNS, [self._row(key) for key in keys[:_SHOWN]])
+        more = f", {len(keys) - _SHOWN} more" if len(keys) > _SHOWN else ""
+        self.query_one(FilterBar).tell(f"{len(keys)} of {len(self._rows)}{more}")
+
+    def _row(self, key: str) -> Row:
+        each, task = self._rows[key]
+        mark = "●" if each in self._chosen else ""
+        name = f"{clip(each.policy, 12)} of {line(task.name, 20)}" if each.policy else short_name(task, 20)
+        who = (str(task.id), line(task.tenant, 12), clip(name, 20), line(task.environment, 11))
+        texts = (mark, *who, state_word(task.state), score(task.reward))
+        style = "$text-primary" if mark else ""
+        return Row(key, tuple(Cell(text, style) for text in texts))
+
+    def action_mark(self) -> None:
+        """Mark or unmark the line under the cursor, and move on."""
+        table = self.query_one(KeyedTable)
+        each = self._current
+        if each is None:
+            return
+        if each in self._chosen:
+            self._chosen.remove(each)
+        elif len(self._chosen) < self._most:
+            self._chosen.append(each)
+        else:
+            self.notify(f"{self._most} at most; take a mark away first.", severity="warning", markup=False)
+            return
+        self._show()
+        table.action_cursor_down()
+
+    @property
+    def _current(self) -> Learner | None:
+        key = self.query_one(KeyedTable).key
+        return self._rows[key][0] if key is not None else None
+
+    def action_none(self) -> None:
+        """Remove all marks."""
+        self._chosen.clear()
+        self._show()
+
+    def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
+        """Leave enter to the filter while one types there."""
+        return action != "done" or not isinstance(self.focused, FilterLine)
+
+    def action_done(self) -> None:
+        """Answer with the marked ones, or without marks with the one under the cursor."""
+        if not self._before and not self._chosen and self._current is not None:
+            self._chosen.append(self._current)
+        self.dismiss(tuple(self._chosen))
+
+    def action_leave(self) -> None:
+        """Leave without a change."""
+        self.dismiss(None)
+
+    def action_filter(self) -> None:
+        """Open the filter."""
+        self.query_one(FilterBar).open()
+
+    def on_filter_bar_changed(self, message: FilterBar.Changed) -> None:
+        """Filter with every letter; while the filter makes no sense yet, the list stays."""
+        try:
+            self._query = parse(message.text)
+        except ConfigError as error:
+            self.query_one(FilterBar).tell(error.message, bad=True)
+            return
+        self._show()
+
+    def on_filter_bar_left(self, message: FilterBar.Left) -> None:
+        """Go back to the list."""
+        self.query_one(KeyedTable).focus()
+
+
+# Asks for the name and shape of a new environment, and writes its template where that name is free.
+
+
+class NewEnvironment(Dialog[Path | None]):
+    """Answers with the path of what was written; with None where the person left."""
+
+    BINDINGS: ClassVar[list[BindingType]] = [
+        Binding("up", "shape(-1)", "shape", key_display="↑↓", priority=True, id="new.up"),
+        Binding("down", "shape(1)", "shape", show=False, priority=True, id="new.down"),
+        Binding("escape", "leave", "close", key_display="esc", id="new.leave"),
+    ]
+    DEFAULT_CSS = """
+    NewEnvironment Label { width: 100%; }
+    NewEnvironment Label#problem { color: $text-error; }
+    NewEnvironment #shapes { padding: 0 1; }
+    """
+    AUTO_FOCUS = "Input"
+    ENTER = "write the template"
+
+    def __init__(self, home: Home) -> None:
+        super().__init__()
+        self._home = home
+        self._shape = 0
+
+    def content(self) -> ComposeResult:
+        """Lay out name, shapes and a place for errors."""
+        yield Label("What is the environment called? Letters, digits and _.", markup=False)
+        yield Input(max_length=LONGEST)
+        yield Label("What does it do?", markup=False)
+        yield Static(self._shapes(), id="shapes")
+        yield Label("", id="problem", markup=False)
+
+    def on_input_submitted(self, event: Input.Submitted) -> None:
+        """Write the template, or show why it cannot be written."""
+        event.stop()
+        shape = list(SHAPES)[self._shape]
+        try:
+            written = write_template(event.value.strip(), shape, self._home.create().plugins, self._home)
+        except ConfigError as error:
+            self.query_one("#problem", Label).update(line(str(error), 300))
+            return
+        self.dismiss(next(path for path in written if path.suffix == ".py"))
+
+    def action_shape(self, step: int) -> None:
+        """Choose another shape."""
+        self._shape = (self._shape + step) % len(SHAPES)
+        self.query_one("#shapes", Static).update(self._shapes())
+
+    def action_leave(self) -> None:
+        """Leave and write nothing."""
+        self.dismiss(None)
+
+    def _shapes(self) -> Content:
+        """A line for each shape, the chosen one marked."""
+        rows = []
+        for place, (name, what) in enumerate(SHAPES.items()):
+            mark, style = ("▸", "bold") if place == self._shape else (" ", "")
+            rows.append(Content.styled(f"{mark} {name:<8} {what}", style))
+        return Content("\n").join(rows)
+
+
+def write_environment(app: MarlaasApp, then: str = "", *, tell: Callable[[Path], None] = lambda path: None) -> None:
+    """Ask for name and shape, write the template, open it in the editor; the notice about it ends with ``then``.
+
+    ``tell`` hears of what was written before the editor opens.
+    """
+
+    def written(path: Path | None) -> None:
+        if path is not None:
+            tell(path)
+            saved = opened(app, path)
+            app.say(f"{path} is {'saved' if saved else 'written, and runs as it is'}.{then and f' {then}'}")
+
+    app.push_screen(NewEnvironment(app.home), written)

@@ -21,13 +21,13 @@ from marlaas.engine.home import Home
 from marlaas.engine.spec import ONLY
 from marlaas.engine.store import TaskRow
 
-from ...home.configuration import Setting
-from ...lists.queue_lines import Cell, Column, Learner, Row
-from ...reading.opening import opened
-from ...rollouts.document import Block
+from ...home.settings_file import Setting
+from ...lists.lines import Cell, Column, Learner, Row
+from ...reading import opened
+from ...rollouts.answers import Block
 from ...rollouts.exporting import joined
 from ...rollouts.reading import TURNS, Shading, episode_blocks
-from ...widgets.filter_bar import FilterBar, FilterLine
+from ...widgets.bars import FilterBar, FilterLine
 from ...widgets.keyed_table import KeyedTable
 from ...words.format import cells, clip, excerpt, line, pad
 from ...words.learning import MARK, Told, findings

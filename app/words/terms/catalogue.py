@@ -2,12 +2,8 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from . import glossary, glossary as evaluation, glossary as machine, glossary as outside, metrics
-
-if TYPE_CHECKING:
-    from .term import Term
+from .term import Term
 
 TERMS: tuple[Term, ...] = (
     *metrics.LEARNING_TERMS,

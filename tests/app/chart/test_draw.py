@@ -1,20 +1,23 @@
-"""The chart as characters."""
+"""Drawn charts: curves, bands, points, axes; bucketed and smoothed."""
 
 from __future__ import annotations
 
 import math
+from array import array
 from dataclasses import replace
 from itertools import pairwise
 
 import pytest
 from hypothesis import given, settings, strategies as st
 
-from marlaas.app.chart.draw import draw, last_step
+from marlaas.app.chart.draw import WEIGHTS, decimate, draw, last_step, smoothed
 from marlaas.app.chart.plot import MOST_CURVES, SHAPES, Curve, Mark, Plot, Point
 from marlaas.app.words.format import cells
 
 from ...examples import examples
 from .reading import band, dots, joined, text
+
+# The chart as characters.
 
 STRAIGHT = """\
 1.0 ┤                ⣀⠤⠒⠉
@@ -203,3 +206,90 @@ def test_points_have_the_colour_of_the_curve_whose_they_are() -> None:
 
     level = Curve([0, 8], [0.8, 0.8])
     assert kinds(level) == {"point"} and kinds(level, replace(level, place=1)) == {"curve0"}
+
+
+# Decimation keeps means and ranges, and says what it left out.
+
+
+def test_few_steps_stay_as_they_are() -> None:
+    found = decimate(Curve([1, 2, 3], [0.1, 0.2, 0.3]), 100, 10)
+    assert [(bucket.step, bucket.mean) for bucket in found.buckets] == [(1, 0.1), (2, 0.2), (3, 0.3)]
+    assert [bucket.joined for bucket in found.buckets] == [False, True, True]
+
+
+def test_many_steps_become_means_and_ranges() -> None:
+    curve = Curve(array("q", range(1000)), array("d", [step % 10 for step in range(1000)]))
+    found = decimate(curve, 11, 999).buckets
+    assert len(found) == 11 and {bucket.low for bucket in found} == {0.0} and {bucket.high for bucket in found} == {9.0}
+    assert all(math.isclose(bucket.mean, 4.5, abs_tol=0.3) for bucket in found)
+
+
+def test_a_band_that_is_given_is_averaged() -> None:
+    curve = Curve(range(100), [0.5] * 100, low=[0.0, 0.2] * 50, high=[0.9, math.nan] * 50)
+    (first, *_) = decimate(curve, 2, 99).buckets
+    assert (first.low, first.mean, first.high) == pytest.approx((0.1, 0.5, 0.9))
+
+
+def test_what_is_left_out_is_counted() -> None:
+    curve = Curve(range(6), [1.0, math.nan, -1.0, 0.0, math.inf, 2.0])
+    assert (decimate(curve, 2, 5).infinite, decimate(curve, 2, 5, positive=True).negative) == (2, 2)
+    found = decimate(curve, 6, 5, positive=True)
+    assert [(bucket.step, bucket.joined) for bucket in found.buckets] == [(0, False), (5, False)]
+
+
+@given(st.lists(st.floats(allow_nan=False), max_size=200), st.integers(2, 50))
+def test_means_lie_in_their_range(values: list[float], most: int) -> None:
+    found = decimate(Curve(range(len(values)), values), most, max(1, len(values)))
+    assert len(found.buckets) <= most
+    assert all(bucket.low <= bucket.mean <= bucket.high and math.isfinite(bucket.mean) for bucket in found.buckets)
+
+
+# Smoothing is TensorBoard's: bias-corrected, and it leaves what it cannot smooth.
+
+
+def tensorboard(values: list[float], weight: float) -> list[float]:
+    """``resmoothDataset`` of tensorboard/components/vz_line_chart2/line-chart.ts, line by line."""
+    last = 0.0 if values else math.nan
+    accumulated = 0
+    found = []
+    for value in values:
+        if not math.isfinite(value):
+            found.append(value)
+            continue
+        last = last * weight + (1 - weight) * value
+        accumulated += 1
+        found.append(last / (1 - weight**accumulated if weight != 1 else 1))
+    return found
+
+
+@given(st.lists(st.floats(-1e6, 1e6), max_size=60), st.sampled_from(WEIGHTS))
+def test_it_is_tensorboards(values: list[float], weight: float) -> None:
+    assert list(smoothed(values, weight)) == pytest.approx(tensorboard(values, weight), rel=1e-9, abs=1e-9)
+
+
+def test_the_first_value_is_not_drawn_towards_zero() -> None:
+    assert list(smoothed([1.0, 1.0, 1.0], 0.9)) == pytest.approx([1.0, 1.0, 1.0])
+    assert list(smoothed([0.0, 1.0], 0.6)) == pytest.approx([0.0, 0.4 / 0.64])
+
+
+def test_gaps_stay_and_count_for_nothing() -> None:
+    found = list(smoothed([1.0, math.nan, 3.0, math.inf], 0.5))
+    assert math.isnan(found[1]) and found[3] == math.inf
+    assert [found[0], found[2]] == pytest.approx([1.0, (0.5 + 3.0) / 1.5])
+
+
+def test_no_weight_and_one_value_are_left_alone() -> None:
+    values = [3.0, 1.0, 2.0]
+    assert smoothed(values, 0.0) is values and list(smoothed([7.0], 0.9)) == [7.0]
+
+
+@given(st.lists(st.floats(-1e9, 1e9), min_size=1, max_size=80), st.sampled_from(WEIGHTS))
+def test_means_lie_between_what_there_was(values: list[float], weight: float) -> None:
+    slack = 1e-9 * max(1.0, *map(abs, values))  # rounding
+    for place, value in enumerate(smoothed(values, weight)):
+        assert min(values[: place + 1]) - slack <= value <= max(values[: place + 1]) + slack
+
+
+def test_a_long_run_ends_at_its_level() -> None:
+    found = smoothed([0.0] * 1000 + [1.0] * 5000, 0.97)
+    assert len(found) == 6000 and found[-1] == pytest.approx(1.0)

@@ -10,9 +10,8 @@ from contextlib import contextmanager
 import psutil
 import pytest
 
-from marlaas.app.chat.talking import Side, side_of
-from marlaas.app.chat.thread import ChatThread, Event, Message, PartialReply, SamplerNotice, TurnOver
-from marlaas.app.reading.opening import opened
+from marlaas.app.chat.talking import ChatThread, Event, Message, PartialReply, SamplerNotice, Side, TurnOver, side_of
+from marlaas.app.reading import opened
 from marlaas.engine.home.paths import Home
 from marlaas.engine.rollout.talk import Manner
 

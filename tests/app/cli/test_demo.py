@@ -10,8 +10,8 @@ import pytest
 
 from marlaas.app import output
 from marlaas.app.cli import demo
-from marlaas.app.home.demo import unfinished_run
-from marlaas.app.home.progress import Follower
+from marlaas.app.home.commands import Follower
+from marlaas.app.home.submitting import unfinished_run
 from marlaas.engine.errors import MarlaasError
 from marlaas.engine.home import load_settings
 from marlaas.engine.home.paths import Home

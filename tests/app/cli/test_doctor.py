@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from marlaas.app.home.doctor import machine
+from marlaas.app.home import doctor
 from marlaas.app.words import tasks
 from marlaas.engine.devices import software, survey
 from marlaas.engine.devices.software import LlamaBuild
@@ -24,7 +24,7 @@ from ..filling import Filling
 def probed(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
     """Children are not started; each answers with the status and text put here."""
     answer: list[Any] = [0, "fine 1.0"]
-    monkeypatch.setattr(machine, "run_program", lambda command, timeout: (answer[0], answer[1]))
+    monkeypatch.setattr(doctor, "run_program", lambda command, timeout: (answer[0], answer[1]))
     monkeypatch.setattr(survey, "has_driver", lambda: False)
     return answer
 
@@ -104,7 +104,7 @@ def test_children_that_hang_or_are_missing(
     def fail(*_: Any) -> Any:
         raise error
 
-    monkeypatch.setattr(machine, "run_program", fail)
+    monkeypatch.setattr(doctor, "run_program", fail)
     found = {finding["name"]: finding for finding in marlaas("doctor", "--json").json["findings"]}
     assert (found["torch"]["verdict"], found["torch"]["value"]) == ("missing", str(error))
 

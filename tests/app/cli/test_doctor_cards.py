@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from marlaas.app.home.doctor import machine as checks
+from marlaas.app.home import doctor as checks
 from marlaas.engine.devices import calibration, survey
 from marlaas.engine.devices.machine import Rates, Software
 from marlaas.engine.fleet.placement.capacity import CORE

@@ -109,6 +109,12 @@ def test_a_command_line_loads_its_own_verb_alone(line: str, modules: tuple[str, 
     assert needed(line.split()) == modules
 
 
+def test_the_help_lists_every_verb_on_one_screen(marlaas: Commander) -> None:
+    lines = marlaas("--help").out.splitlines()
+    assert len(lines) <= 24
+    assert {verb for verbs in VERBS.values() for verb in verbs} <= set(" ".join(lines).split())
+
+
 def test_known_errors_are_a_sentence(marlaas: Commander, monkeypatch: pytest.MonkeyPatch) -> None:
     fail(monkeypatch, StoreError("The disk\x1b[31m is full.", "Make room."))
     said = marlaas("list")

@@ -9,7 +9,7 @@ from textual.app import App, ComposeResult
 from textual.screen import Screen
 from textual.widgets import Static
 
-from marlaas.app.context.latest import Latest
+from marlaas.app.context.snapshot import Latest
 
 
 async def test_the_newest_wish_counts() -> None:

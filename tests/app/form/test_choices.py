@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from marlaas.app.form.fields import (
+from marlaas.app.form.form import (
     BAD,
     DOUBTFUL,
     GOOD,

@@ -9,8 +9,17 @@ from typing import Any
 import pytest
 from hypothesis import given, strategies as st
 
-from marlaas.app.form.fields import parameter_fields, shown, task_fields
-from marlaas.app.form.form import Checked, about, check, standing, table_of, texts_of
+from marlaas.app.form.form import (
+    Checked,
+    about,
+    check,
+    parameter_fields,
+    shown,
+    standing,
+    table_of,
+    task_fields,
+    texts_of,
+)
 from marlaas.engine.spec.task import TaskSpec, parse
 from marlaas.engine.spec.validation import build
 from marlaas.engine.store.rows import EnvironmentRow

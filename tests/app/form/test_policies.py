@@ -8,10 +8,18 @@ from typing import Any
 import pytest
 from hypothesis import given, strategies as st
 
-from marlaas.app.form.fields import task_fields
-from marlaas.app.form.form import Form, beyond, beyond_fields, first_wrong, joined, table_of, texts_of
-from marlaas.app.form.sources import Sources
-from marlaas.app.lists.version_lines import Choice, lines, text
+from marlaas.app.form.form import (
+    Form,
+    Sources,
+    beyond,
+    beyond_fields,
+    first_wrong,
+    joined,
+    table_of,
+    task_fields,
+    texts_of,
+)
+from marlaas.app.lists.lines import Choice, lines, text
 from marlaas.engine.store.queries.learning import KeptVersion
 from marlaas.engine.store.rows import EnvironmentRow, VersionRow
 

@@ -7,9 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from marlaas.app.form.fields import Choice
-from marlaas.app.form.form import Form
-from marlaas.app.form.sources import Sources, read_sources
+from marlaas.app.form.form import Choice, Form, Sources, read_sources
 from marlaas.engine.home.paths import Home
 from marlaas.engine.spec.task import TaskSpec, TrainSpec
 

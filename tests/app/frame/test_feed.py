@@ -9,8 +9,8 @@ import pytest
 
 from marlaas.app.frame import feed as module
 from marlaas.app.frame.feed import Feed
-from marlaas.app.lists.queue_lines import Learner
-from marlaas.app.questions.views import PreviewAnswer, PreviewQuestion
+from marlaas.app.lists.lines import Learner
+from marlaas.app.questions import PreviewAnswer, PreviewQuestion
 from marlaas.engine.devices.software import LlamaBuild
 from marlaas.engine.home.paths import Home
 

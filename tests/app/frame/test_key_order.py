@@ -7,8 +7,8 @@ from textual.events import Key, Paste
 from textual.widgets import Input
 
 from marlaas.app.screens.dialogs.questions import Confirm
-from marlaas.app.widgets.filter_bar import FilterBar
-from marlaas.app.widgets.queue_table import QueueTable
+from marlaas.app.screens.queue import QueueTable
+from marlaas.app.widgets.bars import FilterBar
 from marlaas.engine.home.paths import Home
 
 from ..driving import Driver, driving

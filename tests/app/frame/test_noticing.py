@@ -10,11 +10,10 @@ from types import SimpleNamespace
 import pytest
 from textual.widgets import Input
 
-from marlaas.app.context.notices import LONGEST, MOST, SHORTEST, Notice, current, lasting
-from marlaas.app.frame import noticing
+from marlaas.app import app as noticing
+from marlaas.app.context.snapshot import LONGEST, MOST, SHORTEST, Notice, current, lasting
 from marlaas.app.screens.dialogs.questions import Ask
-from marlaas.app.widgets.notice_line import NoticeLine
-from marlaas.app.widgets.status_line import StatusLine
+from marlaas.app.widgets.bars import NoticeLine, StatusLine
 from marlaas.engine.home.paths import Home
 
 from ...seldom import often, seldom

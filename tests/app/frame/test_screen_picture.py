@@ -7,7 +7,7 @@ from xml.etree import ElementTree
 
 import pytest
 
-from marlaas.app.frame.screen_picture import save_picture
+from marlaas.app.frame.terminal import save_picture
 from marlaas.engine.home.paths import Home
 
 from ..driving import driving

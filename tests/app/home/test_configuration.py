@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from marlaas.app.home.configuration import Setting, settings
+from marlaas.app.home.settings_file import Setting, settings
 from marlaas.app.screens.dialogs.readings import table
 from marlaas.engine.spec.task import TaskSpec
 

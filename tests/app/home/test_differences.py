@@ -6,7 +6,7 @@ import json
 
 from hypothesis import given, strategies as st
 
-from marlaas.app.home.configuration import differences, flat
+from marlaas.app.home.settings_file import differences, flat
 
 from ..commanding import Commander
 from ..filling import HOSTILE, Filling

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from marlaas.app.home.references import arguments, owner, reference
+from marlaas.app.home.commands import arguments, owner, reference
 from marlaas.engine.store.rows import VersionRow
 from marlaas.engine.submission.references import choose_at
 

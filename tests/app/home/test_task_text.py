@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from hypothesis import given, strategies as st
 
-from marlaas.app.home.task_text import written
+from marlaas.app.home.commands import written
 from marlaas.engine.errors import ConfigError
 
 SCALARS = st.one_of(

@@ -1,4 +1,4 @@
-"""The small query: what it means, that it can be typed letter by letter, and the order of rows."""
+"""Filters and orders of tasks, events and environments."""
 
 from __future__ import annotations
 
@@ -8,9 +8,25 @@ from dataclasses import replace
 import pytest
 from hypothesis import given, strategies as st
 
-from marlaas.app.lists.filters import FIELDS, STATES, in_order, matches, parse
+from marlaas.app.lists.filters import (
+    FIELDS,
+    ORDER,
+    STATES,
+    broken_first,
+    in_order,
+    matches,
+    parse,
+    parse_log_filter,
+    short_names,
+    with_field,
+)
+from marlaas.app.words.environments import STATES as ENVIRONMENT_STATES
+from marlaas.engine.environments.conformance.finding import Finding
 from marlaas.engine.errors import ConfigError
-from marlaas.engine.store.rows import TaskRow
+from marlaas.engine.store.queries.machine import LEVELS, EnvironmentUse, EventFilter
+from marlaas.engine.store.rows import EnvironmentRow, TaskRow
+
+# The small query: what it means, that it can be typed letter by letter, and the order of rows.
 
 TASK = TaskRow(
     id=17, tenant="bio-lab", name="Two words", environment="games/guess", state="running", reason="", priority=2,
@@ -141,3 +157,84 @@ def test_blocked_tasks_can_be_asked_for() -> None:
     blocked, queued = replace(TASK, state="blocked"), replace(TASK, state="queued")
     for text in ("state:blocked", "state:bl", "state=blocked", "!state:queued"):
         assert matches(parse(text), blocked) and not matches(parse(text), queued), text
+
+
+# The query over logs, at every moment while it is typed.
+
+
+@pytest.mark.parametrize(
+    ("text", "wanted"),
+    [
+        ("", EventFilter()),
+        ("level:error task:17 tenant:bio", EventFilter(level="error", task=17, tenant="bio")),
+        ("LEVEL:warn kind:worker", EventFilter(level="warning", kind="worker")),
+        ('died "two words" n_ctx:5', EventFilter(words=("died", "two words", "n_ctx:5"))),
+        ('tenant:"the lab" "open', EventFilter(tenant="the lab", words=("open",))),
+        ("level: task:", EventFilter()),
+        ("leve", EventFilter(words=("leve",))),
+    ],
+)
+def test_words_and_fields(text: str, wanted: EventFilter) -> None:
+    assert parse_log_filter(text) == wanted
+
+
+@pytest.mark.parametrize(("text", "sentence"), [("level:bad", "no level 'bad'"), ("task:x1", "'x1' is no task number")])
+def test_what_makes_no_sense_is_told(text: str, sentence: str) -> None:
+    with pytest.raises(ConfigError, match=sentence):
+        parse_log_filter(text)
+
+
+@given(st.text(max_size=60))
+def test_whatever_is_typed_is_a_filter_or_a_sentence(text: str) -> None:
+    try:
+        parse_log_filter(text)
+    except ConfigError as error:
+        assert error.message.endswith(".")
+
+
+def test_a_value_takes_the_place_of_another() -> None:
+    assert with_field("task:3 level:info  died", "level", "error") == "level:error task:3 died"
+    assert with_field("level:error died", "level", "") == "died" and with_field("", "level", "") == ""
+    text = with_field('tenant:"the lab" died', "tenant", "two words")
+    assert text == 'tenant:"two words" died' and parse_log_filter(text).tenant == "two words"
+
+
+def test_a_level_lets_pass_what_is_worse() -> None:
+    assert [EventFilter(level=level).levels for level in LEVELS] == [LEVELS, LEVELS[1:], LEVELS[2:]]
+    assert EventFilter().levels == LEVELS
+
+
+# What somebody has to mend comes first, under a short name.
+
+FINE = EnvironmentRow("a/fine", "v", "ready", (), "", "", "", 0, "/p/a.py", 0.0)
+NOTHING = EnvironmentUse()
+
+
+def test_every_state_has_its_place() -> None:
+    assert set(ORDER) == set(ENVIRONMENT_STATES)
+
+
+def test_the_worst_is_the_first() -> None:
+    rows = [
+        (FINE, NOTHING),
+        (replace(FINE, name="b/fails"), EnvironmentUse({"ok": 1, "error": 9})),
+        (replace(FINE, name="c/unfit", findings=(Finding("length", "error", "x"),)), NOTHING),
+        (replace(FINE, name="d/warned", findings=(Finding("length", "warning", "x"),)), NOTHING),
+        *(
+            (replace(FINE, name=f"z/{state}", state=state), NOTHING)
+            for state in ("waiting", "broken", "stale", "what?")
+        ),
+    ]
+    names = [row.name for row, _ in broken_first(rows)]
+    assert names == ["z/broken", "z/what?", "z/stale", "z/waiting", "b/fails", "c/unfit", "a/fine", "d/warned"]
+    assert broken_first([]) == []
+
+
+def test_alike_ones_go_by_the_name_that_is_shown() -> None:
+    rows = [(replace(FINE, name=name), NOTHING) for name in ("solved/hopeless", "relay/relay", "games/chess")]
+    assert [row.name for row, _ in broken_first(rows)] == ["games/chess", "solved/hopeless", "relay/relay"]
+
+
+def test_names_are_as_short_as_they_can_be() -> None:
+    names = ["first_letter/first_letter", "shop/buy", "shop/sell", "market/sell", "plain"]
+    assert list(short_names(names).values()) == ["first_letter", "buy", "shop/sell", "market/sell", "plain"]

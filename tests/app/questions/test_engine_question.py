@@ -7,8 +7,8 @@ from dataclasses import replace
 import pytest
 
 from marlaas.app.home import this_machine
-from marlaas.app.questions.views import EngineAnswer, EngineQuestion
-from marlaas.app.reading.opening import opened
+from marlaas.app.questions import EngineAnswer, EngineQuestion
+from marlaas.app.reading import opened
 from marlaas.engine.home.paths import Home
 from marlaas.engine.store.queries import machine as timeline
 

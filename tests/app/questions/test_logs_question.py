@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from marlaas.app.questions.views import LogsQuestion
-from marlaas.app.reading.opening import opened
-from marlaas.app.words.log_words import EVENTS
+from marlaas.app.questions import LogsQuestion
+from marlaas.app.reading import opened
+from marlaas.app.words.format import EVENTS
 from marlaas.engine.home.paths import Home
 from marlaas.engine.store.queries.machine import EventFilter
 

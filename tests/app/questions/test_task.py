@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from marlaas.app.lists.queue_lines import Learner
-from marlaas.app.questions.views import TaskAnswer, TaskQuestion
-from marlaas.app.reading.opening import opened
+from marlaas.app.lists.lines import Learner
+from marlaas.app.questions import TaskAnswer, TaskQuestion
+from marlaas.app.reading import opened
 from marlaas.engine.home.paths import Home
 
 from ..filling import Filling

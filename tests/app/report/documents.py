@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from marlaas.app.chart.plot import Curve, Point
-from marlaas.app.report.document import Chart, Code, Document, Line, Piece, Section, Table, Text, Transcript
+from marlaas.app.report.telling import Chart, Code, Document, Line, Piece, Section, Table, Text, Transcript
 
 
 def document(words: str) -> Document:

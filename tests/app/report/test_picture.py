@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, strategies as st
 
 from marlaas.app.chart.plot import Curve, Point
-from marlaas.app.report.document import Chart, Line
+from marlaas.app.report.telling import Chart, Line
 from marlaas.app.report.writing import NARROW, WIDE, described, svg
 from tests.app.filling import HOSTILE
 

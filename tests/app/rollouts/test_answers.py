@@ -1,4 +1,4 @@
-"""What a group was asked and what it answered, in as many cells as there are."""
+"""What the model answered, as rows and as documents."""
 
 from __future__ import annotations
 
@@ -7,11 +7,32 @@ from dataclasses import replace
 import pytest
 from hypothesis import given, strategies as st
 
-from marlaas.app.rollouts.answers import NOTHING, Prompts, answer, answers, answers_within, mark, middle, shares
+from marlaas.app.rollouts.answers import (
+    LONGEST,
+    MOST_REPLIES,
+    NOTHING,
+    Block,
+    Layout,
+    Line,
+    Prompts,
+    Stretch,
+    answer,
+    answers,
+    answers_within,
+    group_replies,
+    mark,
+    middle,
+    occurrences,
+    shares,
+    wrapped,
+)
 from marlaas.app.words.format import cells, line
-from marlaas.engine.store.queries.episodes import MemberSummary
+from marlaas.engine.store.queries.episodes import GroupSummary, MemberSummary
 
 from ...test_hostile_text import TEXTS, harmless
+from .conversing import conversation
+
+# What a group was asked and what it answered, in as many cells as there are.
 
 WRONG = MemberSummary(0, "agent", "ok", 0.0, "zziz", 1)
 RIGHT = MemberSummary(1, "agent", "ok", 1.0, "zzio", 1)
@@ -138,3 +159,106 @@ def test_others_are_called_so_where_there_is_room() -> None:
     members = tuple(MemberSummary(n, "agent", "ok", 1.0, f"a long reply, number {n}", 1, n) for n in range(4))
     assert told(members, 24).endswith("  +3 others") and told(members[:2], 24).endswith("  +1 other")
     assert told(members, 19).endswith("  +3") and cells(told(members, 24)) <= 24
+
+
+# Below a conversation: what the others of its group answered.
+
+SHOWN = conversation(group=9, member=2, agent="agent")
+
+
+def group(*members: MemberSummary) -> GroupSummary:
+    numbered = tuple(replace(member, member=place) for place, member in enumerate(members))
+    return GroupSummary(9, "train", 16, 7, 1, "e1", 3, numbered)
+
+
+def said(reply: str, reward: float | None, distinct: int, status: str = "ok") -> MemberSummary:
+    return MemberSummary(0, "agent", status, reward, reply, 1, distinct)
+
+
+def test_each_distinct_reply_with_its_reward_and_count() -> None:
+    wrong, right = said("41", 0.0, 0), said("42", 1.0, 1)
+    lines = [
+        block.text for block in group_replies(group(wrong, wrong, right, wrong, said("", None, 2, "error")), SHOWN)
+    ]
+    assert lines == [
+        "",
+        "The 5 last replies of group 16, 3 different · mean reward 0.25 ±0.43",
+        "  ✗ 0.00 ×3   41",
+        "▸ ✓ 1.00 ×1   42",
+        "  !    - ×1   error",
+    ]
+
+
+def test_replies_that_are_all_the_same_are_one_line() -> None:
+    first, *rest = (said("42", 1.0, 0) for _ in range(3))
+    _, title, only = group_replies(group(first, *rest), SHOWN)
+    assert "all the same" in title.text and only.text == "▸ ✓ 1.00 ×3   42"
+
+
+def test_one_that_was_paid_differently_shows_from_what_to_what() -> None:
+    lines = group_replies(group(said("42", 1.0, 0), said("42", 2.5, 0)), SHOWN)
+    assert "1.00 to 2.50 ×2" in lines[-1].text
+
+
+def test_a_member_alone_has_no_group_to_be_read_beside() -> None:
+    assert group_replies(group(said("42", 1.0, 0)), SHOWN) == []
+
+
+def test_many_different_replies_are_counted() -> None:
+    lines = group_replies(group(*(said(f"number {n}", 0.5, n) for n in range(MOST_REPLIES + 2))), SHOWN)
+    assert lines[-1].text == "  and 2 others" and len(lines) == MOST_REPLIES + 3
+
+
+@pytest.mark.parametrize("name", TEXTS)
+def test_foreign_replies_are_safe(name: str) -> None:
+    text = TEXTS[name]
+    lines = group_replies(group(said(text, 0.5, 0), said("x", 1.0, 1, text)), SHOWN)
+    assert all(harmless(block.text) and "\n" not in block.text for block in lines)
+
+
+# Wrapping: nothing is lost, nothing is too wide, and a long line costs what is looked at.
+
+
+def lines(text: str, width: int) -> list[str]:
+    return [text[start:stop] for start, stop in wrapped(text, width)]
+
+
+def test_breaks_at_words_and_inside_of_long_ones() -> None:
+    assert lines("one two three", 8) == ["one two", "three"]
+    assert lines("abcdefghij kl", 4) == ["abcd", "efgh", "ij", "kl"]
+    assert lines("a\n\nb\n", 9) == ["a", "", "b", ""]
+    assert lines("", 9) == [""] and lines("abcd", 4) == ["abcd"] and lines("abcd ef", 4) == ["abcd", "ef"]
+    assert lines("名前が広い", 4) == ["名前", "が広", "い"] and lines("名", 1) == ["名"]
+
+
+@given(st.text(alphabet="ab 名\n\u0301"), st.integers(2, 9))
+def test_every_character_but_breaks_is_in_one_line_that_fits(text: str, width: int) -> None:
+    found = lines(text, width)
+    assert "".join(found).replace(" ", "") == text.replace("\n", "").replace(" ", "")
+    assert all(cells(one) <= width and len(one) <= LONGEST * width for one in found)
+
+
+@pytest.mark.parametrize("text", ["x" * 10_000_000, "名" * 3_000_000, "\u0301" * 3_000_000, "a " * 5_000_000])
+def test_a_long_line_is_wrapped_as_far_as_somebody_looks(text: str) -> None:
+    layout = Layout([Block(text)], 80)
+    layout.reach(50)
+    assert len(layout.lines) == 50 and not layout.whole
+
+
+def test_lines_of_several_blocks_and_the_line_of_a_character() -> None:
+    layout = Layout([Block("one two"), Block("three")], 4)
+    assert layout.line_of(1, 3) == 2
+    layout.reach(99)
+    assert layout.whole and layout.lines == [Line(0, 0, 3), Line(0, 4, 7), Line(1, 0, 4), Line(1, 4, 5)]
+    assert [layout.line_of(*place) for place in ((0, 0), (0, 5), (1, 4), (9, 9))] == [0, 1, 3, 3]
+
+
+def test_stretches_are_cut_to_lines() -> None:
+    block = Block("abcdefgh", "", (Stretch(0, 3, "x"), Stretch(3, 6, "y"), Stretch(7, 8, "z")))
+    assert block.styled(2, 5) == [Stretch(0, 1, "x"), Stretch(1, 3, "y")]
+    assert block.styled(6, 8) == [Stretch(1, 2, "z")] and Block("ab").styled(0, 2) == []
+
+
+def test_words_are_found_in_any_case_and_patterns_are_words() -> None:
+    assert occurrences("Sum of SUMS.", "sum") == [(0, 3), (7, 10)]
+    assert occurrences("a.b", ".") == [(1, 2)] and occurrences("abc", "") == []

@@ -10,11 +10,11 @@ from pathlib import Path
 import pytest
 from hypothesis import given, strategies as st
 
-from marlaas.app.lists.queue_lines import Learner
-from marlaas.app.questions.views import LATE, RolloutsQuestion
-from marlaas.app.reading.home_reader import HomeReader
+from marlaas.app.lists.lines import Learner
+from marlaas.app.questions import LATE, RolloutsQuestion
 from marlaas.app.rollouts.answers import FAILED, UNPAID, age, marks, numbers
-from marlaas.app.rollouts.browsing import (
+from marlaas.app.rollouts.exporting import export, new_file, scopes
+from marlaas.app.rollouts.reading import (
     ALL,
     CHUNK,
     WAITING,
@@ -27,11 +27,10 @@ from marlaas.app.rollouts.browsing import (
     step_of,
     step_words,
 )
-from marlaas.app.rollouts.exporting import export, new_file, scopes
 from marlaas.engine.errors import ConfigError
 from marlaas.engine.home.paths import Home
+from marlaas.engine.store import Reader
 from marlaas.engine.store.queries.episodes import GroupSummary, MemberSummary, StepSummary
-from marlaas.engine.store.queries.reader import Reader
 
 from ..filling import Filling
 from ..filling_rollouts import fill_rollouts
@@ -40,7 +39,7 @@ ONE = Learner(1)
 
 
 @pytest.fixture
-def reader(filling: Filling) -> Iterator[HomeReader]:
+def reader(filling: Filling) -> Iterator[Reader]:
     fill_rollouts(filling, 30)
     with Reader(filling.path) as reader:
         yield reader
@@ -66,7 +65,7 @@ def test_newest_first_below_all_and_what_waits() -> None:
     assert newest(list(in_list(steps[2:], False))) == WAITING and newest([]) == ALL
 
 
-def test_what_has_gone_gives_way(reader: HomeReader) -> None:
+def test_what_has_gone_gives_way(reader: Reader) -> None:
     key = step_key("train", 7)
     found = find(reader, Selection(ONE, key))
     assert len(found.groups) == len(found.conversations) == 8 and found.place.group == found.groups[0]
@@ -80,7 +79,7 @@ def test_what_has_gone_gives_way(reader: HomeReader) -> None:
     assert (nothing.place.group, nothing.place.conversation, len(nothing.groups)) == (ALL, None, 0)
 
 
-def test_only_new_conversations_of_many_groups_are_read(reader: HomeReader, filling: Filling) -> None:
+def test_only_new_conversations_of_many_groups_are_read(reader: Reader, filling: Filling) -> None:
     first = find(reader, Selection(ONE, ALL, ALL))
     filling.execute("DELETE FROM trajectories WHERE id = 5")
     filling.execute('INSERT INTO trajectories ("group", member, agent, status) VALUES (3, 9, "agent", "ok")')
@@ -91,7 +90,7 @@ def test_only_new_conversations_of_many_groups_are_read(reader: HomeReader, fill
     assert len(find(reader, Selection(ONE, ALL, 3), again).conversations) == 9
 
 
-def test_the_question_reads_on(reader: HomeReader, filling: Filling) -> None:
+def test_the_question_reads_on(reader: Reader, filling: Filling) -> None:
     question = RolloutsQuestion(ONE)
     first = question.read(reader, None)
     assert question.read(reader, first) == first and len(first.steps) == 33
@@ -104,7 +103,7 @@ def test_the_question_reads_on(reader: HomeReader, filling: Filling) -> None:
     assert question.read(reader, first).steps[0].reward == 9  # steps were lost: nothing of before counts
 
 
-def test_a_search_finds_what_was_said_and_nothing_else(reader: HomeReader, filling: Filling) -> None:
+def test_a_search_finds_what_was_said_and_nothing_else(reader: Reader, filling: Filling) -> None:
     turns = json.dumps([{"role": "assistant", "text": 'Éa "quoted" \\ role\n名'}])
     filling.execute("UPDATE trajectories SET turns = ? WHERE id = 700", turns)
     ids = reader.conversation_ids(1)
@@ -118,7 +117,7 @@ def test_a_search_finds_what_was_said_and_nothing_else(reader: HomeReader, filli
     assert looked == [*range(CHUNK, len(ids), CHUNK), len(ids)]
 
 
-def test_an_export_holds_what_was_asked_for(reader: HomeReader, home: Home, tmp_path: Path) -> None:
+def test_an_export_holds_what_was_asked_for(reader: Reader, home: Home, tmp_path: Path) -> None:
     one = reader.conversation(700)
     assert one is not None
     found = scopes(Selection(ONE, ALL), one, [5, 3])

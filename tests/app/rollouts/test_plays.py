@@ -8,14 +8,23 @@ from pathlib import Path
 
 import pytest
 
-from marlaas.app.lists.queue_lines import Learner
-from marlaas.app.questions.views import RolloutsQuestion
-from marlaas.app.reading.home_reader import HomeReader
-from marlaas.app.reading.opening import opened
-from marlaas.app.rollouts.browsing import Selection, find, step_key
+from marlaas.app.lists.lines import Learner
+from marlaas.app.questions import RolloutsQuestion
+from marlaas.app.reading import opened
 from marlaas.app.rollouts.exporting import export, joined, scopes
-from marlaas.app.rollouts.reading import ADVANTAGE, TURNS, Wish, episode_blocks, load, shading_of
+from marlaas.app.rollouts.reading import (
+    ADVANTAGE,
+    TURNS,
+    Selection,
+    Wish,
+    episode_blocks,
+    find,
+    load,
+    shading_of,
+    step_key,
+)
 from marlaas.engine.home.paths import Home
+from marlaas.engine.store import Reader
 
 from ..filling_policies import fill_duel
 
@@ -24,13 +33,13 @@ FIRST = step_key("train", 1)
 
 
 @pytest.fixture
-def reader(home: Home) -> Iterator[HomeReader]:
+def reader(home: Home) -> Iterator[Reader]:
     fill_duel(home.database)
     with opened(home) as reader:
         yield reader
 
 
-def test_each_policy_has_steps_and_groups_of_its_own(reader: HomeReader) -> None:
+def test_each_policy_has_steps_and_groups_of_its_own(reader: Reader) -> None:
     for own, groups in ((PLAYER, [1, 1, 1]), (JUDGE, [1, 1])):
         answer = RolloutsQuestion(own).read(reader, None)
         assert [step.groups for step in answer.steps] == groups
@@ -40,7 +49,7 @@ def test_each_policy_has_steps_and_groups_of_its_own(reader: HomeReader) -> None
     assert players.scope != judges.scope, "nothing that was read of one stands for the other"
 
 
-def test_an_episode_reads_as_one(reader: HomeReader, home: Home) -> None:
+def test_an_episode_reads_as_one(reader: Reader, home: Home) -> None:
     place = find(reader, Selection(JUDGE, FIRST)).place
     assert place.conversation is not None
     loaded = load(home, Wish(place.conversation, word="second 0"))
@@ -52,7 +61,7 @@ def test_an_episode_reads_as_one(reader: HomeReader, home: Home) -> None:
     assert "first 1" not in text, "of another member"
 
 
-def test_shades_are_of_everybody_who_has_tokens(reader: HomeReader) -> None:
+def test_shades_are_of_everybody_who_has_tokens(reader: Reader) -> None:
     place = find(reader, Selection(PLAYER, FIRST)).place
     assert place.conversation is not None
     together = reader.episode(place.conversation)
@@ -62,7 +71,7 @@ def test_shades_are_of_everybody_who_has_tokens(reader: HomeReader) -> None:
     assert "with " not in joined(turns)
 
 
-def test_an_export_says_who_spoke(reader: HomeReader, home: Home, tmp_path: Path) -> None:
+def test_an_export_says_who_spoke(reader: Reader, home: Home, tmp_path: Path) -> None:
     place = find(reader, Selection(PLAYER, FIRST)).place
     assert place.conversation is not None
     own = reader.episode(place.conversation)[0]

@@ -12,8 +12,8 @@ import pytest
 from textual.widgets import Input, Label
 
 from marlaas.app.frame.modes import ALL_MODES
-from marlaas.app.lists.queue_lines import Learner
-from marlaas.app.questions.views import AdaptersQuestion
+from marlaas.app.lists.lines import Learner
+from marlaas.app.questions import AdaptersQuestion
 from marlaas.app.screens import adapters
 from marlaas.app.screens.chat import ChatScreen
 from marlaas.app.screens.submit import SubmitScreen

@@ -158,7 +158,7 @@ async def test_whoever_only_looks_opens_no_editor(
     home: Home, filling: Filling, monkeypatch: pytest.MonkeyPatch, option: str
 ) -> None:
     blocked(filling, home)
-    monkeypatch.setattr("marlaas.app.screens.editing.opened", lambda *given: pytest.fail("it was opened"))
+    monkeypatch.setattr("marlaas.app.context.editor.opened", lambda *given: pytest.fail("it was opened"))
     async with driving(home, readonly=option == "readonly", web=option == "web") as driver:
         await driver.press("E")
         assert driver.notices()

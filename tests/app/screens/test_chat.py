@@ -7,9 +7,8 @@ from collections.abc import Callable, Sequence
 import pytest
 from textual.widgets import Input
 
-from marlaas.app.chat.talking import Side
-from marlaas.app.chat.thread import Event, Message, PartialReply, SamplerNotice, TurnOver
-from marlaas.app.reading.opening import opened
+from marlaas.app.chat.talking import Event, Message, PartialReply, SamplerNotice, Side, TurnOver
+from marlaas.app.reading import opened
 from marlaas.app.screens import chat
 from marlaas.app.screens.chat import ChatScreen
 from marlaas.app.screens.dialogs.questions import MannerDialog

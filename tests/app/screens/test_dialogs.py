@@ -12,26 +12,26 @@ import pytest
 from textual.containers import Vertical, VerticalScroll
 from textual.screen import ModalScreen, Screen
 
-from marlaas.app.home.configuration import Setting
-from marlaas.app.lists.queue_lines import Learner
+from marlaas.app.home.settings_file import Setting
+from marlaas.app.lists.lines import Learner
 from marlaas.app.screens import dialogs
-from marlaas.app.screens.dialogs.choose_tasks import ChooseTasks
 from marlaas.app.screens.dialogs.dialog import Dialog
-from marlaas.app.screens.dialogs.new_environment import NewEnvironment
 from marlaas.app.screens.dialogs.questions import (
     Ask,
+    ChooseTasks,
     Confirm,
     ExportDialog,
     Exported,
     ExportRollouts,
     MannerDialog,
+    NewEnvironment,
     NewKey,
     Settings,
     ShownKey,
     drawn,
 )
 from marlaas.app.screens.dialogs.readings import Configuration, Explain, Findings, KeysHelp, Reading, WinRates
-from marlaas.app.widgets.key_bar import KeyBar
+from marlaas.app.widgets.bars import KeyBar
 from marlaas.engine.home.paths import Home
 from marlaas.engine.rollout import Manner
 

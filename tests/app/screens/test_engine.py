@@ -10,7 +10,7 @@ from contextlib import closing
 
 import pytest
 
-from marlaas.app.widgets.engine_panes import head, stop_question
+from marlaas.app.screens.engine import head, stop_question
 from marlaas.app.words.tasks import Liveness
 from marlaas.engine.home.paths import Home
 from marlaas.engine.store import EngineRow

@@ -14,8 +14,8 @@ from textual.widgets import Input
 
 from marlaas.app.context import editor
 from marlaas.app.frame.modes import ALL_MODES
+from marlaas.app.screens.environments import EnvironmentDetail, EnvironmentsTable
 from marlaas.app.screens.submit import SubmitScreen
-from marlaas.app.widgets.environment_table import EnvironmentDetail, EnvironmentsTable
 from marlaas.app.widgets.submit_form import FieldRow
 from marlaas.engine.home.paths import Home
 

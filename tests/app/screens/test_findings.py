@@ -7,7 +7,7 @@ import json
 import pytest
 from hypothesis import given, strategies as st
 
-from marlaas.app.rollouts.document import Block
+from marlaas.app.rollouts.answers import Block
 from marlaas.app.rollouts.exporting import joined
 from marlaas.app.screens.dialogs.readings import CHARACTERS, LINES, Findings, beginning
 from marlaas.app.words.format import excerpt

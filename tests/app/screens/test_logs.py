@@ -7,8 +7,8 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
-from marlaas.app.widgets.key_bar import KeyBar
-from marlaas.app.widgets.log_list import LogList
+from marlaas.app.screens.logs import LogList
+from marlaas.app.widgets.bars import KeyBar
 from marlaas.engine.home.paths import Home
 
 from ..driving import assert_snapshot, driving, looks

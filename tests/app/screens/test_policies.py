@@ -8,7 +8,7 @@ from contextlib import closing
 
 import pytest
 
-from marlaas.app.widgets.queue_table import QueueTable
+from marlaas.app.screens.queue import QueueTable
 from marlaas.engine.home.paths import Home
 
 from ..driving import SIZES, Driver, driving

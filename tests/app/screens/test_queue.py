@@ -8,10 +8,10 @@ from contextlib import closing
 
 import pytest
 
-from marlaas.app.questions.views import PreviewQuestion
+from marlaas.app.questions import PreviewQuestion
 from marlaas.app.screens import queue, view
-from marlaas.app.widgets.filter_bar import FilterBar
-from marlaas.app.widgets.queue_table import NewestRollout, Preview, QueueTable
+from marlaas.app.screens.queue import NewestRollout, Preview, QueueTable
+from marlaas.app.widgets.bars import FilterBar
 from marlaas.app.widgets.task_charts import MetricChart, SmallMultiples
 from marlaas.engine.home.paths import Home
 

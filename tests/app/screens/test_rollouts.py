@@ -10,10 +10,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from marlaas.app.rollouts.browsing import step_key
-from marlaas.app.screens.rollouts import RolloutsScreen
-from marlaas.app.widgets.conversation_pane import ConversationPanes
-from marlaas.app.widgets.rollout_lists import Browser, Search
+from marlaas.app.rollouts.reading import step_key
+from marlaas.app.screens.rollouts import Browser, RolloutsScreen, Search
+from marlaas.app.widgets.conversation import ConversationPanes
 from marlaas.engine.home.paths import Home
 
 from ...seldom import often

@@ -13,8 +13,8 @@ import pytest
 from textual.events import Paste
 from textual.widgets import Collapsible, Input
 
-from marlaas.app.form.sources import Prompts, Prospect
-from marlaas.app.screens import submit, submit_editor
+from marlaas.app.form.form import Prompts, Prospect
+from marlaas.app.screens import submit, submit as submit_editor
 from marlaas.app.screens.submit import SubmitScreen
 from marlaas.app.widgets.submit_form import FieldRow, Outlook, Section
 from marlaas.engine.home.paths import Home

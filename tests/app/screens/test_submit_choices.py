@@ -9,11 +9,9 @@ from typing import Any
 import pytest
 from textual.widgets import Input
 
-from marlaas.app.form.fields import name_fields
-from marlaas.app.form.form import Checked, Form
-from marlaas.app.form.sources import read_sources
+from marlaas.app.form.form import Checked, Form, name_fields, read_sources
+from marlaas.app.screens.queue import QueueTable
 from marlaas.app.screens.submit import SubmitScreen
-from marlaas.app.widgets.queue_table import QueueTable
 from marlaas.app.widgets.submit_form import ChoiceList, FieldRow, Fields, Policies, Section
 from marlaas.engine.home.paths import Home
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from marlaas.app.widgets.key_bar import KeyBar
+from marlaas.app.widgets.bars import KeyBar
 from marlaas.engine.home.paths import Home
 
 from ..driving import SIZES, driving

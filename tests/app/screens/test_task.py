@@ -7,11 +7,11 @@ from pathlib import Path
 
 import pytest
 
-from marlaas.app.questions.views import TaskAnswer
-from marlaas.app.screens.dialogs.choose_tasks import ChooseTasks
+from marlaas.app.questions import TaskAnswer
+from marlaas.app.screens.dialogs.questions import ChooseTasks
 from marlaas.app.screens.task import TaskScreen
+from marlaas.app.widgets.conversation import TrajectoryPane
 from marlaas.app.widgets.task_charts import MetricChart, MetricList, SmallMultiples
-from marlaas.app.widgets.trajectory_pane import TrajectoryPane
 from marlaas.engine.home.paths import Home
 
 from ..driving import SIZES, Driver, assert_snapshot, driving, looks

@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 from hypothesis import given, strategies as st
 
-from marlaas.app.web.gate import Asked, Gate, Verdict, cookies
+from marlaas.app.web import Asked, Gate, Verdict, cookies
 
 HERE = "127.0.0.1:8000"
 

@@ -10,8 +10,7 @@ import aiohttp
 import pytest
 from aiohttp import web
 
-from marlaas.app.web.gate import Gate
-from marlaas.app.web.server import serve
+from marlaas.app.web import Gate, serve
 
 from .visitor import Visitor
 

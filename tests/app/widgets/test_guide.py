@@ -9,10 +9,10 @@ import pytest
 from textual.widgets import Input
 
 from marlaas.app.context import editor
-from marlaas.app.reading.opening import opened
+from marlaas.app.reading import opened
+from marlaas.app.screens.queue import QueueTable
 from marlaas.app.screens.submit import SubmitScreen
-from marlaas.app.widgets.guide import Guide
-from marlaas.app.widgets.queue_table import QueueTable
+from marlaas.app.widgets.bars import Guide
 from marlaas.engine.home.paths import Home
 
 from ..commanding import FakeEngine

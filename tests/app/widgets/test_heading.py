@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from marlaas.app.widgets.rollout_lists import heading, step_heading
+from marlaas.app.screens.rollouts import heading, step_heading
 
 
 def test_a_word_stands_above_its_column() -> None:

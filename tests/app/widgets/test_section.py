@@ -5,7 +5,7 @@ from __future__ import annotations
 from textual.app import App, ComposeResult
 from textual.widgets import Collapsible
 
-from marlaas.app.form.fields import task_fields
+from marlaas.app.form.form import task_fields
 from marlaas.app.widgets.submit_form import FieldRow, Section
 
 TRAIN = [field for field in task_fields() if field.table == "train"]

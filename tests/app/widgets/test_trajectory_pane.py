@@ -2,7 +2,7 @@
 
 from dataclasses import replace
 
-from marlaas.app.widgets.trajectory_pane import conversations, group_lines, trajectory_text
+from marlaas.app.widgets.conversation import conversations, group_lines, trajectory_text
 from marlaas.app.words.format import cells
 from marlaas.engine.store.rows import TrajectoryRow, Turn
 

@@ -11,10 +11,10 @@ from textual.app import App, ComposeResult
 from textual.content import Content
 from textual.pilot import Pilot
 
-from marlaas.app.lists.paging import PAGE, Listing, Pages
-from marlaas.app.reading.home_reader import HomeReader
-from marlaas.app.widgets.virtual_list import VirtualList
+from marlaas.app.lists.filters import PAGE, Listing, Pages
+from marlaas.app.widgets.tables import VirtualList
 from marlaas.engine.errors import StoreError
+from marlaas.engine.store import Reader
 
 from ..resting import known_threads, pilots_know_rest, rest
 
@@ -39,7 +39,7 @@ class Disk:
     def __exit__(self, *unused: object) -> None:
         pass
 
-    def read(self, reader: HomeReader, ids: Sequence[int]) -> Mapping[int, str]:
+    def read(self, reader: Reader, ids: Sequence[int]) -> Mapping[int, str]:
         self.slow.wait(10)
         self.reads.append(ids)
         return {key: f"row [/{key}]" for key in ids if key >= 0}

@@ -1,13 +1,18 @@
-"""Text helpers: foreign text is harmless, numbers are short."""
+"""Values as text: safe, in their width, with their unit; spans and moments as people type them."""
 
 from __future__ import annotations
 
 import unicodedata
+from datetime import datetime
 
 import pytest
 from hypothesis import given, strategies as st
 
 from marlaas.app.words import format as f
+from marlaas.app.words.format import EVENTS, headline, moment, nothing, seconds
+from marlaas.engine.errors import ConfigError
+
+# Text helpers: foreign text is harmless, numbers are short.
 
 
 @pytest.mark.parametrize(
@@ -131,3 +136,65 @@ def test_an_advantage_of_nothing_has_no_sign(value: float, shown: str) -> None:
 
 def test_a_score_of_nothing_has_no_sign() -> None:
     assert f.score(-1e-9) == "0.00"
+
+
+# Spans of time as people type them.
+
+
+@pytest.mark.parametrize(
+    ("text", "span"), [("90s", 90), ("30m", 1800), ("2h", 7200), ("2H", 7200), ("1h30m", 5400), ("1d", 86_400)]
+)
+def test_a_span_is_read(text: str, span: float) -> None:
+    assert seconds(text) == span
+
+
+@pytest.mark.parametrize("text", ["", "2", "h", "-2h", "0s", "2 h", "1.5h", "2h!", "367d", "9999999999s", "²h"])
+def test_what_is_none_is_said(text: str) -> None:
+    with pytest.raises(ConfigError, match="is no span of time") as refused:
+        seconds(text)
+    assert "1h30m" in refused.value.hint
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("90m", "2026-11-28 07:00"),
+        ("08:30", "2026-11-28 08:30"),
+        ("9:00", "2026-11-27 09:00"),
+        ("2026-11-20", "2026-11-20 00:00"),
+        ("2026-11-20 23:59", "2026-11-20 23:59"),
+    ],
+)
+def test_a_moment_as_people_type_it(text: str, expected: str) -> None:
+    now = datetime.fromisoformat("2026-11-28 08:30").timestamp()
+    assert moment(text, now) == datetime.fromisoformat(expected).timestamp()
+
+
+@pytest.mark.parametrize("text", ["yesterday", "", "25:00", "12", "2026-13-01"])
+def test_what_is_no_moment(text: str) -> None:
+    with pytest.raises(ConfigError, match="is no moment"):
+        moment(text, 0.0)
+
+
+# What is said of a log: which one, whether it follows, why it is empty.
+
+
+def test_headlines() -> None:
+    assert headline(EVENTS, None, 1, None, ()) == "events of all tasks · 1 line · follows"
+    assert headline(EVENTS, 17, 2000, 5, ["engine.log"]) == (
+        "events of task 17 · 2,000 lines · line 6; G goes on following   ] engine.log"
+    )
+    assert headline("env \x1b[31m.log", None, 0, None, ()).startswith("env .log · 0 lines")
+
+
+@pytest.mark.parametrize(
+    ("source", "task", "filtered", "words"),
+    [
+        (EVENTS, None, False, "Nothing has happened yet."),
+        (EVENTS, 3, False, "about task 3 yet. o shows"),
+        (EVENTS, 3, True, "passes the filter"),
+        ("engine.log", None, False, "Nothing is written here"),
+    ],
+)
+def test_why_there_is_nothing(source: str, task: int | None, filtered: bool, words: str) -> None:
+    assert words in nothing(source, task, filtered)

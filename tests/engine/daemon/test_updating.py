@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from marlaas.app.reading.opening import reading
+from marlaas.app.reading import reading
 from marlaas.engine.daemon import control
 from marlaas.engine.daemon.lock import PREPARES, EngineLock, holder
 from marlaas.engine.errors import HomeLocked, StoreError

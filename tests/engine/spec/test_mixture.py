@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from hypothesis import given, strategies as st
 
-from marlaas.app.home.task_text import written
+from marlaas.app.home.commands import written
 from marlaas.engine.errors import ConfigError
 from marlaas.engine.spec.mixture import Interleaving, components_of
 from marlaas.engine.spec.task import parse

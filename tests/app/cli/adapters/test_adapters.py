@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from marlaas.app.home import commands
-from marlaas.app.reading.opening import opened
+from marlaas.app.reading import opened
 from marlaas.engine.adapters import export
 from marlaas.engine.errors import MarlaasError
 from marlaas.engine.home.paths import Home

@@ -6,8 +6,7 @@ from collections.abc import Callable
 
 import pytest
 
-from marlaas.app.home.api import opening as api
-from marlaas.engine.daemon import lock
+from marlaas.app.home import api
 from marlaas.engine.gateway import processes as gateways
 from marlaas.engine.home.paths import Home
 from marlaas.engine.store.store import Store
@@ -34,7 +33,7 @@ def answering(home: Home, monkeypatch: pytest.MonkeyPatch, engine: FakeEngine) -
                 store.close()
             return dict.fromkeys(commands, outcome)
 
-        monkeypatch.setattr(lock, "holder", lambda path: 1)
+        monkeypatch.setattr(api, "holder", lambda path: 1)
         monkeypatch.setattr(api, "wait_for_outcomes", wait)
         monkeypatch.setattr(api, "answers", lambda url: url == URL)
         monkeypatch.setattr(gateways, "NEEDS", ())

@@ -13,8 +13,7 @@ from typing import Any
 
 import pytest
 
-from marlaas.app.home import commands
-from marlaas.app.home.cluster import joining, leaving, nodes, steering
+from marlaas.app.home import cluster, commands
 from marlaas.engine.cluster.joining.addresses import make_token
 from marlaas.engine.cluster.joining.ray_process import LocalNode
 from marlaas.engine.cluster.node import own_versions
@@ -39,7 +38,7 @@ BOB = replace(ADA, id="b2b2", name="bob", address="10.0.0.6", here=False, cards=
 def with_ray(monkeypatch: pytest.MonkeyPatch) -> None:
     """As if Ray were installed; nothing here may start it."""
     monkeypatch.setattr("marlaas.engine.cluster.joining.ray_process.find_spec", lambda name: object())
-    monkeypatch.setattr(joining, "start_ray", lambda *given, **named: pytest.fail("Ray was started"))
+    monkeypatch.setattr(cluster, "start_ray", lambda *given, **named: pytest.fail("Ray was started"))
 
 
 @pytest.fixture
@@ -76,8 +75,8 @@ def answers(monkeypatch: pytest.MonkeyPatch) -> Answers:
         def ask(what: str, address: str, environment: dict[str, str], *more: object) -> dict[str, Any]:
             return told if environment["RAY_AUTH_MODE"] == "token" else alone or {"failed": "token", "why": "no"}
 
-        monkeypatch.setattr(joining, "ask", ask)
-        monkeypatch.setattr(nodes, "ask", ask)
+        monkeypatch.setattr(cluster, "ask", ask)
+        monkeypatch.setattr(cluster, "ask", ask)
 
     return set_answers
 
@@ -208,8 +207,8 @@ def engine_says(monkeypatch: pytest.MonkeyPatch) -> Outcome:
 
     def says(outcome: str) -> None:
         monkeypatch.setattr(lock, "holder", lambda path: 1)
-        monkeypatch.setattr(steering, "holder", lambda path: 1)
-        monkeypatch.setattr(steering, "wait_for_outcomes", lambda reader, sent: dict.fromkeys(sent, outcome))
+        monkeypatch.setattr(cluster, "holder", lambda path: 1)
+        monkeypatch.setattr(cluster, "wait_for_outcomes", lambda reader, sent: dict.fromkeys(sent, outcome))
         monkeypatch.setattr(commands, "wait_for_outcomes", lambda reader, sent: dict.fromkeys(sent, outcome))
 
     return says
@@ -275,12 +274,12 @@ def test_nobody_leaves_while_tasks_run(
     said = marlaas("cluster", "leave")
     assert said.code == 2 and "The engine works over this cluster." in said.err and "--force" in said.err
     running(NODE)
-    monkeypatch.setattr(leaving, "workers", lambda node: 2)
+    monkeypatch.setattr(cluster, "workers", lambda node: 2)
     said = marlaas("cluster", "leave")
     assert said.code == 2 and "2 of the engine's workers run on this machine." in said.err
     assert "`marlaas cluster drain bob`" in said.err
     stopped: list[Home] = []
-    monkeypatch.setattr(leaving, "stop_ray", stopped.append)
+    monkeypatch.setattr(cluster, "stop_ray", stopped.append)
     said = marlaas("cluster", "leave", "--force")
     assert said.code == 0 and stopped and "bob has left the cluster at 10.0.0.5:6379." in said.err
 

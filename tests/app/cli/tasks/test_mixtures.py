@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from marlaas.app.widgets.environment_table import used_by
+from marlaas.app.screens.environments import used_by
 from marlaas.engine.errors import ConfigError
 from marlaas.engine.spec.mixture import ComponentSpec
 from marlaas.engine.spec.task import TaskSpec

@@ -8,9 +8,9 @@ from functools import partial
 import pytest
 
 from marlaas.app.cli import queue
-from marlaas.app.home import commands, progress
-from marlaas.app.home.progress import Follower
-from marlaas.app.reading.opening import opened
+from marlaas.app.home import commands, commands as progress
+from marlaas.app.home.commands import Follower
+from marlaas.app.reading import opened
 from marlaas.engine.errors import EngineUnreachable
 from marlaas.engine.home.paths import Home
 from marlaas.engine.store.rows import TaskRow

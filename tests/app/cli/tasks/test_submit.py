@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from marlaas.app.reading.opening import opened
+from marlaas.app.reading import opened
 from marlaas.engine.home.paths import Home
 
 from ...commanding import Commander, FakeEngine

@@ -10,8 +10,8 @@ import sys
 import pytest
 
 from marlaas.app.cli import tasks
-from marlaas.app.home.progress import Follower, milestone, sentence, ways
-from marlaas.app.reading.opening import opened
+from marlaas.app.home.commands import Follower, milestone, sentence, ways
+from marlaas.app.reading import opened
 from marlaas.engine.home.paths import Home
 
 from ...commanding import Commander, FakeEngine

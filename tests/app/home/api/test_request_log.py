@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from hypothesis import given, strategies as st
 
-from marlaas.app.home.api.opening import MOST, Request, requests_in
+from marlaas.app.home.api import MOST, Request, requests_in
 from marlaas.app.home.log_files import LogLine, tail
 from marlaas.engine.gateway.http.logs import Log
 from marlaas.engine.gateway.limits import Limits

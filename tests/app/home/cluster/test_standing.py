@@ -9,8 +9,8 @@ from dataclasses import asdict, replace
 
 import pytest
 
-from marlaas.app.home.cluster import standing as module
-from marlaas.app.home.cluster.standing import standing
+from marlaas.app.home import cluster as module
+from marlaas.app.home.cluster import standing
 from marlaas.engine.cluster.joining.addresses import make_token
 from marlaas.engine.cluster.joining.ray_process import LocalNode
 from marlaas.engine.errors import ConfigError

@@ -3,7 +3,7 @@
 from dataclasses import replace
 from pathlib import Path
 
-from marlaas.app.home.doctor.placement import cards_used, decided
+from marlaas.app.home.doctor import cards_used, decided
 from marlaas.engine.base.model import load_base
 from marlaas.engine.devices.machine import Inventory, Machine, Software
 from marlaas.engine.devices.survey import Survey

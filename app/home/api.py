@@ -1,0 +1,187 @@
+"""Opens and closes the API of a home, its keys and its log of requests."""
+
+from __future__ import annotations
+
+import json
+import math
+import time
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+from urllib.parse import urlsplit
+
+from marlaas.engine.daemon import holder
+from marlaas.engine.errors import ConfigError, EngineUnreachable
+from marlaas.engine.home import Home
+from marlaas.engine.spec import tenant_name
+from marlaas.engine.store import add_key, command
+
+from .. import output
+from ..reading import opened
+from .commands import unanswered, wait_for_outcomes
+from .log_files import LogLine
+
+# Makes keys of the API: the home keeps their hashes, and nobody can read a key a second time.
+
+SCOPES = ("chat",)
+"""What a key may, unless it is said."""
+LONGEST = 200
+"""Characters of a name."""
+
+
+@dataclass(frozen=True)
+class MadeKey:
+    """A key that was just made, as the home lists it, and the key itself."""
+
+    key: str
+    prefix: str
+    """How it begins, for people."""
+    id: int
+    tenant: str
+    name: str
+    scopes: tuple[str, ...]
+
+
+def make_key(home: Home, tenant: str, name: str = "", scopes: Sequence[str] = SCOPES) -> MadeKey:
+    """A new key for a tenant, who need not have any task; ``name`` says which program has it, and may be empty.
+
+    Raises ``ConfigError``, ``StoreError``.
+    """
+    from marlaas.engine.daemon import create_database
+    from marlaas.engine.gateway import check_scopes, new_key  # both load hashlib, and the view of the API none
+
+    tenant = tenant_name(tenant)
+    if len(name) > LONGEST or not name.isprintable():
+        raise ConfigError(f"A key's name must be a printable text of at most {LONGEST} characters.")
+    holds = check_scopes(scopes)
+    create_database(home)
+    made = new_key(tenant)
+    number = add_key(home.database, tenant, name, made.digest, made.prefix, holds)
+    return MadeKey(made.key, made.prefix, number, tenant, name, holds)
+
+
+# Opens and closes the API of a home, and reads its log of requests.
+
+# The log of requests as the gateway writes it: what was asked with which key, and what became of it.
+#
+# A line that is none of the gateway's is left out. What clients sent is hostile; it is cleaned where it is drawn.
+
+FILE = "api.log"
+MOST = 1000
+"""Requests that are kept, the newest."""
+
+
+@dataclass(frozen=True)
+class Request:
+    """One request that has ended."""
+
+    key: str
+    """How the key that was shown begins; empty where none was."""
+    when: float
+    """Seconds of the epoch at which it began."""
+    route: str
+    model: str
+    status: int
+    """As in HTTP; 499 where the client went away."""
+    error: str
+    """Code of the refusal; empty where it was answered."""
+    seconds: float
+    tokens: tuple[int, int]
+    """Read and sampled."""
+
+
+def requests_in(lines: Iterable[LogLine]) -> tuple[Request, ...]:
+    """The newest requests, the newest first."""
+    found = [request for line in [*lines][-MOST:] if (request := _read(line.text)) is not None]
+    return tuple(reversed(found))
+
+
+def _read(text: str) -> Request | None:
+    try:
+        told = json.loads(text)
+        seconds = float(told.get("ms", 0.0)) / 1000
+        return Request(
+            key=str(told.get("key", "")),
+            when=datetime.fromisoformat(told["time"]).timestamp(),
+            route=str(told["route"]),
+            model=str(told.get("model", "")),
+            status=int(told.get("status", 0)),
+            error=str(told.get("error", "")),
+            seconds=seconds if math.isfinite(seconds) else 0.0,
+            tokens=(int(told.get("prompt_tokens", 0)), int(told.get("completion_tokens", 0))),
+        )
+    except (ValueError, TypeError, KeyError, AttributeError, OverflowError, RecursionError):
+        return None
+
+
+# Opens and closes the API of a home, for verbs: asks the engine, and waits until the API answers.
+
+ANSWER_SECONDS = 30.0
+LOOK = 0.1
+HEALTH = "/healthz"
+
+
+def open_api(home: Home, port: int | None) -> str:
+    """Have the engine, which is started if need be, open the API, and wait until it answers; returns its address.
+
+    Raises ``ConfigError`` where the engine refuses, and ``EngineUnreachable`` where it or the API does not answer.
+    """
+    from marlaas.engine.daemon import control
+    from marlaas.engine.gateway import check_installed
+
+    check_installed()
+    control.ensure_running(home, notice=output.talk)
+    refused = _ask(home, "api_start", port=port)
+    if refused:
+        raise ConfigError(refused)
+    with opened(home) as reader:
+        state = reader.api_state()
+    url = state.url if state is not None else ""
+    until = time.monotonic() + ANSWER_SECONDS
+    while not answers(url):
+        if time.monotonic() > until:
+            log = home.logs / "gateway.log"
+            raise EngineUnreachable(f"The API at {url} has not answered within {ANSWER_SECONDS:g} s.", f"See {log}.")
+        time.sleep(LOOK)
+    return url
+
+
+def close_api(home: Home) -> bool:
+    """Have the engine close the API, or leave that to the next one; False where none runs.
+
+    Raises ``EngineUnreachable`` where one runs and does not answer.
+    """
+    from marlaas.engine.daemon import create_database
+
+    if holder(home.lock) is None:
+        create_database(home)
+        command(home.database, "api_stop")
+        return False
+    _ask(home, "api_stop")
+    return True
+
+
+def answers(url: str, timeout: float = 2.0) -> bool:
+    """Whether a gateway answers at this address."""
+    import http.client  # takes time, and the view of the API needs the rest of this module
+
+    place = urlsplit(url)
+    connection = http.client.HTTPConnection(place.hostname or "", place.port, timeout=timeout)
+    try:
+        connection.request("GET", HEALTH)
+        return connection.getresponse().status == http.client.OK
+    except (OSError, http.client.HTTPException):
+        return False
+    finally:
+        connection.close()
+
+
+def _ask(home: Home, kind: str, **arguments: Any) -> str:
+
+    with opened(home) as reader:
+        sent = command(home.database, kind, **arguments)
+        outcome = wait_for_outcomes(reader, [sent]).get(sent)
+    if outcome is None:
+        raise unanswered()
+    return outcome

@@ -1,1 +1,0 @@
-"""The API of a home: whether it is open, its keys, and what was asked of it."""

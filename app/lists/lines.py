@@ -1,0 +1,621 @@
+"""Lines of lists: the queue's, with its columns, and those of versions."""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import TypeVar
+
+from marlaas.engine.spec import ONLY
+from marlaas.engine.store import KeptVersion, PaceRow, PolicyRow, TaskRow, VersionRow
+
+from ..home.commands import reference
+from ..words.format import bar, cells, clip, count, line, pad, score, share, short_duration, size, sparkline
+from ..words.learning import MARK, marked, state_text, why
+from ..words.metrics import value_text
+from ..words.scores import with_error
+from ..words.tasks import (
+    GLYPHS,
+    blocking,
+    is_rough,
+    kind,
+    left_text,
+    names,
+    queue_order,
+    seconds_left,
+    short_name,
+    shown_state,
+    tokens_per_second,
+)
+from .filters import Query, in_order, matches
+
+# The lines of the queue, their columns and their texts, for terminals of any width.
+
+# The learners of a home: each task, or each policy of a task that trains several. Pure.
+#
+# ``learners`` gives each with the row of its task as that policy sees it.
+
+
+@dataclass(frozen=True)
+class Learner:
+    """A task, or one of its policies."""
+
+    task: int
+    policy: str = ""
+    """Empty where the task file names no policies."""
+
+    @property
+    def words(self) -> str:
+        """The learner in words, for the middle of a sentence."""
+        return f"task {self.task}" + (f", {self.policy}" if self.policy else "")
+
+
+def learners(task: TaskRow) -> dict[Learner, TaskRow]:
+    """The learners of a task, in the order of its file, each with the task's row as it sees it."""
+    own = {Learner(task.id, policy.name): task.seen_by(policy) for policy in task.policies if policy.trained}
+    return own or {Learner(task.id): task}
+
+
+def learner(task: TaskRow, policy: str) -> Learner:
+    """The task's learner of that name; for any other name its first."""
+    wanted = Learner(task.id, policy)
+    known = learners(task)
+    return wanted if wanted in known else next(iter(known))
+
+
+# What a table shows: its columns, its rows, and their texts as wide as the columns. Pure.
+
+
+@dataclass(frozen=True)
+class Column:
+    """A column: its width in cells, and the field by which it sorts."""
+
+    name: str
+    width: int
+    sort: str = ""
+    right: bool = False
+
+
+@dataclass(frozen=True)
+class Cell:
+    """Safe text and its style, which may name theme variables: ``bold $text-error``."""
+
+    text: str
+    style: str = ""
+
+
+@dataclass(frozen=True)
+class Row:
+    """A row with its key."""
+
+    key: str
+    cells: tuple[Cell, ...]
+    """One for each column."""
+    below: Cell | None = None
+    """A second line over all columns."""
+
+
+def title(column: Column, mark: str = "") -> str:
+    """The head of a column, with a ``mark`` of its order behind the name."""
+    return f"{pad(f'{column.name}{mark}', column.width, column.right)} "
+
+
+def filling(column: Column, text: str) -> str:
+    """A text that fills its column."""
+    return f"{pad(clip(text, column.width), column.width, column.right)} "
+
+
+def parts(text: str, widths: Sequence[int]) -> list[str]:
+    """A text cut into pieces that lie side by side in columns; each piece fills its column.
+
+    A wide character that would lie in two columns begins in the next; what has no room is left out, with an ellipsis.
+    """
+    rest, found = clip(text, sum(widths)), []
+    for width in widths:
+        taken = used = 0
+        for character in rest:
+            used += cells(character)
+            if used > width:
+                break
+            taken += 1
+        found.append(pad(rest[:taken], width))
+        rest = rest[taken:]
+    return found
+
+
+# The lines of the queue: tasks in an order; lines of sweeps, tenants and tasks with several policies fold. Pure.
+#
+# Knows nothing of the screen.
+
+_Key = TypeVar("_Key")
+
+
+@dataclass(frozen=True)
+class Arrangement:
+    """How a person wants to see the queue."""
+
+    query: Query = field(default_factory=Query)
+    sort: str = ""
+    """A field of ``filters``; empty: active tasks come first."""
+    backwards: bool = False
+    by_tenant: bool = False
+    toggled: frozenset[str] = frozenset()
+    """Keys of lines that are not as by default: sweeps that are folded, tenants and tasks that are unfolded."""
+
+
+@dataclass(frozen=True)
+class QueueLine:
+    """One line: a task, several that belong together, or one policy of a task."""
+
+    key: str
+    """The task's number, with the policy's name where it is one of several, or what holds the line's tasks together."""
+    tasks: tuple[TaskRow, ...]
+    title: str = ""
+    """The name of the sweep or tenant, on a line of several tasks."""
+    unfolded: bool = False
+    depth: int = 0
+    """How many lines it is nested under."""
+    policy: PolicyRow | None = None
+    """The policy, where the line is one."""
+
+    @property
+    def single(self) -> TaskRow | None:
+        """The task of the line, or of the line's policy; None for a line of several tasks."""
+        return None if self.title else self.tasks[0]
+
+    @property
+    def folds(self) -> str:
+        """The key of the line that folding here acts on: this line, or the policy's task; empty where nothing folds."""
+        return str(self.tasks[0].id) if self.policy else self.key if self.title or self.tasks[0].policies else ""
+
+
+def arrange(tasks: Iterable[TaskRow], how: Arrangement) -> list[QueueLine]:
+    """The lines from top to bottom. Raises ``ConfigError`` for a sort field that does not exist."""
+    shown = [task for task in tasks if matches(how.query, task)]
+    if how.sort:
+        ordered = in_order(shown, how.sort, how.backwards)
+    else:
+        ordered = sorted(shown, key=queue_order, reverse=how.backwards)
+    if not how.by_tenant:
+        return _with_sweeps(ordered, how, 0)
+    lines: list[QueueLine] = []
+    for tenant, members in _together(ordered, lambda task: task.tenant).items():
+        key = f"tenant:{tenant}"
+        unfolded = key not in how.toggled
+        lines.append(QueueLine(key, tuple(members), tenant or "(no name)", unfolded))
+        if unfolded:
+            lines += _with_sweeps(members, how, 1)
+    return lines
+
+
+def _with_sweeps(tasks: Sequence[TaskRow], how: Arrangement, depth: int) -> list[QueueLine]:
+    lines: list[QueueLine] = []
+    for key, members in _together(tasks, _sweep_key).items():
+        if len(members) == 1:
+            lines += _with_policies(members[0], how, depth)
+            continue
+        unfolded = key in how.toggled
+        lines.append(QueueLine(key, tuple(members), members[0].family, unfolded, depth))
+        if unfolded:
+            lines += [line for task in members for line in _with_policies(task, how, depth + 1)]
+    return lines
+
+
+def _with_policies(task: TaskRow, how: Arrangement, depth: int) -> list[QueueLine]:
+    """A task, and under it a line for each policy where it has several."""
+    key = str(task.id)
+    unfolded = bool(task.policies) and key not in how.toggled
+    policies = task.policies if unfolded else ()
+    own = [QueueLine(f"{key}/{policy.name}", (task,), depth=depth + 1, policy=policy) for policy in policies]
+    return [QueueLine(key, (task,), unfolded=unfolded, depth=depth), *own]
+
+
+def _sweep_key(task: TaskRow) -> str:
+    """The key of a task's sweep, whose tasks were all submitted at the same moment; else the task's own."""
+    return f"sweep:{task.tenant}:{task.family}:{task.created}" if task.family else str(task.id)
+
+
+def _together(tasks: Iterable[TaskRow], key: Callable[[TaskRow], _Key]) -> dict[_Key, list[TaskRow]]:
+    found: dict[_Key, list[TaskRow]] = {}
+    for task in tasks:
+        found.setdefault(key(task), []).append(task)
+    return found
+
+
+@dataclass(frozen=True)
+class Spread:
+    """Values of several tasks, summed up in three numbers."""
+
+    mean: float
+    low: float
+    high: float
+
+
+def spread(values: Iterable[float | None]) -> Spread | None:
+    """Mean and range of the values that exist."""
+    there = [value for value in values if value is not None and math.isfinite(value)]
+    return Spread(sum(there) / len(there), min(there), max(there)) if there else None
+
+
+def standing(tasks: Sequence[TaskRow], serving: bool = True) -> str:
+    """How many tasks are shown in which state, and of how many the learning goes wrong: ●2 ○1 ✓5 !1.
+
+    ``serving``: whether an engine works on them.
+    """
+    states, wrong = Counter(shown_state(task, serving) for task in tasks), sum(map(marked, tasks))
+    counted = " ".join(f"{glyph}{states[state]}" for state, glyph in GLYPHS.items() if states[state])
+    return f"{counted} {MARK}{wrong}" if wrong else counted
+
+
+# The queue's columns for terminals of any width, and what a line shows in each. Pure.
+
+TINY = (
+    Column("id", 4, "id", right=True),
+    Column("task", 13, "name"),
+    Column("state", 11, "state"),
+    Column("step", 6, "step", right=True),
+    Column("reward", 6, "reward", right=True),
+    Column("held-out", 8, "score", right=True),
+)
+NARROW = (
+    Column("id", 5, "id", right=True),
+    Column("tenant", 10, "tenant"),
+    Column("task", 14, "name"),
+    Column("state", 11, "state"),
+    Column("step", 7, "step", right=True),
+    Column("rewards", 7),
+    Column("reward", 6, "reward", right=True),
+    Column("held-out", 8, "score", right=True),
+)
+NORMAL = (
+    Column("id", 5, "id", right=True),
+    Column("tenant", 12, "tenant"),
+    Column("task", 19, "name"),
+    Column("environment", 11, "env"),
+    Column("state", 11, "state"),
+    Column("progress", 14, "step"),
+    Column("rewards", 10),
+    Column("reward", 6, "reward", right=True),
+    Column("held-out", 9, "score", right=True),
+    Column("left", 6, right=True),
+)
+_MORE = (
+    (Column("best", 5, right=True), "held-out"),
+    (Column("time", 6, right=True), "best"),
+    (Column("why", 24), "left"),
+    (Column("tokens/s", 8, right=True), "best"),
+    (Column("stale", 5, "staleness", right=True), "best"),
+    (Column("tokens", 6, right=True), "stale"),
+)
+"""Columns that come in this order where there is room, each with the one behind which it stands."""
+_GROWS = (("rewards", 10), ("task", 12), ("why", 60), ("tenant", 6))
+"""Columns that take what is left, in this order, and how many cells each takes at most."""
+_BELOW = " " * (TINY[0].width + 1)
+"""What a second line is indented by: it begins below the second column."""
+_LONGEST = 400
+"""Cells of a reason that are looked at."""
+_AROUND = 4
+"""Cells beside the table's columns: padding, and a scrollbar."""
+
+
+def layout(width: int) -> tuple[Column, ...]:
+    """The columns for a terminal that is ``width`` cells wide: more columns before wider ones."""
+    room = width - _AROUND
+    columns = list(next((columns for columns in (NORMAL, NARROW) if table_cells(columns) <= room), TINY))
+    if len(columns) == len(NORMAL):
+        for column, before in _MORE:
+            if table_cells([*columns, column]) > room:
+                break
+            place = next(place for place, known in enumerate(columns, 1) if known.name == before)
+            columns.insert(place, column)
+    left = max(0, room - table_cells(columns))
+    grown: dict[str, int] = {}
+    for name, most in _GROWS:
+        if any(column.name == name for column in columns):
+            grown[name] = min(left, most)
+            left -= grown[name]
+    return tuple(replace(column, width=column.width + grown.get(column.name, 0)) for column in columns)
+
+
+def table_cells(columns: Sequence[Column]) -> int:
+    """The width of a table with these columns."""
+    return sum(column.width + 1 for column in columns)
+
+
+@dataclass(frozen=True)
+class Course:
+    """What is known of tasks besides their rows."""
+
+    rewards: Mapping[int, Sequence[float]] = field(default_factory=dict)
+    policy_rewards: Mapping[tuple[int, str], Sequence[float]] = field(default_factory=dict)
+    paces: Mapping[int, PaceRow] = field(default_factory=dict)
+    serving: bool = True
+    """Whether an engine works on the tasks."""
+
+
+def cell_text(shown: QueueLine, course: Course, marked: bool, column: Column) -> str:
+    """A line's text in a column, safe and short enough."""
+    if shown.policy is not None:
+        return clip(_of_policy(shown.tasks[0], shown.policy, course, shown.depth, column), column.width)
+    if column.name == "id":
+        text = str(shown.tasks[0].id) if shown.single else f"×{len(shown.tasks)}"
+        return f"*{text.rjust(column.width - 1)}" if marked else text
+    text = _of_task(shown.single, course, shown, column) if shown.single else _of_several(shown, course, column)
+    return clip(text, column.width)
+
+
+def second_line(shown: QueueLine) -> str:
+    """What stands below the line of a task that needs a person: of a blocked one file, line and cause, of one that
+    paused itself why; empty below all others."""
+    task = shown.single
+    if task is None or shown.policy is not None:
+        return ""
+    why = line(task.reason, _LONGEST) if task.stuck else blocking(task)
+    return f"{_BELOW}└ {why}" if why else ""
+
+
+def _of_task(task: TaskRow, course: Course, shown: QueueLine, column: Column) -> str:
+    pace = course.paces.get(task.id)
+    match column.name:
+        case "state":
+            return state_text(task, course.serving)
+        case "step":
+            return _steps(task.step, task.steps, column.width)
+        case "progress":
+            return _progress(task.step, task.steps, column.width)
+        case "rewards":
+            return sparkline(course.rewards.get(task.id, ()), column.width)
+        case "reward":
+            return score(task.reward)
+        case "held-out":
+            return "none" if task.basis is not None and task.score is None else score(task.score)
+        case "best":
+            return "" if task.best is None else score(task.best)
+        case "stale":
+            return value_text("staleness", task.staleness)
+        case "time":
+            return short_duration(task.seconds) if task.seconds else ""
+        case "tokens":
+            return count(task.tokens) if task.tokens else ""
+        case "tokens/s":
+            rate = tokens_per_second(task, pace)
+            return "" if rate is None else count(int(rate))
+        case "left":
+            left = seconds_left(task, pace)
+            return "" if left is None else left_text(left, is_rough(pace))
+        case "why":
+            return "" if task.state == "blocked" or task.stuck else line(why(task, course.serving), column.width)
+        case "task":
+            before = "  " * shown.depth + (_fold(shown) if task.policies else "")
+            return before + short_name(task, column.width - len(before))
+        case name:
+            return line(str(getattr(task, name)), column.width)
+
+
+def _of_policy(task: TaskRow, policy: PolicyRow, course: Course, depth: int, column: Column) -> str:
+    """The text for one of several policies: a trained one has numbers of its own, others show who they are."""
+    match column.name:
+        case "task":
+            return "  " * depth + line(policy.name, column.width)
+        case "environment":
+            return line(names(policy.agents), column.width)
+        case "state":
+            return kind(policy) if policy.trained else "frozen" if policy.frozen else "pool"
+        case "why" if policy.measured:
+            return ""
+        case "why":
+            who = "" if policy.trained else f"{kind(policy)}, "
+            return line(f"{who}acts as {names(policy.agents)}", column.width)
+        case "progress" if not policy.trained:  # goes on from the state: frozen at base, pool of player
+            return line(f"at {policy.frozen}" if policy.frozen else f"of {policy.pool}", column.width)
+        case "rewards" if policy.trained:
+            return sparkline(course.policy_rewards.get((task.id, policy.name), ()), column.width)
+        case "step" | "progress" | "reward" | "held-out" | "best" | "stale" if policy.trained:
+            return _of_task(task.seen_by(policy), course, QueueLine("", (task,)), column)
+        case _:
+            return ""
+
+
+def _of_several(shown: QueueLine, course: Course, column: Column) -> str:
+    """The text for a sweep or a tenant: sums, means and ranges."""
+    tasks = shown.tasks
+    match column.name:
+        case "task":
+            return "  " * shown.depth + _fold(shown) + line(shown.title, column.width)
+        case "state":
+            return standing(tasks, course.serving)
+        case "step":
+            return _steps(sum(task.step for task in tasks), sum(task.steps for task in tasks), column.width)
+        case "progress":
+            return _progress(sum(task.step for task in tasks), sum(task.steps for task in tasks), column.width)
+        case "reward" | "held-out":
+            over = spread(task.reward if column.name == "reward" else task.score for task in tasks)
+            if over is None:
+                return "-"
+            wide = column.width >= 9 and over.high > over.low
+            return f"{score(over.low)}–{score(over.high)}" if wide else score(over.mean)
+        case "tokens/s":
+            rates = [tokens_per_second(task, course.paces.get(task.id)) for task in tasks]
+            return count(int(sum(rate for rate in rates if rate is not None))) if any(rates) else ""
+        case "left":
+            paces = [course.paces.get(task.id) for task in tasks]
+            left = [(seconds_left(task, pace), is_rough(pace)) for task, pace in zip(tasks, paces, strict=True)]
+            longest = max(((seconds, rough) for seconds, rough in left if seconds is not None), default=None)
+            return "" if longest is None else left_text(*longest)
+        case "best":
+            best = [task.best for task in tasks if task.best is not None]
+            return score(max(best)) if best else ""
+        case "time" | "tokens":
+            total = sum(task.seconds if column.name == "time" else task.tokens for task in tasks)
+            return "" if not total else short_duration(total) if column.name == "time" else count(int(total))
+        case "tenant" | "environment":
+            names = {str(getattr(task, column.name)) for task in tasks}
+            return line(names.pop(), column.width) if len(names) == 1 else f"{len(names)} of them"
+        case _:
+            return ""
+
+
+def _fold(shown: QueueLine) -> str:
+    """The sign that shows whether a line is folded."""
+    return "▾ " if shown.unfolded else "▸ "
+
+
+def _steps(step: int, steps: int, width: int) -> str:
+    """17/60; as a percentage where that has no room."""
+    made = f"{step}/{steps}"
+    return made if len(made) <= width else share(step / steps)
+
+
+def _progress(step: int, steps: int, width: int) -> str:
+    made = f"{step}/{steps}"
+    return f"{bar(step, steps, max(3, width - max(8, len(made) + 1)))} {made}"
+
+
+# How the queue shares its lines between the table and what is below it. Pure.
+
+AROUND = 7
+"""Lines for bars, keys, the state of workers, and the task under the cursor."""
+_LEAST = 6
+"""Lines that a verdict and a chart take at least."""
+_LEAST_TABLE = 6
+"""Lines that stay for the table before anything is given away."""
+_SHARE = 0.4
+"""What the lower part gets at least, where there is room."""
+
+
+@dataclass(frozen=True)
+class Room:
+    """Lines of the two parts."""
+
+    table: int
+    below: int
+
+
+def lower_part(height: int, wanted: int) -> Room | None:
+    """The lines of a terminal of ``height`` lines whose table would like ``wanted``; None: no room for two parts.
+
+    The table gets what it needs as long as the lower part has its share; what it does not need is the lower part's.
+    """
+    lines = height - AROUND
+    if lines < _LEAST + _LEAST_TABLE:
+        return None
+    below = max(_LEAST, int(lines * _SHARE))
+    table = max(_LEAST_TABLE, min(wanted, lines - below))
+    return Room(table, lines - table)
+
+
+# Which versions the view of adapters shows, in which order, and what each line says. Pure; knows no Textual.
+#
+# The first line of a task, or of each of its policies, names it and gives its total size.
+
+SORTS = ("task", "score", "size", "age")
+"""The orders that s goes through: newest tasks and versions, best scores, largest files, oldest files first."""
+_KEYS: dict[str, Callable[[KeptVersion], float]] = {
+    "score": lambda kept: math.inf if kept.row.score is None or math.isnan(kept.row.score) else -kept.row.score,
+    "size": lambda kept: -kept.row.size,
+    "age": lambda kept: kept.row.created,
+}
+COLUMNS = (("version", 7), ("label", 11), ("held-out", 11), ("size", 6), ("age", 6), ("resumable", 9))
+"""The columns after the task. ``resumable``: whether its optimizer is kept; else training begins with a new one."""
+LEAST = 12
+"""Cells that the task's column needs; where there is no room for them, the last columns go."""
+SUMS, MOST = 34, 64
+"""Widths of the task's column: from the first on it has the total size as well, and it has no more than the second."""
+RIGHT = ("version", "held-out", "size", "age")
+_UNITS = ((86_400, "d"), (3600, "h"), (60, "min"), (1, "s"))
+
+
+@dataclass(frozen=True)
+class Choice:
+    """What a person wants to see."""
+
+    task: int | None = None
+    """The versions of this task; None: of all tasks."""
+    words: tuple[str, ...] = ()
+    """Words in lower case, each of which must be in a line."""
+    sort: str = "task"
+
+
+@dataclass(frozen=True)
+class VersionLine:
+    """One line of the list."""
+
+    kept: KeptVersion
+    total: int = 0
+    """Bytes of the policy's versions that are shown, on its first line; 0 elsewhere."""
+
+    @property
+    def row(self) -> VersionRow:
+        """The version."""
+        return self.kept.row
+
+
+def lines(versions: Iterable[KeptVersion], choice: Choice) -> list[VersionLine]:
+    """The lines of the wanted versions, in order."""
+    wanted = [kept for kept in versions if _wanted(kept, choice)]
+    if choice.sort != "task":
+        return [VersionLine(kept) for kept in sorted(wanted, key=_KEYS[choice.sort])]
+    totals = Counter[int]()
+    for kept in wanted:
+        totals[kept.policy_id] += kept.row.size
+    return [VersionLine(kept, totals.pop(kept.policy_id, 0)) for kept in wanted]
+
+
+def _wanted(kept: KeptVersion, choice: Choice) -> bool:
+    row = kept.row
+    if choice.task is not None and row.task != choice.task:
+        return False
+    said = f"{reference(row)} {row.task_name} {row.tenant} {kept.label} {kept.environment}".lower()
+    return all(word in said for word in choice.words)
+
+
+def head(width: int) -> str:
+    """The names of the columns."""
+    return _joined("task", "together", [name for name, _ in COLUMNS], width)
+
+
+def text(shown: VersionLine, width: int, now: float, sort: str) -> str:
+    """A version in ``width`` cells. Under its task's first line the task is not said again."""
+    row = shown.row
+    named = shown.total or sort != "task"
+    whose = "" if row.policy == ONLY else f"{line(row.policy, 16)} of "
+    owner = f"{row.task} {whose}{line(row.tenant, 20)}/{line(row.task_name, width)}" if named else ""
+    resumable = "yes" if row.resumable else "no"
+    values = [str(row.number), shown.kept.label, with_error(row.score, row.basis).replace("± ", "±"), size(row.size)]
+    together = size(shown.total) if shown.total else ""
+    return _joined(owner, together, [*values, age(now - row.created), resumable], width)
+
+
+def age(seconds: float) -> str:
+    """In one unit: 5 min, 3 d."""
+    for length, unit in _UNITS:
+        if seconds >= length:
+            return f"{int(seconds // length)} {unit}"
+    return "0 s"
+
+
+def _joined(owner: str, together: str, values: Sequence[str], width: int) -> str:
+    shown = len(COLUMNS)
+    while shown > 1 and LEAST + sum(wide + 1 for _, wide in COLUMNS[:shown]) > width:
+        shown -= 1
+    rest = [
+        pad(line(value, wide), wide, right=name in RIGHT)
+        for (name, wide), value in zip(COLUMNS[:shown], values[:shown], strict=True)
+    ]
+    room = min(MOST, max(1, width - sum(wide + 1 for _, wide in COLUMNS[:shown])))
+    if room >= SUMS:
+        together = pad(together, 9, right=True)
+        return " ".join([pad(line(owner, room - 10), room - 10), together, *rest])
+    return " ".join([pad(line(owner, room), room), *rest])
+
+
+def summary(shown: Sequence[VersionLine], versions: Sequence[KeptVersion]) -> str:
+    """How many versions are shown, and how much of the disk they take."""
+    tasks = len({each.row.task for each in shown})
+    taken = sum(each.row.size for each in shown)
+    counted = f"{len(shown)} version{'' if len(shown) == 1 else 's'} of {tasks} task{'' if tasks == 1 else 's'}"
+    total = sum(kept.row.size for kept in versions)
+    whole = "" if len(shown) == len(versions) else f"; all {len(versions)} take {size(total)}"
+    return f"{counted}, {size(taken)}{whole}"

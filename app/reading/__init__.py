@@ -1,1 +1,0 @@
-"""Reads of a home: what can be asked of one, whoever answers, and how it is opened."""
