@@ -1,8 +1,8 @@
-"""One task's run: groups are admitted, played, trained on, committed, published and evaluated.
+"""One task's run: groups are admitted, run, trained on, committed, published and evaluated.
 
-``TrainRun`` has a ``PolicyLearner`` for each trained policy. Beneath: ``selfplay`` (who plays for which agent),
-``evaluation`` (held-out scores and their baselines), ``serving`` (published versions, the canary, retention) and
-``trial`` (a step of the default task, to see what a machine can do).
+``TrainRun`` has a ``PolicyLearner`` for each trained policy. Beneath: ``selfplay`` (which policy acts as which agent),
+``evaluation`` (held-out scores and their baselines), ``publishing`` (published versions, retention), ``canary`` and
+``trial`` (a step of the default task, to measure a machine).
 """
 
 from ..door import door
