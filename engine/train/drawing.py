@@ -223,8 +223,7 @@ class Drawing:
 
         - ``epoch``: how often all rows came; ``rows``: their number.
         - ``prompts_solved``, ``prompts_unsolved``, ``prompts_between``: rows by the rewards of their last group, if
-          drawn
-          by difficulty.
+          drawn by difficulty.
         """
         if not self._rows:
             return {}

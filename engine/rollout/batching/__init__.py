@@ -1,7 +1,7 @@
-"""A sampler over any context that decodes rows: many conversations and adapter versions, repeatable to the last bit.
+"""A sampler over any context that decodes rows: many conversations and adapter versions, deterministic to the last
+bit.
 
-From the outside in: ``sampler`` (asyncio and the thread), ``answers`` (the way back), ``scheduler`` (what is decoded
-when), ``pace`` (how many at once, for how long), ``turn`` (what is sampled), ``memory`` (which conversation has which
-sequence, and begins with what others have read: ``prompts``, ``prefixes``), ``slots`` (which sequence ids and rows),
-``versions`` (adapters), ``context`` (what llama.cpp or torch has to do).
+From the outside in: ``sampler`` (asyncio and the thread), ``requests`` (answers, pace, versions, scores),
+``scheduler`` (what is decoded when), ``turn`` (what is sampled), ``memory`` (sequences and shared prompts),
+``context`` (the interface of llama.cpp and torch, sequence ids, prefixes).
 """

@@ -153,18 +153,15 @@ class LlamaContext:
         - ``exact``: memory and attention in float32. The largest gap to torch's log-probabilities is then about 1e-5,
           not 1e-2.
         - ``half``: keys and values in float16 all the same. If matrices are, too, this costs little: SmolLM2-135M then
-          has a
-          mean gap of 0.0024, not 0.0022; without ``exact`` 0.0050. A card, more than ``FLASH`` tokens or an unknown
-          llama.cpp
-          otherwise read full blocks of 256 tokens of every sequence in each step, 0.5 MB on the tiny base.
+          has a mean gap of 0.0024, not 0.0022; without ``exact`` 0.0050. A card, more than ``FLASH`` tokens or an
+          unknown llama.cpp otherwise read full blocks of 256 tokens of every sequence in each step, 0.5 MB on the tiny
+          base.
         - ``card``: the model is on a card, with its keys and values. Products are as exact as its backend (CUDA: TF32,
-          Vulkan:
-          float16).
+          Vulkan: float16).
         - ``mixes``: a call may hold rows of several adapters, if the installed llama.cpp allows it (``mixing``); not
           on a card.
         - ``first``: sequences with memory at first, including the last ``SPARE``; 0, and on a card: all, at full
-          length. This
-          does not change results.
+          length. This does not change results.
         """
         self._llama = llama()
         self._model = model

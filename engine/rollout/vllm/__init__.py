@@ -1,5 +1,5 @@
 """The sampler on vLLM: one stream of requests over many adapters, in this process.
 
-``sampler`` (the worker class), ``scheduler`` (turns and scores in progress), ``adapters`` (folders, loaded and freed),
-``engine`` (the only file that imports vllm), ``settings`` (what it is started with), ``installed`` (whether it can be).
+``sampler`` (the worker class), ``scheduler`` (turns and scores in progress), ``engine`` (settings, adapters, and the
+only import of vllm).
 """
