@@ -53,7 +53,6 @@ class Allowance:
 
     def __init__(self, tokens: int) -> None:
         self._left = tokens
-        """Tokens that are neither sampled nor reserved."""
         self._reserved = 0
         self._line: Line | None = None
         """Waiting turns; None while an agent gets one request after another."""
@@ -63,7 +62,6 @@ class Allowance:
         return Turn(self, wanted)
 
     async def reserve(self, wanted: int) -> int:
-        """Reserve up to this many tokens, once the remaining number is known; returns the reserved number."""
         if (self._line is None or not self._line.waiting) and not self._unknown(wanted):
             return self._reserve(wanted)
         line = self._line = self._line or Line()
@@ -78,7 +76,6 @@ class Allowance:
             line.waiting -= 1
 
     def settle(self, granted: int, used: int) -> None:
-        """A turn with ``granted`` tokens has ended, and has sampled ``used`` of them."""
         self._left += granted - used
         self._reserved -= granted
         if self._line is not None:
@@ -170,8 +167,6 @@ class Sampled:
 
 @dataclass(frozen=True)
 class _End:
-    """The end of a reply."""
-
     part: Part
     tokens: int
     history: int
@@ -271,7 +266,6 @@ class Conversation:
         return tuple(part.trajectory(self.agent, reward, cut or self.cut) for part in self._spoken_parts())
 
     def transcripts(self) -> tuple[Transcript, ...]:
-        """The text of each trajectory, for people: every turn once."""
         told: list[list[Part]] = [[]]
         for part in self._parts:
             told[-1].append(part)
@@ -295,11 +289,9 @@ class Conversation:
         return self._parts[-1]
 
     def _spoken_parts(self) -> list[Part]:
-        """The parts with replies; the first one if there are none."""
         return [part for part in self._parts if part.spans] or self._parts[:1]
 
     def _noise(self) -> int:
-        """A seed for each part: noise depends on seed and position, and parts have the same positions."""
         number = len(self._parts) - 1
         return noise_seed(self.seed, number) if number else self.seed
 
@@ -329,7 +321,6 @@ class Conversation:
         self._now.add_context(new, ask.messages, self.order)
 
     async def _sample(self, tokens: int, stops: Sequence[str], sampler: Turns, renderer: Renderer) -> SampleResult:
-        """Sample at most ``tokens`` tokens, up to the first of the texts ``stops``."""
         request = SampleRequest(
             conversation=self.name,
             version=self.sampling.version,
@@ -375,7 +366,6 @@ def overfull(tokens: str, context: int) -> Overfull:
 
 
 def _excerpt(message: Message, most: int) -> Message:
-    """The beginning of a message that was too long, for people to see."""
     return message if len(message.content) <= most else replace(message, content=f"{message.content[:most]}…")
 
 
@@ -399,7 +389,6 @@ class Part:
         self._append(tokens, [0.0] * len(tokens), 0)
 
     def speak(self, tokens: Sequence[int], logprobs: Sequence[float], span: Span, spoken: Spoken, order: Order) -> None:
-        """Append a sampled reply, to be found at ``span``."""
         self.spans.append(span)
         turns = [("thinking", spoken.thinking)] if spoken.thinking else []
         if spoken.shown or not spoken.thinking:
@@ -412,7 +401,6 @@ class Part:
         return self.tokens[span.start : span.stop], self._logprobs[span.start : span.stop]
 
     def trajectory(self, agent: str, reward: float | None, cut: bool) -> Trajectory:
-        """The arrays, up to the end of the last reply."""
         end = self.spans[-1].stop if self.spans else 0
         return Trajectory(
             agent=agent,

@@ -122,7 +122,6 @@ class Rollout:
         self.endpoints = endpoints
         self._tell = tell
         self._noted: set[str] = set()
-        """Ignored wishes of programs that are in the task's log already."""
         self.rendering = Rendering(renderer)
         self._ledger = ledger
         self._payer = payer
@@ -135,11 +134,9 @@ class Rollout:
         return Rollout(renderer, self._ledger, payer, anew, backpressure, self.endpoints, self._tell)
 
     def canned(self, answer: Answer) -> Canned:
-        """A block in which ``answer`` also answers the programs of an episode, without a sampler."""
         return Canned(self.endpoints, answer)
 
     def note(self, wish: str, split: str) -> None:
-        """Log once that a program's wish is ignored."""
         if wish not in self._noted:
             self._noted.add(wish)
             where = "in training, where the task's sampling holds" if split == "train" else "in an episode"
@@ -185,7 +182,6 @@ class Rollout:
         return run.result(outcome, monotonic() - began)
 
     async def room(self, endpoints: Sequence[SamplerEndpoint], members: int) -> None:
-        """Wait until ``members`` more episodes should begin, with turns for any of these samplers."""
         await self._backpressure.room(self._payer, [endpoint.slots for endpoint in endpoints], 2 * members)
 
     def begin(self, members: int) -> None:
@@ -195,7 +191,6 @@ class Rollout:
         self._backpressure.asked(self._payer)
 
     def sampler_client(self, replicas: Replicas, policy: str) -> SamplerClient:
-        """A sampler client that charges this payer, for one of its policies."""
         payer = self._payers.get(policy)
         if payer is None:
             payer = self._payers[policy] = replace(self._payer, policy=policy)
@@ -247,8 +242,6 @@ class Stopwatch:
 
 
 class _LiveEpisode:
-    """The state of one running episode."""
-
     def __init__(
         self,
         rollout: Rollout,
@@ -270,9 +263,7 @@ class _LiveEpisode:
         self._listener = listener
         self._finished: dict[str, FinishedAgent] = {}
         self._open: dict[tuple[str, int], _OpenConversation] = {}
-        """By agent and branch."""
         self._begun = 0
-        """Begun conversations, including dropped ones."""
         trains, note = spec.split == "train", lambda wish: rollout.note(wish, spec.split)
         self._hosting = Hosting(rollout.endpoints, lambda listener: Program(self, listener, trains, note))
         self._allowances: dict[str, Allowance] = {}
@@ -296,7 +287,6 @@ class _LiveEpisode:
         self._listener.on_agent_done(finished)
 
     async def answer(self, ask: Ask) -> Reply:
-        """Sample the asking agent's reply; several may be asked at once."""
         if ask.agent in self._finished:
             raise Unplayable(f"it asked the agent {ask.agent!r}, whose reward is final")
         while self._prompt is None:
@@ -347,14 +337,12 @@ class _LiveEpisode:
         return self._rollout.rendering.renderer.vocabulary.decode([token])
 
     def _adjust(self, conversation: Conversation, ask: ProgramAsk) -> None:
-        """Apply the client's wishes to the next reply, if allowed."""
         if ask.manner is not None:
             sampling = self._role(ask.agent).sampling
             conversation.sampling, conversation.wishes = ask.manner.sampling(sampling), ask.manner.wishes
             conversation.seed = ask.manner.noise(noise_seed(sampling.seed, ask.agent, ask.branch), ask.branch)
 
     def leave(self) -> None:
-        """The episode has ended: free its memory in the samplers."""
         self._hosting.close()
         for one in self._open.values():
             one.client.leave()

@@ -58,11 +58,9 @@ class Placeholders:
         return [self._guard.safe(plain(s)) if isinstance(s, Message) else self._reply(next(numbers)) for s in said]
 
     def normal(self, text: str) -> str:
-        """``text`` with each shown thought in its sampled form, including the tags."""
         return self._thought.sub(self._as_sampled, text)
 
     def whole(self, number: int) -> str:
-        """The form of a whole reply in a normal text."""
         reply, thought, answer = self.replies[number], self._guard.thoughts[number], self._guard.answers[number]
         if reply.thought is None:
             return answer
@@ -109,7 +107,6 @@ class Placeholders:
         return reply.tokens[reply.thought if kept or not self._trims else reply.answer :]
 
     def _reply(self, number: int) -> dict[str, Any]:
-        """A reply for the template; tool calls are part of its text."""
         answer = self._guard.answers[number]
         if self.replies[number].thought is None:
             return {"role": "assistant", "content": answer}
@@ -310,11 +307,9 @@ class Renderer:
         return read_reply(tokens, opened_thought(prompt, decode), self.stop_ids, decode, self._calls, tools)
 
     def plain(self, tokens: Sequence[int]) -> Spoken:
-        """Read a reply to a plain text, without thoughts or calls."""
         return read_plain(tokens, self.stop_ids, self.vocabulary.decode, lambda text, _: (text, ()), False)
 
     def reread(self, shown: str, tools: bool) -> tuple[str, tuple[ToolCall, ...]]:
-        """The answer without its calls, and the calls, from a reply's ``Spoken.shown``."""
         return self._calls(shown, tools)
 
     def stopped_at(self, tokens: Sequence[int], stops: Sequence[str]) -> int:
@@ -347,13 +342,11 @@ class Renderer:
         return marks, marks.normal(self.template.render(marks.messages(said), marks.safe(tools), thinking))
 
     def _check_room(self, size: int, room: int | None) -> None:
-        """Raise ``TooLong`` if ``size`` characters exceed ``room`` tokens of the longest kind."""
         least = size // self.vocabulary.longest
         if room is not None and least >= room:
             raise TooLong(least)
 
     def _structure(self, base: Path) -> set[str]:
-        """Added tokens that begin or end turns, from the files and the template; not the tags of thoughts."""
         settings = read_settings(base)
         names = {token_name(value) for key, value in settings.items() if key.endswith("_token")}
         ends = _declared_ends(base)
@@ -380,7 +373,6 @@ class Renderer:
         return refused == 2  # then the template sets its own default
 
     def _closing(self) -> list[int]:
-        """The first token that the template writes after a reply. Raises ``BaseModelError`` if it hides replies."""
         marks, text = self._render([Message("user", "a"), self.parse([]), Message("user", "b")], (), None)
         _, found, tail = text.rpartition(marks.whole(0))
         if not found:
@@ -396,7 +388,6 @@ class Renderer:
         return bare == spaced
 
     def _check_pieces(self) -> None:
-        """Raise ``BaseModelError`` unless tokenising in pieces gives the same as tokenising the whole."""
         talk = [Message("user", "What is 1+1?\n\n  Tell."), Message("assistant", "It's 2."), Message("user", "Thanks.")]
         _, text = self._render(talk, (), None)
         if self.vocabulary.encode(text) != self.vocabulary.encode_whole(text):
@@ -484,11 +475,9 @@ class Rendering:
     def __init__(self, renderer: Renderer) -> None:
         self.renderer = renderer
         self._alone = asyncio.Lock()
-        """Held by the long conversation that is being rendered."""
         self._line: deque[tuple[asyncio.Future[Any], int, Callable[[], Any]]] = deque()
         """Short ones that wait for the next turn of the loop: future, characters, function."""
         self._spent = 0
-        """Characters rendered in this turn of the loop."""
         self._last: tuple[Ask, bool | None, Opening] | None = None
         """The last ask: it is rendered first to be recognised, and then to be answered."""
 

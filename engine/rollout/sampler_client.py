@@ -37,12 +37,9 @@ class Decoder:
     def __init__(self, decode: Decode) -> None:
         self._decode = decode
         self._ids: list[int] = []
-        """Ids since the last but one border between characters."""
         self._told = 0
-        """Released ones."""
 
     def add(self, ids: Sequence[int]) -> str:
-        """The final text that was not released yet."""
         self._ids += ids
         before, now = self._decode(self._ids[: self._told]), self._decode(self._ids)
         if now.endswith(_UNKNOWN) or len(now) <= len(before):
@@ -82,7 +79,6 @@ class ReplyStream:
         """The number of ids up to the end of the stop text; None before."""
 
     def add(self, ids: Sequence[int]) -> None:
-        """Add ids of the reply; those after a stop text are ignored."""
         for one in [[one] for one in ids] if self._stops else [ids]:
             if self.kept is not None:
                 return
@@ -93,7 +89,6 @@ class ReplyStream:
                 self.kept = self._count
 
     def delta(self) -> Delta:
-        """The final text that was not released before."""
         thinking = text = ""
         if self._thought is not None:
             thinking = self._thinking(self._thought)
@@ -134,7 +129,6 @@ class ReplyStream:
         return bool(found)
 
     def _thinking(self, begin: int) -> str:
-        """The thought without outer space and without a possible beginning of its closing tag."""
         end = len(self._text) if self._closed is None else self._closed
         if self._closed is None:
             end -= _overlap(self._end(begin, len(CLOSE)), CLOSE)
@@ -149,7 +143,6 @@ class ReplyStream:
         return told
 
     def _answering(self, begin: int) -> str:
-        """The answer up to the text that may not belong to it."""
         end = len(self._text)
         if self._stops and self.kept is None:
             end -= max(_overlap(self._end(begin, len(stop)), stop) for stop in self._stops)
@@ -162,7 +155,6 @@ class ReplyStream:
         return self._text[at:end]
 
     def _before_calls(self, begin: int) -> int:
-        """The begin of a possible call, including the space before it."""
         first = self._text[begin : begin + 1]
         if not first or first.isspace() or first in "{<":
             return begin
@@ -176,7 +168,6 @@ class ReplyStream:
 
 
 def _overlap(text: str, wanted: str) -> int:
-    """The length of the longest end of ``text`` that is a beginning of ``wanted``."""
     most = min(len(text), len(wanted) - 1)
     return next((size for size in range(most, 0, -1) if text.endswith(wanted[:size])), 0)
 
@@ -200,15 +191,12 @@ class SamplerClient:
         """
         self.payer = payer
         self._leaves = anew
-        """True if it gives its slot back at the end of every turn."""
         self._replicas = Replicas(replicas.endpoints[:1]) if anew else replicas
         self._endpoint = replicas.endpoints[0]
         """The sampler with its slot, if any, and its cache."""
         self._ledger = ledger
         self._held = ""
-        """The conversation in the sampler's cache."""
         self._known = 0
-        """Cached tokens of it."""
         self._prompt = b""
         self._count = 0
         """Number of conversations so far; a part of their names."""
@@ -272,7 +260,6 @@ class SamplerClient:
                 self.leave()
 
     async def release(self, conversation: str) -> None:
-        """Let the sampler forget a conversation; unknown ones are ignored."""
         if conversation == self._held:
             name = self._name
             self._let_go()
@@ -282,7 +269,6 @@ class SamplerClient:
         self._forget()
 
     def leave(self) -> None:
-        """The episode has ended, perhaps within a turn: free its slot and its cache."""
         self._leaves = True
         self._slots.leave(self)
         self._forget()
@@ -290,14 +276,12 @@ class SamplerClient:
     def _settle(
         self, endpoint: SamplerEndpoint, reservation: Reservation | None, turn: asyncio.Future[SampleResult]
     ) -> None:
-        """Pay for an abandoned turn once the sampler has ended it; a lost sampler reports nothing."""
         ended = not turn.cancelled() and turn.exception() is None
         cost = self._paid(endpoint, turn.result()) if ended else None
         if reservation is not None:
             endpoint.slots.settle(reservation, cost)
 
     def _paid(self, endpoint: SamplerEndpoint, result: SampleResult) -> int:
-        """Charge the payer for a turn; returns its cost."""
         payer, sampled = self.payer, len(result.tokens)
         self._ledger.rollout(payer.task, result.prefilled, sampled, endpoint.name, payer.policy)
         return rollout_cost(result.prefilled, sampled)

@@ -119,7 +119,6 @@ class Truncation:
     """The least probability of a kept token, relative to the likeliest; 0: all."""
 
     def problem(self) -> str:
-        """The problem with the values, in a sentence; empty if they are valid."""
         if self.top_k < 0:
             return f"top_k is {self.top_k}; it must be 0 or more."
         if not 0.0 < self.top_p <= 1.0:
@@ -158,7 +157,6 @@ class Cuts:
         return result
 
     def _thresholds(self, scaled: NDArray[np.float32], part: slice) -> NDArray[np.float32]:
-        """The least value that each row keeps, (r,), of scaled logits (r, V) with a maximum of 0."""
         least: NDArray[np.float32] = self._least[part].copy()
         vocabulary = scaled.shape[1]
         for count in np.unique(self._top_k[part]).tolist():
@@ -175,7 +173,6 @@ class Cuts:
 def _nucleus(
     scaled: NDArray[np.float32], least: NDArray[np.float32], top_p: NDArray[np.float64]
 ) -> NDArray[np.float32]:
-    """The least value of the smallest set that reaches the share ``top_p`` of all at or above ``least``, (r,)."""
     goals = top_p * _weights(scaled, least).astype(np.float64).sum(1)
     vocabulary, count = scaled.shape[1], LIKELIEST
     while True:

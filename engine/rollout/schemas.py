@@ -76,7 +76,6 @@ class Schemas:
         return SchemaGrammar(matcher, int(self._tokens.eos_token), known)
 
     def _read_tokens(self, read: Callable[..., Any]) -> Any:
-        """The base's tokens with hidden added ones: ``<|end|>`` in a schema is written in plain ones."""
         content = json.loads(self._file.read_text("utf-8"))
         added = content.get("added_tokens") or []
         numbers = {token["content"]: token["id"] for token in added if token["content"].strip()}
@@ -114,14 +113,12 @@ class SchemaGrammar:
 
     @property
     def over(self) -> bool:
-        """See ``Grammar``: the reply is complete without a stop token, or at a dead end."""
         if self._matcher.is_error():
             return True
         return bool(self._matcher.is_stopped()) and (self._stopped or not len(self._stop))
 
     @property
     def problem(self) -> str:
-        """See ``Grammar``: the library gave up, or there is no way to an end."""
         return _unfollowed(self._matcher.get_error()) if self._matcher.is_error() else ""
 
     def forbid(self, row: Row) -> None:
@@ -145,7 +142,6 @@ class SchemaGrammar:
 
 
 def _read(schema: str) -> dict[str, Any]:
-    """The schema without options for the library. Raises ``ValueError`` for an invalid schema."""
     try:
         found = json.loads(schema)
     except RecursionError:
@@ -177,7 +173,6 @@ def _unfollowed(reason: str) -> str:
 
 
 def _told(reason: str) -> str:
-    """The library's message on one line; the cause of a pattern's error is at its end."""
     lines = [line.strip() for line in reason.splitlines() if line.strip()] or ["it gives no reason"]
     if lines[0] == DEAD_END:
         return "no answer meets it"

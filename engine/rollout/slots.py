@@ -57,7 +57,6 @@ class SamplerSlots:
         self._line = line
         self._patience = patience
         self._busy: dict[SlotHolder, Reservation] = {}
-        """Holders with a turn in progress."""
         self._idle: OrderedDict[SlotHolder, float] = OrderedDict()
         """Holders of idle slots with the begin of their idle time, the longest idle first."""
         self._timer: asyncio.TimerHandle | None = None
@@ -73,7 +72,6 @@ class SamplerSlots:
         return len(self._busy)
 
     def standings(self) -> list[Standing]:
-        """The tenants' positions in the queue, in units of ``fairness/costs``."""
         return self._line.standings()
 
     def weight(self, tenant: str) -> float:
@@ -114,7 +112,6 @@ class SamplerSlots:
         self._line.end(reservation, cost)
 
     def leave(self, holder: SlotHolder) -> None:
-        """The holder's episode has ended, perhaps within a turn; a holder without a slot is ignored."""
         if holder in self._busy:
             self._line.end(self._busy.pop(holder), None)
         elif holder in self._idle:
@@ -146,7 +143,6 @@ class SamplerSlots:
         self._hand_out()
 
     def _hand_out(self) -> None:
-        """Grant slots that are free, or idle for long enough, to the next holders."""
         while self._line and self._obtain():
             payer, waiter = self._line.take()
             self.left(payer)
@@ -157,7 +153,6 @@ class SamplerSlots:
                 waiter.granted.set_result(None)
 
     def _obtain(self) -> bool:
-        """Get a slot; an idle one is taken away only if the sampler needs the work. Else schedule a retry."""
         if self._free:
             self._free -= 1
             return True
@@ -199,14 +194,12 @@ class Backlog:
 
     @property
     def seconds(self) -> float:
-        """Computing time of all waiting and running work."""
         return self.cost(self._prefilled, self._sampled)
 
     def cost(self, prefilled: int, sampled: float) -> float:
         return self.read * prefilled + self.written * sampled
 
     def turn(self, prefilled: int, sampled: float) -> Turn:
-        """Counts a turn with these expected tokens while its block runs."""
         return Turn(self, prefilled, sampled)
 
     def add(self, prefilled: int, sampled: float) -> None:
@@ -263,13 +256,11 @@ class SamplerEndpoint:
     _forgetting: asyncio.Task[None] | None = None
 
     def forget(self, conversation: str) -> None:
-        """Free a conversation's memory without waiting for it."""
         self._ended.append(conversation)
         if self._forgetting is None or self._forgetting.done():
             self._forgetting = asyncio.ensure_future(self._forget_all())
 
     async def _forget_all(self) -> None:
-        """Release all ended conversations, in one task for each turn of the event loop."""
         while self._ended:
             with contextlib.suppress(MarlaasError):  # a lost sampler holds no memory, and others report it
                 await self.sampler.release(self._ended.pop(0))
@@ -378,15 +369,11 @@ LOOKS = 10
 
 @dataclass(eq=False)
 class _Begun:
-    """Episodes of a task that have begun together."""
-
     coming: int
 
 
 @dataclass(eq=False)
 class _Room:
-    """A task that waits for room."""
-
     payer: Payer
     slots: Sequence[SamplerSlots]
     least: int
@@ -420,7 +407,6 @@ class Backpressure:
                 break
 
     def _wait(self, task: int, begun: _Begun, looks: int) -> None:
-        """Wait ``looks`` parts of ``COMING``, until nothing more is expected of the episodes."""
         if begun.coming and looks:
             asyncio.get_running_loop().call_later(COMING / LOOKS, self._wait, task, begun, looks - 1)
             return
@@ -450,12 +436,10 @@ class Backpressure:
                 asyncio.get_running_loop().call_soon(self._hand_on)  # once the episodes of this call have begun
 
     def look(self, payer: Payer) -> None:
-        """A turn of the payer's task no longer waits: there may be room."""
         self._tell(self._rooms.get(payer.task, ()))
         self._hand_on()
 
     def _hand_on(self) -> None:
-        """Wake the longest waiting call; it comes here again."""
         self._tell(next(iter(self._rooms.values()), ()))
 
     def _tell(self, rooms: Iterable[_Room]) -> None:

@@ -73,7 +73,6 @@ class Talk:
         self._failures = 0
 
     def move(self, sampler: Turns) -> None:
-        """Continue with another sampler that serves the version; it computes the conversation again."""
         self._sampler = sampler
 
     async def say(self, words: str, manner: Manner, on_speech: OnSpeech, system: str = "") -> Speech:

@@ -63,7 +63,6 @@ class Vocabulary:
         self._anywhere = re.compile(f"(?s)(?=(?:{names}))(.)")
 
     def guard(self, texts: Iterable[str], replies: int = 1) -> Guard:
-        """A guard with marks that occur in none of ``texts``, for this many replies."""
         present = set().union(*map(set, texts))
         needed = 1 + 2 * replies
         free = (chr(code) for code in range(PRIVATE, PRIVATE + len(present) + needed))
@@ -71,9 +70,6 @@ class Vocabulary:
         return Guard(self._break, marks[0], tuple(marks[1 : replies + 1]), tuple(marks[replies + 1 :]))
 
     def _break(self, text: str, mark: str) -> str:
-        """``text`` with the mark after the first character of every control token; single-character ones are
-        replaced.
-        """
         if not self._split.search(text):  # true for most texts, and much faster
             return text
         return self._anywhere.sub(lambda found: mark if found[1] in self.control else found[1] + mark, text)
@@ -82,7 +78,6 @@ class Vocabulary:
         return self._split.split(text)
 
     def encode(self, text: str, mark: str = "") -> list[int]:
-        """Ids of a rendered text; control tokens broken by ``mark`` are text."""
         pieces = self.pieces(text)
         ids: list[int] = []
         for number, piece in enumerate(pieces):
@@ -146,7 +141,6 @@ class Guard:
         """One character for each reply's thought."""
 
     def safe(self, value: Any) -> Any:
-        """``value`` (JSON-like) with control tokens broken in every string, including keys."""
         if isinstance(value, str):
             return self._breaks(well_formed(value), self.mark)
         if isinstance(value, dict):

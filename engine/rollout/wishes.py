@@ -40,11 +40,9 @@ class Wishes:
 
     @property
     def penalised(self) -> bool:
-        """True if earlier tokens change the logits."""
         return self.presence_penalty != 0 or self.frequency_penalty != 0 or self.repetition_penalty != 1
 
     def problem(self) -> str:
-        """The problem with them, in a sentence; empty if they are valid."""
         if not 0 <= self.likeliest <= MOST_LIKELIEST:
             return f"likeliest is {self.likeliest}; it must lie between 0 and {MOST_LIKELIEST}."
         for name in ("presence_penalty", "frequency_penalty"):

@@ -95,14 +95,12 @@ class PolicyGroups:
 
     @property
     def oldest(self) -> int:
-        """Number of the oldest version with groups that the next step may consume."""
         return self.taken - self.spec.train.max_staleness
 
     def needs(self, number: int) -> bool:
         return not self.finished and self.first <= number < self.end
 
     def may_begin(self, number: int, draining: bool) -> bool:
-        """True if the staleness bound allows a group after ``number`` begun ones."""
         bound = 0 if draining else self.spec.train.max_staleness
         return self.served >= self.oldest and may_begin(number, self.served, self.batch, bound)
 
@@ -123,19 +121,16 @@ class PolicyGroups:
         self._arrived.set()
 
     def give_up(self, number: int) -> None:
-        """Let group ``number``, which is too old, begin again."""
         self.again.add(number)
         self.given_up += 1
         self._moved.set()
 
     def give_up_stale(self) -> None:
-        """Give up complete groups that no step may consume any more."""
         for number in [n for n, closed in self._complete.items() if closed.group.version < self.oldest]:
             del self._complete[number]
             self.give_up(number)
 
     def serve(self, version: int) -> None:
-        """A version is now served; groups that are too old are ended."""
         self.served = version
         self._moved.set()
         for run in self.running:
@@ -309,7 +304,6 @@ class Admission:
             filling.on_samples(-filling.samples)
 
     async def _allowed(self) -> NextGroup | None:
-        """Wait until a group may begin; None: no further one will."""
         while not self._stopped:
             if (group := self._choose()) is not None:
                 return group
@@ -326,7 +320,6 @@ class Admission:
         return None
 
     def _may_return(self) -> bool:
-        """True if a begun group may become too old and has to begin again."""
         return any(policy.arrival and policy.needs(policy.end - 1) for policy in self._policies.values())
 
     def _choose(self) -> NextGroup | None:
@@ -357,27 +350,21 @@ class Admission:
         return needs
 
     def _starved(self, need: Need) -> bool:
-        """True if only others keep a policy from continuing, and nothing runs for it."""
         free = not (self._together or self._draining.is_set())
         return free and need.allowed and not self._open[need.policy]
 
     def _patience(self, needs: Sequence[Need]) -> float | None:
-        """Seconds until some policy continues without others; None: not before something changes."""
         if not has_room(self._samples):
             return None
         left = min((self._waits.left(need.policy, self._starved(need)) for need in needs), default=inf)
         return left if left < inf else None
 
     def _bound(self, need: Need) -> int:
-        """The number after the last one that a policy's bound allows now."""
         policy = self._policies[need.policy]
         numbers = range(need.number, policy.end)
         return next((number for number in numbers if not policy.may_begin(number, False)), policy.end)
 
     def _take_up(self, policy: PolicyGroups) -> set[int]:
-        """Take up a policy's stored groups; return their numbers and those it has consumed. Too old groups begin
-        again.
-        """
         begun, rules = self._experience.consumed(policy.policy, policy.first), closing_rules(policy.spec)
         for group in self._experience.waiting(policy.policy):
             closed = close_group(group, rules)

@@ -45,7 +45,6 @@ class Background:
             raise self._failure from error
 
     def start(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
-        """Run something that ends the body if it fails."""
         task = asyncio.ensure_future(work)
         self._tasks.add(task)
         task.add_done_callback(self._ended)
@@ -57,7 +56,6 @@ class Background:
         task.add_done_callback(self._producers.discard)
 
     def stop_producing(self) -> None:
-        """Cancel the producers."""
         for task in self._producers:
             task.cancel()
 

@@ -67,7 +67,6 @@ class CanaryReport:
 
     @property
     def resolved(self) -> bool:
-        """True if the policy has moved far enough to distinguish the two versions."""
         return self.doubt < 0.5
 
     def metrics(self) -> dict[str, float]:
@@ -90,7 +89,6 @@ class Window:
         return int(self.own[0])
 
     def among(self, said: Logprobs) -> Logprobs:
-        """The log-probabilities of the policy's own tokens, from those from ``start`` on."""
         return said[self.own - self.start]
 
 
@@ -132,15 +130,11 @@ class Canary:
         self._temperature = temperature
         self._asked: Asked | None = None
         self._drawn: Windows = ()
-        """Tokens that are compared from the next step on."""
         self._riding: tuple[Windows, Windows] = (), ()
-        """The tokens in the trainer's current call: old ones and new ones."""
         self._before: Nats = _join((), ())
-        """The trainer's log-probabilities of ``_drawn``."""
         self._reference: tuple[Nats, Mapping[str, Nats]] = self._before, {}
         """The trainer's log-probabilities, and each endpoint's, under the reference version."""
         self._resolved = True
-        """True if the last comparison distinguished two versions."""
 
     def probe(self, groups: Sequence[ClosedGroup]) -> Probe | None:
         """The tokens for the trainer to score with its next ``groups``, or None.

@@ -69,7 +69,6 @@ class Curriculum:
         self._variances: dict[int, list[float]] = {}
         """By row: the reward variances of its groups, by group number."""
         self._last: dict[int, tuple[float, float]] = {}
-        """By row: the lowest and the highest reward of its last group."""
         self._ranges: dict[int, Range] = {}
         self._before: list[Range] = [NOWHERE]
         self._seen = NOWHERE
@@ -112,7 +111,6 @@ class Curriculum:
         return self._taken(begin, number, rows)
 
     def weight(self, row: int, step: int) -> float:
-        """The probability of taking a row, from the groups of the steps before ``step``."""
         place = bisect_left(self._numbers.get(row, ()), step * self._batch)
         lowest, highest = self._range(step)
         if not place or highest <= lowest:
@@ -181,9 +179,7 @@ class Drawing:
         self._known: dict[tuple[str, str], DataFacts] = {}
         self._rows = 0
         self._tried: dict[int, list[Draw]] = {}
-        """By group in progress: the attempts with known rewards."""
         self._met: dict[int, set[int]] = {}
-        """By group in progress: the rows that it drew."""
         self._curriculum: Curriculum | None = None
         if spec.train.sampling == "difficulty":
             train, known = spec.train, services.store.experience.draws(policy)
@@ -251,7 +247,6 @@ class Drawing:
         return row_at("train", self._spec.train.seed, position, rows)
 
     async def _facts(self, lease: Lease) -> DataFacts | None:
-        """The rows of a lease, fetched once for each version and file. None on failure; the episodes report it."""
         if lease.rows not in self._known:
             try:
                 self._known[lease.rows] = await self._services.environments.facts(lease)
@@ -313,7 +308,6 @@ class TaskPrompts:
         return own.union(*(other.last.newest for name, other in self._of.items() if name != component.name))
 
     async def _held_out(self, component: Component, lease: Lease) -> frozenset[PromptHash]:
-        """Raises ``Blocked`` as ``HeldOutPrompts.of``, and ``Fruitless`` if no training instance asks the model."""
         own = self._of[component.name].last
         found = await own.of(lease)
         if not own.asks(lease):

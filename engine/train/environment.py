@@ -63,7 +63,6 @@ class TaskEnvironment:
 
     @property
     def waits_for(self) -> str:
-        """The replaced version that groups in progress still use, in words; empty if none."""
         return next(filter(None, (lease.ends for lease in self._leases)), "")
 
     async def check(self) -> None:
@@ -104,13 +103,10 @@ class TaskEnvironment:
             lease.release()
 
     async def room(self) -> None:
-        """Wait until no episode waits for a process of the newest group's version."""
         if self._leases:
             await self._service.room(self._leases[-1])
 
     def player(self, lease: Lease) -> RunEnvironment:
-        """Runs episodes on one lease and counts how they end."""
-
         async def play(spec: EpisodeSpec, answer: Answer) -> EpisodeOutcome:
             try:
                 return await self._service.play(lease, spec, answer, counts=True)
@@ -127,7 +123,6 @@ class TaskEnvironment:
             self._service.outcomes.add(lease.environment, lease.environment_version, outcome)
 
     async def _bind(self, name: str, version: str | None) -> Lease:
-        """Raises ``ConfigError`` if that version does not fit the task's parameters or agents."""
         lease = await self._service.bind(name, version, self._spec.environment_config, self._spec.data.record)
         try:
             check_declared(self._spec, lease.declared.agents)
@@ -139,7 +134,6 @@ class TaskEnvironment:
         return lease
 
     async def _digest(self, lease: Lease) -> str:
-        """The hash of the task's evaluation rows: other rows are another series of scores."""
         if lease.rows not in self._digests:
             telling = asyncio.get_running_loop().call_later(LOOKING, self._tell_of_rows)
             try:
@@ -175,7 +169,6 @@ class TaskEnvironment:
             return found
 
     def _current_name(self) -> str:
-        """The full name; if its plugin is gone, the name in the task file."""
         gone = self._name != self._spec.environment and not self._service.known(self._name)
         return self._spec.environment if gone else self._name
 
@@ -188,7 +181,6 @@ class TaskEnvironment:
 
 @contextmanager
 def _blocking() -> Iterator[None]:
-    """Turn failures that pass or that a person can repair into ``Blocked``."""
     try:
         yield
     except (ConfigError, EnvironmentFailure) as error:
@@ -238,12 +230,10 @@ class Mixture:
         self._order = Interleaving(shares)
 
     def of(self, number: int) -> tuple[Component, int]:
-        """The component of group ``number``, and the group's number within that component."""
         place, own = self._order.of(number)
         return self.components[place], own
 
     def before(self, number: int) -> list[int]:
-        """How many of the first ``number`` groups are each component's."""
         return self._order.before(number)
 
     @property

@@ -54,7 +54,6 @@ class _Prompt:
 
     @property
     def skipped(self) -> bool:
-        """True if the environment skipped the prompt as unusable; it then does not count."""
         return all(self._unusable)
 
     @property
@@ -96,7 +95,6 @@ class Evaluator:
         self._component = component
         self._suite, self._split = suite or component, held_out.split
         self._place = "" if (self._suite, self._split) == ("", "eval") else f"-{self._suite}-{self._split}-"
-        """Part of conversation names: a version may be measured on several suites at once."""
         self.tell = held_out.tell
         self._constants = ConstantAnswers(services, name)
         self._evaluations = services.store.evaluations.of(self._suite, held_out.split)
@@ -147,7 +145,6 @@ class Evaluator:
         found: dict[tuple[int, int], FinishedEpisode],
         stored: set[int],
     ) -> list[_Prompt]:
-        """``found`` are the results, ``stored`` the stored instances. Raises ``Replaced``."""
         prompt_of = {prompt[0].spec.index: prompt for prompt in episodes}
 
         async def play(one: HeldOutEpisode, again: int) -> FinishedEpisode:
@@ -170,7 +167,6 @@ class Evaluator:
         return prompts
 
     def _kept(self, version: Version, lease: Lease) -> dict[tuple[int, int], FinishedEpisode]:
-        """Complete prompts without a failure, by instance and sample, without tokens."""
         where = self._policy, self._split, self._suite, version.number, lease.environment_version
         found: dict[tuple[int, int], FinishedEpisode] = {}
         for index, members in self._services.store.experience.measured(*where).items():
@@ -338,7 +334,6 @@ class EvalRun:
 
     @property
     def waits_for(self) -> str:
-        """What the running task waits for, in words; empty if nothing."""
         return self._environment.waits_for
 
     async def run(self) -> None:

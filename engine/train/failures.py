@@ -229,7 +229,6 @@ class Plays:
 
     @classmethod
     def of(cls, members: Sequence[tuple[Said, Sequence[EpisodeOutcome]]], place: Place) -> Plays:
-        """Count the runs of all samples, from their texts and outcomes."""
         counted = [(said, sum(place_of(end) == place for end in ends), len(ends)) for said, ends in members]
         failing: list[Said] = []
         for said, failures, _ in sorted(counted, key=lambda one: sum(map(len, one[0].values()))):
@@ -286,7 +285,6 @@ class Survivors:
         self._lines: dict[Place, Line] = {}
 
     def see(self, members: Sequence[FinishedEpisode]) -> tuple[Line, ...]:
-        """Weigh a further group; returns the lines that are newly known to depend on the reply."""
         ends = [member.outcomes for member in members]
         failures = {place: end.failure for plays in ends for end in plays if (place := place_of(end)) and end.failure}
         found = []
@@ -338,12 +336,10 @@ def said_by(member: FinishedEpisode) -> Said:
 
 
 def _begins(first: Said, said: Said) -> bool:
-    """True if ``said`` continues ``first``."""
     return all(said.get(key, ())[: len(texts)] == texts for key, texts in first.items())
 
 
 def _beta(a: float, b: float) -> float:
-    """Natural logarithm of the beta function."""
     return lgamma(a) + lgamma(b) - lgamma(a + b)
 
 
@@ -360,12 +356,10 @@ class BiasWatch:
         self._store = store
         self._task = task
         self._known: dict[tuple[str, str], Survivors] = {}
-        """By component and version of the environment."""
         self._always: dict[tuple[str, str], list[Failure | None]] = {}
         """Also failures with a reward; None for an episode that did not fail."""
 
     def see(self, version: str, members: Sequence[FinishedEpisode], component: str = "") -> None:
-        """Weigh a group of an environment version, and warn of new findings."""
         survivors = self._known.setdefault((component, version), Survivors())
         for line in survivors.see(members):
             about = f"survivors {version} {line.failure.file}:{line.failure.line}"

@@ -91,7 +91,6 @@ class Sample(EpisodeListener):
         self._cancelled: FinishedEpisode | None = None
 
     async def run(self) -> FinishedEpisode:
-        """Run the sample. If its group closes first (cancellation), return the partial result."""
         run, runner = self._run, self._runner
         try:
             while self._finished is None:
@@ -339,7 +338,6 @@ def reward_of(episode: Episode, agents: Set[str] | None) -> float | None:
 
 
 def _slower(closed: Sequence[FinishedEpisode], agents: Set[str] | None) -> float | None:
-    """Mean reward of the slower half of the samples minus that of the faster half, without the middle one."""
     timed = [(sample.seconds, reward_of(sample.episode, agents)) for sample in closed if sample.rewarded]
     rewards = [reward for _, reward in sorted(timed, key=lambda pair: pair[0]) if reward is not None]
     half = len(rewards) // 2
@@ -396,10 +394,8 @@ class GroupRunner:
         self._lost_draws = LostDraws()
         self._short: Counter[tuple[str, str]] = Counter()
         self._leading = next(iter(participants.agent_map.trained))
-        """The policy whose groups the curriculum uses."""
 
     async def room(self, number: int, policies: Iterable[str]) -> None:
-        """Wait until no episode waits for an environment process and the samplers can take more requests."""
         await self._mixture.of(number)[0].environment.room()
         with suppress(WorkerDied):
             for policy in policies:
@@ -554,7 +550,6 @@ class GroupRunner:
         return ended
 
     def keep(self, run: GroupRun, sample: FinishedEpisode) -> None:
-        """Store a finished sample a moment later if its group is still open."""
         if sample.rewarded and run.waiting:
             run.unsaved.append(sample)
             if run.timer is None:
@@ -604,7 +599,6 @@ class GroupRunner:
             raise never_asks(component.spec.environment, f"{self._silent[key]} episodes")
 
     async def _count_lost(self, run: GroupRun, key: tuple[str, str], lost_in_a_row: int) -> int:
-        """Return the number of attempts in a row that lost all samples. Raises ``Fruitless`` or ``Blocked``."""
         component, samples = run.component, run.samples
         if all(sample.lost for sample in samples):
             lost_in_a_row += 1

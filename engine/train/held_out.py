@@ -181,7 +181,6 @@ class HeldOutPrompts:
             return frozenset()  # results of a lost lease are discarded
 
     def asks(self, lease: Lease) -> bool:
-        """True if a training instance asks the model; call ``of`` before."""
         return (lease.code, lease.digest) not in self._silent
 
     async def division(self, lease: Lease) -> Division:
@@ -196,7 +195,6 @@ class HeldOutPrompts:
         return self._known[follows]
 
     def tell(self, sentence: str) -> None:
-        """Write a warning into the task's log once, unless it is empty."""
         if sentence and sentence not in self._told:
             self._told.add(sentence)
             self._services.store.telemetry.event("evaluation", sentence, self._task, "warning")
@@ -217,7 +215,6 @@ class HeldOutPrompts:
         return division
 
     def _check_test(self, lease: Lease, division: Division, seen: Sequence[PromptHash | None]) -> None:
-        """Raise ``ConfigError`` if nothing is left for the split test."""
         if any(seen[index] is not None for index in division.instances):
             return
         if any(prompt is not None for prompt in seen[: self._prompts]):
@@ -287,12 +284,10 @@ class HeldOutPrompts:
 
 
 async def _silence(_ask: Ask) -> Reply:
-    """Never answers: the ask is recorded, and the episode cancelled."""
     return await asyncio.Future()
 
 
 def _fails_alike(outcome: EpisodeOutcome) -> bool:
-    """True if an instance failed outside of the environment's code: then all others may fail, too."""
     return not (outcome.died or outcome.overloaded or _own_fault(outcome))
 
 
@@ -324,7 +319,6 @@ class HeldOutEpisode:
 
     @property
     def key(self) -> tuple[int, int]:
-        """Its instance, and the number of the sample."""
         return self.spec.index, self.spec.member
 
 
@@ -406,14 +400,12 @@ class ConstantAnswers:
 
 
 def _mean(scores: Sequence[float | None]) -> float | None:
-    """None if it has too few rewards."""
     found = [score for score in scores if score is not None]
     few = len(scores) - len(found) > MOST_FAILURES * len(scores)
     return math.fsum(found) / len(found) if found and not few else None
 
 
 def _of_lease(lease: Lease, episodes: Sequence[HeldOutEpisode]) -> HeldOut:
-    """The key of the prompts, including the task's rows and their content."""
     data = dict(lease.data) if lease.data is not None else None
     config = json.dumps([episodes[0].spec.split, lease.config, data, lease.digest], sort_keys=True)
     return HeldOut(lease.environment, lease.environment_version, config, len(episodes))

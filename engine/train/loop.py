@@ -98,12 +98,10 @@ class TrainRun:
 
     @property
     def progress(self) -> int:
-        """Optimizer steps of all its policies together."""
         return sum(learner.groups.committed for learner in self._learners)
 
     @property
     def waits_for(self) -> str:
-        """What the running task waits for, in words; empty if nothing."""
         return self._mixture.waits_for
 
     async def run(self) -> None:
@@ -187,9 +185,6 @@ class TrainRun:
             await learner.tidy()
 
     async def _until_trained(self, loops: list[asyncio.Task[None]]) -> None:
-        """If the engine drains, a single policy finishes its step. Several are cancelled: one may wait for groups that
-        another no longer begins.
-        """
         if len(loops) > 1:
             await until_first(asyncio.wait(loops), self._services.draining.wait())
             if self._services.draining.is_set():
@@ -204,7 +199,6 @@ class TrainRun:
 
     @property
     def hopeless(self) -> bool:
-        """True if no policy has learned for the task's whole ``patience``."""
         return all(learner.silent for learner in self._learners)
 
     def _warn(self, sentence: str) -> None:
@@ -272,7 +266,6 @@ class PolicyLearner:
         self.groups.finish()
 
     async def _step(self, step: int, before: Version, background: Background) -> Version:
-        """The new version is published and checked during the next step."""
         services, groups, train, started = self._services, self.groups, self.spec.train, monotonic()
         store, one_by_one = services.store, train.deterministic
         tally = StepTally(step, kl=train.kl > 0.0)
@@ -356,7 +349,6 @@ class PolicyLearner:
         await self._served()
 
     async def _probe(self, tally: StepTally | None) -> None:
-        """New tokens are from ``tally``."""
         probe = self._canary.probe(tally.groups if tally else ())
         if probe is not None:
             self._canary.learn((await self._services.trainer.accumulate(self._key, (), probe)).scores)
@@ -383,7 +375,6 @@ class PolicyLearner:
             raise why
 
     async def _watch_signal(self, tally: StepTally, metrics: dict[str, float]) -> None:
-        """After ``patience`` steps of equal rewards, end a policy that has learned, or pause the task."""
         versions, patience = self._services.store.versions, self.spec.train.patience
         self._silent = 0 if tally.signal else versions.silent_steps(self._policy)
         if self._silent < patience:
@@ -403,11 +394,9 @@ class PolicyLearner:
 
     @property
     def silent(self) -> bool:
-        """True if it has finished, or has not learned for ``patience`` steps."""
         return self.groups.finished or self._silent >= self.spec.train.patience
 
     async def conclude(self) -> None:
-        """Measure the last version, and make the remark on the scores."""
         await self._evaluations.last(self._version)
         early = self._version.number < self.spec.steps
         self.remark = " ".join(filter(None, (self.remark, self._evaluations.remark(early))))

@@ -83,7 +83,6 @@ class EvalSet:
 
     @property
     def current_series(self) -> str:
-        """The key of scores on the versions that training uses; empty until each is known."""
         keys = [part.environment.series for part in self._parts]
         return self._joined(keys) if all(keys) else ""
 
@@ -187,7 +186,6 @@ class Measuring:
         return remark(self._evaluations.scores(self._policy), self._spec, early)
 
     async def settled(self, but: int) -> None:
-        """Wait until at most ``but`` of the begun measurements are left."""
         while len(self._running) > but:
             await asyncio.wait(self._running, return_when=asyncio.FIRST_COMPLETED)
             await asyncio.sleep(0)  # lets a failure cancel the training loop before it continues
@@ -203,7 +201,6 @@ class Measuring:
         task.add_done_callback(self._running.pop)
 
     def due(self, version: Version) -> bool:
-        """True if it is time to measure a version, or a series has to begin."""
         return bool(self._spec.every) and (version.number % self._spec.every == 0 or self._switched)
 
     async def last(self, version: Version) -> None:
@@ -211,7 +208,6 @@ class Measuring:
         await self._measure(version)
 
     def _leave_out(self) -> None:
-        """The untrained version is measured with the next one."""
         for task, version in self._running.items() if self._leaves_out else ():
             if version is not self._now:
                 task.cancel()
@@ -261,7 +257,6 @@ class Measuring:
         return True
 
     async def _measure_first(self, like: Version, leases: Sequence[Lease]) -> None:
-        """Measure version 0. If its file is gone, an adapter of zeros stands in; both add nothing to the base."""
         first = self._versions.first(self._policy)
         if self._retention.given:
             if is_there(Path(first.path)):
@@ -400,7 +395,6 @@ class Evaluations:
                     pass
 
     def _tested(self, last: Version) -> list[Version]:
-        """The best trained version by the deciding score, and the last."""
         versions, policy = self._services.store.versions, self._trained.number
         scores = self._services.store.evaluations.of(deciding(self._trained.spec)).scores(policy)
         there = {version.number: version for version in reversed(versions.candidates(policy)) if version.number > 0}
@@ -409,7 +403,6 @@ class Evaluations:
         return [chosen[number] for number in sorted(chosen)]
 
     async def _measured(self, test: EvalSet, version: Version) -> bool:
-        """False if the environment was replaced before the version had a score."""
         try:
             async with test.bound() as leases, self._trained.published.lent(version):
                 if version.number not in test.evaluations.measured(self._trained.number, test.series(leases)):

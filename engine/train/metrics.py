@@ -27,12 +27,10 @@ class StepTally:
     weights: dict[int, bytes] = field(default_factory=dict)
 
     def add(self, groups: Sequence[ClosedGroup], stats: GroupStats) -> None:
-        """Count the groups of one call to the trainer."""
         self.groups.extend(groups)
         self.stats.append(stats)
 
     def keep_weights(self, groups: Sequence[ClosedGroup], trained: Sequence[TrainGroup], stats: GroupStats) -> None:
-        """Keep the importance weights of ``trained``, the trained part of ``groups``."""
         for closed, own in zip(groups, trained, strict=True):
             if own.number in stats.weights:
                 self.weights[own.number] = spread(closed.group, own, stats.weights[own.number]).tobytes()
@@ -43,12 +41,10 @@ class StepTally:
 
     @property
     def signal(self) -> bool:
-        """True if any group had unequal rewards."""
         return any(not closed.rewards.constant for closed in self.groups)
 
     @property
     def spoke(self) -> bool:
-        """True if the policy wrote anything in any of the groups."""
         return any(closed.group.episodes for closed in self.groups)
 
     def metrics(self, result: StepResult, seconds: float) -> dict[str, float]:
@@ -157,7 +153,6 @@ def _passed(stats: Sequence[GroupStats], kl: bool) -> dict[str, float]:
 
 
 def _said(episodes: Sequence[Episode], lengths: Sequence[int]) -> dict[str, float]:
-    """Metrics of the replies; ``lengths``: tokens that the policy wrote in each episode, not all 0."""
     logprobs = (float(t.logprobs.sum(dtype=np.float64)) for one in episodes for t in one.trajectories)
     replies = Counter(b"|".join(t.tokens[t.mask != 0].tobytes() for t in spoken) for spoken in map(_spoken, episodes))
     del replies[b""]
@@ -171,13 +166,11 @@ def _said(episodes: Sequence[Episode], lengths: Sequence[int]) -> dict[str, floa
 
 
 def _first_prompts(episodes: Sequence[Episode]) -> int:
-    """The number of distinct prompts at the beginning of replies."""
     first = (spoken[0] for spoken in map(_spoken, episodes) if spoken)
     return len({one.tokens[: int(np.argmax(one.mask))].tobytes() for one in first})
 
 
 def _spoken(episode: Episode) -> list[Trajectory]:
-    """The trajectories with text of the policy: a stored one may be empty."""
     return [one for one in episode.trajectories if one.sampled]
 
 

@@ -112,7 +112,6 @@ async def _start_of(first: Version) -> str:
 
 
 async def _begin(services: Services, task: int, name: str, spec: TaskSpec, path: Path) -> bool:
-    """Write version 0 if the task begins from given weights; returns True if it does."""
     start, folder = services.store.versions.start(task, spec.policy.start), start_folder(spec.policy.start)
     if folder is not None:
         what, write = str(folder), partial(_begin_from_folder, folder, path)
@@ -150,7 +149,6 @@ async def _problem(services: Services, task: int, name: str, config: PolicyConfi
 
 
 async def _restart_optimizer(services: Services, task: int, version: Version) -> None:
-    """Give a version without moments a new optimizer."""
     size = await asyncio.to_thread(restart_moments, Path(version.path), version.checksum)
     services.store.versions.restart(version.id, size)
     message = f"Training goes on from {version.name} with a new optimizer: its moments had been given up for room."
@@ -172,7 +170,6 @@ class TrainedPolicy:
 
     @classmethod
     def of(cls, services: Services, task: int, name: str, spec: TaskSpec) -> TrainedPolicy:
-        """A policy of a task; adds it to the store."""
         number = services.store.versions.policy(task, name, {})
         return cls(task, name, number, spec, PublishedVersions(services.endpoints))
 

@@ -36,7 +36,6 @@ class ExposedTime:
 
     @contextmanager
     def step(self) -> Iterator[None]:
-        """Count the time of the block, in which a step with all its groups waits."""
         began = self._clock()
         try:
             yield
@@ -44,7 +43,6 @@ class ExposedTime:
             self._steps += self._clock() - began
 
     def committed(self) -> None:
-        """A version was committed; groups may begin with it once it is served."""
         self._committed, self._served = self._clock(), math.inf
 
     def served(self) -> None:
@@ -135,7 +133,6 @@ class PublishedVersions:
 
     @contextmanager
     def hold(self, version: Version) -> Iterator[None]:
-        """Keep a version loaded, and its file (``Retention``), while the block runs."""
         self._holders[version.name] += 1
         try:
             yield
@@ -147,7 +144,6 @@ class PublishedVersions:
         return self._holders[version.name] > 0
 
     async def clear(self) -> None:
-        """Retire everything and wait for it; the policy leaves the samplers."""
         self.current = None
         self._holders.clear()
         self._sweep()
@@ -269,14 +265,12 @@ class Retention:
             await self._shrink()
 
     async def tidy(self, pending: Set[int]) -> None:
-        """``retain`` at most once a second."""
         if monotonic() >= self._due:
             self._due = monotonic() + INTERVAL
             with contextlib.suppress(DatabaseLocked):  # the next call does it
                 await self.retain(pending)
 
     def _prune(self, pending: Set[int]) -> tuple[list[Path], list[Version]]:
-        """Record the removals; return their files, and the versions that keep only the adapter."""
         candidates, bests = self._versions.candidates(self._policy), self._evaluations.best_of_each(self._policy)
         last = candidates[0]
         known = (RetentionVersion(v.number, v.resumable, v.number in bests, v is last) for v in candidates)
@@ -291,12 +285,10 @@ class Retention:
         return [Path(version.path) for version in surplus], heavy
 
     def _speaking(self, candidates: Sequence[Version]) -> Set[int]:
-        """Versions in attempts in progress, including those of an earlier run that may be resumed."""
         open_ = self._open_plays.speaking(self._task)
         return {one.number for one in candidates if self._held(one) or (one.number, one.checksum) in open_}
 
     def _make_room(self, surplus: list[Path], heavy: list[Version]) -> tuple[dict[int, int], list[str]]:
-        """Remove and strip files in a thread; returns the sizes of stripped files, by version, and the errors."""
         self._versions.barrier()  # else a power cut could bring back rows without their files or moments
         reach(Point.RETAIN_MARKED)
         sizes, problems = {}, []
@@ -319,7 +311,6 @@ class Retention:
             self._telemetry.event("adapter", problem, self._task, "warning")
 
     async def _shrink(self) -> None:
-        """Drop unneeded tokens, in small transactions that block nobody for long."""
         if self._token_steps:
             newest = self._versions.candidates(self._policy)[0].number
             while self._experience.shrink(self._policy, newest - self._token_steps):

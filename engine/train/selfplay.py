@@ -54,8 +54,6 @@ class Match:
         seed: int,
         truncation: Truncation = WHOLE,
     ) -> Roles:
-        """How the agents speak in one episode; ``replicas`` are by policy. Training samples from all tokens."""
-
         def role(agent: str) -> Role:
             policy = self.policy_of(agent)
             version = self.versions[policy]
@@ -302,14 +300,12 @@ class FrozenPolicies:
         return Opponents(frozen, pools, hosts)
 
     async def leave(self) -> None:
-        """Free the samplers, and remove the files written for them."""
         await asyncio.gather(self._published.clear(), return_exceptions=True)
         for path in self._made:
             with suppress(OSError):
                 path.unlink()
 
     def _frozen(self) -> dict[str, str]:
-        """The text of each version in the task file, by its name in matches."""
         frozen = {name: policy.frozen for name, policy in self._spec.policies.items() if policy.frozen}
         others = (words for words in self._spec.eval.agents.values() if words not in self._spec.policies)
         return frozen | {words: words for words in others}
@@ -334,7 +330,6 @@ class FrozenPolicies:
         return self._lent(lent, words)
 
     def _lent(self, version: Version, words: str) -> Version:
-        """A version under this task's own name: other tasks may serve it, too, and retire it when they end."""
         if not is_there(Path(version.path)):
             raise AdapterError(
                 f"The version {version.name}, which this task plays with as {words!r}, was deleted.",
@@ -343,7 +338,6 @@ class FrozenPolicies:
         return replace(version, name=self._name(words, version.checksum))
 
     async def _blank(self, first: Version, policy: TrainedPolicy, words: str) -> Version:
-        """A version with an adapter that adds nothing to the base."""
         path = self._path()
         digest = await asyncio.to_thread(write_blank, Path(policy.published.now().path), path)
         return replace(first, name=self._name(words, digest), number=0, path=str(path), checksum=digest)
@@ -363,7 +357,6 @@ class FrozenPolicies:
         return Version(0, 0, 0, self._name(folder.name, digest), digest, str(path), path.stat().st_size)
 
     def _name(self, words: str, digest: str) -> str:
-        """A name for these bytes: a folder may hold other bytes after a pause, and a name stands for one version."""
         plain = "".join(c if c.isalnum() else "-" for c in words)[:40]
         return f"task-{self._task}/{self._kind}-{plain}-{digest}-i{self._services.store.incarnation}"
 
@@ -374,7 +367,6 @@ class FrozenPolicies:
         return path
 
     def _kept(self, policy: TrainedPolicy) -> Callable[[], Sequence[Version]]:
-        """Lists the policy's versions with files on the disk; people may remove some by hand."""
         versions = self._services.store.versions
         return lambda: [version for version in versions.candidates(policy.number) if is_there(Path(version.path))]
 

@@ -93,7 +93,6 @@ class Trial:
 
     @property
     def seconds(self) -> float:
-        """Seconds of a step if sampling and training overlap, the default on two cores and more."""
         return max(self.sampling, self.training)
 
 
@@ -117,7 +116,6 @@ async def pace(
 
 @asynccontextmanager
 async def _loaded(samplers: Sequence[Sampler], trainer: Trainer, scratch: Path) -> AsyncIterator[tuple[str, Path]]:
-    """Yields the name of a new policy's version, loaded by all samplers, and a temporary folder."""
     with tempfile.TemporaryDirectory(dir=scratch) as folder:
         start = Path(folder, "0.safetensors")
         version = f"{POLICY}/{start.parent.name}"
@@ -384,7 +382,6 @@ async def try_base(
 
 
 def _of_a_step(memory: MemoryPlan) -> MemoryPlan:
-    """The plan with room for one step: two samplers run at the same time here."""
     return replace(memory, sequences=min(memory.sequences, TASK.group_episodes), context=min(memory.context, LONGEST))
 
 

@@ -176,7 +176,6 @@ class Course:
         return [one[name] for one in self._first.values() if name in one]
 
     def last(self, name: str, before: int = 0) -> list[float]:
-        """Without the newest ``before`` steps."""
         newest_first = (one[name] for one in reversed(self._last.values()) if name in one)
         found = list(islice(newest_first, before, before + WINDOW))
         return found[::-1] if len(found) == WINDOW else []
@@ -246,7 +245,6 @@ def _reward(one: Said) -> float:
 
 
 def _rewards(said: Iterable[Said]) -> Mapping[int, float]:
-    """The highest reward of each group."""
     found: dict[int, float] = {}
     for one in said:
         if one.reward is not None:
@@ -262,7 +260,6 @@ def _commonest(said: Sequence[Said]) -> list[Said]:
 
 
 def _first(said: Sequence[Said]) -> tuple[int, ...]:
-    """The first of each group, then the others."""
     leading: dict[int, Said] = {}
     for one in said:
         leading.setdefault(one.group, one)
@@ -456,7 +453,6 @@ def found(seen: Learning) -> dict[str, Evidence]:
 
 
 def _long_enough(course: Course, now: Sequence[float]) -> bool:
-    """Else noise looks like change."""
     return bool(now) and course.seen >= 3 * WINDOW
 
 
@@ -468,7 +464,6 @@ class _Fall:
 
 
 def _fall(seen: Learning, name: str) -> _Fall | None:
-    """The last steps are compared with all earlier blocks; each comparison gets a part of the allowed error."""
     course, values = seen.course, seen.course.values(name)
     begins = [0, *range(len(values) % WINDOW, len(values) - WINDOW, WINDOW)]
     stretches = [values[begin : begin + WINDOW] for begin in begins]
@@ -521,25 +516,21 @@ class Watch:
 
     @property
     def decisive(self) -> bool:
-        """True if a held-out score may pause the task."""
         return REWARD_HACKING in self._spec.watch.pause
 
     def see(self, step: int, metrics: Mapping[str, float]) -> None:
         self._course.see(step, self._store.findings.environment_at(self._policy, step), metrics)
 
     def add(self, step: int, metrics: Mapping[str, float]) -> None:
-        """Add metrics that arrive later than their step."""
         self._course.add(step, metrics)
 
     async def see_first(self, groups: Sequence[ClosedGroup]) -> None:
-        """Take in groups of the first step: cut off replies are reported before it."""
         episodes = [one for closed in groups for one in closed.group.episodes]
         if self._opening is None and not self._course.seen and len(episodes) >= FIRST:
             self._opening = sum(any(t.cut for t in one.trajectories) for one in episodes) / len(episodes)
             await self.look()
 
     async def look(self) -> None:
-        """Run the detectors and report their findings."""
         findings, scores = self._store.findings, self._store.evaluations.of(self._suite).compared(self._policy)
         signs = found(replace(learning(self._course, scores, self._spec), opening=self._opening, limits=self._limits))
         known = findings.known(self._policy)

@@ -127,7 +127,6 @@ class Slots:
         return len(self._holder)
 
     def widen(self, count: int) -> None:
-        """Use ``count`` ids from now on, not fewer than before."""
         more = count - self.count
         self._holder += [None] * more
         self.free += more
@@ -254,7 +253,6 @@ class Prefixes:
         return (next(iter(node.holders)), node.tokens) if node.tokens else (None, 0)
 
     def hold(self, sequence: int, family: Family, blocks: Sequence[bytes]) -> None:
-        """A sequence begins with these blocks, which continue those that it held before."""
         if not blocks:
             return
         node = self._roots.setdefault(family, _Node())
@@ -266,7 +264,6 @@ class Prefixes:
         self._ends[sequence] = node
 
     def join(self, sequence: int, source: int) -> None:
-        """A sequence, which holds no block yet, begins with those of ``source``."""
         node = self._ends.get(source)
         if node is not None:
             self._ends[sequence] = node
@@ -275,7 +272,6 @@ class Prefixes:
             node = node.above
 
     def cut(self, sequence: int, tokens: int) -> None:
-        """A sequence is cut at position ``tokens``; blocks without a sequence are forgotten."""
         node = self._ends.pop(sequence, None)
         while node is not None and node.above is not None and node.tokens > tokens:
             del node.holders[sequence]
@@ -291,7 +287,6 @@ class Prefixes:
         return self._ends[sequence].tokens if sequence in self._ends else 0
 
     def alone(self, sequence: int) -> bool:
-        """True if it holds a block that no other sequence holds."""
         return sequence in self._ends and len(self._ends[sequence].holders) == 1
 
 
@@ -333,7 +328,6 @@ class Prompts:
         self._prompts[prompt.key] = prompt
 
     def leave(self, prompt: Prompt, sequence: int) -> None:
-        """Remove a holder; a prompt without holders is forgotten."""
         prompt.holders.discard(sequence)
         if not prompt.holders and self._prompts.get(prompt.key) is prompt:
             del self._prompts[prompt.key]

@@ -31,7 +31,6 @@ class SharedMemory:
 
     @property
     def free(self) -> int:
-        """Number of conversations that can begin."""
         return self._slots.free + len(self._kept)
 
     @property
@@ -87,7 +86,6 @@ class SharedMemory:
         return prompt
 
     def share(self, prompt: Prompt, turns: Sequence[Turn]) -> None:
-        """Copy a prompt to those of ``turns`` that do not hold it."""
         source = next(iter(prompt.holders))
         for turn in turns:
             sequence = turn.conversation.sequence
@@ -110,13 +108,11 @@ class SharedMemory:
             self._prefixes.hold(conversation.slot, turn.family, blocks_of(held, turn.alike))
 
     def empty(self, conversation: SequenceState) -> None:
-        """Empty a conversation's sequence, which stays the conversation's."""
         self._leave_prompt(conversation)
         self._prefixes.cut(conversation.sequence, 0)
         self._context.cut(conversation.sequence, 0)
 
     def end(self, conversation: SequenceState, intact: bool) -> None:
-        """A conversation has ended; without ``intact`` its sequence is useless."""
         version, sequence = conversation.version, conversation.slot
         if sequence is None or version is None:
             return
@@ -137,9 +133,6 @@ class SharedMemory:
             self._give_up(sequence)
 
     def _take(self, version: str, count: int, source: int | None) -> list[int]:
-        """``count`` sequences. The kept one ``source`` is given up last; if it is taken, it is the first and still
-        filled.
-        """
         if source in self._kept:
             self._kept[source] = self._kept.pop(source)
         while self._slots.free < count and self._kept:

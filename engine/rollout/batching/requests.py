@@ -76,11 +76,9 @@ class Answers:
         self._ready.append((future, value, error))
 
     def stream(self, future: asyncio.Future[Any], to: Callable[[Any], None], value: Any) -> None:
-        """With the next ``flush`` call ``to`` with a part of the future's result."""
         self._streamed.append((future, to, value))
 
     def flush(self) -> None:
-        """Deliver what is ready; drop it for callers with a closed loop."""
         if self._streamed:
             parts, self._streamed = self._streamed, []
             for loop in {future.get_loop() for future, _, _ in parts}:
@@ -109,7 +107,6 @@ class Answer(Generic[T]):
         self._answers.flush()
 
     def stream(self, to: Callable[[Any], None], value: Any) -> None:
-        """Before the call ends, ``to`` is called with ``value``, in the event loop."""
         self._answers.stream(self.future, to, value)
 
 
@@ -164,7 +161,6 @@ class Versions:
         self._adapters = adapters
         self._versions: dict[str, Version] = {}
         self._checksums: dict[str, str] = {}
-        """Checksum of every name that was ever loaded."""
 
     def load(self, name: str, path: Path) -> str:
         """Read the adapter of a state file and return its checksum.
@@ -199,7 +195,6 @@ class Versions:
         return version
 
     def retire(self, name: str) -> None:
-        """Refuse new requests at once, free the memory after the last one; unknown names are refused."""
         version = self.serving(name)
         version.retired = True
         self._free_if_unused(version)

@@ -98,7 +98,6 @@ class RidingContext:
         self._waiting.append((rider, self._calls))
 
     def flush(self) -> None:
-        """Compute all waiting scores, in their own calls."""
         while self._waiting:
             rider, _ = self._waiting.popleft()
             try:
@@ -110,7 +109,6 @@ class RidingContext:
         self._context.use(self._adapters, self._alike)
 
     def fail(self, error: Exception) -> None:
-        """All waiting scores get an error."""
         while self._waiting:
             self._waiting.popleft()[0].fail(error)
 
@@ -124,13 +122,11 @@ class RidingContext:
         return self._context.decode(tokens, positions, sequences, outputs)
 
     def _go_without(self) -> None:
-        """Count a call without scores; those that have waited long enough are computed first."""
         self._calls += 1
         if self._waiting and self._calls - self._waiting[0][1] > PATIENCE:
             self.flush()
 
     def _boarding(self) -> list[Rider]:
-        """The scores for the next call, limited by their number of logits."""
         room, rows = scored_rows(self.vocabulary), LONGEST
         riders: list[Rider] = []
         while self._waiting and len(riders) < len(self._spare) and self._waiting[0][0].rows <= min(rows, room):
@@ -268,7 +264,6 @@ class ThreadedSampler:
         await self._do(partial(self._versions.retire, version))
 
     async def generate(self, request: SampleRequest, *, stream_to: OnTokens | None = None) -> SampleResult:
-        """See the protocol. A cancelled caller's turn continues until it ends or its conversation is released."""
         answer: Answer[SampleResult] = Answer(self._answers)
         self._post(partial(self._scheduler.submit, request, answer, stream_to), answer)
         return await answer.future
@@ -280,7 +275,6 @@ class ThreadedSampler:
         return await self._do(self._scheduler.stats)
 
     async def close(self) -> None:
-        """End the thread, fail calls in progress, and free the memory."""
         self._inbox.put(None)
         await asyncio.to_thread(self._thread.join)
 
@@ -295,7 +289,6 @@ class ThreadedSampler:
         """Free the context; the last action of the thread."""
 
     async def _do(self, work: Callable[[], T], pressing: bool = False) -> T:
-        """Run ``work`` on the thread between two steps and return its value; ``pressing`` ends the step early."""
         answer: Answer[T] = Answer(self._answers)
 
         def begun() -> None:
@@ -332,7 +325,6 @@ class ThreadedSampler:
             self._answers.flush()
 
     def _round(self, waited: list[Work | None]) -> bool:
-        """Do the work of the inbox, then make a step; returns True if the thread continues."""
         while waited or not self._inbox.empty():
             work = waited.pop() if waited else self._inbox.get()
             if work is None:
@@ -426,7 +418,6 @@ class BatchingSampler(ThreadedSampler):
         version.users += 1
 
     def _rest(self) -> None:
-        """Nothing is sampled: compute waiting scores now, and lend cores."""
         if self._riding is not None:
             self._riding.flush()
         if self._cores is not None:

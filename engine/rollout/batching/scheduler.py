@@ -35,7 +35,6 @@ class Order:
         self._turns: Counter[str] = Counter()
         """Number of turns in the scheduler, by account."""
         self._returning: dict[str, dict[Turn, None]] = {}
-        """Turns of conversations that have their sequence already."""
         self._first: dict[str, dict[Key, list[Turn]]] = {}
         """First turns, by their shared prompt, in order of arrival."""
 
@@ -66,7 +65,6 @@ class Order:
             self._clock.leave(turn.account)
 
     def charge(self, account: str, prefilled: int = 0, sampled: int = 0) -> None:
-        """Charge an account for computed tokens; an idle account saves nothing."""
         self._clock.begin(account)
         self._clock.charge(account, rollout_cost(prefilled, sampled))
 
@@ -94,7 +92,6 @@ class Order:
         return turns
 
     def ahead(self, account: str, turns: Iterable[Turn]) -> bool:
-        """True if an account has had more than one of the accounts of ``turns``."""
         counter = self._clock.counter
         return any(counter(other) < counter(account) for other in {turn.account for turn in turns})
 
@@ -255,7 +252,6 @@ def burst(
 
 
 def _before(active: NDArray[np.int32], rows: NDArray[np.int32]) -> NDArray[np.int64]:
-    """The active row of each row, or the one before it: a filler has a neighbour's adapter."""
     return np.maximum(np.searchsorted(active, rows, side="right") - 1, 0)
 
 
@@ -300,7 +296,6 @@ class BatchScheduler:
 
     @property
     def busy(self) -> bool:
-        """True if ``step`` has anything to do."""
         return self._works or self._order.ready(self._memory.grows)
 
     @property
@@ -336,7 +331,6 @@ class BatchScheduler:
         version.users += 1
 
     def release(self, name: str) -> None:
-        """Forget a conversation and abort its turn; unknown names are ignored."""
         conversation = self._conversations.get(name)
         if conversation is None:
             return
@@ -363,7 +357,6 @@ class BatchScheduler:
         self._seconds += time.perf_counter() - begin
 
     def _echo(self) -> None:
-        """Compute a piece of a prompt with requested log-probabilities; its turn begins after the last one."""
         try:
             turn, count, logits = self._echoes.step(self._order.sort)
         except CallFailed as error:
@@ -382,20 +375,17 @@ class BatchScheduler:
             self._order.wait(turn)
 
     def _decode_fresh(self, fresh: list[Turn], pressed: Pressed) -> None:
-        """Decode new turns while their memory is in the cache; accounts that are ahead wait."""
         for version in dict.fromkeys(turn.version.name for turn in fresh):
             turns = [turn for turn in fresh if turn.version.name == version]
             if not self._order.ahead(turns[0].account, self._running):
                 self._decode(sorted(turns, key=_sequence_of)[: self._pace.rows], pressed)
 
     def fail(self, error: Exception) -> None:
-        """End every turn with ``error`` and start over with an empty scheduler."""
         for conversation in list(self._conversations.values()):
             self._drop(conversation, error)
         self._memory.clear()
 
     def _grow(self) -> None:
-        """Grow the memory if turns wait for it and the running ones leave a call half empty."""
         free, running = self._memory.free, len(self._running)
         more = min(self._order.first, self._pace.enough - running) - free
         if more > 0 and self._memory.grows:
@@ -461,7 +451,6 @@ class BatchScheduler:
         return first.begin(len(part.new))
 
     def _resume(self, turn: Turn, parts: list[Chunk]) -> int:
-        """Continue a conversation that has a sequence; returns the number of tokens to compute."""
         conversation = turn.conversation
         if conversation.version is not turn.version:  # memory of another adapter is useless
             self._memory.empty(conversation)
@@ -528,7 +517,6 @@ class BatchScheduler:
         return on
 
     def _end(self, turn: Turn, finish: Finish) -> None:
-        """Answer the caller and keep the conversation for its next turn."""
         result = turn.result(finish)
         turn.conversation.tokens = np.concatenate([turn.prompt, result.tokens])
         self._memory.grow(turn)
@@ -543,7 +531,6 @@ class BatchScheduler:
             self._drop(turn.conversation, error)
 
     def _drop(self, conversation: SequenceState, error: Exception) -> None:
-        """Forget a conversation with invalid memory; its turn fails with ``error``."""
         turn = conversation.turn
         if turn is not None:
             self._leave(turn)

@@ -58,7 +58,6 @@ class Wished:
 
     @property
     def over(self) -> bool:
-        """True if the reply is complete without a stop token."""
         return self._grammar is not None and self._grammar.over
 
     @property
@@ -105,7 +104,6 @@ class Wanted:
 
     @property
     def over(self) -> bool:
-        """True if one of the turns is complete."""
         return any(turn.over for turn in self._wished)
 
     def draw(
@@ -193,12 +191,10 @@ class Turn:
 
     @property
     def family(self) -> Family:
-        """Turns of one family may begin with the same memory."""
         return self.key[:2]
 
     @cached_property
     def blocks(self) -> tuple[bytes, ...]:
-        """The blocks at the beginning of its prompt."""
         return blocks_of(self.prompt, self.alike)
 
     @property
@@ -210,7 +206,6 @@ class Turn:
         return int(self._tokens[self._count - 1] if self._count else self.prompt[-1])
 
     def begin(self, tokens: int) -> int:
-        """Record and return the number of context tokens to compute."""
         self.prefilled += tokens
         return tokens
 
@@ -285,7 +280,6 @@ class Echoes:
         self._turns: dict[Turn, None] = {}
         self._current: Turn | None = None
         self._done = 0
-        """Tokens of the current prompt that are in memory."""
         self._logprobs: list[Logprobs] = []
         self._likeliest: list[Likeliest] = []
 

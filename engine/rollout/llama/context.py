@@ -96,7 +96,6 @@ class Watch:
         return False
 
     def _mixed(self, address: int) -> bool:
-        """Add the adapters' terms to a product; True lets the graph continue."""
         if self.mixing:
             self.mixing.show(Tensor.from_address(address))
         return True
@@ -200,7 +199,6 @@ class LlamaContext:
         self._shift = SPARE if 0 < first < self.sequences else 0
         """The last ``SPARE`` sequences come first in llama.cpp's numbers, since they have memory from the start."""
         self._head = 0
-        """Numbers before a sequence's state in llama.cpp's format."""
         done = self._make(first if self._shift else self.sequences, padded_length(1) if first else self.length)
         if done and self._shift and not self._grows():
             self._llama.llama_free(self._context)
@@ -226,7 +224,6 @@ class LlamaContext:
         return True
 
     def _make(self, room: int, reach: int) -> bool:
-        """Make a context for ``room`` sequences of ``reach`` tokens; False if there is not enough memory."""
         self._parameters.n_seq_max = room
         self._parameters.n_ctx = room * reach
         self._room, self._reach = room, reach
@@ -236,7 +233,6 @@ class LlamaContext:
         return bool(self._context)
 
     def _grows(self) -> bool:
-        """True if llama.cpp writes states as ``_taken_over`` reads them, tested with an empty one."""
         state = np.frombuffer(self._state(0)[0], np.uint32)
         self._head = len(state) - self._room - 1
         return bool(self._head >= 0 and (state[self._head :] == [self._room, *[0] * self._room]).all())
@@ -255,9 +251,6 @@ class LlamaContext:
         return True
 
     def _remake(self, room: int, reach: int) -> bool:
-        """Change to a context of that size, which takes over all sequences; False, without a change, if memory is
-        short.
-        """
         states = [(int(sequence), *self._state(sequence)) for sequence in np.flatnonzero(self.held).tolist()]
         before, adapter = (self._room, self._reach), self._adapter
         self._llama.llama_free(self._context)
@@ -279,14 +272,12 @@ class LlamaContext:
         return (sequences + self._shift) % self.sequences
 
     def _state(self, sequence: int) -> tuple[Any, int]:
-        """The state of a sequence, and its number of bytes."""
         place = self._at(sequence)
         size = int(self._llama.llama_state_seq_get_size(self._context, place))
         buffer = (ctypes.c_uint8 * size)()
         return buffer, int(self._llama.llama_state_seq_get_data(self._context, buffer, size, place))
 
     def _restore(self, sequence: int, buffer: Any, size: int) -> bool:
-        """Restore a state of ``_state`` into an empty sequence; returns True on success."""
         done = self._llama.llama_state_seq_set_data(self._context, buffer, size, self._at(sequence))
         return bool(0 < size == done)
 
@@ -407,7 +398,6 @@ class LlamaContext:
         self._llama.llama_model_free(self._model)
 
     def _shut(self) -> None:
-        """Free all but the model."""
         self._llama.llama_free(self._context)
         if self._watch:
             self._watch.close()

@@ -68,8 +68,6 @@ def operation(tensor: int, at: int = int(Tensor.op.offset)) -> int:
 
 
 class _Room(ctypes.Structure):
-    """``struct ggml_init_params``"""
-
     _fields_ = [("size", ctypes.c_size_t), ("buffer", POINTER), ("no_alloc", ctypes.c_bool)]
 
 
@@ -127,7 +125,6 @@ class Ggml:
         return function
 
     def _check(self) -> int:
-        """The number of the product; raises ``Unknown`` unless a tensor has the layout of ``Tensor``."""
         room = Room(self, 8)
         left, right = room.matrix(16, 5), room.matrix(16, 3)
         self._function("set_name", POINTER, POINTER, ctypes.c_char_p)(left, b"left")
@@ -143,7 +140,6 @@ class Ggml:
         return int(made.op)
 
     def _others(self) -> tuple[int, int]:
-        """The numbers of copies and flash attention; raises ``Unknown`` if their operands are elsewhere."""
         cast = self._function("cast", POINTER, POINTER, POINTER, ctypes.c_int)
         number, none = ctypes.c_float, None
         attend = self._function("flash_attn_ext", POINTER, POINTER, *[POINTER] * 4, number, number, number)
@@ -183,22 +179,18 @@ class Room:
         return Tensor.from_address(address)
 
     def place(self, tensor: int, data: int) -> None:
-        """Set the address of a tensor's data."""
         Tensor.from_address(tensor).data = data
 
     def word(self, tensor: int) -> int:
-        """The index in ``words`` of a tensor's data pointer."""
         return (tensor - self._start + int(Tensor.data.offset)) // WORD
 
     def graph(self, results: list[int]) -> int:
-        """A graph that computes ``results`` in order, with all that they need."""
         graph = self._ggml.graph(self.context, self._count, False)
         for result in results:
             self._ggml.expand(graph, result)
         return int(graph)
 
     def done(self) -> None:
-        """End the creation of tensors; existing ones live as long as the object."""
         self._ggml.free(self.context)
         self.context = None
 
@@ -437,17 +429,14 @@ class Mixing:
         self._last = 0
         self._layouts: dict[bytes | tuple[int, int], Layout] = {}
         self._scratch = np.empty(0, np.float32)
-        """Products of one run after the other."""
         self._graphs = Graphs(ggml, 0)
         self._parts: list[Handles] = []
         """The adapters of the rows of each micro-batch of this call, if there are several."""
         self._keys: list[bytes] = []
-        """Cache keys of their arrangements."""
         self._one: int | None = None
         """The adapter of all rows, if there is only one."""
         self._part = 0
         self._seen: set[int] = set()
-        """The modules shown in this micro-batch."""
 
     # adapters
 
@@ -498,7 +487,6 @@ class Mixing:
             self._keys = [part.tobytes() for part in self._parts]
 
     def lacking(self) -> Exception | None:
-        """After a call: an error unless every term was added."""
         return self._missing() or self._short() if self._one is not None or self._parts else None
 
     def _missing(self) -> Exception | None:
@@ -513,7 +501,6 @@ class Mixing:
         return None
 
     def asks(self, tensor: Tensor) -> bool:
-        """True if an adapter of this call may change a product that is not computed yet."""
         number = self._weights.get(tensor.left)
         if number is None:
             number = self._numbers.get(Tensor.from_address(tensor.left).name, -1)

@@ -314,7 +314,6 @@ def _choices(config: BaseConfig, layers: int) -> tuple[int, ...]:
 
 
 def _note(opened: Opened, wanted: int, length: int, devices: Sequence[str]) -> str:
-    """All reductions from the wanted sizes, in a sentence, or empty."""
     if not opened.refused:
         return ""
     held = opened.context.sequences - SPARE

@@ -120,7 +120,6 @@ def handles(names: Sequence[str]) -> Any:
 
 @cache
 def _ggml() -> Any:
-    """ggml's functions on devices, which llama_cpp does not declare."""
     llama()  # the backends register themselves
     import llama_cpp._ggml
 

@@ -54,7 +54,6 @@ class Place:
 
     @property
     def extendable(self) -> bool:
-        """True if it is the end of the branch, which can continue."""
         return self.branch.open and self.branch.turns == self.turns
 
 
@@ -81,7 +80,6 @@ class History:
         self._texts: list[tuple[str, Place]] = []
 
     def find(self, messages: Sequence[wire.Message], tools: Sequence[object]) -> Found:
-        """The longest history with which these messages begin."""
         node = self._roots.get(_canonical(tools))
         best, known = None, 0
         for number, (message, key) in enumerate(zip(messages, keys(messages), strict=True), 1):
@@ -99,7 +97,6 @@ class History:
         node.places.append(Place(at, at.turns, reply))
 
     def find_text(self, prompt: str) -> tuple[Place | None, int]:
-        """The longest text with which a plain prompt begins, and its characters."""
         known = [(len(text), place) for text, place in self._texts if prompt.startswith(text)]
         longest = max((length for length, _ in known), default=0)
         places = [place for length, place in known if length == longest]
@@ -129,7 +126,6 @@ def _key(message: wire.Message, names: Mapping[str, str]) -> Key:
 
 
 def _read(arguments: str) -> str:
-    """Arguments in canonical form, if they are JSON."""
     try:
         return _canonical(json.loads(arguments))
     except (ValueError, RecursionError):
@@ -173,7 +169,6 @@ class Manner:
     """True if the schema is that of a call."""
 
     def sampling(self, given: SamplingParameters) -> SamplingParameters:
-        """The task's parameters, overridden by the client's."""
         return replace(
             given,
             temperature=given.temperature if self.temperature is None else self.temperature,

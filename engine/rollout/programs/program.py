@@ -75,8 +75,6 @@ Request = wire.Chat | wire.Complete
 
 @dataclass(frozen=True)
 class _Turn:
-    """The request for one choice."""
-
     branch: Branch
     ask: ProgramAsk
     begins: bool
@@ -105,11 +103,9 @@ class Program:
         self._asking: set[asyncio.Future[Reply]] = set()
 
     async def models(self, key: str) -> tuple[wire.Model, ...]:
-        """See ``Answerer``: the episode's policy, for any name."""
         return (wire.Model("policy", owner="marlaas"),)
 
     def close(self) -> None:
-        """The episode is over: calls in progress are refused."""
         self._closed = True
         for one in self._asking:
             one.cancel()
@@ -133,7 +129,6 @@ class Program:
         return await self._answer(request, agent, turns, tell)
 
     def _planned(self, request: wire.Chat, agent: str) -> list[_Turn]:
-        """The turn of each choice, each in its own branch. Raises ``Refusal``."""
         if not request.messages:
             raise Refusal(400, "invalid_request", "There are no messages.", "messages")
         tools = tools_of(request)
@@ -171,9 +166,6 @@ class Program:
     def _turns(
         self, ask: ProgramAsk, place: Place | None, choices: int, prompt: str = "", alone: bool = True
     ) -> list[_Turn]:
-        """A turn for each choice. A single one (``alone``) extends a branch; several get their own branches, which
-        a failed call removes.
-        """
         if place is not None and alone and choices == 1 and place.extendable:
             place.branch.open = False
             return [_Turn(place.branch, dataclasses.replace(ask, branch=place.branch.number), False, prompt)]
@@ -265,7 +257,6 @@ class Program:
         return wire.Choice(place, reply.text, reply.finish, reply.thinking, calls, tokens, stopped)
 
     def _streamed(self, ask: ProgramAsk, request: Request, place: int, tell: Tell) -> ProgramAsk:
-        """The ask of a choice, with its stream if requested. A forced call comes whole."""
         if not request.stream or (ask.manner is not None and ask.manner.forced):
             return ask
 
@@ -295,7 +286,6 @@ class Program:
         return f"call_{self._ids}"
 
     def _undo(self, agent: str, turns: Sequence[_Turn]) -> None:
-        """The call has failed: remove its new branches; a continued branch is closed."""
         for turn in turns:
             if turn.begins:
                 self._floor.drop(agent, turn.branch.number)
@@ -303,7 +293,6 @@ class Program:
                 self._floor.rest(agent, turn.branch.number)
 
     def _refusal(self, error: Exception, request: Request) -> Refusal:
-        """The error for the client; errors that are not its fault end the episode."""
         if isinstance(error, Refusal):
             return error
         if isinstance(error, Overfull):
@@ -328,7 +317,6 @@ def _over() -> Refusal:
 
 
 def _no_room(why: str) -> Refusal:
-    """Begins with words by which clients recognise a full context."""
     return Refusal(
         400, "context_length_exceeded", f"This model's maximum context length is exceeded: {why}.", "messages"
     )
@@ -367,7 +355,6 @@ class Hosting:
         return Endpoint(f"{self._address.url}/v1", self._address.key)
 
     def close(self) -> None:
-        """The episode is over: open and later requests are refused."""
         self._make = None
         if self._program is not None:
             self._program.close()

@@ -98,8 +98,6 @@ class Appended:
 
 
 class _Run:
-    """The tokens of one sequence, from position ``begin`` on."""
-
     def __init__(self, sequence: int, rows: slice, begin: int) -> None:
         self.rows = rows
         self._sequence, self._begin, self._end = sequence, begin, begin + rows.stop - rows.start
@@ -125,7 +123,6 @@ class _Run:
         return torch.bmm(weights, own[1]).view(keys, fold, rows, size).permute(2, 0, 1, 3).reshape(rows, -1)
 
     def _in_tiles(self, q: Tensor, own: Tensor) -> Tensor:
-        """Results (K, R, rows, D) for such queries over (2, K, end, D)."""
         begin = self._begin
         found = attend(q, own[0, :, begin:], own[1, :, begin:], 1.0, causal=True)
         if begin:
@@ -188,7 +185,6 @@ class _Part:
         attended[self._rows] = found if self._count == len(self._rows) else found[self._places]
 
     def _spread(self, q: Tensor) -> Tensor:
-        """The queries at their sequences' places in the range, with zeros between."""
         asked = q.new_zeros(self._count, *q.shape[1:])
         asked[self._places] = q[self._rows]
         return asked
@@ -266,7 +262,6 @@ class HalfHead:
         bounds = range(0, len(weight), CHUNK)
         self._parts = [(slice(begin, begin + CHUNK), HalfMatrix(weight[begin : begin + CHUNK])) for begin in bounds]
         self._room = torch.empty(0, len(weight))
-        """Logits of the last call: new memory each time would cost a fifth of the product's time."""
 
     def logits(self, x: Tensor, alike: bool) -> Tensor:
         """float32 (n, V) for x (n, H) in bfloat16, valid until the next call; ``alike`` as for ``times``."""
@@ -303,7 +298,6 @@ def _by_onednn(x: Tensor, packed: Tensor | None) -> Tensor:
 
 
 def _with_remainder(x: Tensor, packed: Tensor | None, rounded: Tensor, room: Tensor) -> None:
-    """Store ``rounded``, which is ``_by_onednn(x, packed)``, plus its remainder in ``room``."""
     lost = torch.ops.mkldnn._linear_pointwise.binary(x, rounded, packed, None, "sub")
     torch.add(rounded.float(), lost, out=room)
 
@@ -388,7 +382,6 @@ def _range(rows: AdapterIndices) -> slice | Tensor:
 
 
 def _spread(matrices: Tensor, tiles: slice) -> Tensor:
-    """One matrix for each tile, or one that all share."""
     return matrices.expand(tiles.stop - tiles.start, -1, -1)
 
 
@@ -498,7 +491,6 @@ def rounded(layers: deque[Layer[Stacked]], output: Tensor) -> Loaded:
 
 
 def _converted(layers: deque[Layer[Stacked]], linear: Callable[[Stacked], L]) -> Iterator[Layer[L]]:
-    """All layers; their linear ones are made in the order in which the model applies them."""
     while layers:
         yield layers.popleft().map(linear)
 

@@ -226,7 +226,6 @@ class RankBlock:
         heapq.heappush(self._free, slot)
 
     def _grow(self) -> None:
-        """Grow by half: the copies are then fewer than the loads."""
         more = max(2, self._slots // 2)
         for tensors in (self.downs, self.ups):
             for number, tensor in enumerate(tensors):

@@ -162,7 +162,6 @@ class TorchContext:
 
 
 def _padded(numbers: NDArray[np.integer[Any]]) -> Tensor:
-    """Indices, the last one repeated up to a multiple of ``TILE``; empty stays empty."""
     rows = -(-len(numbers) // TILE) * TILE
     padded = np.empty(rows, np.int64)
     padded[: len(numbers)] = numbers

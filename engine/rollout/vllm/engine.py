@@ -99,7 +99,6 @@ class VllmSettings:
 
     @property
     def known(self) -> bool:
-        """True if the names of all its layers are known."""
         return self.config.architecture in FAMILIES
 
     @property
@@ -206,7 +205,6 @@ class FolderAdapters:
         return handle
 
     def free_adapter(self, adapter: int) -> None:
-        """Forget an adapter that no request uses, then delete its folder."""
         self._engine.remove_adapter(adapter)
         shutil.rmtree(self._of(adapter), ignore_errors=True)
 
@@ -304,7 +302,6 @@ class Engine:
 
     @property
     def model(self) -> torch.nn.Module:
-        """The network with vLLM's weights."""
         network: torch.nn.Module = self.llm.apply_model(lambda model: model)[0]
         return network
 
@@ -324,7 +321,6 @@ class Engine:
         self.llm.remove_lora(handle)
 
     def holds(self, handle: int) -> bool:
-        """True if vLLM has an adapter in memory; it would die searching the disk for another."""
         return handle in self._adapters and handle in self.llm.list_loras()
 
     def add(self, ask: Ask) -> None:
@@ -360,7 +356,6 @@ class Engine:
             self._likeliest.pop(name, None)
 
     def step(self) -> list[Progress]:
-        """Compute once for all requests that fit. After an error the engine is unusable."""
         return [self._progress(output) for output in self.llm.step()]
 
     def close(self) -> None:
@@ -388,15 +383,11 @@ class Engine:
 
 
 def _places(flat: Any) -> list[tuple[int, int]]:
-    """The borders of each position's entries in ``vllm.logprobs.FlatLogprobs``; a prompt's first token has none."""
     pairs = zip(flat.start_indices, flat.end_indices, strict=True)
     return [(begin, end) for begin, end in pairs if end > begin]
 
 
 def _one_of_each(flat: Any, place: int) -> list[float]:
-    """The entry at ``place`` of each position, from its end: the last is the sampled token's or the target's,
-    unless the likeliest follow it.
-    """
     return [] if flat is None else [flat.logprobs[end + place] for _, end in _places(flat)]
 
 

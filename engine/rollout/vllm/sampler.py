@@ -54,7 +54,6 @@ class EngineSampler(ThreadedSampler):
         return await answer.future
 
     def tidy(self) -> None:
-        """Remove the adapters' folders, after the last call."""
         self._folder.remove()
 
     def _failed(self, error: Exception) -> None:

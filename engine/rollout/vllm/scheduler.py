@@ -126,7 +126,6 @@ class VllmScheduler:
         return bool(self._waiting)
 
     def stats(self) -> SamplerStats:
-        """Totals so far; a turn waits until its first token."""
         turns = [each.turn for each in self._conversations.values() if each.turn is not None]
         active = sum(1 for turn in turns if turn.tokens)
         return SamplerStats(self._sampled, self._prefilled, self._seconds, active, len(turns) - active, self._passes)
@@ -197,7 +196,6 @@ class VllmScheduler:
             self._waiting[ask.name] = partial(self._learn, score, None if whole else offset)
 
     def release(self, name: str) -> None:
-        """Forget a conversation and abort its turn; unknown names are ignored."""
         conversation = self._conversations.get(name)
         if conversation is None:
             return
@@ -207,7 +205,6 @@ class VllmScheduler:
         del self._conversations[name]
 
     def step(self, pressed: Pressed) -> None:
-        """Compute once for all requests that fit. After an error vLLM is unusable."""
         begin = time.perf_counter()
         self._passes += 1
         for progress in self._engine.step():
@@ -290,7 +287,6 @@ class VllmScheduler:
 
 
 def _none(count: int) -> Likeliest:
-    """Empty results for this many positions."""
     return Likeliest(np.empty((count, 0), np.int32), np.empty((count, 0), np.float32))
 
 

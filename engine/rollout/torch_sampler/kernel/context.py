@@ -133,7 +133,6 @@ class PackedAdapter:
     def _parts(
         self, addition: Addition, fused: Fused, adapter: Arrays, alpha: float
     ) -> Iterator[tuple[Float32s, float, int | None]]:
-        """The parts to pack for a linear layer, with factors: each module's B, with its number, and all A."""
         downs, column = [], 0
         for number, (module, outputs) in enumerate(zip(fused.modules, fused.outputs, strict=True)):
             if f"{module}.lora_A" in adapter:
@@ -209,7 +208,6 @@ class CompiledContext:
     def _pass(
         self, tokens: Ints, positions: Ints, sequences: Ints, outputs: NDArray[np.int8]
     ) -> NDArray[np.intp] | None:
-        """Compute the logits of all requested rows; returns their order, None if unchanged."""
         if positions.max() >= self.length:  # C would write out of bounds
             raise DecodeFailed(f"A sequence holds {self.length} tokens; position {positions.max()} is beyond.")
         self.held[sequences] = positions + 1
@@ -231,7 +229,6 @@ class CompiledContext:
         return order
 
     def _parts(self, sequences: NDArray[Any]) -> list[int]:
-        """The borders of the threads' rows: rows of one sequence stay together."""
         count, threads = len(sequences), len(self._packed.structures)
         if threads == 1 or count < 2 * LEAST:
             return [0, count]
@@ -249,7 +246,6 @@ class CompiledContext:
         self._compiled.decode(byref(base), self._packed.rank, byref(rows), logits)
 
     def _ordered(self, count: int) -> tuple[NDArray[np.uint64], NDArray[np.intp] | None]:
-        """The addresses of the rows' adapters, grouped by adapter, and the order for that."""
         if len(self._used) < 2:
             addresses = self._addresses[self._used] if len(self._used) else np.zeros(1, np.uint64)
             return np.repeat(addresses, count), None

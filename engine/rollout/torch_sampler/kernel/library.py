@@ -111,19 +111,16 @@ class Library:
         self.draw = function("draw", None, c_void_p, c_long, c_long, c_void_p, c_void_p, c_void_p, c_void_p, c_void_p)
 
     def packed(self, weight: Float32s) -> Float32s:
-        """W (out, in) in the format of the products."""
         found = aligned(self.room_for(weight))
         self.pack(weight, 1.0, found.ctypes.data)
         return found
 
     def room_for(self, weight: Float32s) -> int:
-        """Numbers of a packed W (out, in), rounded up for alignment."""
         outputs, inputs = weight.shape
         line = ALIGNED // 4
         return -(-int(self.packed_size(inputs, outputs)) // line) * line
 
     def pack(self, weight: Float32s, factor: float, address: int) -> None:
-        """Write ``factor`` times W (out, in) to an aligned address, packed."""
         outputs, inputs = weight.shape
         whole = np.ascontiguousarray(weight, np.float32)
         self._pack(whole.ctypes.data, inputs, outputs, factor, address)
