@@ -101,11 +101,10 @@ class Line:
         self.waiting = 0
 
 
-# One agent's conversation in one episode: it grows turn by turn, and its tokens never change.
+# One agent's conversation in one episode, with its trajectories of sampled tokens and log-probabilities.
 #
-# The trajectory keeps every sampled token with its log-probability. If the base's template rewrites earlier turns, the
-# conversation continues in a further trajectory, and so does a fork. No sampled token is ever tokenised again, and each
-# is trained on once.
+# If the template rewrites earlier turns, the conversation continues in a further trajectory, as a fork does. No sampled
+# token is tokenised again, and each is trained on once.
 
 DEAF_ASKS = 100
 """Empty replies that an environment may get before its episode is ended."""

@@ -1,11 +1,10 @@
 """The sampler protocol of every backend (llama.cpp, vLLM, a fake).
 
 A sampler continues token ids under a named, immutable adapter version, and gives log-probabilities. It knows nothing
-of tasks, rewards, text or the store. ``tests/engine/rollout/contract/whole.py`` holds the suite that each backend
-passes.
+of tasks, rewards, text or the store. Each backend passes the suite in ``tests/engine/rollout/contract/whole.py``.
 
 Options beyond training are set with ``request.wishing(Wishes(…))``, answered in ``result.extras``, and streamed with
-``generate(request, stream_to=…)``. Requests and results without them are smaller.
+``generate(request, stream_to=…)``.
 """
 
 from __future__ import annotations

@@ -26,8 +26,8 @@ from .vocabulary import Guard, Vocabulary, strings
 
 # Placeholders for replies in the template's text.
 #
-# The template gets plain messages with one mark for each reply's thought and one for its answer. The marks in its text
-# are then replaced by the sampled ids, so no text of a model is tokenised here.
+# The template gets one mark for each reply's thought and one for its answer. The marks in its text are then replaced by
+# the sampled ids.
 
 ROLES = ("system", "user", "assistant", "tool")
 
@@ -131,11 +131,10 @@ def _to_be_closed(reply: Spoken) -> bool:
     return reply.cut and not reply.ended
 
 
-# Turns messages into the token ids to append to a conversation, and sampled ids into text.
+# Turns messages into token ids, and sampled ids into text. Sampled ids are never tokenised again.
 #
-# Sampled ids are never tokenised again. To continue, the text after the last mark is tokenised and appended. If the
-# template has rewritten earlier text (dropped thoughts or old results), the conversation begins again: its text is
-# tokenised around the marks, and each mark is replaced by its sampled ids.
+# To continue, the text after the last mark is tokenised and appended. If the template has rewritten earlier text, the
+# conversation begins again, with the sampled ids in place of the marks.
 
 CACHED = 1024
 """Cached first prompts; the episodes of a group share theirs."""
@@ -454,8 +453,8 @@ def _declared_ends(base: Path) -> set[int]:
 
 # Renders one payer's conversations in order: short ones on the event loop, long ones in another thread.
 #
-# All tasks share the event loop, and the time of rendering grows with the text. What exceeds one turn of the loop waits
-# for the next in a common queue. Conversations that cannot fit into the context are not rendered.
+# All tasks share the event loop. What exceeds one turn of the loop waits for the next in a common queue. Conversations
+# that cannot fit into the context are not rendered.
 
 SHORT = 4000
 """Most characters that are rendered on the loop: a few milliseconds, about the cost of a thread switch. Also the

@@ -181,8 +181,8 @@ def _overlap(text: str, wanted: str) -> int:
 class SamplerClient:
     """Implements ``protocol.Turns`` and ``slots.SlotHolder``. Call ``leave`` at the end of the episode.
 
-    The sampler caches only one of its conversations at a time, else episodes would wait for each other's slots. The
-    conversation gets a new name with every slot, so that a late release never hits the next one.
+    The sampler caches only one of its conversations at a time, else episodes would wait for each other's slots. Every
+    slot has a new conversation name, so that a late release never hits the next one.
     """
 
     def __init__(self, replicas: Replicas, ledger: Ledger, payer: Payer, anew: bool) -> None:
@@ -204,8 +204,9 @@ class SamplerClient:
     async def generate(self, request: SampleRequest, *, stream_to: OnTokens | None = None) -> SampleResult:
         """Choose a sampler, wait for a slot there, and sample one turn, streamed to ``stream_to``.
 
-        A cancelled turn is ended by the sampler at once, and its tokens are paid for. If the sampler dies, the turn is
-        repeated at another one. Raises ``WorkerDied`` if none is left, or if ``stream_to`` may have got a part.
+        A cancelled turn ends at once, and its tokens are paid for. If the sampler dies, the turn is repeated at
+        another one.
+        Raises ``WorkerDied`` if none is left, or if a part may have been streamed.
         """
         payer = self.payer
         if self._held != request.conversation:

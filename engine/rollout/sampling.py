@@ -93,12 +93,10 @@ class Said:
 
 # Truncation: top-k, top-p and min-p, for evaluation and chat, never for training.
 #
-# The order is vLLM's, so that all samplers agree. Logits are divided by the temperature. Min-p removes tokens less
-# likely than ``min_p`` times the likeliest (Nguyen et al., arXiv 2407.01082, section 3). Top-k keeps the ``top_k``
-# likeliest of the rest (Fan et al., arXiv 1805.04833). Of the rest, renormalised, top-p keeps the smallest set of the
-# likeliest with probabilities that sum to ``top_p`` (Holtzman et al., arXiv 1904.09751). Ties with the last kept token
-# are kept, so nothing depends on their order. (vLLM's top-p keeps only as many as it needs.) The likeliest token is
-# always kept.
+# The order is vLLM's: logits are divided by the temperature. Min-p removes tokens less likely than ``min_p`` times the
+# likeliest (Nguyen et al., arXiv 2407.01082, section 3). Top-k keeps the ``top_k`` likeliest of the rest (Fan et al.,
+# arXiv 1805.04833). Of the rest, renormalised, top-p keeps the smallest set that sums to ``top_p`` (Holtzman et al.,
+# arXiv 1904.09751). Ties with the last kept token are kept. The likeliest token is always kept.
 #
 # Pure numpy. A row's bits do not depend on other rows.
 

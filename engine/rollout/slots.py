@@ -19,9 +19,8 @@ from .protocol import Sampler
 
 # Slots: the sampler's sequences, granted turn by turn in fair order.
 #
-# Between turns an episode keeps its slot, and with it its cached context. If others wait and the sampler has little
-# else to do, the longest idle episode loses its slot; it reads its tokens again with its next turn. So a slow
-# environment blocks nobody, and a busy sampler reads nothing twice.
+# Between turns an episode keeps its slot and its cache. If others wait and the sampler has little to do, the longest
+# idle episode loses both. So a slow environment blocks nobody, and a busy sampler reads nothing twice.
 
 PATIENCE = 0.02
 """Seconds for which an idle slot is kept although others wait: else a fast environment would lose its cache each
@@ -266,12 +265,10 @@ class SamplerEndpoint:
                 await self.sampler.release(self._ended.pop(0))
 
 
-# Selects the sampler for a turn among those that serve a version: the one that will finish it first.
+# Selects the sampler for a turn: the one that will finish it first, in its own measured seconds (``Backlog``).
 #
-# The decision uses the sampler's measured seconds (``Backlog``): its backlog, and the turn itself. A conversation is
-# cached by one sampler, and a group's prompt by those that have samples of it; another sampler reads all that again. So
-# a conversation moves only if that pays, between two turns. Samples of a group go to further samplers if their replies
-# take longer than their prompt.
+# A conversation is cached by one sampler, and a group's prompt by those that have samples of it; another sampler reads
+# all that again. So a conversation moves only if that pays, between two turns.
 #
 # FlexMARL (arXiv 2602.09578) balances an agent's replicas if two queues differ by more than five requests. Costs decide
 # here, because requests and samplers differ in length and speed.
@@ -356,9 +353,8 @@ class Replicas:
 
 # Limits the number of begun episodes by the turns that wait for slots, now and soon.
 #
-# If turns wait anyway, a new episode only takes memory, and its version becomes old. So about as many turns wait as the
-# samplers have slots. Beyond that, each task has a few in the queue, so that none loses its turn while it begins
-# episodes.
+# About as many turns wait as the samplers have slots: more would only take memory, and their versions become old.
+# Beyond that, each task has a few in the queue.
 
 COMING = 0.05
 """Seconds for which a new episode without a request counts as a waiting turn. After that it is busy in its

@@ -1,8 +1,7 @@
 """The base model's tokenizer; only the template can write control tokens.
 
-``<|end|>`` in a message becomes its letters, never the token. ``Guard`` breaks such strings with a mark before the
-template, and ``encode`` removes the marks after it has found the control tokens. Added tokens that are not special
-(``<think>``, ``<tool_call>``) are text, with the ids of transformers.
+``<|end|>`` in a message becomes its letters, never the token: ``Guard`` breaks it with a mark, which ``encode``
+removes. Added tokens that are not special (``<think>``, ``<tool_call>``) are text, with the ids of transformers.
 """
 
 from __future__ import annotations

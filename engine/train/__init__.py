@@ -1,8 +1,7 @@
 """One task's run: groups are admitted, run, trained on, committed, published and evaluated.
 
-``TrainRun`` has a ``PolicyLearner`` for each trained policy. Beneath: ``selfplay`` (which policy acts as which agent),
-``evaluation`` (held-out scores and their baselines), ``publishing`` (published versions, retention), ``canary`` and
-``trial`` (a step of the default task, to measure a machine).
+``TrainRun`` has a ``PolicyLearner`` for each trained policy. ``selfplay``: which policy acts as which agent;
+``trial``: the speed of a machine.
 """
 
 from ..door import door

@@ -1,15 +1,14 @@
 """Decides which group may begin, by the staleness bound, and keeps complete groups until their step.
 
 Step k consumes exactly the groups kB … kB+B-1 and makes version k+1. A group that begins at version v is consumed by
-step number // B, so its tokens are then number // B - v versions old. The bound ``max_staleness`` on that number holds
-for every trained token, and no finished work is lost.
+step number // B, so its tokens are then number // B - v versions old. ``max_staleness`` bounds that number, and no
+finished work is lost.
 
-With ``order = "arrival"`` step k consumes the first B complete groups. The same rule then bounds how many groups wait.
-A group that becomes too old is given up, and its number begins again.
+With ``order = "arrival"`` step k consumes the first B complete groups, and the same rule bounds how many wait. A group
+that becomes too old is given up, and its number begins again.
 
-A group that several policies need is run once for all, under the same number. So a policy waits for one with a bound
-that does not allow the number yet. After waiting for the duration of one of its groups it continues without the
-others. In such a group these act as served and learn nothing; the number is run again for them later. This wait costs
+A group that several policies need is run once for all. So a policy may wait for another one's bound. After the
+duration of one of its groups it continues without the others; the number is run again for them later. This wait costs
 at most twice the optimum (ski rental: Karlin et al., "Competitive snoopy caching", Algorithmica 3, 1988).
 """
 
@@ -144,9 +143,8 @@ class PolicyGroups:
     async def take_ready(self, wanted: Sequence[int], missing: int, one_by_one: bool = False) -> list[ClosedGroup]:
         """Wait for groups with ``wanted`` numbers and take those that are there, up to ``missing``, the oldest first.
 
-        With ``one_by_one`` it takes the first of the wanted numbers only. A step begins with its first complete group
-        and all others that are there. After that, half of the missing groups must have come, because a pass over
-        several groups costs little more than over one. Groups beyond ``CALL_TOKENS`` are left for the next call.
+        A step begins with its first complete group. After that, half of the missing groups must have come, because a
+        pass over several groups costs little more than over one. ``one_by_one``: only the first wanted number.
         """
         enough = missing if self._whole else 1 if one_by_one or missing == self.batch else (missing + 1) // 2
         if one_by_one and not self._whole:
@@ -232,8 +230,7 @@ class Waits:
 class Admission:
     """Begins a task's groups by number as soon as the rule of each policy that trains on them allows it.
 
-    Stored groups of an earlier run come first. It also waits for room in the environment and the samplers: a group
-    that begins later is run with a newer version.
+    Stored groups of an earlier run come first. It waits for room, since a later group uses a newer version.
     """
 
     def __init__(

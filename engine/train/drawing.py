@@ -26,15 +26,14 @@ from .opening import TrainedPolicy
 
 # Difficulty sampling: rows that teach little are drawn less often, but never left out. Pure.
 #
-# The signal of a row is the variance of its group's rewards: p(1-p) for rewards of 0 or 1 with the success rate p. It
-# is 0 for rows that are always solved or never. This is *sampling for learnability* (Rutherford et al. 2024, arXiv
-# 2408.15099; for language models Foster and Foerster 2025, arXiv 2502.12272). They estimate p from extra rollouts; here
-# the training groups give the estimate, which costs nothing and is older. The weight of a new row is 1. Afterwards it
-# is the mean of the old weight and the newest group's value, but at least ``FLOOR``; mean and floor are ours.
+# The signal of a row is the variance of its group's rewards: *sampling for learnability* (Rutherford et al. 2024, arXiv
+# 2408.15099; for language models Foster and Foerster 2025, arXiv 2502.12272). They use extra rollouts; here the
+# training groups give the estimate. The weight of a new row is 1. Afterwards it is the mean of the old weight and the
+# newest group's value, but at least ``FLOOR``; mean and floor are ours.
 #
-# Rows come in the shuffled order of their epoch, and each is taken with its weight as the probability. So each row is
-# drawn in at least one epoch of ten on average. The draws of step k depend only on groups of the steps before k -
-# ``max_staleness``, which are always committed by then. So a restart draws the same rows.
+# Rows come in the shuffled order of their epoch, and each is taken with its weight as the probability. The draws of
+# step k depend only on groups of the steps before k - ``max_staleness``, which are always committed by then. So a
+# restart draws the same rows.
 
 FLOOR = 0.1
 """The least probability of taking a row."""

@@ -78,9 +78,9 @@ class Evaluator:
         keeps: bool = False,
         component: str = "",
     ) -> None:
-        """``suite``: name of the measured suite; empty: the task's own environment. ``keeps``: finished prompts are
-        stored and not run again after a restart; this needs the same speakers in both runs. ``component``: name of
-        the measured environment of a mixture; it is stored like a suite.
+        """``suite``: name of the measured suite; empty: the task's own environment. ``keeps``: a restart does not
+        repeat finished prompts; this needs the same speakers. ``component``: the measured environment of a
+        mixture, stored like a suite.
         """
         self._keeps = keeps
         self._beside_training = bool(suite or held_out.split == "test") and not keeps
@@ -106,9 +106,9 @@ class Evaluator:
     async def evaluate(self, version: Version, lease: Lease) -> Evaluation:
         """Run every held-out prompt with ``version``, which the caller holds; record and return the score.
 
-        Raises ``Replaced`` if the lease ended meanwhile, ``Blocked`` if not all prompts can be seen. If no episode has
-        a reward, raises ``Replaced`` if a newer environment version serves, ``Blocked`` if none serves, else
-        ``Paused`` (only logged for a suite or the split test of a training task).
+        Raises ``Replaced`` if the lease ended, ``Blocked`` if not all prompts can be seen. If no episode has a reward,
+        raises ``Replaced`` if a newer environment version serves, ``Blocked`` if none serves, else ``Paused`` (only
+        logged for a suite or the split test of a training task).
         """
         instances, measure = (await self._held_out.division(lease)).instances, self._spec.eval
         matches = [

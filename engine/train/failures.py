@@ -16,7 +16,6 @@ from ..trajectories import Failure
 
 # Lost draws: detects attempts that lose all their samples more often than by chance.
 #
-# A lost draw is repeated with another instance. An environment that fails on all instances would be drawn from forever.
 # After ``l`` of ``d`` draws were lost, with a uniform prior, the next ``k`` are all lost with the probability ``Π (l +
 # 1 + i) / (d + 2 + i)`` for ``i < k``: Laplace's rule of succession, applied ``k`` times.
 
@@ -174,7 +173,7 @@ def first_failure(played: Sequence[FinishedEpisode]) -> str:
 _WORDS = {"skip": "the environment skipped it", "timeout": "it took too long", "cancelled": "it was cut off"}
 
 
-# Survivors' bias: does an environment fail because of the reply? Then rewards are means over what it survived.
+# Survivors' bias: does an environment fail because of the reply? Then rewards are means over what it survived. Pure.
 #
 # All samples of a group run the same instance; a failed one is run again with the same noise. Two hypotheses for a
 # failure at one line of the environment's code are compared:
@@ -183,16 +182,12 @@ _WORDS = {"skip": "the environment skipped it", "timeout": "it took too long", "
 # - *The reply*: each distinct reply either causes the failure or does not. One that causes it fails nearly every run
 #   (``REPEATS`` of them: not every sampler repeats a reply exactly).
 #
-# A failed run that continues the texts of another failed run counts as the same reply.
-#
 # The weight is the product over all groups of the likelihood ratio of the second hypothesis to the first. The reply
-# hypothesis is fixed before each group, from earlier groups; chance gets its best fit afterwards. So under chance the
-# expected factor is at most 1 (Wasserman, Ramdas and Balakrishnan, "Universal inference", 2020, arXiv 1912.11436). By
-# Ville's inequality the weight *ever* reaches ``ENOUGH`` with a probability of at most 1 / ``ENOUGH``. This assumes
-# independent failures between runs; a long outage looks like a reply. ``MOST_FACTOR`` makes at least three groups
-# agree. A failure by one reply in five takes about five groups of eight distinct replies; one in fifty about ninety.
-#
-# Pure. Deaths of the process and overload are not failures at a line.
+# hypothesis is fixed before each group; chance gets its best fit afterwards. So under chance the expected factor is at
+# most 1 (Wasserman, Ramdas and Balakrishnan, "Universal inference", 2020, arXiv 1912.11436). By Ville's inequality the
+# weight *ever* reaches ``ENOUGH`` with a probability of at most 1 / ``ENOUGH``. This assumes independent failures
+# between runs; a long outage looks like a reply. A failure by one reply in five takes about five groups of eight
+# distinct replies; one in fifty about ninety.
 
 ENOUGH = 1000.0
 """The weight that blames the reply: a false alarm has a probability of at most 1 in 1,000."""

@@ -1,7 +1,6 @@
 """The first replies of a task, sampled before its first step to set the limits that are ``auto`` in its file.
 
-They use the first version, the first training instances and the noise of the task's seed. Nothing is trained on them.
-The resulting limits are stored with the task, so that another engine has the same.
+Nothing is trained on them. The limits are stored with the task.
 """
 
 from __future__ import annotations

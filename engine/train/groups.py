@@ -1,9 +1,8 @@
 """A group in progress: the samples of one instance, run concurrently until each policy has its group of them.
 
 A failed sample is run again with the same instance, versions and noise: else easy replies would be selected. A
-policy's group closes as soon as its agents are done in all samples. Finished samples outlive the engine
-(``open_plays`` in the store). An attempt with too few rewards or a held-out prompt is repeated with another instance,
-under the same number. With dynamic sampling an attempt with equal rewards is also repeated.
+policy's group closes as soon as its agents are done in all samples. An attempt with too few rewards or a held-out
+prompt is repeated with another instance, under the same number; with dynamic sampling also one with equal rewards.
 
 With redundant samples, the first ones with a reward close the group (RollArt, arXiv 2512.22560). This selects by time;
 ``Dropped`` shows if time correlates with reward.

@@ -69,10 +69,10 @@ def divide(
 ) -> Division:
     """Divide the prompts between evaluation and training.
 
-    ``evaluated``: the first prompt of each held-out instance. None if it has none; it is measured all the same, and
-    fails. ``trained``: first prompts of some training instances. ``rows``: the tasks are rows of data, so two
-    instances with one prompt are one. ``taken``: prompts held out by another split, neither measured here nor in
-    ``trained``. The result is the same for every task on the environment.
+    ``evaluated``: the first prompt of each held-out instance, or None; such an instance is measured, and fails.
+    ``trained``: first prompts of some training instances. ``rows``: the tasks are rows of data, so two instances with
+    one prompt are one. ``taken``: prompts held out by another split. The result is the same for every task on the
+    environment.
     """
     first: dict[PromptHash, int] = {}
     for index, prompt in enumerate(evaluated):

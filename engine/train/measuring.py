@@ -1,11 +1,10 @@
 """When and on what a policy is measured: held-out prompts, components of a mixture, suites, the split test.
 
-A policy is measured untrained, every few steps while training continues, and at its end. Scores compare only within a
-series. If training follows an edited environment, a new series begins with the untrained policy. If evaluations are
-slower than training, at most one waits, and the newest wins. A deterministic task waits for all of them.
+Training continues during measurements, except in a deterministic task; at most one waits, and the newest wins. Scores
+compare only within a series. If training follows an edited environment, a new series begins with the untrained policy.
 
-A suite is another environment, on which the policy acts as every agent. One set of prompts decides which version is
-the best and if the scores end the task: the task's, unless a suite decides.
+A suite is another environment, on which the policy acts as every agent. The task's prompts, or one suite, decide which
+version is the best and if the scores end the task.
 """
 
 from __future__ import annotations

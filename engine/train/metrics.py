@@ -50,18 +50,16 @@ class StepTally:
     def metrics(self, result: StepResult, seconds: float) -> dict[str, float]:
         """All metrics of the step; ``seconds`` is the wall time since the last commit.
 
-        Missing measurements are left out, not 0. Without a signal in any group there is no pass: ``entropy``,
-        ``clipped``, ``kl``, ``drift_…`` and ``weight_…`` are missing. Without text of the policy ``surprisal``,
-        ``same_reply``, ``length`` and ``cut`` are missing.
+        Missing measurements are left out: ``entropy``, ``clipped``, ``kl``, ``drift_…`` and ``weight_…`` without a
+        signal in any group; ``surprisal``, ``same_reply``, ``length`` and ``cut`` without text of the policy.
 
-        - ``reward_min``, ``reward_max``: the worst and the best of a group, as means over the groups. For rewards of 0
-          or 1 the second is the share of instances that were solved at least once.
+        - ``reward_min``, ``reward_max``: the worst and the best of a group, as means over the groups.
         - ``drift_mean``, ``drift_max``: differences between the trainer's and the sampler's log-probability of a
-          token, in nats. At staleness 0 only rounding differs; stale tokens differ because the policy has moved.
+          token, in nats. At staleness 0 only rounding differs.
         - ``weight_mean``, ``weight_ess``: the mean of the tokens' importance weights before any bound, and their
-          effective sample size as a share of the tokens: (sum w)² / (n · sum w²), 1 if all are equal (Kong, 1992).
-        - ``surprisal``: the mean of -log p of the sampled tokens of all groups, which estimates the policy's entropy
-          in nats. ``entropy`` is only of groups with a pass.
+          effective sample size as a share of the tokens: (sum w)² / (n · sum w²) (Kong, 1992).
+        - ``surprisal``: the mean of -log p of the sampled tokens of all groups, in nats; ``entropy`` is only of groups
+          with a pass.
         - ``same_reply``: the share of the episodes with the commonest reply; ``first_prompts``: distinct first
           prompts.
         - ``length``, ``length_max``: tokens that the policy wrote in an episode; ``cut``: the share of cut off
@@ -111,11 +109,11 @@ def _dropped(groups: Sequence[ClosedGroup], length: float) -> dict[str, float]:
 
     - ``dropped``: their share of the begun samples.
     - ``dropped_time``: their run time, as a multiple of that of the samples that count.
-    - ``dropped_length``: tokens that the policy had written in them, minus those of the samples that count
-      (``length``, their mean). Both are lower bounds: most of them were cancelled.
-    - ``dropped_reward``: the mean reward of those that had ended, minus that of the samples of their group that count.
-    - ``slower_reward``: the mean reward of the slower half of a group minus that of the faster half, as the mean over
-      groups. If it is not 0, time correlates with reward, and dropping slow samples changes what is learned.
+    - ``dropped_length``: tokens written in them minus those of the samples that count (``length``, their mean). Both
+      are lower bounds: most of them were cancelled.
+    - ``dropped_reward``: the mean reward of ended ones, minus that of the samples of their group that count.
+    - ``slower_reward``: the mean reward of the slower half of a group minus that of the faster half. If it is not 0,
+      dropping slow samples changes what is learned.
     """
     known = [(closed, closed.group.dropped) for closed in groups if closed.group.dropped is not None]
     begun, members = sum(one.begun for _, one in known), sum(one.members for _, one in known)

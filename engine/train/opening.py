@@ -55,10 +55,9 @@ async def open_policy(services: Services, task: int, policy: int, name: str, spe
     """Open a policy in the trainer and return the version that it continues from.
 
     Versions with a lost or damaged file are voided, with their steps, and reported. Files without a row go to
-    lost+found (``adapters.leftovers``). If no version with its moments is sound, the newest one without them gets a
-    new optimizer. Else the task begins again, from the given version or a fresh adapter. Raises
-    ``AdapterUnreachable``, and voids nothing, if files cannot be read; ``AdapterError`` if the given version cannot be
-    used, or the trainer or the disk refuses.
+    lost+found. If no version with its moments is sound, the newest one without them gets a new optimizer, else the
+    task begins again. Raises ``AdapterUnreachable``, and voids nothing, if files cannot be read; ``AdapterError`` if
+    the given version cannot be used.
     """
     versions, config, patiently = services.store.versions, policy_config(spec), services.store.patiently
     drop_unusable = services.store.experience.drop_unusable

@@ -74,8 +74,6 @@ class Match:
 
 # A pool of a trained policy's earlier versions.
 #
-# The files of the pool stay on the disk (``Retention``); a version is loaded when it acts.
-#
 # Opponents from the past, mostly young ones, keep self-play from running in circles (Bansal et al., arXiv 1710.03748,
 # section 4.2). The preference for strong ones is from prioritised fictitious self-play (Vinyals et al., Nature 575,
 # 2019).

@@ -48,8 +48,8 @@ class Context(Protocol):
         """Run one call: one token of each of several sequences, or several tokens of one (of several if it ``joins``).
 
         All arguments are (n,); the tokens of a sequence are neighbours. Returns float32 (outputs.sum(), V), valid
-        until the next call. The last bits of a row depend only on its own sequence, as long as the batch scheduler
-        makes the calls. Raises ``DecodeFailed``; the sequences of the call are then in an unknown state.
+        until the next call. The last bits of a row depend only on its own sequence. Raises ``DecodeFailed``; the state
+        of the call's sequences is then unknown.
         """
 
     def cut(self, sequence: int, length: int) -> None:
@@ -59,10 +59,9 @@ class Context(Protocol):
         """Give ``target``, which is empty, the first ``length`` tokens of ``source``."""
 
     def grow(self, sequences: int, needed: bool) -> bool:
-        """Allocate memory for the sequences before this one, and for those for scores; contents stay.
+        """Allocate memory for the sequences before this one; call it only when no logits are needed any more.
 
-        Call it only when no logits are needed any more. Returns False if the machine is short of memory; if the
-        sequences are ``needed``, it tries anyway and may raise ``MemoryError``.
+        False if memory is short. If the sequences are ``needed``, it tries anyway and may raise ``MemoryError``.
         """
 
     def use(self, adapters: Handles, alike: bool = True) -> None:
@@ -105,9 +104,9 @@ class DrawingContext(Protocol):
 
 # Assigns sequence ids to conversations, and rows to decode calls. Pure.
 #
-# llama.cpp cuts a decode call into micro-batches of consecutive sequence ids. It computes a batch of one with another
-# kernel, with other last bits. So a call must hold runs of at least two neighbouring ids: ids are assigned in aligned
-# pairs of one version if possible, and a single id gets its twin as a filler row.
+# llama.cpp computes a micro-batch of one sequence with another kernel, with other last bits. So a call must hold at
+# least two neighbouring ids: ids are assigned in aligned pairs of one version, and a single id gets its twin as a
+# filler row.
 
 ASIDE = ""
 BRIDGE = 1
@@ -194,11 +193,10 @@ def rows_with_fillers(active: NDArray[np.int32], bridge: int = BRIDGE) -> NDArra
     return np.union1d(rows, lone ^ 1) if len(lone) else rows
 
 
-# The beginnings of prompts as a trie of token blocks, with the sequences that hold each block. Pure.
+# The beginnings of prompts as a trie of token blocks. Pure.
 #
-# Prompts of one version often share a system prompt, tools or examples. All tokens up to its end identify a block, so
-# its keys and values are the same for every prompt. The cache with least-recently-used eviction is RadixAttention's
-# (SGLang, arXiv 2312.07104).
+# All tokens up to its end identify a block, so its keys and values are the same for every prompt. The cache with
+# least-recently-used eviction is RadixAttention's (SGLang, arXiv 2312.07104).
 
 BLOCK = 64
 """Tokens of a block: fewer are computed about as fast as they are copied."""

@@ -1,8 +1,7 @@
 """Assigns sequences to conversations, and shares their memory.
 
-A computed prompt is copied to all equal requests (``prompts``), and its first blocks to prompts that begin with them
-under the same version (``prefixes``). When the last conversation with a block ends, its sequence is kept until it is
-needed, replaced, or the version is retired.
+A computed prompt is copied to equal requests, and its first blocks to prompts of the same version that begin with
+them. An ended conversation's sequence is kept until it is needed or its version is retired.
 """
 
 from __future__ import annotations

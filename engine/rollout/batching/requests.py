@@ -20,9 +20,8 @@ from .context import Arrays, Context
 
 # Rows of one decode call of llama.cpp, and consecutive calls for them.
 #
-# If the base fits into the processor's cache, a call with another adapter costs a new graph. If adapters share calls,
-# many rows make products faster; else few rows stay for some tokens and keep their data in the cache. With a large base
-# each call reads the weights from main memory for all rows.
+# If adapters share calls, or a large base is read from main memory, many rows share the cost of a call. Else few rows
+# stay for some tokens and keep their data in the processor's cache.
 
 CACHE = 16 << 20
 """Bytes of weights that are assumed to stay in a processor's cache."""

@@ -28,11 +28,8 @@ from .context import Arrays, Context, DrawingContext, Handles, Ints, Logits, Slo
 from .requests import Answer, Answers, Pace, Versions, check_score, score
 from .scheduler import BatchScheduler, Pressed
 
-# Scores that join a call of prompts, if the context ``joins``.
-#
-# A call begins many operations, so on a small base it costs several times as much as a few more rows. (A compiled call
-# does not, so scores do not join it.) A score without a call to join within ``PATIENCE`` calls, or without sampling,
-# gets its own. Everything here runs on the sampler's thread.
+# Scores that join a call of prompts, if the context ``joins``: a call on a small base costs several times as much as a
+# few more rows. (Compiled calls do not, so scores do not join them.) After ``PATIENCE`` calls a score gets its own.
 
 PATIENCE = 4
 """Calls without a prompt that a score lets pass: one step of the scheduler on a small base. A commit may wait for
@@ -189,8 +186,8 @@ class RidingContext:
 
 # Runs a scheduler on its own thread, for callers in an event loop.
 #
-# Async methods put work into an inbox and wait for a future. The thread empties the inbox, then makes one step of the
-# scheduler, as long as there is work. Only that thread touches the context.
+# The thread empties an inbox, then makes one step of the scheduler, as long as there is work. Only it touches the
+# context.
 
 T = TypeVar("T")
 Work = Callable[[], None]

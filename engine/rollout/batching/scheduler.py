@@ -119,9 +119,8 @@ class Order:
 
 # Computes prompts, and appended parts of conversations.
 #
-# A context that joins takes all parts in one call; else each part is its own call, because there a row's last bits
-# depend on its call. Long parts are computed in pieces, each attending only to what is before its end. On torch this
-# takes a third to four fifths of the time at 2,000 tokens, and memory grows with the length, not with its square. The
+# Unless a context joins, each part is its own call, because a row's last bits depend on its call. Long parts are
+# computed in pieces. On torch this takes a third to four fifths of the time at 2,000 tokens, and linear memory. The
 # borders are the same for all prompts, so shared blocks have the same bits.
 
 
@@ -201,9 +200,9 @@ def burst(
 ) -> tuple[Tokens, Logprobs]:
     """Sample up to ``limit`` tokens for each of ``turns``, which are in the order of their sequences.
 
-    They have one version unless the context mixes. Returns tokens int32 (n, k) and log-probabilities float32 (n, k), n
-    turns and k >= 1 tokens; only the last token of a turn may end it. Other sequences may serve as fillers, in holes
-    of up to ``bridge``; they are not changed. Ends once ``pressed``. Raises ``DecodeFailed``.
+    They have one version unless the context mixes. Returns tokens int32 (n, k) and log-probabilities float32 (n, k), k
+    >= 1; only the last token of a turn may end it. Holes of up to ``bridge`` sequences are computed, but not changed.
+    Ends once ``pressed``. Raises ``DecodeFailed``.
     """
     active = np.array([turn.conversation.sequence for turn in turns], np.int32)
     rows = active if context.joins else rows_with_fillers(active, bridge)
@@ -269,12 +268,11 @@ def _stops(turns: list[Turn]) -> NDArray[np.int32]:
     return stops
 
 
-# Continuous batching: selects the next conversations to prefill and decode, and their adapter version.
+# Continuous batching on one thread, without waiting.
 #
-# Runs on one thread and never waits. Results are deterministic to the last bit, whatever else is scheduled. Every
-# prompt or appended part of two or more tokens is computed with two output rows (``prefill``). All other calls hold one
-# token per sequence: of any versions if the context mixes them, else of one. They have runs of at least two neighbours,
-# unless the context joins them (``slots``).
+# Results are deterministic to the last bit, whatever else is scheduled. Prompts are computed with two output rows
+# (``prefill``). All other calls hold one token per sequence: of one version unless the context mixes, and in runs of at
+# least two neighbours unless it joins (``Slots``).
 
 
 class BatchScheduler:

@@ -266,10 +266,9 @@ def check(request: SampleRequest, known: Tokens, sampling: bool, length: int, vo
         raise ValueError(f"The conversation {request.conversation!r} changed tokens that it had; it may only grow.")
 
 
-# Log-probabilities of prompts' own tokens, on request: computed again, in a separate sequence.
+# Log-probabilities of prompts' own tokens, computed again in a separate sequence.
 #
-# Prompts are computed in pieces between the scheduler's steps, so others do not wait and there are never more logits
-# than of one piece. They come one after another, in fair order of their accounts.
+# Pieces are computed between the scheduler's steps, so others do not wait and logits stay few.
 
 
 class Echoes:
@@ -297,9 +296,8 @@ class Echoes:
     def step(self, sort: Callable[[Iterable[Turn]], list[Turn]]) -> tuple[Turn, int, Logits | None]:
         """Compute a piece of a prompt: of the current turn, or the first in the order of ``sort``.
 
-        Returns that turn, the number of computed tokens, and once the prompt is complete the logits after it (V,),
-        valid until the next call. The turn then has its scores and is removed. After an error drop the turn
-        ``current``.
+        Returns that turn, the number of computed tokens, and for a complete prompt the logits after it (V,), valid
+        until the next call. After an error drop the turn ``current``.
         """
         turn = self._current
         if turn is None:

@@ -28,9 +28,9 @@ log = logging.getLogger(__name__)
 def watch(library: Any, names: GgufNames, threads: int, rows: int, floats: bool, mixes: bool) -> Watch | None:
     """For a context of ``library``, llama.cpp, on the processor, with micro-batches of at most ``rows`` rows.
 
-    ``floats``: flash attention in float32; ``mixes``: rows of several adapters in one call. Both are left out if the
-    library was built without OpenMP, because it would start its threads again for each layer. None if nothing is left,
-    or if ``ggml`` does not know the installed library.
+    ``floats``: flash attention in float32; ``mixes``: rows of several adapters in one call. Without OpenMP both are
+    left out, because the library would start its threads again for each layer. None if nothing is left or ggml is
+    unknown.
     """
     mixes = mixes and (threads == 1 or OPENMP in library.llama_print_system_info())
     if not (floats or mixes):
@@ -151,16 +151,12 @@ class LlamaContext:
 
         - ``exact``: memory and attention in float32. The largest gap to torch's log-probabilities is then about 1e-5,
           not 1e-2.
-        - ``half``: keys and values in float16 all the same. If matrices are, too, this costs little: SmolLM2-135M then
-          has a mean gap of 0.0024, not 0.0022; without ``exact`` 0.0050. A card, more than ``FLASH`` tokens or an
-          unknown llama.cpp otherwise read full blocks of 256 tokens of every sequence in each step, 0.5 MB on the tiny
-          base.
-        - ``card``: the model is on a card, with its keys and values. Products are as exact as its backend (CUDA: TF32,
-          Vulkan: float16).
-        - ``mixes``: a call may hold rows of several adapters, if the installed llama.cpp allows it (``mixing``); not
-          on a card.
+        - ``half``: keys and values in float16 all the same. For SmolLM2-135M the mean gap is 0.0024, not 0.0022;
+          without ``exact`` 0.0050.
+        - ``card``: the model is on a card, and is as exact as its backend (CUDA: TF32, Vulkan: float16).
+        - ``mixes``: a call may hold rows of several adapters, if llama.cpp allows it; not on a card.
         - ``first``: sequences with memory at first, including the last ``SPARE``; 0, and on a card: all, at full
-          length. This does not change results.
+          length.
         """
         self._llama = llama()
         self._model = model

@@ -17,10 +17,9 @@ from ...base import GgufNames, linear_shapes, pairs
 from ..batching.context import Arrays, Handles, Ints
 from .native import llama
 
-# Bindings of ggml's tensors and graphs, to read a graph of llama.cpp and to build small ones on the processor.
+# Bindings of ggml's tensors and graphs (ggml.h and ggml-backend.h of https://github.com/ggml-org/llama.cpp).
 #
-# Functions and structures are those of ggml.h and ggml-backend.h (https://github.com/ggml-org/llama.cpp). llama_cpp
-# does not declare them, so ``ggml`` checks the layout of a tensor against the installed library.
+# llama_cpp does not declare them, so ``ggml`` checks the layout of a tensor against the installed library.
 
 F32, F16 = 0, 1
 """GGML_TYPE_F32 and GGML_TYPE_F16"""
@@ -203,8 +202,8 @@ def ggml() -> Ggml:
 
 # The low-rank terms of the rows of a micro-batch, each under its own adapter: y += (alpha / r) B (A x).
 #
-# Neighbouring rows of one adapter form a *run*. ggml computes its term from the same matrices, in the same order and
-# with the same operations as llama.cpp for an adapter of all rows, so the bits are the same.
+# Neighbouring rows of one adapter form a *run*. ggml computes its term with the same operations, in the same order, as
+# llama.cpp for an adapter of all rows, so the bits are the same.
 
 FLOAT = 4
 GRAPHS = 256
@@ -403,8 +402,7 @@ def _scale(alpha: float, rank: int) -> float:
 
 # Rows of several adapters in one call of llama.cpp.
 #
-# llama.cpp applies the adapters of a context to all rows. So the context computes only the base, and shows us each
-# product W x (``watch``) before it continues; we add every row's own term (``terms``) in place.
+# The context computes only the base, and shows us each product W x (``watch``); we add every row's own term in place.
 
 LAYOUTS = 16
 """Most cached arrangements of rows: decoding repeats the same one."""
@@ -542,12 +540,11 @@ class Mixing:
         return layout
 
 
-# Flash attention in float32: ggml computes it, but llama.cpp has no setting for it.
+# Flash attention in float32, for which llama.cpp has no setting.
 #
-# For float32 keys and values, llama.cpp's graphs cast them to float16 before flash attention (``build_attn_mha`` in
-# llama-graph.cpp), although ggml's kernel takes both as they are (``ggml_compute_forward_flash_attn_ext`` in ggml-cpu).
-# So each new graph is changed to skip its casts. Attention without flash is as exact, but reads full blocks of 256
-# tokens of each sequence.
+# Its graphs cast float32 keys and values to float16 before flash attention (``build_attn_mha`` in llama-graph.cpp),
+# although ggml's kernel takes both (``ggml_compute_forward_flash_attn_ext`` in ggml-cpu). So each new graph is changed
+# to skip its casts. Attention without flash reads full blocks of 256 tokens of each sequence.
 
 KEYS, VALUES = int(Tensor.right.offset), int(Tensor.others.offset)
 """Offsets of the addresses of an attention's keys and values, after its queries."""

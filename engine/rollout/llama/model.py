@@ -192,9 +192,9 @@ def open_base(
     """Open the base in ``file`` with the first number of ``sequences``, of ``length`` tokens, that fits into memory.
 
     On the processor ``first`` sequences get memory, and more on demand (0: all); ``half``: keys and values in float16.
-    ``layers`` are tried in order on the cards called ``devices``; the next one if not even the last of ``sequences``
-    fits, and at last only the processor, with shared calls of adapters if ``mixes``. Raises ``BaseModelError`` if that
-    does not fit or the file holds no base; ``ConfigError`` for a missing card.
+    ``layers`` are tried in order on the cards called ``devices``, at last only the processor, with shared calls if
+    ``mixes``.
+    Raises ``BaseModelError`` if nothing fits or the file holds no base; ``ConfigError`` for a missing card.
     """
     refused = ""
     for part in layers if devices else ():
@@ -273,16 +273,15 @@ class LlamaSampler(BatchingSampler):
     ) -> None:
         """Load the base model called ``base``; files made from it are kept in the folder ``cache``.
 
-        - ``sequences``: concurrent conversations, rounded up to an even number; ``context``: their most tokens,
-          rounded up by llama.cpp to a multiple of 256. If memory is short there are fewer (``limits``).
-        - ``first``: on the processor, conversations with memory for 256 tokens from the start; more on demand. 0, and
-          on a card: all at once.
+        - ``sequences``: concurrent conversations, rounded up to even; ``context``: their most tokens, rounded up to a
+          multiple of 256. With less memory there are fewer (``limits``).
+        - ``first``: on the processor, conversations with memory for 256 tokens from the start. 0, and on a card: all
+          at once.
         - ``weights``: storage of matrices (``precision.PRECISIONS``); ``gguf``: a file of the user instead.
         - ``exact``: attention in float32, and the cache, too, if matrices are.
-        - ``mixes``: rows of all versions share a call on the processor, if file and llama.cpp allow it; results are
-          the same.
-        - ``devices``: cards (see ``cards``), with as many layers as ``memory`` bytes of each hold (0: all). The last
-          bits of a row depend on other rows there.
+        - ``mixes``: rows of all versions share a call on the processor, if possible; results are the same.
+        - ``devices``: cards, with as many layers as ``memory`` bytes of each hold (0: all). A row's last bits depend
+          on others.
         - ``threads``: cores without cards; a ``loan`` lends idle ones to a trainer.
 
         Raises ``BaseModelError`` or ``ConfigError``.

@@ -53,11 +53,10 @@ def last_errors() -> str:
     return f" ({text})" if text else ""
 
 
-# The cards that the installed llama.cpp can compute on, from ggml's list of devices.
+# The cards that the installed llama.cpp can compute on, from ggml's list of devices:
+# https://github.com/ggml-org/llama.cpp/blob/master/ggml/include/ggml-backend.h
 #
-# ggml (https://github.com/ggml-org/llama.cpp/blob/master/ggml/include/ggml-backend.h) lists the devices of its built-in
-# backends, CUDA, Vulkan, Metal or ROCm, as far as their variables (``CUDA_VISIBLE_DEVICES``,
-# ``GGML_VK_VISIBLE_DEVICES``) show them.
+# ``CUDA_VISIBLE_DEVICES`` and ``GGML_VK_VISIBLE_DEVICES`` limit it.
 
 GPU, INTEGRATED = 1, 2
 """GGML_BACKEND_DEVICE_TYPE_… in ggml-backend.h; 0 is the processor, others only help it."""

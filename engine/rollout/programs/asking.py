@@ -23,11 +23,10 @@ from ..wishes import NONE, Likeliest, Wishes
 
 # Finds the longest conversation that a request's messages continue.
 #
-# Clients send whole histories. They are stored as a tree, one for each set of tools. A reply is recognised by its text
-# without outer white space, and by its tool calls: names, and arguments as JSON values. Clients drop thoughts, reformat
-# JSON, strip texts (Anthropic's interface refuses some that end with white space) and send None for an empty text.
-# Other messages are compared as they are. Of equal replies the exactly equal one is taken, then one that can be
-# extended.
+# Clients send whole histories, stored as a tree for each set of tools. A reply is recognised by its stripped text and
+# its tool calls: names, and arguments as JSON values. Clients drop thoughts, reformat JSON, strip texts (Anthropic's
+# interface requires that) and send None for an empty text. Other messages must be equal. Exactly equal replies are
+# preferred, then those that can be extended.
 
 Key = tuple[object, ...]
 """Equal for messages that count as the same."""
@@ -144,10 +143,10 @@ def _likest(places: Sequence[Place], message: wire.Message) -> Place:
     return max(places, key=likeness)
 
 
-# A client's request as an ask: messages in the plugin's shapes, and the client's wishes.
+# A client's request as an ask.
 #
-# Training needs the sampling of the task. So the task's options hold there, and wishes that would constrain the model
-# are refused. Elsewhere a client's temperature, truncation and seed hold.
+# In training the task's sampling options hold, and wishes that would constrain the model are refused. Elsewhere a
+# client's temperature, truncation and seed hold.
 
 MOST_CHOICES = 16
 """Choices of one request."""

@@ -40,9 +40,8 @@ from .asking import (
 
 # Answers the programs of one episode: implements ``gateway.Answerer``.
 #
-# A request that continues a conversation extends it with the new messages only, so nothing that was sampled is
-# tokenised again. If it continues from an earlier reply, or the conversation is in use, it forks; any other request
-# begins a conversation. A failed or abandoned call leaves no reply behind.
+# A request that continues a conversation extends it with the new messages only. If it continues from an earlier reply,
+# or the conversation is in use, it forks. A failed or abandoned call leaves no reply behind.
 
 CALLS = 1000
 """Calls of one episode."""

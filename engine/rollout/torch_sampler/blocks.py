@@ -36,11 +36,11 @@ from .cache import TILE, AdapterCache, tiling
 
 # Attention over the cached keys and values of sequences, prepared once for all layers of a pass.
 #
-# Appended tokens with a long past attend in tiles (``base.kernels``): the past and themselves, as two parts of one
-# softmax. So memory does not grow with the square of a sequence.
+# Appended tokens with a long past attend in tiles (``base.kernels``), so memory does not grow with the square of a
+# sequence.
 #
-# A layer's cache is (2, sequences, K, C, D), in float32 or bfloat16; queries and results have its type. Shapes: n rows,
-# some of them padding; K key heads, R query heads for each, D head size, C tokens of a sequence.
+# A layer's cache is (2, sequences, K, C, D), in float32 or bfloat16. Shapes: n rows, some of them padding; K key heads,
+# R query heads for each, D head size, C tokens of a sequence.
 
 Indices = NDArray[np.integer[Any]]
 
@@ -206,9 +206,8 @@ def _places(numbers: Indices) -> Tensor:
 
 # The base's matrices in bfloat16, and products with float32 sums.
 #
-# With AMX or AVX-512 BF16 such a product is several times as fast as one in float32, and a step always reads half as
-# many bytes. oneDNN's packed matrices are twice as fast as plain ones. If it cannot pack (an older processor, a limit
-# on the address space), factors are widened to float32 for each product, which is slow.
+# With AMX or AVX-512 BF16 such a product is several times as fast as one in float32. oneDNN's packed matrices are twice
+# as fast as plain ones. If it cannot pack them, factors are widened to float32 for each product, which is slow.
 #
 # oneDNN's order of summation depends on the number of rows: with AMX, a row has other last bits in a call of 8 than of
 # 64. In calls of one size they depend only on the row.
@@ -320,8 +319,7 @@ def packs() -> bool:
 
 # The low-rank terms of one pass, each row under its own adapter: y += (alpha / r) x Aᵀ Bᵀ.
 #
-# Made once for the rows of a pass, for all fused layers, with matrices in the ``cache``. The products run over tiles
-# (``tiles``), or over all rows of an adapter if their last bits may depend on the number of rows.
+# The products run over tiles, or over all rows of an adapter if their last bits may depend on the number of rows.
 
 AdapterIndices = NDArray[np.int64]
 

@@ -1,9 +1,8 @@
 """A context on torch: a cache for many sequences, and passes over it.
 
-The last bits of a row do not depend on the other rows. The number of rows is padded, since below four rows some
-libraries take another path; attention reads memory by the row's own length. With bfloat16 weights this needs calls of
-one size (``blocks``), except for passes that need not be ``alike``. Independent of conversations, versions and
-sampling.
+The last bits of a row do not depend on the other rows: rows are padded, since below four some libraries take another
+path, and attention reads memory by the row's own length. bfloat16 weights need calls of one size for this
+(``blocks``).
 """
 
 from __future__ import annotations

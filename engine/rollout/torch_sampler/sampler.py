@@ -108,9 +108,9 @@ def context_of(
 ) -> Context:
     """A context for ``base``; compiled files and verdicts are kept in ``cache``, and shared ones in ``users_folder``.
 
-    Without ``cache`` nothing is compiled. Passes on torch may borrow ``cores``. Bases of up to ``SMALL`` bytes in
-    float32 are compiled for: the smaller the base, the larger torch's overhead. With 60 MB torch takes one and a half
-    times as long with 64 rows. Raises ``BaseModelError`` if the base cannot be read.
+    Bases of up to ``SMALL`` bytes in float32 are compiled for, if there is a ``cache``: with 60 MB torch takes one and
+    a half times as long with 64 rows. Passes on torch may borrow ``cores``. Raises ``BaseModelError`` if the base
+    cannot be read.
     """
     if cache and weights == "f32" and nbytes(base) <= SMALL:
         try:
@@ -143,9 +143,8 @@ def nbytes(base: BaseModel) -> int:
 def verdict(path: Path, base: BaseModel, library: Library, threads: int, shared: Path | None = None) -> str:
     """Why ``library`` is not used for ``base``; empty if it is.
 
-    The verdict is kept in ``path``, because a home's bits must not change with a new measurement. A positive one takes
-    a second to measure and is copied through ``shared`` to other homes. A negative one may come from a busy machine,
-    so each home measures it.
+    The verdict is kept in ``path``, because a home's bits must not change with a new measurement. A positive one is
+    copied through ``shared`` to other homes. A negative one may come from a busy machine.
     """
     known = _told(path)
     if known is None and shared and _told(shared) == USED:
@@ -201,10 +200,9 @@ class TorchSampler(BatchingSampler):
     ) -> None:
         """Load the base model called ``base``, its matrices as ``weights``.
 
-        ``sequences``: concurrent conversations (rounded up to an even number), of up to ``context`` tokens; ``first``
-        of them have memory from the start. With a ``loan``, passes that need not be alike use a trainer's idle cores,
-        and vice versa. ``cache``: the folder for compiled files; without it nothing is compiled. Raises
-        ``BaseModelError``, also for a base that only llama.cpp should sample from.
+        ``sequences``: concurrent conversations (rounded up to even), of up to ``context`` tokens; ``first`` of them
+        have memory from the start. With a ``loan``, passes use a trainer's idle cores, and vice versa. ``cache``: the
+        folder for compiled files. Raises ``BaseModelError``, also for a base that only llama.cpp should sample from.
         """
         torch.set_num_threads(threads)
         library()  # an error in it shows here

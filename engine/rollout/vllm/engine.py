@@ -150,9 +150,8 @@ def engine_arguments(settings: VllmSettings) -> dict[str, Any]:
 
 # Adapters in vLLM, each in its own folder.
 #
-# vLLM reads adapters from folders, and its whole engine dies if one is gone. So every adapter has its own folder, below
-# one that only this account may enter. vLLM reads it once, before its handle is used, and keeps it until the handle is
-# freed. Later damage to a folder does no harm.
+# vLLM's whole engine dies if an adapter's folder is gone. So each is below a folder that only this account may enter.
+# vLLM reads it once, before its handle is used, and keeps it until the handle is freed.
 
 HANDLES = itertools.count(1)
 """Handles are never reused in a process, because vLLM finds cached keys and values by them."""

@@ -1,8 +1,7 @@
 """Turns and scores in progress in vLLM, which batches them by itself.
 
-Runs on one thread and never waits. vLLM forgets an ended request, so the tokens of conversations are kept here. Their
-keys and values are found again by vLLM's prefix cache, which is separate for every adapter. vLLM seeds requests, not
-positions, so noise does not follow the protocol's rule of positions.
+Runs on one thread and never waits. The tokens of conversations are kept here; vLLM's prefix cache finds their keys and
+values. vLLM seeds requests, not positions, so noise does not follow the protocol's rule.
 """
 
 from __future__ import annotations
@@ -165,9 +164,9 @@ class VllmScheduler:
     def score(self, name: str, tokens: Tokens, start: int, temperature: float, answer: Answer[Logprobs]) -> None:
         """Ask for the log-probabilities of ``tokens[start:]``, float32 (T-start,).
 
-        vLLM gives those of a request's own tokens only at temperature 1, and all at once. For other temperatures, or
-        too many logits, each token gets its own request; the prefix cache serves their common part. Raises
-        ``ValueError`` or ``AdapterError``.
+        vLLM gives those of a request's own tokens only at temperature 1, and all at once. Else each token gets its own
+        request.
+        Raises ``ValueError`` or ``AdapterError``.
         """
         version = self._serving(name)
         _check_score(tokens, start, temperature, self._length, self._vocabulary)

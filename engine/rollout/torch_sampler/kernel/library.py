@@ -145,10 +145,8 @@ def aligned(count: int) -> Float32s:
 
 # Compiles ``decode.c`` for this processor with the installed C compiler, once for each user of a machine.
 #
-# A file's name contains its inputs (source, flags, processor, system) and the digest of its bytes. So a damaged file is
-# recognised before it is loaded, and concurrent compilations do not conflict. Each home keeps its own copy, so that its
-# bits survive a change of the compiler; new homes copy from the user's shared folder. Files of other machines are left
-# as they are. Independent of torch.
+# A file's name contains its inputs and the digest of its bytes, so damage is recognised and concurrent compilations do
+# not conflict. Each home keeps its own copy, so that its bits survive a change of the compiler.
 
 log = logging.getLogger(__name__)
 
