@@ -234,8 +234,7 @@ class Conversation:
     ) -> Conversation:
         """A conversation of ``agent`` that continues this one independently after ``turns`` replies.
 
-        The sampled tokens up to there are prompt in the fork; the original conversation trains on them. A fork of a
-        conversation without room has none either.
+        The original conversation trains on the sampled tokens up to there.
         """
         forked = Conversation(place, agent, sampling, self.context, seed, allowance, order=self.order)
         forked._tools, forked._ends = self._tools, self._ends[:turns]
@@ -249,7 +248,6 @@ class Conversation:
         return forked
 
     def sampled(self, turn: int) -> Sampled | None:
-        """The reply ``turn``, which must be the last one; None if there was no room for it."""
         spoken = self._history[-1] if self._history else None
         if turn != len(self._ends) - 1 or not self._now.spans or not isinstance(spoken, Spoken):
             return None
@@ -258,10 +256,7 @@ class Conversation:
         return Sampled(self.sampling.version, span.start, *said, spoken.shown, spoken.ended, self._likeliest)
 
     def trajectories(self, reward: float | None, cut: bool = False) -> tuple[Trajectory, ...]:
-        """The trajectories as arrays, in order, without prompt tokens after the last reply.
-
-        ``cut``: True if another conversation of the agent was cut off; all trajectories are then marked as cut.
-        """
+        """``cut``: another conversation of the agent was cut off; all trajectories are then marked as cut."""
         return tuple(part.trajectory(self.agent, reward, cut or self.cut) for part in self._spoken_parts())
 
     def transcripts(self) -> tuple[Transcript, ...]:

@@ -114,9 +114,8 @@ class Rollout:
         endpoints: Endpoints | None = None,
         tell: Callable[[int, str], None] = lambda task, sentence: None,
     ) -> None:
-        """``anew``: every turn computes its whole context again, for the same last bits in every run.
-        ``backpressure``: counts the episodes of all payers. ``endpoints``: give episodes addresses for their
-        programs, or None. ``tell``: writes into the task's log.
+        """``anew``: every turn computes its whole context again, for the same last bits in every run. ``tell``:
+        writes into the task's log.
         """
         self._backpressure = backpressure or Backpressure()
         self.endpoints = endpoints
@@ -197,7 +196,6 @@ class Rollout:
         return SamplerClient(replicas, self._ledger, payer, self._anew)
 
     def check_thinking(self, wanted: bool | None) -> None:
-        """Raise ``ConfigError`` if a task's choice of thinking is impossible with this base."""
         self.rendering.renderer.check_thinking(wanted)
 
     async def prompt_hash(self, ask: Ask, room: int) -> PromptHash:
@@ -378,11 +376,7 @@ class _LiveEpisode:
             raise Unplayable(error.message) from error
 
     def result(self, outcome: EpisodeOutcome, seconds: float) -> FinishedEpisode:
-        """The episode with each agent's trajectories and reward, its forks last.
-
-        ``seconds``: its duration. Agents are sorted by name, since the order of their first turns may depend on
-        timing.
-        """
+        """Agents are sorted by name, since the order of their first turns may depend on timing."""
         rewards = outcome.rewards if outcome.status == "ok" else {}
         trajectories: list[Trajectory] = []
         transcripts: Transcripts = {}

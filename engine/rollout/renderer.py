@@ -67,10 +67,7 @@ class Placeholders:
         return thought if _to_be_closed(reply) else thought + answer
 
     def splice(self, text: str, vocabulary: Vocabulary, stop: Sequence[int], after: Spoken | None = None) -> list[int]:
-        """Ids of a normal text, with the sampled ones in place of the marks.
-
-        ``after`` is the reply before the text. If it has its own end id, the template's end of that turn is left out.
-        """
+        """Ids of a normal text, with the sampled ones in place of the marks; ``after`` is the reply before it."""
         ids: list[int] = []
         ended = after is not None and after.ended
         before = ""
@@ -296,9 +293,8 @@ class Renderer:
         return Continuation(marks.splice(text, self.vocabulary, self.stop_ids), anew=True)
 
     def parse(self, tokens: Sequence[int], prompt: Sequence[int] = (), tools: bool = False) -> Spoken:
-        """Read a reply. Any token ids are allowed; invalid UTF-8 is replaced.
-
-        ``prompt`` are the ids before it, in which a thought may begin. ``tools``: the conversation has tools.
+        """Any token ids are allowed; invalid UTF-8 is replaced. ``prompt``: the ids before it, in which a thought
+        may begin.
         """
         decode = self.vocabulary.decode
         if not self.thinks:
@@ -312,11 +308,9 @@ class Renderer:
         return self._calls(shown, tools)
 
     def stopped_at(self, tokens: Sequence[int], stops: Sequence[str]) -> int:
-        """The number of ids up to the end of the first of the texts ``stops``; all if none occurs."""
         return stopped_at(tokens, stops, self.vocabulary.decode) if stops else len(tokens)
 
     def check_thinking(self, wanted: bool | None) -> None:
-        """Raise ``ConfigError`` if a task's choice of thinking is impossible with this base."""
         if wanted is None or self.switch:
             return
         if wanted and not self.thinks:

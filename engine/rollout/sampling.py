@@ -43,7 +43,6 @@ def _divisors(temperatures: Floats) -> Floats:
 
 
 def _largest(logits: Logits, count: int) -> NDArray[np.int64]:
-    """The indices of the ``count`` largest of each row, the largest first, of equals the first: (n, count)."""
     vocabulary = logits.shape[1]
     if vocabulary <= SMALL:
         return np.argsort(-logits, axis=1, kind="stable")[:, :count]

@@ -39,7 +39,6 @@ class Schemas:
     """Makes grammars for one base. Thread-safe."""
 
     def __init__(self, folder: Path, vocabulary: int) -> None:
-        """``folder`` has ``tokenizer.json``; the base has logits of ``vocabulary`` tokens."""
         self._file = folder / "tokenizer.json"
         self._vocabulary = vocabulary
         self._lock = threading.Lock()
@@ -159,7 +158,6 @@ def _read(schema: str) -> dict[str, Any]:
 
 
 def _check_multiples(part: Any) -> None:
-    """Raise ``ValueError`` for a ``multipleOf`` that would take minutes."""
     for item in part.values() if isinstance(part, dict) else part:
         if isinstance(item, dict | list):
             _check_multiples(item)

@@ -77,7 +77,6 @@ class SamplerSlots:
         return self._line.weight(tenant)
 
     async def take(self, holder: SlotHolder) -> None:
-        """Begin a turn: at once if the holder has a slot or one is free, else in fair order."""
         if holder in self._idle:
             del self._idle[holder]
         elif self._free:
@@ -87,7 +86,6 @@ class SamplerSlots:
         self._busy[holder] = self._line.begin(holder.payer)
 
     def rest(self, holder: SlotHolder, cost: int | None) -> None:
-        """The holder's turn has ended with a cost, None if unknown; ignored after ``leave``."""
         reservation = self._busy.pop(holder, None)
         if reservation is None:
             return
@@ -96,10 +94,7 @@ class SamplerSlots:
         self._hand_out()
 
     def abandon(self, holder: SlotHolder) -> Reservation | None:
-        """Abandon the holder's turn: its slot is free at once, its cost is known later.
-
-        Returns the reservation for ``settle``; None if no turn is in progress.
-        """
+        """The slot is free at once. Returns the reservation for ``settle``; None if no turn is in progress."""
         reservation = self._busy.pop(holder, None)
         if reservation is not None:
             holder.lose_slot()
@@ -182,7 +177,6 @@ class Backlog:
     """Remaining tokens of a sampler; a turn counts in full until it has ended."""
 
     def __init__(self, read: float = READ, written: float = WRITTEN) -> None:
-        """``read`` and ``written``: seconds of a prefilled and of a sampled token there."""
         self.read = read
         self.written = written
         self.way = 0.0
@@ -314,8 +308,7 @@ class Replicas:
     ) -> tuple[SamplerEndpoint, int]:
         """The sampler for a turn with the context ``tokens``, int32 (T,), and how many of them it must read.
 
-        ``reply``: expected tokens to sample; ``here``: the sampler that has cached the first ``held`` of the context,
-        or None. If no sampler lives, the result is a dead one, which raises that.
+        ``reply``: expected tokens; ``here``: the sampler that has cached the first ``held`` tokens, or None.
         """
         if len(self.endpoints) == 1:
             return self.endpoints[0], len(tokens) - held
@@ -413,10 +406,7 @@ class Backpressure:
         self.look(Payer("", task))
 
     async def room(self, payer: Payer, slots: Sequence[SamplerSlots], least: int) -> None:
-        """Wait until the payer's task should begin further episodes, with turns for any of ``slots``.
-
-        That is when fewer turns wait than there are slots, or fewer than ``least`` of its own.
-        """
+        """Wait until fewer turns wait than there are ``slots``, or fewer than ``least`` of the payer's task."""
         while not self._is_found(payer, slots, least):
             room = _Room(payer, slots, least, asyncio.get_running_loop().create_future())
             for one in slots:

@@ -122,7 +122,6 @@ def _said(tokens: Sequence[int], stop: Sequence[int]) -> tuple[list[int], bool]:
 
 
 def _first(tokens: Sequence[int], decode: Decode, holds: Callable[[str], bool]) -> int:
-    """The number of ids until ``holds`` is true of their text, by bisection: it must be monotonic."""
     low, high = 0, len(tokens)
     while low < high:
         middle = (low + high) // 2

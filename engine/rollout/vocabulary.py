@@ -91,7 +91,6 @@ class Vocabulary:
         return ids
 
     def encode_whole(self, text: str) -> list[int]:
-        """Ids by the original tokenizer; ``encode`` must agree with it for texts without control tokens."""
         return list(self._whole.encode(text, add_special_tokens=False).ids)
 
     def decode(self, ids: Sequence[int]) -> str:
@@ -102,10 +101,7 @@ class Vocabulary:
         return str(self._whole.decode(ids, skip_special_tokens=False))
 
     def _encode_plain(self, text: str, ids: list[int]) -> None:
-        """Append the ids of text without control tokens, which some vocabularies also hold as words.
-
-        A word that became a control token is cut after its first character, and the pieces are encoded again.
-        """
+        """A word that became a control token is cut after its first character, and the pieces are encoded again."""
         waiting = [text]
         while waiting:
             piece = waiting.pop()
@@ -168,10 +164,6 @@ def strings(value: Any) -> list[str]:
 
 
 def _without_control(whole: Tokenizer, kept: dict[int, AddedToken]) -> tuple[Tokenizer, dict[int, int]]:
-    """The same tokenizer with only ``kept`` as added tokens, and the original ids of those by its own.
-
-    The two share their words, which are most of a tokenizer.
-    """
     plain = Tokenizer(whole.model)
     for part in ("normalizer", "pre_tokenizer", "decoder"):
         if getattr(whole, part) is not None:

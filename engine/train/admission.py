@@ -104,8 +104,8 @@ class PolicyGroups:
         return self.served >= self.oldest and may_begin(number, self.served, self.batch, bound)
 
     def held_up(self, number: int, began: float) -> None:
-        """Count the time since the newest commit: group ``number`` has waited since ``began`` (of ``monotonic``)
-        for a later version, and no group was running.
+        """Count the time since the newest commit in which group ``number`` waited (from ``began``) and none was
+        running.
         """
         if may_begin(number, self.committed, self.batch, self.spec.train.max_staleness):
             self.exposed.held_up(began)
@@ -115,7 +115,6 @@ class PolicyGroups:
         self._arrived.set()
 
     def fail(self, error: BaseException) -> None:
-        """Raise ``error`` in the next call of ``take_ready``."""
         self._failure = self._failure or error
         self._arrived.set()
 
@@ -219,7 +218,7 @@ class Waits:
         self._takes[policy] = before + WEIGHT * (seconds - before)
 
     def left(self, policy: str, starved: bool) -> float:
-        """Seconds that a policy still has to wait before it continues alone; ``starved``: it has to wait."""
+        """Seconds that a policy still has to wait before it continues without others; ``starved``: it has to wait."""
         if not starved:
             self._since.pop(policy, None)
             return inf
@@ -269,7 +268,6 @@ class Admission:
         self._moved.set()
 
     async def run(self, runner: GroupRunner, background: Background) -> None:
-        """Begin every group that some policy needs and that is not stored; ``take_ready`` raises a failure."""
         try:
             self._begun = {policy.name: self._take_up(policy) for policy in self._policies.values()}
         except Exception as error:
@@ -375,7 +373,6 @@ class Admission:
         return begun
 
     def closed(self, policy: PolicyGroups, group: ClosedGroup, seconds: float) -> None:
-        """A group of a policy closed, ``seconds`` after it began."""
         policy.put(group)
         self._open[policy.name] -= 1
         self._waits.took(policy.name, seconds)

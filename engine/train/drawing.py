@@ -285,13 +285,11 @@ class TaskPrompts:
             self._of[one.name] = _Prompts(Drawing(services, first.spec, first.number), held_out, test)
 
     async def look(self) -> None:
-        """Compute what is held out, before any training. Raises as ``_held_out`` does."""
         for one in self._mixture.components:
             async with one.environment.bound() as lease:
                 await self._held_out(one, lease)
 
     def of(self, component: Component, split: Split) -> HeldOutPrompts:
-        """The measured prompts of a component; the split ``test`` must have prompts."""
         own = self._of[component.name]
         return own.last if split == "test" else own.held_out
 

@@ -118,7 +118,6 @@ class TaskEnvironment:
         return play
 
     def left(self, outcomes: Sequence[EpisodeOutcome], lease: Lease) -> None:
-        """Count episodes that were cancelled because enough others of their groups had ended."""
         for outcome in outcomes:
             self._service.outcomes.add(lease.environment, lease.environment_version, outcome)
 
@@ -241,6 +240,5 @@ class Mixture:
         return next(filter(None, (one.environment.waits_for for one in self.components)), "")
 
     async def check(self) -> None:
-        """Raise ``Blocked`` if no version of an environment can serve the task; the sentence names it."""
         for one in self.components:
             await one.environment.check()

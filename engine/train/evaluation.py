@@ -47,7 +47,6 @@ class _Prompt:
 
     @property
     def sampled(self) -> Sampled:
-        """For one episode the mean over its agents. A paid agent counts even if it was never asked."""
         rewards = [tuple(one.outcome.rewards.values()) for one in self.own if one.outcome.status == "ok"]
         means = tuple(sum(found) / len(found) for found in rewards if found)
         return Sampled(means, sum(not one for one in self._unusable) - len(means))
@@ -58,7 +57,6 @@ class _Prompt:
 
     @property
     def _unusable(self) -> list[bool]:
-        """A skip after the first reply does not count: that would select replies."""
         return [one.outcome.status == "skip" and not one.episode.trajectories for one in self.own]
 
 

@@ -148,9 +148,6 @@ class Slots:
         return taken
 
     def set_aside(self, slot: int) -> int:
-        """Exchange a held id for the highest free one above it, if any, away from ids in calls. Returns the id now
-        held.
-        """
         above = [other for other in range(slot + 1, len(self._holder)) if self._holder[other] is None]
         place = above[-1] if above else slot
         self._holder[slot] = None

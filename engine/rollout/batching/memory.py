@@ -77,7 +77,6 @@ class SharedMemory:
         return ahead > 0 and ahead > self._prefixes.find(turn.family, turn.blocks)[1]
 
     def read(self, turn: Turn, logits: Logits) -> Prompt:
-        """A first turn's prompt is in its sequence now; ``logits`` (V,) are those after it."""
         sequence = turn.conversation.sequence
         prompt = Prompt(turn.key, logits.copy(), {sequence})
         self._prompts.add(prompt)
@@ -145,7 +144,6 @@ class SharedMemory:
         return sorted(taken, key=lambda slot: slot != source)
 
     def _keep(self, sequence: int, version: str) -> None:
-        """Keep a sequence next to other kept ones, so that the rows of a call stay neighbours."""
         for other in [other for other in self._kept if not self._prefixes.alone(other)]:
             self._give_up(other)
         if len(self._kept) >= max(1, self._slots.count // PART):

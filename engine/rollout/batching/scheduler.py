@@ -80,9 +80,7 @@ class Order:
         return self._clock.behind([*self._returning, *(self._first if free else ())])
 
     def take(self, account: str, free: int) -> list[Turn]:
-        """Take the next turns of an account: one that has its sequence, else up to ``free`` with the oldest shared
-        prompt.
-        """
+        """One turn of the account that has its sequence, else up to ``free`` with the oldest shared prompt."""
         if account in self._returning:
             turns = [next(iter(self._returning[account]))]
         else:
@@ -96,7 +94,6 @@ class Order:
         return any(counter(other) < counter(account) for other in {turn.account for turn in turns})
 
     def sort(self, turns: Iterable[Turn]) -> list[Turn]:
-        """The turns, those of the account that is behind first, else in the given order."""
         turns = list(turns)
         counters = {account: self._clock.counter(account) for account in {turn.account for turn in turns}}
         return sorted(turns, key=lambda turn: counters[turn.account]) if len(counters) > 1 else turns
@@ -163,7 +160,6 @@ def prefill(context: Context, parts: Sequence[Chunk]) -> Iterator[tuple[list[Chu
 
 
 def _decode(context: Context, call: list[Chunk]) -> Logits:
-    """The logits of the last two tokens of each part: a single output row would have other last bits."""
     counts = [len(part.new) for part in call]
     held = [int(context.held[part.sequence]) for part in call]
     positions = [np.arange(begin, begin + count) for begin, count in zip(held, counts, strict=True)]
@@ -340,10 +336,7 @@ class BatchScheduler:
         self._memory.retire(version)
 
     def step(self, pressed: Pressed = never) -> None:
-        """Prefill some waiting turns, and decode some tokens for the account that is behind.
-
-        Ends early once ``pressed`` says that a call waits, but not before it has sampled something.
-        """
+        """Ends early once ``pressed``, but not before it has sampled something."""
         begin = time.perf_counter()
         if self._echoes:
             self._echo()
@@ -390,10 +383,7 @@ class BatchScheduler:
             self._memory.widen(more, needed=not self._works)
 
     def _admit(self) -> list[Turn]:
-        """Prefill waiting turns until a decode call is full; returns those that run then.
-
-        No turn begins for an account that is ahead of a running one while the running turns fill a call.
-        """
+        """No turn begins for an account that is ahead of a running one while the running turns fill a call."""
         self._grow()
         fresh: list[Turn] = []
         parts: list[Chunk] = []
@@ -431,10 +421,6 @@ class BatchScheduler:
                 self._first_token(part.turns, logits)
 
     def _begin(self, turns: list[Turn], parts: list[Chunk]) -> int:
-        """Give sequences to first turns that share a prompt; missing memory is computed with ``parts``.
-
-        Returns the tokens to compute.
-        """
         first = turns[0]
         prompt = self._memory.place(turns)
         if len(first.prompt) == 1:  # a call of one row has other last bits; it goes with the next step's rows
@@ -472,10 +458,7 @@ class BatchScheduler:
         self._accept(turns, tokens[:, None], logprobs[:, None])
 
     def _next(self) -> list[Turn]:
-        """The least recently decoded turn of the account that is behind, and the turns that can go with it.
-
-        These are all turns if versions mix, else its neighbours under the same version.
-        """
+        """All turns if versions mix, else the least recently decoded one with its neighbours under the same version."""
         ordered = self._order.sort(self._running)
         if self._context.mixes:
             return sorted(ordered[: self._pace.rows], key=_sequence_of)

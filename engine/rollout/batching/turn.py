@@ -62,7 +62,6 @@ class Wished:
 
     @property
     def problem(self) -> str:
-        """Why the reply is invalid, in a sentence; else empty."""
         return "" if self._grammar is None else self._grammar.problem
 
     def shape(self, row: Row) -> None:
@@ -213,7 +212,6 @@ class Turn:
         return self._noise[self._count : self._count + count]
 
     def accept(self, tokens: NDArray[np.int32], logprobs: NDArray[np.float32]) -> Finish | None:
-        """Add one or more sampled tokens; returns why the turn has ended, or None."""
         begin, self._count = self._count, self._count + len(tokens)
         self._tokens[begin : self._count] = tokens
         self._logprobs[begin : self._count] = logprobs

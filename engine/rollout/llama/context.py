@@ -63,7 +63,6 @@ class Watch:
             self.mixing.begin(adapters, sequences)
 
     def end(self) -> None:
-        """The call has returned. Raises ``DecodeFailed`` unless everything was computed."""
         error, self._error = self._error, None
         if error is None and self.mixing:
             error = self.mixing.lacking()
@@ -175,7 +174,6 @@ class LlamaContext:
         )
 
     def _open(self, length: int, threads: int, card: bool, mixes: bool, floats: bool, first: int) -> bool:
-        """Make the context, with flash attention in float32 if ``floats``; False if there is not enough memory."""
         exact = self._exact
         parameters = self._parameters = self._llama.llama_context_default_params()
         parameters.n_batch = max(length, self.sequences)
@@ -370,7 +368,6 @@ class LlamaContext:
         return self._mixing.add(adapter, alpha)
 
     def read_adapter(self, path: Path) -> int:
-        """Read an adapter's GGUF. Raises ``AdapterError`` if it does not fit the model."""
         handle = self._llama.llama_adapter_lora_init(self._model, str(path).encode())
         if not handle:
             raise AdapterError(f"llama.cpp cannot load the adapter{last_errors()}.")

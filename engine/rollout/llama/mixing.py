@@ -350,7 +350,6 @@ class Layout:
     """The adapters of the rows of a micro-batch."""
 
     def __init__(self, graphs: Graphs, rows: int, own: Sequence[tuple[Run, Adapter]]) -> None:
-        """``own`` are the runs of ``rows`` rows, with their adapters."""
         self.rows = rows
         self._graphs = graphs
         self._own = own
@@ -439,7 +438,6 @@ class Mixing:
     # adapters
 
     def add(self, adapter: Arrays, alpha: float) -> int:
-        """Add an adapter, which must fit the base, and return its handle."""
         matrices: list[NDArray[np.float32]] = []
         pointers, ranks = np.zeros((len(self._numbers), 2), np.uint64), np.zeros(len(self._numbers), np.int64)
         widest = 0

@@ -149,7 +149,6 @@ def load_model(file: BaseFile, devices: Sequence[str] = (), layers: int = ALL) -
 
 
 def _other_kind(library: Any, model: Any) -> str:
-    """Why a model is unsuitable, or empty: it must be able to cut a sequence, and need only earlier tokens."""
     for other, kind in (
         (library.llama_model_is_recurrent(model), "has recurrent layers"),
         (library.llama_model_is_hybrid(model), "has recurrent layers"),

@@ -175,7 +175,6 @@ class Manner:
         )
 
     def noise(self, given: int, branch: int) -> int:
-        """The seed of the noise, of the client or the given one; each choice has its own."""
         return given if self.seed is None else noise_seed("client", self.seed, branch)
 
 

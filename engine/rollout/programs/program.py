@@ -228,10 +228,7 @@ class Program:
         return found
 
     def _told(self, request: Request, place: int, turn: _Turn, reply: Reply, sampled: Sampled) -> wire.Choice:
-        """A choice for the client, from now on part of the history.
-
-        A forced call is not added: the model wrote bare JSON, and later turns must read a call.
-        """
+        """A forced call is not part of the history: the model wrote bare JSON, and later turns must read a call."""
         wished = turn.ask.manner
         forced = forced_call(sampled.shown or reply.thinking) if wished is not None and wished.forced else ()
         if forced:
@@ -328,7 +325,6 @@ class Hosting:
     """One episode's programs and their address."""
 
     def __init__(self, endpoints: Endpoints | None, make: Callable[[Listener], Program]) -> None:
-        """``make``: makes the answering program; ``endpoints`` may be None."""
         self._endpoints = endpoints
         self._make: Callable[[Listener], Program] | None = make
         """None once the episode is over. This breaks a reference cycle, which would keep each episode until a

@@ -83,7 +83,6 @@ class Appended:
     """Several tokens at the end of each of some sequences."""
 
     def __init__(self, sequences: Ints, positions: Ints, begins: Indices) -> None:
-        """The rows of ``sequences[i]`` begin at row ``begins[i]``."""
         ends = [*begins[1:].tolist(), len(positions)]
         self._runs = [
             _Run(sequence, slice(begin, end), int(positions[begin]))
@@ -360,7 +359,6 @@ class Runs:
     """As ``Mix``, with one product for all rows of an adapter."""
 
     def __init__(self, cache: AdapterCache, rows_of: Mapping[int, AdapterIndices]) -> None:
-        """``rows_of``: the rows of each adapter, ascending, by its handle."""
         placed = [(cache.place(handle), rows) for handle, rows in rows_of.items()]
         self._runs = [(cache.block(place.rank), place.slot, _range(rows)) for place, rows in placed]
 

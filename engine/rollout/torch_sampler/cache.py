@@ -104,11 +104,6 @@ Call = tuple[slice, list[tuple[int, int]]]
 
 
 def _calls(counts: Mapping[int, int]) -> list[Call]:
-    """As few calls as possible for ``counts`` tiles of each slot.
-
-    Up to some level neighbouring slots share calls, one for the first tile of each, one for the second. The remaining
-    tiles of each slot are one call.
-    """
     spent: list[Call] = []
     best = list(_apart(counts, 0))
     for level in range(max(counts.values(), default=0)):
@@ -164,7 +159,6 @@ class AdapterCache:
         self._handles = count(1)
 
     def add(self, adapter: Arrays, alpha: float) -> int:
-        """Add an adapter, which must fit the base, and return its handle."""
         rank = _block_rank(max(len(a) for name, a in adapter.items() if name.endswith(".lora_A")))
         if rank not in self._blocks:
             self._blocks[rank] = RankBlock(rank, self._linears)

@@ -108,7 +108,6 @@ class TorchContext:
         return logits
 
     def _mix(self, rows: NDArray[np.int64]) -> Mix | Runs | None:
-        """The adapters of these rows, padded; the last one is kept, because decoding repeats it."""
         if not len(self._adapters) or not len(rows):
             return None
         own = self._adapters if len(self._adapters) > 1 else np.repeat(self._adapters, rows[-1] + 1)

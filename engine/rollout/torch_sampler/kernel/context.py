@@ -70,7 +70,6 @@ class PackedBase:
         self._layers = layers
 
     def widen(self, rank: int) -> None:
-        """Make room for passes under adapters of up to ``rank`` in all modules of a layer together."""
         if rank <= self._rank:
             return
         size = self._compiled.room_size(self.structures[0], rank)
@@ -106,7 +105,6 @@ class PackedAdapter:
     """One adapter, which must fit the base."""
 
     def __init__(self, compiled: Library, linears: Sequence[Fused], adapter: Arrays, alpha: float) -> None:
-        """``linears`` are the base's, in the order in which the model applies them."""
         self._additions = (Addition * len(linears))()
         self.rank = 0
         """The largest of all modules of a layer together."""
