@@ -23,7 +23,7 @@ from .wishes import Likeliest, Wishes
 
 # The token budget of one agent in an episode, over all its conversations, which may run concurrently.
 #
-# Each turn may sample exactly as much as if turns were taken one after another, in the order of their requests.
+# Each turn may sample as much as if turns were taken one after another.
 
 
 class Turn:

@@ -1,6 +1,6 @@
 """Runs one episode: the environment function in its process asks, and samplers answer.
 
-Failures of the environment are part of the result; the death of a worker is raised, for the scheduler.
+Failures of the environment are part of the result; the death of a worker is raised.
 """
 
 from __future__ import annotations

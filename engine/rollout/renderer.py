@@ -447,12 +447,10 @@ def _declared_ends(base: Path) -> set[int]:
 
 # Renders one payer's conversations in order: short ones on the event loop, long ones in another thread.
 #
-# All tasks share the event loop. What exceeds one turn of the loop waits for the next in a common queue. Conversations
-# that cannot fit into the context are not rendered.
+# What exceeds one turn of the loop waits for the next. Conversations that cannot fit are not rendered.
 
 SHORT = 4000
-"""Most characters that are rendered on the loop: a few milliseconds, about the cost of a thread switch. Also the
-budget of a payer in one turn of the loop."""
+"""Most characters that are rendered on the loop, and in one turn of it: a few milliseconds, as a thread switch."""
 _EACH = 200
 """Characters added for every rendered conversation."""
 

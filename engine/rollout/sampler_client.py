@@ -13,10 +13,7 @@ from .protocol import NewTokens, OnTokens, SampleRequest, SampleResult
 from .slots import Replicas, SamplerEndpoint, SamplerSlots
 from .spoken import CLOSE, OPEN, SPACE
 
-# A reply as a stream of text, with thought and answer apart, up to a stop text.
-#
-# Text is released only once it is final. Incomplete characters, space that may be stripped, and possible beginnings of
-# a tag, a call or a stop text are held back.
+# A reply as a stream of text, with thought and answer apart, up to a stop text. Text is released only once it is final.
 
 CALL = "<tool_call>"
 """The beginning of a call in tagged forms; other forms are whole replies."""
@@ -172,10 +169,7 @@ def _overlap(text: str, wanted: str) -> int:
     return next((size for size in range(most, 0, -1) if text.endswith(wanted[:size])), 0)
 
 
-# A conversation's access to the samplers of its version.
-#
-# Before each turn it chooses one and takes a slot there. It charges the turn's tokens to the payer, in the slots' line
-# and the ledger.
+# A conversation's access to the samplers of its version: it chooses a sampler, takes a slot and charges the payer.
 
 
 class SamplerClient:

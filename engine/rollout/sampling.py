@@ -190,10 +190,10 @@ def _weights(scaled: NDArray[np.float32], least: NDArray[np.float32]) -> NDArray
     return weights
 
 
-# Sampling arithmetic. Pure numpy.
+# Sampling arithmetic. Pure numpy. A row's bits do not depend on other rows: all reductions run along the row.
 #
-# A row's bits do not depend on other rows: all reductions run along the row. Weights are float32, because with 150,000
-# entries memory traffic takes the time; sums over more than a chunk are float64.
+# Weights are float32, because with 150,000 entries memory traffic takes the time; sums over more than a chunk are
+# float64.
 
 Logits = NDArray[np.float32]
 Floats = NDArray[np.float64]

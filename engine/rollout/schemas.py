@@ -1,7 +1,6 @@
 """Grammars for replies: the tokens that may follow so that a reply matches a JSON schema.
 
-Made by ``llguidance`` from the extra ``api``, imported by the first reply that needs it. It reads the base's tokens
-from ``tokenizer.json``.
+Made by ``llguidance`` from the extra ``api``, imported by the first reply that needs it.
 """
 
 from __future__ import annotations

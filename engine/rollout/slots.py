@@ -224,8 +224,6 @@ class Turn:
 
 
 # The sampler endpoint: one sampler with its name, its slots, and ended conversations.
-#
-# Several of different kinds may exist. A conversation is cached by one of them at a time.
 
 
 @dataclass(eq=False)
@@ -344,10 +342,9 @@ class Replicas:
         return 0 if prompt and self._opened[endpoint.name, prompt] else count
 
 
-# Limits the number of begun episodes by the turns that wait for slots, now and soon.
+# Limits the number of begun episodes: about as many turns wait as the samplers have slots.
 #
-# About as many turns wait as the samplers have slots: more would only take memory, and their versions become old.
-# Beyond that, each task has a few in the queue.
+# More would only take memory, and their versions become old.
 
 COMING = 0.05
 """Seconds for which a new episode without a request counts as a waiting turn. After that it is busy in its

@@ -1,7 +1,4 @@
-"""Splits a reply into thought, answer and calls, from the sampled ids.
-
-The end of the thought is found among the ids, because later prompts use a reply's ids and never its text.
-"""
+"""Splits a reply into thought, answer and calls, by its ids, because later prompts use these and never the text."""
 
 from __future__ import annotations
 

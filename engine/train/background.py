@@ -1,7 +1,4 @@
-"""Background work of a training loop: group producers, which may be cancelled, and evaluations, which are awaited.
-
-The first failure of an evaluation ends the loop; producers report their own failures.
-"""
+"""Background work of a training loop: group producers, which may be cancelled, and evaluations, which are awaited."""
 
 from __future__ import annotations
 

@@ -30,8 +30,8 @@ RENEW = 8
 PATIENT = 64
 """The same while the policy has not moved far enough to distinguish versions."""
 STANDARD_ERRORS = 5.0
-"""Standard errors between each of the two answers, 0 and 1, and their middle, before a version is judged. With
-normal rounding of the size that ``compare`` assumes, one judgement in 3 million is wrong."""
+"""Standard errors between each answer, 0 and 1, and their middle, before a version is judged: with normal rounding
+one judgement in 3 million is wrong."""
 SEVERAL = 8
 """Most trajectories to compare if a sampler's rounding of single tokens is large; else one."""
 ENOUGH = 32

@@ -144,11 +144,9 @@ def _wider(one: Range, other: Range) -> Range:
     return min(one[0], other[0]), max(one[1], other[1])
 
 
-# Which instance a group draws. With rows, each row of the train split comes once in an epoch, unless a curriculum
-# prefers some.
+# Which instance a group draws. With rows, each comes once in an epoch, unless a curriculum prefers some.
 #
-# A repeated attempt draws another row, from far ahead in the order: the first attempts of an epoch still cover all
-# rows.
+# A repeated attempt draws from far ahead, so that the first attempts of an epoch still cover all rows.
 
 STRIDE = 1_000_003
 """Distance between the instances of successive attempts at one group; a prime, so that tables are covered evenly."""
@@ -255,9 +253,7 @@ class Drawing:
         return self._known[lease.rows]
 
 
-# The prompts of one task for training and evaluation.
-#
-# Each component of a mixture has its own. Prompts held out by one are excluded from training on all.
+# The prompts of one task. Prompts held out by one component of a mixture are excluded from training on all.
 
 
 @dataclass(frozen=True)

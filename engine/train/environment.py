@@ -19,9 +19,7 @@ from ..store import ExperienceTable
 from ..trajectories import Failure
 from .scores import series_of
 
-# Selects the serving version (follow or pin) with a validated configuration.
-#
-# A following task stays on the last version that fits its parameters and agents.
+# Selects the serving version (follow or pin). A following task stays on the last version that fits it.
 
 T = TypeVar("T")
 LOOKING = 5.0
@@ -186,10 +184,9 @@ def _blocking() -> Iterator[None]:
         raise Blocked(str(error)) from error
 
 
-# The environments of one task: one, or the components of a mixture, each with its own versions and held-out prompts.
+# The environments of one task: one, or the components of a mixture.
 #
-# A group's number and the shares determine its component. Each component numbers its own groups, so its instances do
-# not depend on the others.
+# A group's number and the shares determine its component. Each component numbers its own groups.
 
 
 @dataclass(frozen=True)

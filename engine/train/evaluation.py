@@ -297,10 +297,9 @@ def _failed(played: FinishedEpisode | None) -> bool:
     return played is None or played.outcome.status not in ("ok", "skip")
 
 
-# A running task of ``kind = "eval"``: its versions are measured one after another, and nothing is trained.
+# A running task of ``kind = "eval"``: each version is a policy of the task, and nothing is trained.
 #
-# Each version is a policy of the task. All are measured on the environment version of the first, on the same instances
-# with the same noise. Stored results are not measured again.
+# All are measured on the environment version of the first, with the same noise. Stored results are not measured again.
 
 
 class EvalRun:

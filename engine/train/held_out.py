@@ -33,14 +33,11 @@ from ..trajectories import Split
 from .scores import MOST_FAILURES
 from .selfplay import Match
 
-# Selects the prompts to measure, and excludes them from training. Pure.
-#
-# Instances of both splits are run up to their first prompt. If both splits share few prompts, only a part of them can
-# be held out.
+# Selects the prompts to measure, and excludes them from training, by instances' first prompts. Pure.
 
 FEWEST = 8
 """Fewer different prompts without data rows are the few openings of a game: instances with the same opening may
-differ. From eight on there are four to measure and four to train."""
+differ."""
 LARGEST_LOSS = 0.5
 """Share of training draws that may meet a held-out prompt and are repeated. At one half, a space of ten prompts
 gives five to measure and five to train."""
@@ -299,8 +296,7 @@ def _own_fault(outcome: EpisodeOutcome) -> bool:
 
 # The constant-answer baseline: the score of a policy that always gives the same answer, as collapsed policies do.
 #
-# The agents of other policies speak as in the evaluation. Without other speakers no model is asked, and tasks on the
-# same prompts share the result (``baselines``).
+# Without other speakers no model is asked, and tasks on the same prompts share the result.
 
 USUAL = ("", "0", "1", "yes", "no")
 MOST = 12

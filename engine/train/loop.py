@@ -279,8 +279,8 @@ class PolicyLearner:
             missing -= len(ready)
             groups.taken = step if missing else step + 1
             batch = tuple(train_group(closed.group, overlong=self._overlong) for closed in ready)
-            # The canary's tokens use a pass that happens anyway: groups of equal rewards have none. In a deterministic
-            # run they use a separate pass, because a restart would choose others.
+            # Groups of equal rewards have no pass for the canary's tokens. A deterministic run uses a separate pass,
+            # because a restart would choose others.
             passes = not missing or any(map(teaches, batch))
             probe = self._canary.probe(ready) if passes and not one_by_one else None
             # The last groups and the step are one call; in a deterministic run the canary comes between them.

@@ -19,10 +19,7 @@ from ..fleet import Share
 from ..rollout import SamplerEndpoint
 from ..store import Store, Version, best
 
-# The *exposed* time of publishing (RollArt, arXiv 2512.22560): steps wait before their update, groups before they
-# begin.
-#
-# Work that overlaps with other work is not counted. Independent of samplers.
+# The *exposed* time of publishing (RollArt, arXiv 2512.22560): steps and groups wait. Overlapping work is not counted.
 
 
 class ExposedTime:
@@ -68,8 +65,7 @@ def unserved(began: float, ended: float, committed: float, served: float) -> flo
 
 # The versions that samplers hold: published once, held by running groups, retired after the last.
 #
-# The *replicas* of a version are the living endpoints to which it was published. A sampler's checksum proves what it
-# serves. Nobody waits for a version to be retired: a sampler answers only between two bursts.
+# The *replicas* of a version are the living endpoints to which it was published. Nobody waits for a retirement.
 
 
 class PublishedVersions:

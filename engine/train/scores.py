@@ -12,10 +12,7 @@ from ..environments import Lease
 from ..spec import EvalSpec
 from ..store import best
 
-# The key of an evaluation series: only scores with the same key compare. Pure.
-#
-# It contains the environment's code and data, its parameters, and how ``[eval]`` measures. An edited comment does not
-# change it, and restored code restores the series.
+# The key of an evaluation series, from the environment's code, data and parameters, and ``[eval]``. Pure.
 
 MEASURED = ("prompts", "samples", "temperature", "top_p", "top_k", "min_p", "pass_at_least", "agents", "rotate")
 """Keys of ``[eval]`` that change a score; the others set when to measure and what to do with the score."""
@@ -120,10 +117,7 @@ def _mean(values: Sequence[float]) -> float:
     return math.fsum(values) / len(values)
 
 
-# Decides if held-out scores end a task before its last step, and describes them at its end. Pure.
-#
-# Scores are those of one series, by version number. Version 0 is untrained: it reaches no target, but trained versions
-# have to beat it.
+# Decides if held-out scores end a task early, and describes them. Version 0 reaches no target. Pure.
 
 
 def reached(scores: Mapping[int, float], spec: EvalSpec) -> bool:

@@ -149,9 +149,7 @@ class OpponentPool:
         return versions[pool[place]]
 
 
-# All policies that act in a running task, and the samplers that serve them.
-#
-# Makes a ``Match`` for each attempt. It decides only about versions, not about groups or steps.
+# All policies that act in a running task. Makes a ``Match`` for each attempt; knows only versions.
 
 
 @dataclass(frozen=True)
@@ -262,8 +260,6 @@ class Participants:
 
 
 # Policies that act without being trained: frozen versions, the bare base, and the versions of an evaluation.
-#
-# They are served for as long as the task runs. Blank adapters stand for untrained policies and the base.
 
 
 class FrozenPolicies:

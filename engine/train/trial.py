@@ -45,10 +45,9 @@ from ..trajectories import Tokens
 from ..workers import WorkerHandle
 from .settings import policy_config
 
-# One step of the default task with real workers.
+# One step of the default task with real workers, and replies of full length.
 #
-# Prompts are sums; replies have their full length, so this is the longest step. On a slow machine a step is estimated
-# from one of its eight groups and a few tokens of all its replies.
+# On a slow machine a step is estimated from one of its eight groups and a few tokens of all its replies.
 
 T = TypeVar("T")
 
@@ -288,8 +287,6 @@ def _copies_key(base: BaseModel, limit: int) -> str:
 
 
 # Tests a base on this machine with real workers, one copy after another. Needs no engine and no database.
-#
-# The trainer and the first copy's sampler stay; samplers of other copies come and go.
 
 LONGEST = 512
 

@@ -33,9 +33,7 @@ from ..training import ClosedGroup
 from .measuring import deciding
 from .opening import TrainedPolicy
 
-# Statistics: the difference that noise can explain, over a whole run. Pure.
-#
-# A run is tested after every step. Each test gets an equal part of the error allowed for the whole run (Bonferroni).
+# Statistics: the difference that noise can explain. Each of a run's tests gets an equal part of its error (Bonferroni).
 
 ALARMS = 0.01
 """Largest share of runs with a false alarm of one kind."""
@@ -492,9 +490,7 @@ def _fell(before: HeldOutScore, now: HeldOutScore, chance: float) -> bool:
     return before.score - now.score > error * quantile(chance, freedom)
 
 
-# Checks a policy's learning after each step and evaluation. A task file can make a finding pause the task.
-#
-# Findings are stored with the rollouts that show them and notified once, also across restarts.
+# Checks a policy's learning after each step and evaluation; notifies once for each finding, also across restarts.
 
 FIRST = 16
 """Episodes before the first step that are enough to judge cut off replies: two default groups."""

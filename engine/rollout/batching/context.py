@@ -13,9 +13,7 @@ from ...errors import CallFailed
 from ...trajectories import Logprobs, Tokens
 from ..sampling import Cuts, Floats
 
-# The interface of a backend for the batch scheduler: cached sequences, decoded in rows under adapters.
-#
-# Sequences have numbers and adapters handles; no conversations, versions or sampling. Not thread-safe.
+# The interface of a backend: cached sequences, decoded in rows under adapters. Not thread-safe.
 
 Ints = NDArray[np.int32]
 Logits = NDArray[np.float32]
@@ -198,8 +196,8 @@ def rows_with_fillers(active: NDArray[np.int32], bridge: int = BRIDGE) -> NDArra
 BLOCK = 64
 """Tokens of a block: fewer are computed about as fast as they are copied."""
 PIECE = 256
-"""Tokens of a block with reproducible last bits: one call of ``prefill``. With half as many, large bases would
-multiply more slowly; with twice as many, small ones would attend more slowly."""
+"""Tokens of a block with reproducible last bits. With half as many, large bases would multiply more slowly; with
+twice as many, small ones would attend more slowly."""
 
 Family = tuple[str, bool]
 """Version, and the ``alike`` flag; families share nothing."""

@@ -26,8 +26,8 @@ from .context import Arrays, Context
 CACHE = 16 << 20
 """Bytes of weights that are assumed to stay in a processor's cache."""
 FEW, MORE = 1, 4
-"""Unused sequences between two that are computed, rather than make one micro-batch more: if rows stay for some
-tokens, and if each micro-batch is a new graph or reads all weights. Both take as long as four rows and more."""
+"""Unused sequences between two that are computed, rather than make one micro-batch more. Both take as long as four
+rows and more; ``MORE``: each micro-batch is a new graph or reads all weights."""
 ENOUGH = 64
 """Rows from which a call with a large base takes as long for each row: reading the weights is a small part of it."""
 

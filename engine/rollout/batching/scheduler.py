@@ -23,8 +23,7 @@ from .turn import Echoes, Grammar, SequenceState, Turn, check, wanted_of
 
 # Selects the next turn to prefill. Pure.
 #
-# First the account that is behind by weight (``fairness.fair_clock``); within an account, conversations with memory,
-# then the prompt that has waited longest.
+# First the account that is behind by weight; within an account, conversations with memory, then the oldest prompt.
 
 
 class Order:
@@ -176,9 +175,7 @@ def _decode(context: Context, call: list[Chunk]) -> Logits:
     )
 
 
-# The inner loop: decodes running turns together until one of them may have ended.
-#
-# It works on arrays; no Python runs for a single row. ``slots`` chooses the rows of a call.
+# The inner loop: decodes running turns together until one of them may have ended. No Python runs for a single row.
 
 Pressed = Callable[[], bool]
 """True if a call waits for the thread."""

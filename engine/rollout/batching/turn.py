@@ -19,9 +19,7 @@ from ..wishes import Extras, Likeliest, Wishes, join
 from .context import Context, Family, Logits, Prompt, blocks_of
 from .requests import Answer, Version
 
-# Turns with wishes: their logits are changed before a token is drawn, and reported afterwards.
-#
-# Rows of other turns in the same call are not affected.
+# Turns with wishes: their logits are changed before a token is drawn. Other rows of the call are not affected.
 
 Choose = Callable[[Logits, Floats, Floats, Cuts | None], tuple[Tokens, Logprobs]]
 """``sampling.choose``, or a context's own."""

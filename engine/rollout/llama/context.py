@@ -100,9 +100,7 @@ class Watch:
         return True
 
 
-# One llama.cpp model and context. The only code that computes with llama.cpp.
-#
-# Knows sequences by number and adapters by handle, but no conversations, versions or sampling. Not thread-safe.
+# One llama.cpp model and context. The only code that computes with llama.cpp. Not thread-safe.
 
 F32, F16 = 0, 1
 """GGML_TYPE_F32 and GGML_TYPE_F16 in ggml.h"""
@@ -127,8 +125,8 @@ class NoRoom(BaseModelError):
 class LlamaContext:
     """Implements ``batching.context.Context``.
 
-    llama.cpp writes all memory of its keys and values when it makes a context. So the first context has few sequences
-    of one block. If more is needed, a larger context takes over the sequences.
+    llama.cpp writes all memory of a context at once. So the first one is small, and a larger one takes over its
+    sequences.
     """
 
     def __init__(

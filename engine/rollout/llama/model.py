@@ -36,9 +36,7 @@ from ..batching.sampler import FIRST, SPARE, BatchingSampler
 from .context import LlamaContext, NoRoom, give_back
 from .native import handles, last_errors, llama
 
-# The base's file for llama.cpp: written by marlaas or brought by the user.
-#
-# Our files are derived data, written once for each base and precision, in a folder of the home.
+# The base's file for llama.cpp: brought by the user, or written once for each base and precision.
 
 
 @dataclass(frozen=True)
@@ -52,10 +50,8 @@ class BaseFile:
 
 
 def base_file(base: BaseModel, folder: Path, weights: str = "f32", gguf: str = "", threads: int = 1) -> BaseFile:
-    """The file named by ``gguf``, else ours in the precision ``weights``, kept in ``folder``.
-
-    Raises ``BaseModelError`` for a file of another base, for architectures that need a named file, and if ours cannot
-    be written.
+    """The file named by ``gguf``, else ours in the precision ``weights``, kept in ``folder``. Raises
+    ``BaseModelError``.
     """
     if gguf:
         path = Path(gguf).expanduser()
@@ -160,9 +156,7 @@ def _other_kind(library: Any, model: Any) -> str:
     return ""
 
 
-# Opens a base for sampling, with reduced sizes if memory is short.
-#
-# Memory that was free in the plan may be taken by now, above all on a shared card.
+# Opens a base for sampling, with reduced sizes if memory is short: planned memory may be taken by now.
 
 
 @dataclass(frozen=True)

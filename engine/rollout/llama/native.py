@@ -137,9 +137,7 @@ def _ggml() -> Any:
     return library
 
 
-# Prints llama.cpp's cards and their memory as a line of JSON.
-#
-# Not for CUDA, because the query would take memory of the card; NVIDIA's own library answers better.
+# Prints llama.cpp's cards and their memory as a line of JSON. Not for CUDA: the query would take memory of the card.
 
 
 def main() -> None:

@@ -143,10 +143,8 @@ def _likest(places: Sequence[Place], message: wire.Message) -> Place:
     return max(places, key=likeness)
 
 
-# A client's request as an ask.
-#
-# In training the task's sampling options hold, and wishes that would constrain the model are refused. Elsewhere a
-# client's temperature, truncation and seed hold.
+# A client's request as an ask. In training the task's sampling options hold, and wishes that would constrain the model
+# are refused.
 
 MOST_CHOICES = 16
 """Choices of one request."""

@@ -1,7 +1,4 @@
-"""Tool calls in a model's text: one small parser for each form, and the form of a base. Pure.
-
-Anything that is not exactly a call stays text, so that the environment and the reward see it.
-"""
+"""Tool calls in a model's text: one parser for each form. Anything that is not exactly a call stays text. Pure."""
 
 from __future__ import annotations
 

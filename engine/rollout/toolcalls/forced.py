@@ -1,7 +1,4 @@
-"""Calls that a client forces: the JSON schema of the reply, and the call in it. Pure.
-
-The reply is the bare object ``{"name": …, "arguments": …}``, for every form of the base's own calls.
-"""
+"""Calls that a client forces: the reply is the bare object ``{"name": …, "arguments": …}``. Pure."""
 
 from __future__ import annotations
 
@@ -42,9 +39,8 @@ def schema_of_call(choice: str, tools: Sequence[dict[str, Any]]) -> str:
 
 
 def forced_call(text: str) -> tuple[ToolCall, ...]:
-    """The call in a reply under a schema of ``schema_of_call``.
-
-    None if the reply was cut off, or holds values that others cannot read, such as infinite numbers.
+    """The call in a reply under a schema of ``schema_of_call``; empty if the reply was cut off or holds infinite
+    numbers.
     """
     text = text.strip()
     call, end = read_call(text)

@@ -46,12 +46,12 @@ Indices = NDArray[np.integer[Any]]
 
 BLOCK = 64
 """Tokens of the cache read at once. Lengths are rounded up to a multiple, so that the last bits of a row depend
-only on its own length, and few shapes occur."""
+only on its own length."""
 
 
 SPARSE = 2.5
-"""Rows spread over up to this many times as many sequences are computed with the unused sequences between them;
-beyond that the cache is copied, which takes longer than the computation."""
+"""Rows spread over up to this many times as many sequences are computed with the sequences between them; beyond
+that the cache is copied, which takes longer."""
 
 
 def calls(sequences: Ints) -> list[slice]:
@@ -381,10 +381,9 @@ def _spread(matrices: Tensor, tiles: slice) -> Tensor:
     return matrices.expand(tiles.stop - tiles.start, -1, -1)
 
 
-# The base's weights for a pass, one ``Block`` for each layer.
+# The base's weights for a pass. Adapters are always in float32.
 #
-# In float32 matrices are stored (in, out), the fastest order for few rows; in bfloat16 as ``HalfMatrix``. Adapters are
-# always in float32.
+# In float32 matrices are stored (in, out), the fastest order for few rows; in bfloat16 as ``HalfMatrix``.
 
 L = TypeVar("L")
 

@@ -132,9 +132,7 @@ def _runs(slots: Sequence[int]) -> list[range]:
     return runs
 
 
-# The adapters of all live versions, for passes over rows of many versions.
-#
-# Adapters of similar rank share a block, padded with zeros to its rank, which does not depend on other adapters.
+# The adapters of all live versions. Those of similar rank share a block, padded with zeros to its rank.
 
 LEAST_RANK = 8
 

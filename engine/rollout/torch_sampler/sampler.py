@@ -37,8 +37,7 @@ TURNS = 3
 def refusal(base: BaseModel, compiled: Library, threads: int = 1) -> str:
     """Why compiled passes should not be used for this base, as a clause; empty if they should.
 
-    ``threads`` as set in torch. Takes the time of about ten passes of torch. Raises ``BaseModelError`` if the base
-    cannot be read.
+    Takes the time of about ten passes of torch. Raises ``BaseModelError`` if the base cannot be read.
     """
     count = len(PARTS)
     torchs, ours = TorchContext(base, count, LENGTH), CompiledContext(base, count, LENGTH, compiled, threads)
@@ -180,8 +179,7 @@ def _tell(path: Path, text: str) -> None:
 MOST = 1024
 """Most concurrent conversations."""
 SMALL_PACE, LARGE_PACE = Pace(rows=128, tokens=4), Pace(rows=128, tokens=1, enough=ENOUGH)
-"""More rows make products faster, for any versions. Few consecutive tokens let new turns join soon; with a base in
-main memory one token takes long enough."""
+"""More rows make products faster, for any versions. Few consecutive tokens let new turns join soon."""
 
 
 class TorchSampler(BatchingSampler):

@@ -56,8 +56,7 @@ def _older(found: str) -> bool:
 # The names are vLLM's own (0.26 to 0.33): https://docs.vllm.ai/en/latest/configuration/engine_args.html
 
 ADAPTERS = 1 << 16
-"""Adapters that vLLM may keep in main memory: more than can be live. It reads a dropped adapter's folder again, and
-dies if the folder is gone; so it must never drop one."""
+"""Adapters that vLLM may keep in main memory: more than can be live. It dies if it must reload one without a folder."""
 INTERVAL = 8
 """Tokens between two reports of a turn: each report costs as much as a small model's row."""
 ENVIRONMENT = {
@@ -72,8 +71,8 @@ ON_CPU = {
     "VLLM_CPU_OMP_THREADS_BIND": "nobind",  # the worker is pinned already; vLLM would take the first core for itself
 }
 ADAPTED = ("qkv_proj", "o_proj", "gate_up_proj", "down_proj")
-"""vLLM's names of the layers that our adapters adapt, in the known families. By default vLLM also adapts the
-embedding and the output head, and scores of whole requests then fail on a processor."""
+"""vLLM's names of the layers that our adapters adapt. By default vLLM also adapts the embedding and the output
+head, and scores of whole requests then fail on a processor."""
 ARCHITECTURES = {"qwen3": "Qwen3ForCausalLM", "qwen2": "Qwen2ForCausalLM", "llama": "LlamaForCausalLM"}
 """Architecture by ``model_type``, for configurations without one."""
 

@@ -146,10 +146,7 @@ class PackedAdapter:
             yield np.concatenate(downs), 1.0, None
 
 
-# A context with compiled passes: one call for all layers, each row under its own adapter.
-#
-# The last bits of a row depend only on its own sequence, for any division of its tokens into passes. Independent of
-# conversations, versions and sampling.
+# A context with compiled passes: one call for all layers. The last bits of a row depend only on its own sequence.
 
 ROWS_AT_FIRST = 64
 """Rows of logits with memory from the start."""

@@ -168,10 +168,9 @@ class NotCompiled(Exception):
 
 
 def compiled(cache: Path, shared: Path | None = None) -> tuple[Library, str]:
-    """The library for this processor, and its name, from ``cache``.
+    """The library for this processor, and its name, from ``cache``. Raises ``NotCompiled``.
 
-    A missing or damaged one is copied from the folder ``shared``, or compiled and kept in both. An unusable shared
-    folder is ignored. Raises ``NotCompiled``.
+    A missing or damaged one is copied from ``shared``, or compiled and kept in both.
     """
     key = key_of(SOURCE, FLAGS)
     if found := loaded(cache, key):
