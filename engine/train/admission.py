@@ -248,7 +248,7 @@ class Admission:
         self._policies = {policy.name: policy for policy in policies}
         self._draining = draining
         self._begun: dict[str, set[int]] = {}
-        """By policy, begun numbers at or above ``_next``."""
+        """By policy, begun numbers from its first group on."""
         self._stopped = False
         self._samples = 0
         self._moved = moved
