@@ -1,6 +1,6 @@
-"""Rollouts: conversations become tokens, samplers continue them, episodes come back as trajectories.
+"""Rollouts: conversations become tokens, samplers continue them, episodes return as trajectories.
 
-``Sampler`` is what every backend promises: ``llama``, ``torch_sampler`` (both over ``batching``) and ``vllm``. A
+``Sampler`` is the protocol of every backend: ``llama``, ``torch_sampler`` (both over ``batching``) and ``vllm``. A
 sampled token is never tokenised again.
 """
 

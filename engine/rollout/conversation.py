@@ -1,4 +1,4 @@
-"""One agent's conversation in one episode, and how many tokens it may still sample."""
+"""One agent's conversation in one episode, and the tokens that it may still sample."""
 
 from __future__ import annotations
 
@@ -21,22 +21,22 @@ from .seeds import noise_seed
 from .spoken import Spoken, before_stop
 from .wishes import Likeliest, Wishes
 
-# Tokens that one agent may sample in an episode, over all its conversations, several of which may run at once.
+# The token budget of one agent in an episode, over all its conversations, which may run concurrently.
 #
-# Each turn may sample exactly as much as if turns were taken one after another, in the order in which they asked.
+# Each turn may sample as much as if turns were taken one after another.
 
 
 class Turn:
-    """One turn, for an ``async with`` block: what it may sample, and in the end has sampled."""
+    """One turn, for an ``async with`` block."""
 
     __slots__ = ("_allowance", "granted", "used")
 
     def __init__(self, allowance: Allowance, wanted: int) -> None:
         self._allowance = allowance
         self.granted = wanted
-        """Tokens that it may sample; those that it wants before the block begins."""
+        """Tokens that it may sample; before the block, the wanted ones."""
         self.used = 0
-        """Tokens that it has sampled, to be set before the block ends."""
+        """Sampled tokens, to be set before the block ends."""
 
     async def __aenter__(self) -> Turn:
         self.granted = await self._allowance.reserve(self.granted)
@@ -49,22 +49,19 @@ class Turn:
 
 
 class Allowance:
-    """The tokens of one agent. A turn that may not fit beside those in progress waits until that is known."""
+    """The token budget of one agent. A turn that may not fit waits for the turns in progress."""
 
     def __init__(self, tokens: int) -> None:
         self._left = tokens
-        """Tokens that are neither sampled nor reserved."""
         self._reserved = 0
-        """Tokens reserved by turns in progress."""
         self._line: Line | None = None
-        """Turns that wait; there are none while an agent is asked one thing after another."""
+        """Waiting turns; None while an agent gets one request after another."""
 
     def turn(self, wanted: int) -> Turn:
         """One turn: reserves up to ``wanted`` tokens, 0 if none are left; set ``used`` before the block ends."""
         return Turn(self, wanted)
 
     async def reserve(self, wanted: int) -> int:
-        """Reserve up to this many tokens, as soon as it is known how many there are; returns how many these are."""
         if (self._line is None or not self._line.waiting) and not self._unknown(wanted):
             return self._reserve(wanted)
         line = self._line = self._line or Line()
@@ -79,7 +76,6 @@ class Allowance:
             line.waiting -= 1
 
     def settle(self, granted: int, used: int) -> None:
-        """A turn has ended that may have sampled ``granted`` tokens, and has sampled ``used`` of them."""
         self._left += granted - used
         self._reserved -= granted
         if self._line is not None:
@@ -96,7 +92,7 @@ class Allowance:
 
 
 class Line:
-    """The turns of one agent that wait, in the order in which they asked."""
+    """The waiting turns of one agent, in the order of their requests."""
 
     def __init__(self) -> None:
         self.order = asyncio.Lock()
@@ -105,18 +101,17 @@ class Line:
         self.waiting = 0
 
 
-# One agent's conversation in one episode: it grows turn by turn, and its tokens never change.
+# One agent's conversation in one episode, with its trajectories of sampled tokens and log-probabilities.
 #
-# What was sampled is kept token for token, with its log-probabilities: the trajectory. Where the base's template
-# rewrites earlier turns, the conversation continues in a further trajectory, and so does a fork of it; no sampled token
-# is ever tokenised again, and each is trained on once.
+# If the template rewrites earlier turns, the conversation continues in a further trajectory, as a fork does. No sampled
+# token is tokenised again, and each is trained on once.
 
 DEAF_ASKS = 100
 """Empty replies that an environment may get before its episode is ended."""
 
 
 class Unplayable(MarlaasError):
-    """The environment made this episode unplayable; only this episode ends."""
+    """The environment made this episode invalid; only this episode ends."""
 
 
 class Overfull(Unplayable):
@@ -125,109 +120,96 @@ class Overfull(Unplayable):
 
 @dataclass(frozen=True)
 class SamplingParameters:
-    """How an episode's agents sample: which version, temperature, lengths and noise."""
+    """The sampling options of an episode's agents: version, temperature, lengths and noise."""
 
     version: str
     number: int
-    """The policy version's number."""
     temperature: float
     max_tokens: int
     """Most tokens of one turn; the environment may ask for fewer."""
     max_episode_tokens: int
     """Most tokens of all turns of an agent together."""
     seed: int
-    """Seed of the episode; each of its conversations has one of its own."""
+    """Seed of the episode; each of its conversations derives its own."""
     thinking: bool | None = None
-    """Given to the base's template; None leaves it its default."""
+    """Given to the base's template; None: its default."""
     truncation: Truncation = WHOLE
-    """Which tokens may be drawn: all of them in training."""
+    """Training allows all tokens."""
 
 
 @dataclass
 class Order:
-    """Counts the turns of an episode, over all its conversations, in the order in which they are said."""
+    """Counts the turns of an episode, over all its conversations."""
 
     said: int = 0
 
     def take(self, count: int) -> list[int]:
-        """The places of the next ``count`` turns."""
         self.said += count
         return [*range(self.said - count, self.said)]
 
 
 @dataclass(frozen=True)
 class Sampled:
-    """What a reply is, as tokens."""
+    """A reply as tokens."""
 
     version: str
     prompt: int
-    """Tokens before it."""
     tokens: Sequence[int] = ()
     logprobs: Sequence[float] = ()
     shown: str = ""
-    """As the model wrote it, without a thought."""
+    """The model's text without a thought."""
     ended: bool = True
-    """Whether its last token ends the turn."""
+    """True if its last token ends the turn."""
     likeliest: Likeliest | None = None
-    """In the places of its tokens, if the reply was wished with them."""
+    """For each of its tokens, if requested."""
 
 
 @dataclass(frozen=True)
 class _End:
-    """Where a reply ends."""
-
     part: Part
     tokens: int
-    """How many tokens the part had then."""
     history: int
-    """How many entries the conversation's history had then."""
 
 
 @dataclass
 class Conversation:
-    """The growing token sequences of one agent: one, or several where the template rewrites what was said."""
+    """The growing token sequences of one agent: several if the template rewrites earlier turns."""
 
     place: str
-    """Name of the first part in the sampler, with which those of later parts begin."""
     agent: str
     sampling: SamplingParameters
     context: int
-    """Tokens that each of its parts may grow to."""
+    """Most tokens of each part."""
     seed: int
-    """Seed of its sampling noise."""
     allowance: Allowance
-    """Tokens that the agent may sample, over all its conversations of the episode."""
+    """The agent's budget, over all its conversations of the episode."""
     branch: bool = False
-    """Whether it is a fork without a name: another conversation of the same agent."""
+    """True for an unnamed fork: another conversation of the same agent."""
     order: Order = field(default_factory=Order)
-    """The order of all turns of the episode."""
     wishes: Wishes | None = None
-    """What the next reply is wished to be, beside what ``sampling`` says; None in training."""
+    """Options of the next reply in addition to ``sampling``; None in training."""
     _parts: list[Part] = field(default_factory=lambda: [Part()])
     _history: list[Said] = field(default_factory=list)
     _tools: tuple[dict[str, Any], ...] = ()
     _ends: list[_End] = field(default_factory=list)
-    """The ends of its replies, in order."""
     _likeliest: Likeliest | None = None
-    """Of the last reply, if they were wished for."""
     _full: bool = False
     cut: bool = False
-    """Whether the last reply was cut by the task's or the base's limit on tokens, not by the environment's."""
+    """True if the token limit of the task or the base cut the last reply, not the environment's."""
     _unheard: int = 0
 
     @property
     def name(self) -> str:
-        """The name under which the sampler keeps the memory of the newest part."""
         number = len(self._parts) - 1
         return f"{self.place}.{number}" if number else self.place
 
     async def answer(self, ask: Ask, sampler: Turns, rendering: Rendering) -> Reply:
-        """Sample the reply to an ask. A conversation that has no room left answers with an empty text.
+        """Sample the reply to an ask; without room the reply is empty.
 
-        Raises ``Unplayable`` for a first prompt that leaves no room, for messages that the base model's template
-        refuses, and for an environment that continues asking ``DEAF_ASKS`` times after the room is used up.
+        Raises ``Unplayable`` for a first prompt without room for an answer, for messages that the template refuses,
+        and after ``DEAF_ASKS`` asks without room.
         """
-        if self._full:  # the ask is not kept: an environment that continues asking would fill the engine's memory
+        if self._full:  # the ask is not kept: further ones would fill the engine's memory
             self._unheard += 1
             if self._unheard > DEAF_ASKS:
                 raise Unplayable(f"it went on asking after the agent's {len(self._now.tokens)} tokens were used up")
@@ -250,10 +232,9 @@ class Conversation:
     def fork(
         self, turns: int, place: str, agent: str, sampling: SamplingParameters, seed: int, allowance: Allowance
     ) -> Conversation:
-        """A conversation of ``agent`` that begins as this one was after ``turns`` replies, and continues by itself.
+        """A conversation of ``agent`` that continues this one independently after ``turns`` replies.
 
-        What was sampled up to there is prompt in the fork, and is trained on in the conversation that sampled it. A
-        fork of a conversation that has run out of room has none either.
+        The original conversation trains on the sampled tokens up to there.
         """
         forked = Conversation(place, agent, sampling, self.context, seed, allowance, order=self.order)
         forked._tools, forked._ends = self._tools, self._ends[:turns]
@@ -267,7 +248,6 @@ class Conversation:
         return forked
 
     def sampled(self, turn: int) -> Sampled | None:
-        """Its reply of that number, which must be the last one; None if there was no room for it."""
         spoken = self._history[-1] if self._history else None
         if turn != len(self._ends) - 1 or not self._now.spans or not isinstance(spoken, Spoken):
             return None
@@ -276,14 +256,10 @@ class Conversation:
         return Sampled(self.sampling.version, span.start, *said, spoken.shown, spoken.ended, self._likeliest)
 
     def trajectories(self, reward: float | None, cut: bool = False) -> tuple[Trajectory, ...]:
-        """What was said, as arrays, in order; prompt tokens after a last reply carry no weight and are left out.
-
-        ``cut``: whether another conversation of the agent was cut off; all its trajectories are then marked as cut.
-        """
+        """``cut``: another conversation of the agent was cut off; all trajectories are then marked as cut."""
         return tuple(part.trajectory(self.agent, reward, cut or self.cut) for part in self._spoken_parts())
 
     def transcripts(self) -> tuple[Transcript, ...]:
-        """What was said, as people read it, for each of the trajectories: every turn once."""
         told: list[list[Part]] = [[]]
         for part in self._parts:
             told[-1].append(part)
@@ -307,11 +283,9 @@ class Conversation:
         return self._parts[-1]
 
     def _spoken_parts(self) -> list[Part]:
-        """The parts in which the model spoke; the first one where it never did."""
         return [part for part in self._parts if part.spans] or self._parts[:1]
 
     def _noise(self) -> int:
-        """A seed for each part: noise depends on seed and position, and parts have the same positions."""
         number = len(self._parts) - 1
         return noise_seed(self.seed, number) if number else self.seed
 
@@ -341,7 +315,6 @@ class Conversation:
         self._now.add_context(new, ask.messages, self.order)
 
     async def _sample(self, tokens: int, stops: Sequence[str], sampler: Turns, renderer: Renderer) -> SampleResult:
-        """Sample at most ``tokens`` tokens, up to the first of the texts ``stops``."""
         request = SampleRequest(
             conversation=self.name,
             version=self.sampling.version,
@@ -362,7 +335,7 @@ class Conversation:
             self._likeliest = Likeliest(near.tokens[:wanted], near.logprobs[:wanted])
         if wanted == len(result.tokens):
             return result
-        await sampler.release(self.name)  # the sampler holds more than the prefix that is kept
+        await sampler.release(self.name)  # the sampler holds more than the kept prefix
         return replace(result, tokens=result.tokens[:wanted], logprobs=result.logprobs[:wanted], finish="stop")
 
     def _speak(self, result: SampleResult, stops: Sequence[str], renderer: Renderer) -> Reply:
@@ -387,17 +360,16 @@ def overfull(tokens: str, context: int) -> Overfull:
 
 
 def _excerpt(message: Message, most: int) -> Message:
-    """The beginning of a message that was too long, for people to see."""
     return message if len(message.content) <= most else replace(message, content=f"{message.content[:most]}…")
 
 
 @dataclass
 class Part:
-    """Tokens, which of them were sampled, and with which log-probabilities."""
+    """Tokens, with a mark and a log-probability for sampled ones."""
 
     tokens: list[int] = field(default_factory=list)
     turns: list[tuple[str, str]] = field(default_factory=list)
-    """(role, text) of what was said here for the first time."""
+    """(role, text) of new entries."""
     places: list[int] = field(default_factory=list)
     """The place of each of these turns in the episode."""
     spans: list[Span] = field(default_factory=list)
@@ -405,14 +377,12 @@ class Part:
     _logprobs: list[float] = field(default_factory=list)
 
     def add_context(self, tokens: Sequence[int], messages: Sequence[Message], order: Order) -> None:
-        """Append what was given to the model."""
         roles = {PLAIN: "user"}
         self.turns.extend((roles.get(message.role, message.role), message.content) for message in messages)
         self.places.extend(order.take(len(messages)))
         self._append(tokens, [0.0] * len(tokens), 0)
 
     def speak(self, tokens: Sequence[int], logprobs: Sequence[float], span: Span, spoken: Spoken, order: Order) -> None:
-        """Append what a policy version sampled, to be found at ``span``."""
         self.spans.append(span)
         turns = [("thinking", spoken.thinking)] if spoken.thinking else []
         if spoken.shown or not spoken.thinking:
@@ -422,11 +392,9 @@ class Part:
         self._append(tokens, logprobs, 1)
 
     def said(self, span: Span) -> tuple[list[int], list[float]]:
-        """Tokens and log-probabilities of a reply."""
         return self.tokens[span.start : span.stop], self._logprobs[span.start : span.stop]
 
     def trajectory(self, agent: str, reward: float | None, cut: bool) -> Trajectory:
-        """The arrays, up to the end of the last reply."""
         end = self.spans[-1].stop if self.spans else 0
         return Trajectory(
             agent=agent,

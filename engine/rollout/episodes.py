@@ -1,6 +1,6 @@
-"""Plays one episode: the environment function in its process asks, and samplers answer.
+"""Runs one episode: the environment function in its process asks, and samplers answer.
 
-Failures of the environment are part of the result; the death of a worker is raised, for the scheduler to handle.
+Failures of the environment are part of the result; the death of a worker is raised.
 """
 
 from __future__ import annotations
@@ -31,9 +31,9 @@ PromptHash = bytes
 
 
 CONVERSATIONS = 256
-"""Most conversations of an episode, forks included: endless branching would fill the engine's memory."""
+"""Most conversations of an episode, including forks: endless branching would fill the engine's memory."""
 EPISODES = 256
-"""Most episodes of one payer at a time: more than there are slots, since most may be waiting for their environments."""
+"""Most episodes of one payer at a time: more than slots, since most may wait for their environments."""
 
 
 class HeldOutPrompt(MarlaasError):
@@ -42,17 +42,16 @@ class HeldOutPrompt(MarlaasError):
 
 @dataclass(frozen=True)
 class Role:
-    """The version that acts as an agent, and the samplers that serve it."""
+    """The version that acts as an agent, and its samplers."""
 
     sampling: SamplingParameters
     replicas: Replicas
-    """The same for all members of a group."""
+    """The same for all samples of a group."""
     policy: str = ""
-    """Name of the policy in the task, if that matters."""
 
 
 Roles = Callable[[str], Role]
-"""Role by the agent's name; raises ``ConfigError`` for an agent that no policy acts as."""
+"""Role by the agent's name; raises ``ConfigError`` for an agent without a policy."""
 
 
 def alike(sampling: SamplingParameters, endpoint: SamplerEndpoint) -> Roles:
@@ -68,10 +67,10 @@ class RunEnvironment(Protocol):
 
 
 class EpisodeListener:
-    """What the engine does with an episode while it runs; by default nothing."""
+    """Receives the events of a running episode; ignores them by default."""
 
     keeps_final_rewards = False
-    """True if final rewards of agents stand even where the episode fails; else a failed episode has no reward."""
+    """True if agents keep final rewards when the episode fails; else a failed episode has no reward."""
 
     def refuses(self, prompt: PromptHash) -> bool:
         """True for a first prompt that must not be seen; the episode then ends with ``HeldOutPrompt``."""
@@ -81,10 +80,10 @@ class EpisodeListener:
         """An agent has its final reward while the episode continues."""
 
     def on_last_turn(self) -> None:
-        """Nothing more will be asked: the episode ended, or is only being scored, and holds no slot of a sampler."""
+        """No further asks: the episode ended or is being scored, and holds no slot."""
 
     def on_cancelled(self, episode: FinishedEpisode) -> None:
-        """The episode was cancelled; ``episode`` is how far it was."""
+        """The episode was cancelled; ``episode`` is the partial result."""
 
 
 SILENT = EpisodeListener()
@@ -92,7 +91,7 @@ SILENT = EpisodeListener()
 
 @dataclass(frozen=True)
 class FinishedAgent:
-    """What an agent said in an episode that continues without it; its reward is final."""
+    """The texts of an agent that has finished before its episode; its reward is final."""
 
     member: int
     agent: str
@@ -103,7 +102,7 @@ class FinishedAgent:
 
 
 class Rollout:
-    """Plays the episodes of one payer, at most ``EPISODES`` at a time; turns are sampled as there are slots."""
+    """Runs the episodes of one payer, at most ``EPISODES`` at a time."""
 
     def __init__(
         self,
@@ -115,33 +114,28 @@ class Rollout:
         endpoints: Endpoints | None = None,
         tell: Callable[[int, str], None] = lambda task, sentence: None,
     ) -> None:
-        """``again``: whether every turn computes its whole context again, to have the same last bits in every run;
-        ``backpressure``: counts the episodes of all payers; ``endpoints``: give episodes addresses for their programs,
-        None if nothing serves any; ``tell``: writes a sentence into a task's log."""
+        """``anew``: every turn computes its whole context again, for the same last bits in every run. ``tell``:
+        writes into the task's log.
+        """
         self._backpressure = backpressure or Backpressure()
         self.endpoints = endpoints
         self._tell = tell
         self._noted: set[str] = set()
-        """Wishes of programs that do not hold, of which the task's log has told."""
         self.rendering = Rendering(renderer)
         self._ledger = ledger
         self._payer = payer
         self._payers: dict[str, Payer] = {}
-        """The same by policy."""
         self._anew = anew
         self._permits = asyncio.Semaphore(EPISODES)
 
     def of(self, payer: Payer, anew: bool) -> Rollout:
-        """The same for another payer."""
         renderer, backpressure = self.rendering.renderer, self._backpressure
         return Rollout(renderer, self._ledger, payer, anew, backpressure, self.endpoints, self._tell)
 
     def canned(self, answer: Answer) -> Canned:
-        """A block in which ``answer`` also answers the programs of an episode, without a sampler."""
         return Canned(self.endpoints, answer)
 
     def note(self, wish: str, split: str) -> None:
-        """Write into the task's log, once, that a program's wish does not hold."""
         if wish not in self._noted:
             self._noted.add(wish)
             where = "in training, where the task's sampling holds" if split == "train" else "in an episode"
@@ -187,32 +181,27 @@ class Rollout:
         return run.result(outcome, monotonic() - began)
 
     async def room(self, endpoints: Sequence[SamplerEndpoint], members: int) -> None:
-        """Wait until it is of use to begin ``members`` episodes more, whose turns any of these samplers can take."""
         await self._backpressure.room(self._payer, [endpoint.slots for endpoint in endpoints], 2 * members)
 
     def begin(self, members: int) -> None:
-        """So many episodes begin now."""
         self._backpressure.begin(self._payer, members)
 
     def asked(self) -> None:
-        """One of them asks for the first time."""
         self._backpressure.asked(self._payer)
 
     def sampler_client(self, replicas: Replicas, policy: str) -> SamplerClient:
-        """A sampler client that charges this payer, for one of its policies."""
         payer = self._payers.get(policy)
         if payer is None:
             payer = self._payers[policy] = replace(self._payer, policy=policy)
         return SamplerClient(replicas, self._ledger, payer, self._anew)
 
     def check_thinking(self, wanted: bool | None) -> None:
-        """Raise ``ConfigError`` where the base cannot think, or not think, as a task wants it."""
         self.rendering.renderer.check_thinking(wanted)
 
     async def prompt_hash(self, ask: Ask, room: int) -> PromptHash:
-        """The hash by which held-out prompts are recognised in training. Raises ``Unplayable``.
+        """The hash that identifies held-out prompts in training. Raises ``Unplayable``.
 
-        ``room``: tokens that a conversation has room for.
+        ``room``: most tokens of a conversation.
         """
         try:
             return (await self.rendering.open(ask, None, room)).digest
@@ -251,8 +240,6 @@ class Stopwatch:
 
 
 class _LiveEpisode:
-    """The state of one episode while it is played."""
-
     def __init__(
         self,
         rollout: Rollout,
@@ -266,19 +253,15 @@ class _LiveEpisode:
         self._began = began
         self._times: list[Turn] = []
         self.over: float | None = None
-        """Seconds after which nothing more was asked."""
+        """Seconds after which there were no further asks."""
         self._spec = spec
         self._roles = roles
         self._known: dict[str, Role] = {}
-        """Roles of those that were asked, by agent."""
         self._name = name
         self._listener = listener
         self._finished: dict[str, FinishedAgent] = {}
-        """By agent."""
         self._open: dict[tuple[str, int], _OpenConversation] = {}
-        """Conversations by agent and branch, each with its sampler client."""
         self._begun = 0
-        """Conversations that have begun, those included that were dropped."""
         trains, note = spec.split == "train", lambda wish: rollout.note(wish, spec.split)
         self._hosting = Hosting(rollout.endpoints, lambda listener: Program(self, listener, trains, note))
         self._allowances: dict[str, Allowance] = {}
@@ -286,12 +269,11 @@ class _LiveEpisode:
         self._prompt: PromptHash | None = None
         self._held_out = False
         self._opening: asyncio.Event | None = None
-        """Set once the first prompt is known; None while nobody opens the episode."""
+        """Set once the first prompt is known; None before an agent opens the episode."""
         self.answering = Stopwatch()
-        """Runs while any agent takes its turn, or waits for it."""
+        """Runs while any agent takes its turn or waits for it."""
 
     def settle(self, final: FinalReward) -> None:
-        """See ``Answering``: the agent's memory in the samplers is free from now on."""
         if not self._listener.keeps_final_rewards:
             return
         for (agent, _), one in self._open.items():
@@ -303,11 +285,10 @@ class _LiveEpisode:
         self._listener.on_agent_done(finished)
 
     async def answer(self, ask: Ask) -> Reply:
-        """Sample the asking agent's reply; several may be asked at once."""
         if ask.agent in self._finished:
             raise Unplayable(f"it asked the agent {ask.agent!r}, whose reward is final")
         while self._prompt is None:
-            if self._opening is not None:  # whoever asked first is first, and the others go on together
+            if self._opening is not None:  # the first ask stays first, and the others continue together
                 await self._opening.wait()
                 continue
             self._opening = opened = asyncio.Event()
@@ -334,45 +315,37 @@ class _LiveEpisode:
         return reply
 
     async def endpoint(self, listener: Listener) -> Endpoint:
-        """See ``Answering``."""
         return await self._hosting.open(listener)
 
     def sampled(self, agent: str, branch: int, turn: int) -> Sampled | None:
-        """See ``programs.program.Floor``."""
         one = self._open.get((agent, branch))
-        if one is None:  # somebody else has answered in the agent's place
+        if one is None:  # the environment's program answered in the agent's place
             return Sampled("", 0)
         return one.conversation.sampled(turn)
 
     def drop(self, agent: str, branch: int) -> None:
-        """See ``programs.program.Floor``."""
         if one := self._open.pop((agent, branch), None):
             one.client.leave()
 
     def rest(self, agent: str, branch: int) -> None:
-        """See ``programs.program.Floor``."""
         if one := self._open.get((agent, branch)):
             one.client.leave()
 
     def text(self, token: int) -> str:
-        """See ``programs.program.Floor``."""
         return self._rollout.rendering.renderer.vocabulary.decode([token])
 
     def _adjust(self, conversation: Conversation, ask: ProgramAsk) -> None:
-        """Sample the next reply as the client wishes, if that holds."""
         if ask.manner is not None:
             sampling = self._role(ask.agent).sampling
             conversation.sampling, conversation.wishes = ask.manner.sampling(sampling), ask.manner.wishes
             conversation.seed = ask.manner.noise(noise_seed(sampling.seed, ask.agent, ask.branch), ask.branch)
 
     def leave(self) -> None:
-        """The episode has ended: free its memory in the samplers."""
         self._hosting.close()
         for one in self._open.values():
             one.client.leave()
 
     def _begin(self, ask: Ask) -> _OpenConversation:
-        """Begin a conversation: a new agent's, or a fork of another."""
         place = self._begun
         if len(self._open) >= CONVERSATIONS:
             raise Unplayable(f"its agents and their forks have more than {CONVERSATIONS} conversations")
@@ -403,11 +376,7 @@ class _LiveEpisode:
             raise Unplayable(error.message) from error
 
     def result(self, outcome: EpisodeOutcome, seconds: float) -> FinishedEpisode:
-        """The episode with each agent's trajectories, those of its forks behind its own, each with its reward.
-
-        ``seconds``: for how long it was played. Agents are in the order of their names: who spoke first may depend on
-        timing, and must not affect the result.
-        """
+        """Agents are sorted by name, since the order of their first turns may depend on timing."""
         rewards = outcome.rewards if outcome.status == "ok" else {}
         trajectories: list[Trajectory] = []
         transcripts: Transcripts = {}
@@ -434,7 +403,6 @@ class _LiveEpisode:
         return Timing(tuple(sorted(self._times, key=lambda turn: turn.asked)), over, seconds)
 
     def _said(self, agent: str, reward: float | None) -> tuple[tuple[Trajectory, ...], Transcripts]:
-        """An agent's trajectories with its reward, those of its forks behind its own."""
         own = [self._open[key].conversation for key in sorted(self._open) if key[0] == agent]
         cut = any(conversation.cut for conversation in own)
         said = (transcript for one in own for transcript in one.transcripts())

@@ -1,10 +1,10 @@
-"""The sampler protocol: what every backend (llama.cpp, vLLM, a fake) promises to the engine.
+"""The sampler protocol of every backend (llama.cpp, vLLM, a fake).
 
-A sampler continues token ids under a named, immutable adapter version, and gives log-probabilities. It knows nothing of
-tasks, rewards, text or the store. ``tests/engine/rollout/contract/whole.py`` holds the suite that each backend passes.
+A sampler continues token ids under a named, immutable adapter version, and gives log-probabilities. It knows nothing
+of tasks, rewards, text or the store. Each backend passes the suite in ``tests/engine/rollout/contract/whole.py``.
 
-What clients want beyond training is asked for with ``request.wishing(Wishes(…))``, answered in ``result.extras``, and
-streamed with ``generate(request, stream_to=…)``. Requests and results without it are smaller than with empty fields.
+Options beyond training are set with ``request.wishing(Wishes(…))``, answered in ``result.extras``, and streamed with
+``generate(request, stream_to=…)``.
 """
 
 from __future__ import annotations
@@ -25,40 +25,38 @@ class SampleRequest:
     """One turn of one conversation."""
 
     conversation: str
-    """Where the KV memory of earlier turns is kept; freed by ``release``. The tokens may only grow between turns."""
+    """The name of the cached earlier turns; freed by ``release``. The tokens may only grow between turns."""
     version: str
-    """Name of a loaded adapter version."""
     tokens: Tokens
-    """int32 (T,): the whole context, earlier turns included."""
+    """int32 (T,): the whole context, including earlier turns."""
     max_tokens: int
-    """At most this many new tokens, 1 or more; fewer where the context is full. 0 if the wishes name the prompt."""
+    """At most this many new tokens, 1 or more; fewer if the context is full. 0 if the wishes name the prompt."""
     temperature: float
     """0 is greedy. Log-probabilities are those of the distribution at this temperature (at 0: of temperature 1)."""
     stop: tuple[int, ...]
     """Token ids that end the turn; the one that ended it is part of the result."""
     seed: int
-    """Unsigned 64 bits. The noise of the token at context position p depends on (seed, p) alone."""
+    """Unsigned 64 bits. The noise of the token at context position p depends only on (seed, p)."""
     account: str = ""
-    """Who pays: accounts share the sampler by weight. It decides the order of turns, never what is sampled."""
+    """The payer: accounts share the sampler by weight. It affects the order of turns, never the results."""
     weight: float = 1.0
     """Weight of the account, above 0; the latest request of an account sets it."""
     truncation: Truncation = WHOLE
-    """Which tokens may be drawn; log-probabilities are then those of what is left. Training draws from all."""
+    """The tokens that may be drawn, with log-probabilities in the truncated distribution. Training uses all."""
     alike: bool = True
-    """Whether the last bits of what is sampled must be the same whatever else is asked, of a sampler that can do that.
-    If they need not be, some are faster. All turns of a conversation say the same."""
+    """True if the last bits must not depend on other requests, for samplers that can do that. False may be faster.
+    All turns of a conversation have the same value."""
 
     @property
     def wishes(self) -> Wishes | None:
-        """What is wanted beside the tokens; None: nothing, as in training."""
+        """Requested results besides the tokens; None as in training."""
         return None
 
     def wishing(self, wishes: Wishes) -> WishfulRequest:
-        """The same with these wishes."""
         return WishfulRequest(**self.__dict__ | {"wishes": wishes})
 
     def of(self, conversation: str, account: str, weight: float, alike: bool) -> SampleRequest:
-        """The same of that account, under another name; several times as fast as ``dataclasses.replace``."""
+        """The same for that account, under another name; several times as fast as ``dataclasses.replace``."""
         return SampleRequest(
             conversation,
             self.version,
@@ -81,13 +79,12 @@ class WishfulRequest(SampleRequest):
     wishes: Wishes = NONE
 
     def of(self, conversation: str, account: str, weight: float, alike: bool) -> SampleRequest:
-        """See ``SampleRequest``."""
         return super().of(conversation, account, weight, alike).wishing(self.wishes)
 
 
 @dataclass(frozen=True)
 class SampleResult:
-    """What was sampled, and by exactly which adapter bytes."""
+    """The sampled tokens, and the checksum of the adapter."""
 
     tokens: Tokens
     """int32 (N,), N >= 1 unless aborted or the context was full."""
@@ -98,11 +95,11 @@ class SampleResult:
     checksum: str
     """Checksum of the adapter bytes that the sampler itself loaded under this name."""
     prefilled: int = 0
-    """Tokens of the context that were computed for this turn; what prompts share counts for one turn alone."""
+    """Context tokens computed for this turn; shared ones count for one turn only."""
 
     @property
     def extras(self) -> Extras | None:
-        """What the request's wishes have brought; None if it had none."""
+        """The results of the request's wishes; None if it had none."""
         return None
 
 
@@ -115,7 +112,7 @@ class WishedResult(SampleResult):
 
 @dataclass(frozen=True)
 class NewTokens:
-    """Tokens of a turn that has not ended, as they were sampled."""
+    """New tokens of a running turn."""
 
     tokens: Tokens
     """int32 (k,), k >= 1: those that were not streamed yet."""
@@ -126,8 +123,8 @@ class NewTokens:
 
 
 OnTokens = Callable[[NewTokens], None]
-"""Is called in the event loop, for each token once, in their order, before ``generate`` returns; not after its caller
-was cancelled. It must not raise."""
+"""Called in the event loop, for each token once, in order, before ``generate`` returns; not after its caller was
+cancelled. It must not raise."""
 
 
 @dataclass(frozen=True)
@@ -145,27 +142,25 @@ class SamplerStats:
 
 @dataclass(frozen=True)
 class SamplerLimits:
-    """What fits into the memory that was really allocated."""
+    """The sizes that fit into the allocated memory."""
 
     sequences: int
-    """Conversations held at the same time."""
     context: int
     """Tokens of one conversation."""
     note: str = ""
-    """What is smaller than was asked for, and why, in a sentence for people; empty if nothing is."""
+    """Reductions from the requested sizes with their reason, in a sentence; may be empty."""
 
 
 class Turns(Protocol):
     """The part of a sampler that a conversation uses."""
 
     async def generate(self, request: SampleRequest, *, stream_to: OnTokens | None = None) -> SampleResult:
-        """Sample one turn; returns when it has ended. ``stream_to`` gets tokens as they are sampled, from the first
-        one on; each time perhaps several."""
+        """Sample one turn. ``stream_to`` gets tokens while they are sampled, one or several at a time."""
 
     async def release(self, conversation: str) -> None:
-        """Forget a conversation, aborting its request if one is in progress, before any later call is served.
+        """Forget a conversation, and abort its request if one is in progress, before any later call is served.
 
-        Where the sampler is another process this returns at once and raises nothing.
+        If the sampler is another process this returns at once and raises nothing.
         """
 
 
@@ -173,20 +168,20 @@ class Sampler(Turns, Protocol):
     """A backend. Methods may be called concurrently; all raise ``AdapterError`` or ``ValueError`` on bad input."""
 
     async def limits(self) -> SamplerLimits:
-        """How many conversations, and how long each may grow."""
+        """The number of conversations, and their most tokens."""
 
     async def load(self, version: str, path: str) -> str:
         """Read the adapter in the state file at ``path``, serve it under ``version``, return its checksum.
 
-        A name stands for the same bytes for ever: with other bytes it is refused (``AdapterError``); with the same ones
-        it is served again after ``retire``.
+        A name stands for the same bytes for ever: other bytes are refused (``AdapterError``); the same ones are served
+        again after ``retire``.
         """
 
     async def retire(self, version: str) -> None:
         """Free a version once its last request has ended; new requests for it are refused at once."""
 
     async def score(self, version: str, tokens: Tokens, start: int, temperature: float) -> Logprobs:
-        """Log-probabilities, float32 (T-start,), of ``tokens[start:]`` under a version; the canary asks for them."""
+        """Log-probabilities, float32 (T-start,), of ``tokens[start:]`` under a version, for the canary."""
 
     async def stats(self) -> SamplerStats:
         """Totals for the screen."""

@@ -24,10 +24,10 @@ from .spoken import CLOSE, OPEN, Spoken, opened_thought, read_plain, read_reply,
 from .toolcalls import form_of
 from .vocabulary import Guard, Vocabulary, strings
 
-# Placeholders that stand for replies while a template writes a conversation, and the way back to the sampled ids.
+# Placeholders for replies in the template's text.
 #
-# The template gets plain messages with one mark for each reply's thought and one for its answer; in its text the
-# marks are then replaced by the sampled ids. No text of a model is ever tokenised here.
+# The template gets one mark for each reply's thought and one for its answer. The marks in its text are then replaced by
+# the sampled ids.
 
 ROLES = ("system", "user", "assistant", "tool")
 
@@ -39,7 +39,7 @@ class Placeholders:
     """The marks of one conversation's replies."""
 
     def __init__(self, guard: Guard, replies: Sequence[Spoken], trims: bool) -> None:
-        """``trims``: whether the template removes the space before an answer whose thought it leaves out."""
+        """``trims``: True if the template removes the space before an answer when it leaves out the thought."""
         self._guard = guard
         self._trims = trims
         self.replies = replies
@@ -50,7 +50,6 @@ class Placeholders:
         self._split = re.compile(f"({any_of[2]})")
 
     def safe(self, value: Any) -> Any:
-        """``value`` with every string made safe for the template."""
         return self._guard.safe(list(value))
 
     def messages(self, said: Sequence[Said]) -> list[dict[str, Any]]:
@@ -59,22 +58,16 @@ class Placeholders:
         return [self._guard.safe(plain(s)) if isinstance(s, Message) else self._reply(next(numbers)) for s in said]
 
     def normal(self, text: str) -> str:
-        """``text`` with each thought that it shows in the form of the sampled ids, which include the tags."""
         return self._thought.sub(self._as_sampled, text)
 
     def whole(self, number: int) -> str:
-        """What stands in a normal text for a whole reply."""
         reply, thought, answer = self.replies[number], self._guard.thoughts[number], self._guard.answers[number]
         if reply.thought is None:
             return answer
         return thought if _to_be_closed(reply) else thought + answer
 
     def splice(self, text: str, vocabulary: Vocabulary, stop: Sequence[int], after: Spoken | None = None) -> list[int]:
-        """Ids of a normal text, with the sampled ones in place of the marks.
-
-        ``after`` is the reply before the text. A reply that ended by itself keeps the id that ended it, and the
-        template's end of that turn, which follows, is left out.
-        """
+        """Ids of a normal text, with the sampled ones in place of the marks; ``after`` is the reply before it."""
         ids: list[int] = []
         ended = after is not None and after.ended
         before = ""
@@ -92,7 +85,6 @@ class Placeholders:
         return ids
 
     def _as_sampled(self, shown: re.Match[str]) -> str:
-        """A shown thought with its tags as sampled; if its answer does not follow, the text as it is."""
         number = self._places[shown[1]][0]
         reply = self.replies[number]
         if _to_be_closed(reply):
@@ -100,7 +92,6 @@ class Placeholders:
         return reply.opened + shown[1] + shown[3] if shown[3] == self._guard.answers[number] else shown[0]
 
     def _sampled(self, mark: str, before: str) -> tuple[int, ...]:
-        """The ids that a mark stands for; ``before`` is the mark directly before it."""
         number, of_answer = self._places[mark]
         reply = self.replies[number]
         if reply.thought is None:
@@ -113,7 +104,6 @@ class Placeholders:
         return reply.tokens[reply.thought if kept or not self._trims else reply.answer :]
 
     def _reply(self, number: int) -> dict[str, Any]:
-        """A reply for the template; its calls are part of its text, so they are not given separately."""
         answer = self._guard.answers[number]
         if self.replies[number].thought is None:
             return {"role": "assistant", "content": answer}
@@ -134,23 +124,21 @@ def plain(message: Message) -> dict[str, Any]:
 
 
 def _to_be_closed(reply: Spoken) -> bool:
-    """Whether the template must close a reply's thought, because the model had no room for that."""
+    """True if the template must close a reply's thought, because the model had no room for that."""
     return reply.cut and not reply.ended
 
 
-# Turns messages into the token ids to append to a conversation, and sampled ids into text.
+# Turns messages into token ids, and sampled ids into text. Sampled ids are never tokenised again.
 #
-# What was sampled is never tokenised again. The template sees a mark in each reply's place; where the conversation
-# continues, what it writes behind the last mark is tokenised and appended. Where it has rewritten what stood before
-# (thinking left out, old results dropped), the conversation begins again: its text is tokenised around the marks, and
-# each mark is replaced by the ids that were sampled.
+# To continue, the text after the last mark is tokenised and appended. If the template has rewritten earlier text, the
+# conversation begins again, with the sampled ids in place of the marks.
 
 CACHED = 1024
-"""First prompts that are kept; the episodes of a group share theirs."""
+"""Cached first prompts; the episodes of a group share theirs."""
 CACHED_CHARACTERS = 16 << 20
-"""Most characters of all first prompts that are kept."""
+"""Most characters of all cached first prompts."""
 TURN_ENDS = ("<|eom_id|>",)
-"""Ends of a turn that some models' files do not name: Llama ends a tool call with it."""
+"""Ends of a turn that some models' files omit: Llama ends a tool call with it."""
 
 Key = tuple[tuple[tuple[str, ...], ...], str, bool | None]
 Tools = Sequence[dict[str, Any]]
@@ -158,15 +146,14 @@ Tools = Sequence[dict[str, Any]]
 
 @dataclass(frozen=True)
 class Opening:
-    """How a conversation begins; made once, and shared by the episodes of a group."""
+    """The beginning of a conversation, shared by the episodes of a group."""
 
     tokens: tuple[int, ...]
     digest: bytes
-    """A hash of the tokens: by it held-out prompts are recognised in training."""
+    """A hash of the tokens, to recognise held-out prompts in training."""
 
     @staticmethod
     def of(tokens: Sequence[int]) -> Opening:
-        """The one with these tokens."""
         return Opening(tuple(tokens), blake2b(np.array(tokens, np.int32).tobytes(), digest_size=16).digest())
 
 
@@ -175,53 +162,50 @@ class Continuation:
     """How a conversation continues."""
 
     tokens: list[int]
-    """Ids to append; where the conversation begins again, the whole new prompt."""
+    """Ids to append, or the whole new prompt if ``anew``."""
     anew: bool
-    """Whether the template has rewritten earlier turns."""
+    """True if the template has rewritten earlier turns."""
 
 
 class TooLong(ValueError):
-    """The conversation cannot fit into its room."""
+    """The conversation does not fit into its room."""
 
     def __init__(self, tokens: int) -> None:
         super().__init__(f"it has at least {tokens} tokens")
         self.tokens = tokens
-        """Tokens that it has at least."""
+        """A lower bound of its tokens."""
 
 
 class Renderer:
-    """One base model's template and tokenizer. May be used by several threads."""
+    """One base model's template and tokenizer. Thread-safe."""
 
     def __init__(self, base: Path) -> None:
         """Read both from the base model's folder. Raises ``BaseModelError``, also as ``check`` does."""
         self.template = load_template(base)
-        """What turns messages into text."""
         self.vocabulary = Vocabulary(base / "tokenizer.json")
-        """What turns that text into tokens."""
         structure = self._structure(base)
         if not structure <= self.vocabulary.control.keys():
             self.vocabulary = Vocabulary(base / "tokenizer.json", structure)
         self._calls = form_of(self.template.source, self.vocabulary.added)
         self.shows_tools = self._shows_tools()
-        """Whether the template writes tools that it is given."""
+        """True if the template writes given tools."""
         self._opened: OrderedDict[Key, tuple[Opening, int]] = OrderedDict()
-        """First prompts, and the characters that each was made from."""
+        """First prompts, with the characters that each was made from."""
         self._kept = 0
-        """Characters of all first prompts that are kept."""
         self._lock = threading.Lock()
         self.thread = ThreadPoolExecutor(1, "renderer")
-        """The thread in which long conversations are rendered, one after the other."""
+        """Renders long conversations, one after the other."""
         self.thinks = CLOSE in self.template.source or CLOSE in self.vocabulary.added
-        """Whether ``<think>`` at the beginning of a reply begins a thought, and is not text."""
+        """True if ``<think>`` at the beginning of a reply begins a thought."""
         self.switch = SWITCH in self.template.source
-        """Whether the template can be told to think or not."""
+        """True if the template can switch thinking on or off."""
         self._trims = self.thinks and self._trims_answers()
         self.stop_ids: tuple[int, ...] = ()
         self.stop_ids = _ends(base, self.vocabulary, self._closing())
         """Tokens that end a turn."""
         self._check_pieces()
         self.rewrites = self._rewrites()
-        """Whether the template changes earlier turns when later ones come."""
+        """True if the template changes earlier turns when later ones come."""
         self.warning = " ".join(
             sentence
             for sentence, holds in (
@@ -231,10 +215,10 @@ class Renderer:
             )
             if holds
         )
-        """Sentences on what people should know of the template; empty if there is nothing."""
+        """Remarks on the template for people; may be empty."""
 
     def known(self, messages: Sequence[Message], tools: Tools = (), thinking: bool | None = None) -> Opening | None:
-        """The beginning of a conversation that was opened lately, else None."""
+        """The cached beginning of a conversation, or None."""
         key = _key(messages, tools, thinking)
         with self._lock:
             if key not in self._opened:
@@ -249,7 +233,6 @@ class Renderer:
         thinking: bool | None = None,
         room: int | None = None,
     ) -> list[int]:
-        """The first tokens of a conversation; see ``opening``."""
         return list(self.opening(messages, tools, thinking, room).tokens)
 
     def opening(
@@ -259,11 +242,11 @@ class Renderer:
         thinking: bool | None = None,
         room: int | None = None,
     ) -> Opening:
-        """The beginning of a conversation, generation prompt included.
+        """The beginning of a conversation, including the generation prompt.
 
-        ``thinking`` is given to the template; None leaves it its own default. Raises ``ValueError`` for an unknown
-        role, ``BaseModelError`` where the template refuses the conversation, and ``TooLong`` where its characters show
-        that it cannot fit into ``room`` tokens.
+        ``thinking`` is given to the template; None: its default. Raises ``ValueError`` for an unknown role,
+        ``BaseModelError`` if the template refuses the conversation, and ``TooLong`` if its characters cannot fit into
+        ``room`` tokens.
         """
         known = self.known(messages, tools, thinking)
         if known is not None:
@@ -290,10 +273,10 @@ class Renderer:
         thinking: bool | None = None,
         room: int | None = None,
     ) -> Continuation:
-        """How a conversation continues after ``history``, whose last entry is a reply, when ``new`` is said to it.
+        """How a conversation continues with ``new`` after ``history``, which must end with a reply (else
+        ``ValueError``).
 
-        The tokens to append begin with the end of the reply's turn where the reply lacks it. Raises as ``open`` does,
-        and ``ValueError`` for a history that does not end with a reply.
+        The appended tokens begin with the end of the reply's turn if the reply lacks it. Raises as ``opening`` does.
         """
         if not history or not isinstance(history[-1], Spoken):
             raise ValueError("A conversation goes on after a reply.")
@@ -310,9 +293,8 @@ class Renderer:
         return Continuation(marks.splice(text, self.vocabulary, self.stop_ids), anew=True)
 
     def parse(self, tokens: Sequence[int], prompt: Sequence[int] = (), tools: bool = False) -> Spoken:
-        """Read a reply. Any token ids are allowed; invalid UTF-8 is replaced.
-
-        ``prompt`` are the ids before it, in which a thought may begin. ``tools`` says whether the conversation has any.
+        """Any token ids are allowed; invalid UTF-8 is replaced. ``prompt``: the ids before it, in which a thought
+        may begin.
         """
         decode = self.vocabulary.decode
         if not self.thinks:
@@ -320,19 +302,15 @@ class Renderer:
         return read_reply(tokens, opened_thought(prompt, decode), self.stop_ids, decode, self._calls, tools)
 
     def plain(self, tokens: Sequence[int]) -> Spoken:
-        """Read a reply to a plain text: nothing in it is a thought or a call."""
         return read_plain(tokens, self.stop_ids, self.vocabulary.decode, lambda text, _: (text, ()), False)
 
     def reread(self, shown: str, tools: bool) -> tuple[str, tuple[ToolCall, ...]]:
-        """The answer without its calls, and the calls, from ``Spoken.shown`` of a reply."""
         return self._calls(shown, tools)
 
     def stopped_at(self, tokens: Sequence[int], stops: Sequence[str]) -> int:
-        """How many ids there are up to the end of the first of the texts ``stops``; all where none occurs."""
         return stopped_at(tokens, stops, self.vocabulary.decode) if stops else len(tokens)
 
     def check_thinking(self, wanted: bool | None) -> None:
-        """Raise ``ConfigError`` where a task wants thinking, or none, and the base can only do the opposite."""
         if wanted is None or self.switch:
             return
         if wanted and not self.thinks:
@@ -347,7 +325,6 @@ class Renderer:
             )
 
     def _render(self, said: Sequence[Said], tools: Tools, thinking: bool | None) -> tuple[Placeholders, str]:
-        """The template's text with marks in place of replies."""
         if tools and not self.shows_tools:
             raise BaseModelError(
                 NO_TOOLS, "Describe the tools in the system prompt, or choose a base that knows tools."
@@ -358,16 +335,11 @@ class Renderer:
         return marks, marks.normal(self.template.render(marks.messages(said), marks.safe(tools), thinking))
 
     def _check_room(self, size: int, room: int | None) -> None:
-        """Raise ``TooLong`` where ``size`` characters exceed ``room`` tokens of the longest kind."""
         least = size // self.vocabulary.longest
         if room is not None and least >= room:
             raise TooLong(least)
 
     def _structure(self, base: Path) -> set[str]:
-        """Added tokens that begin or end turns: those that the files name, and those that the template writes.
-
-        The tags of thoughts are left out, because people may write about them.
-        """
         settings = read_settings(base)
         names = {token_name(value) for key, value in settings.items() if key.endswith("_token")}
         ends = _declared_ends(base)
@@ -381,7 +353,6 @@ class Renderer:
         return {name for name in names & added.keys() if name.strip()} - {OPEN, CLOSE}
 
     def _shows_tools(self) -> bool:
-        """Whether a tool's name comes through the template."""
         parameters = {"type": "object", "properties": {"place": {"type": "string", "description": "where"}}}
         function = {"name": _LAST, "description": "Looks.", "parameters": parameters}
         user = {"role": "user", "content": "a"}
@@ -392,10 +363,9 @@ class Renderer:
                     return True
             except BaseModelError:
                 refused += 1
-        return refused == 2  # then it says itself what it wants
+        return refused == 2  # then the template sets its own default
 
     def _closing(self) -> list[int]:
-        """The first token that the template writes after a reply. Raises ``BaseModelError`` if it hides replies."""
         marks, text = self._render([Message("user", "a"), self.parse([]), Message("user", "b")], (), None)
         _, found, tail = text.rpartition(marks.whole(0))
         if not found:
@@ -403,7 +373,6 @@ class Renderer:
         return marks.splice(tail, self.vocabulary, ())[:1]
 
     def _trims_answers(self) -> bool:
-        """Whether the template, if it leaves a thought out, also removes the space after it."""
         user = {"role": "user", "content": "a"}
         said = [f"<think>\nb\n</think>{space}c" for space in ("", "\n\n")]
         bare, spaced = (
@@ -412,14 +381,12 @@ class Renderer:
         return bare == spaced
 
     def _check_pieces(self) -> None:
-        """Raise ``BaseModelError`` unless tokenising in pieces gives the same as tokenising the whole."""
         talk = [Message("user", "What is 1+1?\n\n  Tell."), Message("assistant", "It's 2."), Message("user", "Thanks.")]
         _, text = self._render(talk, (), None)
         if self.vocabulary.encode(text) != self.vocabulary.encode_whole(text):
             raise BaseModelError("The base model's tokenizer cannot be used piece by piece, which marlaas needs.")
 
     def _rewrites(self) -> bool:
-        """Whether a conversation with thoughts, calls and results begins again at some point."""
         thought = "<think>\nb\n</think>\n\n" if self.thinks else ""
         news = [[Message("user", "d")], [Message("user", "e")]]
         result = [Message("tool", "3", name="f")]
@@ -460,13 +427,11 @@ def characters(messages: Sequence[Message], tools: Tools = ()) -> int:
 
 
 def _key(messages: Sequence[Message], tools: Tools, thinking: bool | None) -> Key:
-    """A key that is equal for equal conversations alone."""
     said = tuple((m.role, m.content, m.name, repr(m.tool_calls) if m.tool_calls else "") for m in messages)
     return said, repr(tools) if tools else "", thinking
 
 
 def _ends(base: Path, vocabulary: Vocabulary, closing: Sequence[int]) -> tuple[int, ...]:
-    """Ends of turns that the model's own files name, and the one that its template writes."""
     ids = _declared_ends(base)
     names = (token_name(read_settings(base).get("eos_token")), *TURN_ENDS)
     ids |= {vocabulary.control[name] for name in names if name in vocabulary.control}
@@ -480,21 +445,17 @@ def _declared_ends(base: Path) -> set[int]:
     return {token for token in listed if type(token) is int and token >= 0}
 
 
-# Renders one payer's conversations in their order: short ones on the event loop, this many in each of its turns, and
-# long ones in another thread.
+# Renders one payer's conversations in order: short ones on the event loop, long ones in another thread.
 #
-# Rendering takes time that grows with the text, and all tasks share the event loop. What is too much for a turn of it
-# waits for the next, all in one line: were each to wake the next, one would be rendered in a turn, and with many
-# tasks a turn takes tens of milliseconds. What cannot fit into the context is not rendered at all.
+# What exceeds one turn of the loop waits for the next. Conversations that cannot fit are not rendered.
 
 SHORT = 4000
-"""Most characters that are rendered on the loop: a few milliseconds, about as long as changing threads takes. A turn of
-the loop has room for as many of a payer's, and what exceeds them with its last conversation."""
+"""Most characters that are rendered on the loop, and in one turn of it: a few milliseconds, as a thread switch."""
 _EACH = 200
-"""Characters that are added for every rendered conversation."""
+"""Characters added for every rendered conversation."""
 
 PLAIN = "text"
-"""Role of a message that is put to the base as it is, without the template. Environments cannot use it."""
+"""Role of a message that bypasses the template. Environments cannot use it."""
 
 Made = TypeVar("Made")
 
@@ -505,16 +466,13 @@ class Rendering:
     def __init__(self, renderer: Renderer) -> None:
         self.renderer = renderer
         self._alone = asyncio.Lock()
-        """Held by the long conversation that is being rendered."""
         self._line: deque[tuple[asyncio.Future[Any], int, Callable[[], Any]]] = deque()
-        """Short ones for which this turn of the loop has no room: who waits, their characters, and what makes them."""
+        """Short ones that wait for the next turn of the loop: future, characters, function."""
         self._spent = 0
-        """Characters that were rendered in this turn of the loop."""
         self._last: tuple[Ask, bool | None, Opening] | None = None
-        """The ask that was rendered last: it is rendered to be recognised, and then to be answered."""
+        """The last ask: it is rendered first to be recognised, and then to be answered."""
 
     async def open(self, ask: Ask, thinking: bool | None, room: int) -> Opening:
-        """``Renderer.opening`` of a first ask."""
         if self._last is not None and self._last[0] is ask and self._last[1] == thinking:
             return self._last[2]
         if _plain(ask.messages):
@@ -529,7 +487,6 @@ class Rendering:
     async def follow(
         self, history: Sequence[Said], new: Sequence[Message], tools: Tools, thinking: bool | None, room: int
     ) -> Continuation:
-        """``Renderer.follow``."""
         if _plain(new):
             return Continuation(await self._encoded(new, room), anew=False)
         said = [each for each in history if isinstance(each, Message)]
@@ -537,7 +494,6 @@ class Rendering:
         return await self._made(size, lambda: self.renderer.follow(history, new, tools, thinking, room))
 
     async def _encoded(self, messages: Sequence[Message], room: int) -> list[int]:
-        """Tokens of texts as they are."""
         text = "".join(message.content for message in messages)
         least = len(text) // self.renderer.vocabulary.longest
         if least >= room:
@@ -562,11 +518,10 @@ class Rendering:
         self._spent += size + _EACH
 
     def _next_turn(self) -> None:
-        """The loop has turned: render those that have waited, as far as there is room."""
         self._spent = 0
         while self._line and self._spent <= SHORT:
             waits, size, make = self._line.popleft()
-            if waits.done():  # whoever asked is gone
+            if waits.done():  # the caller is gone
                 continue
             self._spend(size)
             try:
@@ -584,11 +539,10 @@ class PromptRuler:
 
     def __init__(self, renderer: Renderer, context: int) -> None:
         self.context = context
-        """Tokens that a conversation may grow to."""
         self._rendering = Rendering(renderer)
 
     async def tokens(self, ask: Ask) -> int:
-        """Tokens of an agent's first ask; for one that is much too long, a lower bound.
+        """Tokens of an agent's first ask; a lower bound if it is much too long.
 
         Raises ``ValueError`` or ``BaseModelError`` if the template refuses it.
         """

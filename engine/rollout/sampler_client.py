@@ -13,36 +13,30 @@ from .protocol import NewTokens, OnTokens, SampleRequest, SampleResult
 from .slots import Replicas, SamplerEndpoint, SamplerSlots
 from .spoken import CLOSE, OPEN, SPACE
 
-# A reply while it is sampled: its text piece by piece, the thought apart from the answer, up to a text that ends it.
-#
-# Pieces are only ever what the whole reply will have in that place: bytes that are no character yet, space that may
-# be cut off, the beginning of a tag, of a call or of a text that ends the reply are held back until that is known.
+# A reply as a stream of text, with thought and answer apart, up to a stop text. Text is released only once it is final.
 
 CALL = "<tool_call>"
-"""How a call begins, in the form that has tags; other forms are whole replies."""
+"""The beginning of a call in tagged forms; other forms are whole replies."""
 _UNKNOWN = "\ufffd"
 Decode = Callable[[Sequence[int]], str]
 
 
 class Delta(NamedTuple):
-    """What is new since the last time."""
+    """The text that is new since the last time."""
 
     thinking: str
     text: str
 
 
 class Decoder:
-    """Text of ids that come one after the other; each is decoded a few times, however many there are."""
+    """Decodes a stream of ids; each id is decoded only a few times."""
 
     def __init__(self, decode: Decode) -> None:
         self._decode = decode
         self._ids: list[int] = []
-        """Those since the last but one border between characters."""
         self._told = 0
-        """How many of them have been told."""
 
     def add(self, ids: Sequence[int]) -> str:
-        """The text that is certain by now, and was not told yet."""
         self._ids += ids
         before, now = self._decode(self._ids[: self._told]), self._decode(self._ids)
         if now.endswith(_UNKNOWN) or len(now) <= len(before):
@@ -52,18 +46,18 @@ class Decoder:
         return now[len(before) :]
 
     def rest(self) -> str:
-        """The text that is left."""
         return self._decode(self._ids)[len(self._decode(self._ids[: self._told])) :]
 
 
 class ReplyStream:
-    """One reply: give it ids with ``add``, take text with ``delta``; ``kept`` says when a text has ended it."""
+    """One reply: give it ids with ``add``, take text with ``delta``; ``kept`` is set once a stop text ends it."""
 
     def __init__(
         self, decode: Decode, ends: Sequence[int], stops: Sequence[str], thinks: bool, opened: bool, tools: bool
     ) -> None:
-        """``ends``: ids that end a turn and have no text. ``thinks``: whether a reply may begin with a thought;
-        ``opened``: whether the prompt has begun it. ``tools``: whether calls are no part of the text."""
+        """``ends``: ids that end a turn and have no text. ``thinks``: a reply may begin with a thought; ``opened``:
+        the prompt has begun it. ``tools``: calls are not part of the text.
+        """
         self._decoder = Decoder(decode)
         self._ends = frozenset(ends)
         self._stops = stops
@@ -71,20 +65,17 @@ class ReplyStream:
         self._tools = tools
         self._text = ""
         self._thought: int | None = 0 if opened else None
-        """Where the thought begins, once that is known."""
+        """The begin of the thought, once known."""
         self._closed: int | None = None
-        """Where it ends."""
         self._answer: int | None = None if thinks else 0
-        """Where the answer begins, once that is known."""
         self._looked = 0
         self._told = [0, 0]
-        """Up to where thought and answer were told."""
+        """Released up to here: thought, answer."""
         self._count = 0
         self.kept: int | None = None
-        """How many ids there are up to the end of a text that ends the reply; None until one was found."""
+        """The number of ids up to the end of the stop text; None before."""
 
     def add(self, ids: Sequence[int]) -> None:
-        """Further ids of the reply; those behind a text that ends it are ignored."""
         for one in [[one] for one in ids] if self._stops else [ids]:
             if self.kept is not None:
                 return
@@ -95,7 +86,6 @@ class ReplyStream:
                 self.kept = self._count
 
     def delta(self) -> Delta:
-        """What is certain by now, and was not given before."""
         thinking = text = ""
         if self._thought is not None:
             thinking = self._thinking(self._thought)
@@ -104,7 +94,6 @@ class ReplyStream:
         return Delta(thinking, text)
 
     def _place(self) -> None:
-        """Find where the thought and the answer begin, as ``spoken.read_reply`` does."""
         if self._answer is not None:
             return
         if self._thought is None:
@@ -137,7 +126,6 @@ class ReplyStream:
         return bool(found)
 
     def _thinking(self, begin: int) -> str:
-        """The thought without the space around it, and without the beginning of its closing tag."""
         end = len(self._text) if self._closed is None else self._closed
         if self._closed is None:
             end -= _overlap(self._end(begin, len(CLOSE)), CLOSE)
@@ -152,7 +140,6 @@ class ReplyStream:
         return told
 
     def _answering(self, begin: int) -> str:
-        """The answer up to what may yet turn out to be no part of it."""
         end = len(self._text)
         if self._stops and self.kept is None:
             end -= max(_overlap(self._end(begin, len(stop)), stop) for stop in self._stops)
@@ -165,64 +152,55 @@ class ReplyStream:
         return self._text[at:end]
 
     def _before_calls(self, begin: int) -> int:
-        """Where a call may begin, and the space before it."""
         first = self._text[begin : begin + 1]
         if not first or first.isspace() or first in "{<":
             return begin
-        begin = max(begin, self._told[1])  # what was told is no call
+        begin = max(begin, self._told[1])  # released text is no call
         at = self._text.find(CALL, begin)
         end = at if at >= 0 else len(self._text) - _overlap(self._end(begin, len(CALL)), CALL)
         return begin + len(self._text[begin:end].rstrip())
 
     def _end(self, begin: int, most: int) -> str:
-        """At most this many characters of the text's end, of those behind ``begin``."""
         return self._text[max(begin, len(self._text) - most) :]
 
 
 def _overlap(text: str, wanted: str) -> int:
-    """How many characters at the end of ``text`` may be the beginning of ``wanted``."""
     most = min(len(text), len(wanted) - 1)
     return next((size for size in range(most, 0, -1) if text.endswith(wanted[:size])), 0)
 
 
-# The sampler client: a conversation's access to the samplers that serve its version.
-#
-# Before each turn it chooses one of them and takes a slot there; it says who pays, and charges the turn's tokens to
-# the slots' line and the ledger.
+# A conversation's access to the samplers of its version: it chooses a sampler, takes a slot and charges the payer.
 
 
 class SamplerClient:
     """Implements ``protocol.Turns`` and ``slots.SlotHolder``. Call ``leave`` at the end of the episode.
 
-    The sampler holds the memory of one of its conversations at a time, else episodes would wait for each other's slots.
-    The conversation gets a new name with every slot, so that a late release never hits the next one.
+    The sampler caches only one of its conversations at a time, else episodes would wait for each other's slots. Every
+    slot has a new conversation name, so that a late release never hits the next one.
     """
 
     def __init__(self, replicas: Replicas, ledger: Ledger, payer: Payer, anew: bool) -> None:
-        """``again``: whether every turn computes the whole context again, to have the same last bits in every run; then
-        all are at the first of the replicas."""
+        """``anew``: every turn computes the whole context again, for the same last bits in every run, at the first
+        replica.
+        """
         self.payer = payer
         self._leaves = anew
-        """Whether it gives its slot back at the end of every turn."""
         self._replicas = Replicas(replicas.endpoints[:1]) if anew else replicas
         self._endpoint = replicas.endpoints[0]
-        """Where its slot is, if it has one, and what it has said."""
+        """The sampler with its slot, if any, and its cache."""
         self._ledger = ledger
         self._held = ""
-        """The conversation whose memory the sampler holds."""
         self._known = 0
-        """Tokens of it that are remembered."""
         self._prompt = b""
-        """The tokens that it began with there."""
         self._count = 0
-        """Conversations that it has held; a part of their names."""
+        """Number of conversations so far; a part of their names."""
 
     async def generate(self, request: SampleRequest, *, stream_to: OnTokens | None = None) -> SampleResult:
-        """Choose a sampler, wait for a slot there, and sample one turn, streamed to ``stream_to`` as it is sampled.
+        """Choose a sampler, wait for a slot there, and sample one turn, streamed to ``stream_to``.
 
-        Where this is cancelled, the sampler ends the turn at once and says how far it was: that is paid for, too. Where
-        the sampler dies, the turn is sampled again at another one; raises ``WorkerDied`` if none is left, and where
-        ``stream_to`` may have got a part of it.
+        A cancelled turn ends at once, and its tokens are paid for. If the sampler dies, the turn is repeated at
+        another one.
+        Raises ``WorkerDied`` if none is left, or if a part may have been streamed.
         """
         payer = self.payer
         if self._held != request.conversation:
@@ -277,18 +255,15 @@ class SamplerClient:
                 self.leave()
 
     async def release(self, conversation: str) -> None:
-        """Have the sampler forget a conversation; one that it does not hold is ignored."""
         if conversation == self._held:
             name = self._name
             self._let_go()
             await self._endpoint.sampler.release(name)
 
     def lose_slot(self) -> None:
-        """See ``SlotHolder``."""
         self._forget()
 
     def leave(self) -> None:
-        """The episode has ended, perhaps in the middle of a turn: free its slot and its memory in the sampler."""
         self._leaves = True
         self._slots.leave(self)
         self._forget()
@@ -296,14 +271,12 @@ class SamplerClient:
     def _settle(
         self, endpoint: SamplerEndpoint, reservation: Reservation | None, turn: asyncio.Future[SampleResult]
     ) -> None:
-        """Pay for a turn that was given up, now that the sampler has ended it; a lost sampler says nothing."""
         ended = not turn.cancelled() and turn.exception() is None
         cost = self._paid(endpoint, turn.result()) if ended else None
         if reservation is not None:
             endpoint.slots.settle(reservation, cost)
 
     def _paid(self, endpoint: SamplerEndpoint, result: SampleResult) -> int:
-        """Count a turn for whoever pays; returns what it cost."""
         payer, sampled = self.payer, len(result.tokens)
         self._ledger.rollout(payer.task, result.prefilled, sampled, endpoint.name, payer.policy)
         return rollout_cost(result.prefilled, sampled)
@@ -314,7 +287,6 @@ class SamplerClient:
         self._let_go()
 
     def _let_go(self) -> None:
-        """What it has said is remembered nowhere."""
         if self._prompt:
             self._replicas.end(self._endpoint, self._prompt)
         self._held, self._known, self._prompt = "", 0, b""
@@ -329,7 +301,7 @@ class SamplerClient:
 
 
 class _Stream:
-    """A turn's tokens until its caller is cancelled: the turn itself continues until the sampler has ended it."""
+    """A turn's tokens until its caller is cancelled; the turn continues until the sampler has ended it."""
 
     def __init__(self, to: OnTokens) -> None:
         self._to = to

@@ -11,20 +11,19 @@ from numpy.typing import NDArray
 from ..trajectories import Logprobs, Tokens
 from .wishes import Likeliest, Wishes
 
-# The likeliest tokens of each row of logits, with their log-probabilities. Pure numpy.
-#
-# Every row's result has the same bits whatever other rows stand beside it.
+# The likeliest tokens of each row of logits. Pure numpy; a row's bits do not depend on other rows.
 
 CHUNK = 128
-"""Entries of a large vocabulary of which the largest is looked for first: the k likeliest are in the k chunks with the
-largest of these."""
+"""Entries of a chunk of a large vocabulary: the k likeliest are in the k chunks with the largest maxima."""
 SMALL = 16 * CHUNK
-"""A vocabulary up to this size is sorted whole."""
+"""Largest vocabulary that is sorted whole."""
 
 
 def likeliest(logits: Logits, temperatures: Floats, count: int) -> tuple[Likeliest, Floats]:
-    """The ``count`` likeliest tokens of each row of logits (n, V) at its temperature (n,), where 0 means 1, and the
-    logarithms of the rows' totals, float64 (n,), as ``log_totals`` has them."""
+    """The ``count`` likeliest tokens of each row of logits (n, V) at its temperature (n,), with 0 as 1.
+
+    Also returns the logarithms of the rows' totals, float64 (n,), as ``log_totals``.
+    """
     totals = log_totals(logits, temperatures)
     rows, count = np.arange(len(logits)), min(count, logits.shape[1])
     tokens = _largest(logits, count) if count else np.empty((len(logits), 0), np.int64)
@@ -44,7 +43,6 @@ def _divisors(temperatures: Floats) -> Floats:
 
 
 def _largest(logits: Logits, count: int) -> NDArray[np.int64]:
-    """Where the ``count`` largest of each row are, the largest first, and of equals the first: (n, count)."""
     vocabulary = logits.shape[1]
     if vocabulary <= SMALL:
         return np.argsort(-logits, axis=1, kind="stable")[:, :count]
@@ -60,26 +58,24 @@ def _largest(logits: Logits, count: int) -> NDArray[np.int64]:
     return found
 
 
-# Penalties on what has been said already: for what is there at all, for how often it is, and by a factor. Pure numpy.
+# Penalties on tokens of the reply: for presence, for frequency, and by a factor. Pure numpy.
 #
-# The order is vLLM's, so that all samplers say the same: first the factor (Keskar et al., arXiv 1909.05858, section
-# 4.1), then what is subtracted, as OpenAI defines it; all before the temperature.
+# The order is vLLM's, so that all samplers agree: first the factor (Keskar et al., arXiv 1909.05858, section 4.1), then
+# OpenAI's subtractions; all before the temperature.
 
 Row = NDArray[np.float32]
 
 
 class Said:
-    """How often the reply of one turn has each token."""
+    """The number of times that the reply of one turn has each token."""
 
     def __init__(self, prompt: Tokens, room: int) -> None:
-        """``prompt`` is int32 (T,); the reply gets at most ``room`` tokens."""
         self._prompt = np.unique(prompt)
         self._tokens = np.empty(room, np.int32)
         self._counts = np.zeros(room, np.int32)
         self._places: dict[int, int] = {}
 
     def add(self, token: int) -> None:
-        """The reply continues with this token."""
         place = self._places.setdefault(token, len(self._places))
         self._tokens[place] = token
         self._counts[place] += 1
@@ -94,36 +90,32 @@ class Said:
         row[tokens] -= (wishes.frequency_penalty * counts + wishes.presence_penalty).astype(np.float32)
 
 
-# Which tokens may be drawn at all: top-k, top-p and min-p, for evaluation and chat, never for training.
+# Truncation: top-k, top-p and min-p, for evaluation and chat, never for training.
 #
-# The order is vLLM's, so that all samplers keep the same tokens: logits are divided by the temperature; min-p leaves
-# out what is less likely than ``min_p`` times the likeliest (Nguyen et al., arXiv 2407.01082, section 3); of what is
-# left, top-k keeps the ``top_k`` likeliest (Fan et al., arXiv 1805.04833); of what is left, as a distribution again,
-# top-p keeps the smallest set of the likeliest whose probabilities sum up to ``top_p`` (Holtzman et al., arXiv
-# 1904.09751). Tokens exactly as likely as the last one kept are kept, too: so nothing depends on their order. (vLLM's
-# top-p keeps as many of these as it needs.) The likeliest token is always kept.
+# The order is vLLM's: logits are divided by the temperature. Min-p removes tokens less likely than ``min_p`` times the
+# likeliest (Nguyen et al., arXiv 2407.01082, section 3). Top-k keeps the ``top_k`` likeliest of the rest (Fan et al.,
+# arXiv 1805.04833). Of the rest, renormalised, top-p keeps the smallest set that sums to ``top_p`` (Holtzman et al.,
+# arXiv 1904.09751). Ties with the last kept token are kept. The likeliest token is always kept.
 #
-# Pure numpy. As in ``sampling``, a row's result has the same bits whatever other rows stand beside it.
+# Pure numpy. A row's bits do not depend on other rows.
 
 BLOCK = 1 << 17
-"""Logits worked on at a time."""
 LIKELIEST = 256
-"""How many of the likeliest tokens are sorted first; most distributions have their top-p among them."""
+"""Likeliest tokens that are sorted first; most distributions have their top-p among them."""
 
 
 @dataclass(frozen=True)
 class Truncation:
-    """What one turn is sampled from."""
+    """The truncation of one turn."""
 
     top_k: int = 0
-    """How many of the likeliest tokens are kept; 0: all."""
+    """Number of the likeliest tokens that are kept; 0: all."""
     top_p: float = 1.0
-    """The probability that the kept tokens have together, above 0; 1: all."""
+    """Total probability of the kept tokens, above 0; 1: all."""
     min_p: float = 0.0
     """The least probability of a kept token, relative to the likeliest; 0: all."""
 
     def problem(self) -> str:
-        """What is wrong with it, in a sentence; empty if it makes sense."""
         if self.top_k < 0:
             return f"top_k is {self.top_k}; it must be 0 or more."
         if not 0.0 < self.top_p <= 1.0:
@@ -132,7 +124,6 @@ class Truncation:
 
 
 WHOLE = Truncation()
-"""The whole distribution."""
 
 
 class Cuts:
@@ -149,7 +140,7 @@ class Cuts:
         self._least = np.log(min_p, out=np.full(len(cut), -np.inf), where=min_p > 0).astype(np.float32)
 
     def of(self, logits: NDArray[np.float32]) -> NDArray[np.float32]:
-        """Logits (n, V) with -inf for tokens that are left out; the same array where none is."""
+        """Logits (n, V) with -inf for removed tokens; the same array if there are none."""
         if not len(self._rows):
             return logits
         result, step = logits.copy(), max(1, BLOCK // logits.shape[1])
@@ -163,7 +154,6 @@ class Cuts:
         return result
 
     def _thresholds(self, scaled: NDArray[np.float32], part: slice) -> NDArray[np.float32]:
-        """The least value that each row keeps, (r,), of scaled logits (r, V) whose largest are 0."""
         least: NDArray[np.float32] = self._least[part].copy()
         vocabulary = scaled.shape[1]
         for count in np.unique(self._top_k[part]).tolist():
@@ -180,7 +170,6 @@ class Cuts:
 def _nucleus(
     scaled: NDArray[np.float32], least: NDArray[np.float32], top_p: NDArray[np.float64]
 ) -> NDArray[np.float32]:
-    """The least value of the smallest set whose share of what is at or above ``least`` reaches ``top_p``, (r,)."""
     goals = top_p * _weights(scaled, least).astype(np.float64).sum(1)
     vocabulary, count = scaled.shape[1], LIKELIEST
     while True:
@@ -197,15 +186,13 @@ def _nucleus(
 
 
 def _weights(scaled: NDArray[np.float32], least: NDArray[np.float32]) -> NDArray[np.float32]:
-    """exp of what is at or above ``least`` (r,), else 0."""
     weights: NDArray[np.float32] = np.where(scaled >= least[:, None], np.exp(scaled), np.float32(0))
     return weights
 
 
-# Sampling arithmetic: from logits and noise to tokens and log-probabilities. Pure numpy.
+# Sampling arithmetic. Pure numpy. A row's bits do not depend on other rows: all reductions run along the row.
 #
-# Every row's result is the same to the last bit whatever other rows stand beside it: all reductions run along the
-# row. Weights are float32, because with 150,000 entries the time goes by bytes; sums over more than a chunk are
+# Weights are float32, because with 150,000 entries memory traffic takes the time; sums over more than a chunk are
 # float64.
 
 Logits = NDArray[np.float32]
@@ -214,20 +201,20 @@ Floats = NDArray[np.float64]
 CACHED_BLOCK = 1 << 15
 """Float32 values of small vocabularies worked on at a time, so that they stay in the processor's cache."""
 DRAWN_CHUNK = 512
-"""Entries of a large vocabulary summed up before the search for a drawn token goes into detail."""
+"""Entries of a large vocabulary that are summed up before the detailed search for a drawn token."""
 DRAWN_WHOLE = 4 * DRAWN_CHUNK
-"""A vocabulary up to this size is searched in one go."""
+"""Largest vocabulary that is searched in one go."""
 LARGE_BLOCK = 1 << 17
 """As ``BLOCK``, for large vocabularies."""
 LEAST_ROWS = 4
-"""Fewest rows of a block: however large the vocabulary, no Python runs for a single row."""
+"""Fewest rows of a block: even for a large vocabulary, no Python runs for a single row."""
 
 
 def uniforms(seed: int, start: int, stop: int) -> Floats:
     """Noise in [0, 1) for the context positions ``start`` to ``stop``, float64 (stop-start,).
 
-    The value at position p is the p-th draw of Philox keyed by ``seed`` (unsigned 64 bits), so it depends on nothing
-    else: not on the turn, the batch or the prompt's length.
+    The value at position p is the p-th draw of Philox with the key ``seed`` (unsigned 64 bits). It does not depend on
+    the turn, the batch or the prompt's length.
     """
     bits = np.random.Philox(key=seed).random_raw(stop)[start:]
     return (bits >> np.uint64(11)).astype(np.float64) * 2.0**-53
@@ -236,9 +223,9 @@ def uniforms(seed: int, start: int, stop: int) -> Floats:
 def choose(logits: Logits, temperatures: Floats, noise: Floats, cuts: Cuts | None = None) -> tuple[Tokens, Logprobs]:
     """One token for each row: inverse distribution function at the row's noise, or the largest logit at temperature 0.
 
-    ``logits`` (n, V), ``temperatures`` and ``noise`` (n,); ``cuts`` says which tokens each row may draw, None: all.
-    Returns tokens int32 (n,) and their log-probabilities float32 (n,) in the distribution sampled from (at temperature
-    0: in all of it, at temperature 1).
+    ``logits`` (n, V), ``temperatures`` and ``noise`` (n,); ``cuts``: truncations, or None. Returns tokens int32 (n,)
+    and their log-probabilities float32 (n,) in the sampled distribution (at temperature 0: in all of it, at
+    temperature 1).
     """
     if cuts is not None:
         logits = cuts.of(logits)
@@ -260,8 +247,10 @@ def logprobs_of(logits: Logits, targets: Tokens, temperature: float) -> Logprobs
 
 
 def log_totals(logits: Logits, temperatures: Floats) -> Floats:
-    """Logarithms, float64 (n,), of the sums of exp(logit / temperature) over each row of ``logits`` (n, V); a
-    temperature (n,) of 0 means 1."""
+    """Logarithms, float64 (n,), of the sums of exp(logit / temperature) over each row of ``logits`` (n, V).
+
+    A temperature (n,) of 0 means 1.
+    """
     divisors = np.where(temperatures == 0, 1.0, temperatures)
     _, largest, totals = _draw(logits, _factors(divisors), np.zeros(len(logits)))
     found: Floats = largest / divisors + np.log(totals)
@@ -269,14 +258,14 @@ def log_totals(logits: Logits, temperatures: Floats) -> Floats:
 
 
 def _factors(divisors: Floats) -> Logits | None:
-    """Factors of the logits, float32 (n,); None if all are 1."""
     return None if (divisors == 1).all() else (1 / divisors).astype(np.float32)
 
 
 def _draw(logits: Logits, factors: Logits | None, noise: Floats) -> tuple[NDArray[np.int64], Logits, Floats]:
-    """The first index where the running sum of the weights passes ``noise`` times their total, or -1.
+    """The first index with a running sum of the weights above ``noise`` times their total, or -1.
 
-    A weight is exp((logit - largest) / temperature). Returns the indices, the largest logits and the totals, (n,) each.
+    A weight is exp((logit - largest) / temperature). Returns the indices, the largest logits and the totals, (n,)
+    each.
     """
     count, vocabulary = logits.shape
     if vocabulary > DRAWN_WHOLE:
@@ -329,7 +318,6 @@ def _softmax_weights(logits: Logits, largest: Logits, factors: Logits | None, ou
 
 
 def _search(running: Floats, goals: Floats) -> NDArray[np.int64]:
-    """The first index whose running sum passes the goal; -1 if none does."""
     found: NDArray[np.int64] = (running <= goals[:, None]).sum(1)
     found[found == running.shape[1]] = -1
     return found

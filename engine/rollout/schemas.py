@@ -1,7 +1,6 @@
-"""Grammars for replies: which tokens may follow so that a reply matches a JSON schema.
+"""Grammars for replies: the tokens that may follow so that a reply matches a JSON schema.
 
-Made by ``llguidance``, which the extra ``api`` brings; it is imported by the first reply that needs it. It knows the
-base's tokens from ``tokenizer.json``.
+Made by ``llguidance`` from the extra ``api``, imported by the first reply that needs it.
 """
 
 from __future__ import annotations
@@ -20,27 +19,25 @@ from .sampling import Row
 from .vocabulary import PRIVATE
 
 ANY_OBJECT = '{"type": "object"}'
-"""What the empty schema stands for."""
+"""The meaning of the empty schema."""
 SPACING: Any = {"whitespace_flexible": False, "item_separator": ", ", "key_separator": ": "}
-"""As Python's ``json`` writes: where spaces were free, a model might write nothing else."""
+"""As Python's ``json``: with free spaces a model might write nothing else."""
 MISSING = "A reply with a JSON schema needs the library llguidance, which is not installed."
 MEND = "Install it with the extra `api` of marlaas."
 MOST_MULTIPLE = 10_000
-"""A grammar of multiples counts remainders, and the library bounds that time by nothing: 10 s at a million."""
+"""A grammar of multiples counts remainders, in unlimited time: 10 s at a million."""
 LONGEST_REASON = 240
-"""Characters of what the library says of a schema."""
 DEAD_END = "NoExtensionBias"
-"""What the library calls it where nothing may follow and the reply is not complete."""
+"""The library's name of a state without a continuation or an end."""
 NESTED = "The JSON schema is nested too deeply."
 OWN_OPTIONS = "x-guidance"
-"""By this key a schema may switch off the library's checks, and have it write what is no JSON."""
+"""With this key a schema could disable the library's checks and produce invalid JSON."""
 
 
 class Schemas:
-    """Makes grammars for one base. Its method may be called on any thread."""
+    """Makes grammars for one base. Thread-safe."""
 
     def __init__(self, folder: Path, vocabulary: int) -> None:
-        """``folder`` has ``tokenizer.json``; the base has logits of ``vocabulary`` tokens."""
         self._file = folder / "tokenizer.json"
         self._vocabulary = vocabulary
         self._lock = threading.Lock()
@@ -49,8 +46,8 @@ class Schemas:
     def grammar(self, schema: str, stop: Sequence[int]) -> SchemaGrammar:
         """For one reply, which ends with one of ``stop``, if there are any.
 
-        Raises ``ConfigError`` if the library is missing or cannot read the tokenizer, ``ValueError`` for a schema
-        that it cannot follow.
+        Raises ``ConfigError`` if the library is missing or cannot read the tokenizer, ``ValueError`` for an
+        unsupported schema.
         """
         try:
             from llguidance import LLMatcher, LLParserLimits, LLTokenizer
@@ -60,7 +57,7 @@ class Schemas:
             if self._tokens is None:
                 try:
                     self._tokens = self._read_tokens(LLTokenizer)
-                except Exception as error:  # Rust's errors have no class of their own
+                except Exception as error:  # Rust's errors have no class
                     reason = _told(str(error))
                     raise ConfigError(f"No schema can be used with this base: {self._file.name}: {reason}.") from None
         wanted = _read(schema)
@@ -70,14 +67,13 @@ class Schemas:
         except ValueError as error:
             raise ValueError(_unfollowed(str(error))) from None
         matcher = LLMatcher(self._tokens, made, log_level=0, limits=LLParserLimits(verbose_errors=False))
-        matcher.compute_bitmask()  # the first one takes longest, and knows of schemas that nothing can meet
+        matcher.compute_bitmask()  # the first one takes longest, and detects impossible schemas
         if matcher.is_error():
             raise ValueError(_unfollowed(matcher.get_error()))
         known = [token for token in stop if token < self._vocabulary]
         return SchemaGrammar(matcher, int(self._tokens.eos_token), known)
 
     def _read_tokens(self, read: Callable[..., Any]) -> Any:
-        """The base's tokens, of which no text spells an added one: ``<|end|>`` in a schema is written in plain ones."""
         content = json.loads(self._file.read_text("utf-8"))
         added = content.get("added_tokens") or []
         numbers = {token["content"]: token["id"] for token in added if token["content"].strip()}
@@ -100,7 +96,6 @@ class Schemas:
 
 
 def _hidden(number: int) -> str:
-    """A name for an added token, of private characters that no text has."""
     return f"{chr(PRIVATE)}{number}{chr(PRIVATE)}"
 
 
@@ -108,7 +103,7 @@ class SchemaGrammar:
     """Implements ``batching.turn.Grammar``."""
 
     def __init__(self, matcher: Any, end: int, stop: Sequence[int]) -> None:
-        """``end`` is the token that the library allows at the end; ``stop`` are those of the request."""
+        """``end`` is the library's end token; ``stop`` are those of the request."""
         self._matcher = matcher
         self._end = end
         self._stop = np.array(stop, np.int64)
@@ -116,24 +111,21 @@ class SchemaGrammar:
 
     @property
     def over(self) -> bool:
-        """See ``Grammar``: the reply is complete, and no stop token can say so; or it came to a dead end."""
         if self._matcher.is_error():
             return True
         return bool(self._matcher.is_stopped()) and (self._stopped or not len(self._stop))
 
     @property
     def problem(self) -> str:
-        """See ``Grammar``: the library gave up, or nothing that may follow leads to an end."""
         return _unfollowed(self._matcher.get_error()) if self._matcher.is_error() else ""
 
     def forbid(self, row: Row) -> None:
-        """See ``Grammar``."""
         allowed = np.zeros(len(row), bool)
         if not self._matcher.is_stopped():
             bits = np.frombuffer(self._matcher.compute_bitmask(), np.uint8)
             found = np.unpackbits(bits, count=min(len(row), 8 * len(bits)), bitorder="little")
             allowed[: len(found)] = found
-        if self._matcher.is_error():  # whatever is drawn, the turn fails
+        if self._matcher.is_error():  # the turn fails anyway
             return
         if len(self._stop):
             allowed[self._end] = False
@@ -141,7 +133,6 @@ class SchemaGrammar:
         row[~allowed] = -np.inf
 
     def take(self, token: int) -> None:
-        """See ``Grammar``."""
         if token in self._stop:
             self._stopped = True
         else:
@@ -149,7 +140,6 @@ class SchemaGrammar:
 
 
 def _read(schema: str) -> dict[str, Any]:
-    """The schema without its own options for the library. Raises ``ValueError`` for what is no schema."""
     try:
         found = json.loads(schema)
     except RecursionError:
@@ -161,13 +151,12 @@ def _read(schema: str) -> dict[str, Any]:
     found.pop(OWN_OPTIONS, None)
     try:
         _check_multiples(found)
-    except RecursionError:  # from Python 3.12 on the parser goes deeper than functions do
+    except RecursionError:  # from Python 3.12 on the parser recurses deeper than functions
         raise ValueError(NESTED) from None
     return found
 
 
 def _check_multiples(part: Any) -> None:
-    """Raise ``ValueError`` for a ``multipleOf`` that would take minutes."""
     for item in part.values() if isinstance(part, dict) else part:
         if isinstance(item, dict | list):
             _check_multiples(item)
@@ -181,11 +170,10 @@ def _unfollowed(reason: str) -> str:
 
 
 def _told(reason: str) -> str:
-    """What the library says, on one line without a full stop; of a pattern it says at its end what is wrong."""
     lines = [line.strip() for line in reason.splitlines() if line.strip()] or ["it gives no reason"]
     if lines[0] == DEAD_END:
         return "no answer meets it"
     told = lines[0] if not lines[0].endswith(":") else f"{lines[0]} {lines[-1].removeprefix('error: ')}"
     told = "".join(one if one.isprintable() else "?" for one in told)
-    told = told.partition(". ")[0]  # then come options that nobody can set here
+    told = told.partition(". ")[0]  # the rest is about options that nobody can set here
     return (told if len(told) <= LONGEST_REASON else f"{told[:LONGEST_REASON]} …").rstrip(".")

@@ -1,4 +1,4 @@
-"""Seeds of sampling noise: a pure function of what is sampled, never of when or beside whom."""
+"""Seeds of sampling noise: a pure function of the sampled thing, independent of time and load."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Slots of samplers: who waits for one, which replica a conversation goes to, when further episodes may begin."""
+"""Slots of samplers: the queue for them, the choice of a replica, and the limit on new episodes."""
 
 from __future__ import annotations
 
@@ -17,39 +17,37 @@ from ..fairness import Line, Payer, Reservation, Standing
 from ..trajectories import Tokens
 from .protocol import Sampler
 
-# Slots: the sampler's sequences, handed out turn by turn in fair order.
+# Slots: the sampler's sequences, granted turn by turn in fair order.
 #
-# Episodes ask for a slot before each turn and say when it has ended. Between turns an episode keeps its slot, and
-# with it the memory of what was said. It loses it where others wait and the sampler has little else to do: the one
-# that has been idle longest loses it, and reads its tokens again with its next turn. So a slow environment holds
-# nobody up, and a sampler that is busy anyway reads nothing twice.
+# Between turns an episode keeps its slot and its cache. If others wait and the sampler has little to do, the longest
+# idle episode loses both. So a slow environment blocks nobody, and a busy sampler reads nothing twice.
 
 PATIENCE = 0.02
-"""Seconds for which an idle slot is kept although others wait: else an environment that answers at once would lose its
-memory with every turn."""
+"""Seconds for which an idle slot is kept although others wait: else a fast environment would lose its cache each
+turn."""
 ENOUGH = 4
-"""Where one in this many slots has a turn in progress, more gain the sampler nothing, and no slot is taken away."""
+"""If one in this many slots has a turn in progress, more gain nothing, and no slot is taken away."""
 
 
 class SlotHolder(Protocol):
-    """What slots need to know of an episode."""
+    """An episode for the slots."""
 
     payer: Payer
 
     def lose_slot(self) -> None:
-        """The slot is taken away: have the sampler forget the episode's memory, without waiting."""
+        """The slot is taken away: let the sampler forget the episode's memory, without waiting."""
 
 
 @dataclass(eq=False)
 class Waiter:
-    """A holder that waits for a slot, and the future that tells it when it has one."""
+    """A holder that waits for a slot, and the future for it."""
 
     holder: SlotHolder
     granted: asyncio.Future[None]
 
 
 class SamplerSlots:
-    """``count`` slots of one sampler. Turns wait in ``line``, to which each turn's cost is charged."""
+    """``count`` slots of one sampler. Turns wait in ``line``, which is charged with each turn's cost."""
 
     def __init__(self, count: int, line: Line[Waiter], patience: float = PATIENCE) -> None:
         self.count = count
@@ -58,33 +56,27 @@ class SamplerSlots:
         self._line = line
         self._patience = patience
         self._busy: dict[SlotHolder, Reservation] = {}
-        """Holders whose turn is in progress."""
         self._idle: OrderedDict[SlotHolder, float] = OrderedDict()
-        """Holders of idle slots that others may take, and since when; the longest idle first."""
+        """Holders of idle slots with the begin of their idle time, the longest idle first."""
         self._timer: asyncio.TimerHandle | None = None
         self.left: Callable[[Payer], None] = lambda payer: None
-        """Told whose turn waits no more."""
+        """Called with the payer of a turn that no longer waits."""
 
     @property
     def waiting(self) -> int:
-        """Turns that wait for a slot."""
         return len(self._line)
 
     @property
     def active(self) -> int:
-        """Turns in progress."""
         return len(self._busy)
 
     def standings(self) -> list[Standing]:
-        """Where tenants stand in the line, in units of ``fairness/costs``."""
         return self._line.standings()
 
     def weight(self, tenant: str) -> float:
-        """A tenant's present weight."""
         return self._line.weight(tenant)
 
     async def take(self, holder: SlotHolder) -> None:
-        """Begin a turn: at once where the holder has a slot or one is free, else when the holder is next in line."""
         if holder in self._idle:
             del self._idle[holder]
         elif self._free:
@@ -94,7 +86,6 @@ class SamplerSlots:
         self._busy[holder] = self._line.begin(holder.payer)
 
     def rest(self, holder: SlotHolder, cost: int | None) -> None:
-        """The holder's turn has ended and has cost ``cost``, None if that is not known; ignored after ``leave``."""
         reservation = self._busy.pop(holder, None)
         if reservation is None:
             return
@@ -103,10 +94,7 @@ class SamplerSlots:
         self._hand_out()
 
     def abandon(self, holder: SlotHolder) -> Reservation | None:
-        """The holder's turn is given up: its slot is free at once, but what the turn cost is known only later.
-
-        Returns what to ``settle`` then; None if no turn is in progress.
-        """
+        """The slot is free at once. Returns the reservation for ``settle``; None if no turn is in progress."""
         reservation = self._busy.pop(holder, None)
         if reservation is not None:
             holder.lose_slot()
@@ -114,11 +102,10 @@ class SamplerSlots:
         return reservation
 
     def settle(self, reservation: Reservation, cost: int | None) -> None:
-        """Charge a turn that was given up; None if its cost will never be known."""
+        """Charge an abandoned turn; None if its cost will never be known."""
         self._line.end(reservation, cost)
 
     def leave(self, holder: SlotHolder) -> None:
-        """The holder's episode has ended, perhaps in the middle of a turn; a holder without a slot is ignored."""
         if holder in self._busy:
             self._line.end(self._busy.pop(holder), None)
         elif holder in self._idle:
@@ -129,7 +116,6 @@ class SamplerSlots:
         self._give_back()
 
     def waiting_of(self, payer: Payer) -> int:
-        """Turns of the payer's task that wait for a slot."""
         return self._line.waiting(payer)
 
     async def _wait(self, holder: SlotHolder) -> None:
@@ -141,7 +127,7 @@ class SamplerSlots:
         except asyncio.CancelledError:
             self._line.discard(holder.payer, waiter)
             self.left(holder.payer)
-            if holder in self._busy:  # the slot came in the same moment
+            if holder in self._busy:  # the slot came at the same moment
                 self._line.withdraw(self._busy.pop(holder))
                 self._give_back()
             raise
@@ -151,18 +137,16 @@ class SamplerSlots:
         self._hand_out()
 
     def _hand_out(self) -> None:
-        """Give slots that are free, or idle for long enough, to the next holders in line."""
         while self._line and self._obtain():
             payer, waiter = self._line.take()
             self.left(payer)
-            if waiter.granted.cancelled():  # it has not been told yet
+            if waiter.granted.cancelled():  # it has not been notified yet
                 self._free += 1
             else:
                 self._busy[waiter.holder] = self._line.begin(payer)
                 waiter.granted.set_result(None)
 
     def _obtain(self) -> bool:
-        """Get a slot; an idle one is taken away only if the sampler needs the work. Else arrange to try again."""
         if self._free:
             self._free -= 1
             return True
@@ -183,53 +167,47 @@ class SamplerSlots:
         self._hand_out()
 
 
-# The work that waits at one sampler and is in progress there, in that sampler's own seconds. Pure.
+# The work of one sampler, waiting and in progress, in that sampler's own seconds. Pure.
 
 READ, WRITTEN = 1e-4, 3e-4
-"""Seconds of a prefilled and of a sampled token, until the sampler's own are known."""
+"""Seconds of a prefilled and of a sampled token, until the sampler's own are measured."""
 
 
 class Backlog:
-    """Tokens that a sampler has still to compute, counted in full until a turn has ended."""
+    """Remaining tokens of a sampler; a turn counts in full until it has ended."""
 
     def __init__(self, read: float = READ, written: float = WRITTEN) -> None:
-        """``read`` and ``written``: seconds that a prefilled and a sampled token take there."""
         self.read = read
         self.written = written
         self.way = 0.0
-        """Seconds that a turn is on the way there and back, while the sampler computes for others."""
+        """Seconds of a turn's transport there and back, while the sampler computes for others."""
         self._prefilled = 0
         self._sampled = 0.0
         self._turns = 0
 
     @property
     def seconds(self) -> float:
-        """How long the sampler computes for what waits and what is in progress."""
         return self.cost(self._prefilled, self._sampled)
 
     def cost(self, prefilled: int, sampled: float) -> float:
-        """How long it computes for this many tokens."""
         return self.read * prefilled + self.written * sampled
 
     def turn(self, prefilled: int, sampled: float) -> Turn:
-        """Counts a turn, which is expected to read and sample this many tokens, while it is entered."""
         return Turn(self, prefilled, sampled)
 
     def add(self, prefilled: int, sampled: float) -> None:
-        """A turn waits."""
         self._turns += 1
         self._prefilled += prefilled
         self._sampled += sampled
 
     def remove(self, prefilled: int, sampled: float) -> None:
-        """It has ended."""
         self._turns -= 1
         self._prefilled -= prefilled
         self._sampled = self._sampled - sampled if self._turns else 0.0  # sums are rounded
 
 
 class Turn:
-    """A turn of a backlog, for a ``with`` block; a class, since each episode has several."""
+    """A turn of a backlog, as a context manager; a class for speed, since each episode has several."""
 
     __slots__ = ("_backlog", "_prefilled", "_sampled")
 
@@ -245,104 +223,90 @@ class Turn:
         self._backlog.remove(self._prefilled, self._sampled)
 
 
-# The sampler endpoint: one sampler with its name, its slots, and the conversations that it is to forget.
-#
-# Several of different kinds may exist side by side. What a conversation has said is remembered by one of them at a
-# time.
+# The sampler endpoint: one sampler with its name, its slots, and ended conversations.
 
 
 @dataclass(eq=False)
 class SamplerEndpoint:
-    """A sampler at which episodes are played."""
+    """A sampler that serves episodes."""
 
     name: str
-    """Name of its worker: ``rollout``, ``rollout-2``, …"""
     kind: SamplerKind
     sampler: Sampler
     context: int
     """Tokens of one conversation."""
     slots: SamplerSlots
     repeatable: bool = True
-    """Whether it gives the same result to the last bit, whatever else it is asked."""
+    """True if results are the same to the last bit, whatever the load."""
     alike: str = ""
-    """Its kind and device, in words: tokens cost the same at all endpoints with equal words. Empty: like no other."""
+    """Its kind and device, in words: tokens cost the same at all endpoints with equal words. Empty: unique."""
     backlog: Backlog = field(default_factory=Backlog)
-    """What waits there and is in progress."""
     lost: bool = False
-    """Whether its worker has died: for good, since a successor has an endpoint of its own."""
+    """True if its worker has died, which is final: a successor has another endpoint."""
     _ended: list[str] = field(default_factory=list)
-    """Conversations that the sampler is to forget."""
     _forgetting: asyncio.Task[None] | None = None
 
     def forget(self, conversation: str) -> None:
-        """Free a conversation's memory without waiting for it."""
         self._ended.append(conversation)
         if self._forgetting is None or self._forgetting.done():
             self._forgetting = asyncio.ensure_future(self._forget_all())
 
     async def _forget_all(self) -> None:
-        """Release all ended conversations, in one task for all that end in a turn of the event loop."""
         while self._ended:
             with contextlib.suppress(MarlaasError):  # a lost sampler holds no memory, and others report it
                 await self.sampler.release(self._ended.pop(0))
 
 
-# The samplers that serve one version, and which of them samples a turn: the one that is done with it first.
+# Selects the sampler for a turn: the one that will finish it first, in its own measured seconds (``Backlog``).
 #
-# A sampler's own measured seconds decide (``Backlog``): what waits and is in progress there, and the turn itself. What
-# a conversation has said is remembered by one sampler, and the prompt of a group by those that have members of it;
-# another one reads all that again. So a turn moves where that pays, at a turn's border alone, and the members of a
-# group go to further samplers where their replies take longer than their prompt.
+# A conversation is cached by one sampler, and a group's prompt by those that have samples of it; another sampler reads
+# all that again. So a conversation moves only if that pays, between two turns.
 #
-# FlexMARL (arXiv 2602.09578) balances the replicas of an agent too: it moves instances where two queues differ by
-# more than five requests. Here the costs decide, so that long and short requests, and fast and slow samplers, count
-# as what they are.
+# FlexMARL (arXiv 2602.09578) balances an agent's replicas if two queues differ by more than five requests. Costs decide
+# here, because requests and samplers differ in length and speed.
 
 
 @dataclass(frozen=True)
 class Offer:
-    """What a turn would take at one sampler, in that sampler's seconds, each at least 0."""
+    """The cost of a turn at one sampler, in that sampler's seconds, each at least 0."""
 
     backlog: float
-    """What the sampler has to do before."""
+    """Work before the turn."""
     turn: float
-    """The turn itself, with all that must be read for it there, and the way there and back."""
+    """The turn itself, including all reading and the transport."""
     again: float = 0.0
-    """The part of it that is read although another sampler remembers it: at that one it would not be computed."""
+    """The part that reads what another sampler has cached."""
 
     @property
     def seconds(self) -> float:
-        """When the turn would be done."""
         return self.backlog + self.turn
 
 
 def least(offers: Sequence[Offer]) -> int:
-    """The place of the offer to take: the one that is done first; of equal ones that with the least to read again.
+    """The index of the offer that is done first; of equal ones that with the least repeated reading.
 
-    What is read again counts twice, because it delays all that comes after it there, too: a turn goes elsewhere where
-    it gains more than it costs others. Raises ``ValueError`` without offers.
+    Repeated reading counts twice, because it also delays later work. Raises ``ValueError`` without offers.
     """
     return min(range(len(offers)), key=lambda place: (offers[place].seconds + offers[place].again, offers[place].again))
 
 
 class Replicas:
-    """The samplers that serve a version, as the members of one group use them."""
+    """The samplers of a version, for the samples of one group."""
 
     def __init__(self, endpoints: Sequence[SamplerEndpoint]) -> None:
-        """``endpoints``: at least one, the one that is to serve most of the policy's groups first."""
+        """``endpoints``: at least one, first the one that is to serve most of the policy's groups."""
         self.endpoints = tuple(endpoints)
         self.context = min(endpoint.context for endpoint in self.endpoints)
         """Tokens that a conversation may have at any of them."""
         self._opened: Counter[tuple[str, bytes]] = Counter()
-        """Conversations that begin with a prompt, by the sampler that remembers them and by the prompt's tokens."""
+        """Conversations that begin with a prompt, by sampler and the prompt's tokens."""
 
     def choose(
         self, tokens: Tokens, reply: float, here: SamplerEndpoint | None = None, held: int = 0
     ) -> tuple[SamplerEndpoint, int]:
-        """The sampler for a turn with the context ``tokens``, int32 (T,), and how many of them it is to read.
+        """The sampler for a turn with the context ``tokens``, int32 (T,), and how many of them it must read.
 
-        ``reply``: tokens that it is expected to sample; ``here``: the sampler that remembers the first ``held`` of the
-        context; None if none does. One that has died is chosen where none lives, and raises that.
+        ``reply``: expected tokens; ``here``: the sampler that has cached the first ``held`` tokens, or None.
         """
         if len(self.endpoints) == 1:
             return self.endpoints[0], len(tokens) - held
@@ -360,15 +324,12 @@ class Replicas:
 
     @property
     def lost(self) -> bool:
-        """Whether none of them lives."""
         return all(endpoint.lost for endpoint in self.endpoints)
 
     def begin(self, endpoint: SamplerEndpoint, prompt: bytes) -> None:
-        """A conversation with this first prompt begins at a sampler."""
         self._opened[endpoint.name, prompt] += 1
 
     def end(self, endpoint: SamplerEndpoint, prompt: bytes) -> None:
-        """That sampler forgets it."""
         self._opened[endpoint.name, prompt] -= 1
         if not self._opened[endpoint.name, prompt]:
             del self._opened[endpoint.name, prompt]
@@ -381,32 +342,24 @@ class Replicas:
         return 0 if prompt and self._opened[endpoint.name, prompt] else count
 
 
-# Whether it is of use to begin further episodes: how many turns wait for slots already, and how many soon will.
+# Limits the number of begun episodes: about as many turns wait as the samplers have slots.
 #
-# Where turns wait for slots anyway, an episode that has begun only takes memory, and the version that it is played
-# with grows old. With many tasks there would be thousands. So as many turns wait as the samplers have slots; beyond
-# that, each task has a few in line, so that none loses its turn to another while it begins the next episodes.
+# More would only take memory, and their versions become old.
 
 COMING = 0.05
-"""Seconds for which an episode that has begun, and has not asked yet, counts as one whose turn will wait. After that it
-is busy in its environment, and others are to begin meanwhile."""
+"""Seconds for which a new episode without a request counts as a waiting turn. After that it is busy in its
+environment."""
 LOOKS = 10
-"""Turns of the event loop that these seconds last at least: on a busy machine the loop may stand still for longer than
-that, and an episode that could not go on has not asked."""
+"""Least turns of the event loop in that time: on a busy machine the loop may block for longer."""
 
 
 @dataclass(eq=False)
 class _Begun:
-    """Episodes of a task that have begun together."""
-
     coming: int
-    """Those that have not asked."""
 
 
 @dataclass(eq=False)
 class _Room:
-    """A task that waits for room."""
-
     payer: Payer
     slots: Sequence[SamplerSlots]
     least: int
@@ -414,26 +367,25 @@ class _Room:
 
 
 class Backpressure:
-    """Counts the episodes of all tasks in front of the samplers, and holds further ones back while these are busy."""
+    """Counts the episodes of all tasks, and delays new ones while the samplers are busy."""
 
     def __init__(self) -> None:
         self._coming: Counter[int] = Counter()
-        """Episodes that have just begun and have not asked, by task."""
+        """New episodes without a request, by task."""
         self._begun: dict[int, list[_Begun]] = {}
-        """The same, by when they began."""
+        """The same, by the time of their begin."""
         self._total = 0
         self._rooms: dict[int, list[_Room]] = {}
-        """Who waits for room, by task; who has waited longest first."""
+        """Calls that wait for room, by task; the longest waiting first."""
 
     def begin(self, payer: Payer, episodes: int) -> None:
-        """A task begins this many episodes."""
         begun = _Begun(episodes)
         self._begun.setdefault(payer.task, []).append(begun)
         self._count(payer.task, episodes)
         self._wait(payer.task, begun, LOOKS)
 
     def asked(self, payer: Payer) -> None:
-        """An episode of the task asks for the first time: from now on its turn counts where it waits."""
+        """An episode of the task asks for the first time: from now on its turn counts if it waits."""
         for begun in self._begun.get(payer.task, ()):
             if begun.coming:
                 begun.coming -= 1
@@ -441,8 +393,6 @@ class Backpressure:
                 break
 
     def _wait(self, task: int, begun: _Begun, looks: int) -> None:
-        """Let this many parts of ``COMING`` pass, one after the other, until nothing more is expected of the
-        episodes."""
         if begun.coming and looks:
             asyncio.get_running_loop().call_later(COMING / LOOKS, self._wait, task, begun, looks - 1)
             return
@@ -453,8 +403,7 @@ class Backpressure:
         self.look(Payer("", task))
 
     async def room(self, payer: Payer, slots: Sequence[SamplerSlots], least: int) -> None:
-        """Wait until it is of use that the payer's task begins further episodes, whose turns any of ``slots`` can take:
-        until fewer wait there than these are, or fewer than ``least`` of its own."""
+        """Wait until fewer turns wait than there are ``slots``, or fewer than ``least`` of the payer's task."""
         while not self._is_found(payer, slots, least):
             room = _Room(payer, slots, least, asyncio.get_running_loop().create_future())
             for one in slots:
@@ -467,15 +416,13 @@ class Backpressure:
                 waiting.remove(room)
                 if not waiting:
                     del self._rooms[payer.task]
-                asyncio.get_running_loop().call_soon(self._hand_on)  # once the episodes have begun that this is for
+                asyncio.get_running_loop().call_soon(self._hand_on)  # once the episodes of this call have begun
 
     def look(self, payer: Payer) -> None:
-        """A turn of the payer's task waits no more: there may be room for it, or for who has waited longest."""
         self._tell(self._rooms.get(payer.task, ()))
         self._hand_on()
 
     def _hand_on(self) -> None:
-        """Tell who has waited longest; it comes here again."""
         self._tell(next(iter(self._rooms.values()), ()))
 
     def _tell(self, rooms: Iterable[_Room]) -> None:

@@ -1,7 +1,4 @@
-"""What a model said in one turn: the thought, the answer and the calls as text, from the sampled ids.
-
-If the thought ends is found among the ids, because later prompts use a reply's ids and never its text.
-"""
+"""Splits a reply into thought, answer and calls, by its ids, because later prompts use these and never the text."""
 
 from __future__ import annotations
 
@@ -14,8 +11,8 @@ from .toolcalls import Form
 
 OPEN, CLOSE = "<think>", "</think>"
 SPACE = " \t\r\n"
-"""Space that may stand between a thought and its answer; other Unicode spaces count as letters, for half of their bytes
-cannot be recognised."""
+"""Space between a thought and its answer; other Unicode spaces count as letters, because half of their bytes cannot
+be recognised."""
 Decode = Callable[[Sequence[int]], str]
 
 
@@ -24,24 +21,24 @@ class Spoken:
     """A reply, as ids and as text."""
 
     tokens: tuple[int, ...]
-    """The sampled ids, the one that ended the turn included."""
+    """The sampled ids, including the one that ended the turn."""
     text: str
     """The answer: without the thought, tool calls and the token that ended the turn."""
     tool_calls: tuple[ToolCall, ...]
     shown: str
-    """The answer as the model wrote it, tool calls included: for people."""
+    """The answer as the model wrote it, including tool calls: for people."""
     thinking: str = ""
     """The thought, without its tags."""
     opened: str = ""
-    """The tag, with the space around it, by which the prompt had begun the thought."""
+    """The tag, with outer space, with which the prompt had begun the thought."""
     ended: bool = False
-    """Whether the last id ends the turn; a reply that was cut has no such id."""
+    """True if the last id ends the turn; a cut reply has no such id."""
     thought: int | None = None
-    """How many ids the thought has, its closing tag included; None if no id ends with it."""
+    """Number of ids of the thought, including its closing tag; None if no id ends with it."""
     answer: int = 0
     """Index of the answer's first id: after the thought and the space behind it."""
     cut: bool = False
-    """Whether the thought was not closed: all ids belong to it, and there is no answer."""
+    """True if the thought was not closed: all ids belong to it, and there is no answer."""
 
 
 def read_reply(
@@ -89,14 +86,14 @@ def read_plain(tokens: Sequence[int], stop: Sequence[int], decode: Decode, calls
 
 
 def opened_thought(prompt: Sequence[int], decode: Decode) -> str:
-    """The tag by which a prompt leaves a thought open for the reply to go on in; empty if it does not."""
+    """The tag with which a prompt leaves a thought open for the reply; may be empty."""
     tail = decode(prompt[-8:])  # the tag is one id or a few, and so is the space behind it
     _, tag, space = tail.rpartition(OPEN)
     return tag + space if tag and not space.strip() else ""
 
 
 def stopped_at(tokens: Sequence[int], stops: Sequence[str], decode: Decode) -> int:
-    """How many ids there are up to the end of the first of the texts ``stops``; all where none occurs."""
+    """The number of ids up to the end of the first of the texts ``stops``; all if none occurs."""
     wanted = [stop for stop in stops if stop]
     text = decode(tokens)
     if not any(stop in text for stop in wanted):
@@ -111,7 +108,7 @@ def before_stop(text: str, stops: Sequence[str]) -> str:
 
 
 def first_stop(text: str, stops: Sequence[str]) -> str:
-    """Which of ``stops`` comes first in ``text``; empty if none does."""
+    """The one of ``stops`` that comes first in ``text``; empty if none does."""
     return min((stop for stop in stops if stop and stop in text), key=text.index, default="")
 
 
@@ -122,7 +119,6 @@ def _said(tokens: Sequence[int], stop: Sequence[int]) -> tuple[list[int], bool]:
 
 
 def _first(tokens: Sequence[int], decode: Decode, holds: Callable[[str], bool]) -> int:
-    """How many ids are needed until ``holds`` is true of their text, by bisection: more ids must not make it false."""
     low, high = 0, len(tokens)
     while low < high:
         middle = (low + high) // 2

@@ -21,34 +21,33 @@ from .sampling import WHOLE, Truncation
 from .seeds import noise_seed
 
 PIECE = 8
-"""Tokens that are sampled before they are shown. Noise depends on positions alone, so pieces give the same text."""
+"""Tokens that are sampled before they are shown. Noise depends only on positions, so pieces give the same text."""
 ENDLESS = 1 << 30
-"""Limit on the tokens of a conversation, so large that the base's context ends it first."""
+"""Token limit of a conversation, so large that the base's context ends it first."""
 AGENT = "agent"
 
 
 @dataclass(frozen=True)
 class Manner:
-    """How the model is to speak; may change from turn to turn."""
+    """The sampling options, which may change from turn to turn."""
 
     temperature: float = 1.0
     max_tokens: int = 256
     thinking: bool | None = None
-    """Given to the base's template; None leaves it its default."""
+    """Given to the base's template; None: its default."""
     truncation: Truncation = WHOLE
-    """Which tokens may be drawn."""
 
 
 @dataclass(frozen=True)
 class Speech:
-    """What was said in a turn, so far or all of it. Hostile: a model wrote it."""
+    """The reply of a turn so far. Untrusted: a model wrote it."""
 
     text: str = ""
-    """The answer, tool calls included, as they were written."""
+    """The answer, including tool calls, as written."""
     thinking: str = ""
     tokens: int = 0
     ended: Literal["", "stop", "length", "full"] = ""
-    """Why it ended, empty while it continues; *full*: the conversation had no room for a single token."""
+    """The reason of its end, empty while it continues; *full*: the conversation had no room for a single token."""
 
 
 OnSpeech = Callable[[Speech], None]
@@ -74,14 +73,13 @@ class Talk:
         self._failures = 0
 
     def move(self, sampler: Turns) -> None:
-        """Go on with another sampler that serves the version; it computes the conversation again."""
         self._sampler = sampler
 
     async def say(self, words: str, manner: Manner, on_speech: OnSpeech, system: str = "") -> Speech:
-        """Say something and let the model answer; ``on_speech`` gets each piece. ``system`` counts in the
-        first turn alone.
+        """Say something and let the model answer; ``on_speech`` gets each piece. ``system`` counts only in the first
+        turn.
 
-        Raises ``Unplayable`` for what the base's template refuses or what leaves no room, and what the sampler raises.
+        Raises ``Unplayable`` if the template refuses the words or they leave no room, and what the sampler raises.
         """
         before = deepcopy(self._conversation)
         self._conversation.sampling = self._sampling_parameters(manner)
@@ -102,7 +100,6 @@ class Talk:
         return replace(pieces.last, ended="length" if reply.finish == "length" else "stop")
 
     async def leave(self) -> None:
-        """Have the sampler forget the conversation."""
         await self._pieces(lambda speech: None).release(self._conversation.name)
 
     def _pieces(self, on_speech: OnSpeech) -> _Pieces:
@@ -122,9 +119,9 @@ class Talk:
 
 
 class _Pieces:
-    """Implements ``protocol.Turns``: makes one turn of many short ones, and shows each.
+    """Implements ``protocol.Turns``: splits one turn into many short ones, and shows each.
 
-    After each failure the conversation has another name in the sampler, if the aborted turn may still be ending.
+    After a failure the conversation gets another name in the sampler, because the aborted turn may still be ending.
     """
 
     def __init__(self, sampler: Turns, renderer: Renderer, on_speech: OnSpeech, failures: int) -> None:
@@ -133,7 +130,7 @@ class _Pieces:
         self._on_speech = on_speech
         self._failures = failures
         self.last: Speech | None = None
-        """What was said in the turn so far."""
+        """The text of the turn so far."""
 
     async def generate(self, request: SampleRequest, *, stream_to: OnTokens | None = None) -> SampleResult:
         request = replace(request, conversation=self._name(request.conversation))

@@ -1,8 +1,7 @@
-"""The base model's tokenizer, in which only the template can write control tokens.
+"""The base model's tokenizer; only the template can write control tokens.
 
-``<|end|>`` typed into a message becomes its letters, never the token: ``Guard`` breaks such strings with a mark before
-they go through the template, and ``encode`` removes the marks once it has found the control tokens. Added tokens that
-are not special (``<think>``, ``<tool_call>``) are text: they have the ids that transformers gives them.
+``<|end|>`` in a message becomes its letters, never the token: ``Guard`` breaks it with a mark, which ``encode``
+removes. Added tokens that are not special (``<think>``, ``<tool_call>``) are text, with the ids of transformers.
 """
 
 from __future__ import annotations
@@ -20,7 +19,7 @@ from ..errors import BaseModelError
 
 os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")  # its threads would gain nothing, and it warns at forks
 PRIVATE = 0xF0000
-"""First of Unicode's supplementary private characters, from which marks are taken."""
+"""First of Unicode's supplementary private characters, used as marks."""
 
 
 class Vocabulary:
@@ -29,7 +28,7 @@ class Vocabulary:
     def __init__(self, path: Path, structure: Collection[str] = ()) -> None:
         """Read a ``tokenizer.json``. Raises ``BaseModelError``.
 
-        ``structure`` are added tokens that count as control tokens although the file does not call them special.
+        ``structure``: added tokens that count as control tokens although the file does not mark them as special.
         """
         try:
             path.open("rb").close()
@@ -38,12 +37,11 @@ class Vocabulary:
             raise BaseModelError(f"cannot be read: {error.strerror}.", where=str(path)) from error
         except Exception as error:  # the tokenizers package raises bare Exceptions
             raise BaseModelError(f"is no tokenizer: {error}.", where=str(path)) from error
-        self._whole.no_truncation()  # some files keep a truncation that was set for training
+        self._whole.no_truncation()  # some files keep a truncation from training
         self._whole.no_padding()
         added = {number: token for number, token in self._whole.get_added_tokens_decoder().items() if token.content}
         self.added = {str(token.content): int(number) for number, token in added.items()}
-        """Ids of all added tokens."""
-        # Some models keep runs of spaces or line breaks as added tokens: those are text, special or not.
+        # Some models have runs of spaces or line breaks as added tokens: those are text, special or not.
         control = {
             number: token
             for number, token in added.items()
@@ -58,13 +56,12 @@ class Vocabulary:
         names = "|".join(map(re.escape, longest_first)) or "(?!)"
         self._split = re.compile(f"({names})")
         self.longest = max(map(len, self._whole.get_vocab(with_added_tokens=True)), default=1)
-        """Characters of the longest token: no token stands for more characters of a text."""
+        """Most characters of a token."""
         self.beginning = tuple(self._whole.encode("", add_special_tokens=True).ids)
-        """What the tokenizer puts before a text that stands for itself; the template writes it in conversations."""
+        """The tokenizer's prefix of a separate text; in conversations the template writes it."""
         self._anywhere = re.compile(f"(?s)(?=(?:{names}))(.)")
 
     def guard(self, texts: Iterable[str], replies: int = 1) -> Guard:
-        """A guard whose marks occur in none of ``texts``, with marks for this many replies."""
         present = set().union(*map(set, texts))
         needed = 1 + 2 * replies
         free = (chr(code) for code in range(PRIVATE, PRIVATE + len(present) + needed))
@@ -72,17 +69,14 @@ class Vocabulary:
         return Guard(self._break, marks[0], tuple(marks[1 : replies + 1]), tuple(marks[replies + 1 :]))
 
     def _break(self, text: str, mark: str) -> str:
-        """``text`` with the mark after the first character of every control token; one of one character is replaced."""
-        if not self._split.search(text):  # true for most texts, and much quicker
+        if not self._split.search(text):  # true for most texts, and much faster
             return text
         return self._anywhere.sub(lambda found: mark if found[1] in self.control else found[1] + mark, text)
 
     def pieces(self, text: str) -> list[str]:
-        """Text and control tokens by turns: those at odd places are control tokens."""
         return self._split.split(text)
 
     def encode(self, text: str, mark: str = "") -> list[int]:
-        """Ids of a rendered text; control tokens are found where they stand unbroken by ``mark``."""
         pieces = self.pieces(text)
         ids: list[int] = []
         for number, piece in enumerate(pieces):
@@ -97,27 +91,23 @@ class Vocabulary:
         return ids
 
     def encode_whole(self, text: str) -> list[int]:
-        """Ids by the original tokenizer; ``encode`` must agree with it where texts spell no control tokens."""
         return list(self._whole.encode(text, add_special_tokens=False).ids)
 
     def decode(self, ids: Sequence[int]) -> str:
         """Text of any ids, control tokens as their names.
 
-        Bytes that are no UTF-8 become U+FFFD; rows of a padded embedding, which have no token, become nothing.
+        Invalid UTF-8 becomes U+FFFD; rows of a padded embedding without a token become nothing.
         """
         return str(self._whole.decode(ids, skip_special_tokens=False))
 
     def _encode_plain(self, text: str, ids: list[int]) -> None:
-        """Append the ids of text, none of them a control token: some vocabularies hold these as words, too.
-
-        A word that became a control token is cut after its first character; the pieces beside a cut are encoded again.
-        """
+        """A word that became a control token is cut after its first character, and the pieces are encoded again."""
         waiting = [text]
         while waiting:
             piece = waiting.pop()
             if not piece:
                 continue
-            # a batch of one: unlike encoding a single text, it lets other threads go on
+            # a batch of one: unlike a single text, it lets other threads run
             (encoding,) = self._plain.encode_batch([piece], add_special_tokens=False)
             found = [self._renamed.get(token, token) for token in encoding.ids] if self._renamed else encoding.ids
             if self._ids.isdisjoint(found):
@@ -132,21 +122,20 @@ class Vocabulary:
 
 
 class Guard:
-    """Makes strings from outside safe to be put into a template."""
+    """Makes strings from outside safe for a template."""
 
     def __init__(
         self, breaks: Callable[[str, str], str], mark: str, answers: tuple[str, ...], thoughts: tuple[str, ...]
     ) -> None:
         self._breaks = breaks
         self.mark = mark
-        """A character that occurs in no text; put after the first character of what looks like a control token."""
+        """A character that occurs in no text; breaks strings that look like a control token."""
         self.answers = answers
-        """Further characters, each of which stands for one reply's answer."""
+        """One character for each reply's answer."""
         self.thoughts = thoughts
-        """Further characters, each of which stands for one reply's thought."""
+        """One character for each reply's thought."""
 
     def safe(self, value: Any) -> Any:
-        """``value`` (JSON-like) with every string in it, keys included, broken where it spells a control token."""
         if isinstance(value, str):
             return self._breaks(well_formed(value), self.mark)
         if isinstance(value, dict):
@@ -157,14 +146,14 @@ class Guard:
 
 
 def well_formed(text: str) -> str:
-    """``text`` without lone surrogates, which JSON can smuggle in and UTF-8 cannot express."""
+    """``text`` without lone surrogates, which JSON can contain and UTF-8 cannot express."""
     if text.isascii():
         return text
     return text.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace")
 
 
 def strings(value: Any) -> list[str]:
-    """All strings in a JSON-like value, keys included."""
+    """All strings in a JSON-like value, including keys."""
     if isinstance(value, str):
         return [value]
     if isinstance(value, dict):
@@ -175,10 +164,6 @@ def strings(value: Any) -> list[str]:
 
 
 def _without_control(whole: Tokenizer, kept: dict[int, AddedToken]) -> tuple[Tokenizer, dict[int, int]]:
-    """The same tokenizer with only ``kept`` as added tokens, and whole's ids of those by its own.
-
-    The two share their words, which are most of a tokenizer.
-    """
     plain = Tokenizer(whole.model)
     for part in ("normalizer", "pre_tokenizer", "decoder"):
         if getattr(whole, part) is not None:

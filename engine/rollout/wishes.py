@@ -1,6 +1,6 @@
-"""What clients that are served may wish for beside the tokens, and what they get; training wishes for nothing.
+"""Sampling options of served clients besides the tokens, and their results; training has none.
 
-A request without wishes costs nothing for those that have some, and its bits do not depend on theirs. Pure.
+A request without wishes pays nothing for those of others, and its bits do not depend on them. Pure.
 """
 
 from __future__ import annotations
@@ -14,38 +14,35 @@ from numpy.typing import NDArray
 from ..trajectories import Logprobs
 
 MOST_LIKELIEST = 20
-"""How many of the likeliest tokens may be asked for, as with OpenAI."""
+"""Most reported likeliest tokens, as with OpenAI."""
 LARGEST_PENALTY = 100.0
 """Logits differ by less; larger penalties would only lose digits."""
 
 
 @dataclass(frozen=True)
 class Wishes:
-    """Of one turn. Whatever changes the distribution does so before the temperature; top-k, top-p and min-p cut it
-    afterwards."""
+    """Of one turn. Changes of the distribution come before the temperature; top-k, top-p and min-p after it."""
 
     likeliest: int = 0
-    """How many of the likeliest tokens are told for each position, with their log-probabilities."""
+    """Number of likeliest tokens to report for each position, with their log-probabilities."""
     prompt: bool = False
-    """Whether log-probabilities of the prompt's own tokens are wanted, computed again; ``max_tokens`` may be 0 then."""
+    """True to compute log-probabilities of the prompt's own tokens; ``max_tokens`` may be 0 then."""
     presence_penalty: float = 0.0
-    """Subtracted from the logits of tokens that the reply has already, as OpenAI defines it."""
+    """Subtracted from the logits of tokens in the reply, as OpenAI defines it."""
     frequency_penalty: float = 0.0
-    """The same, times how often the reply has them."""
+    """The same, times the number of the token in the reply."""
     repetition_penalty: float = 1.0
-    """Above 0. Logits of tokens that prompt or reply have are divided by it where they are positive, else multiplied
-    (Keskar et al., arXiv 1909.05858, section 4.1; as in vLLM and transformers)."""
+    """Above 0. Logits of tokens in prompt or reply are divided by it if they are positive, else multiplied (Keskar
+    et al., arXiv 1909.05858, section 4.1; as in vLLM and transformers)."""
     schema: str = ""
-    """JSON schema that the reply must match, as JSON; ``{}``: any JSON object. The reply ends with it: with one of the
-    request's stop tokens, if it has any."""
+    """JSON schema that the reply must match, as JSON; ``{}``: any JSON object. The reply ends after it, with one of
+    the request's stop tokens, if it has any."""
 
     @property
     def penalised(self) -> bool:
-        """Whether what was said changes what follows."""
         return self.presence_penalty != 0 or self.frequency_penalty != 0 or self.repetition_penalty != 1
 
     def problem(self) -> str:
-        """What is wrong with them, in a sentence; empty if they make sense."""
         if not 0 <= self.likeliest <= MOST_LIKELIEST:
             return f"likeliest is {self.likeliest}; it must lie between 0 and {MOST_LIKELIEST}."
         for name in ("presence_penalty", "frequency_penalty"):
@@ -58,7 +55,7 @@ class Wishes:
 
 
 NONE = Wishes()
-"""Nothing but the tokens."""
+"""Only the tokens."""
 
 
 @dataclass(frozen=True)
@@ -73,22 +70,21 @@ class Likeliest:
 
 @dataclass(frozen=True)
 class Extras:
-    """What a turn's wishes have brought.
+    """The results of a turn's wishes.
 
     Log-probabilities are those of the whole distribution at the request's temperature (at 0: of temperature 1), after
-    penalties and schema: before top-k, top-p and min-p, so that the likeliest and what was sampled compare. On vLLM
-    they are those of what these leave.
+    penalties and schema but before top-k, top-p and min-p. On vLLM they are those after truncation.
     """
 
     logprobs: Logprobs
     """float32 (N,): of the sampled tokens."""
     likeliest: Likeliest
-    """(N, k): in the places of the sampled tokens."""
+    """(N, k): for the sampled tokens."""
     prompt_logprobs: Logprobs | None = None
-    """float32 (T-1,): of all the prompt's tokens but the first, without penalties and schema; None if they were not
-    wished for. In a result alone."""
+    """float32 (T-1,): of the prompt's tokens but the first, without penalties and schema; None if not requested.
+    Only in a result."""
     prompt_likeliest: Likeliest | None = None
-    """(T-1, k): in their places."""
+    """(T-1, k): for the same tokens."""
 
 
 def join(pieces: list[Likeliest], count: int) -> Likeliest:

@@ -1,8 +1,7 @@
-"""One task's run: groups are admitted, played, trained on, committed, published and evaluated.
+"""One task's run: groups are admitted, run, trained on, committed, published and evaluated.
 
-``TrainRun`` has a ``PolicyLearner`` for each trained policy. Beneath: ``selfplay`` (who plays for which agent),
-``evaluation`` (held-out scores and their baselines), ``serving`` (published versions, the canary, retention) and
-``trial`` (a step of the default task, to see what a machine can do).
+``TrainRun`` has a ``PolicyLearner`` for each trained policy. ``selfplay``: which policy acts as which agent;
+``trial``: the speed of a machine.
 """
 
 from ..door import door

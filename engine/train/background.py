@@ -1,7 +1,4 @@
-"""What runs beside a training loop: group producers, which may be cut off, and evaluations, which are waited for.
-
-The first failure of an evaluation ends the loop; producers report their own failures.
-"""
+"""Background work of a training loop: group producers, which may be cancelled, and evaluations, which are awaited."""
 
 from __future__ import annotations
 
@@ -45,30 +42,25 @@ class Background:
             raise self._failure from error
 
     def start(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
-        """Run something whose failure ends the body."""
         task = asyncio.ensure_future(work)
         self._tasks.add(task)
         task.add_done_callback(self._ended)
         return task
 
     def produce(self, work: Coroutine[Any, Any, None]) -> None:
-        """Run something that reports its own failure."""
         task = asyncio.ensure_future(work)
         self._producers.add(task)
         task.add_done_callback(self._producers.discard)
 
     def stop_producing(self) -> None:
-        """Cancel the producers: nobody will take what they make."""
         for task in self._producers:
             task.cancel()
 
     async def finish_producing(self) -> None:
-        """Wait for the producers to end by themselves."""
         while self._producers:
             await asyncio.wait(self._producers)
 
     async def finish(self) -> None:
-        """Wait for everything that was started."""
         while self._tasks:
             await asyncio.wait(self._tasks)
             await asyncio.sleep(0)  # lets a failure cancel this body before it continues

@@ -1,16 +1,12 @@
-"""The canary: after a publish, samplers and trainer must have moved alike on tokens that the policy wrote itself.
+"""The canary: after a publish, samplers and trainer must have changed alike on tokens of the policy.
 
-The tokens are those of a batch, with a little of what stands before them. Two questions are asked. Do both give the
-same log-probabilities, up to rounding? And did the sampler's log-probabilities change as the trainer's did? The second
-question finds another version under the right name: its checksum is right, and one step moves the policy by less than
-what rounding may explain.
+There are two tests. Are the log-probabilities of both equal, up to rounding? And did the sampler's change as the
+trainer's did? The second test finds a wrong version under the right name: its checksum is right, and one step moves
+the policy by less than rounding. Changes are counted from the last version that could be distinguished from its
+predecessor, so small steps add up.
 
-The changes are counted from the last version that was told apart from the one before it. So the evidence of small steps
-adds up, on the same tokens, until the policy has moved far enough.
-
-Every endpoint that is to serve the version is asked, each with the tolerance of its own arithmetic, while the trainer
-trains. The trainer answers with the first groups of the next step, in the same pass: these are trained on with the very
-weights of the version.
+Every endpoint is asked, with the tolerance of its own arithmetic. The trainer scores the tokens in the first pass of
+the next step, with the weights of the version.
 """
 
 from __future__ import annotations
@@ -30,31 +26,31 @@ from ..training import ClosedGroup, Probe
 from ..trajectories import Logprobs, Tokens, Trajectory
 
 RENEW = 8
-"""Versions that are compared on the same tokens; samplers answer for the version before only with the first of them."""
+"""Versions that are compared on the same tokens."""
 PATIENT = 64
-"""The same while the policy has not moved far enough to tell versions apart."""
+"""The same while the policy has not moved far enough to distinguish versions."""
 STANDARD_ERRORS = 5.0
-"""Standard errors between each of the two answers, 0 and 1, and their middle, before a version is judged. If rounding
-is normal and as large as ``compare`` assumes, a version that is judged is judged wrongly once in 3 million times."""
+"""Standard errors between each answer, 0 and 1, and their middle, before a version is judged: with normal rounding
+one judgement in 3 million is wrong."""
 SEVERAL = 8
-"""Trajectories that are compared at most where a sampler's rounding of single tokens is large; of others, one."""
+"""Most trajectories to compare if a sampler's rounding of single tokens is large; else one."""
 ENOUGH = 32
-"""Tokens of the policy's own that are compared of one trajectory: each costs time."""
+"""The policy's own tokens that are compared of one trajectory."""
 MANY = 128
-"""Tokens that are enough of several trajectories. On a base of 135 million parameters, at a learning rate of 2e-4, they
-tell versions apart after one or two steps in bfloat16, and after two to four in ``q8_0``."""
+"""Enough tokens of several trajectories. On a base of 135 million parameters, at a learning rate of 2e-4, they
+distinguish versions after one or two steps in bfloat16, and after two to four in ``q8_0``."""
 CONTEXT = 32
-"""Tokens before them that both sides read. A step moves log-probabilities as far with 16 of them as with a whole
-prompt (measured on the shipped base), and a prompt may have thousands."""
+"""Context tokens. A step moves log-probabilities as far with 16 of them as with a whole prompt (measured on the
+shipped base), and a prompt may have thousands."""
 LONGEST = CONTEXT + 2 * ENOUGH
-"""Tokens that both sides read at most: what others wrote between the policy's own tokens may be long."""
+"""Most tokens that both sides read: other agents' text between the policy's own tokens may be long."""
 
 Nats = NDArray[np.float64]
 
 
 @dataclass(frozen=True)
 class CanaryReport:
-    """What one canary found, in nats over the policy's own tokens; of several samplers, the worst of each."""
+    """The result of one canary, in nats over the policy's own tokens; for several samplers, the worst of each."""
 
     gap: float
     """Largest difference between sampler and trainer under the new version."""
@@ -62,18 +58,16 @@ class CanaryReport:
     moved: float
     """Mean change by the last step, as the trainer computes it."""
     followed: float
-    """Share of the trainer's change since the version compared with that the sampler made, too: 1 up to ``doubt``; 0
-    where it did not change."""
+    """Share of the trainer's change since the reference version that the sampler made, too: 1 up to ``doubt``; 0
+    for no change."""
     doubt: float
     """How far rounding alone can push that share; infinite if nothing moved."""
 
     @property
     def resolved(self) -> bool:
-        """Whether the policy has moved far enough to tell the two versions apart."""
         return self.doubt < 0.5
 
     def metrics(self) -> dict[str, float]:
-        """The figures that are recorded with the step's metrics, by name."""
         seen = {"gap_max": self.gap, "gap_mean": self.mean_gap, "gap_resolved": float(self.resolved)}
         seen |= {"moved": self.moved}
         return seen | ({"gap_followed": self.followed} if self.resolved else {})
@@ -86,15 +80,13 @@ class Window:
     tokens: Tokens
     """int32 (T,)"""
     own: NDArray[np.intp]
-    """Where the policy's own tokens are; both sides score from the first of them on."""
+    """Indices of the policy's own tokens; both sides score from the first of them on."""
 
     @property
     def start(self) -> int:
-        """Where scoring begins."""
         return int(self.own[0])
 
     def among(self, said: Logprobs) -> Logprobs:
-        """Of log-probabilities from ``start`` on, those of the policy's own tokens: others' may differ widely."""
         return said[self.own - self.start]
 
 
@@ -106,17 +98,17 @@ class Asked:
     """What is compared after one step."""
 
     chosen: Windows
-    """Empty where the step's groups have no tokens of the policy's own."""
+    """Empty if the step's groups have no tokens of the policy."""
     before: Nats
     """The trainer's log-probabilities of them under the version before."""
     names: Set[str]
-    """Of the endpoints that will serve what the step makes."""
+    """The endpoints that will serve the new version."""
     age: int
-    """How many versions were compared on the same tokens before."""
+    """Number of versions compared on the same tokens before."""
     renewed: bool
-    """Whether the tokens or endpoints are new, so that these are to be asked under the version before, too."""
+    """True if the tokens or endpoints are new; these are then also asked under the version before."""
     trained: asyncio.Future[Nats] = field(default_factory=lambda: asyncio.get_running_loop().create_future())
-    """The trainer's log-probabilities under the version, once it has passed groups with it."""
+    """The trainer's log-probabilities under the version, after its next pass."""
 
 
 @dataclass(frozen=True)
@@ -124,7 +116,6 @@ class Served:
     """The endpoints' log-probabilities, by endpoint."""
 
     made: dict[str, Nats]
-    """Under the version."""
     before: dict[str, Nats]
     """Under the one before, on the same tokens; empty unless these or the endpoints are new."""
 
@@ -133,23 +124,18 @@ class Canary:
     """Compares one policy's versions, one after the other."""
 
     def __init__(self, tolerances: Mapping[str, Tolerance], temperature: float) -> None:
-        """``tolerances`` are by endpoint."""
         self._tolerances = tolerances
         self._temperature = temperature
         self._asked: Asked | None = None
         self._drawn: Windows = ()
-        """Tokens that are compared from the next step on."""
         self._riding: tuple[Windows, Windows] = (), ()
-        """What the trainer is asked at the moment: tokens of before, and new ones."""
         self._before: Nats = _join((), ())
-        """The trainer's log-probabilities of the tokens that were drawn."""
         self._reference: tuple[Nats, Mapping[str, Nats]] = self._before, {}
-        """The trainer's log-probabilities, and each endpoint's, under the version with which changes begin."""
+        """The trainer's log-probabilities, and each endpoint's, under the reference version."""
         self._resolved = True
-        """Whether the last comparison told two versions apart."""
 
     def probe(self, groups: Sequence[ClosedGroup]) -> Probe | None:
-        """What the trainer is to be asked with its next groups, which are ``groups``; None if it is nothing.
+        """The tokens for the trainer to score with its next ``groups``, or None.
 
         Give its answer to ``learn`` before the next call.
         """
@@ -162,7 +148,6 @@ class Canary:
         return Probe(tuple(wanted)) if wanted else None
 
     def learn(self, scores: Sequence[Logprobs]) -> None:
-        """The trainer's answer to ``probe``; nothing if that was nothing."""
         (current, drawn), self._riding = self._riding, ((), ())
         if current and self._asked:
             self._asked.trained.set_result(_join(scores[: len(current)], current))
@@ -170,9 +155,9 @@ class Canary:
             self._drawn, self._before = drawn, _join(scores[len(current) :], drawn)
 
     def ask(self, names: Set[str]) -> Asked:
-        """Before a step, after the trainer has answered, say what is to be compared after it.
+        """Before a step, after the trainer has answered, return what to compare after it.
 
-        ``names`` are those of the endpoints that will serve what it makes: the step after it can count on them alone.
+        ``names``: the endpoints that will serve the new version.
         """
         last, drawn, self._drawn = self._asked, self._drawn, ()
         if drawn or last is None or not last.chosen:
@@ -187,8 +172,9 @@ class Canary:
     async def ask_samplers(
         self, version: str, before: str, endpoints: Sequence[SamplerEndpoint], asked: Asked
     ) -> Served:
-        """Ask the endpoints, which serve ``version`` by now; where the tokens or endpoints are new, also under
-        ``before``, the version before it, which they have loaded. Raises what the workers raise."""
+        """Ask the endpoints under ``version``; if the tokens or endpoints are new, also under ``before``, the
+        loaded version before it. Raises what the workers raise.
+        """
         names = (before, version) if asked.renewed else (version,)
         *old, made = await asyncio.gather(*(self._ask_all(endpoints, name, asked.chosen) for name in names))
         return Served(made, old[0] if asked.renewed else {})
@@ -222,7 +208,6 @@ class Canary:
 
     @property
     def _due(self) -> bool:
-        """Whether new tokens are to be compared after the next step."""
         asked, most = self._asked, RENEW if self._resolved else PATIENT
         return not self._drawn and (asked is None or not asked.chosen or asked.age + 1 >= most)
 
@@ -250,13 +235,12 @@ class Canary:
 
 
 def _join(said: Sequence[Logprobs], chosen: Windows) -> Nats:
-    """The log-probabilities of the policy's own tokens in all windows, joined."""
     found = [window.among(logprobs) for logprobs, window in zip(said, chosen, strict=True)]
     return np.concatenate([np.empty(0, np.float64), *found])
 
 
 def choose(groups: Sequence[ClosedGroup], several: bool) -> Windows:
-    """A window of one trajectory with tokens of the policy's own, or of ``several``, until these are ``MANY``.
+    """A window of one trajectory with the policy's tokens, or of ``several``, until these are ``MANY``.
 
     Trajectories with an advantage come first, then the longest.
     """
@@ -270,7 +254,7 @@ def choose(groups: Sequence[ClosedGroup], several: bool) -> Windows:
 
 
 def window_of(one: Trajectory) -> Window:
-    """The policy's first own tokens, with what is right before them."""
+    """The policy's first own tokens, with their context."""
     own = np.flatnonzero(one.mask)[:ENOUGH]
     begin = max(0, int(own[0]) - CONTEXT)
     own = own[own < begin + LONGEST]
@@ -280,11 +264,11 @@ def window_of(one: Trajectory) -> Window:
 def compare(moved: Nats, followed: Nats, gaps: Nats, rounding: float) -> tuple[float, float]:
     """The share of a change that the sampler made, and how far rounding can push that share.
 
-    All arrays are float64 (n,): the trainer's change m, the sampler's, and sampler minus trainer before both. The share
-    is the least-squares factor between the two changes. Its error comes from the residuals, which are the sampler's
-    change minus the trainer's. A residual is the difference of two rounding errors. Its variance is at most
-    2·(mean gap² + rounding²) if these do not oppose each other, and that of the share is this ÷ Σ m². On a base of 135
-    million parameters the variance of residuals was 0.4 to 0.8 of that in ``q8_0``, bfloat16 and float16 alike.
+    All arrays are float64 (n,): the trainer's change m, the sampler's change, and sampler minus trainer before both.
+    The share is the least-squares factor between the changes. A residual is the difference of two rounding errors, so
+    its variance is at most 2·(mean gap² + rounding²) if these do not oppose each other. The variance of the share is
+    this ÷ Σ m². On a base of 135 million parameters the measured variance was 0.4 to 0.8 of the bound in ``q8_0``,
+    bfloat16 and float16.
     """
     squares = float(moved @ moved)
     if not squares > 0.0:
@@ -294,7 +278,7 @@ def compare(moved: Nats, followed: Nats, gaps: Nats, rounding: float) -> tuple[f
 
 
 def worst(reports: Sequence[CanaryReport]) -> CanaryReport:
-    """Of one or several samplers' reports on the same tokens, the worst of each figure."""
+    """The worst of each figure in one or several samplers' reports on the same tokens."""
     return CanaryReport(
         max(report.gap for report in reports),
         max(report.mean_gap for report in reports),

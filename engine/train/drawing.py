@@ -24,45 +24,40 @@ from .failures import never_asks
 from .held_out import DRAWS, HeldOutPrompts
 from .opening import TrainedPolicy
 
-# Difficulty sampling: rows that teach little are drawn less, and none is left out. Pure.
+# Difficulty sampling: rows that teach little are drawn less often, but never left out. Pure.
 #
-# What a row can teach is the variance of its group's rewards: p(1-p) where a reward is 0 or 1 and p is the share that
-# succeeds. It is 0 for rows that are always solved or never. Drawing by it is *sampling for learnability*: Rutherford
-# et al. 2024 (arXiv 2408.15099), brought to the reinforcement learning of language models by Foster and Foerster
-# 2025, "Learning to Reason at the Frontier of Learnability" (arXiv 2502.12272). They estimate p from extra rollouts
-# and train on the best of these. Here the estimate comes from the groups that are played anyway, so it costs nothing
-# and is older. The weight of a row is 1 until it is met, and then the mean of what it was and what its newest group
-# says, but at least ``FLOOR``; running mean and floor are ours.
+# The signal of a row is the variance of its group's rewards: *sampling for learnability* (Rutherford et al. 2024, arXiv
+# 2408.15099; for language models Foster and Foerster 2025, arXiv 2502.12272). They use extra rollouts; here the
+# training groups give the estimate. The weight of a new row is 1. Afterwards it is the mean of the old weight and the
+# newest group's value, but at least ``FLOOR``; mean and floor are ours.
 #
-# Rows are met in the shuffled order of their epoch, and each is taken with its weight as the probability, else passed
-# over. So a row is met once in an epoch, and drawn in at least one epoch of ten. What is drawn for a step of number k
-# follows from the groups of the steps before k - ``max_staleness``, which are always committed by then: it depends on
-# no timing, and a restart draws the same rows.
+# Rows come in the shuffled order of their epoch, and each is taken with its weight as the probability. The draws of
+# step k depend only on groups of the steps before k - ``max_staleness``, which are always committed by then. So a
+# restart draws the same rows.
 
 FLOOR = 0.1
-"""The least probability with which a row is taken when it is met."""
+"""The least probability of taking a row."""
 LATEST = 0.5
-"""How much of a row's weight its newest group makes up."""
+"""The share of the newest group in a row's weight."""
 Range = tuple[float, float]
 NOWHERE: Range = (math.inf, -math.inf)
-"""The range of no rewards at all."""
 _FARTHEST = 1000
-"""Rows that may be passed over before one is taken in any case; with ``FLOOR`` this is never seen."""
+"""Rows to pass over before one is taken in any case; ``FLOOR`` makes this practically impossible."""
 
 
 @dataclass(frozen=True)
 class Solved:
-    """The rows that were met, by the rewards of the last group of each."""
+    """The rows drawn so far, by the rewards of their last group."""
 
     solved: int
-    """All its rewards were the highest that the task has seen."""
+    """All its rewards were the highest of the task."""
     unsolved: int
     """All were the lowest."""
     between: int
 
 
 class Curriculum:
-    """What the groups of one policy drew, and what the next ones draw."""
+    """The draws of one policy's groups, and the rule for the next ones."""
 
     def __init__(self, seed: int, groups_per_step: int, max_staleness: int, known: Iterable[Draw] = ()) -> None:
         """``known``: the draws of stored groups."""
@@ -71,26 +66,20 @@ class Curriculum:
         self._staleness = max_staleness
         self._numbers: dict[int, list[int]] = {}
         self._variances: dict[int, list[float]] = {}
-        """By row: the groups that it was drawn for, by number, and the variances of their rewards."""
+        """By row: the reward variances of its groups, by group number."""
         self._last: dict[int, tuple[float, float]] = {}
-        """By row: the lowest and the highest reward of its last group."""
         self._ranges: dict[int, Range] = {}
-        """By step: the lowest and the highest reward of its groups."""
         self._before: list[Range] = [NOWHERE]
-        """By step, as far as they were asked for: the same of all steps before it."""
         self._seen = NOWHERE
-        """The same of all groups."""
         self._first: dict[int, int] = {}
-        """Positions of first attempts, by number of the group."""
         self._rows = 0
         for draw in known:
             self.learn(draw)
 
     def learn(self, draw: Draw) -> None:
-        """Take note of an attempt whose rewards are known."""
         if draw.attempt == 0:
             self._first[draw.number] = draw.position
-        if draw.rows != self._rows:  # other rows: what is known is of no use
+        if draw.rows != self._rows:  # for other rows the records are useless
             self._rows = draw.rows
             self._numbers, self._variances, self._last = {}, {}, {}
             self._ranges, self._before, self._seen = {}, [NOWHERE], NOWHERE
@@ -105,7 +94,7 @@ class Curriculum:
         self._seen = _wider(self._seen, own)
 
     def position(self, number: int, rows: int) -> int:
-        """The position that the first attempt at a group draws, in the order of a train split of this many rows.
+        """The position of a group's first attempt in the order of a train split with ``rows`` rows.
 
         All groups that were committed when this group could first begin must be known.
         """
@@ -118,11 +107,9 @@ class Curriculum:
         return self._first[number]
 
     def again(self, number: int, begin: int, rows: int) -> int:
-        """The position that a later attempt at a group draws: the first that is taken from ``begin`` on."""
         return self._taken(begin, number, rows)
 
     def weight(self, row: int, step: int) -> float:
-        """The probability of taking a row when it is met, by what the groups of the steps before ``step`` say."""
         place = bisect_left(self._numbers.get(row, ()), step * self._batch)
         lowest, highest = self._range(step)
         if not place or highest <= lowest:
@@ -134,7 +121,6 @@ class Curriculum:
 
     @property
     def solved(self) -> Solved:
-        """How many rows are solved, by all that is known."""
         lowest, highest = self._seen
         solved = sum(least >= highest > lowest for least, _ in self._last.values())
         unsolved = sum(most <= lowest for _, most in self._last.values())
@@ -149,7 +135,6 @@ class Curriculum:
         return begin + _FARTHEST
 
     def _range(self, step: int) -> Range:
-        """The lowest and the highest reward of the steps before one."""
         while len(self._before) <= step:
             self._before.append(_wider(self._before[-1], self._ranges.get(len(self._before) - 1, NOWHERE)))
         return self._before[step]
@@ -159,21 +144,18 @@ def _wider(one: Range, other: Range) -> Range:
     return min(one[0], other[0]), max(one[1], other[1])
 
 
-# Which instance a group draws: for environments with rows, every row of the train split once in an epoch, or rather
-# those that teach most (``curriculum``).
+# Which instance a group draws. With rows, each comes once in an epoch, unless a curriculum prefers some.
 #
-# An attempt that is made again draws another row, from far ahead in the order of rows: the first attempts of an
-# epoch's groups are still all of its rows.
+# A repeated attempt draws from far ahead, so that the first attempts of an epoch still cover all rows.
 
 STRIDE = 1_000_003
-"""Distance between the instances that successive attempts at one group number draw; a prime, so that tables of rows
-are walked through evenly."""
+"""Distance between the instances of successive attempts at one group; a prime, so that tables are covered evenly."""
 
 
 def instances(number: int, seed: int, rows: int) -> Iterator[int]:
     """The instances of successive attempts at a group: a pure function, so that a restart draws the same ones.
 
-    Of ``rows`` rows each attempt draws another, as long as there are others; 0: the environment has no rows.
+    Each attempt draws another of ``rows`` rows, as long as there are others; 0: the environment has no rows.
     """
     met: set[int] = set()
     for step in count():
@@ -186,19 +168,15 @@ def instances(number: int, seed: int, rows: int) -> Iterator[int]:
 
 
 class Drawing:
-    """The instances that one task's groups draw, and what is known of the rows that these are."""
+    """The instances that one task's groups draw, and the statistics of their rows."""
 
     def __init__(self, services: Services, spec: TaskSpec, policy: int) -> None:
-        """``spec`` as the policy sees it whose groups a curriculum goes by; ``policy``: its number in the store."""
         self._services = services
         self._spec = spec
         self._known: dict[tuple[str, str], DataFacts] = {}
         self._rows = 0
-        """Rows of the train split, as far as is known; 0: none."""
         self._tried: dict[int, list[Draw]] = {}
-        """By group in progress: the attempts whose rewards are known."""
         self._met: dict[int, set[int]] = {}
-        """By group in progress: the rows that it drew."""
         self._curriculum: Curriculum | None = None
         if spec.train.sampling == "difficulty":
             train, known = spec.train, services.store.experience.draws(policy)
@@ -215,34 +193,30 @@ class Drawing:
         return self._chosen(self._curriculum, number, attempt, facts.train)
 
     def note(self, number: int, attempt: int, position: int, rewards: RewardSummary) -> None:
-        """Take note of the rewards of an attempt, be it trained on or thrown away."""
         if self._curriculum is not None and self._rows:
             row = row_at("train", self._spec.train.seed, position, self._rows)
             said = rewards.least, rewards.most, rewards.spread
             self._tried.setdefault(number, []).append(Draw(number, attempt, position, row, self._rows, *said))
 
     def tried(self, number: int) -> tuple[Draw, ...]:
-        """What is known of the attempts at a group, to be stored with it."""
         return tuple(self._tried.get(number, ()))
 
     def take_back(self, number: int) -> None:
-        """Forget the newest attempt that was noted of a group: it could not be stored."""
         if tried := self._tried.get(number):
             tried.pop()
 
     def learn(self, number: int) -> None:
-        """Go by the attempts at a group from now on: they are stored."""
         self._met.pop(number, None)
         for draw in self._tried.pop(number, ()):
             assert self._curriculum is not None
             self._curriculum.learn(draw)
 
     def metrics(self, groups: int) -> dict[str, float]:
-        """What to show after a number of groups; nothing if there are no rows.
+        """Metrics after a number of groups; empty without rows.
 
-        - ``epoch``: how often all rows were met; ``rows``: how many there are.
-        - ``prompts_solved``, ``prompts_unsolved``, ``prompts_between``: rows by the rewards of their last group, where
-          rows are drawn by difficulty.
+        - ``epoch``: how often all rows came; ``rows``: their number.
+        - ``prompts_solved``, ``prompts_unsolved``, ``prompts_between``: rows by the rewards of their last group, if
+          drawn by difficulty.
         """
         if not self._rows:
             return {}
@@ -258,7 +232,6 @@ class Drawing:
         }
 
     def _chosen(self, curriculum: Curriculum, number: int, attempt: int, rows: int) -> int:
-        """The position that a curriculum draws; another row than those that the group drew before."""
         position, met = curriculum.position(number, rows), self._met.setdefault(number, set())
         if attempt:
             position = curriculum.again(number, position + attempt * STRIDE, rows)
@@ -271,10 +244,6 @@ class Drawing:
         return row_at("train", self._spec.train.seed, position, rows)
 
     async def _facts(self, lease: Lease) -> DataFacts | None:
-        """What is known of the rows that a lease draws from, asked for once for each version and file.
-
-        None if they cannot be had; the episodes then fail for the same reason, and say so.
-        """
         if lease.rows not in self._known:
             try:
                 self._known[lease.rows] = await self._services.environments.facts(lease)
@@ -284,22 +253,17 @@ class Drawing:
         return self._known[lease.rows]
 
 
-# The prompts of one task: what it draws for training, what it is measured on, and what training must not meet.
-#
-# Each component of a mixture has its own. What one of them holds out, no other trains on either.
+# The prompts of one task. Prompts held out by one component of a mixture are excluded from training on all.
 
 
 @dataclass(frozen=True)
 class _Prompts:
-    """Of one component."""
-
     drawing: Drawing
     held_out: HeldOutPrompts
     test: HeldOutPrompts | None
 
     @property
     def last(self) -> HeldOutPrompts:
-        """The one that knows all that is held out."""
         return self.test or self.held_out
 
 
@@ -307,7 +271,6 @@ class TaskPrompts:
     """The prompts of all components of a task."""
 
     def __init__(self, services: Services, task: int, first: TrainedPolicy, mixture: Mixture) -> None:
-        """``first``: the policy whose groups a curriculum goes by."""
         self._mixture = mixture
         self._of: dict[str, _Prompts] = {}
         measure = first.spec.eval
@@ -318,29 +281,26 @@ class TaskPrompts:
             self._of[one.name] = _Prompts(Drawing(services, first.spec, first.number), held_out, test)
 
     async def look(self) -> None:
-        """Look at what is held out, before anything is trained. Raises as ``_held_out`` does."""
         for one in self._mixture.components:
             async with one.environment.bound() as lease:
                 await self._held_out(one, lease)
 
     def of(self, component: Component, split: Split) -> HeldOutPrompts:
-        """What a component is measured on; the split ``test`` has to have prompts."""
         own = self._of[component.name]
         return own.last if split == "test" else own.held_out
 
     def drawing(self, component: Component) -> Drawing:
-        """What is drawn for training on a component."""
         return self._of[component.name].drawing
 
     async def kept_out(self, component: Component, lease: Lease) -> frozenset[PromptHash]:
-        """Hashes of the first prompts that training on a component must not meet: what any component holds out, of the
-        others as far as they were looked at last. Raises as ``_held_out`` does."""
+        """Hashes of the first prompts that training on a component must not meet, from all components.
+
+        Other components count as they were last seen. Raises as ``_held_out`` does.
+        """
         own = await self._held_out(component, lease)
         return own.union(*(other.last.newest for name, other in self._of.items() if name != component.name))
 
     async def _held_out(self, component: Component, lease: Lease) -> frozenset[PromptHash]:
-        """What a component holds out. Raises ``Blocked`` as ``HeldOutPrompts.of``, and ``Fruitless`` where no training
-        instance asks the model: before any is played."""
         own = self._of[component.name].last
         found = await own.of(lease)
         if not own.asks(lease):
@@ -348,7 +308,6 @@ class TaskPrompts:
         return found
 
     def metrics(self, groups: int) -> dict[str, float]:
-        """What to show after a number of groups, as ``Drawing.metrics``; of a mixture with the component's name."""
         found = {}
         for one, own in zip(self._mixture.components, self._mixture.before(groups), strict=True):
             before = f"{one.name}: " if one.name else ""

@@ -1,4 +1,4 @@
-"""Held-out evaluation: the same prompts at every version, none of them ever trained on."""
+"""Held-out evaluation: the same prompts for every version; training never uses them."""
 
 from __future__ import annotations
 
@@ -29,24 +29,17 @@ from .publishing import PublishedVersions
 from .scores import Sampled, averages, score, series_of
 from .selfplay import FrozenPolicies, Match, Opponents, Participants
 
-# Held-out evaluation: the same prompts at every version, none of them ever trained on.
-#
-# Who speaks on which prompt is fixed before the first is played. Beside each score stands the constant-answer
-# baseline on the same prompts.
-
 EVAL_ATTEMPTS = 3
-"""Tries at one held-out episode."""
+"""Runs of one held-out episode."""
 MOST_OVERLOADED = 20
-"""Tries that the load of the machine may end beside these."""
+"""Additional runs that the load of the machine may end."""
 AGAIN = 1
-"""Times that what failed is played again if there is no score for it."""
+"""Repetitions of failed episodes if there is no score."""
 NO_TOKENS = Trajectory("", np.empty(0, np.int32), np.empty(0, np.uint8), np.empty(0, np.float32), ())
 
 
 @dataclass(frozen=True)
 class _Prompt:
-    """The episodes of one held-out prompt, as they were played and what the measured policy has of them."""
-
     number: int
     match: Match
     played: tuple[FinishedEpisode, ...]
@@ -54,23 +47,16 @@ class _Prompt:
 
     @property
     def sampled(self) -> Sampled:
-        """Rewards of the measured policy: of an episode, the mean over its agents.
-
-        An agent that was paid counts although it was never asked: whoever loses before its turn has lost.
-        """
         rewards = [tuple(one.outcome.rewards.values()) for one in self.own if one.outcome.status == "ok"]
         means = tuple(sum(found) / len(found) for found in rewards if found)
         return Sampled(means, sum(not one for one in self._unusable) - len(means))
 
     @property
     def skipped(self) -> bool:
-        """Whether its draw is no usable task, so that it counts for nothing."""
         return all(self._unusable)
 
     @property
     def _unusable(self) -> list[bool]:
-        """Of each episode, whether the environment skipped it before the policy said anything. Later it may be a reply
-        that it skips, and to leave that out would be to choose among replies."""
         return [one.outcome.status == "skip" and not one.episode.trajectories for one in self.own]
 
 
@@ -90,16 +76,13 @@ class Evaluator:
         keeps: bool = False,
         component: str = "",
     ) -> None:
-        """``policy`` is the policy's number in the store, ``name`` its name in the task.
-
-        ``suite``: the name of the suite that is measured; empty for the task's own environment. ``keeps``: whether each
-        prompt is stored as soon as it is played, and not played again by the next run: for who else speaks with whom
-        must be the same then. ``component``: of a mixture, the name of the environment that is measured; it is stored
-        as a suite is.
+        """``suite``: name of the measured suite; empty: the task's own environment. ``keeps``: a restart does not
+        repeat finished prompts; this needs the same speakers. ``component``: the measured environment of a
+        mixture, stored like a suite.
         """
         self._keeps = keeps
         self._beside_training = bool(suite or held_out.split == "test") and not keeps
-        """Whether training continues where nothing can be measured: it is about another environment or split."""
+        """True if training continues without a measurement, because another environment or split is measured."""
         self._services = services
         self._spec = spec
         self._policy = policy
@@ -110,24 +93,20 @@ class Evaluator:
         self._component = component
         self._suite, self._split = suite or component, held_out.split
         self._place = "" if (self._suite, self._split) == ("", "eval") else f"-{self._suite}-{self._split}-"
-        """Of names of conversations: a version may be measured on several suites at once."""
         self.tell = held_out.tell
-        """Writes a warning into the task's log, once."""
         self._constants = ConstantAnswers(services, name)
         self._evaluations = services.store.evaluations.of(self._suite, held_out.split)
         self._baselines: dict[str, float | None] = {}
 
     def series(self, lease: Lease) -> str:
-        """The key of scores that are measured on a lease."""
         return series_of(lease, self._spec.eval)
 
     async def evaluate(self, version: Version, lease: Lease) -> Evaluation:
-        """Play every held-out prompt with a version that the caller holds, record the score and return it.
+        """Run every held-out prompt with ``version``, which the caller holds; record and return the score.
 
-        Raises ``Replaced`` if the lease was cut off meanwhile, ``Blocked`` where not all prompts can be seen. Where
-        no episode has a reward, raises ``Paused``, or ``Replaced`` if the task plays on a newer environment version by
-        then, or ``Blocked`` if none serves it; of a suite and the split test a training task's log says so instead of
-        ``Paused``.
+        Raises ``Replaced`` if the lease ended, ``Blocked`` if not all prompts can be seen. If no episode has a reward,
+        raises ``Replaced`` if a newer environment version serves, ``Blocked`` if none serves, else ``Paused`` (only
+        logged for a suite or the split test of a training task).
         """
         instances, measure = (await self._held_out.division(lease)).instances, self._spec.eval
         matches = [
@@ -164,11 +143,6 @@ class Evaluator:
         found: dict[tuple[int, int], FinishedEpisode],
         stored: set[int],
     ) -> list[_Prompt]:
-        """Play all samples of all prompts; where too many fail for a score, play those that failed once more.
-
-        ``found`` are those that were played before, by instance and sample; ``stored`` the instances that are stored.
-        Raises ``Replaced`` if the lease was cut off meanwhile.
-        """
         prompt_of = {prompt[0].spec.index: prompt for prompt in episodes}
 
         async def play(one: HeldOutEpisode, again: int) -> FinishedEpisode:
@@ -191,10 +165,6 @@ class Evaluator:
         return prompts
 
     def _kept(self, version: Version, lease: Lease) -> dict[tuple[int, int], FinishedEpisode]:
-        """What an earlier run has stored of this evaluation, by instance and sample: whole prompts without a failure.
-
-        Tokens are left out: nothing is trained on them.
-        """
         where = self._policy, self._split, self._suite, version.number, lease.environment_version
         found: dict[tuple[int, int], FinishedEpisode] = {}
         for index, members in self._services.store.experience.measured(*where).items():
@@ -204,7 +174,6 @@ class Evaluator:
         return found
 
     def _prompt(self, episodes: Sequence[HeldOutEpisode], played: Sequence[FinishedEpisode]) -> _Prompt:
-        """All that was played of one prompt, with the policy's own part."""
         match = episodes[0].match
         agents, own = match.agents_of(self._name), []
         for one in played:
@@ -219,7 +188,6 @@ class Evaluator:
         return _Prompt(episodes[0].spec.index, match, tuple(played), tuple(own))
 
     async def _store(self, version: Version, lease: Lease, prompts: Sequence[_Prompt]) -> None:
-        """Store everything that was said, a group for each prompt."""
         store = self._services.store
         for prompt in prompts:
             episodes = tuple(one.episode for one in prompt.own)
@@ -235,7 +203,6 @@ class Evaluator:
             await store.patiently(add)
 
     def _summary(self, step: int, lease: Lease, series: str, prompts: Sequence[_Prompt]) -> Evaluation:
-        """What is recorded of an evaluation; if it is no score, the log says why."""
         measure, own = self._spec.eval, [one for prompt in prompts for one in prompt.own]
         scored = score([one.sampled for one in prompts], measure.samples, measure.pass_at_least)
         if scored.score is None:
@@ -262,7 +229,6 @@ class Evaluator:
         )
 
     def _worthless(self, played: Sequence[FinishedEpisode], own: Sequence[FinishedEpisode]) -> Paused:
-        """The error for an evaluation without a reward."""
         if any(one.episode.trajectories for one in played) and not any(one.episode.trajectories for one in own):
             agents = [agent for agent, policy in self._participants.agent_map.agents.items() if policy == self._name]
             return never_spoke(agents, self._name, f"{len(played)} held-out episodes")
@@ -270,7 +236,6 @@ class Evaluator:
         return Paused(f"No held-out episode{on} has a reward: {first_failure(played)}.")
 
     async def _still_plays_on(self, environment_version: str) -> None:
-        """Raise ``Replaced`` where the environment has a newer version meanwhile, ``Blocked`` where it rests."""
         async with self._environment.bound() as lease:
             if lease.environment_version != environment_version:
                 raise Replaced
@@ -279,7 +244,6 @@ class Evaluator:
         return held_out_spec(lease, index, member, self._split)
 
     def _samples(self, lease: Lease, index: int, match: Match) -> list[HeldOutEpisode]:
-        """The episodes of one prompt."""
         replicas = self._participants.replicas(match)
         return [
             HeldOutEpisode(self._episode_of(lease, index, member), match, self._roles(index, member, match, replicas))
@@ -287,18 +251,13 @@ class Evaluator:
         ]
 
     def _roles(self, index: int, member: int, match: Match, replicas: Mapping[str, Replicas]) -> Roles:
-        """How the agents speak in one sample of a prompt."""
         noise = noise_seed(EVAL_SEED, self._split, index, *([member] if member else []))
         measure = self._spec.eval
         truncation = Truncation(measure.top_k, measure.top_p, measure.min_p)
         return match.roles(replicas, self._spec.sampling, measure.temperature, noise, truncation)
 
     async def _episode(self, version: Version, lease: Lease, episode: HeldOutEpisode, again: int) -> FinishedEpisode:
-        """Play one episode; again if it failed, since another one may have killed the process: once only, as it may
-        have been this one (see ``members.DEATHS``).
-
-        What the load of the machine ended uses up no try.
-        """
+        """Run one episode, again if it fails; after a death of the process only once (see ``groups.DEATHS``)."""
         player = self._environment.player(lease)
         tries = overloaded = died = 0
         while True:
@@ -316,8 +275,7 @@ class Evaluator:
     async def _baseline(
         self, lease: Lease, series: str, episodes: Sequence[HeldOutEpisode], own: Sequence[FinishedEpisode]
     ) -> float | None:
-        """The constant-answer baseline of a series; if others speak, as it was when the series began, for they may
-        have learned meanwhile."""
+        """With other speakers, the one from the beginning of the series, because they may have learned since."""
         others = any(set(episode.match.agents.values()) - {self._name} for episode in episodes)
         known = self._evaluations.baseline(self._policy, series) if others else None
         if known is not None:
@@ -328,7 +286,6 @@ class Evaluator:
 
 
 def _from_store(one: MeasuredEpisode) -> FinishedEpisode:
-    """A stored episode as it was played, without its tokens."""
     rewards = dict(one.rewards)
     spoke = dict.fromkeys(agent for _, agent, _ in one.transcripts if agent)
     trajectories = tuple(replace(NO_TOKENS, agent=agent, reward=rewards.get(agent)) for agent in spoke)
@@ -340,16 +297,13 @@ def _failed(played: FinishedEpisode | None) -> bool:
     return played is None or played.outcome.status not in ("ok", "skip")
 
 
-# A task of ``kind = "eval"`` while it runs: its versions are measured one after another, and nothing is trained.
+# A running task of ``kind = "eval"``: each version is a policy of the task, and nothing is trained.
 #
-# Each version is a policy of the task, named by the words of the task file, so that scores and replies are found
-# where those of a training task are. All are measured on the environment version of the first, whatever is edited
-# meanwhile, on the same instances with the same noise. What is stored is not measured again: the task continues with
-# the next prompt.
+# All are measured on the environment version of the first, with the same noise. Stored results are not measured again.
 
 
 class EvalRun:
-    """Measures one task's versions with one incarnation of the workers."""
+    """Measures one task's versions with one generation of the workers."""
 
     def __init__(self, services: Services, task: int, spec: TaskSpec, started: Callable[[EvalRun], None]) -> None:
         self._services = services
@@ -368,22 +322,19 @@ class EvalRun:
         self._published = PublishedVersions(services.endpoints)
         self._held_out = HeldOutPrompts(services, task, spec.eval.prompts, cast(Split, spec.eval.split))
         self.remark = ""
-        """What there is to say of a task that is done."""
         self.drained = False
-        """Whether it ended between two versions because the engine drains; the next engine continues."""
+        """True if it ended between two versions because the engine drains; the next engine continues."""
 
     @property
     def progress(self) -> int:
-        """Versions that are measured."""
         return sum(map(self._measured, self._policies.values()))
 
     @property
     def waits_for(self) -> str:
-        """What holds the task up though it runs, in words; empty if nothing does."""
         return self._environment.waits_for
 
     async def run(self) -> None:
-        """Measure what is not measured yet. Raises ``Blocked``, ``Paused``, ``ConfigError``, ``WorkerDied``, …"""
+        """Measure the remaining versions. Raises ``Blocked``, ``Paused``, ``ConfigError``, ``WorkerDied``, …"""
         services = self._services
         check_room(services.shortage)
         await self._environment.check()
@@ -391,7 +342,7 @@ class EvalRun:
         await keep_numbers(services, self._task, self._submitted, self._spec, "by its base")
         try:
             await join_router(services, self._task, self._spec, list(self._policies.values()))
-            if self._folder.is_dir():  # there is one while files are served that are written for that
+            if self._folder.is_dir():  # it exists while files written for this task are served
                 await set_leftovers_aside(services, self._task)
             async with AsyncExitStack() as stack:
                 participants = await self._participants(await self._opponents.enter(stack))
@@ -420,14 +371,12 @@ class EvalRun:
         return self._services.store.evaluations.has(policy)
 
     def _said(self) -> str:
-        """Which versions have no score; empty if all have one."""
         evaluations = self._services.store.evaluations.of("", self._held_out.split)
         without = [words for words, policy in self._policies.items() if not evaluations.scores(policy)]
         has = "has" if len(without) == 1 else "have"
         return f"{', '.join(without)} {has} no score: too many episodes failed." if without else ""
 
     async def _measure(self, words: str, policy: int, participants: Participants) -> None:
-        """Serve a version and measure it; again if its environment's process was replaced meanwhile."""
         version = await self._versions.version(words)
         await self._published.publish(version, self._services.router.shares(self._task, ONLY))
         evaluator = Evaluator(
@@ -452,7 +401,6 @@ class EvalRun:
         return True
 
     async def _participants(self, opponents: Opponents) -> Participants:
-        """Who plays: the measured version acts as every agent that ``[eval.agents]`` gives to nobody else."""
         agents = {}
         if self._spec.eval.agents or self._spec.eval.rotate:
             async with self._environment.bound() as lease:

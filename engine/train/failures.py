@@ -1,4 +1,4 @@
-"""Why groups fail: reasons for which a run ends before its last step, and environments that fail because of a reply."""
+"""Why groups fail: errors that end a run before its last step, and environments that fail because of a reply."""
 
 from __future__ import annotations
 
@@ -14,22 +14,17 @@ from ..store import Store
 from ..training import RewardSummary
 from ..trajectories import Failure
 
-# Lost draws: when attempts that lose all of their samples are more than chance.
+# Lost draws: detects attempts that lose all their samples more often than by chance.
 #
-# An environment that fails on a share of its instances continues: a lost draw is made again, from another instance. One
-# that has come to fail on all of them (its rows have run out, a server is gone) would be drawn from without end.
-#
-# What a task has drawn before says how likely a lost draw is. After ``l`` of ``d`` draws, and with a uniform prior, the
-# next ``k`` are all lost with the probability ``Π (l + 1 + i) / (d + 2 + i)`` for ``i < k``: Laplace's rule of
-# succession, applied ``k`` times.
+# After ``l`` of ``d`` draws were lost, with a uniform prior, the next ``k`` are all lost with the probability ``Π (l +
+# 1 + i) / (d + 2 + i)`` for ``i < k``: Laplace's rule of succession, applied ``k`` times.
 
 FEWEST_LOST = 5
-"""Draws in a row that may be lost in any case: a service that was away for a moment is no reason to pause."""
+"""Draws in a row that may always be lost: a short outage is no reason to pause."""
 MOST_LOST = 24
-"""Draws in a row that are enough in any case. Where half of all instances fail, one group in 16 million is lost so
-often."""
+"""Draws in a row that are always too many. If half of all instances fail, one group in 16 million loses this many."""
 CHANCE = 1e-6
-"""The probability below which chance explains nothing: a task of a thousand steps closes 8,000 groups."""
+"""The probability below which chance is no explanation: a thousand steps close 8,000 groups."""
 
 Where = tuple[str, str]
 """A component of the task, and the version of its environment."""
@@ -43,15 +38,13 @@ class LostDraws:
         self._drawn: Counter[Where] = Counter()
 
     def survived(self, where: Where, lost: int) -> None:
-        """A draw has rewards, after this many for the same group that were lost."""
         self._lost[where] += lost
         self._drawn[where] += lost + 1
 
     def beyond_chance(self, where: Where, in_a_row: int) -> bool:
-        """Whether this many lost draws of one group, one after the other, are more than chance explains.
+        """True if ``in_a_row`` lost draws of one group are more than chance explains.
 
-        Draws of other groups that none has followed with rewards yet count for nothing: they may be lost for the same
-        reason.
+        Lost draws of other open groups do not count.
         """
         if in_a_row < FEWEST_LOST:
             return False
@@ -63,15 +56,15 @@ def all_lost_by_chance(lost: int, drawn: int, more: int) -> float:
     return math.prod((lost + 1 + i) / (drawn + 2 + i) for i in range(more))
 
 
-# Reasons with which a run ends before its last step: its task then has a state and a sentence, not a crash.
+# Errors that end a run before its last step: its task gets a state and a sentence, not a crash.
 
 SOLVED = 1.0
-"""The reward of a perfect reply, if an environment pays as most do: from 0 to 1."""
+"""The reward of a perfect reply, if an environment pays from 0 to 1 as most do."""
 MANY = 0.3
-"""The share of replies that were cut off from which on that is why none of them earns more."""
+"""The share of cut off replies that explains why no reply earns more."""
 FALLEN = 0.1
-"""By how much a step's mean reward must have been higher before, for something to be lost: of 64 rewards of which a
-tenth is 1, all are 0 once in a thousand times."""
+"""The least fall of a step's mean reward that counts as a loss. If a tenth of 64 rewards is 1, all are 0 once in a
+thousand times."""
 
 
 def never_asks(environment: str, where: str) -> Fruitless:
@@ -88,10 +81,10 @@ def all_equal(
     cut: float = 0.0,
     failure: Failure | None = None,
 ) -> tuple[str, str]:
-    """What the rewards of a step were, none of whose groups has two different ones: a clause, and what helps.
+    """The rewards of a step in which no group has two different ones: a clause, and what helps.
 
-    ``best``: the step with the highest mean reward so far, and that. ``cut``: the share of the episodes that the length
-    limit ended. ``failure``: that of all episodes, for which a reward was paid.
+    ``best``: the step with the highest mean reward, and that reward. ``cut``: the share of cut off episodes.
+    ``failure``: the failure of all episodes.
     """
     spoken = [rewards for rewards in groups if rewards.count]
     if not spoken:
@@ -143,9 +136,9 @@ def never_spoke(agents: Sequence[str], policy: str, where: str) -> Fruitless:
 def all_lost(
     draws: int, played: Sequence[FinishedEpisode], environment: str, index: int, component: str = ""
 ) -> Paused:
-    """The error for a group number whose draws lose all of their members.
+    """The error for a group number with draws that lose all their samples.
 
-    ``index``: the instance of the last draw; ``component``: of a mixture, which.
+    ``index``: the instance of the last draw; ``component``: the component of a mixture.
     """
     which = f" {component}" if component else ""
     return Paused(
@@ -155,7 +148,7 @@ def all_lost(
 
 
 def too_few(draws: int, wanted: int, played: Sequence[FinishedEpisode], component: str = "") -> Paused:
-    """The error for draws, one after the other, that lose more members than a group of ``wanted`` can do without."""
+    """The error for consecutive draws that lose more samples than a group of ``wanted`` can spare."""
     on = f" on {component}" if component else ""
     return Paused(
         f"In {draws} draws in a row{on} fewer than {wanted} of {len(played)} members had a reward:"
@@ -165,7 +158,7 @@ def too_few(draws: int, wanted: int, played: Sequence[FinishedEpisode], componen
 
 
 def first_failure(played: Sequence[FinishedEpisode]) -> str:
-    """What went wrong in the first failed episode, with the place in the plugin."""
+    """The error of the first failed episode, with its line in the plugin."""
     for one in played:
         failure = one.episode.failure
         if failure and one.episode.status != "ok":
@@ -180,68 +173,57 @@ def first_failure(played: Sequence[FinishedEpisode]) -> str:
 _WORDS = {"skip": "the environment skipped it", "timeout": "it took too long", "cancelled": "it was cut off"}
 
 
-# Survivors' bias: does an environment fail because of what was said? Then rewards are means over what it survived.
+# Survivors' bias: does an environment fail because of the reply? Then rewards are means over what it survived. Pure.
 #
-# Within a group all members play the same instance, and a member that failed is played again with the same noise. Two
-# explanations of a failure at one line of the environment's code are weighed against each other:
+# All samples of a group run the same instance; a failed one is run again with the same noise. Two hypotheses for a
+# failure at one line of the environment's code are compared:
 #
-# - *Chance, or the instance*: each play of the group fails there with the same probability, whatever was said. That
-#   probability may be another one in each group, and is taken to be the one that explains the group best.
-# - *The reply*: each different reply of the group either makes it fail there or does not, whoever gave it. One that
-#   does fails nearly each play (``REPEATS`` of them: not every sampler repeats a reply to the last token).
+# - *Chance, or the instance*: each run of the group fails there with the same probability, the best fit per group.
+# - *The reply*: each distinct reply either causes the failure or does not. One that causes it fails nearly every run
+#   (``REPEATS`` of them: not every sampler repeats a reply exactly).
 #
-# Who failed after what others said, too, before they went on, gave the same reply as these.
-#
-# The weight is the product, over all groups, of how much better the second explains a group than the first. The
-# explanation by the reply is fixed before each group is seen, from the groups before it, and that by chance is the
-# best that there is afterwards. So under chance the expected factor of a group is at most 1 (the running likelihood
-# ratio of Wasserman, Ramdas and Balakrishnan, "Universal inference", 2020, arXiv 1912.11436), and by Ville's
-# inequality the weight of a line *ever* reaches ``ENOUGH`` with a probability of at most 1 / ``ENOUGH``, however long
-# a task runs. That holds for failures that are independent from play to play of a group; an outage that outlasts all
-# runs of a sample looks the same as a reply. ``MOST_FACTOR`` bounds what one group can say, so at least three groups
-# have to agree. Of a failure that one reply in five causes this takes some five groups of eight different replies, of
-# one in fifty some ninety; one that is much rarer biases little, and is not found.
-#
-# Pure. Deaths of the process and overload are not failures at a line.
+# The weight is the product over all groups of the likelihood ratio of the second hypothesis to the first. The reply
+# hypothesis is fixed before each group; chance gets its best fit afterwards. So under chance the expected factor is at
+# most 1 (Wasserman, Ramdas and Balakrishnan, "Universal inference", 2020, arXiv 1912.11436). By Ville's inequality the
+# weight *ever* reaches ``ENOUGH`` with a probability of at most 1 / ``ENOUGH``. This assumes independent failures
+# between runs; a long outage looks like a reply. A failure by one reply in five takes about five groups of eight
+# distinct replies; one in fifty about ninety.
 
 ENOUGH = 1000.0
-"""The weight from which the reply is to blame: a false alarm for a line has a probability of at most 1 in 1,000."""
+"""The weight that blames the reply: a false alarm has a probability of at most 1 in 1,000."""
 MOST_FACTOR = 20.0
 """The largest factor of one group."""
 REPEATS = 0.9
-"""How often a play that failed because of its reply fails again, as the explanation by the reply has it."""
+"""How often a run that failed because of its reply fails again."""
 
 MOST_LINES = 64
-"""Lines that are weighed, the first at which anything failed: where a plugin says that it failed is its own word."""
+"""Most lines to weigh, the first failing ones: the plugin itself reports the line."""
 
 Place = tuple[str, int]
-"""A file of the plugin, and a line."""
 
 
 Said = Mapping[tuple[str, int], tuple[str, ...]]
-"""What a member's agents said: texts in order, by agent and place among its trajectories."""
+"""The texts of a sample's agents in order, by agent and index of the trajectory."""
 
 
 @dataclass(frozen=True)
 class Plays:
-    """The plays of a group as one line of the environment's code sees them."""
+    """The runs of a group with respect to one line of the environment's code."""
 
     failed: int
-    """Different replies after which any play failed at the line."""
+    """Distinct replies with a failed run at the line."""
     passed: int
-    """The other different replies."""
+    """The other distinct replies."""
     again: int
-    """Plays that failed there."""
+    """Runs that failed there."""
     recovered: int
-    """The other plays of the same replies."""
+    """The other runs of the same replies."""
     others: int = 0
-    """Plays of the other replies."""
     members: tuple[int, ...] = ()
-    """How many gave each of the replies after which any play failed there."""
+    """The number of samples of each reply with a failed run there."""
 
     @classmethod
     def of(cls, members: Sequence[tuple[Said, Sequence[EpisodeOutcome]]], place: Place) -> Plays:
-        """Count the plays of all members: what each said, and how its plays ended."""
         counted = [(said, sum(place_of(end) == place for end in ends), len(ends)) for said, ends in members]
         failing: list[Said] = []
         for said, failures, _ in sorted(counted, key=lambda one: sum(map(len, one[0].values()))):
@@ -264,27 +246,22 @@ class Plays:
 
 @dataclass(frozen=True)
 class Line:
-    """What the groups so far say about one line of the environment's code."""
+    """The evidence so far about one line of the environment's code."""
 
     failure: Failure
-    """The newest one there."""
     weight: float
     """Natural logarithm of the product of the groups' factors."""
     failed: int = 0
-    """Sum of ``Plays.failed``."""
     passed: int = 0
-    """Sum of ``Plays.passed``."""
     episodes: int = 0
-    """Members that failed there."""
+    """Samples that failed there."""
     told: bool = False
-    """Whether the weight has reached ``ENOUGH``."""
 
 
 def factor(group: Plays, failed: int, passed: int) -> float:
-    """How much better the reply explains a group than chance does.
+    """The likelihood ratio of the reply hypothesis to chance for a group.
 
-    ``failed`` and ``passed`` are the sums of the earlier groups' counts of these names. They say what share of replies
-    to expect to fail: the explanation by the reply has it from a uniform prior and these.
+    ``failed`` and ``passed``: sums of the earlier groups' counts.
     """
     reply = _beta(failed + group.failed + 1, passed + group.passed + 1) - _beta(failed + 1, passed + 1)
     reply += group.again * log(REPEATS) + group.recovered * log(1 - REPEATS)
@@ -299,12 +276,10 @@ class Survivors:
 
     def __init__(self) -> None:
         self.members = 0
-        """Of all groups."""
         self._plays = 0
         self._lines: dict[Place, Line] = {}
 
     def see(self, members: Sequence[FinishedEpisode]) -> tuple[Line, ...]:
-        """Weigh a further group; returns the lines of which it is known from now on that the reply decides."""
         ends = [member.outcomes for member in members]
         failures = {place: end.failure for plays in ends for end in plays if (place := place_of(end)) and end.failure}
         found = []
@@ -325,11 +300,13 @@ class Survivors:
         self, place: Place, played: Sequence[tuple[Said, Sequence[EpisodeOutcome]]], failure: Failure | None
     ) -> Line:
         before = self._lines.get(place)
-        if before is None:  # in all plays until now none failed there: were they all of different replies, the factors
-            # of those groups would be 1 / (plays + 1) together, and of fewer replies they are not lower
+        if before is None:  # no earlier run failed there: if all had distinct replies, the factors
+            # of those groups would be 1 / (plays + 1) together; with fewer replies they are not lower
             before = Line(failure or Failure(""), -log(self._plays + 1), passed=self._plays)
         weight, failed, passed = before.weight, before.failed, before.passed
-        if any(said != played[0][0] for said, _ in played):  # where all said the same, both explain all there is
+        if any(
+            said != played[0][0] for said, _ in played
+        ):  # if all replies are equal, both hypotheses explain everything
             group = Plays.of(played, place)
             weight += log(factor(group, failed, passed))
             failed, passed = failed + group.failed, passed + group.passed
@@ -338,7 +315,7 @@ class Survivors:
 
 
 def place_of(end: EpisodeOutcome) -> Place | None:
-    """The line at which a play failed; None if it ended well, or where no line is to blame."""
+    """The line at which a run failed; None if it ended well or no line is to blame."""
     failure = end.failure
     if failure is None or not failure.file or end.status not in ("error", "timeout") or end.overloaded or end.died:
         return None
@@ -346,7 +323,7 @@ def place_of(end: EpisodeOutcome) -> Place | None:
 
 
 def said_by(member: FinishedEpisode) -> Said:
-    """What a member's agents said in its last play."""
+    """The texts of a sample's agents in its last run."""
     return {
         (agent, place): tuple(text for role, text in transcript.turns if role == "assistant")
         for (_, agent, place), transcript in member.transcripts.items()
@@ -354,34 +331,30 @@ def said_by(member: FinishedEpisode) -> Said:
 
 
 def _begins(first: Said, said: Said) -> bool:
-    """Whether who said all of ``said`` had said ``first`` before."""
     return all(said.get(key, ())[: len(texts)] == texts for key, texts in first.items())
 
 
 def _beta(a: float, b: float) -> float:
-    """Natural logarithm of the beta function."""
     return lgamma(a) + lgamma(b) - lgamma(a + b)
 
 
-# Tells people once where an environment fails because of what was said (``survivors``), or whatever is said.
+# Warns people once if an environment fails because of a reply, or fails always.
 
 EVERY = 64
-"""First episodes that all fail in the same place before it is told that no reply can be to blame: a default step."""
+"""First episodes that must all fail at the same place: a default step."""
 
 
 class BiasWatch:
-    """Of one task's training groups, while one learner runs; an earlier run's findings are known by the store."""
+    """Of one task's training groups in one run; the store knows the findings of earlier runs."""
 
     def __init__(self, store: Store, task: int) -> None:
         self._store = store
         self._task = task
         self._known: dict[tuple[str, str], Survivors] = {}
-        """By component of a mixture and version of its environment."""
         self._always: dict[tuple[str, str], list[Failure | None]] = {}
-        """Likewise, how the first episodes failed, also if a reward is paid for it; None for one that did not."""
+        """Also failures with a reward; None for an episode that did not fail."""
 
     def see(self, version: str, members: Sequence[FinishedEpisode], component: str = "") -> None:
-        """Weigh a group that was played on an environment version, and warn of what is known by now."""
         survivors = self._known.setdefault((component, version), Survivors())
         for line in survivors.see(members):
             about = f"survivors {version} {line.failure.file}:{line.failure.line}"
@@ -394,14 +367,14 @@ class BiasWatch:
     def _warn(self, about: str, words: str) -> None:
         try:
             new = self._store.tasks.warn(self._task, about, words)
-        except StoreError:  # locked or full: the log has it, and the next run finds it again
+        except StoreError:
             new = True
         if new:
             self._store.telemetry.event("environment", words, self._task, "warning")
 
 
 def the_only(failures: Sequence[Failure | None]) -> Failure | None:
-    """The failure of all of them, if it is one at the same place of the code; else None."""
+    """The common failure if all fail at the same place of the code, else None."""
     first = failures[0] if failures else None
     if first is None or not first.line:
         return None
@@ -410,7 +383,7 @@ def the_only(failures: Sequence[Failure | None]) -> Failure | None:
 
 
 def always(failure: Failure) -> str:
-    """That every episode fails in one place, whatever was said, and what helps."""
+    """The warning that every episode fails at one place, and what helps."""
     return (
         f"Each of the first {EVERY} episodes failed at {failure.file}, line {failure.line} ({failure.message}). What"
         " fails whatever is said is no reward, also where `on_error` pays for it: mend the line, or ask for the form"
@@ -419,7 +392,7 @@ def always(failure: Failure) -> str:
 
 
 def sentence(line: Line, members: int) -> str:
-    """What is wrong, where, and what helps."""
+    """The warning for a line, with its place and what helps."""
     place = f"{line.failure.file}, line {line.failure.line}"
     return (
         f"Some replies make the environment fail at {place} ({line.failure.message}): {line.episodes} of {members}"

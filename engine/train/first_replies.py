@@ -1,7 +1,6 @@
-"""The first replies of a task, played before its first step to fix the limits that its file leaves to ``auto``.
+"""The first replies of a task, sampled before its first step to set the limits that are ``auto`` in its file.
 
-They are of the version that training begins from, on the first training instances, with the noise of the task's seed.
-Nothing is trained on them. What follows from them is kept with the task, so that another engine has the same limits.
+Nothing is trained on them. The limits are stored with the task.
 """
 
 from __future__ import annotations
@@ -22,13 +21,13 @@ from .environment import Component, Mixture
 from .selfplay import Match, Participants
 
 EPISODES = 16
-"""Episodes that are played: two groups of the default size."""
+"""Two groups of the default size."""
 
 
 async def first_replies(
     services: Services, spec: TaskSpec, mixture: Mixture, participants: Participants
 ) -> FirstReplies:
-    """Play them with the limits of ``spec``. Episodes that fail count with what was said in them.
+    """Run them with the limits of ``spec``. Failed episodes count with their text so far.
 
     Raises ``WorkerDied`` and, if an environment cannot serve, ``Blocked``.
     """
@@ -47,7 +46,7 @@ async def first_replies(
 
 
 Said = tuple[list[int], bool]
-"""Of one agent in one episode: tokens of its replies, and whether it was asked once, without tools."""
+"""Of one agent in one episode: tokens of its replies, and True if it was asked once, without tools."""
 
 
 async def _of_component(
@@ -76,7 +75,6 @@ async def _episode(
     match: Match,
     participants: Participants,
 ) -> Sequence[Said]:
-    """What the trained policies said in one episode, by agent."""
     asks: dict[str, list[Ask]] = {}
     play = component.environment.player(lease)
 
@@ -94,13 +92,13 @@ async def _episode(
     for one in played.episode.trajectories:
         if match.policy_of(one.agent) in participants.agent_map.trained:
             said.setdefault(one.agent, []).extend(span.stop - span.start for span in one.spans)
-    # a program asks past ``answered``: how often it would, nobody knows
+    # a program bypasses ``answered``, so its number of requests is unknown
     single = {agent: len(own := asks.get(agent, [])) == 1 and not own[0].tools for agent in said}
     return [(lengths, single[agent]) for agent, lengths in said.items() if lengths]
 
 
 async def keep_numbers(services: Services, task: int, before: TaskSpec, after: TaskSpec, why: str) -> None:
-    """Keep with the task what ``auto`` has become; its log says it."""
+    """Store the numbers that replace ``auto`` with the task, and log them."""
     if not (numbers := replaced(before, after)):
         return
     store = services.store

@@ -1,13 +1,11 @@
-"""A group in progress: the samples of one instance, run side by side until each policy has its group of them.
+"""A group in progress: the samples of one instance, run concurrently until each policy has its group of them.
 
-Each sample is one episode. One that fails is run again by itself, on the same instance, with the same versions and the
-same sampling noise: a reply is never chosen for having been easy on the environment. A policy's group closes as soon as
-its agents are done in all samples, whatever the other agents still do. Samples that ended outlive the engine
-(``open_plays`` in the store). An attempt from which no group can be closed (too few rewards, a held-out prompt) is made
-again from another instance, under the same number. With dynamic sampling, so is one of equal rewards, a few times.
+A failed sample is run again with the same instance, versions and noise: else easy replies would be selected. A
+policy's group closes as soon as its agents are done in all samples. An attempt with too few rewards or a held-out
+prompt is repeated with another instance, under the same number; with dynamic sampling also one with equal rewards.
 
-With redundant samples the first with a reward close the group (RollArt, arXiv 2512.22560: redundant environments).
-That chooses by time; ``Dropped`` shows whether time goes with reward.
+With redundant samples, the first ones with a reward close the group (RollArt, arXiv 2512.22560). This selects by time;
+``Dropped`` shows if time correlates with reward.
 """
 
 from __future__ import annotations
@@ -40,37 +38,35 @@ if TYPE_CHECKING:
     from .admission import PolicyGroups
 
 RUNS = 3
-"""Most runs of a sample that fail: the first, and two more."""
+"""Most failed runs of a sample."""
 DEATHS = 2
-"""Most runs that the death of the process ends. A version that dies three times within a minute rests, with all who
-use it, so a reply that kills must not be run three times."""
+"""Most runs that the death of the process ends. A version that dies three times within a minute is suspended."""
 OVERLOADED = 8
-"""Most runs that an overloaded machine ends; they do not count otherwise."""
+"""Most runs that an overloaded machine ends. They do not count as failures."""
 MAX_SHORT = 20
-"""Attempts in a row that may lose too many samples, though not all, before the task pauses. If one reply in five fails
-every other attempt of eight loses two samples or more, and twenty in a row come once in a million."""
+"""Attempts in a row that may lose too many samples before the task pauses. If one reply in five fails, half of the
+attempts of eight lose two samples or more. Twenty in a row then happen once in a million."""
 MAX_SILENT = 256
-"""Episodes that may end well without asking the model before the task pauses, if none of this version has asked. One
-that asks on every other instance ends 32 groups of eight so by chance once in 4e9 runs."""
+"""Episodes that may end without a request to the model before the task pauses. If every other instance asks, 32 groups
+of eight end like this by chance once in 4e9 runs."""
 MAX_ATTEMPTS = 100
-"""Attempts at one group, held-out prompts and unusable draws included."""
+"""Attempts at one group, including held-out prompts and unusable draws."""
 KEEP_AFTER = 1.0
-"""Seconds after which samples that ended are stored, if their group is still open. To store one costs about as much as
-to store its part of a group, so that quick groups would pay twice."""
+"""Seconds after which finished samples are stored. Storing a sample costs as much as storing its part of a group."""
 
 
 class GroupListener:
-    """What the admission of groups learns of one while it is filled."""
+    """Receives the events of a group."""
 
     def on_samples(self, change: int) -> None:
-        """The number of samples that are still to be asked or to ask changes by ``change``."""
+        """The number of samples that may still ask the model changes by ``change``."""
 
     def on_group(self, policy: str, group: ClosedGroup) -> None:
-        """The group of a policy closed before its attempt was over; it stays, whatever becomes of the others."""
+        """The group of a policy closed before its attempt ended. It stays valid."""
 
 
 def runs_again(outcomes: Sequence[EpisodeOutcome]) -> bool:
-    """True if a sample whose runs ended so, at least one, is run again."""
+    """True if a sample with these runs, at least one, is run again."""
     if outcomes[-1].status not in FAILED:
         return False
     overloaded = sum(outcome.overloaded for outcome in outcomes)
@@ -86,7 +82,6 @@ class Sample(EpisodeListener):
     def __init__(
         self, runner: GroupRunner, run: GroupRun, number: int, finished: FinishedEpisode | None = None
     ) -> None:
-        """``finished``: it ended under an earlier engine."""
         self.number = number
         self._runner = runner
         self._run = run
@@ -95,7 +90,6 @@ class Sample(EpisodeListener):
         self._cancelled: FinishedEpisode | None = None
 
     async def run(self) -> FinishedEpisode:
-        """Run it; once its group has closed without it (this is cancelled), return how far it was."""
         run, runner = self._run, self._runner
         try:
             while self._finished is None:
@@ -133,7 +127,6 @@ class Sample(EpisodeListener):
         return prompt in self._run.held_out
 
     def on_agent_done(self, agent: FinishedAgent) -> None:
-        """Of a sample that is run again, the first final reward of each agent stands."""
         self._run.final.setdefault(self.number, {}).setdefault(agent.agent, agent)
         self._runner.close_early(self._run)
 
@@ -147,10 +140,9 @@ class Sample(EpisodeListener):
 
 
 async def run_samples(samples: Sequence[Sample], enough: int) -> list[FinishedEpisode]:
-    """Run samples side by side until ``enough`` of them have a reward, or all have ended; cancel the others.
+    """Run samples concurrently until ``enough`` of them have a reward or all have ended; cancel the rest.
 
-    Returns those that began, in the order in which they ended, the cancelled ones last. Raises what a sample raises; by
-    then none runs.
+    Returns the samples that began in the order of their ends; cancelled ones are last. Raises a sample's error.
     """
     running = [asyncio.ensure_future(sample.run()) for sample in samples]
     ended: list[FinishedEpisode] = []
@@ -172,58 +164,44 @@ class GroupRun:
     """One attempt at a group while its samples run."""
 
     record: OpenPlay
-    """What is run, as the store keeps it for the next engine; its counts are of the attempts before."""
+    """Stored for the next engine; its counts are of the earlier attempts."""
     component: Component
     match: Match
     policies: Sequence[PolicyGroups]
-    """Those that are trained on it."""
     lease: Lease
     held_out: Set[PromptHash]
     replicas: Mapping[str, Replicas]
     name: str
-    """Under which samplers know its conversations."""
     listener: GroupListener
     stored: bool
-    """True if the store knows of the open group."""
     asking: set[int]
-    """Numbers of the samples that may still ask."""
     final: dict[int, dict[str, FinishedAgent]] = field(default_factory=dict)
-    """Agents with a final reward, by sample and name."""
     ended: dict[int, FinishedEpisode] = field(default_factory=dict)
-    """Samples that ended for good, by number."""
     unsaved: list[FinishedEpisode] = field(default_factory=list)
     timer: asyncio.TimerHandle | None = None
     closed: dict[str, ClosedGroup] = field(default_factory=dict)
-    """Groups that closed early, by policy."""
     play: int | None = None
-    """The store's number of what was run, once a group of it is stored."""
     unneeded: asyncio.Event = field(default_factory=asyncio.Event)
-    """Set once all groups are closed or too old: nobody learns from what the samples still do."""
+    """Set once all groups are closed or too old."""
     samples: list[FinishedEpisode] = field(default_factory=list)
-    """Those that a group can be made of, once they have ended."""
     others: list[FinishedEpisode] = field(default_factory=list)
-    """Those that it does not need."""
+    """The samples that are not part of the group."""
     cut: bool = False
-    """True if the environment's version was taken away meanwhile, so that samples may have been cancelled."""
 
     @property
     def waiting(self) -> list[PolicyGroups]:
-        """Policies that have no group yet."""
         return [policy for policy in self.policies if policy.name not in self.closed]
 
     @property
     def stale(self) -> bool:
-        """True if a group that is still open would be too old to be trained on."""
         return any(self.match.versions[policy.name].number < policy.oldest for policy in self.waiting)
 
     def counts(self, samples: Iterable[FinishedEpisode]) -> tuple[int, int]:
-        """``Group.lost`` and ``Group.replayed`` of the attempts up to this one, of which these are the samples."""
         samples = list(samples)
         lost, replayed = sum(sample.lost for sample in samples), sum(len(sample.earlier) for sample in samples)
         return self.record.lost + lost, self.record.replayed + replayed
 
     def group(self, policy: PolicyGroups, episodes: Sequence[Episode], samples: Iterable[FinishedEpisode]) -> Group:
-        """The group of one policy: what its agents did in these episodes."""
         record, agents = self.record, self.match.agents_of(policy.name)
         lost, replayed = self.counts(samples)
         return Group(
@@ -239,10 +217,7 @@ class GroupRun:
         )
 
     def done(self, policy: str, size: int) -> list[FinishedEpisode] | None:
-        """The ``size`` samples of a policy's group, those that continue as far as its agents are done in them.
-
-        None if one of its agents is not done, or if all samples have ended and close as one.
-        """
+        """The ``size`` samples of a policy's group, or None if one of its agents is not done."""
         agents = self.match.agents_of(policy)
         if agents is None or len(self.ended) == size:
             return None
@@ -252,7 +227,7 @@ class GroupRun:
 
 
 def with_final(episode: FinishedEpisode, final: Mapping[str, FinishedAgent]) -> FinishedEpisode:
-    """An episode in which final rewards stand, with what was written for them."""
+    """An episode with these final rewards and the text written for them."""
     if not final:
         return episode
     trajectories = [t for t in episode.episode.trajectories if t.agent not in final]
@@ -262,13 +237,12 @@ def with_final(episode: FinishedEpisode, final: Mapping[str, FinishedAgent]) -> 
         trajectories += agent.trajectories
         paid += agent.paid
         texts |= agent.transcripts
-    trajectories.sort(key=lambda trajectory: trajectory.agent)  # as ``Rollout`` has them
+    trajectories.sort(key=lambda trajectory: trajectory.agent)  # the order of ``Rollout``
     changed = replace(episode.episode, trajectories=tuple(trajectories), paid=tuple(paid))
     return replace(episode, episode=changed, transcripts=texts)
 
 
 def _unfinished(number: int, final: Mapping[str, FinishedAgent]) -> FinishedEpisode:
-    """A sample that continues, as far as these agents are done in it."""
     return with_final(FinishedEpisode(Episode(number, "ok", ()), {}, None, EpisodeOutcome("ok")), final)
 
 
@@ -285,7 +259,7 @@ def episode_of(episode: Episode, agents: Set[str] | None) -> Episode:
 
 
 def texts_of(transcripts: Transcripts, agents: Set[str] | None) -> Transcripts:
-    """What these agents heard and wrote."""
+    """The texts that these agents received and wrote."""
     return {key: text for key, text in transcripts.items() if agents is None or key[1] in agents}
 
 
@@ -307,9 +281,8 @@ def close_groups(
 ) -> list[ClosedGroup] | TooFewRewards:
     """Close the groups of policies once all samples have ended; ``episodes`` are those of all agents.
 
-    Returns ``TooFewRewards``, and the attempt is to be made again, if fewer samples have a reward than any of the rules
-    asks for. A group with too few rewards among enough of others, such as one whose agents were not asked, counts as
-    empty; if all are, ``TooFewRewards`` is returned, too.
+    Returns ``TooFewRewards`` if fewer samples have a reward than any rule requires, or if all groups are empty. A
+    single group with too few rewards counts as empty, for example if its agents were not asked.
     """
     rewarded = sum(
         episode.status == "ok" and any(t.reward is not None for t in episode.trajectories) for episode in episodes
@@ -327,10 +300,9 @@ def close_groups(
 
 
 def closing(ended: Sequence[FinishedEpisode], size: int) -> tuple[list[FinishedEpisode], list[FinishedEpisode]]:
-    """The samples that close a group of ``size``, by their numbers, and all others.
+    """The samples that close a group of ``size``, by number, and all others.
 
-    These are the first with a reward; if they are too few, others that have ended take the places. ``ended``: all
-    samples, in the order in which they ended.
+    The first with a reward are taken, then other finished ones. ``ended`` is in the order of the ends.
     """
     ranks = sorted(ended, key=lambda sample: (sample.dropped, not sample.rewarded))
     first = [sample for sample in ranks[:size] if not sample.dropped]
@@ -338,9 +310,9 @@ def closing(ended: Sequence[FinishedEpisode], size: int) -> tuple[list[FinishedE
 
 
 def dropped(closed: Sequence[FinishedEpisode], others: Sequence[FinishedEpisode], agents: Set[str] | None) -> Dropped:
-    """What a policy, which acts as ``agents`` (None: as all), knows of the ``others`` of a group's samples.
+    """Statistics of the ``others`` for a policy that acts as ``agents`` (None: all).
 
-    Those that failed to the end count only as begun.
+    Samples that failed in every run count only as begun.
     """
     begun, others = len(closed) + len(others), [sample for sample in others if not sample.lost]
     rewards = (reward_of(sample.episode, agents) for sample in others if sample.rewarded)
@@ -365,7 +337,6 @@ def reward_of(episode: Episode, agents: Set[str] | None) -> float | None:
 
 
 def _slower(closed: Sequence[FinishedEpisode], agents: Set[str] | None) -> float | None:
-    """Mean reward of the slower half of the samples minus that of the faster half, without the middle one."""
     timed = [(sample.seconds, reward_of(sample.episode, agents)) for sample in closed if sample.rewarded]
     rewards = [reward for _, reward in sorted(timed, key=lambda pair: pair[0]) if reward is not None]
     half = len(rewards) // 2
@@ -384,7 +355,7 @@ class Resumed(NamedTuple):
     record: OpenPlay
     match: Match
     samples: Mapping[int, FinishedEpisode]
-    """Those that ended well, by number."""
+    """The samples that ended well, by number."""
 
 
 class GroupRunner:
@@ -412,37 +383,29 @@ class GroupRunner:
         self._early = not spec.train.deterministic and not spec.train.redundant
         self._replacements = replacements(spec)
         self._asked: set[tuple[str, str]] = set()
-        """Components, with the version of their environment, on which an agent was asked."""
+        """Components, with the environment version, that asked an agent at least once."""
         self._silent: Counter[tuple[str, str]] = Counter()
-        """Episodes by the same that ended well without asking, before any asked."""
+        """Episodes per component that ended well without a request to the model, before the first request."""
         self._lost_draws = LostDraws()
         self._short: Counter[tuple[str, str]] = Counter()
-        """Attempts that had too few rewards since a group closed, by the same."""
         self._leading = next(iter(participants.agent_map.trained))
-        """The policy whose groups a curriculum goes by."""
 
     async def room(self, number: int, policies: Iterable[str]) -> None:
-        """Wait until there is room for group ``number``, which these policies are trained on.
-
-        There is if no episode waits for a place in a process of its environment, and the policies' samplers have use
-        for its turns.
-        """
         await self._mixture.of(number)[0].environment.room()
-        with suppress(WorkerDied):  # nothing serves a policy: whoever begins the group says so
+        with suppress(WorkerDied):
             for policy in policies:
                 await self.services.rollout.room(self._participants.endpoints(policy), self.spec.train.begun_members)
 
     def begin(self) -> None:
-        """A group begins; to be called before ``room`` is asked for the next."""
         self.services.rollout.begin(self.spec.train.begun_members)
 
     async def fill(
         self, number: int, policies: Sequence[PolicyGroups], listener: GroupListener
     ) -> Mapping[str, ClosedGroup]:
-        """Run group ``number`` until it closes, store what each of the policies gets of it, and return that by name.
+        """Run group ``number`` until it closes; store and return the group of each policy, by name.
 
-        Groups that grow too old are missing in it. Raises ``Paused`` when the environment keeps failing, ``Blocked``
-        when no version serves, ``WorkerDied``.
+        Too old groups are missing. Raises ``Paused`` if the environment keeps failing, ``Blocked`` if no version
+        serves, ``WorkerDied``.
         """
         component, place = self._mixture.of(number)
         drawing = self._prompts.drawing(component)
@@ -510,7 +473,6 @@ class GroupRunner:
         resumed: Resumed | None,
         listener: GroupListener,
     ) -> GroupRun:
-        """Run one attempt at a group on one version of its environment, or continue the ``resumed`` one."""
         component, place = self._mixture.of(number)
         match = resumed.match if resumed else self._participants.match(number, attempt)
         names = tuple(policy.name for policy in policies)
@@ -518,7 +480,7 @@ class GroupRunner:
             if resumed and resumed.record.environment_version != lease.environment_version:
                 self.services.store.open_plays.drop(resumed.record)
                 resumed = None
-            # drawn also for a resumed group, or a curriculum would not know of it
+            # a resumed group is also drawn, so that a curriculum counts it
             index = await self._prompts.drawing(component).instance(lease, place, attempt)
             record = OpenPlay(
                 self._task,
@@ -555,10 +517,9 @@ class GroupRunner:
             return run
 
     async def _run(self, run: GroupRun, finished: Mapping[int, FinishedEpisode]) -> list[FinishedEpisode]:
-        """Run the samples that are not ``finished``; returns all in the order in which they ended.
+        """Returns all samples in the order in which they ended.
 
-        Empty if the prompt is held out, and if all groups are closed or too old while some samples continue, which are
-        cancelled.
+        Returns nothing if the prompt is held out, or if all groups closed or became too old early.
         """
         if any(episode.prompt in run.held_out for episode in finished.values()):
             return []
@@ -584,7 +545,6 @@ class GroupRunner:
         return ended
 
     def keep(self, run: GroupRun, sample: FinishedEpisode) -> None:
-        """Have a sample that ended well stored a moment later, if its group is still open by then."""
         if sample.rewarded and run.waiting:
             run.unsaved.append(sample)
             if run.timer is None:
@@ -598,19 +558,18 @@ class GroupRunner:
                 paid = [replace(s, outcome=replace(s.outcome, paid=s.episode.paid)) for s in samples]
                 self.services.store.open_plays.keep(run.record, paid)
                 run.stored = True
-        except StoreError:  # locked or full: they are run again if it comes to that
+        except StoreError:
             run.unsaved = samples
 
     def _give_up(self, run: GroupRun) -> None:
-        """The group is filled from another instance."""
         if run.stored:
             run.stored = False
             self.services.store.open_plays.drop(run.record)
 
     def _resumed(self, number: int, policies: Sequence[PolicyGroups]) -> Resumed | None:
-        """The unfinished attempt at this number, or None; what cannot continue is removed from the store.
+        """The unfinished attempt at this number, or None. Attempts that cannot continue are removed from the store.
 
-        There may be others: one policy may have gone ahead in an earlier run, and now all begin together.
+        There may be several: in an earlier run one policy may have continued without the others.
         """
         store, names = self.services.store.open_plays, [policy.name for policy in policies]
         record = store.find(self._task, number, names)
@@ -618,7 +577,7 @@ class GroupRunner:
         if record is None:
             return None
         match = self._participants.again(record.speaking)
-        # with a curriculum, what the earlier attempts drew is not known any more
+        # with a curriculum, the draws of earlier attempts are lost
         unknown = record.attempt and self.spec.train.sampling == "difficulty"
         if match is None or unknown or any(match.versions[p.name].number < p.oldest for p in policies):
             store.drop(record)
@@ -626,7 +585,6 @@ class GroupRunner:
         return Resumed(record, match, {episode.episode.member: episode for episode in store.members(record)})
 
     def _count_silent(self, component: Component, key: tuple[str, str], samples: Sequence[FinishedEpisode]) -> None:
-        """Raise ``Fruitless`` if a version of an environment ended ``MAX_SILENT`` episodes without asking."""
         if any(sample.prompt is not None for sample in samples):
             self._asked.add(key)
         if key in self._asked:
@@ -636,10 +594,6 @@ class GroupRunner:
             raise never_asks(component.spec.environment, f"{self._silent[key]} episodes")
 
     async def _count_lost(self, run: GroupRun, key: tuple[str, str], lost_in_a_row: int) -> int:
-        """Count an attempt that has too few rewards; returns how many in a row were lost whole by now.
-
-        Raises ``Fruitless`` if that is no chance any more, and ``Blocked`` if the environment is to rest.
-        """
         component, samples = run.component, run.samples
         if all(sample.lost for sample in samples):
             lost_in_a_row += 1
@@ -649,7 +603,7 @@ class GroupRunner:
             self._short[key] += 1
         hopeless = self._lost_draws.beyond_chance(key, lost_in_a_row)
         if hopeless or self._short[key] >= MAX_SHORT:
-            await component.environment.check()  # if it rests, the task waits instead of pausing
+            await component.environment.check()  # a suspended environment makes the task wait instead of pause
             if hopeless:
                 raise all_lost(lost_in_a_row, samples, run.lease.environment, run.record.index, component.name)
             fewest = max(closing_rules(policy.spec).min_members for policy in run.waiting)
@@ -657,10 +611,9 @@ class GroupRunner:
         return lost_in_a_row
 
     def _close(self, run: GroupRun) -> dict[str, ClosedGroup] | TooFewRewards:
-        """Close the groups that are still open once all samples have ended, by policy."""
         waiting, episodes = run.waiting, [sample.episode for sample in run.samples]
         groups = [run.group(policy, episodes, [*run.samples, *run.others]) for policy in waiting]
-        if self.spec.train.redundant:  # one policy is trained: more are refused
+        if self.spec.train.redundant:  # redundant samples need a single trained policy
             agents = run.match.agents_of(waiting[0].name)
             groups = [replace(groups[0], dropped=dropped(run.samples, run.others, agents))]
         closed = close_groups(episodes, groups, [closing_rules(policy.spec) for policy in waiting])
@@ -717,7 +670,6 @@ class GroupRunner:
         return True
 
     async def _store(self, run: GroupRun, closed: Mapping[str, ClosedGroup], draws: Sequence[Draw]) -> None:
-        """Store the groups of an attempt that are still open in one transaction: all or none."""
         store = self.services.store
         texts: Transcripts = {key: text for sample in run.samples for key, text in sample.transcripts.items()}
         parts = [

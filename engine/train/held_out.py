@@ -1,4 +1,4 @@
-"""The held-out prompts of one task, kept out of training, and what a constant answer scores on them."""
+"""The held-out prompts of one task, which training never uses, and the baseline of a constant answer on them."""
 
 from __future__ import annotations
 
@@ -33,35 +33,28 @@ from ..trajectories import Split
 from .scores import MOST_FAILURES
 from .selfplay import Match
 
-# The held-out prompts of one task, kept out of training.
-
-# Which prompts a task is measured on, and which are kept out of its training for that. Pure.
-#
-# Held-out instances are looked at up to their first prompt, and so are some that training would draw. Where the two
-# are drawn from the same few prompts, only a part of these can be held out.
+# Selects the prompts to measure, and excludes them from training, by instances' first prompts. Pure.
 
 FEWEST = 8
-"""Where fewer different prompts come again and again, and no data rows are behind them, they are the few ways in which
-a game opens: instances that open alike need not be alike. From eight on there are four to measure on, and four left."""
+"""Fewer different prompts without data rows are the few openings of a game: instances with the same opening may
+differ."""
 LARGEST_LOSS = 0.5
-"""Share of training's draws that may meet a held-out prompt and be drawn again. Half: in a space of ten prompts five
-are measured on and five trained on. With fewer to measure on a score would mean little, with fewer to train on nothing
-else could be learned."""
+"""Share of training draws that may meet a held-out prompt and are repeated. At one half, a space of ten prompts
+gives five to measure and five to train."""
 
 HARDLY = 0.9
-"""Share of the instances that must differ for repeats to be left unsaid: a few happen in large spaces, too."""
+"""Share of distinct instances above which repeats are not reported: large spaces have a few, too."""
 
 
 @dataclass(frozen=True)
 class Division:
-    """What is measured, and what is held out."""
+    """The prompts that are measured and held out."""
 
     instances: tuple[int, ...]
-    """The instances of the held-out split that are measured, each for a prompt of its own."""
+    """The measured instances of the held-out split, one for each prompt."""
     hashes: frozenset[PromptHash]
     """First prompts that training must not meet."""
     remark: str = ""
-    """What a person should know of it; empty if every instance is measured, and its prompt held out."""
 
 
 def divide(
@@ -71,13 +64,12 @@ def divide(
     name: str = "held-out",
     taken: frozenset[PromptHash] = frozenset(),
 ) -> Division:
-    """Divide what was looked at.
+    """Divide the prompts between evaluation and training.
 
-    ``evaluated``: the first prompt of each held-out instance, None if it has none; it is measured all the same, and
-    fails. ``trained``: first prompts of some training instances. ``rows``: the tasks are rows of data, so two
-    instances with one prompt are one. ``name``: of the prompts, for people. ``taken``: prompts that another split
-    holds out; they are not measured here, and ``trained`` has none of them. The result is the same for every task on
-    the environment.
+    ``evaluated``: the first prompt of each held-out instance, or None; such an instance is measured, and fails.
+    ``trained``: first prompts of some training instances. ``rows``: the tasks are rows of data, so two instances with
+    one prompt are one. ``taken``: prompts held out by another split. The result is the same for every task on the
+    environment.
     """
     first: dict[PromptHash, int] = {}
     for index, prompt in enumerate(evaluated):
@@ -102,8 +94,7 @@ def divide(
 
 
 def _held_out(prompts: frozenset[PromptHash], trained: Sequence[PromptHash]) -> frozenset[PromptHash]:
-    """The prompts that are held out: as many as leave training enough of its draws, those that it never draws first,
-    then in the order of their hashes, which nobody chose."""
+    """As many as leave training enough of its draws: first those that training never draws, then by hash."""
     met = {prompt: trained.count(prompt) for prompt in prompts}
     room = LARGEST_LOSS * len(trained)
     held = set()
@@ -129,24 +120,19 @@ def _remark(asked: int, drawn: int, distinct: int, held: int, left: int, name: s
     return ""
 
 
-# The held-out prompts of one task: what its policies are measured on, and what they are never trained on.
-#
-# They follow from the environment's code and the task's parameters, so a task that goes over to other code has others
-# to keep out of training from its first group on. No model is asked.
+# The held-out prompts follow from the environment's code and the task's parameters. No model is asked.
 
 EVAL_SEED = 0
 """Seed of every evaluation: all runs and tenants are measured on the same instances."""
 DRAWS = 32
-"""Training instances that are looked at beside the held-out ones, to see whether both are of the same few prompts."""
+"""Training instances that are compared with the held-out ones."""
 TRIES = 3
-"""How often an instance is looked at whose first prompt is not seen."""
+"""Attempts to see an instance's first prompt."""
 ENOUGH = 8
-"""Instances that fail at once, if none is seen, after which the others are not looked at: a program that takes
-seconds to fail would keep its task waiting for minutes before it says why."""
+"""Instances that may fail first; the others are then skipped, since a slow failure would delay the error."""
 NAMES: Mapping[Split, str] = {"eval": "held-out", "test": "test"}
-"""What the prompts of a split are called."""
 AT_ONCE = 64
-"""Instances that are looked at at the same time."""
+"""Instances that are run concurrently."""
 
 
 def held_out_spec(lease: Lease, index: int, member: int = 0, split: Split = "eval") -> EpisodeSpec:
@@ -155,7 +141,7 @@ def held_out_spec(lease: Lease, index: int, member: int = 0, split: Split = "eva
 
 
 class HeldOutPrompts:
-    """What one task is measured on, looked at once for each code of its environment and its evaluation rows."""
+    """The measured prompts of one task, computed once for each environment code and set of evaluation rows."""
 
     def __init__(
         self,
@@ -166,9 +152,9 @@ class HeldOutPrompts:
         beside: HeldOutPrompts | None = None,
         component: str = "",
     ) -> None:
-        """``prompts``: instances of an evaluation, of this ``split``; those with prompts of ``beside`` are left out.
+        """``prompts``: the number of instances, of this ``split``; prompts of ``beside`` are left out.
 
-        ``component``: of a mixture, whose they are.
+        ``component``: the component of a mixture.
         """
         self._component = component
         self.split: Split = split
@@ -179,10 +165,8 @@ class HeldOutPrompts:
         self._known: dict[tuple[str, str], Division] = {}
         self._told: set[str] = set()
         self._silent: set[tuple[str, str]] = set()
-        """Where no training instance that was looked at asks the model; keys as in ``_known``."""
         self._looking = asyncio.Lock()
         self.newest: frozenset[PromptHash] = frozenset()
-        """What ``of`` has found last."""
 
     async def of(self, lease: Lease) -> frozenset[PromptHash]:
         """Hashes of the first prompts that training must not meet; raises ``Blocked`` as ``division`` does."""
@@ -191,16 +175,15 @@ class HeldOutPrompts:
             self.newest = (await self.division(lease)).hashes | others
             return self.newest
         except Replaced:
-            return frozenset()  # nothing that is played on a lease that was cut off is kept
+            return frozenset()  # results of a lost lease are discarded
 
     def asks(self, lease: Lease) -> bool:
-        """Whether training asks the model, as far as was seen; call ``of`` before."""
         return (lease.code, lease.digest) not in self._silent
 
     async def division(self, lease: Lease) -> Division:
-        """What is measured and what is held out; what there is to say of it is logged once.
+        """The division for a lease; its remark is logged once.
 
-        Raises ``Blocked`` if not all prompts could be seen, ``Replaced`` where the lease was cut off meanwhile.
+        Raises ``Blocked`` if not all prompts could be seen, ``Replaced`` if the lease ended meanwhile.
         """
         follows = lease.code, lease.digest
         async with self._looking:
@@ -209,7 +192,6 @@ class HeldOutPrompts:
         return self._known[follows]
 
     def tell(self, sentence: str) -> None:
-        """Write a warning into the task's log, once; nothing if it is empty."""
         if sentence and sentence not in self._told:
             self._told.add(sentence)
             self._services.store.telemetry.event("evaluation", sentence, self._task, "warning")
@@ -230,7 +212,6 @@ class HeldOutPrompts:
         return division
 
     def _check_test(self, lease: Lease, division: Division, seen: Sequence[PromptHash | None]) -> None:
-        """Raise ``ConfigError`` where nothing is left for the split test: a task should say so before it trains."""
         if any(seen[index] is not None for index in division.instances):
             return
         if any(prompt is not None for prompt in seen[: self._prompts]):
@@ -243,15 +224,13 @@ class HeldOutPrompts:
         )
 
     async def _seen(self, lease: Lease, specs: Sequence[EpisodeSpec]) -> tuple[list[PromptHash | None], frozenset[int]]:
-        """The first prompt of each instance, None if it certainly has none; and the places of those that end well
-        without asking.
+        """The first prompt of each instance, None if it has none, and the indices that end well without asking.
 
-        What failed is looked at again: another instance may have killed the process, or the machine had no time.
+        Failures are repeated: another instance may have killed the process, or the machine was overloaded.
         """
         found: dict[int, PromptHash | None] = {}
         silent: set[int] = set()
         failed = 0
-        """Of this try, as all others may."""
         permits = asyncio.Semaphore(AT_ONCE)
 
         async def look(place: int) -> EpisodeOutcome | None:
@@ -263,7 +242,7 @@ class HeldOutPrompts:
                     ended = await self._services.environments.look(lease, specs[place], answering.endpoint)
             if isinstance(ended, Ask):
                 found[place] = await self._hash(ended)
-            elif ended.status in ("ok", "skip"):  # it asks nothing
+            elif ended.status in ("ok", "skip"):
                 found[place] = None
                 if ended.status == "ok":
                     silent.add(place)
@@ -285,7 +264,7 @@ class HeldOutPrompts:
 
     async def _hash(self, ask: Ask) -> PromptHash | None:
         room = max(endpoint.context for endpoint in self._services.endpoints.values())
-        with suppress(Unplayable):  # its evaluation will say so
+        with suppress(Unplayable):
             return await self._services.rollout.prompt_hash(ask, room)
         return None
 
@@ -302,37 +281,33 @@ class HeldOutPrompts:
 
 
 async def _silence(_ask: Ask) -> Reply:
-    """Answers never: a program is heard, as its episode is, and then cancelled."""
     return await asyncio.Future()
 
 
 def _fails_alike(outcome: EpisodeOutcome) -> bool:
-    """Whether an instance failed by itself, and not in a line of its own: so may all others."""
     return not (outcome.died or outcome.overloaded or _own_fault(outcome))
 
 
 def _own_fault(outcome: EpisodeOutcome) -> bool:
-    """Whether an instance failed in a line of its own code, and so will fail again."""
+    """True if an instance failed in the environment's code, and so will fail again."""
     failure = outcome.failure
     return outcome.status == "error" and not outcome.overloaded and failure is not None and failure.line > 0
 
 
-# The constant-answer baseline: what a policy would score on the held-out prompts if it always said the same.
+# The constant-answer baseline: the score of a policy that always gives the same answer, as collapsed policies do.
 #
-# Collapsed policies do that. The agents of other policies speak as in the evaluation, so in a game the baseline is
-# what a constant player wins. If nobody else speaks no model is asked, and tasks on the same prompts share what
-# was measured (``baselines``).
+# Without other speakers no model is asked, and tasks on the same prompts share the result.
 
 USUAL = ("", "0", "1", "yes", "no")
 MOST = 12
-"""How many of the policy's own most frequent replies are tried."""
+"""The number of the policy's most frequent replies that are tried."""
 USUAL_BESIDE, MOST_BESIDE = USUAL[:2], 3
-"""Usual texts and own replies to try where others speak, too: each text costs their turns on all prompts."""
+"""Usual texts and own replies to try with other speakers: each text costs their turns on all prompts."""
 
 
 @dataclass(frozen=True)
 class HeldOutEpisode:
-    """One sample of a held-out prompt: the episode to play, and who speaks in it."""
+    """One sample of a held-out prompt, with its speakers."""
 
     spec: EpisodeSpec
     match: Match
@@ -340,24 +315,21 @@ class HeldOutEpisode:
 
     @property
     def key(self) -> tuple[int, int]:
-        """Its instance, and which sample it is."""
         return self.spec.index, self.spec.member
 
 
 class Constant:
-    """An ``Answer`` that says the same to every ask, for some agents; other asks go on to ``others``."""
+    """An ``Answer`` that gives the same text to all requests of some agents; others go to ``others``."""
 
     def __init__(self, text: str, agents: frozenset[str] | None, others: Answer | None = None) -> None:
-        """``agents``: those it acts as; None: all, and ``others`` is not needed."""
+        """``agents``: the agents it acts as; None: all, without ``others``."""
         self.asked: set[str] = set()
-        """The agents that it has spoken for."""
         self._text = text
         self._agents = agents
         self._others = others
         self._replies: Counter[tuple[str, int]] = Counter()
 
     async def __call__(self, ask: Ask) -> Reply:
-        """Say it, or pass the ask on."""
         if self._others is not None and self._agents is not None and ask.agent not in self._agents:
             return await self._others(ask)
         self.asked.add(ask.agent)
@@ -368,28 +340,26 @@ class Constant:
         return Reply(self._text, "stop", self._replies[place] - 1)
 
     async def endpoint(self, listener: Listener) -> Endpoint:
-        """See ``Answering``; who answers there is who answers here."""
         return await (no_endpoint if self._others is None else endpoint_of(self._others))(listener)
 
     def score(self, outcome: EpisodeOutcome) -> float | None:
-        """The mean reward of those that it spoke for; None if they have none."""
+        """The mean reward of the agents that it answered for; None if they have none."""
         rewards = [reward for agent, reward in outcome.rewards.items() if agent in self.asked]
         return math.fsum(rewards) / len(rewards) if rewards else None
 
 
 class ConstantAnswers:
-    """Measures what one policy of a task would score with constant answers."""
+    """Measures the score of constant answers for one policy of a task."""
 
     def __init__(self, services: Services, policy: str) -> None:
-        """``policy``: its name in the task."""
         self._services = services
         self._policy = policy
         self._numbers = count()
 
     async def baseline(self, lease: Lease, episodes: Sequence[HeldOutEpisode], said: Iterable[str]) -> float | None:
-        """The best mean score of one text given to every ask of the policy's agents; None if no text has a score.
+        """The best mean score of one text for every request of the policy's agents; None if no text has a score.
 
-        ``said`` are the policy's replies. Raises ``Replaced`` if the lease was cut off meanwhile, ``WorkerDied``.
+        ``said`` are the policy's replies. Raises ``Replaced`` if the lease ended meanwhile, ``WorkerDied``.
         """
         often = [text for text, _ in Counter(said).most_common(MOST)]
         measure = partial(self._scores, lease, episodes)
@@ -403,7 +373,6 @@ class ConstantAnswers:
     async def _scores(
         self, lease: Lease, episodes: Sequence[HeldOutEpisode], text: str, begin: int, end: int
     ) -> list[float | None]:
-        """The scores of a text on some of the prompts."""
         scores = await asyncio.gather(*(self._score(lease, episode, text) for episode in episodes[begin:end]))
         if lease.cut:
             raise Replaced
@@ -427,14 +396,12 @@ class ConstantAnswers:
 
 
 def _mean(scores: Sequence[float | None]) -> float | None:
-    """The mean score of a text; None if it has too few rewards for one."""
     found = [score for score in scores if score is not None]
     few = len(scores) - len(found) > MOST_FAILURES * len(scores)
     return math.fsum(found) / len(found) if found and not few else None
 
 
 def _of_lease(lease: Lease, episodes: Sequence[HeldOutEpisode]) -> HeldOut:
-    """What the prompts follow from; the rows that a task names are among it, and what stands in them."""
     data = dict(lease.data) if lease.data is not None else None
     config = json.dumps([episodes[0].spec.split, lease.config, data, lease.digest], sort_keys=True)
     return HeldOut(lease.environment, lease.environment_version, config, len(episodes))

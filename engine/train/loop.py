@@ -1,9 +1,7 @@
-"""The algorithm: groups begin as their staleness bound allows, and each policy makes a step from each of its batches.
+"""The algorithm: groups begin as their staleness bound allows; each policy makes a step from each batch of groups.
 
-One step of a policy is ``PolicyLearner._step``: take complete groups, run them forward and backward as they arrive,
-update the adapter, commit, publish, compare sampler with trainer, evaluate. Groups are run meanwhile (``admission``,
-``groups``), with the versions that are served then. A run continues from whatever the store says: a pause, a crash and
-a lost worker all end it, and the next one begins at the last commits.
+``PolicyLearner._step`` is one step of a policy. Meanwhile further groups are run (``admission``, ``groups``) with the
+served versions. A pause, a crash or a lost worker ends a run; the next continues from the last commits.
 """
 
 from __future__ import annotations
@@ -48,7 +46,7 @@ from .watch import Watch
 
 
 class TrainRun:
-    """Trains one task's policies with one incarnation of the workers."""
+    """Trains one task's policies with one generation of the workers."""
 
     def __init__(
         self,
@@ -57,7 +55,6 @@ class TrainRun:
         spec: TaskSpec,
         started: Callable[[TrainRun], None],
     ) -> None:
-        """``started`` is called once nothing blocks the task any more."""
         self._services = services
         self._started = started
         self._task = task
@@ -67,10 +64,9 @@ class TrainRun:
         self.remark = ""
         """Why the training ended before its last step, if it did."""
         self.drained = False
-        """True if it ended between two steps because the engine drains; the next engine continues."""
+        """True if the engine drains; the next engine continues."""
 
     def _follow(self, spec: TaskSpec) -> None:
-        """Run the task as ``spec`` says, with the highest limits where they are not known yet."""
         self._known = spec
         self._spec = spec = bounded(spec, self._services.traits)
         services, task = self._services, self._task
@@ -84,12 +80,10 @@ class TrainRun:
 
     @property
     def progress(self) -> int:
-        """Optimizer steps of all of its policies together, which any commit moves."""
         return sum(learner.groups.committed for learner in self._learners)
 
     @property
     def waits_for(self) -> str:
-        """What holds the task up though it runs, in words; empty if nothing does."""
         return self._mixture.waits_for
 
     async def run(self) -> None:
@@ -108,7 +102,6 @@ class TrainRun:
             await self._train(versions, participants)
 
     async def _measure_limits(self) -> None:
-        """Run first replies, and keep the limits that follow from them with the task."""
         services = self._services
         async with self._opened() as (_, participants):
             await services.store.patiently(lambda: self._started(self))
@@ -121,7 +114,6 @@ class TrainRun:
 
     @asynccontextmanager
     async def _opened(self) -> AsyncIterator[tuple[Sequence[Version], Participants]]:
-        """The task's policies with the versions at which they stand, served, and all who take part."""
         services = self._services
         try:
             await join_router(services, self._task, self._spec, [policy.number for policy in self._policies])
@@ -155,7 +147,7 @@ class TrainRun:
             background.produce(admission.run(runner, background))
             await self._until_trained([background.start(learner.train(background)) for learner in learners])
             if not all(learner.groups.finished for learner in learners):
-                # nothing that was begun is lost: groups of later steps are stored, and measurements made
+                # nothing is lost: groups of later steps are stored, and measurements finish
                 admission.stop()
                 self.drained = True
                 for learner in learners:
@@ -169,17 +161,12 @@ class TrainRun:
             await background.finish()
         remarks = [(f"{learner.name}: " if len(learners) > 1 else "", learner.remark) for learner in learners]
         self.remark = " ".join(f"{name}{remark}" for name, remark in remarks if remark)
-        # nobody continues them, and versions that speak in them may go
+        # nobody continues them, and their versions may be deleted
         await services.store.patiently(lambda: services.store.open_plays.drop_all(self._task))
         for learner in learners:
             await learner.tidy()
 
     async def _until_trained(self, loops: list[asyncio.Task[None]]) -> None:
-        """Wait for the policies' loops.
-
-        If the engine drains, a single policy finishes its step. Of several, one may wait for groups that another no
-        longer lets begin, so all are cancelled; the next engine continues from what is stored.
-        """
         if len(loops) > 1:
             await until_first(asyncio.wait(loops), self._services.draining.wait())
             if self._services.draining.is_set():
@@ -189,13 +176,11 @@ class TrainRun:
         await asyncio.sleep(0)  # lets a failure cancel this body before it continues
 
     def _kept(self, policy: str) -> list[Version]:
-        """The versions of a policy whose files are on the disk."""
         number = next(trained.number for trained in self._policies if trained.name == policy)
         return [version for version in self._services.store.versions.candidates(number) if is_there(Path(version.path))]
 
     @property
     def hopeless(self) -> bool:
-        """True if no policy has learned for as long as the task waits for that."""
         return all(learner.silent for learner in self._learners)
 
     def _warn(self, sentence: str) -> None:
@@ -245,7 +230,7 @@ class PolicyLearner:
         self._evaluations = Evaluations(services, trained, mixture, prompts, participants, self._retention, self._look)
 
     async def train(self, background: Background) -> None:
-        """Train to the last step, or to where the scores end it. Raises ``Blocked``, ``Paused``, ``StoreError``, …"""
+        """Train to the last step, or until the scores end it. Raises ``Blocked``, ``Paused``, ``StoreError``, …"""
         await self._look()
         self._evaluations.during(self._version, background)
         for step in range(self._version.number, self.spec.steps):
@@ -262,7 +247,6 @@ class PolicyLearner:
         self.groups.finish()
 
     async def _step(self, step: int, before: Version, background: Background) -> Version:
-        """One optimizer step. The new version is published and checked while the next step is made."""
         services, groups, train, started = self._services, self.groups, self.spec.train, monotonic()
         store, one_by_one = services.store, train.deterministic
         tally = StepTally(step, kl=train.kl > 0.0)
@@ -276,11 +260,11 @@ class PolicyLearner:
             missing -= len(ready)
             groups.taken = step if missing else step + 1
             batch = tuple(train_group(closed.group, overlong=self._overlong) for closed in ready)
-            # the canary's tokens go with a pass that is made anyway: groups of equal rewards have none. In a
-            # deterministic run they are in no pass with groups: a restart would choose others
+            # Groups of equal rewards have no pass for the canary's tokens. A deterministic run uses a separate pass,
+            # because a restart would choose others.
             passes = not missing or any(map(teaches, batch))
             probe = self._canary.probe(ready) if passes and not one_by_one else None
-            # the last groups and the step are one call; in a deterministic run the canary speaks between them
+            # The last groups and the step are one call; in a deterministic run the canary comes between them.
             stats = await services.trainer.accumulate(self._key, batch, probe, "" if missing or one_by_one else path)
             result = stats.step
             self._canary.learn(stats.scores)
@@ -293,7 +277,7 @@ class PolicyLearner:
 
         # Step: one update. No step is committed on top of a version that is not published and checked.
         shares = services.router.shares(self._task, self.name)
-        if one_by_one:  # else how soon it was served would decide what is compared next
+        if one_by_one:  # else timing would decide what is compared next
             with groups.exposed.step():
                 await self.settled()
             await self._probe(tally)
@@ -313,7 +297,7 @@ class PolicyLearner:
         groups.committed = version.number
         groups.exposed.committed()
 
-        # Publish, compare sampler with trainer, evaluate: while the next step is made.
+        # Publish, compare sampler with trainer, evaluate: during the next step.
         self._serving = background.start(self._serve(version, before, shares, asked, background))
         await self._watch_signal(tally, metrics)
         self._watch.see(version.number, metrics)
@@ -323,7 +307,6 @@ class PolicyLearner:
     async def _serve(
         self, version: Version, before: Version, shares: Sequence[Share], asked: Asked, background: Background
     ) -> None:
-        """Publish a committed version and let the canary compare it with the one ``before``."""
         endpoints = [self._services.endpoints[share.sampler] for share in shares]
         began = monotonic()
         with self._published.hold(before):
@@ -342,25 +325,22 @@ class PolicyLearner:
         self._watch.add(version.number, report.metrics())
 
     async def settled(self) -> None:
-        """Wait until the last version is published and checked, with a call to the trainer for the canary."""
+        """Wait until the last version is published and checked, with a separate trainer call for the canary."""
         await self._probe(None)
         await self._served()
 
     async def _probe(self, tally: StepTally | None) -> None:
-        """Have the trainer answer the canary in a call for that only, if it has to; new tokens are from ``tally``."""
         probe = self._canary.probe(tally.groups if tally else ())
         if probe is not None:
             self._canary.learn((await self._services.trainer.accumulate(self._key, (), probe)).scores)
 
     async def _served(self) -> None:
-        """Wait until the last version is published and checked. Raises what went wrong there."""
         if self._serving is not None:
             await asyncio.wait((self._serving,))
             self._serving.result()
 
     async def _await_scores(self) -> None:
-        """In a deterministic run, wait for the scores that may end it, or for all but the newest: else their timing
-        would decide when it ends, and what is measured."""
+        """In a deterministic run, wait for the scores that may end it, else timing would decide."""
         if self.spec.train.deterministic:
             decisive = self._evaluations.decisive or self._watch.decisive
             if decisive:
@@ -368,7 +348,6 @@ class PolicyLearner:
             await self._evaluations.settled(0 if decisive else 1)
 
     async def _look(self) -> None:
-        """Look whether learning goes wrong, after a step or an evaluation; pause if the task asks for that."""
         await self._watch.look()
         ends = self.groups.finished or self.groups.committed >= self.spec.steps
         why = None if ends else self._watch.pausing()
@@ -377,8 +356,6 @@ class PolicyLearner:
             raise why
 
     async def _watch_signal(self, tally: StepTally, metrics: dict[str, float]) -> None:
-        """After ``patience`` steps of equal rewards, end a policy that has learned, or pause a task if none learns or
-        an agent is never asked."""
         versions, patience = self._services.store.versions, self.spec.train.patience
         self._silent = 0 if tally.signal else versions.silent_steps(self._policy)
         if self._silent < patience:
@@ -398,21 +375,17 @@ class PolicyLearner:
 
     @property
     def silent(self) -> bool:
-        """True if it has finished, or has not learned for ``patience`` steps."""
         return self.groups.finished or self._silent >= self.spec.train.patience
 
     async def conclude(self) -> None:
-        """Measure the last version, and say what there is to say of the scores."""
         await self._evaluations.last(self._version)
         early = self._version.number < self.spec.steps
         self.remark = " ".join(filter(None, (self.remark, self._evaluations.remark(early))))
 
     async def tidy(self) -> None:
-        """Name the versions, and remove what nobody will continue from."""
         self._retention.label()
         await self._retention.retain(set())
 
     def _log(self, notice: str) -> None:
-        """Log what the trainer reports, such as smaller passes for want of memory."""
         if notice:
             self._services.store.telemetry.event("trainer", notice, self._task, "warning")

@@ -1,12 +1,10 @@
 """When and on what a policy is measured: held-out prompts, components of a mixture, suites, the split test.
 
-A policy is measured untrained and every few steps, both while training continues, and at its end. Scores compare only
-within a series: if training follows an edited environment, a new one begins with the untrained policy and the current
-version. If evaluations take longer than the steps between them, at most one waits for the one that runs, and the newest
-wins. A deterministic task leaves none out: its training waits.
+Training continues during measurements, except in a deterministic task; at most one waits, and the newest wins. Scores
+compare only within a series. If training follows an edited environment, a new series begins with the untrained policy.
 
-A suite is another environment, on which the policy acts as every agent. Its scores are a series by themselves. One set
-of prompts decides which version is the best, and whether the scores end the task: the task's, unless a suite does.
+A suite is another environment, on which the policy acts as every agent. The task's prompts, or one suite, decide which
+version is the best and if the scores end the task.
 """
 
 from __future__ import annotations
@@ -49,7 +47,7 @@ AfterEvaluation = Callable[[], Awaitable[None]]
 
 
 class Part(NamedTuple):
-    """One environment that is measured on."""
+    """One measured environment."""
 
     name: str
     """Of the component of a mixture; empty if it is the only one."""
@@ -60,16 +58,12 @@ class Part(NamedTuple):
 
 
 class EvalSet:
-    """Held-out prompts of one environment, or of all components of a mixture; the score is the mean by share.
-
-    The scores of components are stored as those of suites are, under their names.
-    """
+    """Held-out prompts of one environment, or of all components of a mixture; the score is the mean by share."""
 
     def __init__(self, services: Services, policy: int, split: Split, parts: Sequence[Part], suite: str = "") -> None:
         self.suite = suite
         self.evaluations = services.store.evaluations.of(suite, split)
         self.tell = parts[0].evaluator.tell
-        """Writes a warning into the task's log, once."""
         self._store = services.store
         self._policy = policy
         self._split = split
@@ -79,22 +73,19 @@ class EvalSet:
 
     @asynccontextmanager
     async def bound(self) -> AsyncIterator[Sequence[Lease]]:
-        """Leases on the versions that serve at the moment. Raises ``Blocked`` as ``TaskEnvironment.bound`` does."""
+        """Leases on the serving versions. Raises ``Blocked`` as ``TaskEnvironment.bound`` does."""
         async with AsyncExitStack() as stack:
             yield [await stack.enter_async_context(part.environment.bound()) for part in self._parts]
 
     def series(self, leases: Sequence[Lease]) -> str:
-        """The key of scores that are measured on these leases."""
         return self._joined([part.evaluator.series(lease) for part, lease in zip(self._parts, leases, strict=True)])
 
     @property
     def current_series(self) -> str:
-        """The key of scores on the versions that training uses; empty until each is known."""
         keys = [part.environment.series for part in self._parts]
         return self._joined(keys) if all(keys) else ""
 
     def _joined(self, keys: Sequence[str]) -> str:
-        """The key of scores from those of the parts: twelve hexadecimal digits."""
         if not self._mixed:
             return keys[0]
         content = json.dumps([[*self._shares.items()], [*keys]])
@@ -116,10 +107,10 @@ class EvalSet:
 
 
 def mean_score(shares: Mapping[str, float], parts: Sequence[Evaluation]) -> Evaluation:
-    """One evaluation from those of the components, ``parts``, which are in the order of ``shares``; these sum to 1.
+    """The mean of the components' evaluations ``parts``, in the order of ``shares``, which sum to 1.
 
-    The score is the mean by share. Its standard error is that of independent parts, the root of the sum of
-    (share · standard error)². If one of the parts is no score, neither is the mean.
+    Its standard error is the root of the sum of (share · standard error)², for independent parts. It has no score if a
+    part has none.
     """
     first, weights = parts[0], list(shares.values())
 
@@ -175,37 +166,33 @@ class Measuring:
         self.pending: set[int] = set()
         """Numbers of the versions that are being measured."""
         self._running: dict[asyncio.Task[None], Version] = {}
-        """Measurements while training continues, those that wait included."""
+        """Measurements while training continues, including waiting ones."""
         self._now: Version | None = None
         """The version that is being measured, not waiting."""
 
     @property
     def decisive(self) -> bool:
-        """True if a score may end the task."""
         return self._spec.target is not None or self._spec.patience > 0
 
     @property
     def enough(self) -> bool:
-        """True if the scores are a reason to end the task."""
         if not self.decisive:
             return False
         scores = self._evaluations.scores(self._policy)
         return reached(scores, self._spec) or stalled(scores, self._spec)
 
     def remark(self, early: bool) -> str:
-        """What there is to say of the scores when the task has ended, before its last step or after it."""
         return remark(self._evaluations.scores(self._policy), self._spec, early)
 
     async def settled(self, but: int) -> None:
-        """Wait until at most ``but`` of the measurements that have begun are left."""
         while len(self._running) > but:
             await asyncio.wait(self._running, return_when=asyncio.FIRST_COMPLETED)
             await asyncio.sleep(0)  # lets a failure cancel the training loop before it continues
 
     def begin(self, version: Version, background: Background) -> None:
-        """Measure a version while training continues, unless that was done; one that waits for that is left out.
+        """Measure a version while training continues, unless that was done. It replaces a waiting version.
 
-        It holds the version from its first turn of the event loop on, long before the next one can replace it.
+        The version is held before the next one can replace it.
         """
         self._leave_out()
         task = background.start(self._measure(version))
@@ -213,16 +200,13 @@ class Measuring:
         task.add_done_callback(self._running.pop)
 
     def due(self, version: Version) -> bool:
-        """True if a version is to be measured: it is time, or a series has to begin."""
         return bool(self._spec.every) and (version.number % self._spec.every == 0 or self._switched)
 
     async def last(self, version: Version) -> None:
-        """Measure the last version, unless that was done."""
         self._leave_out()
         await self._measure(version)
 
     def _leave_out(self) -> None:
-        """Leave out what still waits. The untrained version is measured with the next that is."""
         for task, version in self._running.items() if self._leaves_out else ():
             if version is not self._now:
                 task.cancel()
@@ -233,7 +217,7 @@ class Measuring:
     def _switched(self) -> bool:
         """True if training uses an environment of another series than the newest.
 
-        False while something is being measured: many edits in a row cost one series, on the last of them.
+        False during a measurement: many edits in a row cost one series.
         """
         newest = self._evaluations.series(self._policy)
         return not self._running and newest not in (None, self._eval_set.current_series)
@@ -255,9 +239,9 @@ class Measuring:
             await self._after_each()
 
     async def _measured(self, version: Version) -> bool:
-        """Put a version into the series of the environment that serves now, after the untrained policy.
+        """Put a version into the current series, after the untrained policy.
 
-        False if that environment was replaced meanwhile, before the version had a score.
+        False if the environment was replaced before the version had a score.
         """
         try:
             async with self._eval_set.bound() as leases:
@@ -272,11 +256,6 @@ class Measuring:
         return True
 
     async def _measure_first(self, like: Version, leases: Sequence[Lease]) -> None:
-        """Measure version 0.
-
-        If its weights were given, its file is kept unless a person deleted it. Else the file is gone by then, and an
-        adapter of zeros stands in, which adds nothing to the base either.
-        """
         first = self._versions.first(self._policy)
         if self._retention.given:
             if is_there(Path(first.path)):
@@ -292,17 +271,17 @@ class Measuring:
             async with self._published.lent(blank):
                 await self._eval_set.evaluate(blank, leases)
         finally:
-            with suppress(OSError):  # then the task's next start removes it
+            with suppress(OSError):  # the task's next start removes it
                 path.unlink()
 
 
 def deciding(spec: TaskSpec) -> str:
-    """The name of the suite whose score decides; empty if that on the task's environment does."""
+    """The name of the suite with the deciding score; empty if the task's environment decides."""
     return next((suite.name for suite in spec.eval.suite if suite.decides), "")
 
 
 def on_suite(spec: TaskSpec, suite: SuiteSpec) -> TaskSpec:
-    """The task as it would be if it were measured on a suite only."""
+    """The task as if it were measured on a suite only."""
     measure = replace(
         spec.eval,
         every=suite.every,
@@ -315,7 +294,9 @@ def on_suite(spec: TaskSpec, suite: SuiteSpec) -> TaskSpec:
         target=spec.eval.target if suite.decides else None,
         patience=spec.eval.patience if suite.decides else 0,
     )
-    as_task = spec.data if suite.environment == spec.environment else DataSpec()  # others have rows of their own
+    as_task = (
+        spec.data if suite.environment == spec.environment else DataSpec()
+    )  # other environments have their own rows
     data = suite.data if suite.data.path else as_task
     plain = replace(spec, environment=suite.environment, environment_config=suite.config, policies={}, agents={})
     return replace(plain, eval=measure, data=data)
@@ -376,36 +357,29 @@ class Evaluations:
 
     @property
     def pending(self) -> Set[int]:
-        """Numbers of the versions that are being measured."""
         return frozenset().union(*(measuring.pending for measuring in self._all))
 
     @property
     def decisive(self) -> bool:
-        """True if a score may end the task."""
         return self._decides.decisive
 
     @property
     def enough(self) -> bool:
-        """True if the scores are a reason to end the task."""
         return self._decides.enough
 
     def remark(self, early: bool) -> str:
-        """What there is to say of the scores when the task has ended, before its last step or after it."""
         return self._decides.remark(early)
 
     async def settled(self, but: int = 0) -> None:
-        """Wait until at most ``but`` of the measurements that have begun are left on each set of prompts."""
         for measuring in self._all:
             await measuring.settled(but)
 
     def first(self, version: Version, background: Background) -> None:
-        """Measure the untrained policy, unless that was done. Called when the first step has its groups, so that it
-        waits for no measurement."""
+        """Measure the untrained policy, unless that was done. Call this when the first step has its groups."""
         for measuring in self._all if version.number == 0 else ():
             measuring.begin(version, background)
 
     def during(self, version: Version, background: Background) -> None:
-        """Measure a trained version that is served while training continues, if it is time."""
         for measuring in self._all:
             if version.number > 0 and measuring.due(version):
                 measuring.begin(version, background)
@@ -420,7 +394,6 @@ class Evaluations:
                     pass
 
     def _tested(self, last: Version) -> list[Version]:
-        """The best trained version, by what decides, and the last."""
         versions, policy = self._services.store.versions, self._trained.number
         scores = self._services.store.evaluations.of(deciding(self._trained.spec)).scores(policy)
         there = {version.number: version for version in reversed(versions.candidates(policy)) if version.number > 0}
@@ -429,7 +402,6 @@ class Evaluations:
         return [chosen[number] for number in sorted(chosen)]
 
     async def _measured(self, test: EvalSet, version: Version) -> bool:
-        """False if the environment was replaced meanwhile, before the version had a score."""
         try:
             async with test.bound() as leases, self._trained.published.lent(version):
                 if version.number not in test.evaluations.measured(self._trained.number, test.series(leases)):
@@ -440,7 +412,7 @@ class Evaluations:
 
 
 def suite_set(services: Services, trained: TrainedPolicy, spec: TaskSpec, suite: SuiteSpec) -> EvalSet:
-    """The prompts of a suite, for the task as ``on_suite`` makes it."""
+    """The prompts of a suite; ``spec`` is from ``on_suite``."""
     experience, split = services.store.experience, cast(Split, suite.split)
     first = experience.first_environment(trained.number, suite.name)
     history = History(first, experience.last_environment(trained.number, suite.name))

@@ -1,4 +1,4 @@
-"""The metrics of one optimizer step, from its groups and what the trainer measured. Pure arithmetic."""
+"""The metrics of one optimizer step, from its groups and the trainer's statistics. Pure arithmetic."""
 
 from __future__ import annotations
 
@@ -16,65 +16,57 @@ from ..trajectories import Episode, Trajectory
 
 @dataclass
 class StepTally:
-    """Collects a step's groups in whatever order they were trained on."""
+    """Collects a step's groups in the order in which they were trained."""
 
     version: int
     """Number of the version that the step updates."""
     kl: bool = False
-    """Whether the loss has a KL term."""
+    """True if the loss has a KL term."""
     groups: list[ClosedGroup] = field(default_factory=list)
     stats: list[GroupStats] = field(default_factory=list)
     weights: dict[int, bytes] = field(default_factory=dict)
-    """Importance weights of the groups that were trained on, by number, as the store keeps them."""
 
     def add(self, groups: Sequence[ClosedGroup], stats: GroupStats) -> None:
-        """Count the groups of one call to the trainer."""
         self.groups.extend(groups)
         self.stats.append(stats)
 
     def keep_weights(self, groups: Sequence[ClosedGroup], trained: Sequence[TrainGroup], stats: GroupStats) -> None:
-        """Keep the importance weights that the trainer found for ``trained``, its part of ``groups``."""
         for closed, own in zip(groups, trained, strict=True):
             if own.number in stats.weights:
                 self.weights[own.number] = spread(closed.group, own, stats.weights[own.number]).tobytes()
 
     @property
     def numbers(self) -> list[int]:
-        """Which groups were consumed."""
         return [closed.group.number for closed in self.groups]
 
     @property
     def signal(self) -> bool:
-        """Whether any group had unequal rewards."""
         return any(not closed.rewards.constant for closed in self.groups)
 
     @property
     def spoke(self) -> bool:
-        """Whether the policy said anything in any of the groups."""
         return any(closed.group.episodes for closed in self.groups)
 
     def metrics(self, result: StepResult, seconds: float) -> dict[str, float]:
-        """Everything that is known when the step commits; ``seconds`` is the wall time since the last commit.
+        """All metrics of the step; ``seconds`` is the wall time since the last commit.
 
-        What was not computed is left out, for 0 would be a measurement: ``entropy``, ``clipped``, ``kl``, ``drift_…``
-        and ``weight_…`` where no group had a signal, so that no pass was made (``kl`` also if the loss has no KL
-        term); ``surprisal``, ``same_reply``, ``length`` and ``cut`` where the policy said nothing.
+        Missing measurements are left out: ``entropy``, ``clipped``, ``kl``, ``drift_…`` and ``weight_…`` without a
+        signal in any group; ``surprisal``, ``same_reply``, ``length`` and ``cut`` without text of the policy.
 
-        - ``reward_min``, ``reward_max``: the worst and the best of a group, each as the mean over the groups. Where
-          rewards are 0 or 1, the second is the share of instances that were solved at least once.
-        - ``drift_mean``, ``drift_max``: differences between the trainer's and the sampler's log-probability of a token,
-          in nats. At staleness 0 the two disagree by rounding alone; stale tokens differ because the policy has moved.
+        - ``reward_min``, ``reward_max``: the worst and the best of a group, as means over the groups.
+        - ``drift_mean``, ``drift_max``: differences between the trainer's and the sampler's log-probability of a
+          token, in nats. At staleness 0 only rounding differs.
         - ``weight_mean``, ``weight_ess``: the mean of the tokens' importance weights before any bound, and their
-          effective sample size as a share of the tokens: (sum w)² / (n · sum w²), 1 if all are equal (Kong, 1992).
-        - ``surprisal``: the mean of -log p of the sampled tokens, which estimates the policy's entropy in nats.
-          It is of all groups, while ``entropy`` is of those that a pass was made for.
-        - ``same_reply``: the share of the episodes with the commonest reply; ``first_prompts``: distinct first prompts.
-        - ``length``, ``length_max``: tokens that the policy wrote in an episode; ``cut``: the share of episodes that
-          the length limit ended.
-        - ``errors``: members of the step's groups without a reward; ``lost``: members that failed each time that they
-          were played, also in draws that were given up; ``replayed``: plays of members that had failed before;
-          ``on_error``: episodes for whose exception the environment pays a reward.
-        - ``dropped`` and what follows: see ``_dropped``; only if members are redundant.
+          effective sample size as a share of the tokens: (sum w)² / (n · sum w²) (Kong, 1992).
+        - ``surprisal``: the mean of -log p of the sampled tokens of all groups, in nats; ``entropy`` is only of groups
+          with a pass.
+        - ``same_reply``: the share of the episodes with the commonest reply; ``first_prompts``: distinct first
+          prompts.
+        - ``length``, ``length_max``: tokens that the policy wrote in an episode; ``cut``: the share of cut off
+          episodes.
+        - ``errors``: samples without a reward; ``lost``: samples that failed in each run, also in abandoned draws;
+          ``replayed``: repeated runs of failed samples; ``on_error``: episodes with a reward for an exception.
+        - ``dropped`` and similar: see ``_dropped``; only with redundant samples.
         - ``staleness_0``, ``staleness_1``, …: groups by their age in versions.
         """
         spoken = [closed for closed in self.groups if closed.group.episodes] or self.groups
@@ -113,17 +105,15 @@ class StepTally:
 
 
 def _dropped(groups: Sequence[ClosedGroup], length: float) -> dict[str, float]:
-    """What is known of the members that the groups closed without; empty if no member is redundant.
+    """Metrics of the samples that the groups closed without; empty without redundant samples.
 
-    - ``dropped``: their share of the members that began.
-    - ``dropped_time``: for how long they had been played by then, as a multiple of what the members took that count.
-    - ``dropped_length``: tokens that the policy had written in them by then, less those in the members that count
-      (``length``, their mean). Both are the least that they can be: most of them were cancelled.
-    - ``dropped_reward``: their mean reward less that of the members of their group that count; of those alone that had
-      ended all the same, and only if there are some.
-    - ``slower_reward``: among the members that count, the mean reward of the slower half of a group less that of the
-      faster half, as the mean over the groups. If it is not 0, time goes with reward, and dropping what is slow
-      changes what is learned.
+    - ``dropped``: their share of the begun samples.
+    - ``dropped_time``: their run time, as a multiple of that of the samples that count.
+    - ``dropped_length``: tokens written in them minus those of the samples that count (``length``, their mean). Both
+      are lower bounds: most of them were cancelled.
+    - ``dropped_reward``: the mean reward of ended ones, minus that of the samples of their group that count.
+    - ``slower_reward``: the mean reward of the slower half of a group minus that of the faster half. If it is not 0,
+      dropping slow samples changes what is learned.
     """
     known = [(closed, closed.group.dropped) for closed in groups if closed.group.dropped is not None]
     begun, members = sum(one.begun for _, one in known), sum(one.members for _, one in known)
@@ -141,7 +131,6 @@ def _dropped(groups: Sequence[ClosedGroup], length: float) -> dict[str, float]:
 
 
 def _passed(stats: Sequence[GroupStats], kl: bool) -> dict[str, float]:
-    """What the passes over the groups measured, as means over their tokens; empty if no pass was made."""
     measured = sum(one.measured for one in stats)
     if not measured:
         return {}
@@ -162,10 +151,9 @@ def _passed(stats: Sequence[GroupStats], kl: bool) -> dict[str, float]:
 
 
 def _said(episodes: Sequence[Episode], lengths: Sequence[int]) -> dict[str, float]:
-    """What is known of the replies; ``lengths``: tokens that the policy wrote in each episode, in one at least."""
     logprobs = (float(t.logprobs.sum(dtype=np.float64)) for one in episodes for t in one.trajectories)
     replies = Counter(b"|".join(t.tokens[t.mask != 0].tobytes() for t in spoken) for spoken in map(_spoken, episodes))
-    del replies[b""]  # of episodes without a reply
+    del replies[b""]
     return {
         "surprisal": (0.0 - math.fsum(logprobs)) / sum(lengths),
         "same_reply": max(replies.values()) / replies.total(),
@@ -176,16 +164,13 @@ def _said(episodes: Sequence[Episode], lengths: Sequence[int]) -> dict[str, floa
 
 
 def _first_prompts(episodes: Sequence[Episode]) -> int:
-    """How many of the prompts differ that replies begin with."""
     first = (spoken[0] for spoken in map(_spoken, episodes) if spoken)
     return len({one.tokens[: int(np.argmax(one.mask))].tobytes() for one in first})
 
 
 def _spoken(episode: Episode) -> list[Trajectory]:
-    """The trajectories in which the policy wrote something: one that was stored may be empty."""
     return [one for one in episode.trajectories if one.sampled]
 
 
 def _sampled(episode: Episode) -> int:
-    """Tokens that the policy wrote."""
     return sum(trajectory.sampled for trajectory in episode.trajectories)

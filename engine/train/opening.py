@@ -23,9 +23,7 @@ from .environment import Mixture
 from .publishing import PublishedVersions
 from .settings import policy_config
 
-# Where a policy continues: the newest committed version whose file verifies, else if the task began.
-#
-# Runs at every start of a task, after a crash as after a pause.
+# A policy continues from the newest committed version with a valid file, else it begins as the task did.
 
 
 async def set_leftovers_aside(services: Services, task: int) -> None:
@@ -42,7 +40,7 @@ async def set_leftovers_aside(services: Services, task: int) -> None:
 
 
 def version_path(services: Services, task: int, policy: str, number: int) -> Path:
-    """Where to write the state file of a new version: its name is new, so no rerun overwrites a file."""
+    """The path of a new version's state file: its name is new, so no rerun overwrites a file."""
     name = f"task-{task}/{policy}-v{number}-i{services.store.incarnation}"
     return services.home.file(f"adapters/{services.store.versions.unused(name)}.safetensors")
 
@@ -56,11 +54,10 @@ def new_version(result: StepResult) -> NewVersion:
 async def open_policy(services: Services, task: int, policy: int, name: str, spec: TaskSpec) -> Version:
     """Open a policy in the trainer and return the version that it continues from.
 
-    Versions whose file is gone or proven damaged are voided, with their steps, and reported; their files, and all
-    others without a row, then go to lost+found (``adapters.leftovers``). If no version with its moments is sound,
-    the newest that was kept without them is taken, with a new optimizer; else the version that the task is to begin
-    from, or a fresh adapter. Raises ``AdapterUnreachable``, and voids nothing, if files cannot be read;
-    ``AdapterError`` where the version to begin from cannot be used, or the trainer or the disk refuses.
+    Versions with a lost or damaged file are voided, with their steps, and reported. Files without a row go to
+    lost+found. If no version with its moments is sound, the newest one without them gets a new optimizer, else the
+    task begins again. Raises ``AdapterUnreachable``, and voids nothing, if files cannot be read; ``AdapterError`` if
+    the given version cannot be used.
     """
     versions, config, patiently = services.store.versions, policy_config(spec), services.store.patiently
     drop_unusable = services.store.experience.drop_unusable
@@ -74,7 +71,7 @@ async def open_policy(services: Services, task: int, policy: int, name: str, spe
             config = replace(config, reference=version.path)
         problem = await _problem(services, task, name, config, version)
         if problem is None:
-            # also voids later steps whose files are long gone
+            # also voids later steps without files
             await patiently(partial(versions.void_after, policy, version.number))
             reach(Point.RECOVER_VOIDED)
             await patiently(partial(drop_unusable, policy, version.number))
@@ -97,9 +94,9 @@ async def open_policy(services: Services, task: int, policy: int, name: str, spe
 
 
 async def _start_of(first: Version) -> str:
-    """The state file that the KL term pulls to, which is that of version 0. Raises ``AdapterError`` without it.
+    """The state file of version 0, for the KL term. Raises ``AdapterError`` without it.
 
-    A trainer that met the damage would name the version that continues, which would be void then.
+    The trainer would report the damage for the current version, which would then be voided.
     """
     try:
         if first.number:
@@ -114,13 +111,12 @@ async def _start_of(first: Version) -> str:
 
 
 async def _begin(services: Services, task: int, name: str, spec: TaskSpec, path: Path) -> bool:
-    """Write version 0 if the task begins from given weights; returns whether it does."""
     start, folder = services.store.versions.start(task, spec.policy.start), start_folder(spec.policy.start)
     if folder is not None:
         what, write = str(folder), partial(_begin_from_folder, folder, path)
     elif start is not None:
         what, write = start.name, partial(begin_from, Path(start.path), start.checksum, path)
-    elif spec.policy.start:  # an untrained adapter would be another run than the one that was asked for
+    elif spec.policy.start:  # an untrained adapter would be a different run
         raise ConfigError(f"Nobody looked up the version {spec.policy.start!r} that this task is to begin from.")
     else:
         return False
@@ -139,7 +135,7 @@ def key(task: int, policy: str) -> str:
 
 
 async def _problem(services: Services, task: int, name: str, config: PolicyConfig, version: Version) -> str | None:
-    """Why training cannot go on from a version, or None. Raises errors that are not about its file."""
+    """Why training cannot continue from a version, or None. Raises errors that are not about its file."""
     try:
         if not await asyncio.to_thread(holds_moments, Path(version.path)):
             await _restart_optimizer(services, task, version)
@@ -152,19 +148,15 @@ async def _problem(services: Services, task: int, name: str, config: PolicyConfi
 
 
 async def _restart_optimizer(services: Services, task: int, version: Version) -> None:
-    """Give a version of which only the adapter was kept a new optimizer."""
     size = await asyncio.to_thread(restart_moments, Path(version.path), version.checksum)
     services.store.versions.restart(version.id, size)
     message = f"Training goes on from {version.name} with a new optimizer: its moments had been given up for room."
     services.store.telemetry.event("recovery", message, task, "warning")
 
 
-# One of the policies that a task trains, as the task's whole run knows it: opened before training, left after it.
-
-
 @dataclass(frozen=True)
 class TrainedPolicy:
-    """A policy with one incarnation of the workers."""
+    """A policy with one generation of the workers."""
 
     task: int
     name: str
@@ -177,43 +169,35 @@ class TrainedPolicy:
 
     @classmethod
     def of(cls, services: Services, task: int, name: str, spec: TaskSpec) -> TrainedPolicy:
-        """A policy of a task, which the store knows from now on."""
         number = services.store.versions.policy(task, name, {})
         return cls(task, name, number, spec, PublishedVersions(services.endpoints))
 
     @property
     def key(self) -> str:
-        """Its name in the trainer."""
         return key(self.task, self.name)
 
     @property
     def given(self) -> bool:
-        """Whether its version 0 holds weights that were trained elsewhere."""
+        """True if its version 0 holds weights that were trained elsewhere."""
         return bool(self.spec.policy.start)
 
     async def open(self, services: Services) -> Version:
-        """Have the version served at which it stands, and return it.
-
-        Raises as ``open_policy`` and ``PublishedVersions.publish`` do.
-        """
+        """Serve the current version and return it. Raises as ``open_policy`` and ``PublishedVersions.publish`` do."""
         version = await open_policy(services, self.task, self.number, self.name, self.spec)
         await self.published.publish(version, services.router.shares(self.task, self.name))
         return version
 
     async def leave(self, services: Services) -> None:
-        """Free the trainer and the sampler; a worker that is gone has nothing to free."""
         await asyncio.gather(services.trainer.close(self.key), self.published.clear(), return_exceptions=True)
 
 
-# What must hold before a task plays: room on the disk and an environment, then samplers that can do what it asks.
-#
-# And its place at the router, which decides which of them serve it.
+# Conditions for a task to run: room on the disk, an environment, capable samplers, and its place at the router.
 
 
 async def check_ready(
     task: int, spec: TaskSpec, store: Store, environments: EnvironmentService, shortage: Callable[[], str]
 ) -> None:
-    """Raise ``Blocked`` where the disk is short of room, or no environment serves the task or will play with it."""
+    """Raise ``Blocked`` if the disk is short of room, or no environment serves the task."""
     check_room(shortage)
     first = agent_map_of(spec).trained[0] if spec.kind == "train" else spec.versions[0]
     policy = store.versions.policy(task, first, {}, cast(Split, spec.eval.split))
@@ -232,12 +216,14 @@ def check_room(shortage: Callable[[], str]) -> None:
 
 
 def check_servable(spec: TaskSpec, services: Services) -> None:
-    """Raise ``ConfigError`` for thinking that the base's template does not know, and for what cannot be repeated."""
+    """Raise ``ConfigError`` for thinking that the base's template does not know, and for options that cannot be
+    repeated.
+    """
     services.rollout.check_thinking(spec.sampling.thinking)
     endpoints = services.endpoints.values()
     if not spec.train.deterministic or any(endpoint.repeatable for endpoint in endpoints):
         return
-    if any(SAMPLERS[endpoint.kind].repeats for endpoint in endpoints):  # of these llama.cpp alone may not
+    if any(SAMPLERS[endpoint.kind].repeats for endpoint in endpoints):  # of these only llama.cpp may not
         raise ConfigError(
             "The task asks for 'train.deterministic', but llama.cpp's arithmetic in this precision is not repeatable.",
             'Set `weights` under [rollout] in marlaas.toml to "q8_0", "f16" or "f32", or leave `deterministic` out.',
@@ -249,10 +235,10 @@ def check_servable(spec: TaskSpec, services: Services) -> None:
 
 
 async def join_router(services: Services, task: int, spec: TaskSpec, policies: Sequence[int]) -> None:
-    """Register with the router, and wait until a sampler that may serve the task lives; a deterministic task stays with
-    the kind of sampler that it began with.
+    """Register with the router, and wait for a living sampler that may serve the task.
 
-    ``policies`` are the numbers of the task's own policies in the store.
+    A deterministic task keeps the kind of sampler that it began with. ``policies``: numbers of the task's own policies
+    in the store.
     """
     versions = services.store.versions
     kind = services.router.join(task, spec, versions.sampler(policies[0]))

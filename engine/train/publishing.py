@@ -19,12 +19,7 @@ from ..fleet import Share
 from ..rollout import SamplerEndpoint
 from ..store import Store, Version, best
 
-# The versions of one policy that samplers hold, and how long a policy waits for them.
-
-# How long a policy waits for its versions to be served: its steps before their update, its groups before they begin.
-#
-# What happens beside other work costs nothing; what is counted here is the rest, the *exposed* time (RollArt,
-# 2512.22560). Moments flow in, seconds flow out; knows nothing of samplers.
+# The *exposed* time of publishing (RollArt, arXiv 2512.22560): steps and groups wait. Overlapping work is not counted.
 
 
 class ExposedTime:
@@ -34,11 +29,10 @@ class ExposedTime:
         self._clock = clock
         self._steps = self._groups = 0.0
         self._committed = self._served = -math.inf
-        """When the newest version was committed, and when it was served: infinite until it is."""
+        """When the newest version was committed and served; infinite until then."""
 
     @contextmanager
     def step(self) -> Iterator[None]:
-        """Count what the block takes: in it, a step that has all of its groups waits."""
         began = self._clock()
         try:
             yield
@@ -46,71 +40,69 @@ class ExposedTime:
             self._steps += self._clock() - began
 
     def committed(self) -> None:
-        """A version was committed; groups may begin with it once it is served."""
         self._committed, self._served = self._clock(), math.inf
 
     def served(self) -> None:
-        """The newest version is served."""
         self._served = self._clock()
 
     def held_up(self, began: float) -> None:
-        """Since ``began``, a moment of ``monotonic``, nothing was played, and a group has waited that the newest
-        committed version lets begin."""
+        """Count from ``began`` (of ``monotonic``): nothing was running, and a group waited for the newest committed
+        version.
+        """
         self._groups += unserved(began, self._clock(), self._committed, self._served)
 
     def take(self) -> dict[str, float]:
-        """The figures since the last call, in seconds, under the names by which they are recorded with a step."""
+        """The figures since the last call, in seconds, by metric name."""
         taken = {"publish_wait_seconds": self._steps, "begin_wait_seconds": self._groups}
         self._steps = self._groups = 0.0
         return taken
 
 
 def unserved(began: float, ended: float, committed: float, served: float) -> float:
-    """Seconds from ``began`` to ``ended`` in which a version was committed, but not served."""
+    """Seconds from ``began`` to ``ended`` in which a version was committed but not served."""
     return max(0.0, min(ended, served) - max(began, committed))
 
 
-# The versions of one policy that samplers hold: published once, held by groups in flight, retired after the last.
+# The versions that samplers hold: published once, held by running groups, retired after the last.
 #
-# The endpoints that serve a version are its *replicas*: those to which it was published, as long as they live. A
-# sampler's own checksum proves that it serves what was published. Nobody waits for a version to be retired: a sampler
-# answers between two bursts of work, and a complete group need not wait for that.
+# The *replicas* of a version are the living endpoints to which it was published. Nobody waits for a retirement.
 
 
 class PublishedVersions:
-    """Live versions of one policy, on the endpoints of one incarnation of the workers."""
+    """Live versions of one policy, on the endpoints of one generation of the workers."""
 
     def __init__(self, endpoints: Mapping[str, SamplerEndpoint]) -> None:
-        """``endpoints`` are all endpoints of the engine, by name: at any moment those of now."""
+        """``endpoints``: all current endpoints of the engine, by name."""
         self._endpoints = endpoints
         self._holders: Counter[str] = Counter()
         self._routes: dict[str, tuple[SamplerEndpoint, ...]] = {}
-        """By version: its replicas, with those that have died since."""
+        """By version: its replicas, including dead ones."""
         self._loaded: defaultdict[str, set[SamplerEndpoint]] = defaultdict(set)
-        """Who has been given a version, by its name."""
+        """The endpoints that have loaded a version, by its name."""
         self._retiring: set[asyncio.Task[None]] = set()
         self.current: Version | None = None
 
     async def publish(self, version: Version, shares: Sequence[Share]) -> None:
         """Serve a committed version from now on, on the endpoints of ``shares``.
 
-        Raises ``AdapterError`` if other bytes arrived at one of them than were committed.
+        Raises ``AdapterError`` if one of them received other bytes than were committed.
         """
-        with self.hold(version):  # loaded but not yet current: no sweep may take it
+        with self.hold(version):  # loaded but not current: it must not be swept
             reach(Point.PUBLISH_READY)
             await self._serve(version, shares)
             self.current = version
             reach(Point.PUBLISH_DONE)
 
     async def spread(self, version: Version, shares: Sequence[Share]) -> None:
-        """Load a version on further endpoints, for the canary alone. Raises as ``publish`` does."""
+        """Load a version on further endpoints for the canary. Raises as ``publish`` does."""
         with self.hold(version):
             await self._load(version, self._at(shares))
 
     @asynccontextmanager
     async def lent(self, version: Version, shares: Sequence[Share] = ()) -> AsyncIterator[None]:
-        """Serve a version beside the current one while the block runs, on the endpoints of ``shares``; without them
-        where the current one is served mostly. Raises as ``publish`` does.
+        """Serve a version in addition to the current one while the block runs, on the endpoints of ``shares``.
+
+        Without them, on the main endpoint of the current version. Raises as ``publish`` does.
         """
         shares = shares or (Share(self.replicas(self.now())[0].name, 1.0),)
         with self.hold(version):
@@ -118,19 +110,17 @@ class PublishedVersions:
             yield
 
     def now(self) -> Version:
-        """The current version. Raises ``WorkerDied`` if there is none: no worker serves this policy any more."""
+        """The current version. Raises ``WorkerDied`` if no worker serves this policy any more."""
         if self.current is None:
             raise WorkerDied("No version of this policy is being served.")
         return self.current
 
     def serves(self, version: Version) -> bool:
-        """Whether groups may be played with a version."""
         return any(not endpoint.lost for endpoint in self._routes.get(version.name, ()))
 
     def replicas(self, version: Version) -> list[SamplerEndpoint]:
-        """All living endpoints that serve a version, the one that is to serve most of it first.
-
-        Raises ``WorkerDied`` if nothing serves it.
+        """All living endpoints of a version, the one with the largest share first. Raises ``WorkerDied`` if none is
+        left.
         """
         living = [endpoint for endpoint in self._routes.get(version.name, ()) if not endpoint.lost]
         if not living:
@@ -139,7 +129,6 @@ class PublishedVersions:
 
     @contextmanager
     def hold(self, version: Version) -> Iterator[None]:
-        """Keep a version alive while the block runs: the samplers that have it, and its file (``Retention``)."""
         self._holders[version.name] += 1
         try:
             yield
@@ -148,11 +137,9 @@ class PublishedVersions:
             self._sweep()
 
     def holds(self, version: Version) -> bool:
-        """Whether somebody holds a version; it may have to be loaded yet."""
         return self._holders[version.name] > 0
 
     async def clear(self) -> None:
-        """Retire everything and wait for it; the policy leaves the samplers."""
         self.current = None
         self._holders.clear()
         self._sweep()
@@ -172,7 +159,7 @@ class PublishedVersions:
         try:
             await asyncio.shield(loading)
         except asyncio.CancelledError:
-            await asyncio.gather(loading, return_exceptions=True)  # the samplers load it all the same
+            await asyncio.gather(loading, return_exceptions=True)
             raise
 
     async def _load_all(self, version: Version, endpoints: set[SamplerEndpoint]) -> None:
@@ -197,11 +184,11 @@ class PublishedVersions:
                 retiring.add_done_callback(self._retiring.discard)
 
     async def _retire(self, name: str, endpoint: SamplerEndpoint) -> None:
-        with contextlib.suppress(WorkerDied):  # then it serves nothing any more
+        with contextlib.suppress(WorkerDied):
             await endpoint.sampler.retire(name)
 
 
-# Which versions of a policy are named, what stays of them on the disk, and which trajectories keep their tokens.
+# Names of versions, and what stays on the disk: files, optimizer moments, tokens of trajectories.
 
 INTERVAL = 1.0
 """Seconds between two calls of ``retain`` by ``tidy``."""
@@ -224,12 +211,11 @@ class Retention:
     ) -> None:
         """Every ``every``-th version stays; trajectories of the last ``token_steps`` steps keep their tokens, 0: all.
 
-        ``played`` says which of the given version numbers are in opponent pools; ``given`` whether version 0 holds
-        weights that were trained elsewhere. ``suite``: whose score says which version is the best; empty: that on the
-        task's own held-out prompts. ``held`` says whether a version is being served, or loaded for that.
+        ``played`` filters the version numbers in opponent pools. ``given``: version 0 holds weights trained elsewhere.
+        ``suite``: its score decides which version is the best; empty: the task's own prompts. ``held``: True for a
+        version that is served or being loaded.
         """
         self.given = given
-        """Whether version 0 holds weights that were trained elsewhere."""
         self._played = played
         self._held = held
         self._store = store
@@ -248,7 +234,7 @@ class Retention:
         self._tidying = asyncio.Lock()
 
     def label(self) -> None:
-        """Name the last version, and the best trained one of the newest evaluation series whose file is there."""
+        """Name the last version, and the best trained one of the newest evaluation series that has a file."""
         numbers = [version.number for version in self._versions.candidates(self._policy)]
         scores = self._evaluations.scores(self._policy)
         trained = {number: scores[number] for number in numbers if number > 0 and number in scores}
@@ -259,10 +245,10 @@ class Retention:
         self._versions.label(self._policy, labels)
 
     async def retain(self, pending: Set[int]) -> None:
-        """Remove state files that are not to be kept, and moments and tokens that nobody needs.
+        """Remove state files, moments and tokens that are no longer needed.
 
-        ``pending`` are versions whose score is not known yet: one may turn out to be the best. A kept file that is
-        damaged, or that cannot be written again, stays as it is and is reported once.
+        ``pending``: versions without a score yet, which may become the best. A kept file that is damaged or cannot be
+        rewritten stays, and is reported once.
         """
         async with self._tidying:
             surplus, heavy = self._prune(pending)
@@ -275,14 +261,12 @@ class Retention:
             await self._shrink()
 
     async def tidy(self, pending: Set[int]) -> None:
-        """``retain``, unless that was done less than a second ago."""
         if monotonic() >= self._due:
             self._due = monotonic() + INTERVAL
             with contextlib.suppress(DatabaseLocked):  # the next call does it
                 await self.retain(pending)
 
     def _prune(self, pending: Set[int]) -> tuple[list[Path], list[Version]]:
-        """Record which versions go; return their files, and the versions of which only the adapter stays."""
         candidates, bests = self._versions.candidates(self._policy), self._evaluations.best_of_each(self._policy)
         last = candidates[0]
         known = (RetentionVersion(v.number, v.resumable, v.number in bests, v is last) for v in candidates)
@@ -297,14 +281,11 @@ class Retention:
         return [Path(version.path) for version in surplus], heavy
 
     def _speaking(self, candidates: Sequence[Version]) -> Set[int]:
-        """Versions that speak in plays in progress, and in those that an earlier run began and this one may take up."""
         open_ = self._open_plays.speaking(self._task)
         return {one.number for one in candidates if self._held(one) or (one.number, one.checksum) in open_}
 
     def _make_room(self, surplus: list[Path], heavy: list[Version]) -> tuple[dict[int, int], list[str]]:
-        """Remove and strip files, in a thread, for it waits for the disk; returns the sizes of stripped files, by
-        version, and what went wrong."""
-        self._versions.barrier()  # else a power cut could bring back rows whose files or moments are gone
+        self._versions.barrier()  # else a power cut could bring back rows without their files or moments
         reach(Point.RETAIN_MARKED)
         sizes, problems = {}, []
         for file in surplus:
@@ -326,7 +307,6 @@ class Retention:
             self._telemetry.event("adapter", problem, self._task, "warning")
 
     async def _shrink(self) -> None:
-        """Drop tokens that nobody needs, in small transactions, so that nobody waits for long."""
         if self._token_steps:
             newest = self._versions.candidates(self._policy)[0].number
             while self._experience.shrink(self._policy, newest - self._token_steps):

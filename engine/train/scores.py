@@ -1,4 +1,4 @@
-"""From rewards of held-out episodes to a score, its series, and whether it is a reason to end."""
+"""From rewards of held-out episodes to a score, its series, and the decision to end a task."""
 
 from __future__ import annotations
 
@@ -12,13 +12,10 @@ from ..environments import Lease
 from ..spec import EvalSpec
 from ..store import best
 
-# The key of an evaluation series: scores compare where it is the same. Pure.
-#
-# It follows from what decides a score besides the policy: the environment's code and data, its parameters, and how
-# ``[eval]`` measures. An edited comment changes none of these, and code that comes back comes back to its series.
+# The key of an evaluation series, from the environment's code, data and parameters, and ``[eval]``. Pure.
 
 MEASURED = ("prompts", "samples", "temperature", "top_p", "top_k", "min_p", "pass_at_least", "agents", "rotate")
-"""Keys of ``[eval]`` on which a score depends; the others say when it is measured, and what is made of it."""
+"""Keys of ``[eval]`` that change a score; the others set when to measure and what to do with the score."""
 
 
 def series_of(lease: Lease, measure: EvalSpec) -> str:
@@ -29,14 +26,14 @@ def series_of(lease: Lease, measure: EvalSpec) -> str:
     return sha256(content.encode()).hexdigest()[:12]
 
 
-# From the rewards of held-out episodes to a score, its error and what it rests on. Pure.
+# From the rewards of held-out episodes to a score and its error. Pure.
 #
-# A prompt counts once, however often it was sampled: the score is the mean over prompts of each prompt's mean reward,
-# and the standard error is that of these means, since samples of one prompt are no independent measurements (Miller
-# 2024, "Adding Error Bars to Evals", arXiv 2411.00640: errors clustered by question).
+# The score is the mean over prompts of each prompt's mean reward. The standard error is that of these means, since
+# samples of one prompt are not independent (Miller 2024, "Adding Error Bars to Evals", arXiv 2411.00640: errors
+# clustered by question).
 
 MOST_FAILURES = 0.1
-"""Share of the episodes that may fail: with more, those that are left say little about all of them."""
+"""Share of the episodes that may fail; with more the rest is not representative."""
 
 
 @dataclass(frozen=True)
@@ -44,17 +41,17 @@ class Sampled:
     """The episodes of one prompt."""
 
     rewards: tuple[float, ...]
-    """Of those that have one."""
+    """Of the episodes that have one."""
     failures: int = 0
-    """Episodes that have none."""
+    """Episodes without a reward."""
 
 
 @dataclass(frozen=True)
 class Scored:
-    """What was measured over all prompts."""
+    """The result over all prompts."""
 
     score: float | None
-    """avg@k; None if too many episodes failed for a score. ``best_of`` and ``pass_at`` then are None, too."""
+    """avg@k; None if too many episodes failed. ``best_of`` and ``pass_at`` are None then, too."""
     stderr: float
     """Of the score; 0 if fewer than two prompts have a reward."""
     n: int
@@ -67,7 +64,7 @@ class Scored:
 
 
 def score(prompts: Sequence[Sampled], samples: int, passes: float) -> Scored:
-    """The score of prompts of ``samples`` episodes each, of which those with a reward of at least ``passes`` pass."""
+    """The score of prompts of ``samples`` episodes each; an episode passes with a reward of at least ``passes``."""
     n = sum(len(one.rewards) for one in prompts)
     failures = sum(one.failures for one in prompts)
     found = [one for one in prompts if one.rewards]
@@ -90,8 +87,8 @@ def score(prompts: Sequence[Sampled], samples: int, passes: float) -> Scored:
 def pass_at(n: int, passed: int, k: int) -> float:
     """Unbiased chance that at least one of ``k`` samples passes, from ``n`` samples of which ``passed`` did.
 
-    1 − C(n − passed, k) / C(n, k): Chen et al. 2021, arXiv 2107.03374, equation 1. Raises ``ValueError`` if there
-    are fewer samples than ``k``, from which it cannot be told.
+    1 − C(n − passed, k) / C(n, k): Chen et al. 2021, arXiv 2107.03374, equation 1. Raises ``ValueError`` for ``n`` <
+    ``k``.
     """
     if not 0 <= passed <= n or not 1 <= k <= n:
         raise ValueError(f"pass@{k} cannot be told from {passed} of {n} samples")
@@ -99,7 +96,7 @@ def pass_at(n: int, passed: int, k: int) -> float:
 
 
 def standard_error(means: Sequence[float]) -> float:
-    """Standard error of the mean of independent values; 0 for fewer than two, whose spread is not known."""
+    """Standard error of the mean of independent values; 0 for fewer than two."""
     if len(means) < 2:
         return 0.0
     middle = _mean(means)
@@ -120,27 +117,24 @@ def _mean(values: Sequence[float]) -> float:
     return math.fsum(values) / len(values)
 
 
-# Whether held-out scores are a reason to end a task before its last step, and what to say of them at its end. Pure.
-#
-# Scores are those of one evaluation series, by version number. Version 0 is untrained: it reaches no target, but it
-# is what the first trained versions have to beat.
+# Decides if held-out scores end a task early, and describes them. Version 0 reaches no target. Pure.
 
 
 def reached(scores: Mapping[int, float], spec: EvalSpec) -> bool:
-    """Whether a trained version has reached the target."""
+    """True if a trained version has reached the target."""
     target = spec.target
     return target is not None and any(score >= target for number, score in scores.items() if number > 0)
 
 
 def stalled(scores: Mapping[int, float], spec: EvalSpec) -> bool:
-    """Whether the last ``patience`` evaluations in a row brought no better score."""
+    """True if the last ``patience`` evaluations in a row brought no better score."""
     if not spec.patience or not scores:
         return False
     return sum(number > best(scores) for number in scores) >= spec.patience
 
 
 def remark(scores: Mapping[int, float], spec: EvalSpec, early: bool) -> str:
-    """What there is to say of a task that has ended, ``early`` or after its last step; empty if nothing."""
+    """The remark on a task that has ended, ``early`` or after its last step; may be empty."""
     if not scores:
         return ""
     clauses = []

@@ -20,20 +20,20 @@ from ..store import Speaking, Version
 from .opening import TrainedPolicy
 from .publishing import PublishedVersions
 
-# Which version acts as which agent in one play: fixed before its first episode begins, the same for all. Pure.
+# The version of each agent in one attempt: fixed before its first episode begins, the same for all. Pure.
 
 
 @dataclass(frozen=True)
 class Match:
-    """The agent map of one play, and the version of each policy in it."""
+    """The agent map of one attempt, and the version of each policy in it."""
 
     agents: Mapping[str, str]
-    """Who acts as each agent, a key of ``versions``; empty: the only policy acts as all."""
+    """The policy of each agent, a key of ``versions``; empty: the only policy acts as all."""
     versions: Mapping[str, Version]
-    """By the policy's name, or by the words that stand for a version, such as those of ``[eval.agents]``."""
+    """By the policy's name, or by a version's text in the task file, such as in ``[eval.agents]``."""
 
     def policy_of(self, agent: str) -> str:
-        """The policy that acts as an agent. Raises ``ConfigError`` for an agent that the task file does not name."""
+        """Raises ``ConfigError`` for an agent that the task file does not name."""
         if not self.agents:
             return ONLY
         if agent not in self.agents:
@@ -44,7 +44,6 @@ class Match:
         return self.agents[agent]
 
     def agents_of(self, policy: str) -> frozenset[str] | None:
-        """The agents that a policy acts as; None: all."""
         return frozenset(agent for agent, name in self.agents.items() if name == policy) if self.agents else None
 
     def roles(
@@ -55,8 +54,6 @@ class Match:
         seed: int,
         truncation: Truncation = WHOLE,
     ) -> Roles:
-        """How the agents speak in one episode; ``replicas`` are by policy. Training draws from all tokens."""
-
         def role(agent: str) -> Role:
             policy = self.policy_of(agent)
             version = self.versions[policy]
@@ -75,31 +72,28 @@ class Match:
         return role
 
 
-# A pool of a trained policy's earlier versions: which are in it, and which one plays next.
+# A pool of a trained policy's earlier versions.
 #
-# The files of the pool, and of those that play, stay on the disk (``retention``); a version is loaded into the
-# sampler when it plays.
-#
-# Sampling opponents from the past, rather the young ones, keeps self-play from running in circles (Bansal et al.,
-# arXiv 1710.03748, section 4.2); that one among them be strong is the idea of prioritised fictitious self-play
-# (Vinyals et al., Nature 575, 2019).
+# Opponents from the past, mostly young ones, keep self-play from running in circles (Bansal et al., arXiv 1710.03748,
+# section 4.2). The preference for strong ones is from prioritised fictitious self-play (Vinyals et al., Nature 575,
+# 2019).
 
 HALF = 0.5
-"""With ``pick = "recent"``, how often a version plays relative to the next younger one."""
+"""With ``pick = "recent"``, the frequency of a version relative to the next younger one."""
 SHARPNESS = 4.0
-"""With ``pick = "score"``, a version that scores a quarter of the pool's range more plays e times as often."""
+"""With ``pick = "score"``, a version that scores a quarter of the pool's range more is e times as frequent."""
 
 
 def in_pool(numbers: Sequence[int], policy: NamedPolicySpec) -> tuple[int, ...]:
-    """Which of these versions are in a pool, oldest first: every ``every``-th, and of those the ``size`` youngest."""
+    """The versions in a pool, oldest first: every ``every``-th, and of those the ``size`` youngest."""
     entered = sorted(number for number in numbers if number % policy.every == 0)
     return tuple(entered[-policy.size :])
 
 
 def weights(numbers: Sequence[int], pick: str, scores: Mapping[int, float]) -> list[float]:
-    """How often each of a pool's versions, oldest first, plays; they add up to 1.
+    """The probabilities of a pool's versions, oldest first; they sum to 1.
 
-    A version that was not measured counts as one of the pool's median score.
+    A version without a score counts as the pool's median.
     """
     if pick == "recent":
         raw = [HALF**age for age in range(len(numbers) - 1, -1, -1)]
@@ -115,7 +109,7 @@ def weights(numbers: Sequence[int], pick: str, scores: Mapping[int, float]) -> l
 
 
 class OpponentPool:
-    """One pool while its task runs."""
+    """One pool of a running task."""
 
     def __init__(
         self,
@@ -125,7 +119,7 @@ class OpponentPool:
         kept: Callable[[], Sequence[Version]],
         scores: Callable[[], Mapping[int, float]],
     ) -> None:
-        """``kept`` lists the policy's versions whose files are on the disk."""
+        """``kept`` lists the policy's versions that have files on the disk."""
         self._name = name
         self._policy = policy
         self._seed = seed
@@ -134,15 +128,13 @@ class OpponentPool:
 
     @property
     def policy(self) -> str:
-        """Name of the policy whose versions are in it."""
         return self._policy.pool
 
     def needs(self, numbers: Sequence[int]) -> Set[int]:
-        """Which of these versions are in it."""
         return set(in_pool(numbers, self._policy))
 
     def draw(self, number: int, attempt: int) -> Version:
-        """The version that plays group ``number``. Raises ``AdapterError`` if no version of the policy is left."""
+        """The version for group ``number``. Raises ``AdapterError`` if the policy has no version left."""
         versions = {version.number: version for version in reversed(self.kept())}
         pool = in_pool(sorted(versions), self._policy) or tuple(sorted(versions)[-1:])
         if not pool:
@@ -157,30 +149,28 @@ class OpponentPool:
         return versions[pool[place]]
 
 
-# All policies that play in a running task: who acts as which agent in each play, with which version, served where.
-#
-# Makes a ``Match`` for each play. Decides about versions alone, never about groups or steps.
+# All policies that act in a running task. Makes a ``Match`` for each attempt; knows only versions.
 
 
 @dataclass(frozen=True)
 class Opponents:
-    """All that play in one task; ``frozen_policies`` and ``opponent_pool`` are set once they are known."""
+    """All that act in one task; ``frozen_policies`` and ``opponent_pool`` are set once they are known."""
 
     frozen: Mapping[str, Version] = field(default_factory=dict)
-    """What is never trained: by the policy's name, or by the words of ``[eval.agents]``."""
+    """Never trained; by the policy's name, or by the text of ``[eval.agents]``."""
     pools: Mapping[str, OpponentPool] = field(default_factory=dict)
     """By the policy's name."""
     hosts: Mapping[str, PublishedVersions] = field(default_factory=dict)
-    """Where they are served, by the same names."""
+    """Who serves them, by the same names."""
 
     def versions_of(self, policy: str) -> Callable[[Sequence[int]], Set[int]]:
-        """Which of a trained policy's versions pools need, so that their files stay."""
+        """The versions of a trained policy that pools need, so that their files stay."""
         pools = [pool for pool in self.pools.values() if pool.policy == policy]
         return lambda numbers: set().union(*(pool.needs(numbers) for pool in pools))
 
 
 class Participants:
-    """Of one task and one incarnation of the workers."""
+    """The policies of one task with one generation of the workers."""
 
     def __init__(
         self,
@@ -189,26 +179,28 @@ class Participants:
         opponents: Opponents,
         kept: Callable[[str], Sequence[Version]] = lambda policy: (),
     ) -> None:
-        """``published_versions`` are those of the trained policies, by name; ``kept`` lists the versions of one of them
-        whose files are on the disk."""
+        """``published_versions``: of the trained policies, by name; ``kept`` lists a policy's versions with files
+        on the disk.
+        """
         self.agent_map = agent_map
         self.kept = kept
         self.opponents = opponents
         self._published_versions = published_versions
 
     def agents_of(self, policy: str) -> tuple[str, ...]:
-        """The agents that a policy acts as in training."""
         return tuple(agent for agent, name in self.agent_map.agents.items() if name == policy)
 
     def match(self, number: int, attempt: int) -> Match:
-        """Who plays group ``number``: trained policies as they are served, of each pool one. Raises ``WorkerDied``."""
+        """The match of group ``number``: served versions of trained policies, one of each pool. Raises
+        ``WorkerDied``.
+        """
         drawn = {name: opponent_pool.draw(number, attempt) for name, opponent_pool in self.opponents.pools.items()}
         return Match(self.agent_map.agents, {**self.opponents.frozen, **drawn, **self._current()})
 
     def again(self, speaking: Mapping[str, Speaking]) -> Match | None:
-        """The match of a play that an earlier run began, by number and checksum of the versions that spoke in it.
+        """The match of an earlier run's attempt, by number and checksum of its versions.
 
-        None if one of them is void or not on the disk any more: then the play cannot go on.
+        None if one of them is void or not on the disk any more.
         """
         versions = {name: self._known(name, *wanted) for name, wanted in speaking.items()}
         if set(versions) != {*self.opponents.frozen, *self.opponents.pools, *self._published_versions}:
@@ -217,7 +209,6 @@ class Participants:
         return Match(self.agent_map.agents, there) if len(there) == len(versions) else None
 
     def _known(self, name: str, number: int, checksum: str) -> Version | None:
-        """The version of a policy that a match names; None if it is unknown."""
         if name in self.opponents.frozen:
             known = [self.opponents.frozen[name]]
         elif name in self.opponents.pools:
@@ -227,10 +218,10 @@ class Participants:
         return next((one for one in known if (one.number, one.checksum) == (number, checksum)), None)
 
     def examination(self, name: str, version: Version, opponents: Mapping[str, str], turns: int) -> Match:
-        """Who plays a held-out prompt on which ``version`` of the policy ``name`` is measured.
+        """The match of a held-out prompt on which ``version`` of the policy ``name`` is measured.
 
-        ``opponents`` says who acts as which agents instead of those who do in training; if no agent would be left
-        to the policy, it keeps its own. Then each agent gets the policy of the agent ``turns`` places on, in a ring.
+        ``opponents`` assigns agents differently from training; if no agent is left to the policy, it keeps its own.
+        Then each agent gets the policy of the agent ``turns`` places later, in a ring.
         """
         own = dict.fromkeys(self.agents_of(name), name)
         agents = {**self.agent_map.agents, **opponents}
@@ -243,7 +234,7 @@ class Participants:
         return Match(agents, {**self.opponents.frozen, **drawn, **self._current(), name: version})
 
     def replicas(self, match: Match) -> dict[str, Replicas]:
-        """The samplers of each policy of a match, by policy; all members of a group are to have the same ones."""
+        """The samplers of each policy of a match, by policy; all samples of a group must have the same ones."""
         published = {**self.opponents.hosts, **self._published_versions}
         return {name: Replicas(published[name].replicas(version)) for name, version in match.versions.items()}
 
@@ -254,11 +245,10 @@ class Participants:
 
     @asynccontextmanager
     async def playing(self, match: Match) -> AsyncIterator[None]:
-        """Keep the versions of a match served while the block runs; those of a pool, or of a play that an earlier run
-        began, may have to be loaded first."""
+        """Keep the versions of a match served while the block runs; old ones may have to be loaded first."""
         async with AsyncExitStack() as stack:
             hosts = {**self._published_versions, **{name: self.opponents.hosts[name] for name in self.opponents.pools}}
-            for name, published in hosts.items():  # before the first await: a file may not go before it is loaded
+            for name, published in hosts.items():  # before the first await: a file must not go before it is loaded
                 stack.enter_context(published.hold(match.versions[name]))
             for name, published in hosts.items():
                 if not published.serves(match.versions[name]):
@@ -269,21 +259,16 @@ class Participants:
         return {name: published.now() for name, published in self._published_versions.items()}
 
 
-# Who plays in a task without being trained there: frozen versions, the bare base, pools of earlier versions.
-#
-# An evaluation takes the versions that it measures from here, too.
-#
-# They are served for as long as the task runs. Files of blank adapters are made where a policy's own beginning, or
-# the base, is to speak.
+# Policies that act without being trained: frozen versions, the bare base, and the versions of an evaluation.
 
 
 class FrozenPolicies:
-    """The frozen policies of one task, in one incarnation of the workers."""
+    """The frozen policies of one task with one generation of the workers."""
 
     def __init__(
         self, services: Services, task: int, spec: TaskSpec, policies: Sequence[TrainedPolicy], kind: str = "frozen"
     ) -> None:
-        """``kind`` is part of the names under which they are served: two holders of one version do not share a name."""
+        """``kind`` is part of their served names: two holders of one version must not share a name."""
         self._kind = kind
         self._services = services
         self._task = task
@@ -309,20 +294,18 @@ class FrozenPolicies:
         return Opponents(frozen, pools, hosts)
 
     async def leave(self) -> None:
-        """Free the samplers, and remove the files that were written for them."""
         await asyncio.gather(self._published.clear(), return_exceptions=True)
         for path in self._made:
-            with suppress(OSError):  # then the task's next start removes it
+            with suppress(OSError):
                 path.unlink()
 
     def _frozen(self) -> dict[str, str]:
-        """By the name under which matches know it, the words that say which version plays."""
         frozen = {name: policy.frozen for name, policy in self._spec.policies.items() if policy.frozen}
         others = (words for words in self._spec.eval.agents.values() if words not in self._spec.policies)
         return frozen | {words: words for words in others}
 
     async def version(self, words: str) -> Version:
-        """The version that words of the task file mean, to be served. Raises ``AdapterError`` for one that is gone."""
+        """The version of a text in the task file, to be served. Raises ``AdapterError`` for one that is gone."""
         own = inside(words, self._spec)
         if words == BASE and not self._policies:
             return await self._bare()
@@ -341,7 +324,6 @@ class FrozenPolicies:
         return self._lent(lent, words)
 
     def _lent(self, version: Version, words: str) -> Version:
-        """A version under a name of this task's own: other tasks may serve it, too, and retire it when they end."""
         if not is_there(Path(version.path)):
             raise AdapterError(
                 f"The version {version.name}, which this task plays with as {words!r}, was deleted.",
@@ -350,7 +332,6 @@ class FrozenPolicies:
         return replace(version, name=self._name(words, version.checksum))
 
     async def _blank(self, first: Version, policy: TrainedPolicy, words: str) -> Version:
-        """A version whose adapter adds nothing to the base, as that of an untrained policy."""
         path = self._path()
         digest = await asyncio.to_thread(write_blank, Path(policy.published.now().path), path)
         return replace(first, name=self._name(words, digest), number=0, path=str(path), checksum=digest)
@@ -370,20 +351,16 @@ class FrozenPolicies:
         return Version(0, 0, 0, self._name(folder.name, digest), digest, str(path), path.stat().st_size)
 
     def _name(self, words: str, digest: str) -> str:
-        """A version name for these bytes in this incarnation: a folder may hold other bytes after a pause, and a name
-        never stands for two versions."""
         plain = "".join(c if c.isalnum() else "-" for c in words)[:40]
         return f"task-{self._task}/{self._kind}-{plain}-{digest}-i{self._services.store.incarnation}"
 
     def _path(self) -> Path:
-        """The path of a new file, which ``leave`` removes."""
         folder, incarnation = self._services.home.adapters / f"task-{self._task}", self._services.store.incarnation
         path = folder / f"{self._kind}-{next(self._numbers)}-i{incarnation}.safetensors"
         self._made.append(path)
         return path
 
     def _kept(self, policy: TrainedPolicy) -> Callable[[], Sequence[Version]]:
-        """Lists the policy's versions whose files are on the disk: somebody may have removed some by hand."""
         versions = self._services.store.versions
         return lambda: [version for version in versions.candidates(policy.number) if is_there(Path(version.path))]
 

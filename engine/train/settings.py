@@ -1,4 +1,4 @@
-"""What a task file says of training, as the stages need it, with the defaults of its loss filled in. Pure."""
+"""A task file's training options for the stages, with the defaults of its loss filled in. Pure."""
 
 from __future__ import annotations
 
@@ -21,8 +21,7 @@ def closing_rules(spec: TaskSpec) -> ClosingRules:
 def replacements(spec: TaskSpec) -> int:
     """How often a group number is filled again because all rewards are equal (DAPO, arXiv 2503.14476, section 3.2).
 
-    Each number has its own allowance: a common one would go to whichever group ends first, and a run would not repeat
-    itself.
+    Each number has its own allowance: with a common one the order of ends would decide, and runs would not repeat.
     """
     train = spec.train
     wanted = published(train.loss).dynamic_sampling if train.dynamic_sampling is None else train.dynamic_sampling

@@ -1,4 +1,4 @@
-"""How fast this machine is for a base: a step of the default task with real workers, and what is kept of it."""
+"""Measures the speed of this machine for a base: a step of the default task with real workers. Keeps the results."""
 
 from __future__ import annotations
 
@@ -45,10 +45,9 @@ from ..trajectories import Tokens
 from ..workers import WorkerHandle
 from .settings import policy_config
 
-# One step of the default task with real workers: how long it takes on this machine.
+# One step of the default task with real workers, and replies of full length.
 #
-# Prompts are sums; replies are sampled to their full length, so the figure is that of the longest step. On a slow
-# machine a step is estimated from one of its eight groups, and from a few tokens of all its replies.
+# On a slow machine a step is estimated from one of its eight groups and a few tokens of all its replies.
 
 T = TypeVar("T")
 
@@ -62,9 +61,9 @@ TASK = TaskSpec(
 """8 groups of 8 as by default, and replies of up to 32 tokens."""
 POLICY = "trial"
 PATIENCE = 10.0
-"""Seconds that sampling, and training, may be expected to take for the step to be measured whole."""
+"""Most expected seconds of sampling, and of training, for the step to be measured whole."""
 TURNS = 3
-"""How often each sampler is measured when samplers are compared; the shortest time counts."""
+"""Measurements of each sampler in a comparison; the shortest time counts."""
 BURST = 1.0
 """Seconds that a burst of tokens should take."""
 START = 4
@@ -76,9 +75,8 @@ class Trial:
     """The measurements of one step."""
 
     groups: int
-    """How many of the step's groups were measured; the seconds below are of a whole step."""
+    """Measured groups; the seconds below are of a whole step."""
     prompt_tokens: int
-    """Tokens of one episode's prompt."""
     sampled_tokens: int
     """Tokens of a whole step."""
     sampling: float
@@ -90,12 +88,10 @@ class Trial:
 
     @property
     def whole(self) -> bool:
-        """Whether all of a step was run, and not one of its groups."""
         return self.groups == TASK.train.groups_per_step
 
     @property
     def seconds(self) -> float:
-        """Seconds of a step where sampling and training overlap, as they do by default on two cores and more."""
         return max(self.sampling, self.training)
 
 
@@ -111,7 +107,7 @@ async def pace(
 ) -> list[float]:
     """Seconds of sampling for a step of ``TASK`` with each sampler, estimated from a prompt and a burst of tokens.
 
-    The samplers take turns, so that a change of the machine's load meets all of them. Raises what the workers raise.
+    The samplers take turns, so that a change of load meets all of them. Raises what the workers raise.
     """
     async with _loaded(samplers, trainer, scratch) as (version, _):
         return await _pace(samplers, renderer, version, turns)
@@ -119,7 +115,6 @@ async def pace(
 
 @asynccontextmanager
 async def _loaded(samplers: Sequence[Sampler], trainer: Trainer, scratch: Path) -> AsyncIterator[tuple[str, Path]]:
-    """The name of a new policy's version, loaded by all samplers, and a folder; both are gone afterwards."""
     with tempfile.TemporaryDirectory(dir=scratch) as folder:
         start = Path(folder, "0.safetensors")
         version = f"{POLICY}/{start.parent.name}"
@@ -151,7 +146,6 @@ Sampled = list[list[_Reply]]
 
 
 async def _sample(sampler: Sampler, renderer: Renderer, version: str) -> tuple[float, Sampled]:
-    """Seconds of a whole step's sampling, and what was sampled."""
     prompts, longest = _prompts(renderer), as_number(TASK.sampling.max_tokens)
     seconds, first = await _timed(_groups(sampler, prompts[:1], version, "first", longest))
     if seconds * len(prompts) > PATIENCE:
@@ -160,7 +154,6 @@ async def _sample(sampler: Sampler, renderer: Renderer, version: str) -> tuple[f
 
 
 def _prompts(renderer: Renderer) -> list[Tokens]:
-    """A prompt for each group."""
     sums = (f"{17 + n}+{85 - n}=" for n in range(TASK.train.groups_per_step))
     return [np.array(renderer.open([Message("user", text)]), np.int32) for text in sums]
 
@@ -169,7 +162,7 @@ async def _pace(samplers: Sequence[Sampler], renderer: Renderer, version: str, t
     prompts, groups = _prompts(renderer), TASK.train.groups_per_step
     starts = [prompt[:START] for prompt in prompts]
     token = 0.0
-    for sampler in reversed(samplers):  # what is done for the first time takes longer, and is not counted
+    for sampler in reversed(samplers):  # the first run takes longer and is not counted
         await sampler.score(version, prompts[0], 1, TASK.sampling.temperature)
         token, _ = await _timed(_groups(sampler, starts[:1], version, "warm", 1))
     rows = starts if groups * token <= 4 * BURST else starts[:1]
@@ -185,8 +178,6 @@ async def _pace(samplers: Sequence[Sampler], renderer: Renderer, version: str, t
 
 
 async def _groups(sampler: Sampler, prompts: Sequence[Tokens], version: str, name: str, most: int) -> Sampled:
-    """All groups at once, as they are during training."""
-
     async def play(group: int, member: int) -> _Reply:
         request = SampleRequest(
             conversation=f"{POLICY}/{name}/{group}/{member}",
@@ -240,13 +231,11 @@ async def _timed(work: Awaitable[T]) -> tuple[float, T]:
     return perf_counter() - begun, result
 
 
-# How fast bases were on this machine: kept in the home, for estimates of what nobody has trained on.
-#
-# A JSON file by base, sampler and cores, so that other files, settings or limits are measured again.
+# The speed of bases on this machine, kept in the home as JSON by base, sampler and cores.
 
 
 def speed_of(trial: Trial) -> BaseSpeed:
-    """The speed that a step of the default task reached."""
+    """The speed of a step of the default task."""
     trained = trial.sampled_tokens + trial.prompt_tokens * TASK.group_episodes
     return BaseSpeed(trial.sampled_tokens / trial.sampling, trained / trial.training)
 
@@ -257,7 +246,7 @@ def speed_key(fingerprint: str, sampler: str, cores: int) -> str:
 
 
 def read_speed(path: Path, key: str) -> BaseSpeed | None:
-    """The speed in the file ``path``; None if there is none, one that is out of date or one that makes no sense."""
+    """The speed in the file ``path``; None if it is missing, expired or invalid."""
     known = read_table(path).get(key)
     if not isinstance(known, dict):
         return None
@@ -287,7 +276,7 @@ def read_copies(path: Path, base: BaseModel, limit: int) -> tuple[CopySpeed, ...
 
 
 def write_copies(path: Path, base: BaseModel, limit: int, measured: Sequence[CopySpeed]) -> None:
-    """Keep what was measured together, unless more copies are known; arguments as of ``read_copies``."""
+    """Keep the results of one comparison, unless more copies are known; arguments as of ``read_copies``."""
     if len(measured) >= len(read_copies(path, base, limit)):
         rows = [(*one.copy, one.seconds, one.gap) for one in measured]
         add_to_table(path, {_copies_key(base, limit): rows})
@@ -297,18 +286,14 @@ def _copies_key(base: BaseModel, limit: int) -> str:
     return f"{base.fingerprint} copies {len(own_cores(limit))} cores of {processor_name()}"
 
 
-# Is this machine fit for this base, and which copy of it samples best? Real workers, one copy after another.
-#
-# The trainer and the first copy's sampler stay while samplers of other copies come and go. Needs no engine and no
-# database.
+# Tests a base on this machine with real workers, one copy after another. Needs no engine and no database.
 
 LONGEST = 512
-"""Tokens of a conversation, with a system prompt in front."""
 
 
 @dataclass(frozen=True)
 class Tried:
-    """What was planned, written and measured for one copy."""
+    """The plan, file and measurement of one copy."""
 
     copy: Copy
     memory: MemoryPlan
@@ -317,14 +302,13 @@ class Tried:
     """The file that llama.cpp reads; empty if torch samples."""
     file_bytes: int
     resident: int
-    """Resident bytes of both workers after the step, pages of the mapped file included."""
+    """Resident bytes of both workers after the step, including pages of the mapped file."""
     agreement: Agreement
     trial: Trial
-    """Of the first copy. Of others, the same with the sampling of this one, measured in turns with the first."""
+    """Of the first copy; for others the same with this copy's sampling, measured in turns with the first."""
 
     @property
     def speed(self) -> CopySpeed:
-        """What decides between copies."""
         return CopySpeed(self.copy, self.trial.sampling, self.agreement.gap_mean)
 
 
@@ -338,11 +322,11 @@ async def try_base(
     until: float = math.inf,
     train: bool = True,
 ) -> AsyncGenerator[Tried, None]:
-    """Try every copy that there is a plan for (``plan_of``), one after another; ``precision`` is the trainer's.
+    """Try every copy in ``plans`` (``plan_of``), one after another; ``precision`` is the trainer's.
 
-    Copies that would probably take longer than ``until`` (``time.monotonic``) are left out, but never the first.
-    Without ``train`` only sampling is measured. Raises ``BaseModelError`` if a sampler holds other weights than the
-    trainer, and what the workers raise.
+    Copies that would probably take longer than ``until`` (``time.monotonic``) are left out, except the first. Without
+    ``train`` only sampling is measured. Raises ``BaseModelError`` if a sampler holds other weights than the trainer,
+    and what the workers raise.
     """
     plans = {copy: _of_a_step(memory) for copy, memory in plans.items()}
     spec = trainer_spec(base, home, settings, next(iter(plans.values())))
@@ -395,13 +379,12 @@ async def try_base(
 
 
 def _of_a_step(memory: MemoryPlan) -> MemoryPlan:
-    """The plan with room for one step alone: two samplers run at the same time here."""
     return replace(memory, sequences=min(memory.sequences, TASK.group_episodes), context=min(memory.context, LONGEST))
 
 
 @contextmanager
 def cleared(base: BaseModel, home: Home, plans: Mapping[Copy, MemoryPlan]) -> Iterator[set[str]]:
-    """Remove the files for llama.cpp that are written meanwhile, but for the precisions in the set that this yields."""
+    """Remove the files for llama.cpp that are written meanwhile, except for the yielded precisions."""
     files = {plan.weights: path_of(base, home.base, plan.weights) for plan in plans.values()}
     kept = {weights for weights, path in files.items() if path.exists()}
     try:
@@ -412,7 +395,7 @@ def cleared(base: BaseModel, home: Home, plans: Mapping[Copy, MemoryPlan]) -> It
 
 
 def llama_file(base: BaseModel, home: Home, settings: Settings, memory: MemoryPlan) -> Path | None:
-    """The GGUF that is sampled from under these settings; None for a sampler that reads none."""
+    """The GGUF file for sampling under these settings; None for a sampler that reads none."""
     if not SAMPLERS[settings.rollout.sampler].gguf:
         return None
     gguf = gguf_of(base, settings.rollout)

@@ -1,4 +1,4 @@
-"""Watches a policy's learning: its course, signs that it goes wrong with their evidence, and who is told."""
+"""Watches how a policy learns, detects problems with their evidence, and notifies people."""
 
 from __future__ import annotations
 
@@ -33,33 +33,26 @@ from ..training import ClosedGroup
 from .measuring import deciding
 from .opening import TrainedPolicy
 
-# The course of a policy's learning as detectors see it, what chance explains, and its evidence.
-
-# How much of a difference chance explains: tests that hold for a whole run. Pure.
-#
-# A run is looked at after every step, so a test that errs once in a hundred looks would err in most runs. Each look
-# therefore gets an equal part of what is allowed for the whole run (Bonferroni).
+# Statistics: the difference that noise can explain. Each of a run's tests gets an equal part of its error (Bonferroni).
 
 ALARMS = 0.01
-"""The share of runs in which chance alone makes a finding of one kind, at most: a lab that trains 32 tasks at once sees
-less than one false alarm of a kind in three such rounds."""
+"""Largest share of runs with a false alarm of one kind."""
 LENIENT = 0.01
-"""The chance of error of a single comparison that only says which way something else goes."""
+"""Error of a single comparison that only tells the direction of another value."""
 MEDIUM = 0.5
 """The least difference that matters, in standard deviations of a single value: a medium effect in Cohen, "Statistical
-power analysis", 1988. With enough episodes a far smaller one is significant, and of no importance."""
+power analysis", 1988."""
 
 
 def level(looks: int) -> float:
-    """The chance of error that each of this many looks may have."""
+    """The error allowed for each of this many tests."""
     return ALARMS / max(1, looks)
 
 
 def noise(values: Sequence[float]) -> float:
     """Standard deviation of two or more values around a mean that changes slowly.
 
-    From the differences of neighbours, whose mean square is twice the variance (von Neumann et al., 1941): a rise over
-    many steps adds almost nothing to it.
+    The mean square of neighbours' differences is twice the variance (von Neumann et al., 1941).
     """
     return math.sqrt(fmean((after - before) ** 2 for before, after in pairwise(values)) / 2)
 
@@ -67,8 +60,8 @@ def noise(values: Sequence[float]) -> float:
 def quantile(chance: float, freedom: float) -> float:
     """The value that Student's t exceeds with a probability of ``chance``, for 0 < ``chance`` < 0.5.
 
-    The expansion of Cornish and Fisher to the second order (Abramowitz and Stegun, 26.7.5). Its next term is positive,
-    so for few degrees of freedom the true value is larger; callers have at least nine.
+    The expansion of Cornish and Fisher to the second order (Abramowitz and Stegun, 26.7.5). It is too small for few
+    degrees of freedom; callers have at least nine.
     """
     z = -NormalDist().inv_cdf(chance)
     first = (z**3 + z) / 4
@@ -77,10 +70,9 @@ def quantile(chance: float, freedom: float) -> float:
 
 
 def differ(before: Sequence[float], after: Sequence[float], over: Sequence[float], chance: float) -> bool:
-    """Whether the means of two stretches of a series differ by more than its noise explains.
+    """True if the means of two parts of a series differ by more than its noise explains.
 
-    ``over`` is the series that the noise is taken from. ``chance`` is how often that may be said, in one direction,
-    where only noise is there. False if ``over`` is too short to tell.
+    The noise is that of ``over``; False if that is too short. ``chance`` is the error in one direction.
     """
     if len(over) < 3:
         return False
@@ -91,7 +83,7 @@ def differ(before: Sequence[float], after: Sequence[float], over: Sequence[float
 
 
 def mostly(share: float, count: int) -> float:
-    """The chance that at least ``share`` of ``count`` independent draws agree in what one half of all draws does.
+    """The chance that at least ``share`` of ``count`` independent draws agree if half of all draws do.
 
     The bound of Chernoff and Hoeffding (1963): exp(-count · KL(share ‖ 1/2)).
     """
@@ -102,15 +94,14 @@ def mostly(share: float, count: int) -> float:
     return math.exp(-count * divergence)
 
 
-# The course of a policy's learning as detectors see it: its first steps, its last ones, its held-out scores. Pure.
+# The metrics of a policy for the detectors: first steps, last steps, held-out scores. Pure.
 #
-# Steps before the environment changed are left out: rewards, lengths and all that follows from them begin again there.
+# Steps before a change of the environment are left out: rewards and lengths are not comparable.
 
 WINDOW = 5
-"""Steps whose mean is compared with that of as many others. Of 64 episodes that are paid 0 or 1 the mean has a standard
-error of up to 0.06; over five steps it is 0.03."""
+"""Steps in each of two compared means. The mean of 64 rewards of 0 or 1 has a standard error of up to 0.06; over five
+steps it is 0.03."""
 LATELY = 256
-"""Steps that are remembered besides the first ones; a run may have 100,000."""
 NAMES = (
     "reward",
     "reward_max",
@@ -128,15 +119,14 @@ NAMES = (
     "weight_ess",
     "tokens",
 )
-"""Metrics that are looked at."""
+"""Metrics that the detectors use."""
 OF_PASSES = ("drift_mean", "weight_ess")
-"""Those of them that a pass measures. Where no group had a signal they are left out; version 0.1 recorded them, with an
-``entropy`` of exactly 0, and other values that say nothing."""
+"""Left out if no group had a signal; version 0.1 recorded meaningless values then."""
 
 
 @dataclass
 class Course:
-    """Grows with each step."""
+    """The metrics of a policy over its steps."""
 
     environment_version: str = ""
     _first: dict[int, dict[str, float]] = field(default_factory=dict)
@@ -144,14 +134,12 @@ class Course:
 
     @classmethod
     def of(cls, steps: Iterable[StepSeen]) -> Course:
-        """The course after these steps, in order."""
         course = cls()
         for one in steps:
             course.see(one.step, one.environment_version, one.metrics)
         return course
 
     def see(self, step: int, environment_version: str, metrics: Mapping[str, float]) -> None:
-        """Add a step. One in which the policy said nothing is left out: nothing was learned from it."""
         if environment_version != self.environment_version:
             self._first, self._last = {}, {}
             self.environment_version = environment_version
@@ -166,7 +154,6 @@ class Course:
                 del self._last[next(iter(self._last))]
 
     def add(self, step: int, metrics: Mapping[str, float]) -> None:
-        """Add metrics of a step that are known only later."""
         found = {name: value for name, value in metrics.items() if name in NAMES and math.isfinite(value)}
         for steps in (self._first, self._last):
             if step in steps:
@@ -174,35 +161,29 @@ class Course:
 
     @property
     def newest(self) -> int:
-        """The newest step; 0 before the first."""
         return next(reversed(self._last), 0)
 
     @property
     def seen(self) -> int:
-        """How many steps there have been, at least."""
         return len(self._last)
 
     def values(self, name: str) -> list[float]:
-        """A metric at all steps that are remembered and have it, in order."""
         return [one[name] for one in self._steps.values() if name in one]
 
     def first(self, name: str) -> list[float]:
-        """A metric at the first steps."""
         return [one[name] for one in self._first.values() if name in one]
 
     def last(self, name: str, before: int = 0) -> list[float]:
-        """A metric at the last steps that have it, without the ``before`` newest of them."""
         newest_first = (one[name] for one in reversed(self._last.values()) if name in one)
         found = list(islice(newest_first, before, before + WINDOW))
         return found[::-1] if len(found) == WINDOW else []
 
     def around(self, name: str, step: int) -> list[float]:
-        """A metric at the steps that led to ``step``; at the first steps where these are fewer, or forgotten."""
         led = [one[name] for number, one in self._last.items() if step - WINDOW < number <= step and name in one]
         return led if len(led) == WINDOW else self.first(name)
 
     def blocks(self, name: str) -> list[float]:
-        """Means of a metric over stretches of ``WINDOW`` steps, counted from the newest one, oldest first."""
+        """Means of a metric over blocks of ``WINDOW`` steps, counted back from the newest step; oldest block first."""
         found = self.values(name)
         begin = len(found) % WINDOW
         return [fmean(found[place : place + WINDOW]) for place in range(begin, len(found), WINDOW)]
@@ -214,38 +195,36 @@ class Course:
 
 @dataclass(frozen=True)
 class Learning:
-    """All that detectors are asked about."""
+    """The input of the detectors."""
 
     course: Course
     scores: tuple[HeldOutScore, ...] = ()
-    """Of the newest series of what decides, by step."""
+    """The newest series of the deciding scores, by step."""
     watch: WatchSpec = field(default_factory=WatchSpec)
     steps: int = 60
-    """That the run has, each of which is looked at."""
     evaluations: int = 8
-    """That it has."""
     alone: bool = True
-    """Whether its rewards depend on nobody else who learns: no opponent from a pool, no other policy."""
+    """True if no other learning policy influences its rewards: no opponent pool and no other trained policy."""
     uniform: bool = True
-    """Whether all rows are drawn alike, so that rewards of early and late steps are of the same tasks."""
+    """True if all rows are drawn with equal probability: early and late rewards are then of the same tasks."""
     opening: float | None = None
-    """The share of the first replies that were cut off, as long as no step is made."""
+    """The share of the first replies that were cut off, until the first step."""
     limits: Mapping[str, float] = field(default_factory=dict)
-    """Tokens that a reply and an episode may have, by their keys in a task file; ``thinks`` where thoughts count."""
+    """Token limits of a reply and an episode, by their keys in a task file; ``thinks`` if thoughts count."""
 
 
-# Which rollouts show a finding: up to three, each of another group where there are as many. Pure.
+# Selects the rollouts that show a finding: up to three, from different groups if possible. Pure.
 
 MOST = 3
-"""Rollouts that are shown: one may be an accident, and nobody reads ten."""
+"""Nobody reads ten."""
 
 
 def chosen(code: str, said: Sequence[Said], before: Sequence[Said] = ()) -> tuple[int, ...]:
-    """The ids of the rollouts among ``said`` that show a finding best.
+    """The ids of the rollouts in ``said`` that show a finding best.
 
     - Entropy collapse and one reply: those with the commonest reply.
-    - Exploding length, replies cut off: the longest, those first that the limit ended.
-    - Reward hacking: held-out prompts whose reward has fallen most since ``before``, an earlier evaluation of the same.
+    - Exploding length, replies cut off: the longest; first those that the limit ended.
+    - Reward hacking: held-out prompts with the largest loss of reward since ``before``, an earlier evaluation.
     - All others: those with the lowest reward.
     """
     if code in (ENTROPY_COLLAPSE, ONE_REPLY):
@@ -264,7 +243,6 @@ def _reward(one: Said) -> float:
 
 
 def _rewards(said: Iterable[Said]) -> Mapping[int, float]:
-    """The highest reward of each group."""
     found: dict[int, float] = {}
     for one in said:
         if one.reward is not None:
@@ -280,7 +258,6 @@ def _commonest(said: Sequence[Said]) -> list[Said]:
 
 
 def _first(said: Sequence[Said]) -> tuple[int, ...]:
-    """The first of each group, then the others."""
     leading: dict[int, Said] = {}
     for one in said:
         leading.setdefault(one.group, one)
@@ -289,57 +266,45 @@ def _first(said: Sequence[Said]) -> tuple[int, ...]:
     return tuple(one.id for one in in_order[:MOST])
 
 
-# Signs that learning goes wrong, each found by one pure function.
-#
-# A function gets all that was recorded (``Learning``), and returns the figures that show the sign, or None. What
-# chance explains is in ``noise``; the constants here say what matters besides, each with its reason.
+# Detectors of learning problems, pure functions: each returns the figures that prove its problem, or None.
 
 Evidence = dict[str, float]
-"""Figures by name; ``app/words/learning.py`` makes sentences of them."""
 
 COLLAPSED = 0.1
 """The share of its first entropy at which a policy has collapsed. Reward follows entropy as R = b - a·exp(H) (Cui et
-al., "The entropy mechanism", arXiv 2505.22617, equation 1), and a·(exp(H) - 1) is what is left to gain: at a tenth of
-the entropy a tenth of that at most, because exp is convex."""
+al., arXiv 2505.22617, equation 1), so a·(exp(H) - 1) is left to gain: at a tenth of the entropy at most a tenth."""
 CUT = 0.25
-"""The share of episodes that the length limit ends from which it decides what is learned: in a group of eight it is two
-members, whose rewards are those of half a reply."""
+"""The share of cut off episodes that matters: two samples of a group of eight."""
 CUT_MORE = 0.15
-"""By how much that share must have grown: a task whose limit was tight from the beginning is as its author set it."""
+"""Least growth of that share: a limit that was tight from the beginning is the author's choice."""
 LONGER = 32
-"""Tokens by which replies must have grown where it did not help them: less costs too little to speak of."""
+"""Tokens by which useless replies must have grown: less costs too little."""
 TYPICAL_DRIFT = 1.0
-"""Nats by which a token's log-probability has typically changed since it was sampled. The typical importance weight is
-then e or 1/e, beyond the default ``importance_cap`` of 2: the loss learns from the bound, not from the tokens. Runs of
-the shipped base at four times its default learning rate had up to 0.7, and learned all the same."""
+"""Nats by which a token's log-probability has typically changed since sampling. The typical importance weight is then
+e or 1/e, beyond the default ``importance_cap`` of 2. The shipped base learned with up to 0.7."""
 GAP = 0.1
-"""Nats between sampler and trainer at the same weights: the most that quantised weights are known to cause."""
+"""Nats between sampler and trainer at the same weights: quantised weights cause at most this."""
 GROWN = 3.0
-"""By which factor that gap must have grown: what a small copy of the base costs from the beginning is no sign."""
+"""Least factor of growth of that gap: a constant gap from a small copy of the base is normal."""
 MOVED = 0.8
-"""Nats by which a step typically changes a token's log-probability, from which it is too large. The KL divergence of
-such a step is ½·0.8² = 0.32 at least, ten times the largest target in PPO's own experiments (arXiv 1707.06347, table
-1). The shipped base has 0.1 at its default learning rate; at four times that it had 0.7 and learned, at six times that
-1.0 and was lost."""
+"""Typical change of a token's log-probability per step, in nats, above which steps are too large. The KL divergence of
+such a step is at least ½·0.8² = 0.32, ten times the largest target in the PPO paper (arXiv 1707.06347, table 1).
+The shipped base learned with 0.7 and failed with 1.0."""
 KL_GROWN = 2.0
-"""By which factor the distance to the base must grow within ``WINDOW`` steps: steady learning adds, it does not
-multiply."""
+"""Least growth of the distance to the base within ``WINDOW`` steps, as a factor: steady learning grows linearly."""
 KL_MORE = 0.5
-"""Nats per token by which it must grow there as well: a distance near 0 doubles often."""
+"""Least growth in nats per token: a distance near 0 doubles often."""
 FAR = 10.0
-"""Nats per token that are too far from the base in any case: it would write such a token once in 22,000 times, so
-nothing that it knows is left."""
+"""Nats per token that are always too far from the base: it would write such a token once in 22,000 times."""
 SAME = 0.9
-"""The share of episodes with the same reply from which the policy has one reply for everything."""
 FEWEST_PROMPTS = 8
-"""Distinct held-out prompts from which two scores are compared at all: the standard error of fewer says little."""
+"""Fewest distinct held-out prompts for a comparison of scores."""
 
 
 def entropy_collapse(seen: Learning) -> Evidence | None:
-    """The policy hardly explores any more, and even the best of its samples no longer reach what they once reached.
+    """The policy hardly explores, and its best samples no longer reach their earlier reward.
 
-    What they reach is the mean reward of the best member of each group. It stays where it was in a policy that has
-    solved its task, which is certain as well, and where luck decides: neither is a sign.
+    Their reward stays constant in a solved task, and if rewards are luck: neither is a finding.
     """
     course = seen.course
     start, now = course.first("surprisal"), course.last("surprisal")
@@ -354,7 +319,7 @@ def entropy_collapse(seen: Learning) -> Evidence | None:
 
 
 def exploding_length(seen: Learning) -> Evidence | None:
-    """Replies have grown to a multiple of what they were, until the limit cuts them, or without being paid for it."""
+    """Replies have become several times longer, until the limit cuts them or without a gain in reward."""
     course = seen.course
     start, now = course.first("length"), course.last("length")
     if not _long_enough(course, now) or fmean(now) < seen.watch.length * fmean(start):
@@ -372,10 +337,7 @@ def exploding_length(seen: Learning) -> Evidence | None:
 
 
 def reward_hacking(seen: Learning) -> Evidence | None:
-    """The held-out score has fallen while the training reward has not: what is paid in training is no longer the task.
-
-    The newest score is compared with each earlier one of its series. Each such pair has its part of the allowed error.
-    """
+    """The held-out score has fallen while the training reward has not: training no longer rewards the task."""
     scores = [score for score in seen.scores if score.prompts >= FEWEST_PROMPTS]
     if len(scores) < 2 or not seen.alone:
         return None
@@ -404,15 +366,15 @@ def reward_hacking(seen: Learning) -> Evidence | None:
 
 
 def falling_reward(seen: Learning) -> Evidence | None:
-    """The training reward has fallen well below what it was over some earlier stretch of steps."""
+    """The training reward has fallen well below an earlier level."""
     fall = _fall(seen, "reward") if seen.alone and seen.uniform else None
     return None if fall is None else {"best": fall.before, "now": fall.now, "steps": float(fall.steps)}
 
 
 def kl_runaway(seen: Learning) -> Evidence | None:
-    """The distance to the base multiplies without a better reward, or is above what the task file allows.
+    """The distance to the base multiplies without a better reward, or is above the limit of the task file.
 
-    Medians, for the estimate of a single step can be off by orders of magnitude where the policy is far away.
+    Uses medians: far from the base single estimates can be wrong by orders of magnitude.
     """
     course, limit = seen.course, seen.watch.kl
     now, before = course.last("kl"), course.last("kl", WINDOW)
@@ -428,7 +390,7 @@ def kl_runaway(seen: Learning) -> Evidence | None:
 
 
 def gap_runaway(seen: Learning) -> Evidence | None:
-    """Tokens are trained on by a policy that is far from the one that wrote them, or sampler and trainer disagree."""
+    """The trained policy is far from the one that wrote the tokens, or sampler and trainer disagree."""
     course = seen.course
     drift, gap, start = course.last("drift_mean"), course.last("gap_mean"), course.first("gap_mean")
     if gap and start and median(gap) >= max(GAP, GROWN * median(start)):
@@ -446,9 +408,9 @@ def large_steps(seen: Learning) -> Evidence | None:
 
 
 def one_reply(seen: Learning) -> Evidence | None:
-    """Nearly all episodes have the same reply, whatever the prompt is.
+    """Nearly all episodes have the same reply. Steps on one prompt are ignored.
 
-    Chance is that of a policy which rightly gives this reply to half of the prompts. Steps on one prompt say nothing.
+    The null hypothesis is a policy that rightly gives this reply to half of the prompts.
     """
     course = seen.course
     same, prompts = course.last("same_reply"), course.last("first_prompts")
@@ -461,7 +423,7 @@ def one_reply(seen: Learning) -> Evidence | None:
 
 
 def cut_replies(seen: Learning) -> Evidence | None:
-    """The length limit has cut off many replies from the beginning, and still does: rewards are of half a reply."""
+    """The length limit has cut off many replies since the beginning: rewards are for half a reply."""
     cut = seen.course.values("cut") or [share for share in (seen.opening,) if share is not None]
     if not cut or fmean(cut[:WINDOW]) <= CUT or fmean(cut[-WINDOW:]) <= CUT:
         return None
@@ -479,36 +441,27 @@ DETECTORS: dict[str, Callable[[Learning], Evidence | None]] = {
     GAP_RUNAWAY: gap_runaway,
     CUT_REPLIES: cut_replies,
 }
-"""By what task files call what is found."""
+"""Detectors by the name of their finding in task files."""
 
 
 def found(seen: Learning) -> dict[str, Evidence]:
-    """All signs that are there now and that the task does not ignore."""
+    """All current findings that the task does not ignore."""
     wanted = (code for code in DETECTORS if code not in seen.watch.ignore)
     return {code: evidence for code in wanted if (evidence := DETECTORS[code](seen)) is not None}
 
 
 def _long_enough(course: Course, now: Sequence[float]) -> bool:
-    """Whether the last steps are others than the first, with as many between: else noise cannot be told from change."""
     return bool(now) and course.seen >= 3 * WINDOW
 
 
 @dataclass(frozen=True)
 class _Fall:
-    """How far a metric of rewards is below its best stretch of ``WINDOW`` steps."""
-
     before: float
     now: float
     steps: int
-    """Between the two."""
 
 
 def _fall(seen: Learning, name: str) -> _Fall | None:
-    """How far a metric of rewards has fallen; None if chance explains it, or where it does not matter.
-
-    The last steps are compared with the first ones and with each stretch between. Each comparison has its part of the
-    allowed error, because the best is chosen.
-    """
     course, values = seen.course, seen.course.values(name)
     begins = [0, *range(len(values) % WINDOW, len(values) - WINDOW, WINDOW)]
     stretches = [values[begin : begin + WINDOW] for begin in begins]
@@ -524,7 +477,6 @@ def _fall(seen: Learning, name: str) -> _Fall | None:
 
 
 def _rose(course: Course, before: Sequence[float]) -> bool:
-    """Whether the reward of the last steps is above that ``before``, as far as a single comparison can say."""
     now = course.last("reward")
     if not now or not before:
         return False
@@ -532,28 +484,20 @@ def _rose(course: Course, before: Sequence[float]) -> bool:
 
 
 def _fell(before: HeldOutScore, now: HeldOutScore, chance: float) -> bool:
-    """Whether a score is below an earlier one by more than its prompts explain.
-
-    The two were measured on the same prompts, which makes their difference surer than two independent standard errors
-    say; so this errs on the safe side.
-    """
+    """Both scores use the same prompts, so the test is conservative."""
     error = math.hypot(before.stderr, now.stderr)
     freedom = min(before.prompts, now.prompts) - 1
     return before.score - now.score > error * quantile(chance, freedom)
 
 
-# Looks at a policy's learning after each step and evaluation, and tells people once what goes wrong.
-#
-# A finding is stored with its step and the rollouts that show it, written into the log and sent as a notification.
-# What is stored is known to the next engine, which tells nobody twice. A task file may ask that a finding pauses the
-# task.
+# Checks a policy's learning after each step and evaluation; notifies once for each finding, also across restarts.
 
 FIRST = 16
-"""Episodes from which the share of cut off replies is judged before the first step: two groups of the default size."""
+"""Episodes before the first step that are enough to judge cut off replies: two default groups."""
 
 
 class Watch:
-    """Of one policy, while one learner trains it."""
+    """Watches one policy during one run."""
 
     def __init__(self, services: Services, trained: TrainedPolicy) -> None:
         self._store = services.store
@@ -562,33 +506,27 @@ class Watch:
         self._spec = trained.spec
         self._suite = deciding(trained.spec)
         self._measured = [self._suite] if self._suite else list(components_of(trained.spec))
-        """Under which names held-out episodes are stored."""
         self._thinks = services.traits.thinks and trained.spec.sampling.thinking is not False
         self._opening: float | None = None
         self._course = Course.of(self._store.findings.seen(self._policy, NAMES, WINDOW, LATELY))
 
     @property
     def decisive(self) -> bool:
-        """Whether a held-out score may pause the task."""
         return REWARD_HACKING in self._spec.watch.pause
 
     def see(self, step: int, metrics: Mapping[str, float]) -> None:
-        """Take in the metrics of a step that was just committed."""
         self._course.see(step, self._store.findings.environment_at(self._policy, step), metrics)
 
     def add(self, step: int, metrics: Mapping[str, float]) -> None:
-        """Take in metrics of a committed step that are known only later."""
         self._course.add(step, metrics)
 
     async def see_first(self, groups: Sequence[ClosedGroup]) -> None:
-        """Take in the groups of the first step so far: whether replies are cut off is told before that is made."""
         episodes = [one for closed in groups for one in closed.group.episodes]
         if self._opening is None and not self._course.seen and len(episodes) >= FIRST:
             self._opening = sum(any(t.cut for t in one.trajectories) for one in episodes) / len(episodes)
             await self.look()
 
     async def look(self) -> None:
-        """Find what there is to find, and tell it."""
         findings, scores = self._store.findings, self._store.evaluations.of(self._suite).compared(self._policy)
         signs = found(replace(learning(self._course, scores, self._spec), opening=self._opening, limits=self._limits))
         known = findings.known(self._policy)
@@ -600,7 +538,7 @@ class Watch:
             await self._store.patiently(partial(findings.lapse, self._policy, lapsed))
 
     def pausing(self) -> Fruitless | None:
-        """Why the task is to pause now, if it is: because of a finding, after which no person has resumed it."""
+        """Why the task must pause now, or None. A later resume by a person overrules the finding."""
         if not self._spec.watch.pause:
             return None
         known = self._store.findings.known(self._policy)
@@ -632,7 +570,7 @@ class Watch:
 
 
 def learning(course: Course, scores: tuple[HeldOutScore, ...], spec: TaskSpec) -> Learning:
-    """What detectors are asked about, for a task."""
+    """The input of the detectors for a task."""
     others = [policy for policy in spec.policies.values() if policy.trained or policy.pool]
     measure = next((suite for suite in spec.eval.suite if suite.decides), spec.eval)
     evaluations = 2 + (spec.steps // measure.every if measure.every else 0)

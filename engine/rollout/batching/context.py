@@ -13,10 +13,7 @@ from ...errors import CallFailed
 from ...trajectories import Logprobs, Tokens
 from ..sampling import Cuts, Floats
 
-# What a backend implements for the batch scheduler: sequences with memory, decoded in rows under adapters.
-#
-# Knows sequences by number and adapters by handle; nothing of conversations, versions or sampling. Not safe for
-# threads.
+# The interface of a backend: cached sequences, decoded in rows under adapters. Not thread-safe.
 
 Ints = NDArray[np.int32]
 Logits = NDArray[np.float32]
@@ -25,7 +22,7 @@ Arrays = dict[str, NDArray[np.float32]]
 
 
 class DecodeFailed(CallFailed):
-    """A decode call failed; what it wrote is undone by clearing its sequences."""
+    """A decode call failed; clear its sequences to undo what it wrote."""
 
 
 class Context(Protocol):
@@ -37,56 +34,56 @@ class Context(Protocol):
     weights: int
     """Bytes that every call reads."""
     mixes: bool
-    """Whether a call of one token of each of several sequences may hold rows of several adapters, with the last bits of
-    calls of their own."""
+    """True if a call with one token for each of several sequences may hold rows of several adapters. The last bits
+    are those of separate calls."""
     joins: bool
-    """Whether a call may hold several tokens of several sequences, and need not hold neighbours, with the last bits of
-    calls of their own; it mixes then."""
+    """True if a call may hold several tokens of several sequences, without neighbours, with the last bits of
+    separate calls. Implies ``mixes``."""
     held: Ints
-    """How many tokens the memory of each sequence holds, (sequences,)."""
+    """Tokens in the memory of each sequence, (sequences,)."""
 
     def decode(self, tokens: Ints, positions: Ints, sequences: Ints, outputs: NDArray[np.int8]) -> Logits:
         """Run one call: one token of each of several sequences, or several tokens of one (of several if it ``joins``).
 
-        All arguments are (n,); the tokens of a sequence are neighbours. Returns float32 (outputs.sum(), V), valid until
-        the next call. The last bits of a row depend on its own sequence alone, as long as calls are made as the batch
-        scheduler makes them. Raises ``DecodeFailed``; the sequences of the call are then in an unknown state.
+        All arguments are (n,); the tokens of a sequence are neighbours. Returns float32 (outputs.sum(), V), valid
+        until the next call. The last bits of a row depend only on its own sequence. Raises ``DecodeFailed``; the state
+        of the call's sequences is then unknown.
         """
 
     def cut(self, sequence: int, length: int) -> None:
-        """Forget what a sequence holds from position ``length`` on; 0 empties it, also after a failed call."""
+        """Forget a sequence from position ``length`` on; 0 empties it, also after a failed call."""
 
     def copy(self, source: int, target: int, length: int) -> None:
         """Give ``target``, which is empty, the first ``length`` tokens of ``source``."""
 
     def grow(self, sequences: int, needed: bool) -> bool:
-        """Have memory for the sequences before this one, and for those for scores; what they hold stays.
+        """Allocate memory for the sequences before this one; call it only when no logits are needed any more.
 
-        Called only between two calls of which no logits are wanted any more. Returns whether it was done: not where the
-        machine is short of memory, unless they are ``needed``; then it raises ``MemoryError`` if there is none.
+        False if memory is short. If the sequences are ``needed``, it tries anyway and may raise ``MemoryError``.
         """
 
     def use(self, adapters: Handles, alike: bool = True) -> None:
         """Set the adapters of the following calls: (n,), one for each row; (1,), one for all; (0,), none.
 
-        All are the same unless the context ``mixes``. Without ``alike`` a row's last bits may depend on the others,
-        where that is faster.
+        All are the same unless the context ``mixes``. Without ``alike`` a row's last bits may depend on other rows,
+        for speed.
         """
 
     def load_adapter(self, adapter: Arrays, alpha: float) -> int:
-        """Take an adapter in (named as in state files) and return its handle. Raises ``AdapterError`` if it does not
-        fit the base."""
+        """Add an adapter (named as in state files) and return its handle. Raises ``AdapterError`` if it does not
+        fit the base.
+        """
 
     def free_adapter(self, adapter: int) -> None:
-        """Give an adapter's memory back."""
+        """Free an adapter's memory."""
 
     def close(self) -> None:
-        """Free everything; the object cannot be used afterwards. Adapters must have been freed before."""
+        """Free everything. Adapters must have been freed before."""
 
 
 @runtime_checkable
 class DrawingContext(Protocol):
-    """A context that draws tokens itself, too: as ``sampling.choose``, but for the last bits."""
+    """A context that also draws tokens: as ``sampling.choose``, but with other last bits."""
 
     def draw(
         self,
@@ -100,19 +97,18 @@ class DrawingContext(Protocol):
         """``Context.decode`` for one token of each of several sequences, then ``choose``; all are (n,)."""
 
     def choose(self, logits: Logits, temperatures: Floats, noise: Floats, cuts: Cuts | None) -> tuple[Tokens, Logprobs]:
-        """One token for each row of logits (n, V); leaves those of the last ``decode`` as they are."""
+        """One token for each row of logits (n, V); does not change those of the last ``decode``."""
 
 
-# Which sequence id a conversation gets, and which rows a decode call holds. Pure.
+# Assigns sequence ids to conversations, and rows to decode calls. Pure.
 #
-# llama.cpp cuts a decode call into micro-batches of consecutive sequence ids, and computes a batch of one with
-# another kernel, whose last bits differ. So a call must hold runs of at least two neighbouring ids: ids are handed
-# out in aligned pairs of one version where possible, and a lone id gets its twin as a filler row.
+# llama.cpp computes a micro-batch of one sequence with another kernel, with other last bits. So a call must hold at
+# least two neighbouring ids: ids are assigned in aligned pairs of one version, and a single id gets its twin as a
+# filler row.
 
 ASIDE = ""
-"""Holds ids that no conversation has; it is no version's name."""
 BRIDGE = 1
-"""Holes of up to this many ids are filled unless the ``pace`` says more."""
+"""Holes of up to this many ids are filled unless the ``pace`` has a larger number."""
 
 
 class Slots:
@@ -125,20 +121,18 @@ class Slots:
 
     @property
     def count(self) -> int:
-        """How many ids there are."""
         return len(self._holder)
 
     def widen(self, count: int) -> None:
-        """Hand out ``count`` ids from now on, not fewer than before."""
         more = count - self.count
         self._holder += [None] * more
         self.free += more
 
     def take(self, version: str, count: int = 1) -> list[int]:
-        """Free ids: the shortest run of free pairs that is long enough, else the longest, again and again; for a lone
-        id first the twin of one of the same version; and the twins of other versions' ids last of all.
+        """Free ids: the shortest sufficient run of free pairs, else the longest runs.
 
-        Raises ``LookupError`` when fewer are free.
+        A single id is preferably the twin of one of the same version; twins of other versions come last. Raises
+        ``LookupError`` when fewer are free.
         """
         if count > self.free:
             raise LookupError(f"{count} sequences are wanted, {self.free} are free.")
@@ -152,8 +146,6 @@ class Slots:
         return taken
 
     def set_aside(self, slot: int) -> int:
-        """Exchange a held id for the highest free one above it, if there is one: no version's ids are beside it then
-        that calls hold. Returns the id that is held for no version."""
         above = [other for other in range(slot + 1, len(self._holder)) if self._holder[other] is None]
         place = above[-1] if above else slot
         self._holder[slot] = None
@@ -161,7 +153,6 @@ class Slots:
         return place
 
     def give_back(self, slot: int) -> None:
-        """The id is free again."""
         self._holder[slot] = None
         self.free += 1
 
@@ -187,7 +178,7 @@ class Slots:
 
 
 def rows_with_fillers(active: NDArray[np.int32], bridge: int = BRIDGE) -> NDArray[np.int32]:
-    """Sorted ids for a decode call: the active ones (sorted, unique), fillers in small holes, a twin for lone ids."""
+    """Sorted ids for a decode call: the active ones (sorted, unique), fillers in small holes, a twin for single ids."""
     holes = np.diff(active) - 1
     small = np.flatnonzero((holes > 0) & (holes <= bridge))
     fillers = [np.arange(active[i] + 1, active[i + 1], dtype=np.int32) for i in small]
@@ -197,32 +188,29 @@ def rows_with_fillers(active: NDArray[np.int32], bridge: int = BRIDGE) -> NDArra
     return np.union1d(rows, lone ^ 1) if len(lone) else rows
 
 
-# What prompts begin with, as a trie of blocks of tokens, and which sequences hold each block. Pure.
+# The beginnings of prompts as a trie of token blocks. Pure.
 #
-# Prompts of one version often share their first tokens: a system prompt, the descriptions of tools, examples. A block
-# is known by all tokens up to its end, so keys and values computed for one prompt are those of every prompt that has
-# it. That keys and values are kept so, and given up by least recent use, is RadixAttention's (SGLang, arXiv
-# 2312.07104).
+# All tokens up to its end identify a block, so its keys and values are the same for every prompt. The cache with
+# least-recently-used eviction is RadixAttention's (SGLang, arXiv 2312.07104).
 
 BLOCK = 64
 """Tokens of a block: fewer are computed about as fast as they are copied."""
 PIECE = 256
-"""Tokens of a block whose last bits must be the same whoever computed it: as many as a call computes (``prefill``).
-With half as many large bases would multiply more slowly, with twice as many small ones would attend more slowly."""
+"""Tokens of a block with reproducible last bits. With half as many, large bases would multiply more slowly; with
+twice as many, small ones would attend more slowly."""
 
 Family = tuple[str, bool]
-"""Version, and whether the last bits are ``alike``; families share nothing."""
+"""Version, and the ``alike`` flag; families share nothing."""
 
 
 def blocks_of(tokens: Tokens, alike: bool) -> tuple[bytes, ...]:
-    """The whole blocks that ``tokens``, int32 (T,), begin with; two tokens at least are left, which are computed for
-    the logits."""
+    """The whole blocks at the beginning of ``tokens``, int32 (T,); at least two tokens are left for the logits."""
     size = PIECE if alike else BLOCK
     return tuple(tokens[begin : begin + size].tobytes() for begin in range(0, len(tokens) - 1 - size, size))
 
 
 def common(one: Sequence[bytes], other: Sequence[bytes]) -> int:
-    """How many tokens both begin with, in whole blocks."""
+    """The number of tokens in the common beginning, in whole blocks."""
     tokens = 0
     for a, b in zip(one, other, strict=False):
         if a != b:
@@ -232,12 +220,9 @@ def common(one: Sequence[bytes], other: Sequence[bytes]) -> int:
 
 
 class _Node:
-    """A block, after those above it; the root is none."""
-
     def __init__(self, above: _Node | None = None, block: bytes = b"") -> None:
         self.above, self.block = above, block
         self.tokens: int = above.tokens + _tokens(block) if above else 0
-        """Up to its end."""
         self.below: dict[bytes, _Node] = {}
         self.holders: dict[int, None] = {}
 
@@ -248,10 +233,9 @@ class Prefixes:
     def __init__(self) -> None:
         self._roots: dict[Family, _Node] = {}
         self._ends: dict[int, _Node] = {}
-        """The last block of each sequence that holds any."""
 
     def find(self, family: Family, blocks: Sequence[bytes]) -> tuple[int | None, int]:
-        """A sequence that holds most of ``blocks``, and how many tokens these have; (None, 0) where none holds any."""
+        """The sequence with the longest part of ``blocks``, and its tokens; (None, 0) without any."""
         node = self._roots.get(family)
         if node is None:
             return None, 0
@@ -262,7 +246,6 @@ class Prefixes:
         return (next(iter(node.holders)), node.tokens) if node.tokens else (None, 0)
 
     def hold(self, sequence: int, family: Family, blocks: Sequence[bytes]) -> None:
-        """A sequence begins with these blocks; those that it held before are the first of them."""
         if not blocks:
             return
         node = self._roots.setdefault(family, _Node())
@@ -274,7 +257,6 @@ class Prefixes:
         self._ends[sequence] = node
 
     def join(self, sequence: int, source: int) -> None:
-        """A sequence, which holds no block yet, begins with those of ``source``."""
         node = self._ends.get(source)
         if node is not None:
             self._ends[sequence] = node
@@ -283,7 +265,6 @@ class Prefixes:
             node = node.above
 
     def cut(self, sequence: int, tokens: int) -> None:
-        """A sequence holds nothing any more from position ``tokens`` on; blocks that none holds are forgotten."""
         node = self._ends.pop(sequence, None)
         while node is not None and node.above is not None and node.tokens > tokens:
             del node.holders[sequence]
@@ -296,11 +277,9 @@ class Prefixes:
             self._roots = {family: root for family, root in self._roots.items() if root is not node}
 
     def tokens(self, sequence: int) -> int:
-        """How many tokens the blocks of a sequence have."""
         return self._ends[sequence].tokens if sequence in self._ends else 0
 
     def alone(self, sequence: int) -> bool:
-        """Whether it holds a block that no other sequence holds."""
         return sequence in self._ends and len(self._ends[sequence].holders) == 1
 
 
@@ -308,25 +287,24 @@ def _tokens(block: bytes) -> int:
     return len(block) // 4  # int32
 
 
-# First prompts that some sequence still begins with: later episodes of a group copy their memory.
+# Computed first prompts that some sequence still holds: later episodes of a group copy them.
 
 Key = tuple[str, bool, bytes]
-"""Version, whether the last bits are ``alike``, and tokens."""
+"""Version, the ``alike`` flag, and tokens."""
 
 
 @dataclass(eq=False)
 class Prompt:
-    """A prompt that has been computed, for as long as a sequence holds it."""
+    """A computed prompt, for as long as a sequence holds it."""
 
     key: Key
     logits: Logits
-    """float32 (V,): what the first token is sampled from, a copy."""
+    """float32 (V,): those for the first token, a copy."""
     holders: set[int] = field(default_factory=set)
-    """Sequences whose memory begins with it."""
+    """Sequences that begin with it."""
 
     @property
     def tokens(self) -> int:
-        """How many it has."""
         return len(self.key[2]) // 4  # int32
 
 
@@ -337,15 +315,12 @@ class Prompts:
         self._prompts: dict[Key, Prompt] = {}
 
     def find(self, key: Key) -> Prompt | None:
-        """The prompt of that key, if a sequence holds it."""
         return self._prompts.get(key)
 
     def add(self, prompt: Prompt) -> None:
-        """Remember a prompt that has holders."""
         self._prompts[prompt.key] = prompt
 
     def leave(self, prompt: Prompt, sequence: int) -> None:
-        """A sequence does not hold the prompt any more; after the last one it is forgotten."""
         prompt.holders.discard(sequence)
         if not prompt.holders and self._prompts.get(prompt.key) is prompt:
             del self._prompts[prompt.key]

@@ -1,8 +1,7 @@
-"""Which sequence a conversation has, and what of its memory others may begin with.
+"""Assigns sequences to conversations, and shares their memory.
 
-A prompt that has been read is copied whole to all that ask the same (``prompts``), and its first blocks to whoever
-begins with them under the same version (``prefixes``). When the last conversation that holds a block ends, its sequence
-is kept, until conversations need it, others are kept in its place, or the version is retired.
+A computed prompt is copied to equal requests, and its first blocks to prompts of the same version that begin with
+them. An ended conversation's sequence is kept until it is needed or its version is retired.
 """
 
 from __future__ import annotations
@@ -13,13 +12,13 @@ from .context import BLOCK, Context, Logits, Prefixes, Prompt, Prompts, Slots, b
 from .turn import SequenceState, Turn
 
 PART = 4
-"""One in this many sequences may be kept for what it holds."""
+"""One in this many sequences may be kept for reuse."""
 STEP = 4
-"""There are at least one in this many more sequences each time that there are more: what they hold is copied then."""
+"""Growth by at least one in this many sequences, because growing copies their memory."""
 
 
 class SharedMemory:
-    """The sequences of one context that ``slots`` hands out."""
+    """The sequences of one context in ``slots``."""
 
     def __init__(self, context: Context, slots: Slots) -> None:
         self._context = context
@@ -27,23 +26,20 @@ class SharedMemory:
         self._prompts = Prompts()
         self._prefixes = Prefixes()
         self._kept: dict[int, str] = {}
-        """Versions of the sequences that are kept, the one that was used longest ago first."""
+        """Versions of the kept sequences, the least recently used first."""
 
     @property
     def free(self) -> int:
-        """How many conversations can begin."""
         return self._slots.free + len(self._kept)
 
     @property
     def grows(self) -> bool:
-        """Whether there may be more sequences."""
         return self._slots.count < self._slots.most
 
     def widen(self, more: int, needed: bool) -> None:
-        """Have ``more`` sequences or some more still, if the machine has memory to spare for them.
+        """Add ``more`` sequences or some more, if the machine has memory to spare.
 
-        If it has not, and they are ``needed`` because nothing continues without them, have two more. Raises
-        ``MemoryError`` if there is no memory for those.
+        If not, and they are ``needed`` to continue, add two. Raises ``MemoryError`` if there is no memory for those.
         """
         step = max(more, self._slots.count // STEP)
         count = min(self._slots.most, self._slots.count + step + step % 2)
@@ -53,9 +49,10 @@ class SharedMemory:
             self._slots.widen(self._slots.count + 2)
 
     def place(self, turns: Sequence[Turn]) -> Prompt | None:
-        """Give sequences to first turns that share a prompt; the first one's holds as much of it as is known.
+        """Give sequences to first turns with a common prompt; the first gets its known part.
 
-        Returns the prompt where it is known whole; ``share`` copies it. Raises ``LookupError`` when too few are free.
+        Returns the prompt if it is completely known; ``share`` copies it. Raises ``LookupError`` when too few are
+        free.
         """
         first = turns[0]
         prompt = self._prompts.find(first.key)
@@ -73,14 +70,13 @@ class SharedMemory:
         return prompt
 
     def awaits(self, turn: Turn, other: Turn) -> bool:
-        """Whether a first turn will find more in memory once the prompt of ``other``, another first turn, is read."""
+        """True if a first turn will find more in memory once the prompt of ``other``, another first turn, is read."""
         if turn.family != other.family:
             return False
         ahead = common(turn.blocks, other.blocks)
         return ahead > 0 and ahead > self._prefixes.find(turn.family, turn.blocks)[1]
 
     def read(self, turn: Turn, logits: Logits) -> Prompt:
-        """A first turn's prompt is in its sequence now; ``logits`` (V,) are those after it."""
         sequence = turn.conversation.sequence
         prompt = Prompt(turn.key, logits.copy(), {sequence})
         self._prompts.add(prompt)
@@ -88,7 +84,6 @@ class SharedMemory:
         return prompt
 
     def share(self, prompt: Prompt, turns: Sequence[Turn]) -> None:
-        """Copy a prompt to those of ``turns`` that do not hold it."""
         source = next(iter(prompt.holders))
         for turn in turns:
             sequence = turn.conversation.sequence
@@ -99,9 +94,9 @@ class SharedMemory:
             turn.conversation.prompt = prompt
 
     def grow(self, turn: Turn) -> None:
-        """A turn has ended: forks of its conversation may begin with what was said, as far as it is in memory.
+        """A turn has ended: forks of its conversation may reuse its memory.
 
-        Sampled tokens have other last bits than those that are read: of turns that are ``alike`` there is the prompt.
+        Sampled tokens have other last bits than prefilled ones, so turns that are ``alike`` share only the prompt.
         """
         conversation = turn.conversation
         if conversation.slot is None or turn.alike:
@@ -111,37 +106,31 @@ class SharedMemory:
             self._prefixes.hold(conversation.slot, turn.family, blocks_of(held, turn.alike))
 
     def empty(self, conversation: SequenceState) -> None:
-        """A conversation's sequence holds nothing any more, and stays the conversation's."""
         self._leave_prompt(conversation)
         self._prefixes.cut(conversation.sequence, 0)
         self._context.cut(conversation.sequence, 0)
 
     def end(self, conversation: SequenceState, intact: bool) -> None:
-        """A conversation has ended; without ``intact`` what its sequence holds is of no use."""
         version, sequence = conversation.version, conversation.slot
         if sequence is None or version is None:
             return
         begun = conversation.prompt.tokens if conversation.prompt else 0
         self._leave_prompt(conversation)
-        self._prefixes.cut(sequence, begun)  # what was said later is of no use to others
+        self._prefixes.cut(sequence, begun)  # later text is useless to others
         if intact and not version.retired and self._prefixes.alone(sequence):
             self._keep(sequence, version.name)
         else:
             self._free(sequence)
 
     def retire(self, version: str) -> None:
-        """Keep nothing of a version any more."""
         for sequence in [sequence for sequence, owner in self._kept.items() if owner == version]:
             self._give_up(sequence)
 
     def clear(self) -> None:
-        """Keep nothing."""
         for sequence in list(self._kept):
             self._give_up(sequence)
 
     def _take(self, version: str, count: int, source: int | None) -> list[int]:
-        """``count`` sequences, of which the kept one ``source`` is given up last; it is the first where it is one of
-        them, and still holds what it held."""
         if source in self._kept:
             self._kept[source] = self._kept.pop(source)
         while self._slots.free < count and self._kept:
@@ -155,7 +144,6 @@ class SharedMemory:
         return sorted(taken, key=lambda slot: slot != source)
 
     def _keep(self, sequence: int, version: str) -> None:
-        """Keep what a sequence holds, beside others that are kept, so that the rows of a call stay neighbours."""
         for other in [other for other in self._kept if not self._prefixes.alone(other)]:
             self._give_up(other)
         if len(self._kept) >= max(1, self._slots.count // PART):

@@ -1,4 +1,4 @@
-"""Requests to a sampler beside turns: versions to load, tokens to score, answers that are due."""
+"""A sampler's adapter versions, scores, answers and pace."""
 
 from __future__ import annotations
 
@@ -18,73 +18,66 @@ from ...trajectories import Logprobs, Tokens
 from ..sampling import logprobs_of
 from .context import Arrays, Context
 
-# How many rows go into one decode call of llama.cpp, and how many calls in a row they get.
+# Rows of one decode call of llama.cpp, and consecutive calls for them.
 #
-# With a base that stays in the processor's cache, a call with rows of another adapter costs a graph and its memory
-# again. If adapters share calls, many rows make products faster and share what a call costs; else few rows, which
-# stay for some tokens, keep what they hold in the cache. With a large base each call reads the weights from main
-# memory, and every row shares that.
+# If adapters share calls, or a large base is read from main memory, many rows share the cost of a call. Else few rows
+# stay for some tokens and keep their data in the processor's cache.
 
 CACHE = 16 << 20
 """Bytes of weights that are assumed to stay in a processor's cache."""
 FEW, MORE = 1, 4
-"""Sequences between two that are computed for nothing, rather than make one micro-batch more: where rows stay for some
-tokens, and where each micro-batch is a new graph, or reads all weights from main memory; both take as long as four rows
-and more."""
+"""Unused sequences between two that are computed, rather than make one micro-batch more. Both take as long as four
+rows and more; ``MORE``: each micro-batch is a new graph or reads all weights."""
 ENOUGH = 64
-"""Rows from which on a call with a large base takes as long for each row: reading the weights is a small part of it."""
+"""Rows from which a call with a large base takes as long for each row: reading the weights is a small part of it."""
 
 
 @dataclass(frozen=True)
 class Pace:
-    """How many rows and tokens the batch scheduler decodes at a time."""
+    """The rows and tokens that the batch scheduler decodes at a time."""
 
     rows: int
-    """Most rows of one decode call."""
     tokens: int
-    """Tokens sampled in a row for the same turns before others get their part."""
+    """Consecutive tokens for the same turns before others come."""
     bridge: int = FEW
-    """Holes of up to this many sequences between those of a call are filled, on llama.cpp."""
+    """Holes of up to this many sequences in a call are filled, on llama.cpp."""
     enough: int = 128
-    """Running turns from which on no memory is taken for more: their rows would make a call hardly faster."""
+    """Running turns from which no memory is taken for more: a call would hardly be faster."""
 
 
 def large(weights: int) -> bool:
-    """Whether each call reads a base of ``weights`` bytes from main memory: its adapters should then share calls."""
+    """True if each call reads a base of ``weights`` bytes from main memory: its adapters should then share calls."""
     return weights > CACHE
 
 
 def pace_of(weights: int, mixes: bool) -> Pace:
-    """The pace for a base of ``weights`` bytes, whose adapters share calls if it ``mixes``."""
+    """The pace for a base of ``weights`` bytes; ``mixes``: its adapters share calls."""
     if large(weights):
         return Pace(rows=256, tokens=1, bridge=MORE, enough=ENOUGH)
     return Pace(rows=128, tokens=4, bridge=MORE) if mixes else Pace(rows=16, tokens=32)
 
 
-# Carries answers from the sampler's thread to the event loop: those of one step are delivered together.
+# Carries answers from the sampler's thread to the event loop, once for each step.
 #
-# Waking the loop costs as much as sampling a token, and more where both share a core.
+# Waking the loop costs as much as sampling a token, and more on a shared core.
 
 T = TypeVar("T")
 
 
 class Answers:
-    """Answers that are ready and not delivered yet, and what is streamed before. The sampler's thread alone uses it."""
+    """Answers and streamed parts that are not delivered yet. Only for the sampler's thread."""
 
     def __init__(self) -> None:
         self._ready: list[tuple[asyncio.Future[Any], Any, BaseException | None]] = []
         self._streamed: list[tuple[asyncio.Future[Any], Callable[[Any], None], Any]] = []
 
     def put(self, future: asyncio.Future[Any], value: Any, error: BaseException | None) -> None:
-        """Keep an answer until the next ``flush``."""
         self._ready.append((future, value, error))
 
     def stream(self, future: asyncio.Future[Any], to: Callable[[Any], None], value: Any) -> None:
-        """With the next ``flush`` call ``to`` with a part of what the future will be."""
         self._streamed.append((future, to, value))
 
     def flush(self) -> None:
-        """Deliver what is ready; what is for callers whose loop is closed is dropped."""
         if self._streamed:
             parts, self._streamed = self._streamed, []
             for loop in {future.get_loop() for future, _, _ in parts}:
@@ -97,26 +90,22 @@ class Answers:
 
 
 class Answer(Generic[T]):
-    """What one caller waits for: made in its event loop, and given once, on the thread."""
+    """The answer for one caller: made in its event loop, and given once, on the thread."""
 
     def __init__(self, answers: Answers) -> None:
         self.future: asyncio.Future[T] = asyncio.get_running_loop().create_future()
         self._answers = answers
 
     def give(self, value: T) -> None:
-        """The call returns ``value``."""
         self._answers.put(self.future, value, None)
 
     def fail(self, error: BaseException) -> None:
-        """The call raises ``error``."""
         self._answers.put(self.future, None, error)
 
     def flush(self) -> None:
-        """Deliver what is ready by now, of all callers."""
         self._answers.flush()
 
     def stream(self, to: Callable[[Any], None], value: Any) -> None:
-        """Before the call ends, ``to`` is called with ``value``, in the event loop."""
         self._answers.stream(self.future, to, value)
 
 
@@ -136,18 +125,19 @@ def _deliver(ready: list[tuple[asyncio.Future[Any], Any, BaseException | None]])
             future.set_exception(error)
 
 
-# The adapter versions that a sampler serves: immutable under their names, freed after their last request.
+# A sampler's adapter versions: immutable under their names, freed after their last request.
 
 
 class Adapters(Protocol):
-    """What loads and frees adapters; a ``Context`` does."""
+    """Loads and frees adapters, like a ``Context``."""
 
     def load_adapter(self, adapter: Arrays, alpha: float) -> int:
-        """Take an adapter in (named as in state files) and return its handle. Raises ``AdapterError`` if it does not
-        fit."""
+        """Add an adapter (named as in state files) and return its handle. Raises ``AdapterError`` if it does not
+        fit.
+        """
 
     def free_adapter(self, adapter: int) -> None:
-        """Give an adapter's memory back."""
+        """Free an adapter's memory."""
 
 
 @dataclass
@@ -170,10 +160,9 @@ class Versions:
         self._adapters = adapters
         self._versions: dict[str, Version] = {}
         self._checksums: dict[str, str] = {}
-        """Checksum of every name that was ever loaded."""
 
     def load(self, name: str, path: Path) -> str:
-        """Read the adapter of a state file and return the checksum of what was read.
+        """Read the adapter of a state file and return its checksum.
 
         Raises ``AdapterError`` if the name stands for other bytes, and for an adapter of another base or shape.
         """
@@ -205,19 +194,16 @@ class Versions:
         return version
 
     def retire(self, name: str) -> None:
-        """Refuse new requests at once, free the memory after the last one; unknown names are refused."""
         version = self.serving(name)
         version.retired = True
         self._free_if_unused(version)
         reach(Point.SAMPLER_RETIRED)
 
     def leave(self, version: Version) -> None:
-        """A request under this version has ended."""
         version.users -= 1
         self._free_if_unused(version)
 
     def close(self) -> None:
-        """Free all adapters."""
         for version in self._versions.values():
             self._adapters.free_adapter(version.handle)
         self._versions.clear()
@@ -228,11 +214,11 @@ class Versions:
             del self._versions[version.name]
 
 
-# Teacher-forced log-probabilities under one adapter version: what the canary and the contract tests compare.
+# Teacher-forced log-probabilities under one adapter version, for the canary and the contract tests.
 
 
 def score(context: Context, adapter: int, sequence: int, tokens: Tokens, start: int, temperature: float) -> Logprobs:
-    """float32 (T-start,): log-probabilities of ``tokens[start:]``, computed in ``sequence``, which is left empty.
+    """Log-probabilities of ``tokens[start:]``, float32 (T-start,), computed in ``sequence``, which is then empty.
 
     Raises ``ValueError`` unless 1 <= start <= T and all tokens fit.
     """

@@ -28,28 +28,24 @@ from .context import Arrays, Context, DrawingContext, Handles, Ints, Logits, Slo
 from .requests import Answer, Answers, Pace, Versions, check_score, score
 from .scheduler import BatchScheduler, Pressed
 
-# Scores that ride with prompts: their few rows join a call that is made anyway, where the context ``joins``.
-#
-# A call that begins many operations costs several times as much on a small base, however few rows it has. (A compiled
-# one begins none: there scores do not ride.) One that finds no call to join within some calls, or while nothing is
-# sampled, has one of its own. Everything here runs on the sampler's thread.
+# Scores that join a call of prompts, if the context ``joins``: a call on a small base costs several times as much as a
+# few more rows. (Compiled calls do not, so scores do not join them.) After ``PATIENCE`` calls a score gets its own.
 
 PATIENCE = 4
-"""Calls without a prompt that a score lets pass: those of one step of the batch scheduler on a small base. A commit may
-wait for the score."""
+"""Calls without a prompt that a score lets pass: one step of the scheduler on a small base. A commit may wait for
+it."""
 LONGEST = 256
-"""Rows of scores that may join a call: what they add to the wait of others stays small."""
+"""Most rows of scores that join a call: they delay the others."""
 SEATS = 7
-"""Further sequences for scores, where the context ``joins``. The pages behind the first ``LONGEST`` tokens are never
-written, so they take no memory."""
+"""Further sequences for scores, if the context ``joins``. Only the first ``LONGEST`` tokens ever take memory."""
 
 
 @dataclass(frozen=True)
 class Rider:
-    """A score that waits."""
+    """A waiting score."""
 
     handle: int
-    """Of its adapter, which must stay loaded until ``over``."""
+    """Its adapter, which must stay loaded until ``over``."""
     tokens: Tokens
     start: int
     temperature: float
@@ -61,31 +57,31 @@ class Rider:
 
     @property
     def rows(self) -> int:
-        """Tokens that are computed."""
         return len(self.tokens) - 1
 
     def give(self, logprobs: Logprobs) -> None:
-        """Answer."""
         self.over()
         self.answer.give(logprobs)
         self.told()
 
     def fail(self, error: Exception) -> None:
-        """The caller gets an error."""
         self.over()
         self.answer.fail(error)
         self.told()
 
 
 class RidingContext:
-    """Implements ``Context`` over another that ``joins``, whose sequences from ``first`` on are for scores, but for
-    the last."""
+    """Implements ``Context`` over another that ``joins``. Sequences from ``first`` on, except the last, are for
+    scores.
+    """
 
     def __init__(self, context: Context, first: int) -> None:
         self._context = context
-        self._spare = range(first, context.sequences - 1)  # the last one is for prompts that are told of
+        self._spare = range(
+            first, context.sequences - 1
+        )  # the last one is for prompts with requested log-probabilities
         self._waiting: deque[tuple[Rider, int]] = deque()
-        """Scores, and the number of the call before which each came; the oldest first."""
+        """Scores with the number of the next call on arrival, the oldest first."""
         self._calls = 0
         self._adapters: Handles = np.empty(0, np.int64)
         self._alike = True
@@ -99,7 +95,6 @@ class RidingContext:
         self._waiting.append((rider, self._calls))
 
     def flush(self) -> None:
-        """Compute all that wait, in calls of their own."""
         while self._waiting:
             rider, _ = self._waiting.popleft()
             try:
@@ -111,12 +106,10 @@ class RidingContext:
         self._context.use(self._adapters, self._alike)
 
     def fail(self, error: Exception) -> None:
-        """All that wait get an error."""
         while self._waiting:
             self._waiting.popleft()[0].fail(error)
 
     def decode(self, tokens: Ints, positions: Ints, sequences: Ints, outputs: NDArray[np.int8]) -> Logits:
-        """See the protocol."""
         prompts = bool(self._waiting) and len(np.unique(sequences)) < len(sequences)
         riders = self._boarding() if prompts and len(self._adapters) else []
         if riders:
@@ -126,13 +119,11 @@ class RidingContext:
         return self._context.decode(tokens, positions, sequences, outputs)
 
     def _go_without(self) -> None:
-        """A call is made that no score joins; those that have waited long enough are computed first."""
         self._calls += 1
         if self._waiting and self._calls - self._waiting[0][1] > PATIENCE:
             self.flush()
 
     def _boarding(self) -> list[Rider]:
-        """Those that may go with the next call, of whose logits there must not be too many."""
         room, rows = scored_rows(self.vocabulary), LONGEST
         riders: list[Rider] = []
         while self._waiting and len(riders) < len(self._spare) and self._waiting[0][0].rows <= min(rows, room):
@@ -171,47 +162,37 @@ class RidingContext:
         return logits[:asked]
 
     def grow(self, sequences: int, needed: bool) -> bool:
-        """See the protocol."""
         return self._context.grow(sequences, needed)
 
     def use(self, adapters: Handles, alike: bool = True) -> None:
-        """See the protocol."""
         self._adapters, self._alike = adapters, alike
         self._context.use(adapters, alike)
 
     def cut(self, sequence: int, length: int) -> None:
-        """See the protocol."""
         self._context.cut(sequence, length)
 
     def copy(self, source: int, target: int, length: int) -> None:
-        """See the protocol."""
         self._context.copy(source, target, length)
 
     def load_adapter(self, adapter: Arrays, alpha: float) -> int:
-        """See the protocol."""
         return self._context.load_adapter(adapter, alpha)
 
     def free_adapter(self, adapter: int) -> None:
-        """See the protocol."""
         self._context.free_adapter(adapter)
 
     def close(self) -> None:
-        """See the protocol."""
         self._context.close()
 
 
-# The sampler protocol over a context, on a thread of its own.
-
-# Runs a scheduler on a thread of its own, for callers in an event loop.
+# Runs a scheduler on its own thread, for callers in an event loop.
 #
-# Async methods put work into an inbox and wait for a future; the thread takes all that has come in, then makes one
-# step of the scheduler, for as long as there is anything to do. Only that thread touches what computes, and the event
-# loop stays free.
+# The thread empties an inbox, then makes one step of the scheduler, as long as there is work. Only it touches the
+# context.
 
 T = TypeVar("T")
 Work = Callable[[], None]
 Gate = Callable[[], AbstractContextManager[None]]
-"""Makes the context in which the thread makes one round."""
+"""The context of one round of the thread."""
 
 log = logging.getLogger(__name__)
 
@@ -221,11 +202,12 @@ class SteppedScheduler(Protocol):
 
     @property
     def busy(self) -> bool:
-        """Whether ``step`` has anything to do."""
+        """True if ``step`` has anything to do."""
 
     def submit(self, request: SampleRequest, answer: Answer[SampleResult], stream_to: OnTokens | None = None) -> None:
-        """Queue a turn, whose tokens ``stream_to`` gets in the caller's event loop. Raises ``ValueError`` or
-        ``AdapterError`` for what can never be served."""
+        """Queue a turn; ``stream_to`` is called in the caller's event loop. Raises ``ValueError`` or
+        ``AdapterError`` if it can never be served.
+        """
 
     def release(self, name: str) -> None:
         """Forget a conversation and abort its turn; unknown names are ignored."""
@@ -241,9 +223,9 @@ class SteppedScheduler(Protocol):
 
 
 class ThreadedSampler:
-    """``protocol.Sampler`` but for ``score``, over a scheduler and the versions that it serves.
+    """``protocol.Sampler`` except for ``score``, over a scheduler and its versions.
 
-    Where memory runs out all calls in progress raise ``OutOfMemory``; the sampler must not be used afterwards.
+    Without memory all calls in progress raise ``OutOfMemory``; the sampler must not be used afterwards.
     """
 
     def __init__(
@@ -254,8 +236,9 @@ class ThreadedSampler:
         gate: Gate = nullcontext,
         idle: Callable[[], None] = lambda: None,
     ) -> None:
-        """Every round of the thread, a step at most, is made inside ``gate()``, if one that shares the device can
-        make it wait; ``idle`` is called after rounds that left nothing to do."""
+        """Every round of the thread runs inside ``gate()``, which may wait for a shared device. ``idle`` is called
+        after rounds that left nothing to do.
+        """
         self._scheduler = scheduler
         self._versions = versions
         self._limits = limits
@@ -264,43 +247,35 @@ class ThreadedSampler:
         self._answers = Answers()
         self._inbox: queue.SimpleQueue[Work | None] = queue.SimpleQueue()
         self._pressing: deque[None] = deque()
-        """One for each thing in the inbox for which a step of the scheduler ends early; both threads use it."""
+        """One entry for each item in the inbox that ends a step early; both threads use it."""
         self._thread = threading.Thread(target=self._run, name="sampler", daemon=True)
         self._thread.start()
 
     async def limits(self) -> SamplerLimits:
-        """See the protocol."""
         return self._limits
 
     async def load(self, version: str, path: str) -> str:
-        """See the protocol."""
         return await self._do(partial(self._versions.load, version, Path(path)), pressing=True)
 
     async def retire(self, version: str) -> None:
-        """See the protocol."""
         await self._do(partial(self._versions.retire, version))
 
     async def generate(self, request: SampleRequest, *, stream_to: OnTokens | None = None) -> SampleResult:
-        """See the protocol. A cancelled caller's turn continues until it ends or its conversation is released."""
         answer: Answer[SampleResult] = Answer(self._answers)
         self._post(partial(self._scheduler.submit, request, answer, stream_to), answer)
         return await answer.future
 
     async def release(self, conversation: str) -> None:
-        """See the protocol."""
         await self._do(partial(self._scheduler.release, conversation))
 
     async def stats(self) -> SamplerStats:
-        """See the protocol."""
         return await self._do(self._scheduler.stats)
 
     async def close(self) -> None:
-        """End the thread, fail calls in progress, and free the memory."""
         self._inbox.put(None)
         await asyncio.to_thread(self._thread.join)
 
     def _failed(self, error: Exception) -> None:
-        """Called when a step of the scheduler has raised."""
         if ran_out(error):
             self._scheduler.fail(as_shortage(error))
             return
@@ -308,10 +283,9 @@ class ThreadedSampler:
         self._scheduler.fail(CallFailed(f"The sampler's step failed: {error}."))
 
     def _close(self) -> None:
-        """Free what computes; the last thing that the thread does."""
+        """Free the context; the last action of the thread."""
 
     async def _do(self, work: Callable[[], T], pressing: bool = False) -> T:
-        """Run ``work`` on the thread between two steps and return its value; if it presses, before the next step."""
         answer: Answer[T] = Answer(self._answers)
 
         def begun() -> None:
@@ -348,7 +322,6 @@ class ThreadedSampler:
             self._answers.flush()
 
     def _round(self, waited: list[Work | None]) -> bool:
-        """Do the work that has come in, then make a step; returns whether the thread continues."""
         while waited or not self._inbox.empty():
             work = waited.pop() if waited else self._inbox.get()
             if work is None:
@@ -367,12 +340,12 @@ class ThreadedSampler:
         return bool(self._pressing)
 
 
-# The sampler protocol over a context: llama.cpp's, or torch's.
+# The sampler protocol over a context of llama.cpp or torch.
 
 SPARE = 2
 """Sequences kept for scoring, an aligned pair."""
 FIRST = 16
-"""Conversations that a sampler begins with memory for; it takes more as they are asked for."""
+"""Conversations with memory from the start; more are allocated on demand."""
 
 
 class BatchingSampler(ThreadedSampler):
@@ -388,10 +361,10 @@ class BatchingSampler(ThreadedSampler):
         cores: LentCores | None = None,
         first: int = 0,
     ) -> None:
-        """Serve ``base`` from ``context``, whose conversations may grow to ``length`` tokens.
+        """Serve ``base`` from ``context``, with conversations of up to ``length`` tokens.
 
-        ``spare`` of its sequences are kept for scoring; ``cores`` are lent while there is nothing to do. It begins with
-        memory for ``first`` conversations, an even number, and takes more as they are asked for; 0: for all.
+        ``spare`` of its sequences are kept for scoring; ``cores`` are lent while idle. ``first``: conversations with
+        memory from the start, an even number; 0: all.
         """
         limits = SamplerLimits(context.sequences - spare, min(length, context.length))
         versions = Versions(base, context)
@@ -406,7 +379,7 @@ class BatchingSampler(ThreadedSampler):
         super().__init__(self._batches, versions, limits, cores.round if cores else nullcontext, self._rest)
 
     async def generate(self, request: SampleRequest, *, stream_to: OnTokens | None = None) -> SampleResult:
-        """See the protocol; a schema is made ready before the turn waits. Raises ``ConfigError`` if it cannot be."""
+        """See the protocol; a schema is compiled before the turn waits, else raises ``ConfigError``."""
         wishes = request.wishes
         if wishes is None or not wishes.schema:
             return await super().generate(request, stream_to=stream_to)
@@ -416,15 +389,13 @@ class BatchingSampler(ThreadedSampler):
         return await answer.future
 
     async def retire(self, version: str) -> None:
-        """See the protocol."""
         await super().retire(version)
         await self._do(partial(self._batches.retire, version))
 
     async def score(self, version: str, tokens: Tokens, start: int, temperature: float) -> Logprobs:
-        """See the protocol."""
         if self._riding is None:
             scoring = partial(self._score, version, tokens, start, temperature)
-            return await self._do(scoring, pressing=not self._compiled)  # compiled, a step is short: none is cut off
+            return await self._do(scoring, pressing=not self._compiled)  # a compiled step is short: none is cut off
         answer: Answer[Logprobs] = Answer(self._answers)
         self._post(partial(self._ride, self._riding, version, tokens, start, temperature, answer), answer)
         return await answer.future
@@ -444,7 +415,6 @@ class BatchingSampler(ThreadedSampler):
         version.users += 1
 
     def _rest(self) -> None:
-        """Nothing is sampled: what waited for prompts to ride with is computed now, and cores are lent."""
         if self._riding is not None:
             self._riding.flush()
         if self._cores is not None:

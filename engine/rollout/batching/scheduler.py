@@ -1,4 +1,4 @@
-"""Continuous batching: which conversations are prefilled and decoded in which call."""
+"""Continuous batching: selects the conversations that each call prefills and decodes."""
 
 from __future__ import annotations
 
@@ -21,26 +21,23 @@ from .memory import SharedMemory
 from .requests import Answer, Pace, Versions
 from .turn import Echoes, Grammar, SequenceState, Turn, check, wanted_of
 
-# Which turn is next: turns that wait for their prefill, and which account goes first. Pure.
+# Selects the next turn to prefill. Pure.
 #
-# The account goes first that is behind by weight (``fairness.fair_clock``); within an account, conversations that
-# hold memory already, then the prompt that has waited longest.
+# First the account that is behind by weight; within an account, conversations with memory, then the oldest prompt.
 
 
 class Order:
-    """All accounts with turns in the scheduler, and their turns that have not begun."""
+    """All accounts with turns in the scheduler, and their waiting turns."""
 
     def __init__(self) -> None:
         self._clock: FairClock[str] = FairClock()
         self._turns: Counter[str] = Counter()
-        """Number of turns in the scheduler, begun or not, by account."""
+        """Number of turns in the scheduler, by account."""
         self._returning: dict[str, dict[Turn, None]] = {}
-        """Turns of conversations that have their sequence already."""
         self._first: dict[str, dict[Key, list[Turn]]] = {}
-        """First turns, by the prompt that they share, in order of arrival."""
+        """First turns, by their shared prompt, in order of arrival."""
 
     def __iter__(self) -> Iterator[Turn]:
-        """All turns that wait."""
         for returning in self._returning.values():
             yield from returning
         for prompts in self._first.values():
@@ -48,20 +45,18 @@ class Order:
                 yield from turns
 
     def enter(self, turn: Turn, weight: float) -> None:
-        """Add a turn, which ``wait`` lets begin. Raises ``ValueError`` for a weight that is none."""
+        """Add a turn, which ``wait`` lets begin. Raises ``ValueError`` for an invalid weight."""
         self._clock.weigh(turn.account, weight)
         self._clock.join(turn.account)
         self._turns[turn.account] += 1
 
     def wait(self, turn: Turn) -> None:
-        """A turn waits from now on until it is taken."""
         if turn.conversation.slot is None:
             self._first.setdefault(turn.account, {}).setdefault(turn.key, []).append(turn)
         else:
             self._returning.setdefault(turn.account, {})[turn] = None
 
     def leave(self, turn: Turn) -> None:
-        """Remove a turn, whether it waits or has begun."""
         self._remove(turn)
         self._turns[turn.account] -= 1
         if not self._turns[turn.account]:
@@ -69,17 +64,14 @@ class Order:
             self._clock.leave(turn.account)
 
     def charge(self, account: str, prefilled: int = 0, sampled: int = 0) -> None:
-        """Charge an account for computed tokens; an account that asks for none saves nothing up meanwhile."""
         self._clock.begin(account)
         self._clock.charge(account, rollout_cost(prefilled, sampled))
 
     @property
     def first(self) -> int:
-        """How many turns wait for a sequence."""
         return sum(len(turns) for prompts in self._first.values() for turns in prompts.values())
 
     def ready(self, free: int) -> bool:
-        """Whether a turn can begin while ``free`` sequences are free."""
         return bool(self._returning or (self._first and free))
 
     def next_account(self, free: int) -> str:
@@ -87,8 +79,7 @@ class Order:
         return self._clock.behind([*self._returning, *(self._first if free else ())])
 
     def take(self, account: str, free: int) -> list[Turn]:
-        """Take the next turns of an account: one of a conversation that has its sequence, else up to ``free`` that
-        share the prompt that has waited longest."""
+        """One turn of the account that has its sequence, else up to ``free`` with the oldest shared prompt."""
         if account in self._returning:
             turns = [next(iter(self._returning[account]))]
         else:
@@ -98,18 +89,15 @@ class Order:
         return turns
 
     def ahead(self, account: str, turns: Iterable[Turn]) -> bool:
-        """Whether an account has had more than one of the accounts of ``turns``."""
         counter = self._clock.counter
         return any(counter(other) < counter(account) for other in {turn.account for turn in turns})
 
     def sort(self, turns: Iterable[Turn]) -> list[Turn]:
-        """The turns, those of the account that is behind first, else in the given order."""
         turns = list(turns)
         counters = {account: self._clock.counter(account) for account in {turn.account for turn in turns}}
         return sorted(turns, key=lambda turn: counters[turn.account]) if len(counters) > 1 else turns
 
     def _remove(self, turn: Turn) -> None:
-        """Remove a turn from those that wait, if it is one of them."""
         returning = self._returning.get(turn.account, {})
         if turn in returning:
             del returning[turn]
@@ -125,38 +113,36 @@ class Order:
                 del self._first[turn.account]
 
 
-# Computes what turns begin with: prompts, and what was appended to a conversation.
+# Computes prompts, and appended parts of conversations.
 #
-# A context that joins takes all parts in one call; in others each part is a call of its own, because there a row's
-# last bits depend on its call. Long parts are computed in pieces. A piece attends to what is before it, and to
-# nothing after its end, which a call for the whole part computes only to mask it: on torch pieces take a third to
-# four fifths of the time at 2,000 tokens, and memory for their attention that grows with the length, not with its
-# square. And as the borders are the same for all prompts, a block has the same bits whichever prompt it was computed
-# for.
+# Unless a context joins, each part is its own call, because a row's last bits depend on its call. Long parts are
+# computed in pieces. On torch this takes a third to four fifths of the time at 2,000 tokens, and linear memory. The
+# borders are the same for all prompts, so shared blocks have the same bits.
 
 
 @dataclass(frozen=True)
 class Chunk:
-    """Two tokens or more at the end of one sequence."""
+    """Two or more tokens at the end of one sequence."""
 
     turns: list[Turn]
     """The first has the sequence; the others share its prompt."""
     new: Tokens
     """int32 (n,)"""
     first: bool
-    """Whether a conversation begins with it, so that others may share it."""
+    """True if a conversation begins with it, so that others may share it."""
 
     @property
     def sequence(self) -> int:
-        """The sequence in which it is computed."""
         return self.turns[0].conversation.sequence
 
 
 def prefill(context: Context, parts: Sequence[Chunk]) -> Iterator[tuple[list[Chunk], list[Logits] | CallFailed]]:
-    """Yield the parts that each call completes with the logits (V,) after each, valid until the next call; or all parts
-    of a call that failed, with its error."""
+    """Yield the parts that each call completes, with the logits (V,) after each, valid until the next call.
+
+    For a failed call yields its parts with the error.
+    """
     for together in [list(parts)] if context.joins and parts else [[part] for part in parts]:
-        # a new prompt begins at a border: turns that are alike share memory in whole pieces
+        # a new prompt begins at a border: similar turns share memory in whole pieces
         left = {part.sequence: np.split(part.new, range(PIECE, len(part.new) - 1, PIECE)) for part in together}
         while together:
             call = [Chunk(part.turns, left[part.sequence].pop(0), part.first) for part in together]
@@ -173,7 +159,6 @@ def prefill(context: Context, parts: Sequence[Chunk]) -> Iterator[tuple[list[Chu
 
 
 def _decode(context: Context, call: list[Chunk]) -> Logits:
-    """The logits of the last two tokens of each part: a lone output row would have other last bits."""
     counts = [len(part.new) for part in call]
     held = [int(context.held[part.sequence]) for part in call]
     positions = [np.arange(begin, begin + count) for begin, count in zip(held, counts, strict=True)]
@@ -190,15 +175,12 @@ def _decode(context: Context, call: list[Chunk]) -> Logits:
     )
 
 
-# The inner loop: running turns, decoded together token after token until one of them may have ended.
-#
-# Works on arrays; no Python runs for a single row. Which rows a call holds is decided in ``slots``; finished turns
-# are the scheduler's to handle.
+# The inner loop: decodes running turns together until one of them may have ended. No Python runs for a single row.
 
 Pressed = Callable[[], bool]
-"""Says whether a call waits for the thread."""
+"""True if a call waits for the thread."""
 NOTHING = -1
-"""Pads the stop tokens of a turn that has fewer than another; no token has this id."""
+"""Pads the stop tokens of turns; no token has this id."""
 
 
 def never() -> bool:
@@ -211,9 +193,9 @@ def burst(
 ) -> tuple[Tokens, Logprobs]:
     """Sample up to ``limit`` tokens for each of ``turns``, which are in the order of their sequences.
 
-    They are of one version unless the context mixes. Returns tokens int32 (n, k) and log-probabilities float32 (n, k),
-    n turns and k >= 1 tokens, where only the last token of a turn may end it. Rows of other sequences that serve as
-    fillers, in holes of up to ``bridge``, are left as they were. Ends once ``pressed``. Raises ``DecodeFailed``.
+    They have one version unless the context mixes. Returns tokens int32 (n, k) and log-probabilities float32 (n, k), k
+    >= 1; only the last token of a turn may end it. Holes of up to ``bridge`` sequences are computed, but not changed.
+    Ends once ``pressed``. Raises ``DecodeFailed``.
     """
     active = np.array([turn.conversation.sequence for turn in turns], np.int32)
     rows = active if context.joins else rows_with_fillers(active, bridge)
@@ -247,7 +229,7 @@ def burst(
                 own = logits if alone else logits[places]
                 if wanted is None:
                     tokens[count], logprobs[count] = choose(own, temperatures, noise[count], cuts)
-                else:  # the other rows get the bits that they would have without
+                else:  # the other rows keep their bits
                     tokens[count], logprobs[count] = wanted.draw(draw, own, temperatures, noise[count], cuts)
             current[places] = tokens[count]
             positions = positions + 1
@@ -262,34 +244,32 @@ def burst(
 
 
 def _before(active: NDArray[np.int32], rows: NDArray[np.int32]) -> NDArray[np.int64]:
-    """The active row that each row is, or that stands before it: a filler has a neighbour's adapter."""
     return np.maximum(np.searchsorted(active, rows, side="right") - 1, 0)
 
 
 def cuts_of(turns: list[Turn], temperatures: Floats) -> Cuts | None:
-    """Which tokens the turns may draw; None if all may draw any, as in training."""
+    """The truncations of the turns; None if all may draw any token, as in training."""
     truncations = [turn.truncation for turn in turns]
     return None if all(one is WHOLE or one == WHOLE for one in truncations) else Cuts(truncations, temperatures)
 
 
 def _stops(turns: list[Turn]) -> NDArray[np.int32]:
-    """The stop tokens of each turn, one below the other: int32 (most that any has, n)."""
+    """The stop tokens of each turn in columns: int32 (maximum, n)."""
     stops = np.full((max(len(turn.stop) for turn in turns), len(turns)), NOTHING, np.int32)
     for column, turn in enumerate(turns):
         stops[: len(turn.stop), column] = turn.stop
     return stops
 
 
-# Continuous batching: which conversations are prefilled and decoded next, under which adapter version.
+# Continuous batching on one thread, without waiting.
 #
-# Everything here runs on one thread and never waits. Results are repeatable to the last bit, whatever else is
-# scheduled, because every prompt or appended turn of two tokens and more is computed with two output rows
-# (``prefill``), and all other calls hold one token per sequence: of any versions where the context mixes them, else
-# of one; and in runs of at least two neighbours, unless it joins them (``slots``).
+# Results are deterministic to the last bit, whatever else is scheduled. Prompts are computed with two output rows
+# (``prefill``). All other calls hold one token per sequence: of one version unless the context mixes, and in runs of at
+# least two neighbours unless it joins (``Slots``).
 
 
 class BatchScheduler:
-    """All conversations of one context, whose sequences ``slots`` hands out; ``length`` tokens fit in each."""
+    """All conversations of one context; ``length`` tokens fit in each sequence."""
 
     def __init__(self, context: Context, versions: Versions, slots: Slots, length: int, pace: Pace) -> None:
         self._context = context
@@ -301,22 +281,19 @@ class BatchScheduler:
         self._order = Order()
         self._echoes = Echoes(context)
         self._running: dict[Turn, None] = {}
-        """Turns being decoded, the one that was decoded longest ago first."""
+        """Turns being decoded, the least recently decoded one first."""
         self._sampled = self._prefilled = self._passes = 0
         self._seconds = 0.0
 
     @property
     def busy(self) -> bool:
-        """Whether ``step`` has anything to do."""
         return self._works or self._order.ready(self._memory.grows)
 
     @property
     def _works(self) -> bool:
-        """Whether ``step`` has anything to do in the memory that there is."""
         return bool(self._running or self._echoes) or self._order.ready(self._memory.free)
 
     def stats(self) -> SamplerStats:
-        """Totals so far."""
         waiting = sum(1 for _ in self._order) + len(self._echoes)
         return SamplerStats(self._sampled, self._prefilled, self._seconds, len(self._running), waiting, self._passes)
 
@@ -327,8 +304,7 @@ class BatchScheduler:
         stream_to: OnTokens | None = None,
         grammar: Grammar | None = None,
     ) -> None:
-        """Queue a turn, whose tokens ``stream_to`` gets, and ``grammar`` allows. Raises ``ValueError`` or
-        ``AdapterError`` for what can never be served."""
+        """Queue a turn. Raises ``ValueError`` or ``AdapterError`` if it can never be served."""
         version = self._versions.serving(request.version)
         conversation = self._conversations.get(request.conversation) or SequenceState(request.conversation)
         sampling = conversation.turn is not None
@@ -346,7 +322,6 @@ class BatchScheduler:
         version.users += 1
 
     def release(self, name: str) -> None:
-        """Forget a conversation and abort its turn; unknown names are ignored."""
         conversation = self._conversations.get(name)
         if conversation is None:
             return
@@ -355,14 +330,10 @@ class BatchScheduler:
         self._forget(conversation, intact=True)
 
     def retire(self, version: str) -> None:
-        """A version is asked for no more: nothing is kept for it."""
         self._memory.retire(version)
 
     def step(self, pressed: Pressed = never) -> None:
-        """Prefill some of what waits, and decode some tokens of turns of the account that is behind.
-
-        It ends early, though never before it has sampled something, once ``pressed`` says that a call waits.
-        """
+        """Ends early once ``pressed``, but not before it has sampled something."""
         begin = time.perf_counter()
         if self._echoes:
             self._echo()
@@ -374,7 +345,6 @@ class BatchScheduler:
         self._seconds += time.perf_counter() - begin
 
     def _echo(self) -> None:
-        """Compute a piece of a prompt whose own log-probabilities are wanted; its turn begins after the last one."""
         try:
             turn, count, logits = self._echoes.step(self._order.sort)
         except CallFailed as error:
@@ -387,36 +357,30 @@ class BatchScheduler:
             return
         if turn.room == 0:
             self._end(turn, "length")
-        elif turn.room == 1:  # no more of its memory is needed
+        elif turn.room == 1:  # its memory is no longer needed
             self._first_token([turn], logits)
         else:
             self._order.wait(turn)
 
     def _decode_fresh(self, fresh: list[Turn], pressed: Pressed) -> None:
-        """Decode turns that have just begun, while their memory is in the cache; accounts that are ahead wait."""
         for version in dict.fromkeys(turn.version.name for turn in fresh):
             turns = [turn for turn in fresh if turn.version.name == version]
             if not self._order.ahead(turns[0].account, self._running):
                 self._decode(sorted(turns, key=_sequence_of)[: self._pace.rows], pressed)
 
     def fail(self, error: Exception) -> None:
-        """End every turn with ``error`` and start over with an empty scheduler."""
         for conversation in list(self._conversations.values()):
             self._drop(conversation, error)
         self._memory.clear()
 
     def _grow(self) -> None:
-        """Have memory for more conversations where turns wait for it, and those that run leave a call half empty."""
         free, running = self._memory.free, len(self._running)
         more = min(self._order.first, self._pace.enough - running) - free
         if more > 0 and self._memory.grows:
             self._memory.widen(more, needed=not self._works)
 
     def _admit(self) -> list[Turn]:
-        """Prefill waiting turns until there are enough for a decode call; returns those that run then.
-
-        No turn begins for an account that is ahead of a running one, while the running turns fill a call.
-        """
+        """No turn begins for an account that is ahead of a running one while the running turns fill a call."""
         self._grow()
         fresh: list[Turn] = []
         parts: list[Chunk] = []
@@ -443,7 +407,6 @@ class BatchScheduler:
         return [turn for turn in fresh if turn in self._running]
 
     def _prefill(self, parts: list[Chunk]) -> None:
-        """Compute parts, and sample the first token of their turns."""
         for call, outcome in prefill(self._context, parts):
             if isinstance(outcome, CallFailed):
                 self._fail([turn for part in call for turn in part.turns], outcome)
@@ -455,10 +418,6 @@ class BatchScheduler:
                 self._first_token(part.turns, logits)
 
     def _begin(self, turns: list[Turn], parts: list[Chunk]) -> int:
-        """Give sequences to first turns that share a prompt; what no memory holds of it is computed with ``parts``.
-
-        Returns the tokens to compute.
-        """
         first = turns[0]
         prompt = self._memory.place(turns)
         if len(first.prompt) == 1:  # a call of one row has other last bits; it goes with the next step's rows
@@ -473,10 +432,8 @@ class BatchScheduler:
         return first.begin(len(part.new))
 
     def _resume(self, turn: Turn, parts: list[Chunk]) -> int:
-        """Continue a conversation that has a sequence: what was appended is computed with ``parts``; returns the number
-        of tokens to compute."""
         conversation = turn.conversation
-        if conversation.version is not turn.version:  # memory that another adapter computed is of no use
+        if conversation.version is not turn.version:  # memory of another adapter is useless
             self._memory.empty(conversation)
             conversation.version = turn.version
         conversation.tokens = turn.prompt
@@ -488,7 +445,6 @@ class BatchScheduler:
         return turn.begin(len(new))
 
     def _first_token(self, turns: list[Turn], logits: Logits) -> None:
-        """Sample for ``turns``, which share ``logits`` (V,), and let them run."""
         self._running |= dict.fromkeys(turns)
         temperatures = np.array([turn.temperature for turn in turns])
         noise = np.concatenate([turn.noise(1) for turn in turns])
@@ -499,10 +455,7 @@ class BatchScheduler:
         self._accept(turns, tokens[:, None], logprobs[:, None])
 
     def _next(self) -> list[Turn]:
-        """The turn, of the account that is behind, that was decoded longest ago, and the turns that can go with it.
-
-        Those are all turns where versions mix, in the same order; else its neighbours under the same version.
-        """
+        """All turns if versions mix, else the least recently decoded one with its neighbours under the same version."""
         ordered = self._order.sort(self._running)
         if self._context.mixes:
             return sorted(ordered[: self._pace.rows], key=_sequence_of)
@@ -512,7 +465,6 @@ class BatchScheduler:
         return turns[start : start + self._pace.rows]
 
     def _decode(self, turns: list[Turn], pressed: Pressed) -> None:
-        """Decode some tokens for each of ``turns``, which go into one call, and put them behind the others."""
         for turn in turns:
             del self._running[turn]
             self._running[turn] = None
@@ -530,7 +482,7 @@ class BatchScheduler:
                 return
 
     def _accept(self, turns: list[Turn], tokens: Tokens, logprobs: Logprobs) -> list[Turn]:
-        """Give turns their sampled tokens and log-probabilities, (n, k) each; returns the turns that go on."""
+        """Give turns their sampled tokens and log-probabilities, (n, k) each; returns the turns that continue."""
         self._sampled += tokens.size
         on = []
         for turn, its_tokens, its_logprobs in zip(turns, tokens, logprobs, strict=True):
@@ -543,7 +495,6 @@ class BatchScheduler:
         return on
 
     def _end(self, turn: Turn, finish: Finish) -> None:
-        """Answer the caller and keep the conversation for its next turn."""
         result = turn.result(finish)
         turn.conversation.tokens = np.concatenate([turn.prompt, result.tokens])
         self._memory.grow(turn)
@@ -558,7 +509,6 @@ class BatchScheduler:
             self._drop(turn.conversation, error)
 
     def _drop(self, conversation: SequenceState, error: Exception) -> None:
-        """Forget a conversation whose memory cannot be trusted; its turn fails with ``error``."""
         turn = conversation.turn
         if turn is not None:
             self._leave(turn)
@@ -566,7 +516,6 @@ class BatchScheduler:
         self._forget(conversation, intact=False)
 
     def _leave(self, turn: Turn) -> None:
-        """Take a turn off the scheduler, whether it waits or runs."""
         turn.conversation.turn = None
         self._running.pop(turn, None)
         self._echoes.drop(turn)

@@ -1,4 +1,4 @@
-"""What the scheduler remembers of turns, with their options, and prompts that are scored as they are read."""
+"""The scheduler's records of turns, with their wishes, and the scoring of prompts."""
 
 from __future__ import annotations
 
@@ -19,26 +19,22 @@ from ..wishes import Extras, Likeliest, Wishes, join
 from .context import Context, Family, Logits, Prompt, blocks_of
 from .requests import Answer, Version
 
-# What the scheduler remembers of turns, with their options, and the scores that were asked for.
-
-# What turns with wishes need besides: their logits are shaped before a token is drawn, and told of afterwards.
-#
-# Rows of other turns in the same call are left as they are, and drawn from as without these.
+# Turns with wishes: their logits are changed before a token is drawn. Other rows of the call are not affected.
 
 Choose = Callable[[Logits, Floats, Floats, Cuts | None], tuple[Tokens, Logprobs]]
 """``sampling.choose``, or a context's own."""
 
 
 class Grammar(Protocol):
-    """Says which tokens may follow; made for one turn."""
+    """The tokens that may follow; made for one turn."""
 
     @property
     def over(self) -> bool:
-        """Whether nothing may follow, not even a stop token."""
+        """True if nothing may follow, not even a stop token."""
 
     @property
     def problem(self) -> str:
-        """Why the reply cannot become what was asked for, in a sentence; empty while it can."""
+        """Why the reply cannot match any more, in a sentence; empty while it can."""
 
     def forbid(self, row: Row) -> None:
         """Set the logits of tokens that may not follow, float32 (V,), to -inf."""
@@ -48,10 +44,9 @@ class Grammar(Protocol):
 
 
 class Wished:
-    """The wishes of one turn, and what they have brought so far."""
+    """The wishes of one turn, and their results so far."""
 
     def __init__(self, wishes: Wishes, prompt: Tokens, room: int, grammar: Grammar | None = None) -> None:
-        """``prompt`` is int32 (T,); at most ``room`` tokens are sampled."""
         self.wishes = wishes
         self._said = Said(prompt, room) if wishes.penalised else None
         self._grammar = grammar
@@ -61,12 +56,10 @@ class Wished:
 
     @property
     def over(self) -> bool:
-        """Whether the reply is complete, though no stop token says so."""
         return self._grammar is not None and self._grammar.over
 
     @property
     def problem(self) -> str:
-        """Why the reply is of no use, in a sentence; else empty."""
         return "" if self._grammar is None else self._grammar.problem
 
     def shape(self, row: Row) -> None:
@@ -77,7 +70,7 @@ class Wished:
             self._grammar.forbid(row)
 
     def take(self, token: int, logprob: np.float32, beside: Likeliest) -> None:
-        """A token was drawn; ``beside`` has one position, with as many of the likeliest as are wished for, or more."""
+        """A token was drawn; ``beside`` has one position, with at least the requested number of likeliest tokens."""
         count = self.wishes.likeliest
         self._logprobs.append(logprob)
         self._likeliest.append(Likeliest(beside.tokens[:, :count], beside.logprobs[:, :count]))
@@ -87,22 +80,19 @@ class Wished:
             self._grammar.take(token)
 
     def echo(self, logprobs: Logprobs, beside: Likeliest) -> None:
-        """Of the prompt's tokens but the first."""
         self._prompt = logprobs, beside
 
     def news(self, begin: int) -> Extras:
-        """Of the tokens from ``begin`` on."""
         said = np.array(self._logprobs[begin:], np.float32)
         return Extras(said, join(self._likeliest[begin:], self.wishes.likeliest))
 
     def extras(self) -> Extras:
-        """All that they have brought."""
         told = self.news(0)
         return Extras(told.logprobs, told.likeliest, *self._prompt or ())
 
 
 class Wanted:
-    """The turns of a call, some of which have wishes."""
+    """The turns of a call, some with wishes."""
 
     def __init__(self, turns: Sequence[Wished | None]) -> None:
         self._wished = [turn for turn in turns if turn is not None]
@@ -111,13 +101,12 @@ class Wanted:
 
     @property
     def over(self) -> bool:
-        """Whether one of the turns is complete."""
         return any(turn.over for turn in self._wished)
 
     def draw(
         self, choose: Choose, logits: Logits, temperatures: Floats, noise: Floats, cuts: Cuts | None
     ) -> tuple[Tokens, Logprobs]:
-        """As ``choose``; the rows (n, V) of turns with wishes are changed in place before."""
+        """As ``choose``; first changes the rows (n, V) of turns with wishes in place."""
         for row, turn in zip(self._rows, self._wished, strict=True):
             turn.shape(logits[row])
         tokens, logprobs = choose(logits, temperatures, noise, cuts)
@@ -135,7 +124,7 @@ def wanted_of(turns: Sequence[Wished | None]) -> Wanted | None:
     return None if all(turn is None for turn in turns) else Wanted(turns)
 
 
-# What the scheduler remembers: conversations that hold memory, and the turn that one of them is sampling.
+# The scheduler's records: conversations with memory, and their current turns.
 
 
 @dataclass
@@ -144,24 +133,22 @@ class SequenceState:
 
     name: str
     slot: int | None = None
-    """Sequence id; None while it waits for one."""
     version: Version | None = None
-    """The version under which the memory was computed; None without a sequence."""
+    """The version that computed the memory; None without a sequence."""
     tokens: Tokens = field(default_factory=lambda: np.empty(0, np.int32))
     turn: Turn | None = None
     prompt: Prompt | None = None
-    """The prompt that its memory begins with, if others may still want a copy."""
+    """The prompt at the beginning of its memory, while others may copy it."""
 
     @property
     def sequence(self) -> int:
-        """The sequence of a conversation that has one."""
         if self.slot is None:
             raise LookupError(f"The conversation {self.name!r} has no sequence yet.")
         return self.slot
 
 
 class Turn:
-    """One request on its way, and what it has sampled so far."""
+    """One running request, and its sampled tokens."""
 
     def __init__(
         self,
@@ -173,7 +160,7 @@ class Turn:
         stream_to: OnTokens | None = None,
         grammar: Grammar | None = None,
     ) -> None:
-        """``room`` is how many tokens may be sampled at most, 1 or more; 0 if only the prompt is of interest."""
+        """``room``: the most tokens to sample, 1 or more; 0 if only the prompt is scored."""
         self.conversation = conversation
         self.version = version
         self.answer = answer
@@ -187,8 +174,7 @@ class Turn:
         self.account = request.account
         self.alike = request.alike
         self.prefilled = 0
-        """Tokens of the context that were computed for it: what it shares with others counts for the first turn that
-        has it, alone."""
+        """Tokens of the context computed for it; shared ones count only for the first turn."""
         self.key = (version.name, request.alike, request.tokens.tobytes())
         """Turns with equal keys share their prompt's computation."""
         self._tokens = np.empty(room, np.int32)
@@ -198,40 +184,32 @@ class Turn:
 
     @property
     def streamed(self) -> bool:
-        """Whether its tokens are streamed as they are sampled."""
         return self._stream_to is not None
 
     @property
     def family(self) -> Family:
-        """Turns of one family may begin with the same memory."""
         return self.key[:2]
 
     @cached_property
     def blocks(self) -> tuple[bytes, ...]:
-        """The blocks that its prompt begins with."""
         return blocks_of(self.prompt, self.alike)
 
     @property
     def room(self) -> int:
-        """How many more tokens may be sampled."""
         return len(self._tokens) - self._count
 
     @property
     def last(self) -> int:
-        """The token to decode next: the newest, which is not in the memory yet."""
         return int(self._tokens[self._count - 1] if self._count else self.prompt[-1])
 
     def begin(self, tokens: int) -> int:
-        """Note how many tokens of its context are going to be computed; returns that number."""
         self.prefilled += tokens
         return tokens
 
     def noise(self, count: int) -> Floats:
-        """Noise for the next ``count`` tokens, float64 (count,)."""
         return self._noise[self._count : self._count + count]
 
     def accept(self, tokens: NDArray[np.int32], logprobs: NDArray[np.float32]) -> Finish | None:
-        """Take sampled tokens, one or more; says why the turn has ended, or None if it continues."""
         begin, self._count = self._count, self._count + len(tokens)
         self._tokens[begin : self._count] = tokens
         self._logprobs[begin : self._count] = logprobs
@@ -243,7 +221,6 @@ class Turn:
         return None if self.room else "length"
 
     def result(self, finish: Finish) -> SampleResult:
-        """The result for the caller."""
         plain = SampleResult(
             tokens=self._tokens[: self._count].copy(),
             logprobs=self._logprobs[: self._count].copy(),
@@ -258,7 +235,7 @@ class Turn:
 def check(request: SampleRequest, known: Tokens, sampling: bool, length: int, vocabulary: int) -> None:
     """Raise ``ValueError`` for a request that can never be served in a context of ``length`` tokens.
 
-    ``known`` are the tokens of its conversation so far, int32 (T,), ``sampling`` says whether that has a turn already.
+    ``known`` are the tokens of its conversation so far, int32 (T,); ``sampling``: it already has a turn.
     """
     tokens = request.tokens
     if sampling:
@@ -285,46 +262,38 @@ def check(request: SampleRequest, known: Tokens, sampling: bool, length: int, vo
         raise ValueError(f"The conversation {request.conversation!r} changed tokens that it had; it may only grow.")
 
 
-# Log-probabilities of prompts' own tokens, for turns that wish for them: computed again, in a sequence of their own.
+# Log-probabilities of prompts' own tokens, computed again in a separate sequence.
 #
-# A piece at a time, between the steps of the batch scheduler, so that neither others wait for a long prompt nor
-# memory grows with it: there are never more logits than of one piece. One prompt after another, that of the account
-# first which is behind.
+# Pieces are computed between the scheduler's steps, so others do not wait and logits stay few.
 
 
 class Echoes:
-    """Turns whose prompts are to be told of before they begin. The context's last sequence is for these."""
+    """Turns with prompts to score before they begin. They use the context's last sequence."""
 
     def __init__(self, context: Context) -> None:
         self._context = context
         self._turns: dict[Turn, None] = {}
-        """Those that wait, in order of arrival, and the one whose prompt is in progress."""
         self._current: Turn | None = None
         self._done = 0
-        """Tokens of the current prompt that are in memory."""
         self._logprobs: list[Logprobs] = []
         self._likeliest: list[Likeliest] = []
 
     def __len__(self) -> int:
-        """How many have not begun their turn."""
         return len(self._turns)
 
     def add(self, turn: Turn) -> None:
-        """Let a turn wait."""
         self._turns[turn] = None
 
     def drop(self, turn: Turn) -> None:
-        """A turn has ended; one that does not wait is ignored."""
         self._turns.pop(turn, None)
         if turn is self._current:
             self._leave()
 
     def step(self, sort: Callable[[Iterable[Turn]], list[Turn]]) -> tuple[Turn, int, Logits | None]:
-        """Compute a piece of a prompt, of the first turn in the order of ``sort``, or the one that has begun.
+        """Compute a piece of a prompt: of the current turn, or the first in the order of ``sort``.
 
-        Returns that turn, how many tokens were computed, and the logits after its prompt (V,), valid until the next
-        call, once that is whole: the turn waits no more, and has been given what it wished for. Where the context
-        raises, the error has the turn as ``current`` to be dropped.
+        Returns that turn, the number of computed tokens, and for a complete prompt the logits after it (V,), valid
+        until the next call. After an error drop the turn ``current``.
         """
         turn = self._current
         if turn is None:
@@ -352,11 +321,9 @@ class Echoes:
 
     @property
     def current(self) -> Turn | None:
-        """The turn whose prompt is in progress."""
         return self._current
 
     def _note(self, turn: Turn, logits: Logits, targets: Tokens) -> None:
-        """Of the positions whose next token is in the prompt."""
         count = turn.wished.wishes.likeliest if turn.wished is not None else 0
         heats = np.full(len(targets), turn.temperature)
         beside, totals = likeliest(logits, heats, count)

@@ -18,7 +18,7 @@ from ..batching.sampler import SPARE
 from .mixing import Ggml, Mixing, Tensor, Unknown, ggml, operation, past_casts
 from .native import last_errors, llama
 
-# Shows us a context's graphs while they run (``cb_eval`` in llama.h), so that they compute what no setting offers.
+# Changes a context's graphs while they run (``cb_eval`` in llama.h), to compute what no setting offers.
 
 OPENMP = b"OPENMP = 1"
 
@@ -26,11 +26,11 @@ log = logging.getLogger(__name__)
 
 
 def watch(library: Any, names: GgufNames, threads: int, rows: int, floats: bool, mixes: bool) -> Watch | None:
-    """For a context of ``library``, llama.cpp, on the processor, with micro-batches of ``rows`` rows at most.
+    """For a context of ``library``, llama.cpp, on the processor, with micro-batches of at most ``rows`` rows.
 
-    ``floats`` asks for flash attention in float32, ``mixes`` for rows of several adapters in one call. These are left
-    out where the library would start its threads again for each layer, because it was built without OpenMP. None if
-    nothing is left to do, and where the installed library is other than ``ggml`` knows it.
+    ``floats``: flash attention in float32; ``mixes``: rows of several adapters in one call. Without OpenMP both are
+    left out, because the library would start its threads again for each layer. None if nothing is left or ggml is
+    unknown.
     """
     mixes = mixes and (threads == 1 or OPENMP in library.llama_print_system_info())
     if not (floats or mixes):
@@ -47,7 +47,6 @@ class Watch:
     """The callback of one context."""
 
     def __init__(self, library: Any, ggml: Ggml, floats: bool, mixing: Mixing | None) -> None:
-        """``library`` is llama.cpp; the rest is as ``watch`` has it."""
         self.floats = floats
         self.mixing = mixing
         self._ggml = ggml
@@ -55,14 +54,15 @@ class Watch:
         self.callback = library.ggml_backend_sched_eval_callback(self._called)
 
     def begin(self, adapters: Handles, sequences: Ints) -> None:
-        """The next call of llama.cpp has rows of these ``sequences``, (n,), under these ``adapters``: (n,), (1,) for
-        all rows, or (0,) for none."""
+        """The next call of llama.cpp has rows of these ``sequences``, (n,).
+
+        ``adapters``: (n,), (1,) for all rows, or (0,) for none.
+        """
         self._error = None
         if self.mixing:
             self.mixing.begin(adapters, sequences)
 
     def end(self) -> None:
-        """The call has returned. Raises ``DecodeFailed`` unless it computed what was asked for."""
         error, self._error = self._error, None
         if error is None and self.mixing:
             error = self.mixing.lacking()
@@ -72,14 +72,13 @@ class Watch:
             raise DecodeFailed(f"llama.cpp did not compute what was asked for: {error}.") from error
 
     def close(self) -> None:
-        """Free everything; the context must be gone."""
         if self.mixing:
             self.mixing.close()
 
     def _called(self, address: int, ask: bool, _: object) -> bool:
-        """See ``ggml_backend_sched_eval_callback``: asked whether we want to see a tensor, then shown it.
+        """The ``ggml_backend_sched_eval_callback``: first asks if we want to see a tensor, then shows it.
 
-        All tensors up to the next one that we want to see are asked about before any of them is computed.
+        All tensors up to the next wanted one are asked about before any of them is computed.
         """
         if self._error is not None:
             return False
@@ -96,28 +95,24 @@ class Watch:
         return False
 
     def _mixed(self, address: int) -> bool:
-        """Give a product what the adapters add to it; True, which lets the graph go on."""
         if self.mixing:
             self.mixing.show(Tensor.from_address(address))
         return True
 
 
-# One llama.cpp model and context. The only place that computes with llama.cpp.
-#
-# Knows sequences by number and adapters by handle; nothing of conversations, versions or sampling. Not safe for
-# threads.
+# One llama.cpp model and context. The only code that computes with llama.cpp. Not thread-safe.
 
 F32, F16 = 0, 1
 """GGML_TYPE_F32 and GGML_TYPE_F16 in ggml.h"""
 AUTO, OFF, ON = -1, 0, 1
-"""LLAMA_FLASH_ATTN_TYPE_… in llama.h; AUTO uses it where the card's backend has it for this base."""
+"""LLAMA_FLASH_ATTN_TYPE_… in llama.h; AUTO uses it if the card's backend has it for this base."""
 
 FREE = 0.7
 """Share of the free memory that further sequences may take, unless nothing continues without them."""
 
 
 def give_back() -> None:
-    """Give freed memory back to the system: glibc would keep what lies between blocks that are still in use."""
+    """Give freed memory back to the system: glibc would keep the gaps between used blocks."""
     trim = getattr(ctypes.CDLL(None), "malloc_trim", None)
     if trim is not None:
         trim(0)
@@ -130,8 +125,8 @@ class NoRoom(BaseModelError):
 class LlamaContext:
     """Implements ``batching.context.Context``.
 
-    llama.cpp writes all memory of its keys and values when it makes a context. So there is memory for few sequences of
-    one block first, and where more is asked for, a larger context of llama.cpp takes over what the sequences hold.
+    llama.cpp writes all memory of a context at once. So the first one is small, and a larger one takes over its
+    sequences.
     """
 
     def __init__(
@@ -147,20 +142,18 @@ class LlamaContext:
         first: int = 0,
         half: bool = False,
     ) -> None:
-        """Take over ``model`` (see ``load_model``), which ``close`` frees, and whose file calls its tensors ``names``.
+        """Take over ``model`` (see ``load_model``), which ``close`` frees; its file calls its tensors ``names``.
 
         Raises ``NoRoom`` if memory is short; the model is then still the caller's.
 
-        ``exact`` keeps memory and attention in float32: the largest gap to torch's log-probabilities is then about 1e-5
-        instead of 1e-2. With ``half`` keys and values are in float16 all the same. That costs little where matrices
-        are, too: SmolLM2-135M then has a mean gap of 0.0024 instead of 0.0022, and without ``exact`` of 0.0050. On a
-        card, with more than ``FLASH`` tokens, and where ``attention`` does not know the installed llama.cpp, each step
-        then reads full blocks of 256 tokens of every sequence, 0.5 MB on the tiny base, while flash attention reads
-        only what is held. ``card`` says that the model is on one: keys and values are then beside it, and its products
-        are as exact as its backend makes them (CUDA: TF32, Vulkan: float16), whatever the memory is. ``mixes`` lets a
-        call hold rows of several adapters, where the installed llama.cpp allows it (see ``mixing``); not on a card.
-        There is memory for ``first`` sequences at first, the last ``SPARE`` among them; 0, and on a card: for all, at
-        their full length. What is computed does not depend on that.
+        - ``exact``: memory and attention in float32. The largest gap to torch's log-probabilities is then about 1e-5,
+          not 1e-2.
+        - ``half``: keys and values in float16 all the same. For SmolLM2-135M the mean gap is 0.0024, not 0.0022;
+          without ``exact`` 0.0050.
+        - ``card``: the model is on a card, and is as exact as its backend (CUDA: TF32, Vulkan: float16).
+        - ``mixes``: a call may hold rows of several adapters, if llama.cpp allows it; not on a card.
+        - ``first``: sequences with memory at first, including the last ``SPARE``; 0, and on a card: all, at full
+          length.
         """
         self._llama = llama()
         self._model = model
@@ -179,14 +172,13 @@ class LlamaContext:
         )
 
     def _open(self, length: int, threads: int, card: bool, mixes: bool, floats: bool, first: int) -> bool:
-        """Make the context, with flash attention in float32 if ``floats``; whether there was memory for it."""
         exact = self._exact
         parameters = self._parameters = self._llama.llama_context_default_params()
         parameters.n_batch = max(length, self.sequences)
         parameters.n_ubatch = min(MICRO_BATCH, parameters.n_batch)
         parameters.n_threads = parameters.n_threads_batch = threads
         self._watch = watch(self._llama, self._names, threads, int(parameters.n_ubatch), floats, mixes)
-        # Where it is not watched, flash attention computes in float16 whatever the memory's type.
+        # Without the watch, flash attention computes in float16 whatever the memory's type.
         flash = not exact or (self._watch is not None and self._watch.floats)
         parameters.type_k = parameters.type_v = F32 if self._floats else F16
         parameters.flash_attn_type = OFF if not flash else AUTO if card else ON
@@ -197,10 +189,8 @@ class LlamaContext:
             parameters.cb_eval = self._watch.callback
         self._adapter: int | None = None
         self._shift = SPARE if 0 < first < self.sequences else 0
-        """llama.cpp's numbers of the last this many sequences are the first: there is memory for those from the
-        start."""
+        """The last ``SPARE`` sequences come first in llama.cpp's numbers, since they have memory from the start."""
         self._head = 0
-        """Numbers before a sequence's state in what llama.cpp writes."""
         done = self._make(first if self._shift else self.sequences, padded_length(1) if first else self.length)
         if done and self._shift and not self._grows():
             self._llama.llama_free(self._context)
@@ -215,19 +205,17 @@ class LlamaContext:
         self.joins = False
         self.vocabulary = int(self._llama.llama_vocab_n_tokens(self._llama.llama_model_get_vocab(self._model)))
         self.held = np.zeros(self.sequences, np.int32)
-        """How many tokens the memory of each sequence holds."""
+        """Tokens in the memory of each sequence."""
         self.weights = int(self._llama.llama_model_size(self._model))
-        """Bytes that every call reads."""
         self._rows = Rows(self._llama, int(self._llama.llama_n_batch(self._context)))
         self._logits = np.empty((0, self.vocabulary), np.float32)
         self._card = card
         self._carried: tuple[int, Any, int] | None = None
-        """The sequence that was copied last, with the bytes that it holds, and their number; until the next call."""
+        """The sequence copied last, with its bytes and their number; until the next call."""
         self._adapters: Handles = np.empty(0, np.int64)
         return True
 
     def _make(self, room: int, reach: int) -> bool:
-        """Make llama.cpp's context with memory for ``room`` sequences of ``reach`` tokens; whether there was enough."""
         self._parameters.n_seq_max = room
         self._parameters.n_ctx = room * reach
         self._room, self._reach = room, reach
@@ -237,14 +225,11 @@ class LlamaContext:
         return bool(self._context)
 
     def _grows(self) -> bool:
-        """Whether the installed llama.cpp writes states of sequences as ``_taken_over`` reads them: here of an empty
-        one."""
         state = np.frombuffer(self._state(0)[0], np.uint32)
         self._head = len(state) - self._room - 1
         return bool(self._head >= 0 and (state[self._head :] == [self._room, *[0] * self._room]).all())
 
     def grow(self, sequences: int, needed: bool) -> bool:
-        """See the protocol."""
         room = min(sequences + SPARE, self.sequences)
         if room <= self._room:
             return True
@@ -258,8 +243,6 @@ class LlamaContext:
         return True
 
     def _remake(self, room: int, reach: int) -> bool:
-        """Change to a context of that size, which takes over what sequences hold; False, and nothing has changed, where
-        there is no memory for it."""
         states = [(int(sequence), *self._state(sequence)) for sequence in np.flatnonzero(self.held).tolist()]
         before, adapter = (self._room, self._reach), self._adapter
         self._llama.llama_free(self._context)
@@ -278,23 +261,20 @@ class LlamaContext:
         return done
 
     def _at(self, sequences: Any) -> Any:
-        """llama.cpp's numbers of these sequences."""
         return (sequences + self._shift) % self.sequences
 
     def _state(self, sequence: int) -> tuple[Any, int]:
-        """What a sequence holds, and its number of bytes."""
         place = self._at(sequence)
         size = int(self._llama.llama_state_seq_get_size(self._context, place))
         buffer = (ctypes.c_uint8 * size)()
         return buffer, int(self._llama.llama_state_seq_get_data(self._context, buffer, size, place))
 
     def _restore(self, sequence: int, buffer: Any, size: int) -> bool:
-        """Give an empty sequence what ``_state`` has returned; whether that was done."""
         done = self._llama.llama_state_seq_set_data(self._context, buffer, size, self._at(sequence))
         return bool(0 < size == done)
 
     def _reads_floats(self) -> bool:
-        """Whether attention is in float32: False if a graph has a form in which it would be made so, but cannot."""
+        """False if flash attention of a graph cannot be changed to float32."""
         if self._watch is None or not self._watch.floats:
             return True
         row = np.arange(2, dtype=np.int32)
@@ -338,7 +318,7 @@ class LlamaContext:
         return self._logits
 
     def cut(self, sequence: int, length: int) -> None:
-        """Forget what a sequence holds from position ``length`` on; 0 empties it, also after a failed call."""
+        """Forget a sequence from position ``length`` on; 0 empties it, also after a failed call."""
         if length == 0 or self.held[sequence] > length:
             if self._carried is not None and self._carried[0] == sequence:
                 self._carried = None
@@ -349,8 +329,8 @@ class LlamaContext:
     def copy(self, source: int, target: int, length: int) -> None:
         """Give ``target``, which is empty, the first ``length`` tokens of ``source``.
 
-        llama.cpp's own copy is made at the next call only. A state that is read or written before would miss it, so on
-        a processor, which reads states when memory grows, the copy goes through a buffer at once.
+        llama.cpp copies at the next call only, so a state read before would miss it. On a processor, which reads
+        states when memory grows, the copy goes through a buffer at once.
         """
         if self._card:
             self._llama.llama_memory_seq_cp(self._memory, source, target, -1, -1)
@@ -363,13 +343,11 @@ class LlamaContext:
         self.cut(target, length)
 
     def use(self, adapters: Handles, alike: bool = True) -> None:
-        """See the protocol: unless it mixes, a call applies its adapter to all rows."""
         self._adapters = adapters
         if not self._mixing:
             self._use(int(adapters[0]) if len(adapters) else None)
 
     def _use(self, adapter: int | None) -> None:
-        """Decode with this adapter, or with the bare base, until this is called again."""
         if adapter == self._adapter:
             return
         count = 0 if adapter is None else 1
@@ -380,7 +358,6 @@ class LlamaContext:
         self._adapter = adapter
 
     def load_adapter(self, adapter: Arrays, alpha: float) -> int:
-        """See the protocol."""
         with adapter_in_memory(self._names, adapter, alpha) as file:
             handle = self.read_adapter(file)
         if self._mixing is None:
@@ -389,32 +366,29 @@ class LlamaContext:
         return self._mixing.add(adapter, alpha)
 
     def read_adapter(self, path: Path) -> int:
-        """Read an adapter's GGUF. Raises ``AdapterError`` if it does not fit the model."""
         handle = self._llama.llama_adapter_lora_init(self._model, str(path).encode())
         if not handle:
             raise AdapterError(f"llama.cpp cannot load the adapter{last_errors()}.")
         return int(ctypes.cast(handle, ctypes.c_void_p).value or 0)
 
     def free_adapter(self, adapter: int) -> None:
-        """Give an adapter's memory back."""
         if self._mixing:
             self._mixing.remove(adapter)
             return
         if adapter == self._adapter:
             self._use(None)
-        self._llama.llama_synchronize(self._context)  # a card may still compute a call whose logits were not read
+        self._llama.llama_synchronize(self._context)  # a card may still compute a call with unread logits
         self._free(adapter)
 
     def _free(self, adapter: int) -> None:
         self._llama.llama_adapter_lora_free(ctypes.cast(adapter, self._llama.llama_adapter_lora_p_ctypes))
 
     def close(self) -> None:
-        """Free everything; the object cannot be used afterwards. Adapters must have been freed before."""
+        """Free everything. Adapters must have been freed before."""
         self._shut()
         self._llama.llama_model_free(self._model)
 
     def _shut(self) -> None:
-        """Free all but the model."""
         self._llama.llama_free(self._context)
         if self._watch:
             self._watch.close()
@@ -423,8 +397,8 @@ class LlamaContext:
 def _taken_over(state: Any, head: int, more: int) -> Any:
     """A sequence's state for a context of ``more`` further sequences.
 
-    After ``head`` numbers it is the number of sequences, then for each the number of its tokens, here 0 for all but
-    one, and what they are (``llama_kv_cache::state_write``).
+    After ``head`` numbers it has the number of sequences, then for each its number of tokens, here 0 for all but one,
+    and the tokens (``llama_kv_cache::state_write``).
     """
     if more <= 0:
         return state

@@ -17,18 +17,14 @@ from ...base import GgufNames, linear_shapes, pairs
 from ..batching.context import Arrays, Handles, Ints
 from .native import llama
 
-# Rows of several adapters in one call of llama.cpp, by graphs of ggml.
-
-# ggml's tensors and graphs: what a graph of llama.cpp is read with, and small graphs of our own on the processor.
+# Bindings of ggml's tensors and graphs (ggml.h and ggml-backend.h of https://github.com/ggml-org/llama.cpp).
 #
-# Functions and structures are those of ggml.h and ggml-backend.h (https://github.com/ggml-org/llama.cpp). llama_cpp
-# does not declare them, so ``ggml`` compares the layout of a tensor with the installed library before anything relies
-# on it.
+# llama_cpp does not declare them, so ``ggml`` checks the layout of a tensor against the installed library.
 
 F32, F16 = 0, 1
 """GGML_TYPE_F32 and GGML_TYPE_F16"""
 NOTHING = 0
-"""GGML_OP_NONE, the operation of a tensor that is computed by none."""
+"""GGML_OP_NONE: a tensor without an operation."""
 PROCESSOR = 0
 """GGML_BACKEND_DEVICE_TYPE_CPU"""
 POINTER = ctypes.c_void_p
@@ -66,25 +62,22 @@ class Tensor(ctypes.Structure):
 
 
 def operation(tensor: int, at: int = int(Tensor.op.offset)) -> int:
-    """The number of the operation of the tensor at an address; the fastest way to know it."""
+    """The number of the operation of the tensor at an address; the fastest way to read it."""
     return ctypes.c_int.from_address(tensor + at).value
 
 
 class _Room(ctypes.Structure):
-    """``struct ggml_init_params``"""
-
     _fields_ = [("size", ctypes.c_size_t), ("buffer", POINTER), ("no_alloc", ctypes.c_bool)]
 
 
 class Unknown(Exception):
-    """The installed ggml is other than this module knows it."""
+    """The installed ggml has another layout than this module expects."""
 
 
 class Ggml:
     """The library's functions, checked."""
 
     def __init__(self) -> None:
-        """Raises ``Unknown``."""
         llama()  # the backends register themselves
         import llama_cpp._ggml
 
@@ -106,7 +99,7 @@ class Ggml:
         self.products = self._check()
         """The number of the operation that multiplies matrices."""
         self.copies, self.attention = self._others()
-        """Those of the operations that copy to another type, and of flash attention."""
+        """The operations that copy to another type, and flash attention."""
 
     def processor(self, threads: int) -> int:
         """A backend that computes on ``threads`` threads; ``close`` frees it. Raises ``Unknown`` if there is none."""
@@ -131,7 +124,6 @@ class Ggml:
         return function
 
     def _check(self) -> int:
-        """The number of the product; raises ``Unknown`` unless a tensor is laid out as ``Tensor`` says."""
         room = Room(self, 8)
         left, right = room.matrix(16, 5), room.matrix(16, 3)
         self._function("set_name", POINTER, POINTER, ctypes.c_char_p)(left, b"left")
@@ -147,7 +139,6 @@ class Ggml:
         return int(made.op)
 
     def _others(self) -> tuple[int, int]:
-        """The numbers of copies and of flash attention; raises ``Unknown`` unless their operands are where we look."""
         cast = self._function("cast", POINTER, POINTER, POINTER, ctypes.c_int)
         number, none = ctypes.c_float, None
         attend = self._function("flash_attn_ext", POINTER, POINTER, *[POINTER] * 4, number, number, number)
@@ -163,7 +154,6 @@ class Ggml:
         return int(copied.op), int(attended.op)
 
     def _name(self, tensor: Tensor) -> bytes:
-        """Of a tensor's operation."""
         return bytes(self._function("op_name", ctypes.c_char_p, ctypes.c_int)(tensor.op))
 
 
@@ -182,30 +172,24 @@ class Room:
         self.context = ggml.init(_Room(size, start, True))
 
     def matrix(self, columns: int, rows: int) -> int:
-        """A float32 tensor."""
         return int(self._ggml.matrix(self.context, F32, columns, rows))
 
     def tensor(self, address: int) -> Tensor:
-        """The structure at an address."""
         return Tensor.from_address(address)
 
     def place(self, tensor: int, data: int) -> None:
-        """Let a tensor's data be at an address."""
         Tensor.from_address(tensor).data = data
 
     def word(self, tensor: int) -> int:
-        """Where in ``words`` a tensor's pointer to its data is."""
         return (tensor - self._start + int(Tensor.data.offset)) // WORD
 
     def graph(self, results: list[int]) -> int:
-        """A graph that computes ``results`` one after the other, with all that they need."""
         graph = self._ggml.graph(self.context, self._count, False)
         for result in results:
             self._ggml.expand(graph, result)
         return int(graph)
 
     def done(self) -> None:
-        """No more tensors are made; those that there are stay as long as the object."""
         self._ggml.free(self.context)
         self.context = None
 
@@ -218,24 +202,24 @@ def ggml() -> Ggml:
 
 # The low-rank terms of the rows of a micro-batch, each under its own adapter: y += (alpha / r) B (A x).
 #
-# Rows of one adapter that are neighbours make a *run*. A run's term is computed by ggml from the same matrices, in
-# the same order and by the same operations as llama.cpp has for an adapter of all rows, which makes the same bits.
+# Neighbouring rows of one adapter form a *run*. ggml computes its term with the same operations, in the same order, as
+# llama.cpp for an adapter of all rows, so the bits are the same.
 
 FLOAT = 4
 GRAPHS = 256
-"""Graphs that are kept; one for 8 adapters takes 30 KB."""
+"""Cached graphs; one for 8 adapters takes 30 KB."""
 TENSORS = 10
 """Most tensors of a graph for each run."""
 Pointers = NDArray[np.uint64]
 
 
 class OtherForm(Exception):
-    """llama.cpp computes in another way than this module knows."""
+    """llama.cpp computes in another way than this module expects."""
 
 
 @dataclass(frozen=True)
 class Run:
-    """Rows ``begin`` … ``end`` - 1 of a micro-batch, which are of one adapter."""
+    """Rows ``begin`` … ``end`` - 1 of a micro-batch, all of one adapter."""
 
     begin: int
     end: int
@@ -243,14 +227,14 @@ class Run:
 
 
 def runs(adapters: Handles) -> list[Run]:
-    """The runs of rows whose adapters, by handle, are (n,)."""
+    """The runs of rows with the adapter handles (n,)."""
     edges = [0, *(np.flatnonzero(np.diff(adapters)) + 1).tolist(), len(adapters)]
     return [Run(begin, end, int(adapters[begin])) for begin, end in itertools.pairwise(edges)]
 
 
 @dataclass(frozen=True)
 class Part:
-    """A run as a layer sees it: whose matrices it has is no matter of the graph."""
+    """A run as a layer sees it, independent of its matrices."""
 
     begin: int
     end: int
@@ -259,16 +243,17 @@ class Part:
 
 
 def window(run: Run | Part, rows: int) -> tuple[int, int]:
-    """The rows that a run's products are computed for: with a neighbour where it is alone, because the product with one
-    row has other last bits than with two."""
+    """The rows of a run's products: at least two, because a product with one row has other last bits."""
     if run.end - run.begin > 1 or rows == 1:
         return run.begin, run.end
     return (run.begin - 1, run.end) if run.begin else (run.begin, run.end + 1)
 
 
 def micro_batches(sequences: Ints, most: int) -> Iterator[slice]:
-    """The rows of each micro-batch that llama.cpp makes of rows of one token for each of ``sequences``, ascending:
-    consecutive ids, ``most`` at a time."""
+    """The rows of each micro-batch that llama.cpp makes of one token for each of ``sequences``.
+
+    They are ascending: consecutive ids, ``most`` at a time.
+    """
     edges = [0, *(np.flatnonzero(np.diff(sequences) != 1) + 1).tolist(), len(sequences)]
     for begin, end in itertools.pairwise(edges):
         for first in range(begin, end, most):
@@ -280,18 +265,17 @@ class Adapter:
     """One adapter."""
 
     matrices: tuple[NDArray[np.float32], ...]
-    """A and B of every module; kept because ``pointers`` point to them."""
+    """A and B of every module, kept alive for ``pointers``."""
     pointers: Pointers
-    """Addresses of A and B, (modules, 2), by the numbers of the modules; 0 if it leaves a module alone."""
+    """Addresses of A and B, (modules, 2), by the numbers of the modules; 0 for unchanged ones."""
     ranks: NDArray[np.int64]
-    """(modules,), 0 if it leaves a module alone."""
+    """(modules,), 0 for unchanged ones."""
     modules: frozenset[int]
-    """Those that it changes."""
     alpha: float
 
 
 class Terms:
-    """The terms of all runs for layers of one shape: a graph, whose tensors are moved from layer to layer."""
+    """The terms of all runs for layers of one shape: a graph with tensors that are moved from layer to layer."""
 
     def __init__(self, ggml: Ggml, inputs: int, outputs: int, rows: int, own: Sequence[Part], scratch: int) -> None:
         """``own`` are the runs among ``rows`` rows; ``scratch`` is the address of room for products."""
@@ -324,18 +308,16 @@ class Terms:
         self._starts = np.array([of_inputs, of_outputs, of_outputs], np.uint64)
 
     def addresses(self, matrices: Pointers, inputs: int, outputs: int) -> Pointers:
-        """What ``move`` wants for a layer with these ``matrices`` (runs, 2), whose data are at these addresses."""
+        """The argument of ``move`` for a layer with these ``matrices`` (runs, 2), all data addresses."""
         of_rows = self._starts + np.array([[inputs], [outputs], [outputs]], np.uint64)
         return np.concatenate([matrices.T.ravel(), of_rows.ravel()])
 
     def move(self, addresses: Pointers) -> None:
-        """Let the graph compute for another layer."""
         self._room.words[self._words] = addresses
 
 
 class Graphs:
-    """The last graphs that were made. Making one takes longer than computing it, and rows of other adapters often need
-    the same."""
+    """Caches recent graphs. Making one takes longer than computing it."""
 
     def __init__(self, ggml: Ggml, scratch: int) -> None:
         """``scratch`` is the address of room for products."""
@@ -344,7 +326,6 @@ class Graphs:
         self._made: OrderedDict[tuple[int, int, int, tuple[Part, ...]], Terms] = OrderedDict()
 
     def of(self, inputs: int, outputs: int, rows: int, own: tuple[Part, ...]) -> Terms:
-        """See ``Terms``."""
         key = inputs, outputs, rows, own
         terms = self._made.get(key)
         if terms is None:
@@ -357,7 +338,7 @@ class Graphs:
 
 @dataclass(frozen=True)
 class Layer:
-    """What a module's terms are computed with, as long as its input and output stay where they are."""
+    """The terms of a module, as long as its input and output keep their addresses."""
 
     terms: Terms
     inputs: int
@@ -366,10 +347,9 @@ class Layer:
 
 
 class Layout:
-    """Which adapters the rows of a micro-batch have."""
+    """The adapters of the rows of a micro-batch."""
 
     def __init__(self, graphs: Graphs, rows: int, own: Sequence[tuple[Run, Adapter]]) -> None:
-        """``own`` are the runs of ``rows`` rows, with their adapters."""
         self.rows = rows
         self._graphs = graphs
         self._own = own
@@ -382,7 +362,7 @@ class Layout:
         """By the shapes of layers, and the ranks of the adapters."""
 
     def terms(self, number: int, inputs: Tensor, result: Tensor) -> Terms | None:
-        """What is to be added to a module's ``result``, or None if no adapter changes it.
+        """The terms to add to a module's ``result``, or None if no adapter changes it.
 
         Raises ``OtherForm`` if the tensors are not as expected.
         """
@@ -415,17 +395,16 @@ class Layout:
 
 
 def _scale(alpha: float, rank: int) -> float:
-    """As llama.cpp has it, in float32."""
+    """As in llama.cpp, in float32."""
     return float(np.float32(alpha) / np.float32(rank)) if alpha else 1.0
 
 
-# Rows of several adapters in one call of llama.cpp, each under its own.
+# Rows of several adapters in one call of llama.cpp.
 #
-# llama.cpp applies the adapters of a context to all rows of a call. So the context computes the base alone, and shows
-# us each product W x (``watch``) before it continues; we add every row's own term (``terms``) to it in place.
+# The context computes only the base, and shows us each product W x (``watch``); we add every row's own term in place.
 
 LAYOUTS = 16
-"""Most arrangements of rows that are kept: decoding asks for the same one token after token."""
+"""Most cached arrangements of rows: decoding repeats the same one."""
 SUFFIX = b".weight"
 
 
@@ -442,27 +421,23 @@ class Mixing:
         self._numbers = {name: number for number, name in enumerate(modules)}
         """Numbers of the modules, by the names of their weights."""
         self._weights: dict[int, int] = {}
-        """Numbers of the modules by the addresses of tensors that are multiplied with, -1 for others."""
+        """Numbers of the modules by the addresses of their weights, -1 for others."""
         self._adapters: dict[int, Adapter] = {}
         self._last = 0
         self._layouts: dict[bytes | tuple[int, int], Layout] = {}
         self._scratch = np.empty(0, np.float32)
-        """Products of one run after the other."""
         self._graphs = Graphs(ggml, 0)
         self._parts: list[Handles] = []
         """The adapters of the rows of each micro-batch of this call, if there are several."""
         self._keys: list[bytes] = []
-        """What their arrangements are known by."""
         self._one: int | None = None
         """The adapter of all rows, if there is only one."""
         self._part = 0
         self._seen: set[int] = set()
-        """The modules that were shown in this micro-batch."""
 
     # adapters
 
     def add(self, adapter: Arrays, alpha: float) -> int:
-        """Take an adapter in, which must fit the base, and return its handle."""
         matrices: list[NDArray[np.float32]] = []
         pointers, ranks = np.zeros((len(self._numbers), 2), np.uint64), np.zeros(len(self._numbers), np.int64)
         widest = 0
@@ -483,7 +458,6 @@ class Mixing:
         return self._last
 
     def remove(self, adapter: int) -> None:
-        """Give its memory back."""
         del self._adapters[adapter]
         self._layouts.clear()
 
@@ -496,8 +470,10 @@ class Mixing:
     # calls
 
     def begin(self, adapters: Handles, sequences: Ints) -> None:
-        """The next call of llama.cpp has rows of these ``sequences``, (n,), under these ``adapters``: (n,), (1,) for
-        all rows, or (0,) for none."""
+        """The next call of llama.cpp has rows of these ``sequences``, (n,).
+
+        ``adapters``: (n,), (1,) for all rows, or (0,) for none.
+        """
         self._part, self._seen = 0, set()
         self._one, self._parts = None, []
         if len(adapters) and (adapters == adapters[0]).all():
@@ -507,24 +483,20 @@ class Mixing:
             self._keys = [part.tobytes() for part in self._parts]
 
     def lacking(self) -> Exception | None:
-        """After a call: what is wrong unless every term was added."""
         return self._missing() or self._short() if self._one is not None or self._parts else None
 
     def _missing(self) -> Exception | None:
-        """What is wrong if modules of this micro-batch were not shown."""
         adapters = {self._one} if self._one is not None else set(self._parts[self._part].tolist())
         if all(self._adapters[adapter].modules <= self._seen for adapter in adapters if adapter is not None):
             return None
         return OtherForm("llama.cpp's graph lacks layers that they change")
 
     def _short(self) -> Exception | None:
-        """What is wrong if there were fewer micro-batches than expected."""
         if self._parts and self._part != len(self._parts) - 1:
             return OtherForm(f"llama.cpp made {self._part + 1} micro-batches instead of {len(self._parts)}")
         return None
 
     def asks(self, tensor: Tensor) -> bool:
-        """Whether a product, not computed yet, is one that an adapter of this call may change."""
         number = self._weights.get(tensor.left)
         if number is None:
             number = self._numbers.get(Tensor.from_address(tensor.left).name, -1)
@@ -532,7 +504,7 @@ class Mixing:
         return number >= 0 and (self._one is not None or bool(self._parts))
 
     def show(self, result: Tensor) -> None:
-        """Add to a product what the adapters change. Raises ``OtherForm`` if it is not as expected."""
+        """Add the adapters' terms to a product. Raises ``OtherForm`` if it is not as expected."""
         number = self._weights[result.left]
         if number in self._seen:  # the next micro-batch has begun
             if error := self._missing():
@@ -542,7 +514,7 @@ class Mixing:
             if self._parts and self._part == len(self._parts):
                 raise OtherForm(f"llama.cpp made more than {self._part} micro-batches")
         self._seen.add(number)
-        if not result.rows:  # no row of a long prompt's part is wanted
+        if not result.rows:  # no row of a long prompt's part is requested
             return
         terms = self._layout(result.rows).terms(number, Tensor.from_address(result.right), result)
         if terms is not None and (code := self._ggml.compute(self._processor, terms.graph)):
@@ -566,23 +538,20 @@ class Mixing:
         return layout
 
 
-# Flash attention in float32: ggml computes it, but llama.cpp has no setting for it.
+# Flash attention in float32, for which llama.cpp has no setting.
 #
-# Where keys and values are kept in float32, llama.cpp's graphs cast them to float16 before flash attention
-# (``build_attn_mha`` in llama-graph.cpp), although ggml's own kernel takes both as they are
-# (``ggml_compute_forward_flash_attn_ext`` in ggml-cpu). So we lead each new graph past its casts before it is
-# computed. Attention without flash is as exact, but reads blocks of 256 tokens of each sequence, however few it
-# holds.
+# Its graphs cast float32 keys and values to float16 before flash attention (``build_attn_mha`` in llama-graph.cpp),
+# although ggml's kernel takes both (``ggml_compute_forward_flash_attn_ext`` in ggml-cpu). So each new graph is changed
+# to skip its casts. Attention without flash reads full blocks of 256 tokens of each sequence.
 
 KEYS, VALUES = int(Tensor.right.offset), int(Tensor.others.offset)
-"""Where an attention's tensor has the addresses of its keys and values: they follow its queries."""
+"""Offsets of the addresses of an attention's keys and values, after its queries."""
 
 
 def past_casts(ggml: Ggml, attention: int) -> None:
-    """Let the flash attention whose tensor is at this address read keys and values as they are kept, in float32.
+    """Let the flash attention at this address read keys and values in float32, as stored.
 
-    A graph that is used again stays as it was made here. Raises ``OtherForm`` if neither float32 nor a cast from it
-    is there.
+    A reused graph keeps the change. Raises ``OtherForm`` if neither float32 nor a cast from it is there.
     """
     for place in (KEYS, VALUES):
         source = ctypes.c_size_t.from_address(attention + place)

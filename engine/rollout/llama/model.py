@@ -36,28 +36,22 @@ from ..batching.sampler import FIRST, SPARE, BatchingSampler
 from .context import LlamaContext, NoRoom, give_back
 from .native import handles, last_errors, llama
 
-# Opens a base in llama.cpp, from a file made for it or brought.
-
-# The file that llama.cpp reads the base from: one that marlaas writes, or one that the user brought.
-#
-# Files of ours are derived data, written once for each base and precision, in a folder of the home.
+# The base's file for llama.cpp: brought by the user, or written once for each base and precision.
 
 
 @dataclass(frozen=True)
 class BaseFile:
-    """What a ``LlamaContext`` needs to know of its base."""
+    """The file of a base for a ``LlamaContext``."""
 
     path: Path
     names: GgufNames
     ours: bool
-    """Whether marlaas wrote it, and can write it again."""
+    """True if marlaas wrote it, and can write it again."""
 
 
 def base_file(base: BaseModel, folder: Path, weights: str = "f32", gguf: str = "", threads: int = 1) -> BaseFile:
-    """The file named by ``gguf``, else ours in the precision ``weights``, kept in ``folder``.
-
-    Raises ``BaseModelError`` for a file of another base, for architectures that need one where none is named, and where
-    ours cannot be written.
+    """The file named by ``gguf``, else ours in the precision ``weights``, kept in ``folder``. Raises
+    ``BaseModelError``.
     """
     if gguf:
         path = Path(gguf).expanduser()
@@ -69,8 +63,8 @@ def base_file(base: BaseModel, folder: Path, weights: str = "f32", gguf: str = "
 def ensure_base_gguf(base: BaseModel, folder: Path, weights: str = "f32", threads: int = 1) -> Path:
     """The path of ``<folder>/<fingerprint>-<weights>.gguf``, written first if it is missing or damaged.
 
-    ``weights`` is one of ``precision.PRECISIONS``. Raises ``BaseModelError`` for architectures that our writer does not
-    cover, and when the file cannot be written.
+    ``weights`` is one of ``precision.PRECISIONS``. Raises ``BaseModelError`` for architectures that our writer does
+    not cover, and if the file cannot be written.
     """
     path, plain = (path_of(base, folder, kind) for kind in (weights, "f32"))
     if verify(path) is None:
@@ -100,7 +94,7 @@ TYPES = {"q8_0": 7, "q6_k": 18, "q5_k_m": 17, "q4_k_m": 15}
 def quantise(source: Path, target: Path, weights: str, threads: int = 1) -> None:
     """Write ``source`` with its matrices in one of ``TYPES``. Raises ``BaseModelError`` if llama.cpp cannot.
 
-    Matrices whose rows such a type cannot hold get a finer one that can; vectors stay as they are.
+    Matrices with unsuitable row lengths get a finer type; vectors are unchanged.
     """
     library = llama()
     parameters = library.llama_model_quantize_default_params()
@@ -125,8 +119,8 @@ BROUGHT = "It may be damaged, or of an architecture that this llama.cpp does not
 def load_model(file: BaseFile, devices: Sequence[str] = (), layers: int = ALL) -> Any:
     """Read the base in ``file``; its last ``layers`` layers go to the cards called ``devices``, in even parts.
 
-    Without ``devices`` no card is touched, whatever llama.cpp was built for. Raises ``BaseModelError`` if llama.cpp
-    cannot read it, if it is no decoder with attention, or memory is short; ``ConfigError`` if a card is not there.
+    Without ``devices`` no card is used. Raises ``BaseModelError`` if llama.cpp cannot read it, if it is no decoder
+    with attention, or memory is short; ``ConfigError`` for a missing card.
     """
     library = llama()
     settings = library.llama_model_default_params()
@@ -151,7 +145,6 @@ def load_model(file: BaseFile, devices: Sequence[str] = (), layers: int = ALL) -
 
 
 def _other_kind(library: Any, model: Any) -> str:
-    """Why a model cannot be sampled from, or nothing: it must forget a sequence's end, and need only earlier tokens."""
     for other, kind in (
         (library.llama_model_is_recurrent(model), "has recurrent layers"),
         (library.llama_model_is_hybrid(model), "has recurrent layers"),
@@ -163,14 +156,12 @@ def _other_kind(library: Any, model: Any) -> str:
     return ""
 
 
-# Opens a base for sampling, with less than was wanted where memory is short.
-#
-# Memory that was free in the plan may be taken by the time that it is allocated, above all on a card that others use.
+# Opens a base for sampling, with reduced sizes if memory is short: planned memory may be taken by now.
 
 
 @dataclass(frozen=True)
 class Opened:
-    """What was opened."""
+    """The opened context with its sizes."""
 
     context: LlamaContext
     layers: int
@@ -191,14 +182,12 @@ def open_base(
     first: int = 0,
     half: bool = False,
 ) -> Opened:
-    """Open the base in ``file`` with the first number of ``sequences``, of ``length`` tokens, that there is memory for.
+    """Open the base in ``file`` with the first number of ``sequences``, of ``length`` tokens, that fits into memory.
 
-    On the processor memory is taken for ``first`` sequences, and for more as they are asked for (0: for all), and keys
-    and values are in float16 with ``half``.
-
-    The first number of ``layers`` is tried on the cards called ``devices``, the next where not even the last of
-    ``sequences`` fits, and at last the processor alone, if adapters share calls if ``mixes``. Raises
-    ``BaseModelError`` where that does not fit, or the file holds no base; ``ConfigError`` for a card that is not there.
+    On the processor ``first`` sequences get memory, and more on demand (0: all); ``half``: keys and values in float16.
+    ``layers`` are tried in order on the cards called ``devices``, at last only the processor, with shared calls if
+    ``mixes``.
+    Raises ``BaseModelError`` if nothing fits or the file holds no base; ``ConfigError`` for a missing card.
     """
     refused = ""
     for part in layers if devices else ():
@@ -210,7 +199,7 @@ def open_base(
 
 
 def fewer(sequences: int, least: int) -> tuple[int, ...]:
-    """``sequences``, then again and again half of that, as even numbers, and ``least`` at the end."""
+    """``sequences``, then repeatedly half of that as an even number, and ``least`` at the end."""
     if sequences <= least:
         return (sequences,)
     return (sequences, *fewer(max(least, sequences // 4 * 2), least))
@@ -251,7 +240,7 @@ def _open(
 MOST = 256 - SPARE
 """llama.cpp's own limit on sequences (LLAMA_MAX_SEQ), less the spare ones."""
 LEAST = 8
-"""Fewest conversations that are tried where memory is short: a group of the usual size."""
+"""Fewest conversations to try if memory is short: a default group."""
 ON_CARD = Pace(rows=256, tokens=1)
 """Pace on a card, if a call costs the same for one row as for many."""
 
@@ -277,18 +266,18 @@ class LlamaSampler(BatchingSampler):
     ) -> None:
         """Load the base model called ``base``; files made from it are kept in the folder ``cache``.
 
-        Up to ``sequences`` conversations (rounded up to an even number) of up to ``context`` tokens (llama.cpp rounds
-        up to a multiple of 256) are held at once. On the processor there is memory for ``first`` of them, of 256
-        tokens, and for more and longer ones as they are asked for. With 0, and on a card, there is for all at once, or
-        for fewer where there is less memory than that takes: ``limits`` says so. ``weights`` says how matrices are
-        stored, by ``precision.PRECISIONS``; ``gguf`` names a file of the user's to be taken instead. ``exact`` keeps
-        attention in float32, and memory, too, if matrices are. ``mixes`` lets rows of all versions share a call on
-        the processor, where the file and the installed llama.cpp allow it; the results are the same.
+        - ``sequences``: concurrent conversations, rounded up to even; ``context``: their most tokens, rounded up to a
+          multiple of 256. With less memory there are fewer (``limits``).
+        - ``first``: on the processor, conversations with memory for 256 tokens from the start. 0, and on a card: all
+          at once.
+        - ``weights``: storage of matrices (``precision.PRECISIONS``); ``gguf``: a file of the user instead.
+        - ``exact``: attention in float32, and the cache, too, if matrices are.
+        - ``mixes``: rows of all versions share a call on the processor, if possible; results are the same.
+        - ``devices``: cards, with as many layers as ``memory`` bytes of each hold (0: all). A row's last bits depend
+          on others.
+        - ``threads``: cores without cards; a ``loan`` lends idle ones to a trainer.
 
-        It computes on the cards called ``devices`` (see ``cards``), with as many layers there as ``memory`` bytes of
-        each hold (0: all of them), where the last bits of a row depend on the others; without any, on ``threads``
-        cores, which a ``loan`` gives to a trainer while there is nothing to do. Raises ``BaseModelError`` or
-        ``ConfigError``.
+        Raises ``BaseModelError`` or ``ConfigError``.
         """
         model = load_base(base)
         count = min(max(sequences + sequences % 2, 2), MOST)
@@ -304,7 +293,7 @@ class LlamaSampler(BatchingSampler):
         half = halves_memory(nearest(8 * size / parameters(model)) if gguf else weights)
         opened = open_base(file, counts, length, threads, exact, devices, layers_tried, mixes, begin, half)
         llama = opened.context
-        give_back()  # what writing the file and loading it took
+        give_back()  # the memory for writing and loading the file
         pace = ON_CARD if opened.layers else pace_of(llama.weights, llama.mixes)
         cores = LentCores(loan) if loan else None
         super().__init__(model, llama, length, pace, cores=cores, first=0 if opened.layers else first)
@@ -312,13 +301,11 @@ class LlamaSampler(BatchingSampler):
 
 
 def _choices(config: BaseConfig, layers: int) -> tuple[int, ...]:
-    """Numbers of layers on cards to try, the planned one first."""
     planned = config.layers + 1 if layers == ALL else layers
     return tuple(dict.fromkeys(part for part in (planned, planned // 2) if part))
 
 
 def _note(opened: Opened, wanted: int, length: int, devices: Sequence[str]) -> str:
-    """What is smaller than was wanted, in a sentence, or nothing."""
     if not opened.refused:
         return ""
     held = opened.context.sequences - SPARE

@@ -1,4 +1,4 @@
-"""llama.cpp's library: what it is built for, the cards that it reaches."""
+"""llama.cpp's library: its backends and the cards that it reaches."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from typing import Any
 from ...devices import Kind, llama_build, why_missing
 from ...errors import ConfigError
 
-# Loads llama.cpp's low-level functions and keeps its log quiet, but for the last errors, which go into messages.
+# Loads llama.cpp's low-level functions and silences its log; the last errors go into messages.
 
 ERROR_LEVEL = 4
 """GGML_LOG_LEVEL_ERROR in ggml.h"""
@@ -53,11 +53,10 @@ def last_errors() -> str:
     return f" ({text})" if text else ""
 
 
-# The cards that the installed llama.cpp can compute on, from ggml's list of devices.
+# The cards that the installed llama.cpp can compute on, from ggml's list of devices:
+# https://github.com/ggml-org/llama.cpp/blob/master/ggml/include/ggml-backend.h
 #
-# ggml (https://github.com/ggml-org/llama.cpp/blob/master/ggml/include/ggml-backend.h) knows the devices of the
-# backends that it was built with, CUDA, Vulkan, Metal or ROCm, as far as their own variables
-# (``CUDA_VISIBLE_DEVICES``, ``GGML_VK_VISIBLE_DEVICES``) show them.
+# ``CUDA_VISIBLE_DEVICES`` and ``GGML_VK_VISIBLE_DEVICES`` limit it.
 
 GPU, INTEGRATED = 1, 2
 """GGML_BACKEND_DEVICE_TYPE_… in ggml-backend.h; 0 is the processor, others only help it."""
@@ -97,14 +96,14 @@ def cards() -> tuple[Card, ...]:
 
 
 def memory_of(card: Card) -> tuple[int, int]:
-    """(free, total) bytes, as its driver says. On CUDA asking takes some hundred megabytes of the card."""
+    """(free, total) bytes, from its driver. On CUDA this call takes some hundred megabytes of the card."""
     free, total = ctypes.c_size_t(), ctypes.c_size_t()
     _ggml().ggml_backend_dev_memory(card.handle, ctypes.byref(free), ctypes.byref(total))
     return free.value, total.value
 
 
 def handles(names: Sequence[str]) -> Any:
-    """The array of devices for llama.cpp: those of these names, then a zero; without names, the processor alone.
+    """The zero-terminated array of these devices for llama.cpp; without names only the processor.
 
     Raises ``ConfigError`` for an unknown name.
     """
@@ -120,7 +119,6 @@ def handles(names: Sequence[str]) -> Any:
 
 @cache
 def _ggml() -> Any:
-    """ggml's functions on devices, which llama_cpp does not declare."""
     llama()  # the backends register themselves
     import llama_cpp._ggml
 
@@ -139,9 +137,7 @@ def _ggml() -> Any:
     return library
 
 
-# Prints the cards that llama.cpp reaches, and what they hold, as a line of JSON.
-#
-# On CUDA asking for the memory would take some of the card's, and NVIDIA's own library answers it better.
+# Prints llama.cpp's cards and their memory as a line of JSON. Not for CUDA: the query would take memory of the card.
 
 
 def main() -> None:

@@ -1,4 +1,4 @@
-"""What a program asks for: messages, sampling options, tools; its reply while it is sampled."""
+"""A program's request: messages, sampling options, tools; its reply while it is sampled."""
 
 from __future__ import annotations
 
@@ -21,16 +21,12 @@ from ..spoken import opened_thought
 from ..toolcalls.forced import forces, schema_of_call
 from ..wishes import NONE, Likeliest, Wishes
 
-# A program's request as an ask, and the conversation that it continues.
-
-# Finds the conversation that a request continues with: the longest one that the request's messages begin with.
+# Finds the longest conversation that a request's messages continue.
 #
-# Clients send whole histories. What was said is kept as a tree, one for each set of tools, in which a path is a
-# history as clients send it back. A reply is recognised by its text, without the white space around it, and by its
-# tool calls: names, and arguments as JSON values. Clients drop thoughts, write JSON in their own way, strip texts
-# (Anthropic's interface refuses some that end with white space) and send None for an empty text; other messages are
-# compared as they are. Of several replies that read alike, one that is written alike is taken, and before others one
-# that can be extended.
+# Clients send whole histories, stored as a tree for each set of tools. A reply is recognised by its stripped text and
+# its tool calls: names, and arguments as JSON values. Clients drop thoughts, reformat JSON, strip texts (Anthropic's
+# interface requires that) and send None for an empty text. Other messages must be equal. Exactly equal replies are
+# preferred, then those that can be extended.
 
 Key = tuple[object, ...]
 """Equal for messages that count as the same."""
@@ -38,28 +34,25 @@ Key = tuple[object, ...]
 
 @dataclass(eq=False)
 class Branch:
-    """One conversation of the episode, as programs see it."""
+    """One conversation of the episode, for programs."""
 
     number: int
-    """Which of its agent's conversations, as in ``Ask.branch``."""
+    """The number of the agent's conversation, as in ``Ask.branch``."""
     turns: int = 0
-    """How many replies it has."""
     open: bool = True
-    """Whether it can go on: no call is in progress in it, and none has failed."""
+    """True if it can continue: no call is in progress in it, and none has failed."""
 
 
 @dataclass(frozen=True)
 class Place:
-    """The end of a reply in a branch: where it can be extended or forked."""
+    """The end of a reply in a branch: it can be extended or forked there."""
 
     branch: Branch
     turns: int
-    """Replies of the branch up to there, this one included."""
     said: wire.Message
 
     @property
     def extendable(self) -> bool:
-        """Whether the branch has gone no further, and can go on."""
         return self.branch.open and self.branch.turns == self.turns
 
 
@@ -71,24 +64,21 @@ class _Node:
 
 @dataclass(frozen=True)
 class Found:
-    """Where a request leaves what was said before."""
+    """The end of the known part of a request."""
 
     place: Place | None
-    """None if it continues with nothing."""
     known: int
-    """How many of its messages were said by then."""
+    """Number of its known messages."""
 
 
 class History:
-    """All that programs have said as one agent."""
+    """All texts of programs as one agent."""
 
     def __init__(self) -> None:
         self._roots: dict[str, _Node] = {}
         self._texts: list[tuple[str, Place]] = []
-        """Prompts of plain text with their replies."""
 
     def find(self, messages: Sequence[wire.Message], tools: Sequence[object]) -> Found:
-        """The longest history with which these messages begin."""
         node = self._roots.get(_canonical(tools))
         best, known = None, 0
         for number, (message, key) in enumerate(zip(messages, keys(messages), strict=True), 1):
@@ -100,26 +90,23 @@ class History:
         return Found(best, known)
 
     def add(self, messages: Sequence[wire.Message], tools: Sequence[object], reply: wire.Message, at: Branch) -> None:
-        """A reply was given to these messages; it is the last of the branch."""
         node = self._roots.setdefault(_canonical(tools), _Node())
         for key in keys([*messages, reply]):
             node = node.following.setdefault(key, _Node())
         node.places.append(Place(at, at.turns, reply))
 
     def find_text(self, prompt: str) -> tuple[Place | None, int]:
-        """The longest text with which a plain prompt begins, and its characters."""
         known = [(len(text), place) for text, place in self._texts if prompt.startswith(text)]
         longest = max((length for length, _ in known), default=0)
         places = [place for length, place in known if length == longest]
         return max(places, key=lambda place: place.extendable, default=None), longest
 
     def add_text(self, text: str, at: Branch) -> None:
-        """A plain prompt with the reply to it, which is the last of the branch."""
         self._texts.append((text, Place(at, at.turns, wire.Message("assistant"))))
 
 
 def keys(messages: Sequence[wire.Message]) -> list[Key]:
-    """Of each message, what has to be the same; results of tools are of the tools that were called."""
+    """The comparison key of each message; results of tools include the name of the called tool."""
     names = tools_by_call(messages)
     return [_key(message, names) for message in messages]
 
@@ -138,7 +125,6 @@ def _key(message: wire.Message, names: Mapping[str, str]) -> Key:
 
 
 def _read(arguments: str) -> str:
-    """Arguments in one spelling, if they are JSON."""
     try:
         return _canonical(json.loads(arguments))
     except (ValueError, RecursionError):
@@ -157,10 +143,8 @@ def _likest(places: Sequence[Place], message: wire.Message) -> Place:
     return max(places, key=likeness)
 
 
-# A request of a client as an ask: messages in the plugin's shapes, and what is made of the client's wishes.
-#
-# What is trained on must be what was sampled, as the task says: so in training the task's sampling holds, and what
-# would force the model's hand is refused. Elsewhere a client's temperature, truncation and seed hold.
+# A client's request as an ask. In training the task's sampling options hold, and wishes that would constrain the model
+# are refused.
 
 MOST_CHOICES = 16
 """Choices of one request."""
@@ -171,18 +155,17 @@ HOTTEST = 100.0
 
 @dataclass(frozen=True)
 class Manner:
-    """How a client wants a reply to be sampled, if its wishes hold; None leaves what the task says."""
+    """A client's sampling options; None: those of the task."""
 
     temperature: float | None = None
     truncation: Truncation | None = None
     seed: int | None = None
     wishes: Wishes | None = None
-    """Penalties, the schema of the reply, and how many of the likeliest tokens are told."""
+    """Penalties, the schema of the reply, and the number of reported likeliest tokens."""
     forced: bool = False
-    """Whether the schema is that of a call."""
+    """True if the schema is that of a call."""
 
     def sampling(self, given: SamplingParameters) -> SamplingParameters:
-        """The task's parameters with the client's in their places."""
         return replace(
             given,
             temperature=given.temperature if self.temperature is None else self.temperature,
@@ -190,7 +173,6 @@ class Manner:
         )
 
     def noise(self, given: int, branch: int) -> int:
-        """The seed of the noise, if the client names none the given one; each choice has one of its own."""
         return given if self.seed is None else noise_seed("client", self.seed, branch)
 
 
@@ -199,13 +181,12 @@ class ProgramAsk(Ask):
     """An ask that came through an endpoint."""
 
     manner: Manner | None = None
-    """None if the task's sampling holds."""
     streaming: Streaming | None = field(default=None, compare=False)
-    """None if the program hears the whole reply alone."""
+    """None if the program gets the whole reply at once."""
 
 
 def check_text(request: wire.Complete) -> tuple[str, ...]:
-    """The prompts of a request. Raise ``Refusal`` for what no episode can do with them."""
+    """The prompts of a request. Raises ``Refusal`` for unsupported options."""
     texts = tuple(prompt for prompt in request.prompts if isinstance(prompt, str))
     if len(texts) < len(request.prompts) or not all(texts):
         raise _refused("An episode takes prompts as texts, none of them empty.", "prompt")
@@ -217,7 +198,7 @@ def check_text(request: wire.Complete) -> tuple[str, ...]:
 
 
 def check(wishes: wire.Wishes, trains: bool) -> None:
-    """Raise ``Refusal`` for what no episode can do."""
+    """Raise ``Refusal`` for unsupported wishes."""
     if wishes.schema and trains:
         raise _refused(
             "In training the model answers freely, so a response format cannot be forced.", "response_format"
@@ -233,7 +214,7 @@ def check(wishes: wire.Wishes, trains: bool) -> None:
 
 
 def ignored(wishes: wire.Wishes, trains: bool) -> tuple[str, ...]:
-    """Names of the wishes that do not hold."""
+    """Names of the ignored wishes."""
     named = {"thinking": wishes.thinking is not None}
     if trains:
         named |= {
@@ -249,7 +230,7 @@ def ignored(wishes: wire.Wishes, trains: bool) -> tuple[str, ...]:
 
 
 def manner(wishes: wire.Wishes, tools: Sequence[dict[str, Any]]) -> Manner:
-    """What the client wishes, if that holds; one of ``tools`` may be forced. Raises ``Refusal``."""
+    """The client's wishes that hold; one of ``tools`` may be forced. Raises ``Refusal``."""
     if wishes.temperature is not None and not 0 <= wishes.temperature <= HOTTEST:
         raise _refused(f"temperature is {wishes.temperature:g}; it must lie between 0 and {HOTTEST:g}.", "temperature")
     top_p = 1.0 if wishes.top_p is None else wishes.top_p
@@ -276,7 +257,7 @@ def manner(wishes: wire.Wishes, tools: Sequence[dict[str, Any]]) -> Manner:
 
 
 def tools_of(request: wire.Chat) -> tuple[dict[str, Any], ...]:
-    """The tools that the model is told of; none if it may call none. Raises ``Refusal``."""
+    """The tools for the model; none if it may call none. Raises ``Refusal``."""
     if request.wishes.tool_choice == "none":
         return ()
     if len(request.tools) > MOST_TOOLS:
@@ -303,7 +284,7 @@ def messages_of(messages: Sequence[wire.Message], known: int) -> tuple[Message, 
 
 
 def plain(text: str) -> tuple[Message, ...]:
-    """What is said without a template."""
+    """A text without a template."""
     return (Message(PLAIN, text),)
 
 
@@ -329,7 +310,7 @@ def _refused(message: str, where: str) -> Refusal:
     return Refusal(400, "invalid_request", message, where)
 
 
-# Streams a program its reply while it is sampled: text as soon as it is certain, and the tokens that it is.
+# Streams a reply to a program while it is sampled: text as soon as it is final, and its tokens.
 
 TAIL = 8
 """Tokens at a prompt's end in which a thought may have been opened."""
@@ -337,14 +318,14 @@ TAIL = 8
 
 @dataclass(frozen=True)
 class Part:
-    """A part of a reply that is certain; each is told once, in order."""
+    """A final part of a reply; each is sent once, in order."""
 
     thinking: str
     text: str
     tokens: Sequence[int]
     logprobs: Sequence[float]
     likeliest: Likeliest | None = None
-    """In the places of its tokens, if the reply was wished with them."""
+    """For each of its tokens, if requested."""
 
 
 @dataclass(frozen=True)
@@ -354,16 +335,15 @@ class Streaming:
     tell: Callable[[Part], None]
     """Must not raise."""
     tools: bool = False
-    """Whether calls of tools are no part of the text."""
+    """True if calls of tools are not part of the text."""
     plain: bool = False
-    """Whether it continues with a text: such a reply has no thoughts."""
+    """True if it continues a text: such a reply has no thoughts."""
 
 
 def streamed(streaming: Streaming | None, sampler: Turns, renderer: Renderer, stops: Sequence[str]) -> Turns:
-    """The sampler, whose turns are told as they are sampled.
+    """The sampler with streamed turns.
 
-    Not those of a base that thinks where a text of the program ends the reply: such a text ends a thought as well, so
-    nothing is certain before the whole is known.
+    Not for a thinking base with ``stops``: these end a thought as well, so nothing is final before the end.
     """
     if streaming is None or (stops and renderer.thinks and not streaming.plain):
         return sampler
@@ -372,15 +352,12 @@ def streamed(streaming: Streaming | None, sampler: Turns, renderer: Renderer, st
 
 @dataclass(frozen=True)
 class _Streamed:
-    """Implements ``protocol.Turns``."""
-
     sampler: Turns
     renderer: Renderer
     stops: Sequence[str]
     streaming: Streaming
 
     async def generate(self, request: SampleRequest, *, stream_to: OnTokens | None = None) -> SampleResult:
-        """See ``Turns``."""
         decode = self.renderer.vocabulary.decode
         thinks = self.renderer.thinks and not self.streaming.plain
         opened = thinks and bool(opened_thought(request.tokens[-TAIL:].tolist(), decode))
@@ -400,12 +377,10 @@ class _Streamed:
         return await self.sampler.generate(request, stream_to=send)
 
     async def release(self, conversation: str) -> None:
-        """See ``Turns``."""
         await self.sampler.release(conversation)
 
 
 def _part(thinking: str, text: str, new: NewTokens, count: int) -> Part:
-    """What is certain, with the first ``count`` of the tokens that came."""
     likeliest = None
     if new.extras is not None:
         near = new.extras.likeliest

@@ -1,4 +1,4 @@
-"""Answers the programs of one episode at their address, also piece by piece."""
+"""Answers the programs of one episode at their address, also as a stream."""
 
 from __future__ import annotations
 
@@ -40,32 +40,30 @@ from .asking import (
 
 # Answers the programs of one episode: implements ``gateway.Answerer``.
 #
-# A request that continues with what was said extends that conversation by what is new alone, so nothing that was
-# sampled is ever tokenised again; if it continues from an earlier reply, or the conversation is taken, it forks
-# there; any other begins a conversation. A call that fails or that nobody waits for any more leaves no reply behind.
+# A request that continues a conversation extends it with the new messages only. If it continues from an earlier reply,
+# or the conversation is in use, it forks. A failed or abandoned call leaves no reply behind.
 
 CALLS = 1000
 """Calls of one episode."""
 AT_ONCE = 256
-"""Calls that may wait at the same time."""
 MOST_AGENTS = 64
-"""Agents as which the programs of an episode may speak."""
+"""Most agents of an episode's programs."""
 LONGEST_NAME = 64
 FIRST = 1 << 53
-"""Number of the first conversation of an agent that a program has begun; plugins cannot name such a number."""
+"""Number of the first conversation of a program's agent; plugins cannot name such a number."""
 
 
 class Floor(Protocol):
-    """The episode, as its programs need it."""
+    """The interface of an episode for its programs."""
 
     def sampled(self, agent: str, branch: int, turn: int) -> Sampled | None:
         """The reply of that number; None if there was no room for one."""
 
     def drop(self, agent: str, branch: int) -> None:
-        """Forget a conversation, with all that was said in it; one that did not begin is ignored."""
+        """Forget a conversation with all its turns; one that did not begin is ignored."""
 
     def rest(self, agent: str, branch: int) -> None:
-        """A conversation goes no further: the sampler need not remember it."""
+        """A conversation has ended: the sampler need not cache it."""
 
     def text(self, token: int) -> str:
         """A token as text."""
@@ -76,12 +74,10 @@ Request = wire.Chat | wire.Complete
 
 @dataclass(frozen=True)
 class _Turn:
-    """What is asked for one choice."""
-
     branch: Branch
     ask: ProgramAsk
     begins: bool
-    """Whether the branch begins with it."""
+    """True if the branch begins with it."""
     prompt: str = ""
     """The whole of a plain prompt."""
 
@@ -90,8 +86,9 @@ class Program:
     """The programs of one episode."""
 
     def __init__(self, floor: Floor, listener: Listener, trains: bool, note: Callable[[str], None]) -> None:
-        """``trains``: whether the task's sampling holds, whatever clients wish; ``note`` is told once of each wish
-        that does not hold, by its name."""
+        """``trains``: the task's sampling holds, whatever clients wish; ``note`` is called once with the name of
+        each ignored wish.
+        """
         self._floor = floor
         self._listener = listener
         self._trains = trains
@@ -100,24 +97,22 @@ class Program:
         self._count = 0
         self._running = 0
         self._ids = 0
-        """Tool calls that were told."""
         self._histories: dict[str, History] = {}
         self._branches: dict[str, list[Branch]] = {}
         self._asking: set[asyncio.Future[Reply]] = set()
 
     async def models(self, key: str) -> tuple[wire.Model, ...]:
-        """See ``Answerer``: the episode's policy, which any name means."""
         return (wire.Model("policy", owner="marlaas"),)
 
     def close(self) -> None:
-        """The episode is over: calls in progress are refused."""
         self._closed = True
         for one in self._asking:
             one.cancel()
 
     async def answer(self, request: Request, tell: Tell) -> Answered:
-        """See ``Answerer``. A prompt that begins with an earlier prompt and its reply continues these, unless the model
-        had ended its turn there."""
+        """See ``Answerer``. A prompt that begins with an earlier prompt and its reply continues these, unless the
+        model had ended its turn there.
+        """
         if self._closed:
             raise _over()
         if self._count >= CALLS:
@@ -133,7 +128,6 @@ class Program:
         return await self._answer(request, agent, turns, tell)
 
     def _planned(self, request: wire.Chat, agent: str) -> list[_Turn]:
-        """What is asked for each choice, each in a branch of its own. Raises ``Refusal``."""
         if not request.messages:
             raise Refusal(400, "invalid_request", "There are no messages.", "messages")
         tools = tools_of(request)
@@ -144,13 +138,12 @@ class Program:
         return self._turns(ask, found.place, request.wishes.n, alone=wished is None or not wished.forced)
 
     def _texts(self, request: wire.Complete, agent: str) -> list[_Turn]:
-        """The same of plain prompts."""
         turns: list[_Turn] = []
         prompts = check_text(request)
         wished = self._manner(request.wishes, ())
         for prompt in prompts:
             place, known = self._histories[agent].find_text(prompt)
-            if known == len(prompt):  # nothing is new: it is asked as if for the first time
+            if known == len(prompt):  # nothing is new: it is a first request
                 place, known = None, 0
             ask = self._ask(agent, plain(prompt[known:]), (), request.wishes, wished)
             turns += self._turns(ask, place, request.wishes.n, prompt, len(prompts) == 1)
@@ -172,15 +165,12 @@ class Program:
     def _turns(
         self, ask: ProgramAsk, place: Place | None, choices: int, prompt: str = "", alone: bool = True
     ) -> list[_Turn]:
-        """A turn for each choice. One that is ``alone`` in its call extends a branch; several have branches of their
-        own, which the call takes with it where it fails."""
         if place is not None and alone and choices == 1 and place.extendable:
             place.branch.open = False
             return [_Turn(place.branch, dataclasses.replace(ask, branch=place.branch.number), False, prompt)]
         return [self._begun(ask, place, prompt) for _ in range(choices)]
 
     def _begun(self, ask: ProgramAsk, place: Place | None, prompt: str) -> _Turn:
-        """A branch of its own, which begins at ``place``."""
         branches = self._branches[ask.agent]
         branch = Branch(FIRST + len(branches), open=False)
         branches.append(branch)
@@ -232,17 +222,13 @@ class Program:
         return Answered(tuple(choices), sampled[0].version, prompts, completion)
 
     def _read(self, turn: _Turn, reply: Reply) -> Sampled:
-        """The tokens of a reply. Raises ``Refusal`` if there was no room for one."""
         found = self._floor.sampled(turn.ask.agent, turn.ask.branch, reply.turn)
         if found is None:
             raise _no_room("the conversation has no room left, or the agent's tokens for the episode are used up")
         return found
 
     def _told(self, request: Request, place: int, turn: _Turn, reply: Reply, sampled: Sampled) -> wire.Choice:
-        """A choice as the client gets it, from now on part of the history.
-
-        A call that was forced is no part of it: the model wrote bare JSON, and what follows has to read a call.
-        """
+        """A forced call is not part of the history: the model wrote bare JSON, and later turns must read a call."""
         wished = turn.ask.manner
         forced = forced_call(sampled.shown or reply.thinking) if wished is not None and wished.forced else ()
         if forced:
@@ -267,8 +253,6 @@ class Program:
         return wire.Choice(place, reply.text, reply.finish, reply.thinking, calls, tokens, stopped)
 
     def _streamed(self, ask: ProgramAsk, request: Request, place: int, tell: Tell) -> ProgramAsk:
-        """The ask of a choice, whose reply is told while it is sampled where the request is for a stream. A call that
-        is forced comes whole."""
         if not request.stream or (ask.manner is not None and ask.manner.forced):
             return ask
 
@@ -282,7 +266,6 @@ class Program:
         return dataclasses.replace(ask, streaming=streaming)
 
     def _tokens(self, sampled: Sampled | Part) -> tuple[wire.Token, ...]:
-        """With their log-probabilities, and the likeliest in their places where these were asked for."""
         text = self._floor.text
         near: list[tuple[tuple[int, str, float], ...]] = [()] * len(sampled.tokens)
         if sampled.likeliest is not None:
@@ -299,7 +282,6 @@ class Program:
         return f"call_{self._ids}"
 
     def _undo(self, agent: str, turns: Sequence[_Turn]) -> None:
-        """The call has failed: branches that began with it never were, and one that it went on with stays behind."""
         for turn in turns:
             if turn.begins:
                 self._floor.drop(agent, turn.branch.number)
@@ -307,7 +289,6 @@ class Program:
                 self._floor.rest(agent, turn.branch.number)
 
     def _refusal(self, error: Exception, request: Request) -> Refusal:
-        """The error for the client; what is no fault of its request ends the episode."""
         if isinstance(error, Refusal):
             return error
         if isinstance(error, Overfull):
@@ -332,24 +313,22 @@ def _over() -> Refusal:
 
 
 def _no_room(why: str) -> Refusal:
-    """Begins with words by which clients know that a context is full."""
     return Refusal(
         400, "context_length_exceeded", f"This model's maximum context length is exceeded: {why}.", "messages"
     )
 
 
-# The address of one episode: opened when it is first asked for, and closed when the episode is over.
+# The address of one episode: opened on demand, and closed when the episode is over.
 
 
 class Hosting:
     """One episode's programs and their address."""
 
     def __init__(self, endpoints: Endpoints | None, make: Callable[[Listener], Program]) -> None:
-        """``make``: makes what answers there; None of ``endpoints``: there are none."""
         self._endpoints = endpoints
         self._make: Callable[[Listener], Program] | None = make
-        """None once the episode is over: it knows the episode, which knows this. As a ring they would stay until Python
-        looks for such, in the middle of its work, and each episode would leave one."""
+        """None once the episode is over. This breaks a reference cycle, which would keep each episode until a
+        garbage collection."""
         self._program: Program | None = None
         self._address: Address | None = None
         self._opening = asyncio.Lock()
@@ -371,7 +350,6 @@ class Hosting:
         return Endpoint(f"{self._address.url}/v1", self._address.key)
 
     def close(self) -> None:
-        """The episode is over: what its programs still wait for, or ask later, is refused."""
         self._make = None
         if self._program is not None:
             self._program.close()
@@ -395,7 +373,6 @@ class Canned:
         self._hosting.close()
 
     def sampled(self, agent: str, branch: int, turn: int) -> Sampled:
-        """See ``Floor``."""
         return Sampled("canned", 0)
 
     def drop(self, agent: str, branch: int) -> None:
@@ -405,5 +382,4 @@ class Canned:
         """See ``Floor``."""
 
     def text(self, token: int) -> str:
-        """See ``Floor``."""
         return ""

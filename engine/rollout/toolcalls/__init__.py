@@ -1,7 +1,4 @@
-"""Tool calls in what a model wrote: one small parser for each form, and which form a base has.
-
-What is not exactly a call stays text, so that the environment, and the reward, see what was really said. Pure.
-"""
+"""Tool calls in a model's text: one parser for each form. Anything that is not exactly a call stays text. Pure."""
 
 from __future__ import annotations
 
@@ -12,11 +9,11 @@ from marlaas.plugins.messages import ToolCall
 from . import hermes, llama
 
 Form = Callable[[str, bool], tuple[str, tuple[ToolCall, ...]]]
-"""(text, whether the conversation has tools) to (text without its calls, the calls in order)."""
+"""(text, True if the conversation has tools) to (text without its calls, the calls in order)."""
 
 
 def form_of(template: str, control: Collection[str]) -> Form:
-    """The form that a base's template shows or, if it shows none, that its control tokens are made for."""
+    """The form in a base's template or, if it has none, that of its control tokens."""
     if hermes.TAG in template:
         return hermes.split_hermes
     if llama.TAG in control or '"parameters"' in template:

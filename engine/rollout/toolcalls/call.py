@@ -1,4 +1,4 @@
-"""One call from its JSON object, in whatever form the object was found."""
+"""One call from its JSON object, in any form."""
 
 from __future__ import annotations
 
@@ -17,11 +17,10 @@ ARGUMENTS = ("arguments", "parameters")
 
 
 def read_call(text: str, start: int = 0, bare: bool = False) -> tuple[ToolCall | None, int]:
-    """The call that JSON at ``start`` spells, and where the JSON ends.
+    """The call in the JSON at ``start``, and the end of the JSON.
 
-    The call is None if the JSON is malformed, says anything but a name and arguments, or is larger than environments
-    may send. Models of one family write the key of the other, so ``arguments`` and ``parameters`` are the same; a
-    ``bare`` name is a call without them.
+    The call is None if the JSON is malformed, has other keys, or is larger than environments may send. Models mix up
+    ``arguments`` and ``parameters``, so both are accepted; ``bare``: a name without them is a call.
     """
     try:
         value, end = _DECODER.raw_decode(text, start)

@@ -1,7 +1,4 @@
-"""Calls that a client forces: the JSON schema that holds a reply to one, and the call that such a reply spells.
-
-The reply is the bare object ``{"name": …, "arguments": …}``, whatever form the base writes its own calls in. Pure.
-"""
+"""Calls that a client forces: the reply is the bare object ``{"name": …, "arguments": …}``. Pure."""
 
 from __future__ import annotations
 
@@ -14,20 +11,20 @@ from marlaas.plugins.messages import ToolCall
 from .call import read_call
 
 ONE = "tool:"
-"""Stands before the name of the one tool that is to be called."""
+"""Prefix of the name of the one tool to call."""
 REQUIRED = "required"
-"""Any tool is to be called."""
+"""Any tool must be called."""
 
 
 def forces(choice: str) -> bool:
-    """Whether a ``tool_choice`` leaves the model no answer but a call."""
+    """True if a ``tool_choice`` allows the model only a call."""
     return choice not in ("", "auto", "none")
 
 
 def schema_of_call(choice: str, tools: Sequence[dict[str, Any]]) -> str:
     """The JSON schema of a call, as JSON; empty if nothing is forced.
 
-    ``tools`` have OpenAI's form. Raises ``ValueError`` for a choice that there is not, or that none of the tools meets.
+    ``tools`` have OpenAI's form. Raises ``ValueError`` for an unknown choice, or one that no tool meets.
     """
     if not forces(choice):
         return ""
@@ -42,8 +39,9 @@ def schema_of_call(choice: str, tools: Sequence[dict[str, Any]]) -> str:
 
 
 def forced_call(text: str) -> tuple[ToolCall, ...]:
-    """The call that a reply under a schema of ``schema_of_call`` spells; none if the reply was cut off, or holds
-    what environments and clients could not read, as numbers without an end."""
+    """The call in a reply under a schema of ``schema_of_call``; empty if the reply was cut off or holds infinite
+    numbers.
+    """
     text = text.strip()
     call, end = read_call(text)
     return () if call is None or end < len(text) else (call,)

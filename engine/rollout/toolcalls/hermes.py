@@ -11,14 +11,14 @@ from .call import read_call
 TAG = "<tool_call>"
 _END = "</tool_call>"
 MOST_BROKEN = 256
-"""Tags that begin no call after which the rest of a reply is text: each costs a look at what follows it."""
+"""Broken tags after which the rest of a reply is text: each costs a search."""
 _SPACE = re.compile(r"\s*")
 
 
 def split_hermes(text: str, tools: bool) -> tuple[str, tuple[ToolCall, ...]]:
-    """The text without its well-formed calls, and the calls in order; the tags say enough, with tools or without.
+    """The text without its well-formed calls, and the calls in order, with tools or without.
 
-    A tag that begins no whole call is text, and so is what follows it up to the next tag.
+    A tag without a complete call is text, and so is everything up to the next tag.
     """
     calls: list[ToolCall] = []
     rest: list[str] = []

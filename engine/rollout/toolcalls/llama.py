@@ -1,6 +1,6 @@
 """Llama 3's form: the whole reply is ``{"name": …, "parameters": {…}}``, perhaps behind ``<|python_tag|>``. One call.
 
-Without that tag nothing but the tools tells a call from an answer in JSON: where the conversation has none it is text.
+Without that tag a call looks like an answer in JSON: in a conversation without tools it is text.
 """
 
 from __future__ import annotations

@@ -34,31 +34,30 @@ from ...devices import address_space
 from ..batching.context import Ints
 from .cache import TILE, AdapterCache, tiling
 
-# Attention over the key and value memory of sequences, for the two kinds of pass; prepared once for all layers.
+# Attention over the cached keys and values of sequences, prepared once for all layers of a pass.
 #
-# Appended tokens that see many attend in tiles (``base.kernels``): what is remembered, and themselves, as two parts
-# of one softmax. So what a pass works with does not grow with the square of a sequence.
+# Appended tokens with a long past attend in tiles (``base.kernels``), so memory does not grow with the square of a
+# sequence.
 #
-# A layer's memory is (2, sequences, K, C, D), in float32 or bfloat16; queries and results have its type. Shapes: n
-# rows, of which some are padding; K heads of keys, R query heads for each, D head size, C tokens of a sequence.
+# A layer's cache is (2, sequences, K, C, D), in float32 or bfloat16. Shapes: n rows, some of them padding; K key heads,
+# R query heads for each, D head size, C tokens of a sequence.
 
 Indices = NDArray[np.integer[Any]]
 
 BLOCK = 64
-"""Tokens of memory read at once: lengths are rounded up to a multiple of this, so that the last bits of a row depend on
-its own length alone, and few shapes occur."""
+"""Tokens of the cache read at once. Lengths are rounded up to a multiple, so that the last bits of a row depend
+only on its own length."""
 
 
 SPARSE = 2.5
-"""Rows that are spread over up to this many times as many sequences are computed with the sequences between them, for
-nothing; beyond that, their memory is copied, which takes longer than the computation."""
+"""Rows spread over up to this many times as many sequences are computed with the sequences between them; beyond
+that the cache is copied, which takes longer."""
 
 
 def calls(sequences: Ints) -> list[slice]:
-    """The rows of a pass over these ``sequences`` in calls. Pure.
+    """Split the rows of a pass over these ``sequences`` into calls. Pure.
 
-    A run of more than ``PREFILL`` tokens is divided evenly into calls of its own, which bounds what a call works with.
-    How depends on its length alone, and so do its last bits.
+    A run of more than ``PREFILL`` tokens is divided evenly, only by its length, so its last bits depend only on that.
     """
     begins = np.flatnonzero(np.diff(sequences, prepend=-1)).tolist()
     cuts = {0, len(sequences)}
@@ -73,9 +72,10 @@ class Attention(Protocol):
     """One pass."""
 
     def __call__(self, memory: Tensor, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
-        """Write keys and values (n, K, D) to memory; returns (n, K · R · D) for queries (n, K, R, D), which are scaled.
+        """Write keys and values (n, K, D) to the cache; returns (n, K · R · D) for queries (n, K, R, D), which are
+        scaled.
 
-        All are of the memory's type. The results of padding rows are undefined.
+        All have the cache's type. The results of padding rows are undefined.
         """
 
 
@@ -83,7 +83,6 @@ class Appended:
     """Several tokens at the end of each of some sequences."""
 
     def __init__(self, sequences: Ints, positions: Ints, begins: Indices) -> None:
-        """The rows of ``sequences[i]`` begin at row ``begins[i]``."""
         ends = [*begins[1:].tolist(), len(positions)]
         self._runs = [
             _Run(sequence, slice(begin, end), int(positions[begin]))
@@ -91,7 +90,6 @@ class Appended:
         ]
 
     def __call__(self, memory: Tensor, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
-        """See the protocol."""
         attended = torch.zeros_like(q).flatten(1)
         for run in self._runs:
             attended[run.rows] = run.attend(memory, q[run.rows], k[run.rows], v[run.rows])
@@ -99,8 +97,6 @@ class Appended:
 
 
 class _Run:
-    """The tokens of one sequence, from position ``begin`` on."""
-
     def __init__(self, sequence: int, rows: slice, begin: int) -> None:
         self.rows = rows
         self._sequence, self._begin, self._end = sequence, begin, begin + rows.stop - rows.start
@@ -126,7 +122,6 @@ class _Run:
         return torch.bmm(weights, own[1]).view(keys, fold, rows, size).permute(2, 0, 1, 3).reshape(rows, -1)
 
     def _in_tiles(self, q: Tensor, own: Tensor) -> Tensor:
-        """Results (K, R, rows, D) for such queries over (2, K, end, D)."""
         begin = self._begin
         found = attend(q, own[0, :, begin:], own[1, :, begin:], 1.0, causal=True)
         if begin:
@@ -149,7 +144,6 @@ class OneEach:
         ]
 
     def __call__(self, memory: Tensor, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
-        """See the protocol."""
         memory[0, self._sequences, :, self._positions] = k[: self._count]
         memory[1, self._sequences, :, self._positions] = v[: self._count]
         attended = torch.zeros_like(q)
@@ -159,7 +153,7 @@ class OneEach:
 
 
 class _Part:
-    """Rows that read equally many tokens of memory: of their range of sequences, or of copies of their own."""
+    """Rows that read equally many tokens, of their range of sequences or of copies."""
 
     def __init__(self, rows: Indices, sequences: Ints, positions: Ints, length: int) -> None:
         own = sequences[rows]
@@ -190,7 +184,6 @@ class _Part:
         attended[self._rows] = found if self._count == len(self._rows) else found[self._places]
 
     def _spread(self, q: Tensor) -> Tensor:
-        """The queries at their sequences' places in the range, with zeros between."""
         asked = q.new_zeros(self._count, *q.shape[1:])
         asked[self._places] = q[self._rows]
         return asked
@@ -200,7 +193,7 @@ def _attended(q: Tensor, memory: Tensor, unseen: Tensor) -> Tensor:
     """Results for queries (…, n, D) over keys and values (2, …, length, D), all in bfloat16.
 
     PyTorch's kernel keeps sums and weights in float32. In bfloat16 it takes two thirds of the time of products and a
-    softmax in float32; with float32 memory it would gain nothing.
+    softmax in float32; with a float32 cache it would gain nothing.
     """
     keys, values = memory
     return scaled_dot_product_attention(q, keys, values, attn_mask=unseen.to(q.dtype), scale=1.0)
@@ -210,50 +203,45 @@ def _places(numbers: Indices) -> Tensor:
     return torch.from_numpy(numbers.astype(np.int64))
 
 
-# The base's weights as a pass multiplies with them, with the low-rank terms of its rows.
-
-# Matrices of the base in bfloat16, and products of rows with them: float32 sums of factors in bfloat16.
+# The base's matrices in bfloat16, and products with float32 sums.
 #
-# On processors with AMX or AVX-512 BF16 such a product is several times as fast as one in float32, and everywhere a
-# step reads half as many bytes. oneDNN multiplies with matrices that it has put in its own order once, twice as fast
-# as with plain ones. If it cannot (an older processor, a limit on the address space), factors are widened to
-# float32 for each product: slow, and right.
+# With AMX or AVX-512 BF16 such a product is several times as fast as one in float32. oneDNN's packed matrices are twice
+# as fast as plain ones. If it cannot pack them, factors are widened to float32 for each product, which is slow.
 #
-# oneDNN divides the sums of a product in a way that depends on its number of rows: with AMX, rows of a call of 8 have
-# other last bits than those of a call of 64. In calls of one size they depend on nothing but the row.
+# oneDNN's order of summation depends on the number of rows: with AMX, a row has other last bits in a call of 8 than of
+# 64. In calls of one size they depend only on the row.
 
 ROWS = 64
-"""Rows of a call that must give each row the same bits: from here on, wider calls multiply hardly faster."""
+"""Rows of a call that must give each row the same bits; wider calls are hardly faster."""
 CHUNK = 8192
-"""Columns of an output matrix computed at once, so that what is between stays in the processor's cache."""
+"""Columns of an output matrix computed at once, so that intermediate values stay in the processor's cache."""
 TOLERANCE = 2.0**-8
 """Largest relative error of a result that is rounded to bfloat16, which keeps 8 bits."""
 FINE = 2.0**-15
-"""The same, of one with its remainder: two times 8 bits, less one for float32 sums in another order."""
+"""The same with the remainder: two times 8 bits, less one for float32 sums in another order."""
 
 
 class HalfMatrix:
     """W (out, in), rounded to bfloat16."""
 
     def __init__(self, weight: Tensor) -> None:
-        """``weight`` is W in any type."""
         halves = weight.to(torch.bfloat16).contiguous()
         self.nbytes = halves.nbytes
         self._packed = _packed(halves) if packs() else None
         self._plain = halves if self._packed is None else None
 
     def times(self, x: Tensor) -> Tensor:
-        """x Wᵀ, float32 (n, out), for x (n, in) in bfloat16; each value is rounded to bfloat16 where oneDNN computes.
+        """x Wᵀ, float32 (n, out), for x (n, in) in bfloat16; values are rounded to bfloat16 if oneDNN computes.
 
-        For sums that are added to something larger, as those of a decoder's layers.
+        For sums that are added to something larger, as in a decoder's layers.
         """
         return self._widened(x) if self._plain is not None else _by_onednn(x, self._packed).float()
 
     def closely(self, x: Tensor, room: Tensor) -> None:
         """Store x Wᵀ in ``room``, float32 (n, out): to 15 bits and more, as logits need.
 
-        A logit of 20 would be off by up to 0.06 after rounding to bfloat16. oneDNN returns no other type, but subtracts
-        from its sums before it rounds them: so the second product gives what the first has lost.
+        A logit of 20 would be off by up to 0.06 after rounding to bfloat16. oneDNN returns no other type, but
+        subtracts from its sums before it rounds, so a second product gives the remainder.
         """
         if self._plain is not None:
             room.copy_(self._widened(x))
@@ -272,7 +260,6 @@ class HalfHead:
         bounds = range(0, len(weight), CHUNK)
         self._parts = [(slice(begin, begin + CHUNK), HalfMatrix(weight[begin : begin + CHUNK])) for begin in bounds]
         self._room = torch.empty(0, len(weight))
-        """Logits of the last call: taking new memory for them each time would cost a fifth of the product's time."""
 
     def logits(self, x: Tensor, alike: bool) -> Tensor:
         """float32 (n, V) for x (n, H) in bfloat16, valid until the next call; ``alike`` as for ``times``."""
@@ -289,8 +276,7 @@ class HalfHead:
 def times(matrix: HalfMatrix, x: Tensor, alike: bool) -> Tensor:
     """x Wᵀ, float32 (n, out), for x (n, in) in bfloat16.
 
-    ``alike``: in calls of ``ROWS`` rows, the last one filled up with zeros, so that the last bits of a row depend on
-    nothing but itself.
+    ``alike``: in padded calls of ``ROWS`` rows, so that the last bits of a row depend only on itself.
     """
     if not alike:
         return matrix.times(x)
@@ -300,26 +286,23 @@ def times(matrix: HalfMatrix, x: Tensor, alike: bool) -> Tensor:
 
 
 def _packed(halves: Tensor) -> Tensor:
-    """A matrix in oneDNN's order."""
     result: Tensor = torch.ops.mkldnn._reorder_linear_weight(halves, ROWS)
     return result
 
 
 def _by_onednn(x: Tensor, packed: Tensor | None) -> Tensor:
-    """x Wᵀ in bfloat16."""
     result: Tensor = torch.ops.mkldnn._linear_pointwise(x, packed, None, "none", [], "")
     return result
 
 
 def _with_remainder(x: Tensor, packed: Tensor | None, rounded: Tensor, room: Tensor) -> None:
-    """Store ``rounded``, which is ``_by_onednn(x, packed)``, and what it lacks of the sums in ``room``."""
     lost = torch.ops.mkldnn._linear_pointwise.binary(x, rounded, packed, None, "sub")
     torch.add(rounded.float(), lost, out=room)
 
 
 @cache
 def packs() -> bool:
-    """Whether oneDNN multiplies bfloat16 in this process, with both results as exact as they should be."""
+    """True if oneDNN multiplies bfloat16 in this process with the expected accuracy."""
     if address_space() is not None or not torch.backends.mkldnn.is_available():  # type: ignore[no-untyped-call]
         return False
     os.environ.update(REMEMBERED | os.environ)  # read at its first use
@@ -335,17 +318,15 @@ def packs() -> bool:
 
 # The low-rank terms of one pass, each row under its own adapter: y += (alpha / r) x Aᵀ Bᵀ.
 #
-# Made once for the rows of a pass, then applied to one fused layer after the other, with matrices in the ``cache``.
-# The products run over tiles (``tiles``), or over all rows of an adapter at once where their last bits may depend on
-# how many those are.
+# The products run over tiles, or over all rows of an adapter if their last bits may depend on the number of rows.
 
 AdapterIndices = NDArray[np.int64]
 
 
 def mix_of(cache: AdapterCache, adapters: AdapterIndices, alike: bool) -> Mix | Runs:
-    """The adapters of some rows, for which ``adapters`` (n,) are handles; ``alike`` as in ``Context.use``.
+    """The adapters of rows with the handles ``adapters`` (n,); ``alike`` as in ``Context.use``.
 
-    If many adapters have few rows each, tiles of several share a call, and are faster.
+    Tiles of several adapters share a call, which is faster for many adapters with few rows each.
     """
     rows_of = {handle: np.flatnonzero(adapters == handle) for handle in np.unique(adapters).tolist()}
     many = len(rows_of) * TILE > len(adapters)
@@ -353,7 +334,7 @@ def mix_of(cache: AdapterCache, adapters: AdapterIndices, alike: bool) -> Mix | 
 
 
 class Mix:
-    """The adapters of some rows. Valid as long as all of them stay in the cache and no other is loaded."""
+    """The adapters of some rows. Valid while all of them stay in the cache and no other is loaded."""
 
     def __init__(self, cache: AdapterCache, adapters: AdapterIndices) -> None:
         """``adapters`` (n,) are handles, one for each row."""
@@ -378,12 +359,10 @@ class Runs:
     """As ``Mix``, with one product for all rows of an adapter."""
 
     def __init__(self, cache: AdapterCache, rows_of: Mapping[int, AdapterIndices]) -> None:
-        """``rows_of`` are the rows of each adapter, ascending, by its handle."""
         placed = [(cache.place(handle), rows) for handle, rows in rows_of.items()]
         self._runs = [(cache.block(place.rank), place.slot, _range(rows)) for place, rows in placed]
 
     def add(self, number: int, x: Tensor, y: Tensor) -> None:
-        """See ``Mix.add``."""
         for block, slot, rows in self._runs:
             down, up = block.downs[number][slot], block.ups[number][slot]
             if isinstance(rows, slice):
@@ -393,33 +372,31 @@ class Runs:
 
 
 def _range(rows: AdapterIndices) -> slice | Tensor:
-    """Rows as a slice where they are neighbours, so that nothing has to be moved."""
+    """Neighbouring rows as a slice, so that nothing is copied."""
     first, last = int(rows[0]), int(rows[-1])
     return slice(first, last + 1) if last - first < len(rows) else torch.from_numpy(rows)
 
 
 def _spread(matrices: Tensor, tiles: slice) -> Tensor:
-    """One matrix for each tile, or one that all share."""
     return matrices.expand(tiles.stop - tiles.start, -1, -1)
 
 
-# The base's weights as a pass multiplies with them, one ``Block`` for each layer.
+# The base's weights for a pass. Adapters are always in float32.
 #
-# In float32 matrices are stored (in, out), the order in which libraries read them fastest where rows are few; in
-# bfloat16 as ``HalfMatrix`` says. Adapters are added next to them, always in float32.
+# In float32 matrices are stored (in, out), the fastest order for few rows; in bfloat16 as ``HalfMatrix``.
 
 L = TypeVar("L")
 
 
 class Linear(Protocol):
-    """y = x Wᵀ + b, and what each row's adapter adds."""
+    """y = x Wᵀ + b, plus the term of each row's adapter."""
 
     def __call__(self, x: Tensor, mix: Mix | Runs | None) -> Tensor:
         """(n, in) → (n, out) in float32"""
 
 
 Head = Callable[[Tensor], Tensor]
-"""From hidden states (n, H) to logits (n, V), both in float32; these may be valid until the next call only."""
+"""From hidden states (n, H) to logits (n, V), in float32, valid until the next call."""
 
 
 @dataclass(frozen=True)
@@ -427,14 +404,12 @@ class Exact:
     """In float32."""
 
     number: int
-    """Its index among all fused layers of the base."""
     weight: Tensor
     """Wᵀ, (in, out)"""
     bias: Tensor | None
     """(out,)"""
 
     def __call__(self, x: Tensor, mix: Mix | Runs | None) -> Tensor:
-        """See the protocol."""
         y = product(x, self.weight, self.bias)
         if mix is not None:
             mix.add(self.number, x, y)
@@ -449,10 +424,9 @@ class Rounded:
     matrix: HalfMatrix
     bias: Tensor | None
     alike: bool
-    """Whether the last bits of a row depend on nothing but itself (``times``)."""
+    """True if the last bits of a row depend only on itself (``times``)."""
 
     def __call__(self, x: Tensor, mix: Mix | Runs | None) -> Tensor:
-        """See the protocol."""
         y = times(self.matrix, x.bfloat16(), self.alike)
         if self.bias is not None:
             y += self.bias
@@ -463,7 +437,7 @@ class Rounded:
 
 @dataclass(frozen=True)
 class Weights:
-    """What all passes of one kind multiply with."""
+    """The weights for passes of one kind."""
 
     blocks: Sequence[Layer[Exact] | Layer[Rounded]]
     head: Head
@@ -471,10 +445,10 @@ class Weights:
 
 @dataclass(frozen=True)
 class Loaded:
-    """The weights for both kinds of pass; matrices are there once."""
+    """The weights for both kinds of pass, with shared matrices."""
 
     alike: Weights
-    """The last bits of a row depend on nothing but itself."""
+    """The last bits of a row depend only on itself."""
     fast: Weights
     """They may depend on the number of rows."""
     nbytes: int
@@ -482,9 +456,9 @@ class Loaded:
 
 
 def exact(layers: deque[Layer[Stacked]], output: Tensor) -> Loaded:
-    """Weights in float32, of layers that were loaded so and the output matrix (V, H): both kinds of pass are one.
+    """Weights in float32, from loaded layers and the output matrix (V, H): the same for both kinds of pass.
 
-    ``layers`` is empty afterwards: each is freed as soon as it is converted.
+    ``layers`` is empty afterwards: each is freed once it is converted.
     """
     numbers, size = count(), _bytes(layers)
 
@@ -512,7 +486,6 @@ def rounded(layers: deque[Layer[Stacked]], output: Tensor) -> Loaded:
 
 
 def _converted(layers: deque[Layer[Stacked]], linear: Callable[[Stacked], L]) -> Iterator[Layer[L]]:
-    """All layers; their linear ones are made in the order in which the model applies them."""
     while layers:
         yield layers.popleft().map(linear)
 

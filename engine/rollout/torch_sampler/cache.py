@@ -1,4 +1,4 @@
-"""Keys and values of the torch sampler, its tensors and products in tiles."""
+"""The cache of the torch sampler, its adapters, and products in tiles."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ from torch import Tensor
 from ...base import Base
 from ..batching.context import Arrays
 
-# Zeros that take no memory until they are written: for key and value memory, of which most is seldom used.
+# Zeros that take no memory until they are written: most of a cache is seldom used.
 
 
 def untouched(*shape: int, dtype: torch.dtype = torch.float32) -> Tensor:
-    """A tensor of zeros in pages that the system gives at the first write to each; it begins at a page.
+    """A page-aligned tensor of zeros in pages that the system allocates at the first write.
 
-    ``torch.zeros`` writes its zeros, and so has all of its pages at once.
+    ``torch.zeros`` writes its zeros, so it allocates all pages at once.
     """
     private = {"flags": mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS} if hasattr(mmap, "MAP_PRIVATE") else {}
     pages = mmap.mmap(-1, max(1, math.prod(shape) * dtype.itemsize), **private)
@@ -34,22 +34,22 @@ def untouched(*shape: int, dtype: torch.dtype = torch.float32) -> Tensor:
     return torch.frombuffer(pages, dtype=dtype, count=math.prod(shape)).view(shape)
 
 
-# Which rows of a pass are in which tile, and which tiles are multiplied by one call. Pure.
+# Assigns the rows of a pass to tiles, and tiles to calls. Pure.
 #
-# A tile is ``TILE`` rows of one adapter: every product has the same shape whatever other rows there are, so that its
-# last bits are the same, too.
+# A tile is ``TILE`` rows of one adapter: every product has the same shape, so its last bits do not depend on other
+# rows.
 
 TILE = 8
-"""Rows of a tile; missing ones are filled up. A usual group fills one, and wider tiles multiply no faster."""
+"""Rows of a tile, padded. A usual group fills one, and wider tiles are not faster."""
 BRIDGE = 4
-"""Up to this many empty slots between two are computed for nothing: that is cheaper than one call more."""
+"""Up to this many empty slots between two are computed: that is cheaper than one call more."""
 
 Indices = NDArray[np.int64]
 
 
 @dataclass(frozen=True, order=True)
 class BlockSlot:
-    """Where an adapter is: in the block for adapters of up to ``rank``, at ``slot``."""
+    """The place of an adapter: ``slot`` in the block for adapters of up to ``rank``."""
 
     rank: int
     slot: int
@@ -70,13 +70,13 @@ class Tiling:
 
     segments: tuple[Segment, ...]
     rows: Indices
-    """(tiles · TILE,): the row at each place; row 0 if the place is empty."""
+    """(tiles · TILE,): the row at each place; row 0 for an empty place."""
     places: Indices
     """(n,): the place of each row."""
 
     @property
     def plain(self) -> bool:
-        """Whether tiles hold the rows in their order, so that nothing has to be moved."""
+        """True if tiles hold the rows in their order, so that nothing has to be moved."""
         return len(self.rows) == len(self.places) and bool((self.places == np.arange(len(self.places))).all())
 
 
@@ -104,11 +104,6 @@ Call = tuple[slice, list[tuple[int, int]]]
 
 
 def _calls(counts: Mapping[int, int]) -> list[Call]:
-    """As few calls as possible for ``counts`` tiles of each slot.
-
-    Up to some level neighbouring slots share calls, one for the first tile of each, one for the second; from there on
-    each slot has one call for all its remaining tiles.
-    """
     spent: list[Call] = []
     best = list(_apart(counts, 0))
     for level in range(max(counts.values(), default=0)):
@@ -128,7 +123,6 @@ def _apart(counts: Mapping[int, int], level: int) -> Iterator[Call]:
 
 
 def _runs(slots: Sequence[int]) -> list[range]:
-    """Ascending slots as ranges of neighbours, small holes included."""
     runs: list[range] = []
     for slot in slots:
         if runs and slot - runs[-1].stop <= BRIDGE:
@@ -138,9 +132,7 @@ def _runs(slots: Sequence[int]) -> list[range]:
     return runs
 
 
-# The adapters of all live versions, side by side, for passes over rows of many versions.
-#
-# Adapters of similar rank share a block, padded with zeros to its rank, which never depends on what else is there.
+# The adapters of all live versions. Those of similar rank share a block, padded with zeros to its rank.
 
 LEAST_RANK = 8
 
@@ -151,12 +143,11 @@ class Fused:
 
     modules: tuple[str, ...]
     outputs: tuple[int, ...]
-    """Number of outputs of each."""
     inputs: int
 
 
 class AdapterCache:
-    """Adapters by handle; fused layers are known by their number, in the order in which the model applies them."""
+    """Adapters by handle; fused layers are numbered in the order in which the model applies them."""
 
     def __init__(self, base: Base) -> None:
         linears = (linear for layer in base.layers for linear in layer.linears)
@@ -166,7 +157,6 @@ class AdapterCache:
         self._handles = count(1)
 
     def add(self, adapter: Arrays, alpha: float) -> int:
-        """Add an adapter, which must fit the base, and return its handle."""
         rank = _block_rank(max(len(a) for name, a in adapter.items() if name.endswith(".lora_A")))
         if rank not in self._blocks:
             self._blocks[rank] = RankBlock(rank, self._linears)
@@ -176,7 +166,6 @@ class AdapterCache:
         return handle
 
     def remove(self, handle: int) -> None:
-        """Free its slot; an empty block is removed."""
         place = self._places.pop(handle)
         block = self._blocks[place.rank]
         block.remove(place.slot)
@@ -184,16 +173,14 @@ class AdapterCache:
             del self._blocks[place.rank]
 
     def place(self, handle: int) -> BlockSlot:
-        """Where an adapter lies."""
         return self._places[handle]
 
     def block(self, rank: int) -> RankBlock:
-        """The block for adapters of up to ``rank``."""
         return self._blocks[rank]
 
 
 class RankBlock:
-    """Slots for adapters of up to ``rank``; the lowest free one is taken, so that those in use stay neighbours."""
+    """Slots for adapters of up to ``rank``; the lowest free one is used, so that used ones stay neighbours."""
 
     def __init__(self, rank: int, linears: tuple[Fused, ...]) -> None:
         self._rank = rank
@@ -201,18 +188,16 @@ class RankBlock:
         self._free: list[int] = []
         self._slots = 0
         self.downs = [torch.zeros(0, each.inputs, len(each.modules) * rank) for each in linears]
-        """Aᵀ of each fused layer, (slots, in, modules · rank): its modules side by side."""
+        """Aᵀ of each fused layer, (slots, in, modules · rank)."""
         self.ups = [torch.zeros(0, len(each.modules) * rank, sum(each.outputs)) for each in linears]
-        """(alpha / r) Bᵀ of each fused layer, (slots, modules · rank, out): its modules on a diagonal, zeros elsewhere,
-        for one product is faster than several smaller ones."""
+        """(alpha / r) Bᵀ of each fused layer, (slots, modules · rank, out): block diagonal, because one product is
+        faster than several smaller ones."""
 
     @property
     def empty(self) -> bool:
-        """Whether it holds no adapter."""
         return len(self._free) == self._slots
 
     def add(self, adapter: Arrays, alpha: float) -> int:
-        """Add an adapter; returns its slot."""
         if not self._free:
             self._grow()
         slot = heapq.heappop(self._free)
@@ -230,11 +215,9 @@ class RankBlock:
         return slot
 
     def remove(self, slot: int) -> None:
-        """The slot is free again."""
         heapq.heappush(self._free, slot)
 
     def _grow(self) -> None:
-        """Grow by half, so that over time less is copied than was loaded."""
         more = max(2, self._slots // 2)
         for tensors in (self.downs, self.ups):
             for number, tensor in enumerate(tensors):
@@ -245,5 +228,4 @@ class RankBlock:
 
 
 def _block_rank(rank: int) -> int:
-    """The next power of two."""
     return max(LEAST_RANK, 1 << (rank - 1).bit_length())

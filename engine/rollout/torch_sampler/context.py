@@ -1,9 +1,8 @@
-"""A context on torch: key and value memory for many sequences, and passes over it.
+"""A context on torch: a cache for many sequences, and passes over it.
 
-The last bits of a row do not depend on the other rows: products give each row the same whatever their number (which is
-padded, since below four rows some libraries take another path), and how much memory attention reads depends on the
-row's own length. With weights in bfloat16 that takes calls of one size (``halves``), which passes that need not be
-``alike`` do without. Knows nothing of conversations, versions or sampling.
+The last bits of a row do not depend on the other rows: rows are padded, since below four some libraries take another
+path, and attention reads memory by the row's own length. bfloat16 weights need calls of one size for this
+(``blocks``).
 """
 
 from __future__ import annotations
@@ -25,7 +24,7 @@ from .blocks import Appended, Attention, Exact, Mix, OneEach, Rounded, Runs, cal
 from .cache import TILE, AdapterCache, untouched
 
 TorchWeights = Literal["f32", "bf16"]
-"""How the base's matrices are kept, by names of ``base.precision``."""
+"""The type of the base's matrices, by names of ``base.precision``."""
 
 
 class TorchContext:
@@ -39,7 +38,7 @@ class TorchContext:
         weights: TorchWeights = "f32",
         cores: LentCores | None = None,
     ) -> None:
-        """``cores`` may change with each layer, for passes whose last bits need not repeat."""
+        """``cores`` may change with each layer, for passes without reproducible last bits."""
         self._cores = cores
         self._config = base.config
         loaded = load(base, torch.device("cpu"), torch.float32 if weights == "f32" else torch.bfloat16)
@@ -52,11 +51,11 @@ class TorchContext:
         self._pass = self._weights.alike
         self._adapters: Handles = np.empty(0, np.int64)
         self._mixed: tuple[tuple[bytes, bool], Mix | Runs] | None = None
-        """The last one, with the adapters that it is for, and whether it is ``alike``."""
+        """The last one, with its adapters and its ``alike`` flag."""
         heads = self._base.heads
         kind = torch.float32 if weights == "f32" else torch.bfloat16
         self._memory = untouched(base.config.layers, 2, sequences, heads.keys, length, heads.size, dtype=kind)
-        """Keys and values of every layer and sequence; pages that were never written take no memory."""
+        """Keys and values of every layer and sequence; unwritten pages take no memory."""
         angles = torch.arange(length)[:, None] * self._base.frequencies
         self._cosine, self._sine = angles.cos().float()[:, None], angles.sin().float()[:, None]  # (C, 1, D/2)
         self.sequences = sequences
@@ -68,7 +67,6 @@ class TorchContext:
 
     @torch.inference_mode()
     def decode(self, tokens: Ints, positions: Ints, sequences: Ints, outputs: NDArray[np.int8]) -> Logits:
-        """See the protocol."""
         parts = calls(sequences)
         if len(parts) == 1:
             return self._decode(tokens, positions, sequences, outputs)
@@ -78,7 +76,6 @@ class TorchContext:
     def _decode(
         self, tokens: Ints, positions: Ints, sequences: Ints, outputs: NDArray[np.int8], first: int = 0
     ) -> Logits:
-        """One call, of the rows from ``first`` on."""
         self.held[sequences] = positions + 1
         at = _padded(positions)
         x = self._base.embedding[_padded(tokens)].float()  # (n, H)
@@ -111,7 +108,6 @@ class TorchContext:
         return logits
 
     def _mix(self, rows: NDArray[np.int64]) -> Mix | Runs | None:
-        """The adapters of these rows, padded; the last one is kept, for decoding often asks for the same."""
         if not len(self._adapters) or not len(rows):
             return None
         own = self._adapters if len(self._adapters) > 1 else np.repeat(self._adapters, rows[-1] + 1)
@@ -137,41 +133,33 @@ class TorchContext:
         return q.to(kind), turned[:, heads.queries :].to(kind), qkv[:, heads.turned :].to(kind)
 
     def cut(self, sequence: int, length: int) -> None:
-        """See the protocol."""
         self.held[sequence] = min(self.held[sequence], length)
 
     def copy(self, source: int, target: int, length: int) -> None:
-        """See the protocol."""
         self._memory[:, :, target, :, :length] = self._memory[:, :, source, :, :length]
         self.held[target] = length
 
     def grow(self, sequences: int, needed: bool) -> bool:
-        """See the protocol: pages that were never written take no memory."""
         return True
 
     def use(self, adapters: Handles, alike: bool = True) -> None:
-        """See the protocol."""
         self._adapters = adapters
         self._pass = self._weights.alike if alike else self._weights.fast
 
     def load_adapter(self, adapter: Arrays, alpha: float) -> int:
-        """See the protocol."""
         check_adapter(self._config, adapter)
         self._mixed = None
         return self._bank.add(adapter, alpha)
 
     def free_adapter(self, adapter: int) -> None:
-        """See the protocol."""
         self._mixed = None
         self._bank.remove(adapter)
 
     def close(self) -> None:
-        """See the protocol."""
         self._memory = self._memory[:0]
 
 
 def _padded(numbers: NDArray[np.integer[Any]]) -> Tensor:
-    """Indices, the last one repeated up to a multiple of ``TILE``; empty stays empty."""
     rows = -(-len(numbers) // TILE) * TILE
     padded = np.empty(rows, np.int64)
     padded[: len(numbers)] = numbers

@@ -1,4 +1,4 @@
-"""The torch sampler, which computes with the compiled kernel if that is right and faster."""
+"""The torch sampler, which uses the compiled kernel if that is correct and faster."""
 
 from __future__ import annotations
 
@@ -21,24 +21,23 @@ from .context import TorchContext, TorchWeights
 from .kernel.context import CompiledContext
 from .kernel.library import Library, NotCompiled, compiled
 
-# Whether compiled passes over a base are right and gain time: beside those of torch, on the base itself.
+# Compares compiled passes with those of torch, on the base itself: are they correct and faster?
 
 PARTS = np.array([3, 17, 6, 9, 2, 8, 4], np.int32)
-"""Tokens with which each of some sequences begins: unequal, and some more than a vector."""
+"""First tokens of some sequences: unequal numbers, some more than a vector."""
 LENGTH = 32
 RANK, ALPHA = 3, 6.0
 TOLERANCE = 1e-3
-"""Largest gap of two logits, as a share of the largest. Sums of float32 in another order differ by about a millionth of
-it, a wrong pass by all of it."""
+"""Largest gap of two logits, as a share of the largest. Another order of float32 sums changes about a millionth, a
+wrong pass everything."""
 TURNS = 3
-"""How often each way computes; the best counts."""
+"""Runs of each way; the best counts."""
 
 
 def refusal(base: BaseModel, compiled: Library, threads: int = 1) -> str:
     """Why compiled passes should not be used for this base, as a clause; empty if they should.
 
-    ``threads`` as torch has been told. Takes the time of some ten passes of torch. Raises ``BaseModelError`` if the
-    base cannot be read.
+    Takes the time of about ten passes of torch. Raises ``BaseModelError`` if the base cannot be read.
     """
     count = len(PARTS)
     torchs, ours = TorchContext(base, count, LENGTH), CompiledContext(base, count, LENGTH, compiled, threads)
@@ -52,7 +51,7 @@ def refusal(base: BaseModel, compiled: Library, threads: int = 1) -> str:
 
     theirs, own = handles(torchs), handles(ours)
     expected, found = _answers(torchs, theirs, tokens, every), _answers(ours, own, tokens, every)
-    if not np.abs(found - expected).max() <= TOLERANCE * np.abs(expected).max():  # NaN is not
+    if not np.abs(found - expected).max() <= TOLERANCE * np.abs(expected).max():  # also catches NaN
         return "their results differ from torch's"
     lone = np.concatenate([_answers(ours, own, tokens, [number]) for number in every])
     if not np.array_equal(np.sort(lone, axis=None), np.sort(found, axis=None)):
@@ -64,7 +63,6 @@ def refusal(base: BaseModel, compiled: Library, threads: int = 1) -> str:
 
 
 def _answers(context: Context, handles: Handles, tokens: np.ndarray, chosen: Sequence[int]) -> Logits:
-    """The logits after each token of the beginnings of some sequences, and after one more of each."""
     sequences, counts = np.array(chosen, np.int32), PARTS[list(chosen)]
     rows = np.repeat(sequences, counts)
     positions = np.concatenate([np.arange(count, dtype=np.int32) for count in counts])
@@ -82,7 +80,6 @@ def _seconds(context: Context, handles: Handles, tokens: np.ndarray) -> float:
 
 
 def _adapter(base: BaseModel, seed: int) -> Arrays:
-    """Random, on all linear layers of all blocks."""
     random, adapter = np.random.default_rng(seed), {}
     for module, (out, into) in linear_shapes(base.config).items():
         if module != "lm_head":
@@ -91,12 +88,12 @@ def _adapter(base: BaseModel, seed: int) -> Arrays:
     return adapter
 
 
-# Which context a torch sampler computes in: compiled passes for a small base, if this machine can have them.
+# Chooses the context of a torch sampler: compiled passes for a small base, if possible.
 
 log = logging.getLogger(__name__)
 
 USED = "used"
-"""What the file of a verdict says where compiled passes are used; any other text is the reason why not."""
+"""The verdict for compiled passes; any other text is the reason against them."""
 
 
 def context_of(
@@ -108,11 +105,10 @@ def context_of(
     threads: int = 1,
     cores: LentCores | None = None,
 ) -> Context:
-    """A context for ``base``; compiled files and verdicts are kept in ``cache``, and without one nothing is compiled.
-    What holds for all homes is in ``users_folder``, too. Passes on torch may borrow ``cores``.
+    """A context for ``base``; compiled files and verdicts are kept in ``cache``, and shared ones in ``users_folder``.
 
-    Bases of up to ``SMALL`` bytes in float32 are compiled for: the smaller they are, the more of a pass of torch is no
-    arithmetic; with 60 MB it takes one and a half times as long with 64 rows. Raises ``BaseModelError`` if the base
+    Bases of up to ``SMALL`` bytes in float32 are compiled for, if there is a ``cache``: with 60 MB torch takes one and
+    a half times as long with 64 rows. Passes on torch may borrow ``cores``. Raises ``BaseModelError`` if the base
     cannot be read.
     """
     if cache and weights == "f32" and nbytes(base) <= SMALL:
@@ -129,7 +125,7 @@ def context_of(
 
 
 def users_folder() -> Path | None:
-    """Where a user's homes leave for each other what was compiled; None for a user without a folder for caches."""
+    """The folder for compiled files that a user's homes share; None without a folder for caches."""
     from platformdirs import user_cache_path
 
     path = user_cache_path("marlaas", appauthor=False) / "passes"
@@ -137,7 +133,7 @@ def users_folder() -> Path | None:
 
 
 def nbytes(base: BaseModel) -> int:
-    """Of all matrices in float32, the output matrix included."""
+    """Of all matrices in float32, including the output matrix."""
     config = base.config
     linear = sum(out * into for module, (out, into) in linear_shapes(config).items() if module != "lm_head")
     return 4 * (linear + config.vocab_size * config.hidden_size)
@@ -146,9 +142,8 @@ def nbytes(base: BaseModel) -> int:
 def verdict(path: Path, base: BaseModel, library: Library, threads: int, shared: Path | None = None) -> str:
     """Why ``library`` is not used for ``base``; empty if it is.
 
-    Found once and kept in ``path``: speeds were measured for it, and a home's bits should not change with them. That it
-    is used is kept in ``shared``, too, for other homes, and taken from there: it takes a second to find. That it is not
-    may be due to a moment in which the machine was busy, so each home finds that by itself.
+    The verdict is kept in ``path``, because a home's bits must not change with a new measurement. A positive one is
+    copied through ``shared`` to other homes. A negative one may come from a busy machine.
     """
     known = _told(path)
     if known is None and shared and _told(shared) == USED:
@@ -163,7 +158,6 @@ def verdict(path: Path, base: BaseModel, library: Library, threads: int, shared:
 
 
 def _told(path: Path) -> str | None:
-    """What the file of a verdict says; None if there is none."""
     try:
         return path.read_text("utf-8", "replace").strip() or None
     except OSError:
@@ -171,7 +165,6 @@ def _told(path: Path) -> str | None:
 
 
 def _tell(path: Path, text: str) -> None:
-    """Write the file of a verdict, which appears as a whole."""
     unfinished = path.with_name(f"{path.name}.{os.getpid()}")
     try:
         path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -184,10 +177,9 @@ def _tell(path: Path, text: str) -> None:
 # The worker class on torch: a ``BatchingSampler`` over a ``TorchContext``, or over compiled passes.
 
 MOST = 1024
-"""Most conversations at the same time."""
+"""Most concurrent conversations."""
 SMALL_PACE, LARGE_PACE = Pace(rows=128, tokens=4), Pace(rows=128, tokens=1, enough=ENOUGH)
-"""More rows make products faster, whatever their versions; few tokens in a row let new turns join soon, and with a base
-that is read from main memory for each token, one takes long enough."""
+"""More rows make products faster, for any versions. Few consecutive tokens let new turns join soon."""
 
 
 class TorchSampler(BatchingSampler):
@@ -204,13 +196,11 @@ class TorchSampler(BatchingSampler):
         cache: str = "",
         first: int = FIRST,
     ) -> None:
-        """Load the base model called ``base``, its matrices as ``weights`` says.
+        """Load the base model called ``base``, its matrices as ``weights``.
 
-        Up to ``sequences`` conversations (rounded up to an even number) of up to ``context`` tokens are held at once,
-        in the memory of ``first`` unless they need more. With a ``loan``, passes that need not be alike take a
-        trainer's cores while that has nothing to do, and the other way round. What is compiled for a small base is kept
-        in the folder ``cache``; without one nothing is compiled. Raises ``BaseModelError``, also for a base that only
-        llama.cpp should sample from.
+        ``sequences``: concurrent conversations (rounded up to even), of up to ``context`` tokens; ``first`` of them
+        have memory from the start. With a ``loan``, passes use a trainer's idle cores, and vice versa. ``cache``: the
+        folder for compiled files. Raises ``BaseModelError``, also for a base that only llama.cpp should sample from.
         """
         torch.set_num_threads(threads)
         library()  # an error in it shows here

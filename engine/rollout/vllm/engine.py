@@ -27,15 +27,13 @@ if TYPE_CHECKING:
     import torch
 
 
-# Whether vLLM can be used, and its arguments and environment.
-
-# Is there a vLLM that can be used? One sentence for people where there is none. Imports no vllm.
+# Checks if there is a usable vLLM, without an import of vllm.
 
 INSTEAD = 'Or set `sampler = "auto"` under [rollout] in marlaas.toml.'
 
 
 def require() -> None:
-    """Raise ``BaseModelError`` where vLLM is missing or too old."""
+    """Raise ``BaseModelError`` if vLLM is missing or too old."""
     found = find_installed().vllm
     if not found:
         raise BaseModelError("vLLM is not installed.", f"{GPU_EXTRA}, about 12 GB. {INSTEAD}")
@@ -50,7 +48,7 @@ def _older(found: str) -> bool:
     try:
         return Version(found) < LEAST_VLLM
     except InvalidVersion:
-        return False  # somebody's own build
+        return False  # a custom build
 
 
 # vLLM's arguments and environment, from a base's sizes and a few numbers. Pure.
@@ -58,12 +56,11 @@ def _older(found: str) -> bool:
 # The names are vLLM's own (0.26 to 0.33): https://docs.vllm.ai/en/latest/configuration/engine_args.html
 
 ADAPTERS = 1 << 16
-"""Adapters that vLLM may keep in main memory: more than can be live. It reads an adapter's folder again once it has
-dropped it, and dies where the folder is gone; so it never drops one by itself."""
+"""Adapters that vLLM may keep in main memory: more than can be live. It dies if it must reload one without a folder."""
 INTERVAL = 8
-"""Tokens after which vLLM reports a turn that continues: each report costs as much as a small model's row."""
+"""Tokens between two reports of a turn: each report costs as much as a small model's row."""
 ENVIRONMENT = {
-    "VLLM_ENABLE_V1_MULTIPROCESSING": "0",  # the engine in this process: a worker is one already
+    "VLLM_ENABLE_V1_MULTIPROCESSING": "0",  # the engine in this process, which is a worker already
     "VLLM_ALLOW_LONG_MAX_MODEL_LEN": "1",  # a score asks for one token more than the context holds, and drops it
     "VLLM_NO_USAGE_STATS": "1",
     "HF_HUB_OFFLINE": "1",
@@ -74,37 +71,33 @@ ON_CPU = {
     "VLLM_CPU_OMP_THREADS_BIND": "nobind",  # the worker is pinned already; vLLM would take the first core for itself
 }
 ADAPTED = ("qkv_proj", "o_proj", "gate_up_proj", "down_proj")
-"""vLLM's names of the layers that our adapters adapt, in the families whose layers are all known. By default vLLM keeps
-room for the embedding and the output head, too, and scores of whole requests then fail on a processor."""
+"""vLLM's names of the layers that our adapters adapt. By default vLLM also adapts the embedding and the output
+head, and scores of whole requests then fail on a processor."""
 ARCHITECTURES = {"qwen3": "Qwen3ForCausalLM", "qwen2": "Qwen2ForCausalLM", "llama": "LlamaForCausalLM"}
-"""Architecture by ``model_type``, for bases whose configuration names none."""
+"""Architecture by ``model_type``, for configurations without one."""
 
 
 @dataclass(frozen=True)
 class VllmSettings:
-    """How one engine is started."""
+    """The start options of one engine."""
 
     path: str
-    """Folder of the base."""
     config: BaseConfig
     device: Device = "cpu"
     sequences: int = 128
-    """Conversations that run at the same time."""
+    """Concurrent conversations."""
     context: int = 512
-    """Tokens that each may grow to."""
     largest_rank: int = 64
     """Largest rank of adapters; vLLM is started for the next one that it knows."""
     slots: int = SLOTS
     """Adapters in one pass; requests for others wait for a slot."""
     memory: int = 0
-    """Bytes for keys and values; 0: on a processor as many as all conversations need at their longest, on a card what
-    vLLM finds free."""
+    """Bytes for keys and values; 0: on a processor enough for all conversations, on a card what vLLM finds free."""
     extra: dict[str, Any] = field(default_factory=dict)
-    """Further arguments of vLLM's, used where it shares its device."""
+    """Further arguments for vLLM on a shared device."""
 
     @property
     def known(self) -> bool:
-        """Whether the names of all its layers are known."""
         return self.config.architecture in FAMILIES
 
     @property
@@ -124,7 +117,7 @@ def engine_arguments(settings: VllmSettings) -> dict[str, Any]:
     arguments: dict[str, Any] = {
         "model": settings.path,
         "skip_tokenizer_init": True,  # token ids in and out
-        "generation_config": "vllm",  # a base's own would change how it is sampled
+        "generation_config": "vllm",  # a base's own would change sampling
         "logprobs_mode": "processed_logprobs",  # of the distribution that was sampled from
         "dtype": "float32" if cpu else "bfloat16",
         "max_model_len": settings.context + 1,
@@ -154,15 +147,13 @@ def engine_arguments(settings: VllmSettings) -> dict[str, Any]:
     return arguments | settings.extra
 
 
-# Adapters in vLLM, each with a folder of its own from which vLLM reads it.
+# Adapters in vLLM, each in its own folder.
 #
-# vLLM reads adapters from folders, and its whole engine dies where it looks for one that is gone. So every adapter
-# has a folder that nothing else uses, below one that only this account may enter; vLLM reads it once, before its
-# handle is given to anybody, and keeps what it has read until the handle is freed. Damage to a folder after that does
-# no harm.
+# vLLM's whole engine dies if an adapter's folder is gone. So each is below a folder that only this account may enter.
+# vLLM reads it once, before its handle is used, and keeps it until the handle is freed.
 
 HANDLES = itertools.count(1)
-"""Handles are never given twice in a process, for vLLM finds cached keys and values by them."""
+"""Handles are never reused in a process, because vLLM finds cached keys and values by them."""
 
 
 class AdapterEngine(Protocol):
@@ -179,15 +170,15 @@ class FolderAdapters:
     """Implements ``versions.Adapters`` on vLLM; the adapters' folders are in ``folder``."""
 
     def __init__(self, engine: AdapterEngine, base: Path, folder: PrivateFolder, rank: int) -> None:
-        """``rank`` is the largest that vLLM was started for."""
         self._engine = engine
         self._base = base
         self._folder = folder
         self._rank = rank
 
     def load_adapter(self, adapter: Arrays, alpha: float) -> int:
-        """Have vLLM read an adapter. Raises ``AdapterError`` if its rank is too large, the disk or vLLM refuses it,
-        or the folder holds other bytes once vLLM has read it."""
+        """Let vLLM read an adapter. Raises ``AdapterError`` if its rank is too large, the disk or vLLM refuses it,
+        or the folder has changed after the reading.
+        """
         rank = max((array.shape[0] for name, array in adapter.items() if name.endswith(".lora_A")), default=0)
         if rank > self._rank:
             raise AdapterError(
@@ -212,12 +203,10 @@ class FolderAdapters:
         return handle
 
     def free_adapter(self, adapter: int) -> None:
-        """Forget an adapter that no request uses, then delete its folder."""
         self._engine.remove_adapter(adapter)
         shutil.rmtree(self._of(adapter), ignore_errors=True)
 
     def _check(self, handle: int, folder: Path, expected: str) -> None:
-        """Raise ``AdapterError`` unless the folder still holds what was written."""
         try:
             found = checksum(read_peft_folder(folder).adapter)
         except AdapterError:
@@ -232,7 +221,7 @@ class FolderAdapters:
 
 # vLLM's engine in this process. The only file of the sampler that imports vllm.
 #
-# Not safe for threads: all calls must come from one. Written for vLLM 0.26 and later; run with 0.32 on a processor.
+# Not thread-safe. Written for vLLM 0.26 and later; run with 0.32 on a processor.
 
 
 @dataclass(frozen=True)
@@ -243,7 +232,6 @@ class Ask:
     """Unique among the requests in progress."""
     tokens: list[int]
     adapter: int
-    """Handle of a loaded adapter."""
     max_tokens: int
     temperature: float
     seed: int
@@ -251,31 +239,31 @@ class Ask:
     stop: tuple[int, ...] = ()
     truncation: Truncation = WHOLE
     target: int | None = None
-    """A token whose log-probability as the next token is wanted in place of the sampled one's."""
+    """A token that gets its log-probability as the next token, in place of the sampled one."""
     whole: bool = False
-    """Whether the log-probabilities of all ``tokens`` themselves are wanted, at temperature 1."""
+    """True to get the log-probabilities of all ``tokens``, at temperature 1."""
     wishes: Wishes = NONE
     """Without a schema; those for the prompt are ``whole``."""
 
 
 @dataclass(frozen=True)
 class Progress:
-    """What a request has got since its last progress."""
+    """The results of a request since its last progress."""
 
     name: str
     tokens: list[int]
     logprobs: list[float]
-    """Log-probabilities of the tokens, or of the target where one was asked for."""
+    """Of the tokens, or of ``target`` if given."""
     scored: list[float] | None
-    """Log-probabilities of the request's own tokens but the first, if asked for; with the first token alone."""
+    """Of the request's own tokens but the first, if requested; only with the first token."""
     finish: str | None
     """vLLM's reason: stop, length, abort or error; None while it continues."""
     cached: int
-    """How many of its tokens had their keys and values in the cache."""
+    """The number of its tokens with cached keys and values."""
     likeliest: Likeliest | None = None
-    """In the places of the tokens, if any were asked for."""
+    """For each token, if requested."""
     prompt_likeliest: Likeliest | None = None
-    """In the places of the request's own tokens but the first."""
+    """For each of the request's own tokens but the first."""
 
 
 class Engine:
@@ -305,19 +293,18 @@ class Engine:
         self._lora_request, self._sampling_params, self._delta = LoRARequest, SamplingParams, RequestOutputKind.DELTA
         self._adapters: dict[int, Any] = {}
         self._likeliest: dict[str, int] = {}
-        """How many of the likeliest tokens a request wants, by its name."""
+        """The requested number of likeliest tokens, by the request's name."""
         cache = self.llm.vllm_config.cache_config
         self.tokens: int = max(0, cache.num_gpu_blocks - SPARE) * cache.block_size
-        """How many tokens' keys and values fit into the memory that vLLM has really taken."""
+        """Tokens that fit into the memory that vLLM has really taken for keys and values."""
 
     @property
     def model(self) -> torch.nn.Module:
-        """The network, with its weights as vLLM keeps them."""
         network: torch.nn.Module = self.llm.apply_model(lambda model: model)[0]
         return network
 
     def add_adapter(self, handle: int, folder: Path) -> None:
-        """Read an adapter in PEFT's format and keep it in memory. Raises ``AdapterError``; the engine then lives on."""
+        """Read an adapter in PEFT's format and keep it in memory. Raises ``AdapterError``; the engine survives."""
         request = self._lora_request(str(handle), handle, str(folder))
         try:
             self.llm.add_lora(request)
@@ -328,12 +315,10 @@ class Engine:
         self._adapters[handle] = request
 
     def remove_adapter(self, handle: int) -> None:
-        """Forget an adapter that no request in progress uses."""
         del self._adapters[handle]
         self.llm.remove_lora(handle)
 
     def holds(self, handle: int) -> bool:
-        """Whether vLLM has an adapter in memory; any other it would look for on the disk, and die of that."""
         return handle in self._adapters and handle in self.llm.list_loras()
 
     def add(self, ask: Ask) -> None:
@@ -364,17 +349,14 @@ class Engine:
             self._likeliest[ask.name] = wishes.likeliest
 
     def abort(self, names: Sequence[str]) -> None:
-        """Drop requests, whether they wait or run; unknown names are ignored."""
         self.llm.abort_request(list(names))
         for name in names:
             self._likeliest.pop(name, None)
 
     def step(self) -> list[Progress]:
-        """Compute once for all requests that fit. After an error the engine cannot be used any more."""
         return [self._progress(output) for output in self.llm.step()]
 
     def close(self) -> None:
-        """Free the memory."""
         shutdown = getattr(self.llm.engine_core, "shutdown", None)
         if shutdown is not None:
             shutdown()
@@ -384,7 +366,7 @@ class Engine:
         name, count = output.request_id, self._likeliest.get(output.request_id, 0)
         if completion.finish_reason is not None:
             self._likeliest.pop(name, None)
-        last = -1 - count  # before the likeliest, which are behind what was asked for
+        last = -1 - count  # before the likeliest, which follow the requested one
         told, scored = completion.logprobs, output.prompt_logprobs or None
         return Progress(
             name=name,
@@ -399,15 +381,11 @@ class Engine:
 
 
 def _places(flat: Any) -> list[tuple[int, int]]:
-    """From ``vllm.logprobs.FlatLogprobs``, where the entries of each position begin and end; the first token of a
-    prompt has none."""
     pairs = zip(flat.start_indices, flat.end_indices, strict=True)
     return [(begin, end) for begin, end in pairs if end > begin]
 
 
 def _one_of_each(flat: Any, place: int) -> list[float]:
-    """The entry at ``place`` of each position, counted from its end: the last is the sampled token's, or the target's,
-    unless the likeliest are behind it."""
     return [] if flat is None else [flat.logprobs[end + place] for _, end in _places(flat)]
 
 
@@ -420,13 +398,11 @@ def _likeliest(flat: Any, count: int) -> Likeliest:
 
 
 def _named_architecture(settings: VllmSettings) -> dict[str, Any]:
-    """The architecture, where the base's configuration names none."""
     config = json.loads(Path(settings.path, "config.json").read_text("utf-8"))
     known = ARCHITECTURES.get(settings.config.architecture)
     return {} if config.get("architectures") or not known else {"hf_overrides": {"architectures": [known]}}
 
 
 def _first_line(error: Exception) -> str:
-    """The first line of vLLM's exception, to be a part of a sentence."""
     line = next((line.strip() for line in str(error).splitlines() if line.strip()), type(error).__name__)
     return line if line.endswith(".") else f"{line}."

@@ -23,7 +23,7 @@ from .scheduler import VllmScheduler
 log = logging.getLogger(__name__)
 PREFIX = "vllm-"
 MOST = 1024
-"""Most conversations at the same time."""
+"""Most concurrent conversations."""
 
 
 class EngineSampler(ThreadedSampler):
@@ -37,29 +37,27 @@ class EngineSampler(ThreadedSampler):
         gate: Gate = nullcontext,
         idle: Callable[[], None] = lambda: None,
     ) -> None:
-        """Adapters are written to a folder of their own below ``scratch``. The thread touches ``engine`` only inside
-        ``gate()``, see ``ThreadedSampler``. Raises ``OSError`` if the disk refuses."""
+        """Adapters are written to a separate folder below ``scratch``. The thread touches ``engine`` only inside
+        ``gate()``, see ``ThreadedSampler``. Raises ``OSError`` if the disk refuses.
+        """
         self.engine = engine
         settings = engine.settings
         self._folder = PrivateFolder(scratch, PREFIX)
         versions = Versions(base, FolderAdapters(engine, base.path, self._folder, settings.rank))
         self.scheduler = VllmScheduler(engine, versions, settings.context)
-        """What the thread that computes goes through, step by step."""
         limits = limits_of(settings, max(1, engine.tokens // whole_blocks(settings.context, settings.device)))
         super().__init__(self.scheduler, versions, limits, gate, idle)
 
     async def score(self, version: str, tokens: Tokens, start: int, temperature: float) -> Logprobs:
-        """See the protocol."""
         answer: Answer[Logprobs] = Answer(self._answers)
         self._post(partial(self.scheduler.score, version, tokens, start, temperature, answer), answer)
         return await answer.future
 
     def tidy(self) -> None:
-        """Remove the adapters' folders; called once no more calls come."""
         self._folder.remove()
 
     def _failed(self, error: Exception) -> None:
-        """End the process: vLLM cannot go on after a step that failed, and the supervisor starts another worker."""
+        """End the process: vLLM cannot continue after a failed step, and the supervisor starts another worker."""
         log.error("vLLM's engine has failed.", exc_info=error)
         end_process(f"vLLM's engine has failed: {error}", error)
 
@@ -69,7 +67,7 @@ class EngineSampler(ThreadedSampler):
 
 
 class VllmSampler(EngineSampler):
-    """``protocol.Sampler`` on an engine of its own."""
+    """``protocol.Sampler`` on its own engine."""
 
     def __init__(
         self,
@@ -88,10 +86,10 @@ class VllmSampler(EngineSampler):
     ) -> None:
         """Start vLLM on the base model called ``base``.
 
-        ``sequences`` conversations of up to ``context`` tokens run at once, under ``slots`` adapters of up to
-        ``largest_rank``; requests for more adapters wait. ``memory`` bytes are for keys and values, 0 leaves it to
-        ``VllmSettings``. ``extra`` are further arguments of vLLM's own. Raises ``BaseModelError`` if vLLM is
-        missing, too old, or does not serve the base.
+        ``sequences`` conversations of up to ``context`` tokens run concurrently, under ``slots`` adapters of up to
+        ``largest_rank``; requests for more adapters wait. ``memory``: bytes for keys and values, 0 as in
+        ``VllmSettings``. ``extra``: further arguments for vLLM. Raises ``BaseModelError`` if vLLM is missing, too old,
+        or does not serve the base.
         """
         limit_threads(threads)
         model = load_base(base)
@@ -120,7 +118,7 @@ class VllmSampler(EngineSampler):
 
 
 def limits_of(settings: VllmSettings, fitting: int) -> SamplerLimits:
-    """What was asked for, or the conversations ``fitting`` into the memory that vLLM has found."""
+    """The requested limits, or the conversations ``fitting`` into vLLM's memory."""
     if fitting >= settings.sequences:
         return SamplerLimits(settings.sequences, settings.context)
     note = f"vLLM has found memory for {fitting} conversations of {settings.context} tokens, of {settings.sequences}."
@@ -131,6 +129,6 @@ def limit_threads(threads: int) -> None:
     """Limit torch to this many threads, if it is installed."""
     try:
         import torch
-    except ImportError:  # reported where torch is needed
+    except ImportError:  # reported by the code that needs torch
         return
     torch.set_num_threads(threads)

@@ -1,9 +1,7 @@
 """Turns and scores in progress in vLLM, which batches them by itself.
 
-Everything here runs on one thread and never waits. vLLM forgets a request that has ended; the tokens of conversations
-are remembered here, and their keys and values are found again by vLLM's prefix cache, which is separate for every
-adapter, as long as there is room. vLLM takes a seed for each request, not for positions, so noise does not follow the
-protocol's rule of positions.
+Runs on one thread and never waits. The tokens of conversations are kept here; vLLM's prefix cache finds their keys and
+values. vLLM seeds requests, not positions, so noise does not follow the protocol's rule.
 """
 
 from __future__ import annotations
@@ -29,7 +27,7 @@ from .engine import Ask, Engine, Progress
 LEAST_TEMPERATURE = 0.01
 """Least temperature above 0: vLLM raises smaller ones."""
 LOGITS = 1 << 26
-"""Most logits that one score may make at once, a quarter of a gigabyte, which vLLM's own planning does not include."""
+"""Most logits of one score, a quarter of a gigabyte, which vLLM's own planning does not include."""
 
 
 @dataclass
@@ -43,7 +41,7 @@ class Conversation:
 
 @dataclass
 class Turn:
-    """One request on its way, and what it has sampled so far."""
+    """One running request, and its sampled tokens."""
 
     name: str
     """Name of its request in vLLM."""
@@ -52,22 +50,21 @@ class Turn:
     version: Version
     answer: Answer[SampleResult]
     room: int
-    """Tokens that are sampled at most; 0 if only the prompt is of interest."""
+    """Most tokens to sample; 0 if only the prompt is scored."""
     stream_to: OnTokens | None = None
     tokens: list[int] = field(default_factory=list)
     logprobs: list[float] = field(default_factory=list)
     prefilled: int = 0
     likeliest: list[Likeliest] = field(default_factory=list)
     prompt: tuple[Logprobs, Likeliest] | None = None
-    """What was wished for of the prompt's tokens."""
+    """The requested results of the prompt's tokens."""
 
     def take(self, progress: Progress) -> None:
-        """Note new tokens, and stream them."""
         tokens, logprobs, wishes = progress.tokens, progress.logprobs, self.request.wishes
         if progress.scored is not None and wishes is not None:
             beside = progress.prompt_likeliest or _none(len(progress.scored))
             self.prompt = np.array(progress.scored, np.float32), beside
-        if not self.room:  # vLLM samples one at least
+        if not self.room:  # vLLM samples at least one
             return
         self.tokens += tokens
         self.logprobs += logprobs
@@ -81,7 +78,6 @@ class Turn:
             self.answer.stream(self.stream_to, NewTokens(*news, extras))
 
     def result(self, finish: Finish) -> SampleResult:
-        """The result for the caller."""
         plain = SampleResult(
             tokens=np.array(self.tokens, np.int32),
             logprobs=np.array(self.logprobs, np.float32),
@@ -99,13 +95,13 @@ class Turn:
 
 @dataclass
 class Score:
-    """Log-probabilities in progress, by one request or by one for each token."""
+    """Log-probabilities in progress, from one request or one for each token."""
 
     version: Version
     answer: Answer[Logprobs]
     values: Logprobs
     missing: int
-    """How many requests have not answered."""
+    """Number of unanswered requests."""
 
 
 class VllmScheduler:
@@ -118,7 +114,7 @@ class VllmScheduler:
         self._vocabulary = engine.settings.config.vocab_size
         self._conversations: dict[str, Conversation] = {}
         self._waiting: dict[str, Callable[[Progress], None]] = {}
-        """By the name of a request, the function that gets its progress."""
+        """The receiver of a request's progress, by its name."""
         self._scores: dict[str, Score] = {}
         self._numbers = itertools.count()
         self._sampled = self._prefilled = self._passes = 0
@@ -126,18 +122,15 @@ class VllmScheduler:
 
     @property
     def busy(self) -> bool:
-        """Whether ``step`` has anything to do."""
         return bool(self._waiting)
 
     def stats(self) -> SamplerStats:
-        """Totals so far; a turn waits until its first token."""
         turns = [each.turn for each in self._conversations.values() if each.turn is not None]
         active = sum(1 for turn in turns if turn.tokens)
         return SamplerStats(self._sampled, self._prefilled, self._seconds, active, len(turns) - active, self._passes)
 
     def submit(self, request: SampleRequest, answer: Answer[SampleResult], stream_to: OnTokens | None = None) -> None:
-        """Begin a turn, whose tokens ``stream_to`` gets. Raises ``ValueError`` or ``AdapterError`` for what can
-        never be served."""
+        """Begin a turn. Raises ``ValueError`` or ``AdapterError`` if it can never be served."""
         version = self._serving(request.version)
         conversation = self._conversations.get(request.conversation) or Conversation(request.conversation)
         check(request, conversation.tokens, conversation.turn is not None, self._length, self._vocabulary)
@@ -171,9 +164,9 @@ class VllmScheduler:
     def score(self, name: str, tokens: Tokens, start: int, temperature: float, answer: Answer[Logprobs]) -> None:
         """Ask for the log-probabilities of ``tokens[start:]``, float32 (T-start,).
 
-        vLLM gives those of a request's own tokens at temperature 1 alone, and all at once. At other temperatures, and
-        where that would be too many logits, each token has a request of its own that continues the tokens before it;
-        the prefix cache serves what they share. Raises ``ValueError`` or ``AdapterError``.
+        vLLM gives those of a request's own tokens only at temperature 1, and all at once. Else each token gets its own
+        request.
+        Raises ``ValueError`` or ``AdapterError``.
         """
         version = self._serving(name)
         _check_score(tokens, start, temperature, self._length, self._vocabulary)
@@ -202,7 +195,6 @@ class VllmScheduler:
             self._waiting[ask.name] = partial(self._learn, score, None if whole else offset)
 
     def release(self, name: str) -> None:
-        """Forget a conversation and abort its turn; unknown names are ignored."""
         conversation = self._conversations.get(name)
         if conversation is None:
             return
@@ -212,7 +204,6 @@ class VllmScheduler:
         del self._conversations[name]
 
     def step(self, pressed: Pressed) -> None:
-        """Compute once for all requests that fit. After an error vLLM cannot be used any more."""
         begin = time.perf_counter()
         self._passes += 1
         for progress in self._engine.step():
@@ -222,7 +213,6 @@ class VllmScheduler:
         self._seconds += time.perf_counter() - begin
 
     def fail(self, error: Exception) -> None:
-        """End every turn and score with ``error``."""
         self._engine.abort(list(self._waiting))
         self._waiting.clear()
         for conversation in self._conversations.values():
@@ -256,7 +246,6 @@ class VllmScheduler:
         return version
 
     def _move(self, turn: Turn, progress: Progress) -> None:
-        """Give a turn its new tokens."""
         if not turn.prefilled:
             turn.prefilled = len(turn.request.tokens) - progress.cached
             self._prefilled += turn.prefilled
@@ -272,7 +261,6 @@ class VllmScheduler:
         turn.answer.fail(CallFailed(f"vLLM ended a turn with {progress.finish!r}."))
 
     def _end(self, turn: Turn, finish: Finish) -> None:
-        """Answer the caller and remember the conversation for its next turn."""
         result = turn.result(finish)
         turn.conversation.tokens = np.concatenate([turn.request.tokens, result.tokens])
         self._leave(turn)
@@ -284,7 +272,6 @@ class VllmScheduler:
         self._versions.leave(turn.version)
 
     def _learn(self, score: Score, offset: int | None, progress: Progress) -> None:
-        """Give a score one of its values, or all of them."""
         if progress.finish is None:
             return
         del self._waiting[progress.name], self._scores[progress.name]
@@ -299,7 +286,6 @@ class VllmScheduler:
 
 
 def _none(count: int) -> Likeliest:
-    """Of this many positions, none of the likeliest."""
     return Likeliest(np.empty((count, 0), np.int32), np.empty((count, 0), np.float32))
 
 

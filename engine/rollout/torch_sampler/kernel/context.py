@@ -1,4 +1,4 @@
-"""The compiled decoding kernel as a context, and how weights are packed for it."""
+"""The compiled decoding kernel as a context, and the packing of weights for it."""
 
 from __future__ import annotations
 
@@ -22,16 +22,16 @@ from ..cache import Fused, untouched
 from . import library
 from .library import Addition, Float32s, Library, aligned
 
-# The base and adapters as the compiled passes read them. Each object keeps the arrays to which its addresses point.
+# The base and adapters in the format of the compiled passes. Each object keeps the arrays behind its addresses alive.
 
 
 class PackedBase:
-    """The base, with memory for ``sequences`` of ``length`` tokens, a multiple of ``Library.block``."""
+    """The base, with a cache for ``sequences`` of ``length`` tokens, a multiple of ``Library.block``."""
 
     def __init__(
         self, compiled: Library, base: Base, sequences: int, length: int, memory: Tensor, threads: int = 1
     ) -> None:
-        """``memory`` (layers, sequences, K, length / block, ``memory_size``) is written to, by ``threads`` at once."""
+        """``memory`` (layers, sequences, K, length / block, ``memory_size``) is written by ``threads`` at once."""
         self._compiled = compiled
         self._kept: list[Float32s] = []
         self._rooms: list[Float32s] = []
@@ -66,11 +66,10 @@ class PackedBase:
             memory.data_ptr(),
         )
         self.structures = [library.Base.from_buffer_copy(whole) for _ in range(threads)]
-        """The base for each thread, with a room of its own for what is between."""
+        """The base for each thread, with its own room for intermediate values."""
         self._layers = layers
 
     def widen(self, rank: int) -> None:
-        """Make room for passes under adapters of up to ``rank`` in all modules of a layer together."""
         if rank <= self._rank:
             return
         size = self._compiled.room_size(self.structures[0], rank)
@@ -81,7 +80,6 @@ class PackedBase:
 
     @property
     def rank(self) -> int:
-        """The largest that there is room for."""
         return self._rank
 
     def _packed(self, weight: Tensor) -> library.Matrix:
@@ -107,7 +105,6 @@ class PackedAdapter:
     """One adapter, which must fit the base."""
 
     def __init__(self, compiled: Library, linears: Sequence[Fused], adapter: Arrays, alpha: float) -> None:
-        """``linears`` are the base's, in the order in which the model applies them."""
         self._additions = (Addition * len(linears))()
         self.rank = 0
         """The largest of all modules of a layer together."""
@@ -129,13 +126,11 @@ class PackedAdapter:
 
     @property
     def address(self) -> int:
-        """Where its additions begin."""
         return ctypes.addressof(self._additions)
 
     def _parts(
         self, addition: Addition, fused: Fused, adapter: Arrays, alpha: float
     ) -> Iterator[tuple[Float32s, float, int | None]]:
-        """What is to be packed for a linear layer, with its factor: each module's B, with its number, and all A."""
         downs, column = [], 0
         for number, (module, outputs) in enumerate(zip(fused.modules, fused.outputs, strict=True)):
             if f"{module}.lora_A" in adapter:
@@ -151,15 +146,12 @@ class PackedAdapter:
             yield np.concatenate(downs), 1.0, None
 
 
-# A context whose passes are compiled: one call for all layers, each row under its own adapter.
-#
-# The last bits of a row depend on its own sequence alone, however its tokens are cut into passes. Knows nothing of
-# conversations, versions or sampling.
+# A context with compiled passes: one call for all layers. The last bits of a row depend only on its own sequence.
 
 ROWS_AT_FIRST = 64
-"""Rows of logits for which there is room from the beginning."""
+"""Rows of logits with memory from the start."""
 LEAST = 8
-"""Fewest rows for which a thread is asked, on average: fewer hardly take longer than asking."""
+"""Fewest rows per thread on average: fewer hardly take longer than waking a thread."""
 
 
 class CompiledContext:
@@ -172,7 +164,7 @@ class CompiledContext:
         heads, blocks = loaded.heads, -(-length // compiled.block)
         shape = base.config.layers, sequences, heads.keys, blocks, compiled.memory_size(heads.size)
         self._memory = untouched(*shape)
-        """Keys and values of every layer and sequence; pages that were never written take no memory."""
+        """Keys and values of every layer and sequence; unwritten pages take no memory."""
         self._packed = PackedBase(compiled, loaded, sequences, blocks * compiled.block, self._memory, threads)
         self._packed.widen(0)
         self._threads = ThreadPoolExecutor(threads - 1, "pass") if threads > 1 else None
@@ -187,18 +179,17 @@ class CompiledContext:
         self._adapters: list[PackedAdapter | None] = []
         self._free: list[int] = []
         self._addresses = np.zeros(0, np.uint64)
-        """Where each adapter lies, by its handle."""
+        """The address of each adapter, by its handle."""
         self._used: Handles = np.empty(0, np.int64)
         self._order: tuple[bytes, NDArray[np.uint64], NDArray[np.intp] | None] | None = None
-        """Of the last pass: its rows' adapters, their addresses in the order in which the pass takes the rows, and that
-        order, None if it is the given one."""
+        """Of the last pass: its rows' adapters, their addresses in computing order, and that order, None if
+        unchanged."""
         self.sequences = sequences
         self.length = length
         self.mixes = self.joins = True
         self.held: Ints = np.zeros(sequences, np.int32)
 
     def decode(self, tokens: Ints, positions: Ints, sequences: Ints, outputs: NDArray[np.int8]) -> Logits:
-        """See the protocol."""
         order = self._pass(tokens, positions, sequences, outputs)
         count = int(np.count_nonzero(outputs))
         logits = self._rows(self._logits, count)
@@ -212,8 +203,7 @@ class CompiledContext:
     def _pass(
         self, tokens: Ints, positions: Ints, sequences: Ints, outputs: NDArray[np.int8]
     ) -> NDArray[np.intp] | None:
-        """Compute the logits of all wanted rows; returns their order, None if it is the given one."""
-        if positions.max() >= self.length:  # C would write where it may not
+        if positions.max() >= self.length:  # C would write out of bounds
             raise DecodeFailed(f"A sequence holds {self.length} tokens; position {positions.max()} is beyond.")
         self.held[sequences] = positions + 1
         addresses, order = self._ordered(len(tokens))
@@ -234,7 +224,6 @@ class CompiledContext:
         return order
 
     def _parts(self, sequences: NDArray[Any]) -> list[int]:
-        """Where the rows of each thread begin, and the end: rows of one sequence stay together."""
         count, threads = len(sequences), len(self._packed.structures)
         if threads == 1 or count < 2 * LEAST:
             return [0, count]
@@ -245,7 +234,6 @@ class CompiledContext:
     def _part(
         self, number: int, begin: int, end: int, given: list[NDArray[Any]], addresses: NDArray[np.uint64]
     ) -> None:
-        """Compute the rows from ``begin`` to ``end`` in thread ``number``."""
         own = [each[begin:end] for each in (*given, addresses)]
         rows = library.Rows(end - begin, *(each.ctypes.data for each in own))
         first = int(np.count_nonzero(given[3][:begin])) if begin else 0
@@ -253,7 +241,6 @@ class CompiledContext:
         self._compiled.decode(byref(base), self._packed.rank, byref(rows), logits)
 
     def _ordered(self, count: int) -> tuple[NDArray[np.uint64], NDArray[np.intp] | None]:
-        """The addresses of the rows' adapters, with rows of one adapter side by side, and the order that takes."""
         if len(self._used) < 2:
             addresses = self._addresses[self._used] if len(self._used) else np.zeros(1, np.uint64)
             return np.repeat(addresses, count), None
@@ -278,7 +265,6 @@ class CompiledContext:
         noise: Floats,
         cuts: Cuts | None,
     ) -> tuple[Tokens, Logprobs]:
-        """See ``DrawingContext``."""
         wanted = np.ones(len(tokens), np.int8)
         if cuts is not None:
             return self.choose(self.decode(tokens, positions, sequences, wanted), temperatures, noise, cuts)
@@ -290,14 +276,12 @@ class CompiledContext:
         return drawn, logprobs
 
     def choose(self, logits: Logits, temperatures: Floats, noise: Floats, cuts: Cuts | None) -> tuple[Tokens, Logprobs]:
-        """See ``DrawingContext``."""
         given = logits if cuts is None else cuts.of(logits)
         room = aligned(len(given) * self._stride)
         self._rows(room, len(given))[:] = given
         return self._drawn(room, temperatures, noise)
 
     def _drawn(self, logits: Logits, temperatures: Floats, noise: Floats) -> tuple[Tokens, Logprobs]:
-        """Tokens and log-probabilities from the first rows of some room for logits."""
         count = len(temperatures)
         heats, noises = np.ascontiguousarray(temperatures, np.float64), np.ascontiguousarray(noise, np.float64)
         drawn, logprobs = np.empty(count, np.int32), np.empty(count, np.float32)
@@ -306,29 +290,23 @@ class CompiledContext:
         return drawn, logprobs
 
     def _rows(self, room: Logits, count: int) -> Logits:
-        """The first rows of some room for logits, (count, V)."""
         return room[: count * self._stride].reshape(count, self._stride)[:, : self.vocabulary]
 
     def cut(self, sequence: int, length: int) -> None:
-        """See the protocol."""
         self.held[sequence] = min(self.held[sequence], length)
 
     def copy(self, source: int, target: int, length: int) -> None:
-        """See the protocol."""
         blocks = -(-length // self._compiled.block)
         self._memory[:, target, :, :blocks] = self._memory[:, source, :, :blocks]
         self.held[target] = length
 
     def grow(self, sequences: int, needed: bool) -> bool:
-        """See the protocol: pages that were never written take no memory."""
         return True
 
     def use(self, adapters: Handles, alike: bool = True) -> None:
-        """See the protocol: rows are alike in any case."""
         self._used = adapters
 
     def load_adapter(self, adapter: Arrays, alpha: float) -> int:
-        """See the protocol."""
         check_adapter(self._config, adapter)
         packed = PackedAdapter(self._compiled, self._linears, adapter, alpha)
         self._packed.widen(packed.rank)
@@ -342,13 +320,11 @@ class CompiledContext:
         return handle
 
     def free_adapter(self, adapter: int) -> None:
-        """See the protocol."""
         self._adapters[adapter] = None
         heapq.heappush(self._free, adapter)
         self._order = None
 
     def close(self) -> None:
-        """See the protocol."""
         if self._threads is not None:
             self._threads.shutdown()
         self._memory = self._memory[:0]

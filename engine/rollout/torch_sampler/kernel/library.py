@@ -1,4 +1,4 @@
-"""The compiled decoding kernel: built once, tried, loaded with ctypes."""
+"""The compiled decoding kernel: built once, tested, loaded with ctypes."""
 
 from __future__ import annotations
 
@@ -22,20 +22,19 @@ from numpy.typing import NDArray
 
 from ....devices import processor_name
 
-# The compiled passes as ctypes sees them: the structures and functions of ``decode.c``. Knows no torch.
+# The ctypes bindings of ``decode.c``. Independent of torch.
 #
-# Addresses are plain numbers; whoever fills a structure in keeps the arrays that it points to.
+# Addresses are plain numbers; the caller keeps the arrays behind them alive.
 
 Float32s = NDArray[np.float32]
 
 LINEARS, MODULES = 4, 3
-"""Linear layers of a block, each of which may be of up to this many modules with the same input."""
+"""Linear layers of a block, and most modules of each, which share the input."""
 ALIGNED = 64
 """Bytes: the widest vector, and a line of every usual cache."""
 
 
 def _fields(*groups: tuple[Any, ...]) -> list[tuple[str, Any]]:
-    """Fields from types, each with the names of its fields."""
     return [(name, kind) for kind, *names in groups for name in names]
 
 
@@ -58,7 +57,7 @@ class Layer(Structure):
 
 
 class Base(Structure):
-    """The base, the memory of all sequences, and the room of a pass."""
+    """The base, the cache of all sequences, and the room of a pass."""
 
     _fields_ = _fields(
         (c_long, "layers", "hidden", "inner", "queries", "keys", "size", "vocabulary", "length", "sequences"),
@@ -72,7 +71,7 @@ class Base(Structure):
 
 
 class Addition(Structure):
-    """What an adapter adds to one linear layer."""
+    """An adapter's part of one linear layer."""
 
     _fields_ = _fields(
         (c_long, "rank"),
@@ -89,7 +88,7 @@ class Rows(Structure):
 
 
 class Library:
-    """One compiled file. Raises ``OSError`` if it cannot be loaded, ``AttributeError`` where it is another."""
+    """One compiled file. Raises ``OSError`` if it cannot be loaded, ``AttributeError`` if it is another library."""
 
     def __init__(self, path: Path) -> None:
         loaded = ctypes.CDLL(str(path))
@@ -105,32 +104,29 @@ class Library:
         self._pack_halves = function("pack_halves", None, c_void_p, c_long, c_long, c_void_p)
         self.memory_size = function("memory_size", c_long, c_long)
         self.block: int = function("block_size", c_long)()
-        """Tokens of memory that lie together."""
+        """Tokens per block of the cache."""
         self.room_size = function("room_size", c_long, POINTER(Base), c_long)
         self.logits_size = function("logits_size", c_long, c_long)
         self.decode = function("decode", None, POINTER(Base), c_long, POINTER(Rows), c_void_p)
         self.draw = function("draw", None, c_void_p, c_long, c_long, c_void_p, c_void_p, c_void_p, c_void_p, c_void_p)
 
     def packed(self, weight: Float32s) -> Float32s:
-        """W (out, in), as the products read it."""
         found = aligned(self.room_for(weight))
         self.pack(weight, 1.0, found.ctypes.data)
         return found
 
     def room_for(self, weight: Float32s) -> int:
-        """Numbers that W (out, in) takes when it is packed, filled up so that what follows is aligned."""
         outputs, inputs = weight.shape
         line = ALIGNED // 4
         return -(-int(self.packed_size(inputs, outputs)) // line) * line
 
     def pack(self, weight: Float32s, factor: float, address: int) -> None:
-        """Write ``factor`` times W (out, in) to an aligned address, as the products read it."""
         outputs, inputs = weight.shape
         whole = np.ascontiguousarray(weight, np.float32)
         self._pack(whole.ctypes.data, inputs, outputs, factor, address)
 
     def halved(self, weight: Float32s) -> Float32s | None:
-        """As ``packed``, in half as many bytes; None if some number of W is none of bfloat16."""
+        """As ``packed``, in half as many bytes; None if W is not exact in bfloat16."""
         outputs, inputs = weight.shape
         whole = np.ascontiguousarray(weight, np.float32)
         if np.any(whole.view(np.uint32) & 0xFFFF):
@@ -147,27 +143,24 @@ def aligned(count: int) -> Float32s:
     return whole[first : first + count]
 
 
-# Compiles ``decode.c`` for this processor, once for each user of a machine, with the C compiler that is there.
+# Compiles ``decode.c`` for this processor with the installed C compiler, once for each user of a machine.
 #
-# A file's name says what it was made of and for (source, flags, processor, system) and the digest of its bytes: so a
-# damaged file is known before it is loaded, and processes that compile at once do not disturb each other. A home
-# keeps a copy of its own, so that its bits stay what they are when another compiler comes; one without takes the
-# user's, and who has compiled leaves a copy there for the next home. A folder that comes from another machine has
-# files for that one, which are left alone. Knows no torch.
+# A file's name contains its inputs and the digest of its bytes, so damage is recognised and concurrent compilations do
+# not conflict. Each home keeps its own copy, so that its bits survive a change of the compiler.
 
 log = logging.getLogger(__name__)
 
 SOURCE = Path(__file__).with_name("decode.c")
 COMPILERS = ("cc", "gcc", "clang")
-"""Tried in this order, after the one that the variable CC names."""
+"""Tried in this order, after the variable CC."""
 FLAGS = ("-std=c11", "-O3", "-ffp-contract=fast", "-fPIC", "-shared")
 NATIVE = (("-march=native",), ("-mcpu=native",), ())
-"""How a compiler is told to use all instructions of this processor, which differs; the first that it takes."""
+"""Flags for all instructions of this processor; the first that the compiler accepts."""
 SECONDS = 60.0
-"""For one call of the compiler, which takes one or two."""
+"""Timeout of one call of the compiler, which takes one or two seconds."""
 CPUINFO = Path("/proc/cpuinfo")
 INSTRUCTIONS = ("flags", "Features", "isa")
-"""What Linux calls the line of instruction sets, on Intel and AMD, on ARM, and on RISC-V."""
+"""Linux's names of the line of instruction sets, on Intel and AMD, on ARM, and on RISC-V."""
 
 
 class NotCompiled(Exception):
@@ -175,10 +168,9 @@ class NotCompiled(Exception):
 
 
 def compiled(cache: Path, shared: Path | None = None) -> tuple[Library, str]:
-    """The library for this processor, and its name, from ``cache``.
+    """The library for this processor, and its name, from ``cache``. Raises ``NotCompiled``.
 
-    If it is missing or damaged there, it is copied from the folder ``shared``; if it is missing there, too, it is
-    compiled and kept in both. A shared folder that cannot be used is done without. Raises ``NotCompiled``.
+    A missing or damaged one is copied from ``shared``, or compiled and kept in both.
     """
     key = key_of(SOURCE, FLAGS)
     if found := loaded(cache, key):
@@ -212,7 +204,7 @@ def loaded(cache: Path, key: str) -> tuple[Library, str] | None:
 
 
 def copied(source: Path, target: Path, key: str) -> bool:
-    """Copy whole files with this key from one folder into another; whether there was one. A copy appears as a whole."""
+    """Copy intact files with this key between folders, atomically; returns True if there was one."""
     found = False
     try:
         for path in kept(source, key):
@@ -226,7 +218,7 @@ def copied(source: Path, target: Path, key: str) -> bool:
 
 
 def kept(cache: Path, key: str) -> Iterator[Path]:
-    """Whole files with this key; damaged ones are removed."""
+    """Intact files with this key; damaged ones are removed."""
     for path in sorted(cache.glob(f"{key}-*.so")):
         try:
             if path.stem == f"{key}-{digest(path)}":
@@ -239,14 +231,14 @@ def kept(cache: Path, key: str) -> Iterator[Path]:
 
 
 def key_of(source: Path, flags: tuple[str, ...]) -> str:
-    """What decides which file is the right one."""
+    """A hash of everything that determines the file."""
     parts = (source.read_text("utf-8"), *flags, sys.platform, platform.machine(), *platform.libc_ver())
     told = hashlib.sha256("\0".join((*parts, processor_name(), instructions())).encode())
     return f"decode-{told.hexdigest()[:16]}"
 
 
 def instructions() -> str:
-    """The instruction sets of this processor as the system names them; empty if it does not say."""
+    """The processor's instruction sets in the system's words; may be empty."""
     try:
         lines = CPUINFO.read_text("utf-8", "replace").splitlines()
     except OSError:
@@ -279,14 +271,14 @@ def compile_to(target: Path, source: Path, natives: tuple[tuple[str, ...], ...] 
 
 
 def compiler() -> list[str]:
-    """The words that call a C compiler; empty without one."""
+    """The command of a C compiler; empty without one."""
     named = shlex.split(os.environ.get("CC", ""))
     found = next((path for name in COMPILERS if (path := shutil.which(name))), None)
     return named or ([found] if found else [])
 
 
 def tried(path: Path) -> None:
-    """Let another process compute with it first, which may die of it. Raises ``NotCompiled``."""
+    """Test it in another process, which may crash. Raises ``NotCompiled``."""
     command = [sys.executable, "-P", "-m", f"{__package__}.trial", str(path)]
     try:
         done = subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, timeout=SECONDS)
@@ -297,9 +289,7 @@ def tried(path: Path) -> None:
         raise NotCompiled(f"What the C compiler makes ends with {done.returncode}: {told}")
 
 
-# ``python -m …trial LIBRARY``: computes with a library that was just compiled; only this process may die of it.
-#
-# Whether its results are right is for ``check`` to say.
+# Test of a new library in its own process, which may crash. The results are checked elsewhere.
 
 HIDDEN, VOCABULARY = 21, 45
 MOST = 24
@@ -307,7 +297,9 @@ MOST = 24
 
 
 def main(path: Path) -> None:
-    """An embedding, a norm, an output matrix, and tokens drawn from it. Raises ``ArithmeticError`` for a wrong sum."""
+    """Compute an embedding, a norm and an output matrix, and draw tokens. Raises ``ArithmeticError`` for a wrong
+    sum.
+    """
     compiled = Library(path)
     embedding = np.random.default_rng(0).random((VOCABULARY, HIDDEN), np.float32) + 1
     norm, head = np.ones(HIDDEN, np.float32), compiled.packed(embedding)
