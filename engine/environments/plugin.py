@@ -1,6 +1,6 @@
-"""One plugin through its edits: the version that serves, the candidate for it, and the older ones that drain.
+"""One plugin through its edits: the serving version, the candidate, and the older ones that drain.
 
-A candidate serves only once it is proven; until then, and if it fails, the last good version continues.
+A candidate serves only after its proof; until then, or if it fails, the last good version continues.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from .protocol import EnvironmentEvent, EnvironmentInfo, EventKind
 from .served_version import ServedVersion
 
 SLOW = 1.0
-"""Seconds of loading after which the author is informed that a plugin is being loaded."""
+"""Seconds of loading after which the author gets a message."""
 
 OnEvent = Callable[[EnvironmentEvent], None]
 
@@ -48,7 +48,8 @@ class Plugin:
     ) -> None:
         """``removed``: its files are gone; it is kept for tasks that are pinned to a version of it.
 
-        ``earlier``: what an earlier engine knew of a version that only failed."""
+        ``earlier``: an earlier engine's knowledge of a version that only failed.
+        """
         self.name = name
         self.path = path
         self.removed = removed
@@ -66,17 +67,17 @@ class Plugin:
         self._active: ServedVersion | None = None
         self._older: dict[str, ServedVersion] = {}
         self._replaced: list[ServedVersion] = []
-        """Old processes of versions that were started again: they end with their groups."""
+        """Old processes of restarted versions: they end with their groups."""
         self._failure: Failure | None = None
         self._newest = ""
-        """Version of the newest content seen, whether it serves or not."""
+        """Version of the newest content, serving or not."""
         self._declared: tuple[str, ...] = ()
         """The environments that the newest content seems to declare, until some version has served."""
         self._candidate: asyncio.Task[None] | None = None
         self._slow = False
-        """Whether the candidate has taken so long that this was reported."""
+        """True if the slow loading of the candidate was reported."""
         self._waits = ""
-        """What it waits for, ``waiting`` for a person or ``building``; empty if it does not."""
+        """``waiting`` for a person, ``building``, or empty."""
         self._waiting: asyncio.Task[None] | None = None
         self._overtaken: set[asyncio.Task[None]] = set()
         """Proofs and builds that were asked to end."""
@@ -92,18 +93,18 @@ class Plugin:
         return self._candidate if self._candidate is not None and not self._candidate.done() else None
 
     def processes(self) -> list[int]:
-        """Ids of the processes that play its episodes and score them, older versions' first."""
+        """Ids of the processes that run and score its episodes, older versions' first."""
         return [pid for serving in self._servings() for pid in serving.pids]
 
     def versions(self) -> set[str]:
-        """The versions that serve, that are leased, or that wait to be proven."""
+        """The versions that serve, that are leased, or that wait for their proof."""
         held = {serving.version for serving in self._servings() if serving.leases or not serving.retired}
         return held | {self._newest}
 
     def infos(self) -> tuple[EnvironmentInfo, ...]:
-        """One entry for each environment; one for the plugin itself if none is known.
+        """One entry for each environment; one for the plugin if none is known.
 
-        Environments of a ``.toml`` file that are wrong next to others that serve have one, too.
+        Broken environments of a ``.toml`` file have one, too.
         """
         serving, path = self._active, shown(str(self.path))
         if serving is None:
@@ -133,7 +134,6 @@ class Plugin:
         return tuple(found)
 
     def _state(self, serving: ServedVersion, environment: str) -> tuple[str, Failure | None]:
-        """See ``EnvironmentInfo.state``."""
         if self._slow:
             return "loading", None
         if rest := serving.health.resting:
@@ -145,7 +145,7 @@ class Plugin:
         return "ready", None
 
     def update(self, source: Source) -> asyncio.Task[None] | None:
-        """Start to prove the content if it is new; the returned task ends when that is decided."""
+        """Start to prove the content if it is new; the returned task ends with the decision."""
         self.content = source.content
         if source.version == self._newest and not self.removed:
             return self._candidate
@@ -176,7 +176,10 @@ class Plugin:
             self._reject("", failure)
 
     def remove(self, heir: str = "") -> None:
-        """The files are gone: no new groups begin, groups in progress finish. ``heir``: who has the content."""
+        """The files are gone: no new groups begin, groups in progress finish.
+
+        ``heir``: the plugin with the same content.
+        """
         if self.removed:
             return
         self.removed = True
@@ -188,7 +191,7 @@ class Plugin:
         self._tell("removed", version, Failure(f"the same content is served as {heir}") if heir else None)
 
     async def acquire(self, environment: str, version: str | None) -> ServedVersion:
-        """Hold and return the version for a new group: the newest good one, or the one asked for."""
+        """Hold and return the version for a new group: the newest good one, or the requested one."""
         if version is None:
             while self._active is None and self._candidate is not None and not self._candidate.done():
                 await asyncio.wait((self._candidate,))
@@ -206,13 +209,12 @@ class Plugin:
         return serving
 
     def serving(self, version: str | None = None) -> ServedVersion | None:
-        """The newest version that serves, or the one asked for if it has been started before."""
+        """The newest serving version, or the requested one if it has been started before."""
         if version is None or (self._active is not None and self._active.version == version):
             return self._active
         return self._older.get(version)
 
     async def stop(self) -> None:
-        """End every process of this plugin."""
         self._overtake()
         await asyncio.gather(*self._overtaken, return_exceptions=True)
         await asyncio.gather(*(serving.stop("the engine stops") for serving in self._servings()))
@@ -262,7 +264,7 @@ class Plugin:
         self._tell("loading", version, None)
 
     def _overtake(self) -> None:
-        """End proofs and builds of content that is not the newest any more; ``stop`` waits for them."""
+        """End proofs and builds of outdated content; ``stop`` waits for them."""
         self._slow = False
         for task in (self._candidate, self._waiting):
             if task is not None:
@@ -272,7 +274,7 @@ class Plugin:
         self._candidate, self._waiting, self._waits = None, None, ""
 
     def _postpone(self, source: Source, waiting: Waiting) -> None:
-        """Wait for the content's libraries, then go on with it."""
+        """Wait for the content's libraries, then continue with it."""
 
         async def wait() -> None:
             await waiting.over()
@@ -287,7 +289,7 @@ class Plugin:
         self._tell("unconfined", version, Failure(message))
 
     async def _return_to(self, known: ServedVersion) -> None:
-        """Serve a version again that served before: an edit was taken back."""
+        """Serve an earlier version again: an edit was taken back."""
         known.hold(by_version=False)
         try:
             await known.warm()
@@ -317,7 +319,7 @@ class Plugin:
         return serving
 
     async def _checked(self, serving: ServedVersion, environment: str) -> None:
-        """Make sure that a version can play an environment."""
+        """Check that a version can run an environment."""
         try:
             await serving.warm()
         except BrokenPlugin as error:
@@ -370,14 +372,14 @@ class Plugin:
 
 
 def unserved(plugin: str, failure: Failure) -> EnvironmentFailure:
-    """The error that no version of a plugin serves: where, then why; always in the same words, so reported once.
+    """The error that no version of a plugin serves: place, then reason; always in the same words, so reported once.
 
-    Where is the file with its line, else the plugin. The file of a plugin that is a folder begins with its name.
+    The place is the file with its line, else the plugin. For a plugin folder the file begins with its name.
     """
     return EnvironmentFailure(f"{said(failure)}." if failure.file else f"{plugin}: {said(failure)}.")
 
 
 def said(failure: Failure) -> str:
-    """A failure in one line, place first, without a full stop, to be put into a sentence."""
+    """A failure in one line, place first, without a full stop, for use in a sentence."""
     place = f"{failure.file}:{failure.line}" if failure.line else failure.file
     return (f"{place}: {failure.message}" if place else failure.message).rstrip(".")

@@ -1,7 +1,6 @@
-"""The engine's end of plugins' processes on one node: each looks like one that was started here.
+"""The engine's end of plugins' processes on one node: each looks like a local one.
 
-Bytes go through the worker that runs them (``host``), whatever that is reached by. A node that is lost ends its
-processes, and they are not to blame.
+Bytes go through the worker that runs them (``host``). A lost node ends its processes, and they are not to blame.
 """
 
 from __future__ import annotations
@@ -29,7 +28,7 @@ from .rows import Parcel
 
 
 class Caller(Protocol):
-    """The part of a worker's handle that is used here."""
+    """The methods of a worker's handle that are used here."""
 
     died: asyncio.Event
 
@@ -37,17 +36,16 @@ class Caller(Protocol):
         """Run a method of the worker; see ``WorkerHandle.call``."""
 
     def post(self, method: str, *args: Any) -> None:
-        """Have one run whose value nobody needs."""
+        """Run a method without waiting for its value."""
 
 
 class RemoteNode:
     """Starts plugins' processes on a node. Implements ``PluginLauncher``."""
 
     def __init__(self, node: str, name: str, cores: int, caller: Caller, call: float = 0.0) -> None:
-        """``caller``: the handle of its ``ProcessHost``; ``call``: seconds on the way there and back."""
+        """``caller``: the handle of its ``ProcessHost``; ``call``: seconds of a round trip."""
         self.node = node
         self.name = name
-        """What people call it."""
         self.cores = cores
         self.seconds = call
         self.caller = caller
@@ -56,34 +54,33 @@ class RemoteNode:
         self._preparing: dict[str, asyncio.Task[str]] = {}
         self._numbers = itertools.count(1)
         self._lent: dict[tuple[str, str], asyncio.Task[Mapping[str, Any]]] = {}
-        """Rows that tasks name, as they are there, or on their way; by version and what is named here."""
+        """Rows of tasks that are there or in transit; by version and local name."""
         self._sending = asyncio.Lock()
         self.running = 0
         """Processes there that have not ended."""
 
     @property
     def alive(self) -> bool:
-        """Whether its worker is there."""
         return not self.caller.died.is_set()
 
     def ready(self, version: str) -> bool:
-        """Whether processes of a version can be started there at once."""
+        """True if processes of a version can be started there at once."""
         return self.alive and self._refused.get(version) == ""
 
     def refused(self, version: str) -> str:
-        """Why a version cannot run there, as a clause; empty if it can, or that is not known yet."""
+        """Why a version cannot run there, as a clause; empty if it can, or if that is not known yet."""
         return self._refused.get(version, "")
 
     def preparing(self, version: str) -> bool:
-        """Whether a version is being made ready there."""
+        """True while a version is being made ready there."""
         return version in self._preparing
 
     def refuse(self, version: str, reason: str) -> None:
-        """Start no processes of a version there any more."""
+        """Start no more processes of a version there."""
         self._refused[version] = reason.rstrip(".")
 
     async def prepare(self, path: Path, confined: bool, settings: EnvironmentSettings) -> str:
-        """Have the version that is imported from ``path`` here made ready there: once, however often it is asked for.
+        """Make the version imported from ``path`` ready there, once for all calls.
 
         Returns why it cannot run there. Raises ``WorkerDied`` if the node is lost.
         """
@@ -119,7 +116,7 @@ class RemoteNode:
         return process
 
     async def lend(self, version: str, data: Mapping[str, Any]) -> Mapping[str, Any]:
-        """``data`` that a task names, with its files on the node. They are sent once; the version is ready.
+        """``data`` of a task, with its files sent to the node once; the version must be ready.
 
         Raises ``OSError`` if they cannot be there, and ``WorkerDied``.
         """
@@ -144,9 +141,9 @@ class RemoteNode:
 
 
 class RemoteProcess:
-    """A process on a node. Implements ``PluginProcess``, and ``Opening``: the gateway listens on the engine's machine.
+    """A process on a node. Implements ``PluginProcess`` and ``Opening``: the gateway listens on the engine's machine.
 
-    Each of its streams has a task here, which passes bytes on both ways.
+    Each of its streams has a task here that passes bytes on both ways.
     """
 
     def __init__(self, node: RemoteNode, number: int, version: str, log: Path) -> None:
@@ -169,12 +166,10 @@ class RemoteProcess:
 
     @property
     def node(self) -> str:
-        """See the protocol."""
         return self._node.node
 
     @property
     def door(self) -> RemoteProcess:
-        """See the protocol."""
         return self
 
     async def begin(self) -> None:
@@ -189,7 +184,6 @@ class RemoteProcess:
             raise OSError(self._over.result())
 
     async def open(self, url: str) -> str:
-        """See ``Opening``."""
         where = urlsplit(url)
         self._gateway = (where.hostname or "", where.port or 0)
         try:
