@@ -1,8 +1,8 @@
-"""Active hours: whether the engine may work at a time, by a setting such as "22:00-07:00, sat-sun 09:00-22:00".
+"""Active hours in which the engine may work, from a setting such as "22:00-07:00, sat-sun 09:00-22:00".
 
-Pure, except that it uses the machine's time zone. A range belongs to the day on which it begins and may end on the
-next. If the clock is put back, a range begins and ends at the first of two equal readings. If it is put forward,
-a reading that is skipped means the moment of the change. So no range begins twice, and adjacent ranges stay adjacent.
+Pure, except for the machine's time zone. A range belongs to the day of its begin and may end on the next. If the clock
+is put back, a range begins and ends at the first of two equal readings. If it is put forward, a skipped reading means
+the moment of the change. So no range begins twice, and adjacent ranges stay adjacent.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ class Range:
     """A range from one clock time to another, on some days of the week."""
 
     days: frozenset[int]
-    """Days on which it begins; 0 is Monday."""
+    """Days of its begin; 0 is Monday."""
     begin: int
     """Minutes after midnight."""
     end: int
@@ -48,11 +48,11 @@ class ActiveHours:
         return cls(tuple(_range(part) for part in parts)) if any(parts) else cls()
 
     def active(self, now: float) -> bool:
-        """Whether the engine may work at ``now``, in seconds since 1970."""
+        """True if the engine may work at ``now``, in seconds since 1970."""
         return not self.ranges or any(begin <= now < end for begin, end in self._spans(now))
 
     def changes(self, now: float) -> float | None:
-        """When ``active`` changes next, in seconds since 1970; None: never."""
+        """Time of the next change of ``active``, in seconds since 1970; None: never."""
         if not self.ranges:
             return None
         before = self.active(now)
@@ -90,7 +90,7 @@ def _days(first: str | None, last: str | None, text: str) -> frozenset[int]:
 
 
 def _moment(day: date, minutes: int) -> float:
-    """When a wall clock first shows ``minutes`` after the midnight at the beginning of ``day``."""
+    """First time that a wall clock shows ``minutes`` after the midnight at the beginning of ``day``."""
     reading = datetime.combine(day, datetime.min.time()) + timedelta(minutes=minutes)
     while datetime.fromtimestamp(reading.timestamp()) != reading:  # skipped: the clock is put forward over it
         reading += timedelta(minutes=1)

@@ -1,4 +1,4 @@
-"""Where a home keeps its files. Standard library and platformdirs only. Only ``Home.create`` creates anything."""
+"""Paths of a home's files. Standard library and platformdirs only. Only ``Home.create`` creates anything."""
 
 from __future__ import annotations
 
@@ -27,12 +27,11 @@ class Home:
 
     @property
     def database(self) -> Path:
-        """The database of the store."""
         return self.root / "marlaas.db"
 
     @property
     def plugins(self) -> Path:
-        """Plugins: where users put environments."""
+        """Users' environments."""
         return self.root / "plugins"
 
     @property
@@ -42,7 +41,7 @@ class Home:
 
     @property
     def lost(self) -> Path:
-        """Files that no version names, kept for a person to look at because versions turned out to be damaged."""
+        """Files that no version names, kept for a person because versions turned out to be damaged."""
         return self.root / "lost+found"
 
     @property
@@ -57,12 +56,11 @@ class Home:
 
     @property
     def logs(self) -> Path:
-        """Logs of the engine and the workers."""
         return self.root / "logs"
 
     @property
     def screenshots(self) -> Path:
-        """Pictures of the terminal application that people took; can be deleted at any time."""
+        """Users' pictures of the terminal application; can be deleted at any time."""
         return self.root / "screenshots"
 
     @property
@@ -72,7 +70,7 @@ class Home:
 
     @property
     def venvs(self) -> Path:
-        """Libraries that plugins need; can be deleted while no engine runs."""
+        """Libraries of plugins; can be deleted while no engine runs."""
         return self.root / "venvs"
 
     @property
@@ -82,7 +80,7 @@ class Home:
 
     @property
     def speeds(self) -> Path:
-        """How fast bases were measured to be here; can be deleted at any time."""
+        """Measured speeds of bases; can be deleted at any time."""
         return self.root / "speeds.json"
 
     @property
@@ -92,7 +90,7 @@ class Home:
 
     @property
     def cluster_token(self) -> Path:
-        """The token of the cluster that this machine is in, unless the settings name another file."""
+        """The token of this machine's cluster, unless the settings name another file."""
         return self.root / "cluster.token"
 
     @property
@@ -101,7 +99,7 @@ class Home:
         return self.root / "node.lock"
 
     def name_of(self, path: Path) -> str:
-        """A file's path relative to the home, as the database has it, so that the home can be moved and copied."""
+        """A file's path relative to the home, for the database, so that the home can be moved and copied."""
         return path.relative_to(self.root).as_posix()
 
     def file(self, name: str | Path) -> Path:
@@ -115,7 +113,7 @@ class Home:
         return path
 
     def create(self) -> Home:
-        """Create the folders, readable by their owner alone. Raises ``ConfigError`` if they cannot be created.
+        """Create the folders, readable only by their owner. Raises ``ConfigError`` if that fails.
 
         The folder for adapters is created only with the home: one that is missing later may only be unmounted.
         """
