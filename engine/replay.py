@@ -1,4 +1,4 @@
-"""Plays recorded groups again on another environment version, and compares the rewards."""
+"""Runs recorded groups again on another environment version, and compares the rewards."""
 
 from __future__ import annotations
 
@@ -19,15 +19,15 @@ from .spec import TaskSpec, as_number, for_talk
 from .store import RecordedAgent, RecordedEpisode, RecordedGroup
 from .trajectories import Split
 
-# Stands in for the model in a replay: answers the environment's asks with the recorded replies of an episode.
+# Replaces the model in a replay: answers the environment's asks with the recorded replies of an episode.
 #
-# It also tells where the asks first differ from the recorded ones. Knows neither a database nor processes.
+# It also finds the first ask that differs from the record. Knows neither a database nor processes.
 #
-# The store keeps a reply as the text that the model wrote, so nothing is decoded here. The tools of an agent and the
-# limits of an ask are not stored: an ask that differs in them alone counts as the same.
+# The store keeps a reply as text, so nothing is decoded here. An agent's tools and an ask's limits are not stored: an
+# ask that differs only in them counts as the same.
 
 Calls = Callable[[str, bool], tuple[str, tuple[ToolCall, ...]]]
-"""Parses tool calls in the base's format: (reply, whether it had tools) to (text without the calls, calls)."""
+"""Parses tool calls in the base's format: (reply, True if it had tools) to (text without the calls, calls)."""
 
 SAID = ("thinking", "assistant")
 DEAF_ASKS = 100
@@ -42,12 +42,12 @@ class Playback:
     """Answers the asks of one episode; can be passed as an ``Answer``."""
 
     def __init__(self, episode: RecordedEpisode, max_tokens: int, calls: Calls) -> None:
-        """``max_tokens``: the limit of one reply, by the task."""
+        """``max_tokens``: the task's limit of one reply."""
         self._tracks = {name: _Track(name, agent, max_tokens, calls) for name, agent in episode.agents.items()}
         self._difference = ""
 
     async def __call__(self, ask: Ask) -> Reply:
-        """The recorded reply. Raises ``BeyondRecord`` if there is none, or where it cannot be told which it is."""
+        """The recorded reply. Raises ``BeyondRecord`` if there is none, or if it is ambiguous."""
         if ask.branch or (ask.fork is not None and ask.fork.branch):
             raise BeyondRecord("an agent's own conversation branches there, which cannot be replayed")
         track = self._tracks.get(ask.agent)
@@ -61,12 +61,12 @@ class Playback:
 
     @property
     def difference(self) -> str:
-        """How the asks so far first differ from the recorded ones; empty if they do not."""
+        """How the asks so far first differ from the recorded ones, or empty."""
         return self._difference
 
     @property
     def unheard(self) -> str:
-        """That recorded replies have not been asked for so far, in words; empty if all have been."""
+        """The recorded replies that were not asked for so far, in words; else empty."""
         return next((left for track in self._tracks.values() if (left := track.unheard)), "")
 
 
@@ -88,7 +88,6 @@ class _Track:
 
     @property
     def unheard(self) -> str:
-        """See ``Playback.unheard``."""
         recorded = len(self.recorded.replies)
         return f"it ends after {self.replied} of {recorded} replies" if self.replied < recorded else ""
 
@@ -135,14 +134,14 @@ class _Track:
         return turns[self.at - 1].text
 
     def _finish(self, number: int, ask: Ask) -> str:
-        """The finish reason: "length" where a limit ended the reply, or it ended by itself exactly at the limit."""
+        """The finish reason: "length" if a limit ended the reply, or it ended exactly at the limit."""
         limit = min(ask.max_tokens or self.max_tokens, self.max_tokens)
         last = number == len(self.recorded.replies) - 1
         cut = self.recorded.cut if last and not ask.max_tokens else self.recorded.replies[number] >= limit
         return "length" if cut else "stop"
 
     def _nothing(self) -> Reply:
-        """The empty reply of an agent whose tokens are used up, if they were when this was recorded."""
+        """The empty reply of an agent without tokens, if the recorded one had none left either."""
         turns = self.recorded.turns
         full = self.recorded.cut and bool(turns) and turns[-1].role not in SAID
         self.deaf += 1
@@ -171,7 +170,7 @@ class Replayed:
     outcome: EpisodeOutcome | None
     """None if the replay had to end before the episode did."""
     difference: str = ""
-    """How the replay told the policy something else, so that rewards cannot be compared; empty if it did not."""
+    """How the policy's input differed in the replay, so that rewards cannot be compared; else empty."""
 
 
 @dataclass(frozen=True)
@@ -247,7 +246,7 @@ def _judged(one: Replayed, old: float | None, new: float | None) -> tuple[Kind, 
 
 
 def _why(recorded: RecordedEpisode, outcome: EpisodeOutcome, old: float | None) -> str:
-    """Why the reward changed, as far as that is known."""
+    """Why the reward changed, as far as known."""
     if outcome.status != "ok":
         return f"the episode ends as {outcome.status}"
     if old is None:
@@ -274,18 +273,19 @@ def _mean(values: Sequence[float]) -> float | None:
     return math.fsum(values) / len(values) if values else None
 
 
-# Plays recorded groups again on another environment version, with the recorded replies.
+# Runs recorded groups on another environment version, with the recorded replies.
 #
-# Nothing is sampled, trained or written; it may run beside an engine.
+# Nothing is sampled, trained or written; it may run at the same time as an engine.
 
 AT_ONCE = 64
-"""Most episodes that are played at the same time. In training more of them are alive, but most wait for their replies.
-Here each reply is there at once: all would be in the environment's own code, with its files and its processes."""
+"""Most episodes that run at the same time. Training has more alive, but most wait for replies. Here each reply is
+ready, so all would be in the environment's code, with its files and processes.
+"""
 _UNRANKED = "another episode of its group cannot be compared, and they are ranked together"
 
 
 def at_once(spec: TaskSpec) -> int:
-    """How many episodes of a task are played at the same time: no more than its training has alive, and ``AT_ONCE``."""
+    """Episodes of a task that run at the same time: at most those of its training, and ``AT_ONCE``."""
     train = spec.train
     batches = [policy.groups_per_step or train.groups_per_step for policy in spec.policies.values()]
     groups = max(batches, default=train.groups_per_step) * (train.max_staleness + 1)

@@ -1,7 +1,6 @@
 """Environments of verifiers in their old form: a module with ``load_environment``.
 
-The library plays whole rollouts; if it would call a model, it calls a ``Client`` of ours instead, which hands the
-question to the episode.
+The library runs whole rollouts; for the model it calls our ``Client``, which passes the question to the episode.
 """
 
 from __future__ import annotations
@@ -74,7 +73,10 @@ def verifiers(
 
 
 def rows_of(environment: Any, split: str, name: str) -> list[Any]:
-    """The rows of a split; none for training is in ``eval``. A tenth of them is ``test``, as in ``data.held_out``."""
+    """The rows of a split; without evaluation rows a part is held out.
+
+    A tenth of them is ``test``, as in ``data.held_out``.
+    """
     if environment.eval_dataset is None and getattr(environment, "eval_dataset_source", None) is None:
         rows = list(environment.get_dataset())
         return held_out(rows, [_content(row) for row in rows], split, name)
@@ -110,7 +112,7 @@ def _client_class() -> Any:
             self._history = FullHistory(ep)
             self._turn = 0
             self._names: dict[str, str] = {}
-            """Names of the tools that were called, by the id of the call."""
+            """Names of the called tools, by the id of the call."""
 
         def setup_client(self, config: Any) -> Any:
             return None
@@ -126,7 +128,7 @@ def _client_class() -> Any:
         ) -> Any:
             try:
                 reply = await self._history.ask(prompt, lambda: [_tool(tool) for tool in tools or ()])
-            except Exception as error:  # the library would hide it behind an error of its own
+            except Exception as error:  # the library would hide it behind its own error
                 self.failure = error
                 raise
             self._turn += 1
@@ -174,7 +176,7 @@ def as_message(message: Any, tool_names: Mapping[str, str]) -> Message:
 
 
 def text_of(content: Any) -> str:
-    """The text of a message's content, a text or a list of parts; ``ValueError`` where a part is a picture or sound."""
+    """The text of a message's content, a text or a list of parts; ``ValueError`` for a picture or sound."""
     if content is None or isinstance(content, str):
         return content or ""
     texts = [part.get("text") if isinstance(part, Mapping) else getattr(part, "text", None) for part in content]
