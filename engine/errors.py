@@ -39,7 +39,6 @@ class MarlaasError(Exception):
 
     @property
     def mistakes(self) -> tuple[MarlaasError, ...]:
-        """This error, and those found with it."""
         return (self,)
 
     def at(self, where: str) -> Self:
@@ -196,7 +195,6 @@ class Mistakes:
         return True
 
     def refuse(self) -> None:
-        """Raise the found mistakes, if any."""
         if self.found:
             raise as_one(self.found) from None
 

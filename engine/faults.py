@@ -115,7 +115,6 @@ class Faults:
         self._record = os.open(folder / "reached", os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o600)
 
     def reach(self, point: Point) -> None:
-        """Record ``point``, and die if it is armed."""
         dies = self._dies(point)
         line = f"{time():.6f} {os.getpid()} {self._process} {point} {'died' if dies else ''}".rstrip()
         os.write(self._record, f"{line}\n".encode())  # one write, so that lines of processes never mix
@@ -123,7 +122,6 @@ class Faults:
             os.kill(os.getpid(), signal.SIGKILL)
 
     def _dies(self, point: Point) -> bool:
-        """True if ``point`` is armed and was reached often enough; the process that removes the file dies."""
         armed = self._folder / point
         try:
             text = armed.read_text()

@@ -42,7 +42,6 @@ class Playback:
     """Answers the asks of one episode; can be passed as an ``Answer``."""
 
     def __init__(self, episode: RecordedEpisode, max_tokens: int, calls: Calls) -> None:
-        """``max_tokens``: the task's limit of one reply."""
         self._tracks = {name: _Track(name, agent, max_tokens, calls) for name, agent in episode.agents.items()}
         self._difference = ""
 
@@ -117,7 +116,6 @@ class _Track:
         return next((_told(now, before) for now, before in pairs if now != before), amount)
 
     def reply(self, ask: Ask) -> Reply:
-        """The next of the recorded replies."""
         if self.replied >= len(self.recorded.replies):
             return self._nothing()
         number, self.replied = self.replied, self.replied + 1
@@ -151,7 +149,6 @@ class _Track:
 
 
 def _told(now: tuple[str, str], before: tuple[str, str]) -> str:
-    """How two messages, each its role and its text, differ."""
     if now[0] != before[0]:
         return f"it speaks as {now[0]} where it spoke as {before[0]}"
     return f"it says {now[1]!r:.80} where it said {before[1]!r:.80}"
@@ -246,7 +243,6 @@ def _judged(one: Replayed, old: float | None, new: float | None) -> tuple[Kind, 
 
 
 def _why(recorded: RecordedEpisode, outcome: EpisodeOutcome, old: float | None) -> str:
-    """Why the reward changed, as far as known."""
     if outcome.status != "ok":
         return f"the episode ends as {outcome.status}"
     if old is None:

@@ -66,7 +66,6 @@ class Trajectory:
 
     @property
     def sampled(self) -> int:
-        """Tokens that the policy sampled."""
         return int(np.count_nonzero(self.mask))
 
 
@@ -122,7 +121,6 @@ class Episode:
     parts: dict[str, float] = field(default_factory=dict)
     """Named parts of the score (logged, not trained)."""
     metrics: dict[str, float | str] = field(default_factory=dict)
-    """The environment's logged values."""
     failure: Failure | None = None
     """Why it failed; with status ok, the exception for which the environment pays ``on_error``."""
     seconds: float = 0.0

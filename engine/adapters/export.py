@@ -173,7 +173,6 @@ def export_adapter(
 def _write(
     folder: Path, exported: Exported, state: PolicyState, base: BaseModel, gguf: bool, task: str, base_gguf: str
 ) -> list[Path]:
-    """Write all files into ``folder``; it becomes that of ``exported``."""
     files = write_peft_folder(folder, state, base.path.resolve(), task)
     if gguf:
         own = Path(base_gguf).expanduser()
@@ -192,7 +191,6 @@ def _write(
 
 
 def _write_small_base(base: BaseModel, path: Path) -> bool:
-    """Write the base as GGUF if it is small and its architecture is supported."""
     try:
         if base_bytes(base) > SMALL:
             return False

@@ -27,7 +27,6 @@ class Swept:
     """The result of a sweep."""
 
     moved: tuple[Path, ...] = ()
-    """The new paths of moved files."""
     problems: tuple[str, ...] = ()
     """A sentence for each file that could not be moved or removed."""
 
@@ -71,7 +70,7 @@ def _move(path: Path, lost: Path) -> Path:
     lost.mkdir(mode=0o700, parents=True, exist_ok=True)
     names = chain([path.name], (f"{path.name}.{again}" for again in count(2)))
     target = next(lost / name for name in names if not os.path.lexists(lost / name))
-    shutil.move(path, target)  # copies if lost+found is on another disk
+    shutil.move(path, target)
     return target
 
 

@@ -170,7 +170,6 @@ def _contents(path: Path, file: BufferedReader) -> Contents:
 
 
 def _entry(name: str, said: dict[str, Any], start: int) -> Entry:
-    """One entry of the header. Raises ``ValueError``, ``KeyError`` or ``TypeError`` if it is not float32."""
     name.encode()  # raises for a lone surrogate, which has no bytes to sum
     shape, (begin, end) = tuple(said["shape"]), said["data_offsets"]
     if said["dtype"] != "F32" or len(shape) > 8 or {*map(type, (*shape, begin, end))} != {int}:
@@ -214,9 +213,7 @@ def _read(path: Path, file: BufferedReader, run: Sequence[Entry]) -> Iterator[tu
 # this checksum.
 
 FORMAT = 2
-"""The format of written files."""
 READ = (1, 2)
-"""Formats that can be read."""
 PASSING = {
     errno.ENOSPC: "Free some space",
     errno.EDQUOT: "Free some space of this account's quota",
@@ -370,7 +367,6 @@ def _replace(path: Path, state: PolicyState, sync: bool, written: Point, named: 
 def _place(
     path: Path, contents: Iterable[bytes | memoryview], sync: bool, first: bool, written: Point, named: Point
 ) -> int:
-    """Write a file atomically; ``first``: make its folder if missing."""
     partial = path.with_name(f".{path.name}.{os.getpid()}")
     try:
         new = first and not path.parent.exists()
@@ -411,7 +407,6 @@ def _place(
 
 
 def _sealed(state: PolicyState) -> Iterator[bytes | memoryview]:
-    """The bytes of the whole file with its checksum, piece by piece."""
     parts = {"adapter": state.adapter, "moment1": state.moment1, "moment2": state.moment2}
     arrays = {f"{part}/{name}": array for part, named in parts.items() for name, array in named.items()}
     text = json.dumps(asdict(replace(state.header, format=FORMAT)))
@@ -426,7 +421,6 @@ def _seal(header: str, arrays: Mapping[str, Array]) -> str:
 
 
 def _header(path: Path, contents: Contents) -> tuple[StateHeader, str]:
-    """The header, and its text."""
     try:
         text = contents.metadata["marlaas"]
         text.encode()  # raises for a lone surrogate, which has no bytes to sum

@@ -33,12 +33,10 @@ class Exported:
 
     folder: Path
     base: Path
-    """The base's folder, in the form of Hugging Face."""
     rank: int
     gguf: Path | None = None
     """The adapter as GGUF; None: not requested."""
     base_gguf: Path | None = None
-    """The base as GGUF, if there is one."""
     reads_text: bool = True
     """True if ``base_gguf`` holds a tokenizer: a user's file does, one that marlaas wrote does not."""
     question: str = ""

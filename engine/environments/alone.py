@@ -26,7 +26,6 @@ from .service import EnvironmentService, find
 MOST_ASKS = 200
 """Asks after which an episode is ended; a real one has used up its context by then."""
 SECONDS = 6.0
-"""Seconds after which no further episode begins."""
 
 
 @dataclass(frozen=True)
@@ -225,7 +224,6 @@ class Peek:
     info: EnvironmentInfo
     asks: tuple[Ask, ...] = ()
     problem: str = ""
-    """Why there are no more, in one sentence."""
 
 
 async def first_prompts(

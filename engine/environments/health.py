@@ -31,7 +31,6 @@ REMEMBERED = 1 << 14
 """Failed instances that are remembered for each environment and its parameters; the oldest go first."""
 LONGEST_REST = 3600.0
 _COUNTED = 1 << 10
-"""Deaths that are remembered."""
 
 Settings = tuple[str, str]
 """An environment, and its parameters and the task's rows as one text: with others it may work."""
@@ -46,7 +45,6 @@ class Standstill:
     settings: Settings
     failure: Failure
     rest: float
-    """Seconds of its next rest."""
 
 
 @dataclass
@@ -58,7 +56,6 @@ class _Rest:
     failure: Failure | None = None
     """Why the last rest began; None before the first."""
     told: Failure | None = None
-    """The same with the length of the rest."""
 
     def begin(self, now: float, failure: Failure) -> Failure:
         self.until, self.failure = now + self.length, failure
@@ -84,9 +81,7 @@ class _Record:
     """Failures of an environment under parameters."""
 
     failed: dict[Instance, int] = field(default_factory=dict)
-    """Instances that first failed since the last success, with the number of the episode."""
     known: dict[Instance, None] = field(default_factory=dict)
-    """Instances that failed before it, in the order of their failures."""
     worked: bool = False
     """True if it has succeeded since the first failure."""
     rest: _Rest = field(default_factory=_Rest)
@@ -104,7 +99,6 @@ class Health:
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self.clock = clock
-        """Seconds from any origin."""
         self._deaths: deque[float] = deque(maxlen=_COUNTED)
         self._rest = _Rest()
         self._records: dict[Settings, _Record] = {}
@@ -113,7 +107,6 @@ class Health:
 
     @property
     def deaths(self) -> int:
-        """Number of deaths within the window."""
         since = self.clock() - WINDOW
         return sum(death > since for death in self._deaths)
 
@@ -165,11 +158,9 @@ class Health:
 
     @property
     def resting(self) -> Failure | None:
-        """Why this version rests, or None."""
         return self._rest.told if self.clock() < self._rest.until else None
 
     def resting_with(self, settings: Settings) -> Failure | None:
-        """Why an environment rests under these parameters, or None."""
         record = self._records.get(settings)
         if record is not None and self.clock() < record.rest.until:
             return record.rest.told
@@ -183,7 +174,6 @@ class Health:
         return None if last is None else last.told if self.clock() < last.until else last.failure
 
     def standstills(self) -> list[Standstill]:
-        """All entries of ``failing``, for the next engine."""
         records = self._records.items()
         return [Standstill(one, r.rest.failure, r.rest.length) for one, r in records if r.rest.failure is not None]
 

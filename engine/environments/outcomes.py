@@ -24,7 +24,6 @@ class OutcomeCount:
     status: str
     """ok, skip, timeout, error or cancelled"""
     bucket: int
-    """Bucket of their seconds (``bucket_of``), the model's included."""
     episodes: int
     """Below 0 if more were taken back than added, because their group's ranking failed later."""
 
@@ -68,7 +67,6 @@ class OutcomeCounts:
         self._note(environment, version, verdict)
 
     def take(self) -> Counted:
-        """Return the counts since the last call, and begin again."""
         outcomes = tuple(OutcomeCount(*key, episodes) for key, episodes in self._episodes.items() if episodes)
         failures = tuple(LastFailure(*key, failure) for key, failure in self._failures.items())
         self._episodes.clear()
@@ -76,7 +74,6 @@ class OutcomeCounts:
         return Counted(outcomes, failures)
 
     def put_back(self, counted: Counted) -> None:
-        """Return counts that could not be written to the next ``take``."""
         for one in counted.outcomes:
             self._episodes[one.environment, one.version, one.status, one.bucket] += one.episodes
         for last in counted.failures:

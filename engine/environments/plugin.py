@@ -26,7 +26,6 @@ from .protocol import EnvironmentEvent, EnvironmentInfo, EventKind
 from .served_version import ServedVersion
 
 SLOW = 1.0
-"""Seconds of loading after which the author gets a message."""
 
 OnEvent = Callable[[EnvironmentEvent], None]
 
@@ -54,9 +53,7 @@ class Plugin:
         self.path = path
         self.removed = removed
         self.seen: Stamp = ()
-        """Stamp of the files when their content was last read."""
         self.content = ""
-        """Digest of the newest content, without the plugin's name."""
         self._snapshots = Snapshots(scratch / "snapshots")
         self._folders = Folders.of(scratch, name)
         self._interpreters = interpreters
@@ -67,37 +64,27 @@ class Plugin:
         self._active: ServedVersion | None = None
         self._older: dict[str, ServedVersion] = {}
         self._replaced: list[ServedVersion] = []
-        """Old processes of restarted versions: they end with their groups."""
         self._failure: Failure | None = None
         self._newest = ""
-        """Version of the newest content, serving or not."""
         self._declared: tuple[str, ...] = ()
-        """The environments that the newest content seems to declare, until some version has served."""
         self._candidate: asyncio.Task[None] | None = None
         self._slow = False
-        """True if the slow loading of the candidate was reported."""
         self._waits = ""
-        """``waiting`` for a person, ``building``, or empty."""
         self._waiting: asyncio.Task[None] | None = None
         self._overtaken: set[asyncio.Task[None]] = set()
-        """Proofs and builds that were asked to end."""
 
     @property
     def environments(self) -> dict[str, Described]:
-        """The environments of the serving version, by name."""
         return self._active.environments if self._active is not None else {}
 
     @property
     def proving(self) -> asyncio.Task[None] | None:
-        """The proof of the newest content, while it is in progress."""
         return self._candidate if self._candidate is not None and not self._candidate.done() else None
 
     def processes(self) -> list[int]:
-        """Ids of the processes that run and score its episodes, older versions' first."""
         return [pid for serving in self._servings() for pid in serving.pids]
 
     def versions(self) -> set[str]:
-        """The versions that serve, that are leased, or that wait for their proof."""
         held = {serving.version for serving in self._servings() if serving.leases or not serving.retired}
         return held | {self._newest}
 
@@ -145,7 +132,6 @@ class Plugin:
         return "ready", None
 
     def update(self, source: Source) -> asyncio.Task[None] | None:
-        """Start to prove the content if it is new; the returned task ends with the decision."""
         self.content = source.content
         if source.version == self._newest and not self.removed:
             return self._candidate
@@ -168,7 +154,6 @@ class Plugin:
         return self._candidate
 
     def reject(self, failure: Failure) -> None:
-        """Note that the content cannot be read."""
         self.removed = False
         if self._failure != failure:
             self._newest = ""
@@ -209,7 +194,6 @@ class Plugin:
         return serving
 
     def serving(self, version: str | None = None) -> ServedVersion | None:
-        """The newest serving version, or the requested one if it has been started before."""
         if version is None or (self._active is not None and self._active.version == version):
             return self._active
         return self._older.get(version)
@@ -220,7 +204,6 @@ class Plugin:
         await asyncio.gather(*(serving.stop("the engine stops") for serving in self._servings()))
 
     def forget(self) -> None:
-        """Forget older versions that have ended; their snapshots may be removed."""
         self._older = {version: serving for version, serving in self._older.items() if not serving.over}
         self._replaced = [serving for serving in self._replaced if not serving.over]
 
@@ -233,7 +216,7 @@ class Plugin:
             self._declared = await asyncio.to_thread(declared_names, source)
         try:
             path = await asyncio.to_thread(self._snapshots.write, source)
-            code = await asyncio.to_thread(lambda: source.code)  # parsing takes a while
+            code = await asyncio.to_thread(lambda: source.code)
         except OSError as error:  # a full disk
             self._reject(source.version, Failure(f"its snapshot cannot be written: {error}"))
             return
@@ -264,7 +247,6 @@ class Plugin:
         self._tell("loading", version, None)
 
     def _overtake(self) -> None:
-        """End proofs and builds of outdated content; ``stop`` waits for them."""
         self._slow = False
         for task in (self._candidate, self._waiting):
             if task is not None:
@@ -274,8 +256,6 @@ class Plugin:
         self._candidate, self._waiting, self._waits = None, None, ""
 
     def _postpone(self, source: Source, waiting: Waiting) -> None:
-        """Wait for the content's libraries, then continue with it."""
-
         async def wait() -> None:
             await waiting.over()
             self._failure, self._waiting, self._waits = None, None, ""
@@ -289,7 +269,6 @@ class Plugin:
         self._tell("unconfined", version, Failure(message))
 
     async def _return_to(self, known: ServedVersion) -> None:
-        """Serve an earlier version again: an edit was taken back."""
         known.hold(by_version=False)
         try:
             await known.warm()
@@ -302,7 +281,6 @@ class Plugin:
             known.release(by_version=False)
 
     async def _recalled(self, version: str) -> ServedVersion:
-        """Start an older version again, from its snapshot."""
         kept = self._snapshots.find(version)
         if kept is None or kept.plugin != self.name:
             raise EnvironmentMissing(f"There is no version {version!r} of {self.name} any more.")
@@ -319,7 +297,6 @@ class Plugin:
         return serving
 
     async def _checked(self, serving: ServedVersion, environment: str) -> None:
-        """Check that a version can run an environment."""
         try:
             await serving.warm()
         except BrokenPlugin as error:
@@ -354,7 +331,6 @@ class Plugin:
             retired.retire()
 
     def _let_go(self, version: str) -> None:
-        """Never return to an older process of this version."""
         before = self._older.pop(version, None)
         if before is not None:
             self._replaced.append(before)

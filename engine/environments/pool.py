@@ -47,12 +47,9 @@ LEAST_PRICE = 1.0
 REST = 60.0
 """Seconds for which fewer processes must have been enough before one ends."""
 LOOK, SOON = 1.0, 0.25
-"""Seconds between two looks, while episodes are in progress, and while some wait."""
 HOLD = 60.0
-"""Seconds without a further process after a failed start."""
 _FIRST_PAUSE = 0.05
 _SMALLEST = 64 << 20
-"""Least bytes that a process counts for, before it has done much."""
 
 
 @dataclass(frozen=True)
@@ -60,15 +57,11 @@ class Work:
     """The work of a pool's processes at one moment."""
 
     live: tuple[int, ...]
-    """Episodes in progress in each process."""
     loads: tuple[Load, ...]
-    """The last report of each process."""
     waiting: int = 0
-    """Episodes that wait for a place."""
 
     @property
     def pressed(self) -> bool:
-        """True if a further process would have work."""
         if self.waiting or not self.live or min(self.live) < 2:
             return self.waiting > 0
         busy = sum(min(1.0, load.busy) for load in self.loads) / len(self.loads)
@@ -106,7 +99,6 @@ class Account:
     """Time for which fewer would have been enough."""
 
     def after(self, work: Work, seconds: float, episodes: int, most: int | None = None) -> Account:
-        """The account after ``seconds`` of such work; ``most`` as in ``Work.needed``."""
         pressed = self.pressed + (seconds if work.pressed else -seconds)
         slack = self.slack + seconds if work.needed(episodes, most) < len(work.live) else 0.0
         return Account(min(REST, max(0.0, pressed)), slack)
@@ -166,9 +158,7 @@ class Worker:
 
     def __init__(self, pool: ProcessPool) -> None:
         self.live = 0
-        """Episodes in progress, and those with a place."""
         self.leaving = False
-        """True if it gets no further episodes, and ends with its last."""
         self._pool = pool
 
     def died(self, failure: Failure) -> None:
@@ -200,31 +190,21 @@ class ProcessPool:
         self._start = start
         self._budget = budget
         self._unbounded = workers is None
-        """True if the maximum follows from the cores and the weight of a process."""
         bounds = workers or Workers(1, max(1, budget.cores))
         self._bounds = replace(bounds, least=0) if scores else bounds
         self._episodes = 1 if scores else episodes
         self._workers: list[Worker] = []
         self._waiting: deque[asyncio.Future[Worker]] = deque()
         self._here: set[asyncio.Future[Worker]] = set()
-        """Those that need a place on the engine's machine."""
         self._room = asyncio.Event()
-        """Set when nobody waits for a place any more."""
         self._first: asyncio.Task[Child] | None = None
-        """Starts a process while there is none."""
         self._more: set[asyncio.Task[None]] = set()
-        """Start processes next to others."""
         self._ending: set[asyncio.Task[None]] = set()
-        """Wait for the end of processes that were asked to end."""
         self.ends = 0
-        """How often all processes were asked to end."""
         self._price = 0.0
-        """Seconds of the last start."""
         self._held = 0.0
-        """Time until which no further process is started."""
         self._account = Account()
         self._weight = 1.0
-        """The last known ``Work.weight``."""
         self._look: asyncio.TimerHandle | None = None
         self._looked = 0.0
         budget.pools.add(self)
@@ -239,7 +219,6 @@ class ProcessPool:
 
     @property
     def live(self) -> int:
-        """Episodes that have a place."""
         return sum(worker.live for worker in self._workers)
 
     @property
@@ -262,7 +241,6 @@ class ProcessPool:
         return max(0, math.ceil(self._weight * self.size) - max(1, self._bounds.least))
 
     async def alive(self) -> Child:
-        """A process on the engine's machine, started if there is none; raises ``BrokenPlugin``."""
         for worker in self._workers:
             if not worker.child.node:
                 return worker.child
@@ -276,7 +254,6 @@ class ProcessPool:
         return None if self._waiting else self._take(here)
 
     async def wait(self, here: bool = False) -> Worker:
-        """Wait for a place. Raises ``BrokenPlugin`` if no process can be started, and ``Cut``."""
         while True:
             place: asyncio.Future[Worker] = asyncio.get_running_loop().create_future()
             if here:
@@ -302,7 +279,6 @@ class ProcessPool:
             self.leave(worker)  # it died just then: the episode had not begun
 
     def leave(self, worker: Worker) -> None:
-        """Free the place of an ended episode."""
         worker.live -= 1
         if worker.child.full and not worker.leaving:  # begin nothing more in it, and start another instead
             worker.leaving = True
@@ -313,17 +289,14 @@ class ProcessPool:
             self._part(worker)
 
     async def room(self) -> None:
-        """Wait until nobody waits for a place any more."""
         if self._waiting:
             await self._room.wait()
 
     def fill(self) -> None:
-        """Start processes up to the minimum, if one is there."""
         if self._workers:
             self._grow(self._bounds.least)
 
     def end(self, reason: str, cut: bool = False) -> None:
-        """End the processes with their episodes, and the waiting ones; ``cut`` as in ``Child.kill``."""
         self.ends += 1
         if self._look is not None:
             self._look.cancel()
@@ -335,13 +308,11 @@ class ProcessPool:
         self._refuse(Cut() if cut else BrokenPlugin(Failure(reason)))
 
     def end_idle(self, reason: str) -> None:
-        """End the idle processes."""
         for worker in self._workers[:]:
             if worker.child.idle:
                 self._end(worker, reason)
 
     async def stop(self, reason: str) -> None:
-        """End all processes, also starting ones, and wait until they are gone."""
         starting = [task for task in (self._first, *self._more) if task is not None]
         for task in starting:
             task.cancel()
@@ -371,11 +342,10 @@ class ProcessPool:
         self._version.stop_if_done()
 
     def look(self, seconds: float) -> None:
-        """Look at the work of the last ``seconds``; start or end processes if needed."""
         reach = self._version.reach
         for worker in self._workers[:]:
             worker.leaving = worker.leaving or not reach.stays(worker.child.node)
-            if worker.leaving:  # a question about rows may have outlasted its last episode
+            if worker.leaving:
                 self._part(worker)
         staying = [worker for worker in self._workers if not worker.leaving]
         if not staying:
@@ -454,7 +424,7 @@ class ProcessPool:
         except BrokenPlugin as error:
             self._held = time.monotonic() + HOLD
             self._version.bury(self, error.failure, len(self._workers))
-            if self._waiting and not self._workers:  # the others have ended meanwhile
+            if self._waiting and not self._workers:
                 self._revived()
         else:
             self._version.stop_if_done()  # it may not be needed any more
@@ -470,7 +440,6 @@ class ProcessPool:
         return worker.child
 
     def _grow(self, target: int) -> None:
-        """Have ``target`` processes: first keep those that were to end, then start further ones."""
         for worker in self._workers:
             if worker.leaving and not worker.child.full and self._staying < target:
                 worker.leaving = False
@@ -521,7 +490,6 @@ class ProcessPool:
         self._room.set()
 
     def _part(self, worker: Worker) -> None:
-        """End a leaving process once its last episode has ended."""
         if not worker.live and worker.child.idle and worker in self._workers:
             self._end(worker, "nothing more is to begin in it")
             if self._waiting and not self._workers and not self._more:
@@ -538,7 +506,6 @@ class ProcessPool:
         task.add_done_callback(self._ending.discard)
 
     def _look_later(self, seconds: float) -> None:
-        """Look at the processes after ``seconds``, or before."""
         loop = asyncio.get_running_loop()
         if self._look is not None:
             if self._look.when() <= loop.time() + seconds:

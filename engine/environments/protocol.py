@@ -75,9 +75,7 @@ class EpisodeOutcome:
     died: bool = False
     """True if its process died, by this episode or another one."""
     task: Any = None
-    """The task, if its ranking needs it."""
     transcript: Transcript | None = None
-    """The transcript, if the environment has a ranking."""
 
 
 FAILED: tuple[EpisodeStatus, ...] = ("error", "timeout", "cancelled")
@@ -93,17 +91,13 @@ class FinishedEpisode:
     prompt: bytes | None
     """Hash of the first agent's first prompt; None if nothing was asked."""
     outcome: EpisodeOutcome
-    """Its end as reported by the environment."""
     seconds: float = 0.0
-    """Duration by the engine's clock."""
     earlier: tuple[EpisodeOutcome, ...] = ()
-    """Outcomes of its earlier runs; all failed."""
     dropped: bool = False
     """True if its group closed without it while it ran."""
 
     @property
     def outcomes(self) -> tuple[EpisodeOutcome, ...]:
-        """Outcomes of all its ended runs, in order."""
         return self.earlier if self.dropped else (*self.earlier, self.outcome)
 
     @property
@@ -115,7 +109,6 @@ class FinishedEpisode:
         return not self.dropped and self.outcome.status in FAILED
 
     def judged(self, outcome: EpisodeOutcome) -> FinishedEpisode:
-        """The episode with the outcome of its group's ranking."""
         rewards = outcome.rewards if outcome.status == "ok" else {}
         episode = replace(
             self.episode,
@@ -135,7 +128,6 @@ class FinalReward:
     reward: float
     """Finite; its whole reward."""
     paid: tuple[TurnReward, ...] = ()
-    """Only its own."""
 
 
 class Listener(Protocol):
@@ -217,7 +209,6 @@ class Crew:
     scoring: int = 0
     live: int = 0
     waiting: int = 0
-    """Episodes that wait for a place in a process."""
 
 
 @dataclass(frozen=True)
@@ -230,7 +221,6 @@ class DataFacts:
     digest: str = ""
     """A hash of the evaluation rows in their order: scores with the same digest compare."""
     survey: Survey | None = None
-    """Findings in the rows, on request."""
 
 
 @dataclass(frozen=True)
@@ -249,13 +239,10 @@ class EnvironmentInfo:
     """
     parameters: tuple[Parameter, ...] = ()
     failure: Failure | None = None
-    """Why the newest edit does not serve."""
     path: str = ""
     description: str = ""
     agents: tuple[str, ...] = ()
-    """The declared agents; may be empty."""
     crew: Crew = Crew()
-    """The processes of the serving version, shared by all environments of a plugin."""
     rows: Rows = ""
 
 
@@ -266,5 +253,4 @@ class EnvironmentEvent:
     kind: EventKind
     plugin: str
     version: str
-    """Version of the event's content; empty if there is none."""
     failure: Failure | None = None

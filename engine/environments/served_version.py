@@ -44,14 +44,10 @@ from .protocol import (
 
 REPLACED = "a newer version took its place"
 IMPORT_PATIENCE = 30.0
-"""Seconds that importing a plugin may take."""
 SHORTEST, LONGEST = 30.0, 3600.0
-"""Least and most seconds of a grace."""
 FACTOR = 3.0
 REMEMBERED = 256
-"""Episodes with remembered durations."""
 SCORE_GRACE = 0.5
-"""Seconds beyond the wall limit until a score function is interrupted, and again until its process is killed."""
 TRIES = 2
 """Of a score if its process dies: the score need not be the cause."""
 LARGEST_TRANSCRIPT = 2 << 20
@@ -75,23 +71,18 @@ class ServedVersion:
         reach: Reach,
         code: str = "",
     ) -> None:
-        """``budget``: of all processes; ``reach``: other nodes; ``code``: see ``Source.code``."""
         self.version = version
         self.code = code
         self.environments: dict[str, Described] = {}
         self.refused: dict[str, Failure] = {}
-        """By name, why some environments of a ``.toml`` file are not served next to the others."""
         self._unproven: dict[str, Failure] = {}
-        """Those of them that did not get to their first ask."""
         self.health = Health()
         self.reach = reach
         self.leases = 0
         self.retired = False
         """True if no new groups begin: the processes then end with the last lease and episode."""
         self.cut = False
-        """True if its grace is over: further episodes are cancelled."""
         self.cuts = 0
-        """How often its grace has ended."""
         self.grace = 0.0
         """Seconds that its episodes got when it was replaced."""
         self._by_version = 0
@@ -99,24 +90,18 @@ class ServedVersion:
         self._folders = folders
         self._tell = tell
         self._kept_here: set[str] = set()
-        """Rows of tasks that cannot be had on other nodes."""
         self._proven: set[str] = set()
-        """Other nodes that have reached its first asks."""
         self._shaken = False
-        """True if the only process died and no other runs yet."""
         self._seconds: deque[float] = deque(maxlen=REMEMBERED)
         """Durations of the last episodes, the model's time included."""
         self._begun = 0
-        """Number of the last episode that began for a task."""
         self._undecided: dict[int, tuple[str, EpisodeSpec]] = {}
-        """Environments and episodes that run for tasks, by number: in the order of their begin."""
         self._expiry: asyncio.TimerHandle | None = None
         bounds, episodes = folders.runtime.workers, folders.runtime.episodes
         self._playing = ProcessPool(self, self._launched, budget, bounds, episodes)
         self._scoring = ProcessPool(self, self._launched, budget, bounds, episodes, scores=True)
 
     async def prove(self) -> None:
-        """Start a process and run up to the first ask of every environment; ``BrokenPlugin`` if anything fails."""
         try:
             while True:
                 child = await self._playing.alive()
@@ -131,11 +116,9 @@ class ServedVersion:
             raise
 
     async def warm(self) -> None:
-        """Start a process if there is none; ``BrokenPlugin`` if that fails."""
         await self._playing.alive()
 
     async def watch(self) -> Child:
-        """A process that watches its event loop until ``Child.watched``."""
         child = await self._playing.alive()
         child.watch()
         return child
@@ -153,12 +136,10 @@ class ServedVersion:
 
     @property
     def pid(self) -> int | None:
-        """The oldest of these processes that is here, or None."""
         return next(iter(self._playing.pids), None)
 
     @property
     def pids(self) -> list[int]:
-        """All processes on this machine: those that run episodes, then those that score."""
         return [*self._playing.pids, *self._scoring.pids]
 
     @property
@@ -239,16 +220,13 @@ class ServedVersion:
         return playing.take(here=True) or await playing.wait(here=True), spec
 
     async def room(self) -> None:
-        """Wait until no episode waits for a place, or the waiting ones were refused."""
         await self._playing.room()
 
     async def rank(self, environment: str, members: Sequence[EpisodeOutcome]) -> Ranking | EpisodeOutcome:
-        """Compare the samples of a group; an outcome has the reason of a failure."""
         found = self.environments[environment]
         return await self._verdict(found, lambda child: child.rank(found.name, members, found.score_timeout))
 
     async def _scored(self, found: Described, played: Unscored, recorder: Recorder) -> EpisodeOutcome:
-        """The outcome of an episode with its function's score, from another process."""
         if recorder.too_long:
             return EpisodeOutcome("error", failure=Failure("more was said in the episode than can be scored"))
         transcript, seconds = recorder.transcript, found.score_timeout
@@ -256,7 +234,6 @@ class ServedVersion:
         return replace(scored, metrics=played.metrics, paid=played.paid, seconds=played.seconds + scored.seconds)
 
     async def _verdict(self, found: Described, ask: Callable[[Child], Awaitable[Verdict]]) -> Verdict | EpisodeOutcome:
-        """Ask a scoring process; try another one if it died or its memory was full."""
         scoring, tries, lost = self._scoring, 0, 0
         ends = scoring.ends
         while not self.cut:
@@ -331,7 +308,6 @@ class ServedVersion:
             self._expiry = asyncio.get_running_loop().call_later(self.grace, self.expire)
 
     def promote(self) -> None:
-        """New groups get this version, perhaps again."""
         self.retired = self.cut = False
         if self._expiry is not None:
             self._expiry.cancel()
@@ -339,7 +315,6 @@ class ServedVersion:
         self._playing.fill()
 
     def expire(self) -> None:
-        """The grace of a replaced version is over."""
         self._expiry = None
         if self.retired and not self._by_version:
             self.cut = True
@@ -348,7 +323,6 @@ class ServedVersion:
             self._playing.end(REPLACED, cut=True)
 
     def stop_if_done(self) -> None:
-        """End the processes of a retired version once nobody uses them."""
         if self.retired and not self.leases:
             self._scoring.end(REPLACED)
             self._playing.end_idle(REPLACED)
@@ -368,18 +342,15 @@ class ServedVersion:
 
     @property
     def needed(self) -> bool:
-        """True if a dead process for episodes must be replaced."""
         return self.leases > 0 or not self.retired
 
     def started(self) -> None:
-        """The first process for episodes was started."""
         if self._shaken:
             self._shaken = False
             self._tell("restarted", self.version, None)
-        self.stop_if_done()  # it may not be needed any more
+        self.stop_if_done()
 
     def bury(self, pool: ProcessPool, failure: Failure, others: int) -> None:
-        """A process died, or could not be started; ``others`` are left."""
         if pool.scores:
             failure = replace(failure, message=f"its scoring process: {failure.message}")
             self._tell("died", self.version, failure)
@@ -392,7 +363,6 @@ class ServedVersion:
         return self.reach.elsewhere(self._path, self._folders)
 
     async def _launched(self, worker: Worker, further: bool) -> Child:
-        """A process; a further one on the node with the most room, or here if it does not work there."""
         if further:
             with self.reach.place(self._path) as launcher:
                 if launcher.node:
@@ -411,7 +381,6 @@ class ServedVersion:
         return child
 
     def _take(self, child: Child) -> None:
-        """Note what a process serves."""
         self.environments = {name: one for name, one in child.environments.items() if name not in self._unproven}
         self.refused = child.refused | self._unproven
 
@@ -432,7 +401,6 @@ class ServedVersion:
                 self._tell("quarantined", self.version, rest)
 
     def _first_undecided(self, settings: tuple[str, str]) -> int | None:
-        """Number of the first running episode with these settings, or None."""
         undecided = self._undecided.items()
         return next((n for n, (name, spec) in undecided if settings_of(name, spec.config, spec.data) == settings), None)
 
@@ -452,7 +420,7 @@ async def _within(seconds: float, child: Child, ask: Callable[[Child], Awaitable
             return verdict.result()
         return EpisodeOutcome("timeout", failure=Failure(f"its score took longer than {seconds:g} s and did not stop"))
     finally:
-        if not verdict.done():  # late, or nobody waits for it any more
+        if not verdict.done():
             child.kill("it did not stop scoring")
             verdict.cancel()
             await asyncio.gather(verdict, return_exceptions=True)
@@ -482,11 +450,9 @@ class Lease:
     declared: Described
     serving: ServedVersion
     config: dict[str, Any] = field(default_factory=dict)
-    """The parameters it was bound for, typed and completed by this version."""
     by_version: bool = False
     """Bound by its version, not as the newest one: it is never cut off."""
     data: Mapping[str, Any] | None = None
-    """The task's rows; None: the environment's own."""
     digest: str = ""
     """A hash of the task's evaluation rows (``DataFacts.digest``), if requested."""
     released: bool = False
@@ -496,7 +462,6 @@ class Lease:
 
     @property
     def environment_version(self) -> str:
-        """The version that is recorded with the group's episodes."""
         return self.serving.version
 
     @property
@@ -506,7 +471,6 @@ class Lease:
 
     @property
     def rows(self) -> tuple[str, str]:
-        """The key of its rows: the version and, for the task's rows, their stamp."""
         return self.environment_version, "" if self.data is None else str(self.data["stamp"])
 
     @property
@@ -529,11 +493,9 @@ class Lease:
 
     @property
     def rest(self) -> Failure | None:
-        """Why it rests with these parameters, or None."""
         return self.serving.health.resting_with(settings_of(self.declared.name, self.config, self.data))
 
     def release(self) -> None:
-        """Release the version; a second call does nothing."""
         if not self.released:
             self.released = True
             self.serving.release(self.by_version)

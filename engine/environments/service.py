@@ -35,13 +35,9 @@ from .protocol import DataFacts, EnvironmentEvent, EnvironmentInfo, EpisodeOutco
 from .served_version import Lease, ServedVersion, settings_of
 
 FIRST_PROOFS = 5.0
-"""Seconds that the start waits for proofs; slower plugins are served later."""
 TIDY_EVERY = 64
-"""Loaded versions after which snapshots are tidied."""
 FEWEST = 2
-"""Fewest rewarded episodes of a group that can be compared."""
 OWN = "own_reward"
-"""Reward part that keeps an episode's own reward next to its ranking."""
 
 
 class EnvironmentService:
@@ -64,9 +60,7 @@ class EnvironmentService:
         ``earlier``: by plugin and version, the last ``standstills``.
         """
         self.outcomes = OutcomeCounts()
-        """Outcomes of the episodes with ``counts``."""
         self._plugins: dict[str, Plugin] = {}
-        """All plugins, also those without files."""
         self._heirs: dict[str, str] = {}
         """For plugins without files, the plugin with the same content."""
         self._folders = tuple(folders)
@@ -100,7 +94,6 @@ class EnvironmentService:
             await asyncio.wait(proofs, timeout=FIRST_PROOFS)
 
     async def stop(self) -> None:
-        """End the watch and every process; no child outlives this call."""
         if self._watching is not None:
             self._watching.cancel()
             await asyncio.gather(self._watching, return_exceptions=True)
@@ -114,7 +107,6 @@ class EnvironmentService:
         self._reach.use(nodes)
 
     async def scan(self) -> list[asyncio.Task[None]]:
-        """Read the folders now; returns the proofs of changed plugins."""
         async with self._scanning:
             found = await asyncio.to_thread(discover, self._folders)
             served = {n: path for n, path in found.served.items() if self._only is None or n in self._only}
@@ -164,19 +156,16 @@ class EnvironmentService:
                 await asyncio.wait((proof,))
 
     def infos(self) -> tuple[EnvironmentInfo, ...]:
-        """Every environment, sorted by name; then the hidden plugins."""
         served = [plugin for _, plugin in sorted(self._plugins.items()) if not plugin.removed]
         hidden = {info.name: info for info in self._hidden.values()}
         return (*(info for plugin in served for info in plugin.infos()), *hidden.values())
 
     def standstills(self, plugin: str, version: str) -> list[Standstill]:
-        """The parameters under which environments of a version have only failed."""
         known = self._plugins.get(plugin)
         serving = known.serving(version) if known is not None else None
         return serving.health.standstills() if serving is not None else []
 
     def processes(self) -> list[tuple[str, int]]:
-        """Plugin name and process id of every plugin process."""
         plugins = sorted(self._plugins.items())
         return [(name, pid) for name, plugin in plugins for pid in plugin.processes()]
 
@@ -203,7 +192,6 @@ class EnvironmentService:
             raise
 
     def full_name(self, name: str, version: str | None) -> str:
-        """The name with the plugin of ``version``; ``name`` itself if the version is unknown."""
         with contextlib.suppress(EnvironmentMissing):
             if version is not None:
                 return f"{self._owner(version).name}/{name.rpartition('/')[2]}"
@@ -313,7 +301,6 @@ class EnvironmentService:
         return await first_ask(lambda spec, answer: self.play(lease, spec, answer), spec, opens)
 
     async def peek(self, lease: Lease, spec: EpisodeSpec) -> Ask:
-        """The episode's first ask, without a model; ``EnvironmentFailure`` if it ends before one."""
         reached = await self.look(lease, spec)
         if isinstance(reached, Ask):
             return reached
@@ -329,13 +316,11 @@ class EnvironmentService:
         )
 
     def _named(self, name: str) -> Plugin | None:
-        """The plugin that serves this full name; None if ``infos`` must be searched."""
         plugin, _, environment = name.rpartition("/")
         found = self._plugins.get(plugin)
         return found if found is not None and not found.removed and environment in found.environments else None
 
     def _owner(self, version: str) -> Plugin:
-        """The plugin of a version, even without files; ``EnvironmentMissing`` if none is kept."""
         for plugin in self._plugins.values():
             if plugin.serving(version) is not None:
                 return plugin
@@ -392,7 +377,6 @@ class EnvironmentService:
                 plugin.remove(heir)
 
     def _show_hidden(self, found: Found, served: Mapping[str, Path]) -> None:
-        """Report hidden plugins, each once."""
         before, self._hidden = self._hidden, {}
         for path, name in found.hidden.items():
             if name not in served:
@@ -405,7 +389,6 @@ class EnvironmentService:
                 self._tell(EnvironmentEvent("hidden", name, "", failure))
 
     async def _tidy(self) -> None:
-        """From time to time, remove unneeded snapshots."""
         if self._untidy < TIDY_EVERY or (needed := self._needed()) is None:
             return
         self._untidy = 0
@@ -422,7 +405,6 @@ class EnvironmentService:
 async def _given(
     serving: ServedVersion, described: Described, data: Mapping[str, Any] | None
 ) -> Mapping[str, Any] | None:
-    """The task's rows, readable for the processes of a version."""
     if data is None and described.rows != "task":
         return None
     if data is None:
@@ -436,7 +418,6 @@ async def _given(
 
 
 def _completed(serving: ServedVersion, environment: str, config: Mapping[str, Any]) -> dict[str, Any]:
-    """The parameters as a version completes them; ``ConfigError`` if they do not fit it."""
     try:
         return complete(serving.environments[environment].parameters, config, environment)
     except ValueError as error:
@@ -444,7 +425,6 @@ def _completed(serving: ServedVersion, environment: str, config: Mapping[str, An
 
 
 def _no_version(info: EnvironmentInfo) -> EnvironmentFailure:
-    """Why no version of a plugin serves, with the place in its author's file."""
     plugin = info.name.partition("/")[0]
     if info.failure is None:
         return EnvironmentFailure(f"{plugin} is being loaded.")
@@ -457,7 +437,7 @@ def find(name: str, infos: Sequence[EnvironmentInfo]) -> EnvironmentInfo:
         if info.name == name:
             return info
     matches = [info for info in infos if info.name.rpartition("/")[2] == name]
-    matches = [info for info in matches if info.version] or matches  # serving ones go first
+    matches = [info for info in matches if info.version] or matches
     if len(matches) == 1:
         return matches[0]
     if matches:

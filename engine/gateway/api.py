@@ -35,15 +35,12 @@ class Api:
         """Addresses for episodes; they need no ``run``."""
 
     def serve(self, serving: Callable[[Identity], Answerer]) -> None:
-        """Set the factory of clients' answerers."""
         self._desk.callers.serving = serving
 
     def show(self, figures: Figures) -> None:
-        """Set the engine's figures for ``/metrics``."""
         self._desk.figures = figures
 
     async def run(self) -> None:
-        """Obey people's commands and record the use of keys, until cancelled."""
         await until_first(self._switch.run(), self._tallies.run())
 
     async def stop(self) -> None:
@@ -81,7 +78,6 @@ class Switch:
         self._begun = False
 
     async def run(self) -> None:
-        """Open it if it should be, then obey commands, until cancelled."""
         while True:
             with contextlib.suppress(StoreError):  # a full disk, or a lock: it is tried again
                 await self._look()
@@ -119,7 +115,6 @@ class Switch:
         return [command for command in self._store.tasks.new_commands() if command.kind in API_SWITCHES]
 
     async def _obey(self, command: Command) -> str:
-        """Carry out a command and store it; returns why that is impossible, or nothing."""
         if command.kind == "api_stop":
             self._store.api.switch(False)
             await self._close()
@@ -134,7 +129,6 @@ class Switch:
         return refused
 
     async def _open(self, port: int | None, patience: float = 0.0) -> str:
-        """Open it; returns why that is impossible, as stored in the state, or nothing."""
         listen, store = self._settings.listen, self._store.api
         try:
             if not self._settings.local and not store.any_key():
@@ -153,7 +147,6 @@ class Switch:
         return ""
 
     def _note(self, why: str) -> str:
-        """Store why it is not open, if it is not."""
         if not self._desk.callers.open:
             self._store.api.tell(False, note=why)
         return why

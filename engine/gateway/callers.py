@@ -44,7 +44,6 @@ class Tallies:
             self._uses = {}
 
     async def run(self) -> None:
-        """Write once a second, until cancelled."""
         while True:
             await asyncio.sleep(INTERVAL)
             with contextlib.suppress(StoreError):
@@ -59,7 +58,6 @@ class Tallies:
 
 KEPT_SECONDS = 600.0
 KEPT_BYTES = 64 << 20
-"""Most bytes of all kept answers."""
 
 Ask = Callable[[Tell], Awaitable[Answered]]
 
@@ -77,7 +75,6 @@ class _Entry:
     size: int = 0
 
     def tell(self, piece: wire.Piece) -> None:
-        """Pass a piece on to all, also to later listeners."""
         self.pieces.append(piece)
         for listener in self.listeners:
             listener(piece)
@@ -150,7 +147,6 @@ class IdempotencyCache:
                 del self._by_request[entry.alike]
 
     def _forget(self) -> None:
-        """Forget answers that are too old, and the oldest if they are too many bytes."""
         while entry := next((entry for entry in self._entries if entry.ended is not None), None):
             if self._bytes <= KEPT_BYTES and (entry.ended or 0.0) + KEPT_SECONDS > self._clock():
                 return
@@ -177,7 +173,6 @@ class Callers:
         self.open = False
         """True if clients are answered; episodes always are."""
         self.serving: Callable[[Identity], Answerer] | None = None
-        """Makes the answerer of a client."""
         self._stored = stored
         self._episodes: dict[str, Answerer] = {}
         self._over: OrderedDict[str, None] = OrderedDict()
@@ -187,7 +182,6 @@ class Callers:
         return len(self._episodes)
 
     def admit(self, answerer: Answerer) -> str:
-        """Make a key for an episode's program to ask this answerer."""
         key = new_episode_key()
         self._episodes[key] = answerer
         return key
@@ -200,7 +194,6 @@ class Callers:
                 self._over.popitem(last=False)
 
     def is_over(self, key: str) -> bool:
-        """True if this was the key of an ended episode."""
         return key in self._over
 
     def find(self, key: str) -> tuple[Answerer, Identity | None]:

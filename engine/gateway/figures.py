@@ -39,7 +39,6 @@ class Counted:
 
     engine: EngineRow | None = None
     stages: Mapping[str, StageSample] | None = None
-    """The newest sample of each stage."""
     totals: tuple[Total, ...] = ()
 
 

@@ -20,7 +20,6 @@ RANDOM_BYTES = 32
 SHOWN = 6
 """Random characters of a key that are stored and shown; the 37 others have more than 220 bits."""
 LONGEST_NAME = 32
-"""Characters of the tenant's name in a key."""
 
 
 @dataclass(frozen=True)
@@ -39,7 +38,6 @@ class NewKey:
     key: str
     digest: bytes
     prefix: str
-    """Its beginning, for people."""
 
 
 def new_key(tenant: str) -> NewKey:

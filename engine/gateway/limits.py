@@ -28,7 +28,6 @@ class Limits(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     @property
     def files(self) -> int:
-        """Open files that the process may need."""
         return self.most_connections + 64
 
     @property

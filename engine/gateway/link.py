@@ -18,7 +18,6 @@ from ..wire import Answered, Refusal
 from .callers import Callers, IdempotencyCache, Tallies, over
 
 BUFFER = 1 << 20
-"""Bytes that are read ahead."""
 BEHIND = 256 << 20
 """Bytes that a gateway may leave unread. One that hangs is given up, as if it had died."""
 
@@ -58,10 +57,8 @@ class Link:
         self._writer: asyncio.StreamWriter | None = None
         self._frames: list[bytes] = []
         self._running: dict[int, tuple[str, asyncio.Task[None]]] = {}
-        """The key and the task of each request."""
 
     async def serve(self, connection: socket.socket) -> None:
-        """Answer until the gateway is gone; its requests end with it."""
         reader, self._writer = await asyncio.open_connection(sock=connection, limit=BUFFER)
         self._desk.links.add(self)
         try:
@@ -82,7 +79,6 @@ class Link:
             self._writer = None
 
     def end_requests(self, key: str) -> None:
-        """The episode of this key is over."""
         for own, task in self._running.values():
             if own == key:
                 task.cancel()

@@ -46,9 +46,7 @@ class GatewayProcess:
         host, self.asked = asked[0], asked
         reached = ANYWHERE.get(host, host)
         self.url = f"http://{f'[{reached}]' if ':' in reached else reached}:{listening.getsockname()[1]}"
-        """Its URL on this machine."""
         self.pid: int | None = None
-        """Of the running process."""
         self._listening = listening
         self._limits = limits
         self._log = log
@@ -56,7 +54,6 @@ class GatewayProcess:
         self._runs = asyncio.create_task(self._run(), name=f"gateway at {self.url}")
 
     async def stop(self) -> None:
-        """End it and give up the port; its requests in progress end."""
         self._runs.cancel()
         await asyncio.gather(self._runs, return_exceptions=True)
         self._listening.close()
@@ -76,7 +73,6 @@ class GatewayProcess:
             await asyncio.sleep(pause)
 
     async def _live(self) -> str:
-        """Start one and serve it until it ends; returns the reason, for a sentence."""
         size = self._log.stat().st_size if self._log.exists() else 0
         ours, theirs = socket.socketpair()
         with theirs, contextlib.ExitStack() as failing:
@@ -106,7 +102,6 @@ class GatewayProcess:
 
 
 async def _ended(process: asyncio.subprocess.Process) -> None:
-    """Wait until it has ended; kill it after a time."""
     try:
         async with asyncio.timeout(GRACE):
             await process.wait()

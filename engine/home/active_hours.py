@@ -16,7 +16,6 @@ from ..errors import ConfigError
 
 DAYS = ("mon", "tue", "wed", "thu", "fri", "sat", "sun")
 DAY = 24 * 60
-"""Minutes of a day."""
 LOOK = 9
 """Days ahead that are searched for a change: a week, and ranges that reach over its ends."""
 FORM = 'Write them like "22:00-07:00", "mon-fri 20:00-08:00, sat-sun 00:00-24:00", or "" for always.'
@@ -43,7 +42,6 @@ class ActiveHours:
 
     @classmethod
     def parse(cls, text: str) -> ActiveHours:
-        """Read a setting. Raises ``ConfigError``."""
         parts = [part.strip() for part in text.lower().split(",")]
         return cls(tuple(_range(part) for part in parts)) if any(parts) else cls()
 

@@ -62,7 +62,6 @@ class DiskGuard:
         return self._reason
 
     async def run(self) -> None:
-        """Check every ``INTERVAL`` seconds, until cancelled."""
         taken = 0
         while True:
             for look in range(LOOKS):
@@ -73,7 +72,6 @@ class DiskGuard:
                 await asyncio.sleep(INTERVAL)
 
     def judge(self, free: int, taken: int) -> None:
-        """Set the shortage from the free bytes of the disk and those of the home."""
         ease = EASE if self._reason else 1.0
         reserve, limit = self._settings.reserve_gb * GB, self._settings.limit_gb * GB
         reason = ""

@@ -31,7 +31,6 @@ class Home:
 
     @property
     def plugins(self) -> Path:
-        """Users' environments."""
         return self.root / "plugins"
 
     @property

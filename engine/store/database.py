@@ -108,7 +108,6 @@ class Table:
         self._db = database
 
     def _replace(self, table: str, rows: Iterable[Mapping[str, Any]]) -> None:
-        """Replace all rows of a table."""
         with transaction(self._db):
             self._db.execute(f"DELETE FROM {table}")
             insert_all(self._db, table, rows)

@@ -47,7 +47,6 @@ class EvaluationTable:
         self._suite, self._split = suite, split
 
     def of(self, suite: str, split: Split = "eval") -> EvaluationTable:
-        """The evaluations of another suite or split; an empty suite is the task's own environment."""
         return EvaluationTable(self._db, suite, split)
 
     def add(self, policy: int, version: int, evaluation: Evaluation) -> None:
@@ -106,7 +105,6 @@ class EvaluationTable:
         return {step: score for step, score in found.items() if score is not None}
 
     def compared(self, policy: int) -> tuple[HeldOutScore, ...]:
-        """Valid scores of the newest series, by step."""
         rows = self._db.query(
             "SELECT step, score, coalesce(stderr, 0.0) AS stderr, prompts FROM evals"
             " WHERE policy = ? AND series = ? AND suite = ? AND split = ? AND score IS NOT NULL ORDER BY step",
@@ -175,7 +173,6 @@ class Said:
     member: int
     reward: float | None
     replies: str
-    """All replies, joined."""
     cut: bool
 
 

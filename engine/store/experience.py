@@ -66,7 +66,7 @@ def _turns(transcript: Transcript) -> str:
     told = [{"role": role, "text": text} for role, text in transcript.turns]
     try:
         return encode(told).decode()
-    except UnicodeEncodeError:  # half a character
+    except UnicodeEncodeError:
         return json.dumps(told)
 
 
@@ -86,9 +86,7 @@ class Draw:
     rows: int
     """Rows of the train split at that time; with another number, ``row`` is another row."""
     least: float
-    """The lowest reward of the group."""
     most: float
-    """The highest."""
     spread: float
     """Their population standard deviation."""
 
@@ -276,7 +274,6 @@ class ExperienceTable(Table):
     def measured(
         self, policy: int, split: Split, suite: str, step: int, environment_version: str
     ) -> dict[int, tuple[MeasuredEpisode, ...]]:
-        """The stored episodes of one evaluation, by instance."""
         groups = self._db.query(
             "SELECT id, instance, rewards FROM groups WHERE policy = ? AND split = ? AND suite = ? AND step = ?"
             " AND environment_version = ? AND rewards IS NOT NULL",
@@ -476,7 +473,6 @@ class OpenPlay:
     """Names of the trained policies, in order; with task and number they identify an open play."""
     attempt: int
     index: int
-    """Index of the instance."""
     component: str
     environment_version: str
     speaking: Mapping[str, Speaking]
@@ -508,12 +504,10 @@ class OpenPlayTable(Table):
         reach(Point.MEMBERS_KEPT)
 
     def find(self, task: int, number: int, policies: Sequence[str]) -> OpenPlay | None:
-        """The open play of this number that trains all of these policies."""
         found = self._plays(task, number)
         return next((play for play in found if set(policies) <= set(play.policies)), None)
 
     def members(self, play: OpenPlay) -> list[FinishedEpisode]:
-        """The stored samples of a play, in order."""
         members: dict[int, list[dict[str, Any]]] = {}
         sql = "SELECT t.* FROM open_trajectories t JOIN open_plays p ON p.id = t.play WHERE"
         for row in self._db.query(f"{sql} {_SAME} ORDER BY t.member, t.rowid", _key(play)):
@@ -529,7 +523,6 @@ class OpenPlayTable(Table):
         drop_open(self._db, play)
 
     def drop_all(self, task: int) -> None:
-        """Remove all open plays of a task."""
         self._db.execute("DELETE FROM open_plays WHERE task = ?", [task])
 
     def drop_others(self, task: int, number: int, policies: Sequence[str], play: OpenPlay | None) -> None:

@@ -26,19 +26,15 @@ class ReasonCode(StrEnum):
     INTERRUPTED = "interrupted"
     """Its run was interrupted; it continues when it is its turn."""
     DEPENDS = "depends"
-    """It waits for another task."""
     SLOTS = "slots"
     """All slots for running tasks are taken."""
     QUOTA = "quota"
     """Its tenant has used up a quota: of tasks at the same time, or of tokens a day."""
     YIELDED = "yielded"
-    """The engine yields the machine."""
     RETRY = "retry"
-    """It is tried again after a pause."""
     BLOCKED = "blocked"
     """Something is missing at the moment: an environment, room on the disk, its adapters."""
     PERSON = "person"
-    """A person paused it."""
     ITSELF = "itself"
     """It paused itself, because continuing would waste the machine."""
     FAILED = "failed"
@@ -52,7 +48,6 @@ class Reason:
 
     code: ReasonCode = ReasonCode.NONE
     words: str = ""
-    """One sentence, or empty."""
 
 
 NO_REASON = Reason()
@@ -212,7 +207,6 @@ class TaskRow:
     policies: tuple[PolicyRow, ...] = ()
     """All policies in the order of the task file; empty if it has only one."""
     reason_code: str = ""
-    """The reason as a ``ReasonCode``."""
     warning: str = ""
     """The newest warning for people, such as biased rewards; or empty."""
     kind: str = "train"
@@ -228,7 +222,6 @@ class TaskRow:
         return tuple(policy.name for policy in self.policies if policy.trained)
 
     def seen_by(self, policy: PolicyRow) -> TaskRow:
-        """The task with the progress of one of its policies."""
         steps = 1 if policy.measured else self.steps
         own = tuple(finding for finding in self.findings if finding.policy == policy.name)
         return replace(self, steps=steps, findings=own, **{name: getattr(policy, name) for name in _PROGRESS})
@@ -444,7 +437,6 @@ class EngineRow:
     started: float
     heartbeat: float
     base: str
-    """The name of its base."""
     note: str
     fingerprint: str = ""
     """Fingerprint of that base; empty for an engine of an older marlaas."""
@@ -465,7 +457,6 @@ class EngineRow:
 
     @property
     def shown_base(self) -> str:
-        """The base for people: its name, and a mark if it is unverified."""
         return f"{self.base} (unverified)" if self.unverified else self.base
 
 
@@ -502,19 +493,14 @@ class EnvironmentRow:
     path: str
     updated: float
     findings: tuple[Finding, ...] = ()
-    """Findings of the conformance checks in the serving version."""
     checked: float | None = None
     """Time of that check; None if there was none yet."""
     agents: tuple[str, ...] = ()
     """The declared agents; may be empty."""
     playing: int = 0
-    """Processes of its plugin that run episodes."""
     scoring: int = 0
-    """Processes of its plugin that score or compare."""
     live: int = 0
-    """Episodes in progress in them."""
     waiting: int = 0
-    """Episodes that wait for a place in a process."""
     rows: str = "own"
     """The source of its rows: its ``own``, those of the ``task`` file; empty: none."""
 
@@ -557,9 +543,7 @@ class ApiKeyRow:
     id: int
     tenant: str
     name: str
-    """A person's name for it; may be empty."""
     prefix: str
-    """The beginning of the key."""
     scopes: tuple[str, ...]
     """``chat``, ``train``, ``admin``."""
     created: float
@@ -569,7 +553,6 @@ class ApiKeyRow:
     revoked: float | None
     """None: it is valid."""
     requests: int
-    """Answered requests."""
     tokens_in: int
     tokens_out: int
 

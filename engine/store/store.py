@@ -40,7 +40,6 @@ PATIENCE = 0.05
 flush, a delay that the loop can afford.
 """
 LOOK = 0.05
-"""Seconds between two checks of the lock."""
 
 Answer = TypeVar("Answer")
 
@@ -107,7 +106,6 @@ class Store:
         return self._connection.met_lock and not self._connection.is_free()
 
     async def unlocked(self) -> None:
-        """Wait for the lock without blocking the event loop."""
         while not self._connection.is_free():
             await asyncio.sleep(LOOK)
 

@@ -50,7 +50,6 @@ class Borrowed:
 
     words: str
     version: int
-    """The version's id."""
     plays: bool
     """True if the task uses it as a player while it runs; False if training begins from it."""
 
@@ -69,7 +68,6 @@ class Submission:
     base: str = ""
     """The fingerprint of its base; empty: that of the next engine."""
     family: str = ""
-    """The name of its sweep."""
     needs: tuple[int, ...] = ()
     """Numbers of tasks that must be done first."""
     after: tuple[int, ...] = ()

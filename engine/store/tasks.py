@@ -85,7 +85,6 @@ class TaskTable(Table):
         ]
 
     def _needs(self) -> Mapping[int, list[Needed]]:
-        """Unfinished dependencies of waiting tasks, by task."""
         rows = self._db.conn.execute(
             f"SELECT d.task, d.needs, coalesce(n.name, ''), coalesce({shown_state('n')}, ''),"
             " coalesce((SELECT CASE n.kind WHEN 'eval' THEN sum(step) ELSE min(step) END FROM policies"
@@ -103,7 +102,6 @@ class TaskTable(Table):
         return parse(json.loads(self._value("config", task)), f"task {task}")
 
     def adopt(self, base: str) -> None:
-        """Set ``base``, a fingerprint, as the base of all tasks without one."""
         self._db.execute("UPDATE tasks SET base = ? WHERE base = ''", [base])
 
     def base(self, task: int) -> str:
@@ -116,7 +114,6 @@ class TaskTable(Table):
         return str(self._value("reason", task))
 
     def steps_made(self, task: int) -> int:
-        """Committed optimizer steps."""
         sql = "SELECT coalesce(max(step), 0) FROM policies WHERE task = ?"
         return int(self._db.conn.execute(sql, [task]).fetchone()[0])
 
@@ -160,7 +157,6 @@ class TaskTable(Table):
         )
 
     def set_priority(self, task: int, priority: int) -> None:
-        """Set a task's place among those of its tenant."""
         sql = "UPDATE tasks SET priority = ?, config = json_set(config, '$.queue.priority', ?) WHERE id = ?"
         self._db.execute(sql, [priority, priority, task])
 
@@ -188,7 +184,6 @@ class TaskTable(Table):
             self._db.execute(sql, [part for name in environments for part in (TOGETHER,) * 3 + (name, TOGETHER)])
 
     def explain(self, reasons: Mapping[int, Reason]) -> None:
-        """Record why tasks wait in the queue."""
         with transaction(self._db):
             self._db.conn.executemany(
                 "UPDATE tasks SET state = 'queued', reason_code = ?, reason = ? WHERE id = ?",
@@ -217,7 +212,6 @@ class TaskTable(Table):
         return self._db.conn.execute(f"SELECT {column} FROM tasks WHERE id = ?", [task]).fetchone()[0]
 
     def new_commands(self) -> list[Command]:
-        """Commands that have not been carried out, oldest first."""
         rows = self._db.query("SELECT id, kind, task, arguments FROM commands WHERE done IS NULL ORDER BY id")
         return [Command(r["id"], r["kind"], r["task"], json.loads(r["arguments"])) for r in rows]
 
@@ -230,5 +224,4 @@ class TaskTable(Table):
         )
 
     def finish_command(self, command: int, outcome: str = "") -> None:
-        """Record that a command was carried out, or why not."""
         self._db.execute("UPDATE commands SET done = ?, outcome = ? WHERE id = ?", [wall_time(), outcome, command])

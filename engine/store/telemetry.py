@@ -43,7 +43,6 @@ class TelemetryTable(Table):
         self._held_events: list[dict[str, Any]] = []
         self._held_environments: Sequence[EnvironmentInfo] | None = None
         self._crews: dict[str, Crew] = {}
-        """The last written processes of each environment."""
 
     def begin_incarnation(self, base: str, fingerprint: str = "", sampler: str = "") -> int:
         """Register a new engine and return its incarnation, a number above all earlier ones."""
@@ -62,7 +61,6 @@ class TelemetryTable(Table):
             self.environments(self._held_environments)
 
     def yielding(self, incarnation: int, yielding: Yielding | None) -> None:
-        """Record why the engine has no workers; None: it has."""
         why = (yielding.kind, yielding.until) if yielding else ("", None)
         self._db.execute("UPDATE engines SET rest = ?, rest_until = ? WHERE incarnation = ?", [*why, incarnation])
 
@@ -127,7 +125,6 @@ class TelemetryTable(Table):
             self._crews = {info.name: info.crew for info in infos}
 
     def crews(self, infos: Sequence[EnvironmentInfo]) -> None:
-        """Record the changed processes of listed environments."""
         changed = [info for info in infos if self._crews.get(info.name, info.crew) != info.crew]
         if changed:
             with transaction(self._db):
@@ -189,7 +186,6 @@ class StandingTable(Table):
     _written: Mapping[str, Sequence[Standing]] | None = None
 
     def replace(self, standings: Mapping[str, Sequence[Standing]]) -> None:
-        """Write the standings of each stage if they changed."""
         if standings == self._written:
             return
         rows = ({"stage": stage, **asdict(row)} for stage, many in standings.items() for row in many if row.tenant)
@@ -201,7 +197,6 @@ class DeviceTable(Table):
     """The GPUs as last seen."""
 
     def replace(self, rows: Sequence[DeviceRow]) -> None:
-        """Replace the GPUs, in the driver's order."""
         self._replace("devices", ({**_columns(row), "place": place} for place, row in enumerate(rows)))
 
 
@@ -233,7 +228,6 @@ class NodeTable(Table):
     _written: Sequence[NodeRow] | None = None
 
     def replace(self, rows: Sequence[NodeRow]) -> None:
-        """Replace the nodes, if they changed."""
         if rows == self._written:
             return
         self._replace("nodes", map(_columns, rows))
@@ -244,7 +238,6 @@ class NodeTable(Table):
         return frozenset(row[0] for row in self._db.conn.execute("SELECT node FROM drains"))
 
     def drain(self, node: str) -> None:
-        """Give a node of this name nothing new from now on."""
         with transaction(self._db):
             insert_all(self._db, "drains", [{"node": node, "since": time.time()}], replace=True)
 
@@ -253,7 +246,6 @@ class NodeTable(Table):
 
 
 def _columns(row: DeviceRow | NodeRow) -> dict[str, object]:
-    """A row with tuples as JSON."""
     return {name: json.dumps(value) if isinstance(value, tuple) else value for name, value in asdict(row).items()}
 
 
@@ -265,7 +257,6 @@ def _columns(row: DeviceRow | NodeRow) -> dict[str, object]:
 FAILING_KEPT = 30 * DAY
 """Seconds without an engine that serves a version, after which its failing is forgotten."""
 LONGEST_MESSAGE = 1000
-"""Characters of a failure's message that are stored."""
 CHECKS_KEPT = 20
 """Versions of an environment with kept findings, the last checked ones."""
 

@@ -50,7 +50,6 @@ class TenantTable:
         return self._known.get(name, USUAL)
 
     def set(self, name: str, **changes: float) -> Tenant:
-        """Change some of a tenant's weight and quotas, and return all of them."""
         tenant = replace(self.get(name), **changes)  # type: ignore[arg-type]
         with transaction(self._db):
             row = {"name": name, "created": wall_time(), **asdict(tenant)}
@@ -133,17 +132,14 @@ class ApiTable(Table):
     """Reads keys made and revoked by other processes; writes their use, and the state of the API."""
 
     def key(self, digest: bytes) -> ApiKeyRow | None:
-        """The key with this SHA-256 digest, revoked or not."""
         for row in self._db.query(f"{KEYS} WHERE hash = ?", [digest]):
             return key_row(row)
         return None
 
     def any_key(self) -> bool:
-        """True if there is a key that was not revoked."""
         return self._db.conn.execute("SELECT 1 FROM api_keys WHERE revoked IS NULL LIMIT 1").fetchone() is not None
 
     def add_use(self, uses: Iterable[KeyUse]) -> None:
-        """Add to the use of keys, in one transaction."""
         with transaction(self._db):
             self._db.conn.executemany(
                 "UPDATE api_keys SET requests = requests + ?, tokens_in = tokens_in + ?, tokens_out = tokens_out + ?,"
@@ -152,7 +148,6 @@ class ApiTable(Table):
             )
 
     def state(self) -> ApiRow:
-        """The requested and the actual state."""
         for row in self._db.query("SELECT * FROM api"):
             return api_row(row)
         return ApiRow()
@@ -162,7 +157,6 @@ class ApiTable(Table):
         self._write(replace(self.state(), switched=on, port=port))
 
     def tell(self, is_open: bool, url: str = "", note: str = "") -> None:
-        """Store if it is open, or why it is not although it should be."""
         self._write(replace(self.state(), open=is_open, url=url, note=note, since=wall_time()))
 
     def _write(self, row: ApiRow) -> None:
@@ -174,7 +168,6 @@ class ApiTable(Table):
 # Engine side. Every read names the tenant: nobody sees another's.
 
 MOST_NAMES = 1000
-"""Names that a tenant may give."""
 _COLUMNS = """v.id, t.id AS task, t.tenant, t.name AS task_name, p.name AS policy, v.number, v.name, v.state, v.label,
 v.checksum, v.path, v.size, v.created, v.resumable"""
 _VERSIONS = f"""SELECT {_COLUMNS} FROM tasks t JOIN policies p ON p.task = t.id JOIN versions v ON v.policy = p.id
@@ -190,7 +183,6 @@ class ServedTable:
         self._home = home
         self._fingerprint = fingerprint
         self._holders: Counter[int] = Counter()
-        """Number of users of a version, by its id."""
 
     def versions(self, tenant: str, task: int | None = None) -> list[VersionRow]:
         """A tenant's versions with files on the disk, newest first, without scores; ``task``: only of this one.
@@ -209,7 +201,6 @@ class ServedTable:
         return None, False
 
     def names(self, tenant: str) -> dict[str, int]:
-        """All names of a tenant, with the ids of their versions."""
         rows = self._db.query("SELECT name, version FROM adapter_names WHERE tenant = ? ORDER BY name", [tenant])
         return {row["name"]: row["version"] for row in rows}
 
@@ -248,7 +239,6 @@ class ServedTable:
                 del self._holders[version]
 
     def holds(self, version: int) -> bool:
-        """True if a client uses a version."""
         return version in self._holders
 
     def _row(self, row: dict[str, Any]) -> VersionRow:

@@ -300,7 +300,6 @@ class VersionTable:
         return Version(key, policy, version.number, version.name, version.checksum, str(path), version.size)
 
     def _versions(self, rows: Iterable[dict[str, Any]]) -> list[Version]:
-        """Versions from rows; each folder is checked once, because many versions share it."""
         folder = cache(self._home.file)
         found = []
         for row in rows:

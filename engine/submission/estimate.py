@@ -63,7 +63,6 @@ def rough_time(spec: TaskSpec, shape: EpisodeShape, speed: BaseSpeed) -> TimeEst
 
 
 def _stages(spec: TaskSpec, shape: EpisodeShape, speed: BaseSpeed, share: float) -> tuple[float, float]:
-    """Seconds of sampling and of training, if replies have this share of the allowed tokens."""
     room = max(0.0, as_number(spec.sampling.max_episode_tokens) - shape.prompt)
     replies = max(1.0, min(share * as_number(spec.sampling.max_tokens) * shape.asks, room))
     sampling = (replies + shape.prompt / READING) / speed.sampled
@@ -103,7 +102,6 @@ class TimeEstimate:
     least: float
     most: float
     runs: int
-    """Past runs used."""
     alike: bool
     """True if all of them allowed replies as long as this task's."""
     rollout: float

@@ -94,7 +94,6 @@ def _foreign(home: Home, base: HomeBase, unknown: str | None) -> list[BoundTask]
 
 
 def _belong(tasks: Sequence[BoundTask], base: HomeBase) -> str:
-    """The middle of a sentence: the unfinished tasks and adapters, and their other base."""
     unfinished = [task for task in tasks if task.state not in FINISHED]
     kept = [task for task in tasks if task not in unfinished]
     parts = [f"the unfinished {_listed(unfinished)}"] if unfinished else []
@@ -108,7 +107,6 @@ def _belong(tasks: Sequence[BoundTask], base: HomeBase) -> str:
 
 
 def _back(tasks: Sequence[BoundTask], base: HomeBase, source: str) -> str:
-    """How to get back the base of the tasks."""
     names = _names(tasks)
     if base.name in names:
         return "put the old files back"

@@ -132,7 +132,6 @@ def check_environment(submission: Submission, environments: list[EnvironmentRow]
 
 
 def _check_suite(table: str, suite: Mapping[str, Any], environments: list[EnvironmentRow], named: bool) -> None:
-    """Raise ``ConfigError`` for errors in the environment of the suite in ``table``."""
     mistakes = Mistakes()
     with mistakes:
         other = find_environment(suite["environment"], environments)
@@ -199,7 +198,6 @@ def _check_sampling(found: EnvironmentRow, sampling: str) -> None:
 
 
 def _check_value(stored: dict[str, Any], value: Any, owner: str, table: str) -> None:
-    """Raise ``ConfigError`` for a value that a stored parameter does not allow."""
     from marlaas.plugins.parameters import Parameter, checked  # imported only if a parameter is set
 
     parameter = Parameter(**{**stored, "choices": tuple(stored.get("choices", ()))})

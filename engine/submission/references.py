@@ -192,7 +192,6 @@ def _meaning(
 
 
 def _beside(submission: Submission, name: str, submissions: Sequence[Submission]) -> list[int]:
-    """Places of the tasks of that name in this submission."""
     return [
         place
         for place, other in enumerate(submissions)
@@ -213,7 +212,6 @@ def _newest(submission: Submission, name: str, known: Sequence[KnownTask]) -> li
 
 
 def _refuse_circles(submissions: Sequence[Submission]) -> None:
-    """Raise if tasks wait for each other, naming them in that order."""
     finished: set[int] = set()
     for start in range(len(submissions)):
         trail: dict[int, Iterator[int]] = {start: iter(submissions[start].after)}
@@ -264,14 +262,12 @@ class Reference:
 
     words: str
     key: str
-    """The key of the task file that has them."""
     rank: int = 0
     """Rank of the adapter that begins training from it; 0: it only plays."""
     alpha: float = 0.0
 
     @property
     def table(self) -> str:
-        """The table of the key."""
         return self.key.rpartition(".")[0]
 
 
@@ -327,7 +323,6 @@ def find_starts(submissions: Sequence[Submission], reader: Versions | None) -> l
 
 
 def _fault(submission: Submission, wish: Reference, meant: _Found | MarlaasError) -> ReferenceMissing | None:
-    """The error of a reference: it leads nowhere, or to something that does not fit."""
     if isinstance(meant, MarlaasError):
         return ReferenceMissing(meant.cause, meant.hint, path=wish.key)
     return _misfit(submission, wish, meant)

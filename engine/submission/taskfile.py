@@ -62,7 +62,6 @@ def _place(path: str, known: Mapping[str, Position], places: Mapping[str, int]) 
 
 
 def _names(path: str, places: Mapping[str, int]) -> Iterator[str]:
-    """The possible names of a key in a file, the most exact first."""
     if path in places:
         entry = f"{path}[{places[path]}]"
         yield from (f"sweep.{entry}", entry)
@@ -152,8 +151,6 @@ def tasks_of(
 
 
 def _anchored(spec: TaskSpec, folder: Path) -> TaskSpec:
-    """The specification with relative folders and files made absolute."""
-
     def found(words: str) -> str:
         start = start_folder(words)
         return words if start is None else str((folder / start).absolute())
@@ -186,7 +183,6 @@ class ToPlay:
 
     name: str
     config: dict[str, Any]
-    """Its parameters."""
     data: dict[str, Any] | None
     """The task's rows for it, in the form of ``plugins.data.Source.record``; None: its own."""
 

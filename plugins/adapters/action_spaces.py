@@ -57,7 +57,6 @@ def _whole(text: str, space: Any) -> int:
 
 
 def _read(space: Any, value: Any) -> Any:
-    """The action for a JSON value; raises one of ``_WRONG`` for an impossible one."""
     match type(space).__name__:
         case "Text":
             return value

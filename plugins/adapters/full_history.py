@@ -23,7 +23,6 @@ class _Point:
     said: tuple[Message, ...]
     """All messages up to there, without the system prompt."""
     agent: Agent
-    """An agent with exactly that history."""
 
 
 class FullHistory:

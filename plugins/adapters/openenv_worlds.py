@@ -93,7 +93,6 @@ class _Session:
         self._steps = 0
 
     async def reset(self) -> Any:
-        """The first observation; a world that takes a seed gets one."""
         method = self._method("reset")
         seed = {"seed": self._ep.rng.getrandbits(31)} if takes(method, "seed") else {}
         return self._take(await settled(method(**seed)))
@@ -106,7 +105,6 @@ class _Session:
         system: str | None,
         max_turns: int,
     ) -> None:
-        """Ask and step until the world ends."""
         agent, said = self._ep.agent(system=system), opening
         for _ in range(max_turns):
             reply = await agent.ask(said)
@@ -124,7 +122,6 @@ class _Session:
             raise unreadable_reply(self._ep, "the reply calls none of the tools", self.earned, self._unreadable)
 
     async def tools(self) -> list[Tool]:
-        """The MCP tools of the world, as functions that step it."""
         types = library("openenv.core.env_server.mcp_types")
         listed = await settled(self._method("step")(types.ListToolsAction()))
 

@@ -29,7 +29,6 @@ ITEMS = 1 << 31
 MADE_AT_ONCE = {"acre": 2_000, "gsm_symbolic": 20_000, "list_functions": 20_000, "word_ladder": 20_000}
 """Datasets that prepare each of their items before the first one, or that allow no more items."""
 _PARTS = {"train": (0.0, 0.75), "test": (0.78125, 0.84375), "eval": (0.875, 1.0)}
-"""The part of the items for each split."""
 _ENTRIES_KEPT = 256
 
 
@@ -130,12 +129,10 @@ class _Datasets:
         self._made(_key(self.defaults))  # a mistake in the options is reported during the import of the plugin
 
     def item(self, ep: Episode) -> int:
-        """The item number of an instance."""
         first, end = _PARTS[ep.split]
         return ep.rng.randrange(int(self._items * first), int(self._items * end))
 
     def entry(self, changed: Mapping[str, Any], item: int) -> tuple[Any, Mapping[str, Any]]:
-        """The dataset under these options, and an item of it."""
         key = _key(changed)
         return self._made(key), self._entries(key, item)
 

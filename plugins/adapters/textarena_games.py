@@ -18,7 +18,6 @@ from .library import library
 from .own_random import own_random
 
 _GAME = -1
-"""The sender of the game's own messages."""
 
 
 def textarena(

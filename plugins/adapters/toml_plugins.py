@@ -70,7 +70,6 @@ class Refused:
     name: str
     """Its intended name, or ``entry_2`` if that is missing or taken."""
     error: TomlError
-    """The reason, with the place in the file."""
 
 
 @dataclass(frozen=True)
@@ -80,7 +79,6 @@ class _Table:
     content: Mapping[str, Any]
     lines: Sequence[str]
     first: int
-    """Number of the first of ``lines``."""
     number: int = 0
     """Among the entries of the file, from 1; 0 if the whole file is one environment."""
 
@@ -125,7 +123,6 @@ def environments_in(path: Path) -> tuple[list[Environment], list[Refused]]:
 
 
 def _each(path: Path, entries: Sequence[_Table]) -> tuple[list[Environment], list[Refused]]:
-    """The environments of the entries, each by itself."""
     found: dict[str, Environment] = {}
     wrong: list[tuple[_Table, TomlError]] = []
     for entry in entries:
@@ -149,7 +146,6 @@ def _each(path: Path, entries: Sequence[_Table]) -> tuple[list[Environment], lis
 
 
 def _entries(tables: Sequence[Mapping[str, Any]], lines: Sequence[str]) -> list[_Table]:
-    """The tables with the lines of each, from its header to the next one's."""
     headers = [number for number, line in enumerate(lines, 1) if _HEADER.match(line)]
     if len(headers) != len(tables):  # written in line, as [{…}, {…}]
         return [_Table(table, lines, 1, number) for number, table in enumerate(tables, 1)]
@@ -196,7 +192,6 @@ def _environment(path: Path, table: _Table) -> Environment:
 
 
 def _name_of(table: Mapping[str, Any]) -> str:
-    """The intended environment name of an entry; empty if unknown."""
     adapter = ADAPTERS.get(str(table.get("adapter")))
     what = next(iter(_keys(adapter))) if adapter is not None else ""
     if named := table.get("name"):
@@ -206,7 +201,6 @@ def _name_of(table: Mapping[str, Any]) -> str:
 
 
 def _named_in(message: str, keys: Sequence[str], otherwise: str) -> str:
-    """The first of ``keys`` that a message names as a word."""
     words = set(re.findall(r"\w+", message))
     return next((key for key in keys if key in words), otherwise)
 
@@ -222,14 +216,12 @@ def _keys(adapter: Callable[..., Environment]) -> dict[str, tuple[type, ...]]:
 
 
 def _kinds(annotation: str) -> tuple[type, ...]:
-    """The TOML types of an annotation: of ``str | Callable[..., Any]`` a text."""
     named = {"int": (int,), "float": (float, int), "str": (str,), "bool": (bool,), "dict": (dict,), "list": (list,)}
     parts = (part.strip().partition("[")[0] for part in annotation.split("|"))
     return tuple(kind for part in parts for kind in named.get(part, ()))
 
 
 def _no_toml(path: Path, text: str, message: str) -> TomlError:
-    """The error of an invalid TOML file, with the parser's line and column, or the last line at its end."""
     place = _PLACE.search(message)
     if place is None:
         return TomlError(message, (str(path), max(1, len(text.splitlines())), None, None))

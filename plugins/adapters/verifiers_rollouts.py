@@ -89,7 +89,6 @@ def rows_of(environment: Any, split: str, name: str) -> list[Any]:
 
 
 def _content(row: Mapping[str, Any]) -> str:
-    """A row as a text, without its number in the dataset."""
     kept = {key: value for key, value in row.items() if key != "example_id"}
     return json.dumps(kept, sort_keys=True, default=str)
 
@@ -101,7 +100,6 @@ def _made(environment: Any, options: Mapping[str, Any]) -> Any:
 
 
 def _client_class() -> Any:
-    """A subclass of the library's ``Client`` that asks an episode instead of a server."""
     base: Any = library("verifiers.clients.client").Client
     types = library("verifiers.types")
 

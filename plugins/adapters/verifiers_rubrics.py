@@ -21,7 +21,6 @@ class Raised:
     """An exception of a rubric's function."""
 
     text: str
-    """One sentence."""
     pays: bool
     """True if the function's result is part of the reward; a metric has the weight 0."""
 

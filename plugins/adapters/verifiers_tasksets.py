@@ -122,7 +122,6 @@ def taskset_in(module: Any) -> type | None:
 
 
 def _is(value: Any, kind: str) -> bool:
-    """True for a subclass of the library's class of that name."""
     return isinstance(value, type) and any(base.__name__ == kind and _of_library(base) for base in value.__mro__[1:])
 
 
@@ -135,7 +134,6 @@ def _prompt(data: Any) -> list[Message]:
 
 
 def _trace(v1: Any, task: Any, reply: str) -> Any:
-    """The library's record of one question and its answer."""
     data = task.data
     asked = [v1.UserMessage(content=data.prompt)] if isinstance(data.prompt, str) else list(data.prompt)
     if data.system_prompt is not None:

@@ -94,7 +94,6 @@ def tested(keys: Sequence[int], shares: Mapping[str, float], name: str) -> Itera
 
 
 def _bounds(sizes: Iterable[tuple[str, float]]) -> list[tuple[str, float]]:
-    """Each split with the end of its part, one after the other."""
     ends, end = [], 0.0
     for split, size in sizes:
         end += size
@@ -187,7 +186,6 @@ def _cache_key(parts: Sequence[Path], source: Source, whole: str) -> str:
 
 
 def _write(cache: Path, key: str, found: Mapping[str, Part]) -> None:
-    """Store places; those of an earlier content of the file are removed."""
     for old in cache.glob(f"{key.partition('-')[0]}-*"):
         old.unlink(missing_ok=True)
     for split, one in found.items():

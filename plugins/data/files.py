@@ -24,7 +24,6 @@ WORDS = {
     "eval": ("eval", "evaluation", VALIDATION, "valid", "val", "dev"),
     "test": ("test", "testing"),
 }
-"""Names of the splits."""
 _NUMBERED = re.compile(r"^(?P<name>.*)-(?P<number>\d{5,})-of-(?P<count>\d{5,})(?:-[0-9a-f]+)?$")
 _LAST_NUMBER = re.compile(r"[-_. ]*\d*$")
 
@@ -94,7 +93,6 @@ def _in_place(source: Source, name: str) -> Path:
 
 
 def _named(path: Path) -> list[Path]:
-    """The files of a path: itself and its other parts, those of a folder, or those of a pattern."""
     if path.is_file():
         numbered = _NUMBERED.match(path.stem)
         if numbered is None:
@@ -135,7 +133,6 @@ def _in_folder(folder: Path) -> list[Path]:
 
 
 def _rows_below(folder: Path) -> list[Path]:
-    """The files of rows in a folder and below it, without hidden ones."""
     endings = {file: file.suffix.lower() for file in sorted(folder.rglob("*")) if file.is_file()}
     visible = [file for file in endings if not any(part.startswith(".") for part in file.relative_to(folder).parts)]
     of_rows = [file for file in visible if endings[file] in ROWS]

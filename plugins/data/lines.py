@@ -45,7 +45,6 @@ class Lines:
                             yield begin + start, row
 
     def read(self, place: int) -> Any:
-        """The row that begins at a byte."""
         number = bisect_right(self._begins, place) - 1
         path, file, place = self.parts[number], self._files[number], place - self._begins[number]
         line, block = b"", _BLOCK

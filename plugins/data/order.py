@@ -52,7 +52,6 @@ def permuted(number: int, count: int, key: bytes, back: bool = False) -> int:
 
 
 def _mix(number: int, wide: int, high: int, key: bytes) -> int:
-    """One pass over the numbers below ``wide * high``."""
     right, left = divmod(number, wide)
     for turn in range(_ROUNDS):
         left, right = right, (left + _noise(key, turn, right)) % (high if turn % 2 else wide)
@@ -60,7 +59,6 @@ def _mix(number: int, wide: int, high: int, key: bytes) -> int:
 
 
 def _unmix(number: int, wide: int, high: int, key: bytes) -> int:
-    """The pass back."""
     right, left = divmod(number, wide)
     for turn in reversed(range(_ROUNDS)):
         left, right = (right - _noise(key, turn, left)) % (high if turn % 2 else wide), left

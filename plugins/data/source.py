@@ -52,7 +52,6 @@ class Source:
         return any(isinstance(name, str) for name in self.split.values())
 
     def named_as(self, split: str) -> str:
-        """The name of a split in the data."""
         name = self.split.get(split, split)
         return name if isinstance(name, str) else split
 

@@ -51,7 +51,6 @@ def survey(train: Sequence[Any], held: Sequence[Any]) -> Survey:
 
 
 def _spaced(rows: Sequence[Any], most: int) -> list[Any]:
-    """At most ``most`` rows, evenly spaced."""
     count = min(len(rows), most)
     return [rows[len(rows) * number // count] for number in range(count)]
 

@@ -60,7 +60,6 @@ class Table:
         return self._ends[-1] if self._ends else 0
 
     def scan(self) -> Iterator[tuple[int, Any]]:
-        """Every row with its number, in the order of the files."""
         number = 0
         for batch in self._batches:
             for begin in range(0, batch.num_rows, _BATCH):
@@ -69,7 +68,6 @@ class Table:
                     number += 1
 
     def read(self, place: int) -> Any:
-        """The row of a number."""
         batch = bisect_right(self._ends, place)
         begin = self._ends[batch - 1] if batch else 0
         return as_json(self._batches[batch].slice(place - begin, 1).to_pylist()[0])
@@ -99,7 +97,6 @@ def _batches(files: Sequence[Path], cache: Path | None) -> list[Any]:
 
 
 def _too_large(file: Path) -> str:
-    """A hint if a file is larger than the memory that this process may map."""
     most = getrlimit(RLIMIT_AS)[0]
     if most == RLIM_INFINITY or file.stat().st_size < most // 2:
         return ""
@@ -107,7 +104,6 @@ def _too_large(file: Path) -> str:
 
 
 def _arrow(pyarrow: Any, ipc: Any, file: Path) -> list[Any]:
-    """The batches of an Arrow file, in either of its two formats; they stay in the file."""
     mapped = pyarrow.memory_map(str(file), "r")
     if mapped.read(6) == b"ARROW1":
         reader = ipc.open_file(mapped)
@@ -117,7 +113,6 @@ def _arrow(pyarrow: Any, ipc: Any, file: Path) -> list[Any]:
 
 
 def _written_out(pyarrow: Any, ipc: Any, parquet: Any, file: Path, cache: Path) -> Path:
-    """The Arrow file of a Parquet file, written if missing."""
     stat = file.stat()
     name = sha256(str(file).encode()).hexdigest()[:16]
     content = f"{stat.st_ino}-{stat.st_size}-{stat.st_mtime_ns}"

@@ -64,11 +64,9 @@ class Blame:
         return record
 
     def owns(self, code: CodeType) -> bool:
-        """True for the plugin's own code."""
         return code.co_filename.startswith(self._prefix)
 
     def made(self, function: Callable[..., Any]) -> bool:
-        """True for a function written in the plugin."""
         code = getattr(inspect.unwrap(function), "__code__", None)
         return isinstance(code, CodeType) and self.owns(code)
 

@@ -62,7 +62,6 @@ class Channel(asyncio.Protocol):
         self._credit = float(LARGEST_MESSAGE)
         """Bytes that may be read before the other end has to wait."""
         self._counted = 0.0
-        """Time of the last update of the credit."""
         self._on_message = on_message
         self._on_close = on_close
         self._received = bytearray()
@@ -70,7 +69,6 @@ class Channel(asyncio.Protocol):
         """True if messages leave at once, though others may follow in the same turn; any thread may set it."""
         self._outgoing: list[bytes] = []
         self._queued = 0.0
-        """Time of the first queued message."""
         self._transport: asyncio.Transport | None = None
         self._loop = asyncio.get_running_loop()
         self._reason = ""
@@ -121,7 +119,6 @@ class Channel(asyncio.Protocol):
             self.flush()
 
     def flush(self) -> None:
-        """Hand all queued messages to the socket now."""
         if self._outgoing and self._transport is not None and not self._closed:
             self._transport.write(b"".join(self._outgoing))
         self._outgoing.clear()
@@ -133,7 +130,6 @@ class Channel(asyncio.Protocol):
             self._transport.abort()
 
     def _charge(self, size: int, rate: int) -> None:
-        """Pay for read bytes; without credit reading pauses."""
         now = self._loop.time()
         self._credit = min(LARGEST_MESSAGE, self._credit + (now - self._counted) * rate) - size
         self._counted = now

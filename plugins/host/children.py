@@ -55,7 +55,6 @@ class Reaper:
     """Finds the children that have ended, tick by tick."""
 
     def __init__(self, playing: Callable[[], Collection[int]]) -> None:
-        """``playing``: the episodes in progress, by number."""
         self._playing = playing
         self._found: dict[int, tuple[set[int], int]] = {}
         """Ended children: the episodes that may still wait for them, and the ticks since."""
@@ -89,7 +88,6 @@ def _reap(pid: int) -> None:
 
 
 def _ended_children() -> set[int]:
-    """Ended children of this process that nobody has waited for."""
     if sys.platform != "linux":
         return set()
     try:

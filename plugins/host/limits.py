@@ -88,7 +88,6 @@ def full() -> bool:
 
 
 def _bound(kind: int, soft: int, hard: int | None = None) -> None:
-    """Set a limit, or as much of it as this process is allowed."""
     import resource
 
     allowed = resource.getrlimit(kind)[1]

@@ -135,7 +135,6 @@ class Usage:
             self._threads[me] = thread_clock(me), thread_time()
 
     def leave_thread(self) -> None:
-        """This thread continues for another episode, or ends."""
         with _threads_change:
             _, began = self._threads.pop(threading.get_ident())
             self._ended += thread_time() - began
@@ -192,7 +191,6 @@ class Meter:
 
 
 METER = Meter()
-"""That of this process."""
 
 
 class Clock:
@@ -235,7 +233,6 @@ class Clock:
             self._wall += wall
 
     def resume(self) -> None:
-        """An ask has ended; the clock runs again after the last one."""
         self._asks -= 1
         if self._asks == 0:
             self._begin(self._time())
@@ -278,7 +275,6 @@ class Clock:
         return min(wall, max(0.0, free)), wall
 
     def _look(self) -> None:
-        """Check if the time is up, or when that is possible at the earliest."""
         now = self._time()
         self._meter.look(now)
         if verdict := self.verdict(0.0):
@@ -303,7 +299,6 @@ class Steps(Coroutine[Any, Any, Any]):
         return getattr(self._coroutine, name)
 
     def send(self, value: Any) -> Any:
-        """Continue until the next wait."""
         meter, usage, wall, began = self._meter, self._usage, monotonic(), thread_time()
         above, meter.step = meter.step, (usage, began, wall)
         try:
@@ -319,7 +314,6 @@ class Steps(Coroutine[Any, Any, Any]):
                 meter.blocked += blocked
 
     def throw(self, kind: Any, value: Any = None, trace: TracebackType | None = None) -> Any:
-        """Continue with an error."""
         self._send = functools.partial(self._thrown, kind if value is None else value)
         return self.send(None)
 

@@ -42,7 +42,6 @@ if TYPE_CHECKING:
     from ..programs.forwarder import Forwarder
 
 _MOST_LEFT = 128
-"""Threads that may be left behind."""
 _KEPT = 0.05
 """Seconds of delay from which a step has held the loop for long."""
 _HASTE = 10.0
@@ -53,7 +52,6 @@ class PluginHost:
     """One process's state."""
 
     def __init__(self, path: Path, pulse: socket.socket) -> None:
-        """``pulse``: the connection for the engine's checks that this process is alive."""
         self.blame = Blame(path.parent)
         self._path = path
         self._environments: dict[str, Environment] = {}
@@ -61,7 +59,6 @@ class PluginHost:
         self._asks: dict[int, asyncio.Future[Reply]] = {}
         self._asked = 0
         self._opening: dict[int, asyncio.Future[Record]] = {}
-        """Requests for an address, by number."""
         self._rows: dict[str, asyncio.Future[Sequence[Any]]] = {}
         self._kept = Path.cwd() / "rows"
         """Cache for large files, among the scratch files."""
@@ -81,7 +78,6 @@ class PluginHost:
         self._pulse = Pulse(pulse, self._lateness.take, self._playing, self._tick, self.blame.place)
 
     async def serve(self, channel: Channel) -> None:
-        """Import the plugin and work until the channel closes."""
         self._channel = channel
         self._pulse.start()
         signal.signal(signal.SIGUSR1, self._interrupt)
@@ -128,7 +124,6 @@ class PluginHost:
         }
 
     def receive(self, message: Record) -> None:
-        """Handle a message of the trusted engine."""
         match message["op"]:
             case "start" | "score" | "rank" as op:
                 kind = Run if op == "start" else ScoringRun
@@ -156,11 +151,9 @@ class PluginHost:
                 asking.add_done_callback(self._asking.discard)
 
     def closed(self, _reason: str) -> None:
-        """The engine is gone, or done with this process."""
         self._closed.set()
 
     def send_ask(self, run: Run, ask: Ask) -> asyncio.Future[Reply]:
-        """Send an ask to the engine; the future gets its reply."""
         self._asked += 1
         record: Record = {
             "op": "ask",
@@ -212,7 +205,6 @@ class PluginHost:
         return await self._forwarder.inside(endpoint, record["socket"])
 
     async def row(self, environment: Environment, start: Record) -> Any:
-        """The task of the instance in a start message."""
         split = start["split"]
         rows = await self.rows(environment, split, start.get("data"))
         return rows[row_at(split, start["seed"], start["index"], len(rows))]
@@ -267,12 +259,10 @@ class PluginHost:
             self._channel.send({"op": "final", "episode": run.number, **record})
 
     def scored(self, record: Record) -> None:
-        """Send the answer of a scoring to the engine, and forget it."""
         del self._runs[record["episode"]]
         self._channel.send(record)
 
     def ended(self, run: Run, record: Record) -> None:
-        """Send the end to the engine and forget the run."""
         del self._runs[run.number]
         message = {"op": "end", "episode": run.number, **record}
         try:

@@ -52,7 +52,6 @@ class Lateness:
         self._most = 0.0
 
     def watch(self) -> None:
-        """Something has begun."""
         if self._due is None:
             self._due = self._loop.time() + EVERY
             self._loop.call_at(self._due, self._called)
@@ -64,7 +63,6 @@ class Lateness:
 
     @property
     def most(self) -> float:
-        """Preview of ``take``."""
         due = self._due
         return max(self._most, 0.0 if due is None else self._loop.time() - due)
 
@@ -108,7 +106,6 @@ class Pulse:
         """The process at the last answer, and the seconds that steps had held its loop."""
 
     def start(self) -> None:
-        """Begin to answer; called in the thread of the loop."""
         threading.Thread(target=self._run, name="pulse", daemon=True).start()
 
     @property
@@ -147,7 +144,6 @@ class Pulse:
                 traceback.print_exc()
 
     def _tick(self, now: float) -> bool:
-        """Check everything; returns True if there is something to tidy up later."""
         self._meter.look(now)
         untidy = self._tidy()
         self._stubborn = False
@@ -168,7 +164,6 @@ class Pulse:
                 self._places[place] += max(0.0, now - looked - (self._looked[1] - waited))
 
     def _answer(self, now: float) -> bool:
-        """Answer the requests so far; returns True while the engine is there."""
         try:
             if not (wishes := self._connection.recv(4096)):
                 return False

@@ -100,7 +100,6 @@ class Run:
         self._called = under_way > 0
 
     def cancel(self) -> None:
-        """End it from outside: its time is up, or the engine cancelled it."""
         self.task.cancel()
         if self._grace is None:
             self._grace = Clock(self._loop, GRACE, lambda _: self._host.give_up(self), self._usage)
@@ -172,7 +171,6 @@ class Run:
         return {"task": sendable(self._episode.task, environment.name)}
 
     def _unscored(self, result: object) -> Record:
-        """The end of an episode with a score function."""
         if result is not None:
             name = self.environment.name
             raise TypeError(f"{name} has a score function, so {name} itself must return nothing, not {result!r:.40}")
@@ -230,7 +228,6 @@ class Run:
         return f"the episode took longer than {self._seconds:g} s"
 
     def _settle(self, agent: str, reward: float) -> None:
-        """See ``Episode``; ``paid`` is the agent's part of the final list."""
         paid = [one for one in self._episode.paid if one["agent"] == agent]
         record: Record = {"agent": agent, "reward": reward, "paid": paid}
         if threading.get_ident() == self._thread:
@@ -268,7 +265,6 @@ class ScoringRun:
 
     @property
     def function(self) -> Callable[..., Any]:
-        """The author's function for this request."""
         found = self.environment.ranker if self._request["op"] == "rank" else self.environment.scorer
         if found is None:
             raise LookupError(f"{self.environment.name} has no {self._what} function")

@@ -76,7 +76,6 @@ def program(
     )
 
     def made(named: str, author: Function | None, play: _Play, given: Sequence[inspect.Parameter]) -> Environment:
-        """The environment of ``play``, with the parameters, name and description of the author's function."""
         plays = _playing(play, author, given, f"Plays {' '.join(words)}")
         return environment_of(plays, named, data, timeout, score_timeout, agents, on_error)
 
@@ -119,8 +118,6 @@ def _given(function: Function, judges: bool) -> tuple[inspect.Parameter, ...]:
 def _playing(
     played: _Play, author: Function | None, given: Sequence[inspect.Parameter], about: str
 ) -> Callable[..., Any]:
-    """A play function with the author's signature."""
-
     async def play(ep: Episode, **settings: Any) -> object:
         return await played(ep, settings)
 
@@ -170,7 +167,6 @@ def _reward(reward: object) -> str:
 
 
 def _named(reward: str) -> Scorer:
-    """The function of an installed library in a ``.toml`` file."""
     module, _, function = reward.partition(":")
     try:
         found = getattr(importlib.import_module(module), function, None)

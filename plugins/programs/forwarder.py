@@ -15,7 +15,6 @@ from urllib.parse import urlsplit
 from ..messages import Endpoint
 
 PIECE = 64 << 10
-"""Bytes that are passed on at once."""
 MOST = 512
 """Connections at the same time; a further one is closed."""
 

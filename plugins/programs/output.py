@@ -16,7 +16,6 @@ class Output(asyncio.Protocol):
     """Reads one stream until its end."""
 
     def __init__(self, flooded: Callable[[], None]) -> None:
-        """``flooded``: called after ``FLOOD`` bytes."""
         self.ended: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._flooded = flooded
         self._first = bytearray()
@@ -48,6 +47,5 @@ class Output(asyncio.Protocol):
         return self._printed > FLOOD
 
     def text(self) -> str:
-        """The kept output."""
         between = _LEFT_OUT if self.cut else b""
         return bytes(self._first + between + self._last[-KEPT:]).decode("utf-8", "replace")

@@ -37,11 +37,9 @@ class Program:
     """A program as its author declares it."""
 
     name: str
-    """Of the environment."""
     words: tuple[str, ...]
     files: tuple[Placed, ...]
     environment: Mapping[str, str]
-    """Its own variables."""
     stdin: str
     reward: str
     """``exit``, the name of a file, or empty for a function or none."""
@@ -51,12 +49,10 @@ class Program:
 
     @property
     def templates(self) -> tuple[str, ...]:
-        """All texts that may have placeholders."""
         return (*self.words, *self.environment.values(), self.stdin)
 
 
 Function = Callable[..., Any]
-"""An author's function: plain or ``async``."""
 
 
 class Scored:
@@ -66,7 +62,6 @@ class Scored:
         self._environment: Environment | None = None
 
     def by(self, environment: Environment) -> Environment:
-        """``environment`` unchanged: the one to check."""
         self._environment = environment
         return environment
 

@@ -163,7 +163,6 @@ async def run(words: Sequence[str], folder: str, environment: Mapping[str, str],
 
 
 async def _ended(process: asyncio.subprocess.Process, flooded: asyncio.Event) -> int:
-    """The exit code of the program; a flood ends it here."""
     ending = asyncio.ensure_future(end_of(process, None))
     flood = asyncio.ensure_future(flooded.wait())
     try:
@@ -181,7 +180,6 @@ async def _ended(process: asyncio.subprocess.Process, flooded: asyncio.Event) ->
 async def _stream(
     loop: asyncio.AbstractEventLoop, flooded: asyncio.Event, stack: ExitStack
 ) -> tuple[Output, IO[bytes]]:
-    """The reader of a stream, and the program's end of it."""
     ours, theirs = os.pipe()
     end = stack.enter_context(os.fdopen(theirs, "wb", 0))
     transport, output = await loop.connect_read_pipe(lambda: Output(flooded.set), os.fdopen(ours, "rb", 0))
@@ -190,7 +188,6 @@ async def _stream(
 
 
 def _marked(mark: bytes, pid: int) -> bool:
-    """True if a child of this process was one of the program's."""
     try:
         with open(f"/proc/{pid}/environ", "rb") as file:
             return mark in file.read()

@@ -23,11 +23,9 @@ from .finding import LEVELS, Finding
 from .subject import EMPTY, JUNK, Pace, Subject, draws, play
 
 ODD = 3
-"""Odd replies of a quick look."""
 SETTLED = 2.0
 """Seconds after a promotion before its check: authors save again and again."""
 PROMPTS, SECONDS, REST, CROWD = 32, 30.0, 0.01, 16
-"""The scope of a check in the background."""
 
 
 @dataclass(frozen=True)
@@ -35,13 +33,9 @@ class Scope:
     """How much is checked, and how long it may take."""
 
     prompts: int = 64
-    """Instances of each split."""
     seconds: float = 60.0
-    """Time after which the checks end; one episode may run longer."""
     pause: float = 0.0
-    """Seconds between two episodes, to leave the processor to others."""
     together: int = 64
-    """Episodes that run at once."""
     alive: int = ALIVE
     """Episodes that a task has alive at once, for the cost of a crowd."""
     ruler: Ruler | None = None
@@ -195,7 +189,6 @@ class Background:
 
     @property
     def busy(self) -> bool:
-        """True if a check runs or waits."""
         return bool(self._waiting) or self._checking is not None
 
     def changed(self, plugin: str) -> None:
@@ -241,7 +234,7 @@ class Background:
         try:
             with lease:
                 return await check_version(lease, self._scope)
-        except MarlaasError as error:  # no fresh process can be started
+        except MarlaasError as error:
             return [Finding("load", "error", error.message)]
         except Exception as error:  # a bug in a check must not end the engine
             return [Finding("check", "note", f"The check itself failed: {type(error).__name__}: {error}.")]

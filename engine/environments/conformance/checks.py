@@ -226,7 +226,6 @@ def finding(case: str, level: Level | None = None, /, **words: object) -> Findin
 
 MOST_SKIPPED = 0.5
 INSTANCES = 5
-"""Instances of each split that are drawn again."""
 ENOUGH_PROMPTS = 8
 """Prompts of a split below which equal ones mean nothing, and shared ones may be in order by chance."""
 CHANCE = 0.25
@@ -239,7 +238,6 @@ CROWDED = 0.75
 _SHOWN, _BEFORE = 24, 8
 """Characters that are shown of a changed prompt, and how many of them come before the change."""
 _FAR = sorted({*(10**power for power in range(2, 9)), *(1 << power for power in (7, 10, 12, 16, 20, 24, 26))})
-"""Distant indices of the train split; training draws this far if a group is refilled again and again."""
 
 
 def check_instances(draws: Sequence[Draw]) -> list[Finding]:
@@ -303,7 +301,6 @@ def check_determinism(repeats: Sequence[Repeats]) -> list[Finding]:
 
 
 def _contrast(one: Draw, other: Draw) -> str:
-    """Both texts around the first difference."""
     if isinstance(other.reached, EpisodeOutcome):
         failure = other.reached.failure
         return f"it has none then ({said(failure) if failure else other.reached.status})"
@@ -424,21 +421,17 @@ def check_rows(facts: DataFacts) -> list[Finding]:
 
 JUNK_INSTANCES = 3
 SIGNALS = "signal only works in main thread"
-"""Python's message about ``signal.alarm`` and the like in a thread."""
 HIGH, BROKEN = 0.5, 0.9
 """Mean score from which a constant answer is worth a warning, and from which the environment teaches nothing."""
 ALIKE = 0.05
 CONTESTS = 4
-"""Instances on which agents give different answers."""
 FEW = 16
 """Instances or episodes below which a result may be chance."""
 SCALE = 1.0
 """Largest reward up to which a mean score counts as a share of the possible one."""
 LARGE = 100.0
 AGAIN = 8
-"""Episodes that are run a second time."""
 SANDBOX = "sandbox_timeouts"
-"""Metric of an episode that uses the sandbox: how many of its programs ran out of time."""
 _MOST_NAMED, _AGENTS_NAMED = 4, 8
 
 
@@ -624,7 +617,6 @@ SLOW_TURN, SLOWEST_TURN, SLOW_START = 1.0, 5.0, 10.0
 """Seconds of the median turn, of the longest one, and of the start, from which an environment is slow."""
 _MOST_PLACES = 3
 ALIVE = TrainSpec().groups_per_step * TrainSpec().begun_members * (TrainSpec().max_staleness + 1)
-"""Most live episodes of a task by its defaults (``may_begin``)."""
 
 
 @dataclass(frozen=True)
@@ -634,9 +626,7 @@ class Crowd:
     played: tuple[Played, ...] = ()
     seconds: float = 0.0
     places: tuple[Place, ...] = ()
-    """Lines that blocked their process, the longest first."""
     unfinished: int = 0
-    """Episodes that had not ended when the time was up."""
     alone: float = 0.0
     """Most seconds of one episode without others."""
 

@@ -13,9 +13,7 @@ Level = Literal["error", "warning", "note"]
 """error: training goes wrong; warning: it may, or may be useless; note: a figure."""
 LEVELS: tuple[Level, ...] = ("error", "warning", "note")
 LONGEST = 2000
-"""Most characters of a message."""
 MOST = 100
-"""Most findings of one run."""
 
 
 @dataclass(frozen=True)
@@ -23,7 +21,6 @@ class Finding:
     """One thing that a check found."""
 
     check: str
-    """Name of the check, one word."""
     level: Level
     message: str
     """The problem, its place, and the repair. It may quote the plugin: hostile text."""

@@ -28,7 +28,6 @@ from ..served_version import Lease, ServedVersion
 Item = TypeVar("Item")
 
 LEAST = 2
-"""Items of each part that run even if no time is left."""
 NICENESS = 15
 """Of the checked process, so that it does not slow down the episodes of groups."""
 MOST_TURNS = 1000
@@ -38,14 +37,12 @@ HOPELESS = 4
 MOST_CHARACTERS = 16 << 20
 """Most characters of all first prompts together that are kept in memory."""
 _LONGEST_TOKEN = 8
-"""Characters for each token that an environment allows."""
 
 
 class Pace:
     """Counts the time since it was made."""
 
     def __init__(self, seconds: float, pause: float = 0.0, clock: Callable[[], float] = time.monotonic) -> None:
-        """``pause``: seconds that are left to others after each item."""
         self.clock = clock
         self._seconds = seconds
         self._pause = pause
@@ -57,7 +54,6 @@ class Pace:
         return max(0.1 * self._seconds, self._seconds - (self.clock() - self._began))
 
     async def take(self, items: Iterable[Item], share: float) -> AsyncIterator[Item]:
-        """The items, until ``share`` of the whole time is used up."""
         for number, item in enumerate(items):
             if number >= LEAST and self.clock() - self._began > share * self._seconds:
                 return
@@ -100,24 +96,22 @@ class Subject:
 
     async def play(self, spec: EpisodeSpec, answer: Answer) -> EpisodeOutcome:
         """Run one episode. Raises what ``answer`` raises; errors of the plugin are in the outcome."""
-        if self._serving is None or self._serving.health.resting is not None:  # its deaths were reported
+        if self._serving is None or self._serving.health.resting is not None:
             await self.renew()
             return await self.play(spec, answer)
         for pid in set(self._serving.pids) - self._calmed:
-            with contextlib.suppress(OSError):  # it may just have ended
+            with contextlib.suppress(OSError):
                 os.setpriority(os.PRIO_PGRP, pid, NICENESS)
             self._calmed.add(pid)
         return await self._serving.play(self.name, replace(spec, data=self._lease.data), answer)
 
     async def watch(self) -> None:
-        """Begin to look for lines that block the event loop of the process."""
         if self._serving is None:
             await self.renew()
         assert self._serving is not None
         self._watched = await self._serving.watch()
 
     async def watched(self) -> tuple[Place, ...]:
-        """End the watch, and return the blocking lines, the longest first."""
         child, self._watched = self._watched, None
         return await child.watched() if child is not None else ()
 
@@ -182,7 +176,6 @@ class Canned:
     """One reply to every ask, as an untrained, a collapsed or a cheating policy gives."""
 
     label: str
-    """Its name in a sentence."""
     text: str
     calls: bool = False
     """True if it calls the first tool, with an argument that no tool has."""
@@ -220,7 +213,6 @@ JUNK = (
     Canned("control characters and rare Unicode", "\x00\x1b[2J\u202e\ufeff\u0661\U0001f9ea\u0301\n\t\r\x7f"),
     Canned("an unclosed tool call", '<tool_call>{"name": "x", "arguments": {'),
 )
-"""Every environment must survive these."""
 WRONG_CALL = Canned("a tool call with a wrong argument", "", calls=True)
 """For environments with tools: without any, no text is a call."""
 
@@ -236,7 +228,6 @@ class Played:
     turns: tuple[float, ...] = ()
     """Seconds of the environment itself before each ask, and before the end."""
     agents: frozenset[str] = frozenset()
-    """The agents that were asked."""
 
     @property
     def rewards(self) -> dict[str, float]:
@@ -244,7 +235,6 @@ class Played:
 
     @property
     def score(self) -> float | None:
-        """Mean of the agents' rewards, if there are any."""
         return math.fsum(self.rewards.values()) / len(self.rewards) if self.rewards else None
 
     @property
@@ -262,7 +252,7 @@ async def play(subject: Subject, index: int, reply: Canned, pace: Pace, others: 
     All but the first agent that is asked answer ``others``, if given.
     """
     turns: list[float] = []
-    replies: Counter[tuple[str, int]] = Counter()  # by conversation, each with its own count
+    replies: Counter[tuple[str, int]] = Counter()
     resumed = pace.clock()
 
     async def answer(ask: Ask) -> Reply:

@@ -27,7 +27,6 @@ from .venv import OWN, BuildFailed, NoPython, Stamp, Venv, build, suitable
 INSTALLED = Path(marlaas.plugins.__file__).resolve().parent
 """The author API; the engine's packages lie next to it."""
 _LOOK = 0.5
-"""Seconds between two looks for a consent."""
 
 Warn = Callable[[str], None]
 
@@ -50,7 +49,6 @@ class Waiting(Exception):
         self.state = state
         """``waiting`` for a person, or ``building``."""
         self.over = over
-        """Await it, then ask again. Cancelling ends a build."""
 
 
 class Interpreters:
@@ -65,7 +63,6 @@ class Interpreters:
         self._folder = folder
         self._nice = NICE + nice
         self._failed: dict[Path, tuple[Stamp, str]] = {}
-        """Why a build failed, until a person or another process acts."""
 
     async def of(self, source: Source, warn: Warn = lambda message: None) -> Runtime:
         """The Python for ``source``. Raises ``Refused`` and ``Waiting``; ``warn`` gets a wish that is not granted."""
@@ -154,7 +151,6 @@ def author_api(folder: Path) -> Path:
 
 
 async def _changed(venv: Venv, before: Stamp) -> None:
-    """Wait for a consent, or for another process's build."""
     while venv.stamp() == before:
         await asyncio.sleep(_LOOK)
 

@@ -21,7 +21,6 @@ from ..process.launch import EPISODES, MEMORY_MB, Workers
 # Requirements have one spelling, so that equal sets are equal.
 
 MOST_WORKERS = 256
-"""Most processes of one version that an author may ask for."""
 _OURS = "marlaas"
 """Authors may name it; the author API is always there."""
 
@@ -46,7 +45,6 @@ class Limits:
     """Least and most processes of each kind and version, or one number for both; empty: one to the cores of the home.
     """
     episodes: int = between(EPISODES, 1, 1 << 16)
-    """Most live episodes of one process; further ones wait."""
     shared_scoring: bool = True
     """Read for plugins of version 0.1, without effect: no plugin shares its scoring processes."""
 
@@ -138,7 +136,6 @@ _ALONE = ".toml"
 """A plugin without code: it names an adapter with known libraries."""
 _OPENING = "# /// script"
 _BLOCK = re.compile(r"(?m)^# /// script$\s(?P<content>(^#(| .*)$\s)*)^# ///$")
-"""The expression of PEP 723 for ``script`` blocks; here they may be empty."""
 _PLACE = re.compile(r" ?\(at (?:line (\d+), column (\d+)|end of document)\)$")
 
 
@@ -160,7 +157,6 @@ class _Declared:
     indent: int = 0
     """Characters before each line of it."""
     table: str = ""
-    """The table of ``dependencies`` and ``requires-python``; empty: the top."""
 
     def error(self, message: str, line: int) -> DeclarationError:
         return DeclarationError(message, self.file, self.before + line)
@@ -216,7 +212,6 @@ def _block(source: Source, text: Callable[[str], str]) -> _Declared | None:
 
 
 def _taken_apart(message: str, declared: _Declared) -> tuple[str, int]:
-    """The parser's message without its line number, and that number."""
     place = _PLACE.search(message)
     if place is None or not place[1]:
         return _PLACE.sub("", message), max(1, declared.text.rstrip("\n").count("\n") + 1)

@@ -30,9 +30,7 @@ from .requirements import Requirements
 # Marlaas's own comes first; else the oldest suitable one on the PATH, because most libraries have wheels for it.
 
 _OLDEST, _NEWEST = 11, 30
-"""Minor versions of Python 3 that are tried: the author API needs 3.11."""
 _ANSWER = 10.0
-"""Seconds in which a Python must report its version."""
 
 
 class NoPython(ValueError):
@@ -90,7 +88,6 @@ def _version_of(executable: str) -> str:
 _COMPLETE = "complete"
 
 Stamp = tuple[bool, int]
-"""True if it is built, and the time of the consent."""
 
 
 @dataclass(frozen=True)
@@ -145,7 +142,6 @@ class Venv:
         _write(self._complete, self.dependencies)
 
     def stamp(self) -> Stamp:
-        """A value that changes with a consent and with a build; cheap."""
         try:
             return self.built, self._consent.stat().st_mtime_ns
         except FileNotFoundError:
@@ -186,7 +182,6 @@ def _text(lines: tuple[str, ...]) -> str:
 PATIENCE = 3600.0
 """Seconds that a build may take; gigabytes of libraries come over slow lines."""
 _LOOK = 0.1
-"""Seconds between two checks for the end of another build."""
 _CHUNK = 1 << 16
 _KEPT = (
     "PATH",
@@ -200,7 +195,6 @@ _KEPT = (
     "SSL_CERT_DIR",
 )
 _REASON = re.compile(r"(?m)^(?:error|  cause): (.+)")
-"""uv's error and its causes; a build's own output is indented more."""
 _LONGEST = 400
 
 Said = Callable[[str], None]
@@ -297,7 +291,6 @@ def commands(venv: Venv, settings: EnvironmentSettings) -> list[list[str]]:
 
 
 def _sources(settings: EnvironmentSettings) -> list[str]:
-    """Options for the source of wheels."""
     folder = ["--find-links", settings.wheels] if settings.wheels else []
     if not settings.offline:
         return folder

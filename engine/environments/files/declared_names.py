@@ -24,7 +24,6 @@ _ADAPTERS = {*PINNED, "tool_class"}
 _PROGRAM = "program"
 _DECORATORS = ("env", _PROGRAM)
 _FOREIGN = ("Env", "Environment")
-"""Class names of environments in other libraries."""
 
 
 def declared_names(source: Source) -> tuple[str, ...]:
@@ -59,7 +58,6 @@ def _native(tree: ast.Module) -> Iterator[str]:
 
 
 def _adapted(call: ast.Call) -> str:
-    """The name that an adapter gives to its first argument; empty for other calls."""
     if _last(call.func) not in _ADAPTERS:
         return ""
     first = call.args[0] if call.args else None
@@ -69,7 +67,6 @@ def _adapted(call: ast.Call) -> str:
 
 
 def _foreign(tree: ast.Module, plugin: str) -> Iterator[str]:
-    """Declarations in the form of another library (``plugins.host.loading``)."""
     for node in tree.body:
         if isinstance(node, ast.FunctionDef) and node.name == "load_environment":
             yield usable(plugin)
@@ -103,7 +100,6 @@ def _said(call: ast.Call, keyword: str) -> str:
 
 
 def _last(node: ast.AST | None) -> str:
-    """The last name of ``a.b.c``, also if it is subscripted; empty for anything else."""
     if isinstance(node, ast.Subscript):
         node = node.value
     return node.attr if isinstance(node, ast.Attribute) else node.id if isinstance(node, ast.Name) else ""

@@ -43,7 +43,7 @@ def code_of(path: str, content: bytes) -> bytes:
             return _python(content)
         if path.endswith(".toml"):
             return _values(content.decode("utf-8-sig"))
-    except (ValueError, SyntaxError, RecursionError, MemoryError):  # the parser calls deep nesting a lack of memory
+    except (ValueError, SyntaxError, RecursionError, MemoryError):
         pass
     return content
 
@@ -71,21 +71,17 @@ API_VERSION = 1
 SUFFIXES = (".py", ".toml")
 """Endings of plugins that are one file."""
 MANIFEST = ".plugin"
-"""File in a snapshot with the plugin's name and the path to import, a line each."""
 UNFINISHED = ".new-"
-"""Prefix of an incomplete snapshot's name."""
 _LARGEST_PLUGIN = 256 << 20
 _MOST_FILES = 10_000
 _LONGEST_NAME = 64
 _CLOCK_GRAIN_NS = 1_000_000_000
 _FOLDER_SIGNS = ("__init__.py", "openenv.yaml")
 _NO_PLUGINS = ("pyproject.toml", "ruff.toml")
-"""Files that are no plugins: a project's folder may be the plugin folder."""
 _IGNORED_SUFFIXES = (".pyc", ".swp", ".swx", ".tmp", "~")
 
 
 Stamp = tuple[tuple[str, int, int, int], ...]
-"""Path, inode, size and time of change of every file."""
 
 
 class SourceError(ValueError):
@@ -116,7 +112,6 @@ class Found:
     """The content of the plugin folders."""
 
     served: dict[str, Path]
-    """Plugins by name."""
     hidden: dict[Path, str]
     """Plugins that are not served because another has their name, with that name."""
     unread: frozenset[Path] = frozenset()
@@ -144,7 +139,6 @@ def discover(folders: Sequence[Path]) -> Found:
 
 
 def _entries(folder: Path) -> list[tuple[str, Path]]:
-    """Names and paths; of one name, the form that counts comes last."""
     forms: tuple[list[Path], ...] = ([], [], [])
     with os.scandir(folder) as found:
         entries = sorted(found, key=lambda entry: entry.name)
@@ -188,7 +182,6 @@ class Source:
 
     @cached_property
     def content(self) -> str:
-        """A digest of only the content, without the plugin's name."""
         digest = sha256()
         for path, content in self.files:
             digest.update(f"\0{path.removeprefix(self.name)}\0{len(content)}\0".encode("utf-8", "surrogateescape"))
@@ -226,7 +219,6 @@ class Source:
         return folder / self.entry
 
     def _lies_in(self, folder: Path) -> bool:
-        """True if all of the content is there."""
         try:
             return all((folder / path).read_bytes() == content for path, content in self.files)
         except OSError:
@@ -331,7 +323,6 @@ class Kept:
 
     plugin: str
     path: Path
-    """The path to import."""
 
 
 class Snapshots:
@@ -344,7 +335,6 @@ class Snapshots:
         return source.write(self._folder)
 
     def find(self, version: str) -> Kept | None:
-        """A version by its name, or None if it is not kept."""
         if not version.isalnum():
             return None
         folder = self._folder / version

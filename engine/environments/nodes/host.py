@@ -28,13 +28,10 @@ from ..process.launch import Door, Folders, Launched, launch
 from .rows import RowsThere
 
 PIECE = 64 << 10
-"""Bytes that are passed on at once."""
 WINDOW = 1 << 20
 """Most bytes of a process in transit; if nobody takes them, the process waits, as it would here."""
 LOOK = 0.5
-"""Seconds between two reports of what a process uses: half of the time between two checks that it runs."""
 HOSTED = "hosted"
-"""Subfolder of a node's scratch files, separate from those of an engine that the node's home has itself."""
 MOST_PRINTED = 64 << 10
 """Bytes of a log in one report; faster output is left out."""
 MAIN, PULSE, GATEWAY = 0, 1, 2
@@ -86,7 +83,6 @@ class _Running:
     launched: Launched
     stream_to: OnEvent
     writers: dict[int, asyncio.StreamWriter] = field(default_factory=dict)
-    """Local ends of the streams."""
     room: int = WINDOW
     """Bytes that may still be passed on before the engine has taken some."""
     taken: asyncio.Event = field(default_factory=asyncio.Event)
@@ -94,7 +90,6 @@ class _Running:
     tasks: set[asyncio.Task[None]] = field(default_factory=set)
 
     async def copy(self, stream: int, reader: asyncio.StreamReader) -> None:
-        """Pass on a stream, as fast as the engine takes it."""
         with contextlib.suppress(OSError):
             while data := await reader.read(PIECE):
                 self.stream_to(Sent(stream, data))
@@ -105,7 +100,6 @@ class _Running:
         self.stream_to(Sent(stream, b""))
 
     async def open(self, stream: int, end: socket.socket) -> asyncio.Task[None]:
-        """Begin to pass a stream on, both ways."""
         reader, self.writers[stream] = await asyncio.open_connection(sock=end, limit=PIECE)
         task = asyncio.ensure_future(self.copy(stream, reader))
         self.tasks.add(task)
@@ -117,16 +111,13 @@ class ProcessHost:
     """The worker of a node that runs plugins' processes. All paths are the node's own."""
 
     def __init__(self, scratch: str, nice: int = 0) -> None:
-        """``scratch``: a folder of this node for files, libraries and logs."""
         self._scratch = Path(scratch) / HOSTED
         self._nice = nice
         self._rows = RowsThere(self._scratch / "rows")
         shutil.rmtree(self._scratch / "lent", ignore_errors=True)  # of the engine before
         self._folders: dict[str, tuple[Path, Folders]] = {}
-        """The import path of each version, and the folders its processes write to."""
         self._running: dict[int, _Running] = {}
         self._printed: dict[Path, int] = {}
-        """Bytes of each log that were passed on."""
         self._streams = itertools.count(GATEWAY)
 
     async def prepare(self, version: Version) -> str:
@@ -160,15 +151,12 @@ class ProcessHost:
         return ""
 
     async def rows_missing(self, digests: list[str]) -> list[str]:
-        """The files of a task's rows that are still missing."""
         return await asyncio.to_thread(self._rows.missing, digests)
 
     async def take_rows(self, digest: str, begin: int, piece: bytes) -> None:
-        """A piece of such a file."""
         await asyncio.to_thread(self._rows.take, digest, begin, piece)
 
     async def rows_are_there(self, digest: str) -> None:
-        """All pieces of it have come."""
         await asyncio.to_thread(self._rows.finish, digest)
 
     async def lend_rows(self, version: str, key: str, files: tuple[tuple[str, str], ...]) -> str:
@@ -178,7 +166,6 @@ class ProcessHost:
         return str(folder)
 
     async def run(self, number: int, version: str, *, stream_to: OnEvent) -> str:
-        """Run a process of a prepared version until it ends; returns a sentence about its end."""
         launched = await launch(*self._folders[version])
         running = self._running[number] = _Running(launched, stream_to)
         stream_to(Began(launched.pid))
@@ -214,18 +201,15 @@ class ProcessHost:
                     writer.write_eof()
 
     async def taken(self, number: int, count: int) -> None:
-        """The receiver took ``count`` bytes of a process."""
         if running := self._running.get(number):
             running.room += count
             running.taken.set()
 
     async def kill(self, number: int) -> None:
-        """Kill a process and all that it started."""
         if running := self._running.get(number):
             running.launched.kill()
 
     async def interrupt(self, number: int) -> None:
-        """Ask a process to break out of what blocks it."""
         if running := self._running.get(number):
             running.launched.interrupt()
 
@@ -256,7 +240,6 @@ class ProcessHost:
         return Used(launched.computed(), launched.delayed(), self._prints(launched.log))
 
     def _prints(self, log: Path) -> bytes:
-        """Output since the last report of any process of this log."""
         with contextlib.suppress(OSError), open(os.open(log, os.O_RDONLY | os.O_NOFOLLOW), "rb") as file:
             size = file.seek(0, os.SEEK_END)
             begin = self._printed.get(log, 0)

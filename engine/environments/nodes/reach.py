@@ -40,11 +40,9 @@ class Reach:
         self._preparing: set[asyncio.Task[None]] = set()
 
     def use(self, nodes: Sequence[RemoteNode]) -> None:
-        """Start processes on these nodes, and no further ones on others."""
         self._nodes = {node.node: node for node in nodes}
 
     def stays(self, node: str) -> bool:
-        """True if processes on a node may begin something new."""
         return not node or node in self._nodes
 
     def elsewhere(self, path: Path, folders: Folders) -> int:
@@ -81,11 +79,9 @@ class Reach:
             self._starting[chosen] -= 1
 
     def count(self, child: Child) -> None:
-        """Count a process on its node while it works."""
         self._children.add(child)
 
     def refuse(self, node: str, path: Path, plugin: str, reason: str) -> None:
-        """A version does not work on a node: its processes stay off it."""
         if node in self._nodes:
             self._nodes[node].refuse(path.parent.name, reason)
             self._say(self._nodes[node], path, plugin)

@@ -50,33 +50,26 @@ class RemoteNode:
         self.seconds = call
         self.caller = caller
         self._refused: dict[str, str] = {}
-        """Why a prepared version cannot run there, as a clause; empty if it can."""
         self._preparing: dict[str, asyncio.Task[str]] = {}
         self._numbers = itertools.count(1)
         self._lent: dict[tuple[str, str], asyncio.Task[Mapping[str, Any]]] = {}
-        """Rows of tasks that are there or in transit; by version and local name."""
         self._sending = asyncio.Lock()
         self.running = 0
-        """Processes there that have not ended."""
 
     @property
     def alive(self) -> bool:
         return not self.caller.died.is_set()
 
     def ready(self, version: str) -> bool:
-        """True if processes of a version can be started there at once."""
         return self.alive and self._refused.get(version) == ""
 
     def refused(self, version: str) -> str:
-        """Why a version cannot run there, as a clause; empty if it can, or if that is not known yet."""
         return self._refused.get(version, "")
 
     def preparing(self, version: str) -> bool:
-        """True while a version is being made ready there."""
         return version in self._preparing
 
     def refuse(self, version: str, reason: str) -> None:
-        """Start no more processes of a version there."""
         self._refused[version] = reason.rstrip(".")
 
     async def prepare(self, path: Path, confined: bool, settings: EnvironmentSettings) -> str:
@@ -107,7 +100,6 @@ class RemoteNode:
         return self._refused[path.parent.name]
 
     async def launch(self, path: Path, folders: Folders) -> PluginProcess:
-        """See ``PluginLauncher``; the version must be ready."""
         version = path.parent.name
         if not self.ready(version):
             raise OSError(f"{self.name} is not ready for it")
@@ -161,7 +153,6 @@ class RemoteProcess:
         self._over: asyncio.Future[str] = asyncio.get_running_loop().create_future()
         self._gateway = ("", 0)
         self._received: dict[int, asyncio.Queue[bytes]] = {}
-        """Bytes of each stream that are yet to be passed on."""
         self._tasks: set[asyncio.Task[None]] = set()
 
     @property
@@ -173,7 +164,6 @@ class RemoteProcess:
         return self
 
     async def begin(self) -> None:
-        """Start it. Raises ``OSError`` if that fails."""
         self._node.running += 1
         running = self._node.caller.call("run", self._number, self._version, stream_to=self._receive)
         self._pass_on(MAIN, asyncio.open_connection(sock=self._theirs, limit=PIECE))
@@ -193,31 +183,24 @@ class RemoteProcess:
         return name
 
     async def rows(self, data: Mapping[str, Any]) -> Mapping[str, Any]:
-        """See the protocol."""
         return await self._node.lend(self._version, data)
 
     def computed(self) -> float:
-        """See the protocol."""
         return self._used.computed
 
     def delayed(self) -> float:
-        """See the protocol."""
         return self._used.delayed
 
     def kill(self) -> None:
-        """See the protocol."""
         self._post("kill")
 
     def interrupt(self) -> None:
-        """See the protocol."""
         self._post("interrupt")
 
     async def wait(self) -> str:
-        """See the protocol."""
         return await asyncio.shield(self._over)
 
     def trim_log(self) -> None:
-        """See the protocol."""
         trim(self.log)
 
     def _post(self, method: str, *args: Any) -> None:
@@ -253,7 +236,6 @@ class RemoteProcess:
         self._do(self._passing(stream, connecting))
 
     async def _passing(self, stream: int, connecting: Coroutine[Any, Any, Connection]) -> None:
-        """Pass a stream on in the order in which its bytes come; the node hears how many were taken."""
         received = self._received[stream]
         try:
             reader, writer = await connecting
@@ -294,5 +276,5 @@ class RemoteProcess:
         self._node.running -= 1
         self._over.set_result(sentence)
         for received in self._received.values():
-            received.put_nowait(b"")  # after what came before it
+            received.put_nowait(b"")
         self.pulse.close()

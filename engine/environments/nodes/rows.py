@@ -18,7 +18,6 @@ from marlaas.plugins.data import Source, all_files, folder_of
 MOST = 2_000_000_000
 """Most bytes of a task's rows that are sent, 16 s at 1 Gbit/s. Episodes on larger ones run on the engine's machine."""
 PIECE = 1 << 20
-"""Bytes that are sent at once."""
 KEPT = 64
 """Files that a node keeps, the newest ones; those in use are linked elsewhere, too."""
 PART = ".part"
@@ -32,7 +31,6 @@ class Parcel:
     files: tuple[tuple[str, str], ...]
     """Name and digest of each."""
     path: str
-    """The name of the task's path."""
 
     @classmethod
     def of(cls, data: Mapping[str, Any]) -> Parcel:
@@ -46,11 +44,9 @@ class Parcel:
 
     @property
     def key(self) -> str:
-        """Equal for the same files under the same names."""
         return sha256(repr(self.files).encode()).hexdigest()[:16]
 
     def pieces(self, digest: str) -> Iterator[tuple[int, bytes]]:
-        """A file's bytes in pieces, each with its offset. Raises ``OSError``."""
         name = next(name for name, own in self.files if own == digest)
         with open(self.root / name, "rb") as file:
             begin = 0
@@ -83,14 +79,13 @@ class RowsThere:
         part.replace(self._folder / digest)
 
     def lay_out(self, files: Sequence[tuple[str, str]], folder: Path) -> None:
-        """Put the files into a folder under their names."""
         for name, digest in files:
             path = folder / name
             path.parent.mkdir(parents=True, exist_ok=True)
             if not path.exists():
                 try:
                     os.link(self._folder / digest, path)
-                except FileExistsError:  # another process of the version has put it there
+                except FileExistsError:
                     continue
                 except OSError:
                     shutil.copy2(self._folder / digest, path)

@@ -54,12 +54,10 @@ class Play:
     answer: Answer | None
     """None if nothing may be asked."""
     outcomes: tuple[type, ...]
-    """The allowed types of outcome."""
     ended: asyncio.Future[Outcome]
     began: float
     asks: set[asyncio.Task[None]] = field(default_factory=set)
     final: set[str] = field(default_factory=set)
-    """Agents with final rewards."""
 
 
 @dataclass(frozen=True)
@@ -87,7 +85,6 @@ class EpisodeListener:
 # one report of its death, and decides.
 
 BEAT = 1.0
-"""Seconds between two pings, while episodes are in progress."""
 _MOST_VALUES = 3 * MOST_VALUES
 """Most JSON values of one message: an author's lists count twice, as entries and as lists; the protocol adds some."""
 READ_RATE = 32 << 20
@@ -97,11 +94,8 @@ HUNG = "compiled code of the plugin let nothing else run in its process"
 TOO_LONG = "importing the plugin took longer than {:g} s"
 STILL = "its process did not answer for minutes"
 _SOONEST = 0.05
-"""Seconds between two looks at an import that has used almost all of its time."""
 _WATCHED = 30.0
-"""Seconds for a process to report what kept its loop busy: its thread may wait for compiled code."""
 _CLOSING = 3.0
-"""Seconds for a process that has something to close before its end."""
 
 
 class BrokenPlugin(EnvironmentFailure):
@@ -136,9 +130,7 @@ class Child:
         """True if an allocation failed because memory has piled up: it gets no further episodes."""
         self.load = Load()
         self._served = False
-        """True after its hello."""
         self._closing = False
-        """True while a process that was asked to end closes what it has open."""
         self._process = process
         self._channel: Channel | None = None
         self._owner: Owner | None = owner
@@ -146,7 +138,6 @@ class Child:
         self._hello: asyncio.Future[Hello] = self._loop.create_future()
         self._plays: dict[int, Play] = {}
         self._cancelled: dict[int, int] = {}
-        """Cancelled episodes that have not ended yet, each with its number of asks since."""
         self._started = 0
         self._allowed = 0.0
         """Seconds that the only request in progress may take; 0 if episodes run."""
@@ -156,7 +147,6 @@ class Child:
     async def start(
         cls, path: Path, folders: Folders, owner: Owner, patience: float, launcher: PluginLauncher = HERE
     ) -> Child:
-        """Start a process and wait until it has imported the plugin; ``BrokenPlugin`` if that fails."""
         try:
             child = cls(await launcher.launch(path, folders), owner)
         except OSError as error:  # its Python is gone, or no process can be had
@@ -183,16 +173,13 @@ class Child:
 
     @property
     def lost(self) -> bool:
-        """True if it died because its node did."""
         return self._process.lost
 
     @property
     def idle(self) -> bool:
-        """True if no episode is in progress, not even a cancelled one."""
         return not self._plays and not self._cancelled
 
     async def play(self, environment: str, spec: EpisodeSpec, answer: Answer) -> EpisodeOutcome | Unscored:
-        """Run one episode. Raises only what ``answer`` raised, or ``CancelledError``."""
         ended = self._run(lambda number: encode_start(number, environment, spec), answer, (EpisodeOutcome, Unscored))
         return cast(EpisodeOutcome | Unscored, await ended)
 
@@ -229,11 +216,9 @@ class Child:
         return await self._process.rows(data)
 
     def watch(self) -> None:
-        """Begin to look for lines that block the event loop of the process."""
         self._process.pulse.watch()
 
     async def watched(self) -> tuple[Place, ...]:
-        """End the watch and return its places; none if the process died or does not answer."""
         pulse, until = self._process.pulse, time.monotonic() + _WATCHED
         pulse.end_watch()
         while (seen := pulse.watched()) is None and self.dead is None and time.monotonic() < until:
@@ -241,7 +226,6 @@ class Child:
         return seen or ()
 
     def interrupt(self) -> None:
-        """Make the plugin's code raise at its current line."""
         self._process.interrupt()
 
     async def _run(
@@ -274,7 +258,6 @@ class Child:
         self._die(Failure(reason), status="cancelled" if cut else "error")
 
     async def wait(self) -> None:
-        """Wait until the operating system has removed the process."""
         if self._closing:  # its connection is closed
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(_CLOSING):
@@ -316,7 +299,6 @@ class Child:
             self._channel.send(record)
 
     def receive(self, record: Record) -> None:
-        """Take in one message of the process, as read by ``decode_body``."""
         try:
             if self._too_late(record):
                 return
@@ -462,7 +444,6 @@ class Child:
             self._heart = self._loop.create_task(self._heartbeat())
 
     async def _heartbeat(self) -> None:
-        """While episodes are in progress, check that the interpreter of the process runs."""
         pulse = self._process.pulse
         pulse.answer()  # to a question before the last rest
         answered = before = time.monotonic(), self._process.computed()
@@ -483,7 +464,6 @@ class Child:
         self.load = Load()
 
     def _die_stubborn(self) -> None:
-        """End a process with a request or an episode that does not stop."""
         if self._allowed:
             message = f"its score took longer than {self._allowed:g} s and did not stop"
             self._die(Failure(message), status="timeout")
@@ -491,7 +471,6 @@ class Child:
             self._die(Failure(UNSTOPPABLE))
 
     def _silent(self, wall: float, computed: float) -> bool:
-        """Judge a silence; returns True if the process was ended for it."""
         match judged(wall, computed, len(self._plays), self._allowed):
             case "hung":
                 self._die(Failure(HUNG))

@@ -72,7 +72,6 @@ def _place(path: Path, lent: Path) -> None:
 
 
 def _same(path: Path, lent: Path) -> bool:
-    """True if a file was lent already: it is the same one, or an unchanged copy."""
     try:
         there, here = path.stat(), lent.stat()
     except FileNotFoundError:
@@ -166,7 +165,6 @@ _LAYERS = 2
 _PATIENCE = 10.0
 _OF_PYTHON = ("bin", "lib", "lib64")
 _MOST_LINKS = 40
-"""Most symbolic links that are followed for one path, as in the kernel."""
 
 
 @dataclass(frozen=True)
@@ -179,7 +177,6 @@ class Confinement:
     """Folders and files that stay visible although they are in hidden ones."""
 
     def command(self, snapshot: Path, scratch: Path, *read: Path) -> list[str]:
-        """The words before the process's own command; only ``scratch`` can be written, and ``read`` be read."""
         needed = [path for path in (*self.readable, snapshot, *read) if path.exists()]
         hidden, shown = _hidden(self.hidden), {path.resolve() for path in needed}
         words = [shutil.which("bwrap") or "bwrap", *_BASE]
@@ -198,7 +195,6 @@ class Confinement:
 
 
 def _hidden(folders: Iterable[Path]) -> set[Path]:
-    """The usual hidden folders and ``folders`` that exist, with links followed."""
     return {folder.resolve() for folder in (*_HIDDEN, Path.home(), *folders) if folder.is_dir()} - {Path("/")}
 
 
@@ -290,7 +286,6 @@ KEPT_LOG = 256 << 10
 """Bytes that are kept of a log that became too large, the newest ones."""
 _KEPT = ("PATH", "HOME", "LANG", "LC_ALL", "TZ")
 _UNWATCHED = 0
-"""Replaces the engine's process id under bwrap, which ends its command when the engine dies."""
 
 
 @dataclass(frozen=True)
@@ -313,9 +308,7 @@ class Runtime:
     confinement: Confinement | None = None
     nice: int = NICE
     workers: Workers | None = None
-    """Bounds on the number of processes; None: from one up to the cores of the home."""
     episodes: int = EPISODES
-    """Most live episodes of one process."""
 
 
 @dataclass(frozen=True)
@@ -328,12 +321,10 @@ class Folders:
 
     @property
     def lent(self) -> Path:
-        """Files of tasks that a confined process may read."""
         return self.scratch.parent.parent / "lent" / self.scratch.name
 
     @classmethod
     def of(cls, scratch: Path, plugin: str) -> Folders:
-        """Those of a plugin, below the scratch folder of a service."""
         return cls(scratch / "work" / plugin, scratch / "logs" / f"{plugin}.log")
 
 
@@ -343,7 +334,6 @@ class PluginProcess(Protocol):
     connection: socket.socket
     pulse: Pulse
     log: Path
-    """The file of its output."""
     lost: bool
     """True if it ended because its node did: it is not to blame."""
 
@@ -423,7 +413,6 @@ class Launched:
         self.pulse = pulse
         self._process = process
         self.log = log
-        """The file of its output."""
         self.door = door
         self._confined = door is not None
 
@@ -434,7 +423,6 @@ class Launched:
 
     @property
     def host(self) -> int | None:
-        """Id of the process that runs the plugin, inside bwrap if there is one; None while there is none."""
         if self._process.returncode is not None:
             return None
         return inner(self._process.pid) if self._confined else self._process.pid
@@ -466,7 +454,7 @@ class Launched:
             self.pulse.close()
             if self.door is not None:
                 self.door.close()
-        if self._confined and code > 128:  # bwrap's code for a signal
+        if self._confined and code > 128:
             code = 128 - code
         if code < 0:
             with contextlib.suppress(ValueError):

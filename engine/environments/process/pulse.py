@@ -113,22 +113,18 @@ class Pulse:
         self._send(b"?")
 
     def answer(self) -> Beat | None:
-        """The newest answer since the last call, or None."""
         self._take_in()
         beat, self._beat = self._beat, None
         return beat
 
     def watch(self) -> None:
-        """Ask the process to watch what keeps its loop busy."""
         self._seen = None
         self._send(b"+")
 
     def end_watch(self) -> None:
-        """Ask it to end the watch and to report; see ``watched``."""
         self._send(b"-")
 
     def watched(self) -> tuple[Place, ...] | None:
-        """The report of the watch, once it has come."""
         self._take_in()
         return self._seen
 
@@ -136,7 +132,7 @@ class Pulse:
         self.connection.close()
 
     def _send(self, wish: bytes) -> None:
-        with contextlib.suppress(OSError):  # its end is reported elsewhere
+        with contextlib.suppress(OSError):
             self.connection.send(wish)
 
     def _take_in(self) -> None:

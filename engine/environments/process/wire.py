@@ -47,7 +47,7 @@ def cleaned(value: Any) -> Any:
         return value if value.isascii() else value.encode("utf-8", "replace").decode()
     if isinstance(value, list):
         return [entry if type(entry) in _PLAIN else cleaned(entry) for entry in value]
-    if isinstance(value, dict):  # plain values need no call: there are many messages
+    if isinstance(value, dict):
         keys = [key if key.isascii() else cleaned(key) for key in value]
         return {key: e if type(e) in _PLAIN else cleaned(e) for key, e in zip(keys, value.values(), strict=True)}
     return value
@@ -102,15 +102,12 @@ class Described(Struct):
     description: str
     parameters: _List[Parameter] = ()
     scored: bool = False
-    """Its own function scores episodes, in a scoring process."""
     ranked: bool = False
-    """Its own function compares the samples of a training group, in a scoring process."""
     score_timeout: _Finite = 30.0
     """Seconds that one call of either may take."""
     closes: bool = False
     """It is in the class form and has something to close when its process ends."""
     agents: _List[_Name] = ()
-    """Its agents; empty if its author gives none."""
     rows: Rows = ""
     """The source of its rows: its own, the task file, or none. With rows, two instances with the same beginning are
     one.
@@ -130,7 +127,6 @@ class Described(Struct):
 
     @property
     def recorded(self) -> bool:
-        """True if the transcript is needed."""
         return self.scored or self.ranked
 
 
@@ -171,7 +167,6 @@ class Opening(Struct, tag_field="op", tag="endpoint"):
     id: _Count
     episode: _Count
     agents: _List[_Name] = ()
-    """The agents of the address; any if empty."""
 
 
 class Place(Struct, frozen=True):
@@ -187,9 +182,7 @@ class Beat(Struct, frozen=True):
     """The interpreter of the process runs."""
 
     late: Annotated[float, Meta(ge=0, le=sys.float_info.max)]
-    """Largest delay of the loop since the beat before, in seconds."""
     stubborn: bool
-    """An episode continues computing despite repeated interrupts."""
     asleep: _Seconds = 0.0
     """Seconds since the beat before in which an episode held the loop and nothing computed or wanted to."""
     watched: _List[Place] | None = None
@@ -215,7 +208,6 @@ class Ended:
     episode: int
     outcome: Outcome
     full: bool = False
-    """True if it failed because memory has piled up in the process; replace the process."""
 
 
 @dataclass(frozen=True)
@@ -248,7 +240,6 @@ class _Fork(Struct):
     agent: _Name
     branch: _Count
     turns: Annotated[int, Meta(ge=1, lt=1 << 53)]
-    """It leaves a conversation after its first reply at the earliest."""
 
 
 class _Ask(Struct, tag_field="op", tag="ask"):
@@ -386,7 +377,6 @@ def _cut(text: str, most: int = LONGEST_NOTE) -> str:
 
 
 def _short(failure: Failure) -> Failure:
-    """A failure with texts of bounded length. Raises ``ValueError`` for an impossible line."""
     if not 0 <= failure.line < 1 << 53:
         raise ValueError("a line is a number from 0")
     message, file = _cut(failure.message), _cut(failure.file)

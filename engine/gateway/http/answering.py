@@ -72,7 +72,6 @@ async def _stream(call: Call, exchange: Exchange, send: Send, line: Line) -> Ans
 
 
 def _noted(message: object, line: Line) -> Answered:
-    """The whole answer; its cost is noted. Raises ``Refusal`` if it has no choice."""
     if not isinstance(message, Answered) or not message.choices:
         raise Refusal(500, "no_answer", "The engine ended its answer without a choice.")
     line.model, line.prompt_tokens, line.completion_tokens = (

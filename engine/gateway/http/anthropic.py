@@ -114,7 +114,6 @@ class Messages:
         self._block = 0
         self._open = ""
         self._end_of: dict[str, str | None] = {}
-        """Why the choice has ended."""
         messages = [Message("system", text_of(sent.system, "system"))] if sent.system else []
         for index, one in enumerate(sent.messages):
             messages += turns(one, f"messages[{index}]")
@@ -268,7 +267,6 @@ def _tool_choice(choice: ToolChoice | None, tools: Sequence[dict[str, Any]]) -> 
 
 
 def _why(choice: Choice) -> dict[str, str | None]:
-    """Why a choice has ended, and the client's text that stopped it."""
     if choice.stopped and choice.finish == "stop":
         return {"stop_reason": "stop_sequence", "stop_sequence": choice.stopped}
     return {"stop_reason": FINISH.get(choice.finish, choice.finish), "stop_sequence": None}

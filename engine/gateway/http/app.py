@@ -54,7 +54,6 @@ class Gateway:
         self.requests = metrics.Requests()
 
     def application(self) -> Starlette:
-        """All routes, each with and without an agent's name."""
         routes = [
             Endpoint(self, "/healthz", self._health),
             Endpoint(self, "/metrics", self._metrics),
@@ -70,7 +69,6 @@ class Gateway:
         return application
 
     async def crowded(self, scope: Any, receive: Receive, send: Send) -> None:
-        """Answers on connections that are too many."""
         sentence = f"There are {self.limits.connections} connections already; try again when one has been closed."
         refusal = Refusal(503, "too_many_connections", sentence, retry_after=1.0)
         await refuse(send, Request(scope), refusal, {"Connection": "close"})
@@ -78,7 +76,6 @@ class Gateway:
     async def _ask(
         self, make: Callable[[bytes, Who], Exchange], request: Request, line: Line, send: Send
     ) -> Response | None:
-        """Ask the model, until the client has gone."""
         line.key, line.agent = key_of(request), agent_of(request)
         with self.load.body() as reading:
             body = await read(request, reading, self.limits)
@@ -148,13 +145,11 @@ class Endpoint(Route):
     """A route of the gateway."""
 
     def __init__(self, gateway: Gateway, name: str, handle: Handle, prefix: str = "", method: str = "GET") -> None:
-        """``name`` is its path without the prefix."""
         super().__init__(prefix + name.replace("{id}", "{id:path}"), self._serve, methods=[method])
         self.app = self._serve
         self._gateway, self._name, self._handle = gateway, name, handle
 
     async def _serve(self, scope: Any, receive: Receive, send: Send) -> None:
-        """Answer one ASGI request, and log it."""
         request, gateway = Request(scope, receive), self._gateway
         line, began = gateway.log.begin(self._name)
         gateway.load.requests += 1

@@ -32,7 +32,6 @@ Likeliest = Annotated[int, Meta(ge=0, le=20)]
 Choices = Annotated[int, Meta(ge=1, le=64)]
 MOST_STOPS, LONGEST_STOP = 16, 500
 LONGEST_NAME = 128
-"""Characters of a tool's name."""
 _SURROGATE = re.compile(rb"\\u[dD][89a-fA-F]")
 
 

@@ -31,7 +31,6 @@ class Link:
 
     @property
     def up(self) -> bool:
-        """True if the engine is there."""
         return self._writer is not None
 
     async def serve(self, connection: socket.socket) -> None:
@@ -109,7 +108,6 @@ class Call:
         self._said.put_nowait(message)
 
     def fail(self, refusal: Refusal) -> None:
-        """No message will come any more."""
         self._said.put_nowait(refusal)
 
     async def next(self, patience: float = math.inf) -> wire.Response | None:

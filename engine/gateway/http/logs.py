@@ -25,7 +25,6 @@ SHOWN = 8
 SECRET = 37
 """Characters at a key's end that are never shown."""
 LONGEST_MODEL = 200
-"""Characters of a model's name that are shown."""
 _OTHERS = re.compile(r"[^ -~]")
 _KEY = re.compile(r"tml-[A-Za-z0-9_.-]{1,64}-[A-Za-z0-9_-]{43}")
 
@@ -60,7 +59,6 @@ class Log:
         self._file: TextIO | None = None
 
     def begin(self, route: str) -> tuple[Line, float]:
-        """A new line, and the time of its request."""
         return Line(datetime.now(UTC).isoformat(timespec="milliseconds"), route), time.monotonic()
 
     def end(self, line: Line, began: float) -> None:

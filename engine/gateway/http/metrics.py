@@ -26,7 +26,6 @@ class Requests:
         self._tokens["completion"] += completion_tokens
 
     def rows(self, under_way: int) -> Iterable[Row]:
-        """Totals since the process began."""
         for (route, status), count in sorted(self._answered.items()):
             yield "gateway_requests_total", {"route": route, "status": str(status)}, count
         for route, seconds in sorted(self._seconds.items()):

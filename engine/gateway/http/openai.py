@@ -243,13 +243,11 @@ class ChatCompletions:
         return {**self._head("chat.completion", answer.model), "choices": rows, "usage": usage(answer)}
 
     def opening(self) -> Iterable[Event]:
-        """Each choice begins with its role."""
         for index in range(self.asked.wishes.n):
             self._streamed[index] = StreamedChoice()
             yield self._chunk(index, {"role": "assistant", "content": ""})
 
     def piece(self, piece: Piece) -> Iterable[Event]:
-        """Thoughts, text, and their tokens."""
         self._streamed[piece.choice].add(piece)
         delta = {}
         if piece.thinking:
@@ -260,14 +258,12 @@ class ChatCompletions:
             yield self._chunk(piece.choice, delta, self._logprobs(piece))
 
     def choice(self, choice: Choice) -> Iterable[Event]:
-        """Whole calls of tools, then the finish reason."""
         yield from self.piece(self._streamed[choice.choice].rest(choice))
         for index, call in enumerate(choice.tool_calls):
             yield self._chunk(choice.choice, {"tool_calls": [{"index": index, **_told_call(call)}]})
         yield self._chunk(choice.choice, {}, finish=FINISH.get(choice.finish, choice.finish))
 
     def closing(self, answer: Answered) -> Iterable[Event]:
-        """The usage, if requested."""
         if self._usage:
             head = self._head("chat.completion.chunk", answer.model)
             yield Event({**head, "choices": [], "usage": usage(answer)})
@@ -413,7 +409,6 @@ class Completions:
         return ()
 
     def piece(self, piece: Piece) -> Iterable[Event]:
-        """Text, and its tokens."""
         streamed = self._streamed[piece.choice]
         streamed.add(piece)
         if piece.text or piece.tokens:
@@ -425,7 +420,6 @@ class Completions:
         yield self._chunk(choice.choice, "", None, choice.finish)
 
     def closing(self, answer: Answered) -> Iterable[Event]:
-        """The usage, if requested."""
         if self._usage:
             yield Event({**self._head(answer.model), "choices": [], "usage": usage(answer)})
         yield END

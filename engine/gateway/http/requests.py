@@ -27,7 +27,6 @@ class Load:
 
     @contextmanager
     def body(self) -> Iterator[Body]:
-        """A body, from its first byte until its request is answered."""
         body = Body(self, self._limits)
         try:
             yield body

@@ -162,7 +162,6 @@ def turns(items: Sequence[Item]) -> list[Message]:
 
 
 def _thoughts(item: Item) -> str:
-    """The model's thoughts, or else their summary."""
     parts = item.content if isinstance(item.content, list) and item.content else item.summary or []
     return "\n".join(part.text for part in parts if part.text)
 
@@ -227,12 +226,10 @@ class Responses:
         return self._response(items, choice.finish, answer)
 
     def opening(self) -> Iterable[Event]:
-        """The response without output."""
         yield self._event("response.created", response=self._response([]))
         yield self._event("response.in_progress", response=self._response([]))
 
     def piece(self, piece: Piece) -> Iterable[Event]:
-        """Thoughts and text, each in an item of its kind."""
         self._streamed.add(piece)
         self._tokens += piece.tokens
         if piece.thinking:
@@ -250,7 +247,6 @@ class Responses:
             yield self._event("response.output_text.delta", **self._place(), delta=piece.text, logprobs=rows)
 
     def choice(self, choice: Choice) -> Iterable[Event]:
-        """Each call of a function is one whole item."""
         yield from self.piece(self._streamed.rest(choice))
         yield from self._end_item()
         if not choice.tool_calls and not any(item["type"] == "message" for item in self._items):

@@ -34,7 +34,6 @@ from .versions import Held
 # One choice: sampled in its tenant's turn by a sampler of its version, and streamed on request.
 
 TextOf = Callable[[int], str]
-"""The text of a token."""
 
 
 @dataclass(frozen=True)
@@ -108,7 +107,6 @@ async def sample(client: SamplerClient, request: SampleRequest, stream: TurnStre
 
 
 def _tokens(ids: Sequence[int], extras: Extras | None, text_of: TextOf) -> list[Token]:
-    """Sampled tokens with their log-probabilities, or none."""
     return [] if extras is None else _with(ids, extras.logprobs, extras.likeliest, text_of)
 
 
@@ -154,7 +152,6 @@ class Desk:
     lent: Held
     """The version, and its samplers."""
     model: str
-    """The version's name in full."""
 
     @property
     def renderer(self) -> Renderer:
@@ -166,7 +163,6 @@ class Desk:
         return self.lent.replicas.context
 
     def text_of(self, token: int) -> str:
-        """The text of a single token."""
         return self.renderer.vocabulary.decode([token])
 
     def request(self, prompt: Tokens, how: SamplingOptions, seed: int, echo: bool) -> SampleRequest:
@@ -274,7 +270,6 @@ def _reply_stream(desk: Desk, how: SamplingOptions, thinks: bool, opened: bool, 
 
 
 def _text(desk: Desk, tokens: Sequence[int]) -> str:
-    """Text of tokens, without those that end a turn."""
     ends = desk.renderer.stop_ids
     return desk.renderer.vocabulary.decode([one for one in tokens if one not in ends])
 

@@ -51,15 +51,12 @@ class Serving:
         return self.limits.under_way > 0
 
     def answerer(self, identity: Identity) -> Answerer:
-        """Answers a client with its tenant's versions."""
         return _Answerer(self, identity.key, identity.tenant)
 
     def names(self, tenant: str) -> Names:
-        """The model names of a tenant."""
         return Names(self.store.served, tenant, self.base)
 
     def rollout(self, machine: Services, tenant: str) -> Rollout:
-        """The tenant's rollout, created for the current workers."""
         if machine is not self._machine:
             self._machine, self._rollouts = machine, {}
         if tenant not in self._rollouts:
@@ -101,7 +98,6 @@ class _Answerer:
 
 @contextmanager
 def _explained() -> Iterator[None]:
-    """Turn errors into refusals for a client."""
     try:
         yield
     except WorkerDied as error:

@@ -45,7 +45,6 @@ class Limits:
 
     @property
     def under_way(self) -> int:
-        """Requests that are being answered."""
         return self._of_key.total()
 
     @contextmanager

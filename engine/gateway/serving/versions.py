@@ -27,9 +27,7 @@ if TYPE_CHECKING:
 
 NEWEST = "newest"
 LONGEST_NUMBER = 18
-"""Digits of a task's number."""
 LONGEST = 500
-"""Characters of a name."""
 LOOKED = 1000
 """Names that are searched for the nearest one."""
 SHOWN = 80
@@ -195,7 +193,6 @@ class LoadedVersions:
 
     @property
     def names(self) -> tuple[str, ...]:
-        """Held versions, the least recently used first."""
         return tuple(self._held)
 
     @asynccontextmanager

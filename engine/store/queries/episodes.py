@@ -96,7 +96,6 @@ class ConversationSummary:
     reward: float | None
     advantage: float
     tokens: int
-    """Tokens of its first trajectory."""
     policy: str = ""
     version: int = 0
     """Version of that policy for the group."""
@@ -107,7 +106,6 @@ class ConversationSummary:
     prompt: str = ""
     """The beginning of its first prompt, as in ``Excerpt``. Hostile text, as the next."""
     reply: str = ""
-    """Its last reply, a long one shortened."""
     replies: int = 0
 
 
@@ -181,7 +179,6 @@ class StoredConversation:
     parts: tuple[StoredTrajectory, ...]
     """Its trajectories: several if the chat template rewrote earlier turns, or the agent forked."""
     scores: dict[str, float] = field(default_factory=dict)
-    """Named parts of the reward."""
     metrics: dict[str, Any] = field(default_factory=dict)
     paid: tuple[Paid, ...] = ()
     """In order of payment."""
@@ -199,7 +196,6 @@ class StoredConversation:
 
     @property
     def spoke(self) -> int:
-        """The version that spoke, among those of the speaker."""
         spans = (span for part in self.parts for span in part.tokens.spans)
         return next((version for _, _, version in spans), self.version)
 

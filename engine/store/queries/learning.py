@@ -43,12 +43,10 @@ class Track:
     values: array[float] = field(default_factory=lambda: array("d"))
 
     def at(self, step: int) -> float | None:
-        """The value of a step, or None."""
         place = self.place(step)
         return self.values[place] if place is not None and self.steps[place] == step else None
 
     def place(self, step: int) -> int | None:
-        """The index of the nearest step; None in an empty track."""
         if not self.steps:
             return None
         after = bisect_left(self.steps, step)
@@ -75,7 +73,6 @@ class History:
     """The newest step of the history, and the time of its commit."""
 
     def environment_at(self, step: int) -> str:
-        """The environment version of a step; empty if unknown."""
         begun = [change.environment_version for change in self.environments if change.step <= step]
         return begun[-1] if begun else ""
 
@@ -290,7 +287,6 @@ class PastRun:
     max_tokens: int
     """Tokens of a turn that its task file allowed."""
     steps: int
-    """Steps that were read."""
     seconds: float
     """Wall time of these steps, shared with other tasks."""
     tokens: int
@@ -306,7 +302,6 @@ class PastRun:
 
     @property
     def episodes(self) -> int:
-        """Episodes of a step."""
         return self.groups_per_step * self.group_size
 
 
@@ -496,9 +491,7 @@ class Matchup:
     against_version: int
     games: int
     total: float
-    """Sum of its rewards."""
     squares: float
-    """Sum of the squares of its rewards."""
 
 
 def matchups(reader: Reader, task: int) -> list[Matchup]:

@@ -81,7 +81,6 @@ class NodeRow:
     refused: str = ""
     """Why it is not used, in one sentence; else empty."""
     cores: int = 0
-    """Usable cores."""
     memory: int = 0
     """Free bytes of main memory."""
     cards: tuple[str, ...] = ()
@@ -190,7 +189,6 @@ class EnvironmentUse(EpisodeUse):
     """The last hour's episodes of one environment, of all its versions together."""
 
     versions: Mapping[str, EpisodeUse] = field(default_factory=dict)
-    """The same for each version."""
     failure: EpisodeFailure | None = None
 
 
@@ -215,7 +213,6 @@ def _environment(rows: Iterable[tuple[str, str, int, int]], failure: EpisodeFail
 
 
 def _summed(rows: Iterable[tuple[str, str, int, int]]) -> tuple[Mapping[str, int], float, float]:
-    """Episodes by status, and the median and the 95th percentile of the seconds of those that ended ok."""
     statuses, seconds = Counter[str](), Counter[int]()
     for _, status, bucket, episodes in rows:
         statuses[status] += episodes
@@ -350,7 +347,6 @@ class StageSample:
     stage: str
     """rollout, environment, training or engine; or a worker of the environment stage: env NAME"""
     device: str
-    """Its device, in words."""
     begun: float
     wall: float
     """Seconds that the sample covers."""
@@ -371,7 +367,6 @@ class StageSample:
 
     @property
     def share(self) -> float:
-        """Share of the time with useful work."""
         return self.busy / self.wall if self.wall > 0 else 0.0
 
 
@@ -467,7 +462,6 @@ def engine_starts(reader: Reader, limit: int) -> list[EngineRow]:
 # The event log. A filter gives only ids, so that 100,000 lines can be listed without being read.
 
 LEVELS = ("info", "warning", "error")
-"""From harmless to bad."""
 
 
 @dataclass(frozen=True)
@@ -477,7 +471,6 @@ class EventFilter:
     words: tuple[str, ...] = ()
     """Each must be in the message, ignoring case."""
     level: str = ""
-    """The least level that passes."""
     task: int | None = None
     tenant: str = ""
     """Must be part of the name of the task's tenant."""
@@ -527,7 +520,6 @@ def event_bounds(reader: Reader) -> tuple[int, int]:
 
 
 def _where(wanted: EventFilter) -> tuple[str, list[str | float]]:
-    """The filter as SQL conditions, each after an AND, and their arguments."""
     where, arguments = "", list[str | float]()
     for column, texts in (("message", wanted.words), ("kind", (wanted.kind,) if wanted.kind else ())):
         for text in texts:

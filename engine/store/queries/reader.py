@@ -392,7 +392,6 @@ class Reader:
         return _trajectory(rows[0]) if rows else None
 
     def _newest_group(self, task: int, policy: str | None) -> int | None:
-        """The id of the newest training group; without one, of the newest measured group."""
         of_policy = f"SELECT id FROM groups WHERE split = 'train' AND policy = {POLICY} ORDER BY number DESC LIMIT 1"
         measured = f"SELECT id FROM groups WHERE policy = {POLICY} ORDER BY id DESC LIMIT 1"
         rows = self.all(of_policy, task, policy) or self.all(measured, task, policy)
@@ -455,7 +454,6 @@ class Reader:
         return [task for task in bound if task.state in ACTIVE or task.versions]
 
     def workers(self) -> list[WorkerRow]:
-        """Worker processes of the newest engine."""
         return [WorkerRow(**dict(row)) for row in self.all("SELECT * FROM workers ORDER BY name")]
 
     def environments(self) -> list[EnvironmentRow]:

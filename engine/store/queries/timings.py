@@ -133,7 +133,6 @@ class FailedPlays:
     """Failed episodes of a task's steps or evaluations."""
 
     config: str
-    """The task file, as JSON."""
     failed: float
     members: float
     """Samples of all groups by the task file; of evaluations, their episodes."""
@@ -147,7 +146,6 @@ class PolicyHistory:
     policy: str
     step: int
     batch: int
-    """Groups of a step."""
     bound: int
     """``max_staleness``."""
     consumed: int
@@ -159,7 +157,6 @@ class PolicyHistory:
 
     @property
     def gaps(self) -> int:
-        """Groups, steps and versions that are missing or came twice."""
         wanted = self.step * self.batch
         lacking = abs(self.consumed - wanted) + wanted - self.in_order
         return lacking + abs(self.steps - self.step) + (abs(self.versions - self.step - 1) if self.versions else 0)
