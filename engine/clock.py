@@ -1,7 +1,6 @@
 """The engine's time: the system's clocks, or those of a simulation (``simulate``).
 
-All waits and measurements in the queue, runs, sampling, training and the store use it, so that one clock can rule them
-all. Durations go by ``monotonic``, which is also the clock of asyncio's event loop.
+Durations go by ``monotonic``, which is also the clock of asyncio's event loop.
 """
 
 from __future__ import annotations

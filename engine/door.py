@@ -1,8 +1,7 @@
 """Lazy imports for a package (PEP 562): each name in its stub is imported when it is first needed.
 
-So ``from ..store import Reader`` does not load the writer, and the command line does not load numpy. A type checker
-reads the stub, ``__init__.pyi``. Names are not cached: one that is replaced in its module is replaced for all later
-users.
+So the command line does not load numpy. Names are not cached: one that is replaced in its module is replaced for all
+later users.
 """
 
 from __future__ import annotations

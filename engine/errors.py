@@ -209,7 +209,6 @@ def short_place(where: str) -> str:
 
 
 def _again(cls: type[MarlaasError], args: tuple[object, ...], state: dict[str, object]) -> MarlaasError:
-    """An error for ``copy`` and ``pickle``, without its class's own arguments."""
     error = cls.__new__(cls, *args)
     error.args = args
     error.__dict__.update(state)

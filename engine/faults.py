@@ -1,9 +1,9 @@
 """Fault injection: named points at which a test can kill a process, to try recovery.
 
 Off, at the cost of one comparison, unless the environment variable ``MARLAAS_FAULTS`` names a folder; worker processes
-inherit it, environments do not. A test writes a file named after a point into that folder (``arm``). The first process
-to reach the point the given number of times removes the file and dies by SIGKILL. The folder's file ``reached`` records
-process and point, and each death. Standard library only: every stage imports this.
+inherit it, environments do not. A test writes a file named after a point there (``arm``). The first process to reach
+the point often enough removes the file and dies by SIGKILL. The file ``reached`` records process, point and death.
+Standard library only.
 """
 
 from __future__ import annotations

@@ -10,7 +10,6 @@ from pathlib import Path
 from .errors import ConfigError
 
 WITHOUT_LOCKS = frozenset((errno.ENOLCK, errno.EOPNOTSUPP, errno.ENOSYS))
-"""Errors of file systems without locks, such as some over a network."""
 
 
 def try_lock(file: int, path: Path) -> bool:

@@ -21,10 +21,8 @@ from .trajectories import Split
 
 # Replaces the model in a replay: answers the environment's asks with the recorded replies of an episode.
 #
-# It also finds the first ask that differs from the record. Knows neither a database nor processes.
-#
-# The store keeps a reply as text, so nothing is decoded here. An agent's tools and an ask's limits are not stored: an
-# ask that differs only in them counts as the same.
+# It also finds the first ask that differs from the record. An agent's tools and an ask's limits are not stored: an ask
+# that differs only in them counts as the same.
 
 Calls = Callable[[str, bool], tuple[str, tuple[ToolCall, ...]]]
 """Parses tool calls in the base's format: (reply, True if it had tools) to (text without the calls, calls)."""
@@ -60,12 +58,10 @@ class Playback:
 
     @property
     def difference(self) -> str:
-        """How the asks so far first differ from the recorded ones, or empty."""
         return self._difference
 
     @property
     def unheard(self) -> str:
-        """The recorded replies that were not asked for so far, in words; else empty."""
         return next((left for track in self._tracks.values() if (left := track.unheard)), "")
 
 
@@ -79,7 +75,6 @@ class _Track:
     calls: Calls
     tools: bool = False
     at: int = 0
-    """The recorded turn that comes next."""
     replied: int = 0
     before: int = 0
     """For a fork, replies in the original conversation before it."""
@@ -91,7 +86,6 @@ class _Track:
         return f"it ends after {self.replied} of {recorded} replies" if self.replied < recorded else ""
 
     def leave(self, origin: _Track | None, turns: int) -> None:
-        """Begin as a fork of another agent's conversation after ``turns`` replies."""
         self.before = turns
         self.tools = origin is not None and origin.tools
 
@@ -332,7 +326,6 @@ class Replay:
         return Replayed(recorded, outcome, playback.difference or (playback.unheard if over else ""))
 
     async def _ranked(self, played: Sequence[Replayed]) -> Sequence[Replayed]:
-        """The episodes with the rewards of the version's ranking, if it has one; evaluations are not ranked."""
         if not self.lease.declared.ranked or self.split != "train":
             return played
         if any(one.difference and one.recorded.status == "ok" for one in played):

@@ -1,8 +1,7 @@
 """Requests of clients and of episodes' programs, and their answers: the only messages of the gateway.
 
-They are frames on a socketpair, msgpack behind its length. The gateway's process knows HTTP and the four interfaces; it
-decides nothing. Every request carries its client's key. A request gets any number of ``Piece`` (for a stream) and one
-``Answered``, or ``Refused`` instead. ``Cancel`` ends a request.
+They are frames on a socketpair, msgpack behind its length. A request gets any number of ``Piece`` (for a stream) and
+one ``Answered``, or ``Refused`` instead. ``Cancel`` ends a request.
 """
 
 from __future__ import annotations

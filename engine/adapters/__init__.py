@@ -1,7 +1,6 @@
 """Files of adapters: state files with their checksum, exports for PEFT and llama.cpp, retention, leftover files.
 
-A state file holds the LoRA matrices and the optimizer's moments of one version of one policy. It is read whole or not
-at all; an error distinguishes damaged, missing, and unreachable files.
+A state file holds the LoRA matrices and the optimizer's moments of one version of one policy.
 """
 
 from ..door import door

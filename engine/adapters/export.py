@@ -123,8 +123,7 @@ def _own_version() -> str:
 
 # Exports a state file to a new folder for PEFT, and on request llama.cpp.
 #
-# ``USE.md`` in the folder explains its use. The folder is written whole or not at all. Nothing is overwritten, and
-# torch is not loaded.
+# The folder is written whole or not at all. Nothing is overwritten, and torch is not loaded.
 
 GGUF, BASE_GGUF = "adapter.gguf", "base.gguf"
 SMALL = 64 << 20
@@ -143,10 +142,10 @@ def export_adapter(
 ) -> list[Path]:
     """Write the folder ``out_dir`` and return the files in it.
 
-    ``task`` is named in its README; ``expected``: the adapter's checksum, if known; ``base_gguf``: the base's own GGUF,
-    if the user brought one; ``question``: the example question in ``USE.md``. Raises ``AdapterError`` if ``out_dir``
-    exists, the state file is damaged or belongs to another base, or the disk refuses; ``BaseModelError`` if the base
-    cannot be read or llama.cpp has no known name of its architecture.
+    ``task`` is named in its README; ``expected``: the adapter's checksum; ``base_gguf``: the user's GGUF of the base;
+    ``question``: the example in ``USE.md``. Raises ``AdapterError`` if ``out_dir`` exists, the state file is damaged or
+    belongs to another base, or the disk refuses; ``BaseModelError`` for an unreadable base or an architecture unknown
+    to llama.cpp.
     """
     if out_dir.exists() or out_dir.is_symlink():
         raise AdapterError("exists already, and nothing is overwritten.", "Choose another folder.", where=str(out_dir))

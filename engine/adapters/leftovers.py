@@ -1,7 +1,7 @@
 """Removes files of a task's folder that no version names; after a version was voided, moves them to lost+found.
 
-Voiding may be a mistake, and then the file is needed. The file ``.spared`` in the folder makes the next sweep move
-files. It is on the disk before a row changes, so it holds if a process dies in between.
+Voiding may be a mistake. The file ``.spared`` makes the next sweep move files. It is on the disk before a row changes,
+so it holds if a process dies in between.
 """
 
 from __future__ import annotations
@@ -28,7 +28,6 @@ class Swept:
 
     moved: tuple[Path, ...] = ()
     problems: tuple[str, ...] = ()
-    """A sentence for each file that could not be moved or removed."""
 
 
 def spare(folder: Path) -> None:

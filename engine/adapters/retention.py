@@ -17,9 +17,7 @@ class RetentionVersion:
     resumable: bool
     """True if its file holds the optimizer's moments."""
     is_best: bool
-    """True for the best trained version of an evaluation series."""
     is_final: bool
-    """True for the last version of a finished task."""
 
 
 @dataclass(frozen=True)

@@ -27,17 +27,16 @@ from ..faults import Point, reach
 
 # Reads and writes safetensors files of float32 arrays.
 #
-# Errors: the bytes are wrong (``AdapterDamaged``), the file is gone (``AdapterMissing``), or neither is known
-# (``AdapterUnreachable``). Files are not mapped into memory: a failing disk is then an error of one read, not the end
-# of the process. Format: https://huggingface.co/docs/safetensors
+# Errors: wrong bytes (``AdapterDamaged``), no file (``AdapterMissing``), or unknown (``AdapterUnreachable``). Files are
+# not mapped into memory: a failing disk is then an error of one read, not the end of the process. Format:
+# https://huggingface.co/docs/safetensors
 
 Array = NDArray[np.float32]
 TOGETHER = 1 << 20
-"""Bytes of neighbours that are read at once: a separate read of each array of a small adapter would take longer. Larger
-ones are separate, so that one array does not keep the memory of many.
+"""Bytes of neighbours that are read at once: separate reads of a small adapter's arrays would take longer. Larger ones
+are separate, so that one array does not keep the memory of many.
 """
 LONGEST_HEADER = 100_000_000
-"""Most bytes of a header, as in safetensors."""
 _PLACE = attrgetter("offset", "size")
 _AGAIN = "It is tried again by itself: bring the folder back, mend its permissions, or mount its disk."
 
@@ -48,7 +47,6 @@ class Entry(NamedTuple):
     name: str
     shape: tuple[int, ...]
     offset: int
-    """Bytes from the beginning of the file."""
     size: int
 
 
@@ -180,7 +178,6 @@ def _entry(name: str, said: dict[str, Any], start: int) -> Entry:
 
 
 def _runs(entries: Sequence[Entry]) -> Iterator[list[Entry]]:
-    """Entries, in the file's order, in runs of neighbours that are read together."""
     run: list[Entry] = []
     for entry in entries:
         end = entry.offset + entry.size
@@ -206,11 +203,10 @@ def _read(path: Path, file: BufferedReader, run: Sequence[Entry]) -> Iterator[tu
 # The state file of one policy version: adapter, optimizer moments and counters, in one safetensors file.
 #
 # The trainer writes it (write, fsync, rename, fsync of the folder); the sampler and the exporters read its adapter
-# part. numpy only. Keys are ``adapter/<module>.lora_A`` (r, in) and ``.lora_B`` (out, r), and ``moment1/…``,
-# ``moment2/…`` under the same names; <module> is the path in the Hugging Face model, such as
-# ``model.layers.0.self_attn.q_proj``. The metadata are ``marlaas``, the header as JSON, and ``sha256``, the checksum
-# over the header and all arrays; files of format 1 have none. Continued training reads all of a file, and so verifies
-# this checksum.
+# part. Keys are ``adapter/<module>.lora_A`` (r, in) and ``.lora_B`` (out, r), and ``moment1/…``, ``moment2/…``;
+# <module> is the path in the Hugging Face model, such as ``model.layers.0.self_attn.q_proj``. The metadata are
+# ``marlaas``, the header as JSON, and from format 2 ``sha256``, the checksum over the header and all arrays. Continued
+# training reads all of a file, and so verifies it.
 
 FORMAT = 2
 READ = (1, 2)
@@ -220,7 +216,6 @@ PASSING = {
     errno.EFBIG: "Free some space, or raise the limit on the size of files (`ulimit -f`)",
     errno.EROFS: "Mount the disk of the home for writing",
 }
-"""Why a disk takes nothing at the moment, with a remedy: the task waits for that."""
 
 
 @dataclass(frozen=True)
@@ -269,8 +264,8 @@ def _digest(digest: hashlib._Hash, arrays: Mapping[str, Array]) -> None:
 def write_state(path: Path, state: PolicyState, sync: bool = True) -> int:
     """Write atomically and return the size in bytes; ``sync`` makes it survive a power cut.
 
-    Version 0 creates its task's folder; later versions do not, because a missing folder may only be unmounted. Raises
-    ``AdapterUnreachable`` then, and ``AdapterError`` when the disk refuses; an older file of that path stays.
+    Only version 0 creates its task's folder: a folder that is missing later may be unmounted, and raises
+    ``AdapterUnreachable``. Raises ``AdapterError`` when the disk refuses; an older file of that path stays.
     """
     return _replace(path, state, sync, Point.STATE_WRITTEN, Point.STATE_NAMED)
 

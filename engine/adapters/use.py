@@ -55,10 +55,8 @@ class Use:
 
     program: str
     language: str
-    """Of the lines: python or sh."""
     lines: str
     about: str = ""
-    """A sentence to go with them."""
 
 
 def uses(exported: Exported) -> list[Use]:
@@ -144,7 +142,6 @@ print(tokenizer.decode(reply, skip_special_tokens=True))"""
 
 
 def _with_text(exported: Exported, gguf: Path) -> list[Use]:
-    """llama.cpp's server and Ollama: they need a GGUF of the base with its tokenizer."""
     brought = exported.base_gguf is not None and exported.reads_text
     base = exported.base_gguf if brought and exported.base_gguf else exported.folder / "base-with-tokenizer.gguf"
     convert = (

@@ -1,7 +1,6 @@
 """Environments: each plugin version has a process that runs its episodes and scores them.
 
-``EnvironmentService`` has all plugins of a home and reloads changed files. All output of a process is validated: its
-code may be broken or hostile.
+All output of a process is validated: its code may be broken or hostile.
 """
 
 from ..door import door

@@ -92,7 +92,6 @@ class _Answers:
 # The service has only the plugins in question. Nothing is watched: ``settled`` takes up an edit.
 
 LOOK = 0.1
-"""Seconds between two looks at a plugin that is installing its libraries."""
 _PATH_STARTS = (".", "~", "/")
 
 

@@ -1,12 +1,10 @@
 """Constant-answer baselines: the best score of one text that is given to every ask on the held-out prompts.
 
-Trying seventeen texts on every prompt costs seventeen evaluations: hours, if a grader takes seconds. So successive
-halving (Jamieson and Talwalkar, AISTATS 2016, arXiv 1502.07943) tries all texts on a few prompts, the better half on
-twice as many, and so on. The last ones have a score on all prompts. 64 prompts take 328 episodes instead of 1,088;
-1,000 prompts take 1,264 instead of 17,000.
+Successive halving (Jamieson and Talwalkar, AISTATS 2016, arXiv 1502.07943) tries all texts on a few prompts, the better
+half on twice as many, and so on. Of 17 texts, 64 prompts take 328 episodes instead of 1,088, and 1,000 prompts 1,264
+instead of 17,000.
 
-Tasks on the same prompts share the scores, for example twenty seeds of one task. A task waits only while another one
-measures the same text.
+Tasks on the same prompts share the scores. A task waits only while another one measures the same text.
 """
 
 from __future__ import annotations
@@ -18,7 +16,6 @@ from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 REMEMBERED = 64
-"""Sets of prompts that keep their scores, the last used ones."""
 FIRST = 8
 """Prompts of the first round. A text that is right on every second prompt fails on all of them once in 256 times. One
 that is right on one in ten fails in about every second case; it is hardly worth an answer.
@@ -35,7 +32,6 @@ Mean = Callable[[Scores], float | None]
 @dataclass
 class _Text:
     scores: list[float | None] = field(default_factory=list)
-    """Of the first prompts, as far as they were run."""
     measuring: asyncio.Lock = field(default_factory=asyncio.Lock)
 
 
@@ -82,7 +78,7 @@ def _better(scores: Mapping[str, Scores]) -> list[str]:
     paid = [score for of_one in scores.values() for score in of_one if score is not None]
     least = min(paid, default=0.0)
     sums = {text: math.fsum(least if s is None else s for s in of_one) for text, of_one in scores.items()}
-    ranked = sorted(sums, key=lambda text: -sums[text])  # keeps the order of equal ones
+    ranked = sorted(sums, key=lambda text: -sums[text])
     return ranked[: max(1, len(ranked) // 2)]
 
 

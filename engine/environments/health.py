@@ -3,8 +3,8 @@
 What fails too often rests; each rest without effect doubles the next one.
 
 An environment that fails on a share of its instances continues; only one that fails on all of them rests. So only
-distinct instances count: a repeated failure of the same group or held-out prompt is no new evidence. They count in the
-order in which their episodes began: failures often end sooner than successes, so the first to end are no fair sample.
+distinct instances count. They count in the order in which their episodes began: failures often end sooner than
+successes, so the first to end are no fair sample.
 """
 
 from __future__ import annotations
@@ -54,7 +54,6 @@ class _Rest:
     until: float = 0.0
     length: float = WINDOW
     failure: Failure | None = None
-    """Why the last rest began; None before the first."""
     told: Failure | None = None
 
     def begin(self, now: float, failure: Failure) -> Failure:
@@ -83,7 +82,6 @@ class _Record:
     failed: dict[Instance, int] = field(default_factory=dict)
     known: dict[Instance, None] = field(default_factory=dict)
     worked: bool = False
-    """True if it has succeeded since the first failure."""
     rest: _Rest = field(default_factory=_Rest)
 
     def succeeded(self) -> None:
@@ -103,7 +101,6 @@ class Health:
         self._rest = _Rest()
         self._records: dict[Settings, _Record] = {}
         self._troubled: set[Settings] = set()
-        """Those that have failed since their last success."""
 
     @property
     def deaths(self) -> int:
@@ -112,7 +109,6 @@ class Health:
 
     @property
     def troubled(self) -> bool:
-        """True if any environment has failed since its last success; otherwise successes need not be recorded."""
         return bool(self._troubled)
 
     def died(self, failure: Failure, processes: int = 1) -> Failure | None:

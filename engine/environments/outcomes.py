@@ -19,7 +19,6 @@ class OutcomeCount:
     """Number of episodes that ended in one way."""
 
     environment: str
-    """"plugin/environment"."""
     version: str
     status: str
     """ok, skip, timeout, error or cancelled"""
@@ -59,7 +58,6 @@ class OutcomeCounts:
     def overturn(
         self, environment: str, version: str, members: Sequence[EpisodeOutcome], verdict: EpisodeOutcome
     ) -> None:
-        """Count episodes as ``verdict`` instead of their own outcome: the ranking of their group failed."""
         for member in members:
             bucket = bucket_of(member.seconds)
             self._episodes[environment, version, member.status, bucket] -= 1

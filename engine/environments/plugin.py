@@ -89,10 +89,6 @@ class Plugin:
         return held | {self._newest}
 
     def infos(self) -> tuple[EnvironmentInfo, ...]:
-        """One entry for each environment; one for the plugin if none is known.
-
-        Broken environments of a ``.toml`` file have one, too.
-        """
         serving, path = self._active, shown(str(self.path))
         if serving is None:
             failure = None if self._slow else self._failure
@@ -176,7 +172,6 @@ class Plugin:
         self._tell("removed", version, Failure(f"the same content is served as {heir}") if heir else None)
 
     async def acquire(self, environment: str, version: str | None) -> ServedVersion:
-        """Hold and return the version for a new group: the newest good one, or the requested one."""
         if version is None:
             while self._active is None and self._candidate is not None and not self._candidate.done():
                 await asyncio.wait((self._candidate,))

@@ -1,12 +1,12 @@
 """The processes of one plugin version that run or score its episodes; their number follows the measured work.
 
-An episode goes to the process with the fewest. Without a free place it waits here in order of arrival; no time limit
-counts that. A dying process takes only its own episodes. A scoring process has one request at a time.
+An episode goes to the process with the fewest; without a free place it waits here, and no time limit counts that. A
+scoring process has one request at a time.
 
-A further process costs an import. It is started once the time in which it would have had work adds up to that cost.
-This is the rule for renting or buying (Karlin, Manasse, Rudolph and Sleator, "Competitive snoopy caching", Algorithmica
-3, 1988): it never costs more than twice the best decision in hindsight. RollArt (arXiv 2512.22560) also runs stateless
-reward work on separate, elastic workers.
+A further process costs an import. It is started once the time in which it would have had work adds up to that cost: the
+rule for renting or buying (Karlin, Manasse, Rudolph and Sleator, "Competitive snoopy caching", Algorithmica 3, 1988),
+which never costs more than twice the best decision in hindsight. RollArt (arXiv 2512.22560) also runs stateless reward
+work on separate, elastic workers.
 """
 
 from __future__ import annotations
@@ -96,7 +96,6 @@ class Account:
     pressed: float = 0.0
     """Time in which a further process would have had work, less the time in which not; at most ``REST``."""
     slack: float = 0.0
-    """Time for which fewer would have been enough."""
 
     def after(self, work: Work, seconds: float, episodes: int, most: int | None = None) -> Account:
         pressed = self.pressed + (seconds if work.pressed else -seconds)
@@ -125,8 +124,7 @@ class ProcessBudget:
     """The number of processes that all plugins of an engine may have together.
 
     Each pool may have one process, or its author's minimum. Further ones are shared by all: as many as there are cores,
-    since more could not compute at the same time. Processes that mostly wait count as fewer. Cores of other nodes count
-    for the versions that may use them.
+    with those of other nodes. Processes that mostly wait count as fewer.
     """
 
     def __init__(self, cores: int = 0, scoring: int = 0) -> None:
@@ -139,11 +137,9 @@ class ProcessBudget:
         self.pools: WeakSet[ProcessPool] = WeakSet()
 
     def left(self, elsewhere: int = 0) -> int:
-        """Further processes that may be started, with ``elsewhere`` cores of other nodes."""
         return max(0, self.cores + elsewhere - sum(pool.further for pool in self.pools))
 
     def scoring_left(self) -> int | None:
-        """Further processes that may score; None if the settings leave that to the cores."""
         return max(0, self.scoring - sum(pool.size for pool in self.pools if pool.scores)) if self.scoring else None
 
 
@@ -227,17 +223,14 @@ class ProcessPool:
 
     @property
     def size(self) -> int:
-        """Processes, with those that are being started next to others."""
         return len(self._workers) + len(self._more)
 
     @property
     def over(self) -> bool:
-        """True if there is no process, none is being started next to others, and none is about to end."""
         return not self.size and not self._ending
 
     @property
     def further(self) -> int:
-        """Processes that it counts for in the budget, beyond its minimum."""
         return max(0, math.ceil(self._weight * self.size) - max(1, self._bounds.least))
 
     async def alive(self) -> Child:
@@ -321,7 +314,6 @@ class ProcessPool:
         await self.settle()
 
     async def settle(self) -> None:
-        """Wait until the processes that were asked to end are gone; they end even if this is cancelled."""
         if self._ending:
             await asyncio.wait(self._ending)
 

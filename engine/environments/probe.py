@@ -16,7 +16,6 @@ from .process.wire import Described
 from .protocol import Answering, EpisodeOutcome, EpisodeSpec, Listener, Opens, Unscored
 
 PATIENCE = 10.0
-"""Seconds that an environment may compute until its first ask."""
 
 Ended = TypeVar("Ended", EpisodeOutcome, EpisodeOutcome | Unscored)
 

@@ -1,7 +1,6 @@
 """The engine's interface to environments: text and rewards, never tokens.
 
-An episode runs in the plugin's process and asks the model through the engine. Everything here crosses a JSON wire from
-code that may be broken or hostile, so it is validated.
+Everything here crosses a JSON wire from code that may be broken or hostile, so it is validated.
 """
 
 from __future__ import annotations
@@ -36,7 +35,6 @@ EventKind = Literal[
 ]
 
 Rows = Literal["", "own", "task"]
-"""The source of an environment's rows: its own, the task file, or none."""
 
 
 @dataclass(frozen=True)
@@ -50,7 +48,6 @@ class EpisodeSpec:
     member: int
     config: dict[str, Any] = field(default_factory=dict)
     timeout: float | None = None
-    """Seconds; None takes the environment's own."""
     data: Mapping[str, Any] | None = None
     """The task's data in the form of ``plugins.data.Source.record``; None: the environment's own."""
 
@@ -73,7 +70,6 @@ class EpisodeOutcome:
     overloaded: bool = False
     """True if a limit of wall time ended it because the machine was overloaded: the environment is not to blame."""
     died: bool = False
-    """True if its process died, by this episode or another one."""
     task: Any = None
     transcript: Transcript | None = None
 
@@ -89,12 +85,10 @@ class FinishedEpisode:
     episode: Episode
     transcripts: Transcripts
     prompt: bytes | None
-    """Hash of the first agent's first prompt; None if nothing was asked."""
     outcome: EpisodeOutcome
     seconds: float = 0.0
     earlier: tuple[EpisodeOutcome, ...] = ()
     dropped: bool = False
-    """True if its group closed without it while it ran."""
 
     @property
     def outcomes(self) -> tuple[EpisodeOutcome, ...]:

@@ -53,7 +53,6 @@ TRIES = 2
 LARGEST_TRANSCRIPT = 2 << 20
 """Most characters of a transcript: with the episode's task it must fit into one message."""
 LOST = 8
-"""Lost nodes that a score may survive."""
 
 Verdict = TypeVar("Verdict", EpisodeOutcome, Ranking | EpisodeOutcome)
 
@@ -80,11 +79,9 @@ class ServedVersion:
         self.reach = reach
         self.leases = 0
         self.retired = False
-        """True if no new groups begin: the processes then end with the last lease and episode."""
         self.cut = False
         self.cuts = 0
         self.grace = 0.0
-        """Seconds that its episodes got when it was replaced."""
         self._by_version = 0
         self._path = path
         self._folders = folders
@@ -124,7 +121,6 @@ class ServedVersion:
         return child
 
     def apart(self) -> ServedVersion:
-        """This version in one separate process: it does not affect groups, and is not reported."""
         folders = replace(self._folders, runtime=replace(self._folders.runtime, workers=Workers(1, 1)))
         return ServedVersion(
             self.version, self._path, folders, lambda kind, version, failure: None, ProcessBudget(), Reach(), self.code
@@ -149,7 +145,6 @@ class ServedVersion:
 
     @property
     def over(self) -> bool:
-        """True if it has no lease and no process, not even an ending one."""
         return not self.leases and self._playing.over and self._scoring.over
 
     async def play(self, environment: str, spec: EpisodeSpec, answer: Answer, counts: bool = False) -> EpisodeOutcome:
@@ -261,10 +256,6 @@ class ServedVersion:
         return EpisodeOutcome("cancelled", failure=Failure(REPLACED))
 
     async def facts(self, environment: str, data: Mapping[str, Any] | None, survey: bool = False) -> DataFacts:
-        """The facts of an environment's rows, or of ``data`` instead.
-
-        Raises ``BrokenPlugin`` with the reason if they cannot be had.
-        """
         child = await self._playing.alive()
         try:
             found = await child.facts(environment, data, survey)
@@ -276,10 +267,6 @@ class ServedVersion:
         raise BrokenPlugin(found.failure or Failure(f"{environment} ended as {found.status}"), child.dead is not None)
 
     async def lent(self, data: Mapping[str, Any]) -> Mapping[str, Any]:
-        """The task's rows with their current stamp, readable for a confined process.
-
-        Raises ``OSError``.
-        """
         data = await asyncio.to_thread(stamped, data)
         if self._folders.runtime.confinement is None:
             return data
@@ -328,7 +315,6 @@ class ServedVersion:
             self._playing.end_idle(REPLACED)
 
     async def settle(self) -> None:
-        """Wait until the processes that were asked to end are gone; they end even if this is cancelled."""
         await self._playing.settle()
         await self._scoring.settle()
 
@@ -515,7 +501,6 @@ class Recorder:
 
     def __init__(self, answer: Answer) -> None:
         self.too_long = False
-        """True if it is too long to keep: then there is no transcript."""
         self._answer = answer
         self._said: dict[str, list[Message]] = {}
         self._size = 0

@@ -62,7 +62,6 @@ class EnvironmentService:
         self.outcomes = OutcomeCounts()
         self._plugins: dict[str, Plugin] = {}
         self._heirs: dict[str, str] = {}
-        """For plugins without files, the plugin with the same content."""
         self._folders = tuple(folders)
         self._scratch = scratch
         self._interpreters = interpreters or Interpreters(scratch / "venvs", EnvironmentSettings())
@@ -100,10 +99,6 @@ class EnvironmentService:
         await asyncio.gather(*(plugin.stop() for plugin in self._plugins.values()))
 
     def use_nodes(self, nodes: Sequence[RemoteNode]) -> None:
-        """Start further processes on these nodes, and begin nothing more on others.
-
-        Episodes in progress there run to their end.
-        """
         self._reach.use(nodes)
 
     async def scan(self) -> list[asyncio.Task[None]]:
@@ -287,17 +282,9 @@ class EnvironmentService:
         return verdict
 
     async def facts(self, lease: Lease, survey: bool = False) -> DataFacts:
-        """The facts of the rows of the lease's episodes; ``survey``: also of their content.
-
-        Raises ``EnvironmentFailure`` with the reason if they cannot be had.
-        """
         return await lease.serving.facts(lease.declared.name, lease.data, survey)
 
     async def look(self, lease: Lease, spec: EpisodeSpec, opens: Opens | None = None) -> Ask | EpisodeOutcome:
-        """The episode's first ask, without a model, or its end before one.
-
-        ``opens`` gives it an address for its programs; the first ask there counts.
-        """
         return await first_ask(lambda spec, answer: self.play(lease, spec, answer), spec, opens)
 
     async def peek(self, lease: Lease, spec: EpisodeSpec) -> Ask:

@@ -32,7 +32,6 @@ class Api:
         self._gateways = Gateways(self._desk, limits_of(settings, home), home.logs / "gateway.log")
         self._switch = Switch(store, settings, self._gateways, self._desk)
         self.endpoints: Endpoints = self._gateways
-        """Addresses for episodes; they need no ``run``."""
 
     def serve(self, serving: Callable[[Identity], Answerer]) -> None:
         self._desk.callers.serving = serving

@@ -52,9 +52,9 @@ class Tallies:
 
 # A repeated request gets the answer of the first, because its client may have lost the connection.
 #
-# Requests are alike with the same content, key and idempotency key. Clients without an idempotency key count their
-# tries; their first try is never a repetition. During the first request, the second gets all tokens so far and
-# continues with it; for some minutes afterwards it gets a copy. A refusal is not kept.
+# Requests are alike with the same content, key and idempotency key. Clients without that key count their tries; their
+# first try is never a repetition. A second request joins the first one in progress, or gets a copy for some minutes
+# afterwards. A refusal is not kept.
 
 KEPT_SECONDS = 600.0
 KEPT_BYTES = 64 << 20
@@ -70,7 +70,6 @@ class _Entry:
     pieces: list[wire.Piece] = field(default_factory=list)
     listeners: list[Tell] = field(default_factory=list)
     heard: bool = False
-    """True if somebody has got the whole answer."""
     ended: float | None = None
     size: int = 0
 
@@ -114,7 +113,6 @@ class IdempotencyCache:
                 work.cancel()
 
     def _earlier(self, asked: wire.Chat | wire.Complete) -> _Entry | None:
-        """The earlier request: an undelivered answer, else one in progress, else the newest."""
         if not asked.once and not asked.retry:
             return None
         alike = self._by_request.get(_alike(asked), [])
@@ -162,7 +160,6 @@ def _alike(asked: wire.Chat | wire.Complete) -> bytes:
 # An unknown key is refused before anything else.
 
 REMEMBERED = 4096
-"""Keys of ended episodes that are still distinguished from wrong ones."""
 
 
 class Callers:
@@ -171,7 +168,6 @@ class Callers:
     def __init__(self, stored: Callable[[bytes], ApiKeyRow | None]) -> None:
         """``stored`` finds a client's key by its digest, revoked or not; may raise ``StoreError``."""
         self.open = False
-        """True if clients are answered; episodes always are."""
         self.serving: Callable[[Identity], Answerer] | None = None
         self._stored = stored
         self._episodes: dict[str, Answerer] = {}
@@ -187,7 +183,6 @@ class Callers:
         return key
 
     def dismiss(self, key: str) -> None:
-        """The episode is over; a second time does nothing."""
         if self._episodes.pop(key, None) is not None:
             self._over[key] = None
             while len(self._over) > REMEMBERED:

@@ -30,7 +30,6 @@ NAMES: Mapping[str, tuple[str, str, str]] = {
     "requests": ("api_requests_total", "tenant", ""),
     "api tokens": ("api_tokens_total", "tenant", "direction"),
 }
-"""Kind of a total: the name of its figure, and its labels."""
 
 
 @dataclass(frozen=True)
@@ -97,7 +96,6 @@ class FigureReader:
         self._reading = asyncio.Lock()
 
     async def rows(self) -> tuple[Figure, ...]:
-        """The current figures; the last ones while the store cannot be read."""
         async with self._reading:
             if self._read is None or self._clock() >= self._read + SHORTEST:
                 with suppress(StoreError):

@@ -15,7 +15,6 @@ from dataclasses import dataclass
 from ..errors import ConfigError
 
 SCOPES = ("chat", "train", "admin")
-"""Uses of a key: ask for answers, train, and everything of its tenant."""
 RANDOM_BYTES = 32
 SHOWN = 6
 """Random characters of a key that are stored and shown; the 37 others have more than 220 bits."""

@@ -22,9 +22,7 @@ BEHIND = 256 << 20
 """Bytes that a gateway may leave unread. One that hangs is given up, as if it had died."""
 
 Log = Callable[[str, str, str], None]
-"""Takes an event: its kind, a sentence, its level."""
 Figures = Callable[[], Awaitable[Sequence[tuple[str, dict[str, str], float]]]]
-"""The rows of ``wire.FigureTable``."""
 
 
 async def _nothing() -> tuple[()]:
@@ -43,7 +41,6 @@ class Desk:
         self.links: set[Link] = set()
 
     def dismiss(self, key: str) -> None:
-        """An episode is over: its open and later requests are refused."""
         self.callers.dismiss(key)
         for link in self.links:
             link.end_requests(key)

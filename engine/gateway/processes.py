@@ -26,7 +26,6 @@ from .link import Desk, Link
 
 PROGRAM = (sys.executable, "-P", "-m", "marlaas.engine.gateway.http.main")
 ANYWHERE = {"0.0.0.0": "127.0.0.1", "::": "::1"}
-"""This machine's address for a socket that listens on all networks."""
 STEADY = 10.0
 """Seconds after which a gateway counts as stable: it is restarted at once."""
 FIRST_PAUSE, LONGEST_PAUSE = 0.2, 10.0
@@ -112,7 +111,6 @@ async def _ended(process: asyncio.subprocess.Process) -> None:
 
 
 def _ending(code: int | None, line: str) -> str:
-    """The reason of its end, behind "the gateway"; ``line`` is the last of its log."""
     if code is None or code < 0:
         return f"was ended by signal {signal_name(-(code or 0))}"
     return f"ended with exit status {code}" + (f" ({line.rstrip('.')})" if line and code else "")
@@ -129,7 +127,6 @@ PATIENCE = 5.0
 """Seconds in which a starting engine retries a taken port: the gateway of a killed one still ends."""
 AGAIN = 0.1
 WAITING = 1024
-"""Connections that wait in a socket's queue while a gateway starts."""
 
 
 class Gateways:
@@ -137,7 +134,6 @@ class Gateways:
 
     def __init__(self, desk: Desk, limits: str, log: Path) -> None:
         self.clients: GatewayProcess | None = None
-        """Serves clients while the API is open."""
         self._episodes: GatewayProcess | None = None
         self._desk = desk
         self._limits = limits
@@ -155,7 +151,6 @@ class Gateways:
         return Address(self._episodes.url, self._desk.callers.admit(answerer))
 
     def close(self, address: Address) -> None:
-        """The episode is over: its open and later requests are refused with 410. Idempotent."""
         self._desk.dismiss(address.key)
 
     async def for_clients(self, host: str, port: int, patience: float = 0.0) -> GatewayProcess:

@@ -1,8 +1,8 @@
 """Active hours in which the engine may work, from a setting such as "22:00-07:00, sat-sun 09:00-22:00".
 
 Pure, except for the machine's time zone. A range belongs to the day of its begin and may end on the next. If the clock
-is put back, a range begins and ends at the first of two equal readings. If it is put forward, a skipped reading means
-the moment of the change. So no range begins twice, and adjacent ranges stay adjacent.
+is put back, the first of two equal readings counts; if it is put forward, a skipped reading means the moment of the
+change.
 """
 
 from __future__ import annotations
@@ -46,7 +46,6 @@ class ActiveHours:
         return cls(tuple(_range(part) for part in parts)) if any(parts) else cls()
 
     def active(self, now: float) -> bool:
-        """True if the engine may work at ``now``, in seconds since 1970."""
         return not self.ranges or any(begin <= now < end for begin, end in self._spans(now))
 
     def changes(self, now: float) -> float | None:
@@ -58,7 +57,6 @@ class ActiveHours:
         return next((moment for moment in moments if self.active(moment) is not before), None)
 
     def _spans(self, now: float) -> Iterator[tuple[float, float]]:
-        """Begin and end, in seconds since 1970, of all ranges around ``now``."""
         today = datetime.fromtimestamp(now).date()
         for ahead in range(-2, LOOK):
             day = today + timedelta(days=ahead)

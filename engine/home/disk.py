@@ -58,7 +58,6 @@ class DiskGuard:
         self._reason = ""
 
     def shortage(self) -> str:
-        """Why no task may continue, in one sentence; empty while there is room."""
         return self._reason
 
     async def run(self) -> None:

@@ -10,7 +10,6 @@ from pathlib import Path, PurePosixPath
 _TABLE = Path("/proc/mounts")
 _NETWORKS = ("9p", "afs", "beegfs", "ceph", "cifs", "coda", "gpfs", "lustre", "ncpfs", "nfs", "nfs4", "smb3")
 _SHARED = ("drvfs", "prl_fs", "vboxsf", "virtiofs", "vmhgfs")
-"""File systems for folders shared with virtual machines."""
 _NETWORKS_OF_PROGRAMS = ("afp", "ceph", "gcsfuse", "glusterfs", "juicefs", "nfs", "rclone", "s3fs", "smbnetfs", "sshfs")
 """Network file systems served by a program, after ``fuse.``; most other such types show a local disk."""
 

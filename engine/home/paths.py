@@ -22,7 +22,6 @@ class Home:
 
     @property
     def config(self) -> Path:
-        """``marlaas.toml``: settings of this home."""
         return self.root / "marlaas.toml"
 
     @property
@@ -35,7 +34,6 @@ class Home:
 
     @property
     def adapters(self) -> Path:
-        """State files, one folder per task."""
         return self.root / "adapters"
 
     @property
@@ -50,7 +48,6 @@ class Home:
 
     @property
     def bases(self) -> Path:
-        """Base models made of GGUF files, a folder each."""
         return self.root / "bases"
 
     @property
@@ -64,7 +61,6 @@ class Home:
 
     @property
     def scratch(self) -> Path:
-        """Snapshots of plugins, and their working folders."""
         return self.root / "scratch"
 
     @property
@@ -84,7 +80,6 @@ class Home:
 
     @property
     def lock(self) -> Path:
-        """The lock file, held by the engine that serves this home."""
         return self.root / "engine.lock"
 
     @property

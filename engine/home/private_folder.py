@@ -34,7 +34,6 @@ class PrivateFolder:
         return self.path
 
     def remove(self) -> None:
-        """Delete it with its contents; idempotent."""
         shutil.rmtree(self.path, ignore_errors=True)
         if self._lock >= 0:
             os.close(self._lock)

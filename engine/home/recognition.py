@@ -12,7 +12,6 @@ from ..errors import ConfigError
 from .paths import Home
 
 LOOKED_AT = 1000
-"""Neighbours of a folder that are searched for a home of a similar name."""
 
 
 def is_home(folder: Path) -> bool:

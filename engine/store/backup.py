@@ -20,7 +20,6 @@ from .schema import guarded, read_only, refuse_newer
 FOLDER = "backups"
 """Folder of copies from before an upgrade. A person may put one back, with the marlaas that made it."""
 PAGES = 2_000
-"""Pages copied at once, between two reports of progress."""
 _PLACE = "CASE WHEN path LIKE '/%' THEN 'adapters/' || name || '.safetensors' ELSE path END"
 """SQL for a version's path relative to the home; rows of version 0.1.0 hold an absolute path."""
 

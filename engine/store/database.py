@@ -1,7 +1,6 @@
 """The engine's connection: migrations applied, sqlite's errors turned into ``StoreError``.
 
-In WAL mode readers never wait. A commit survives the death of any process; after ``barrier`` also a power cut. On the
-event loop a call waits only very briefly for another program's lock; ``Store.patiently`` tries again.
+In WAL mode readers never wait. A commit survives the death of any process; after ``barrier`` also a power cut.
 """
 
 from __future__ import annotations
@@ -41,7 +40,6 @@ class GuardedConnection(sqlite3.Connection):
     """
 
     met_lock = False
-    """True if the last write found the database locked."""
     _patience = OPENING
 
     def wait_for(self, seconds: float) -> None:
@@ -49,7 +47,6 @@ class GuardedConnection(sqlite3.Connection):
         self._wait(seconds)
 
     def is_free(self) -> bool:
-        """True if no other program holds the lock; does not wait."""
         self._wait(0.0)
         try:
             self.execute("BEGIN IMMEDIATE")
@@ -172,11 +169,10 @@ def barrier(path: Path) -> None:
     """Flush all commits to the disk, while others may read. It blocks: call it in a thread.
 
     A WAL commit appends its pages to the log; with ``synchronous = NORMAL`` it does not wait for the disk. So flushing
-    the log is enough: the next program reads the commit from there. A checkpoint is not needed, and readers of an older
-    state would block it.
+    the log is enough; a checkpoint would wait for readers.
 
-    A reset or removed log does no harm: sqlite first flushes a checkpoint of all of it. This process may open and close
-    the log, but not the database file: closing that would release sqlite's locks.
+    A reset or removed log does no harm: sqlite first flushes a checkpoint of it. This process may open and close the
+    log, but not the database file: closing that would release sqlite's locks.
     """
     for file in (path.with_name(f"{path.name}-wal"), path.parent):  # the folder, for the log's own entry
         try:

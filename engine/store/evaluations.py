@@ -83,7 +83,6 @@ class EvaluationTable:
         return {row["step"]: row["score"] for row in rows}
 
     def baseline(self, policy: int, series: str) -> float | None:
-        """The newest constant-answer baseline of a series, or None."""
         rows = self._db.query(
             "SELECT floor FROM evals WHERE policy = ? AND series = ? AND suite = ? AND split = ?"
             " ORDER BY id DESC LIMIT 1",
@@ -99,7 +98,6 @@ class EvaluationTable:
         return next((row["series"] for row in rows), None)
 
     def scores(self, policy: int) -> dict[int, float]:
-        """Valid scores of the newest series by version number: these decide."""
         series = self.series(policy)
         found = self.measured(policy, series) if series is not None else {}
         return {step: score for step, score in found.items() if score is not None}
@@ -113,7 +111,6 @@ class EvaluationTable:
         return tuple(HeldOutScore(**row) for row in rows)
 
     def best_of_each(self, policy: int) -> set[int]:
-        """The numbers of the best trained versions, one of each series."""
         rows = self._db.query(
             "SELECT DISTINCT series FROM evals WHERE policy = ? AND suite = ? AND split = ?",
             [policy, self._suite, self._split],
@@ -212,7 +209,6 @@ class FindingTable(Table):
             self._db.conn.executemany("UPDATE findings SET holds = 0 WHERE policy = ? AND code = ?", pairs)
 
     def environment_at(self, policy: int, step: int) -> str:
-        """The environment version of a step; empty if unknown."""
         sql = "SELECT environment_version FROM steps WHERE policy = ? AND number = ?"
         return next((row["environment_version"] or "" for row in self._db.query(sql, [policy, step])), "")
 
@@ -241,7 +237,6 @@ class FindingTable(Table):
         return found
 
     def said(self, policy: int, step: int, split: str = "train", suites: Sequence[str] = ("",)) -> list[Said]:
-        """The first conversations that a step consumed, or an evaluation ran, without failed ones."""
         marks = ",".join("?" * len(suites))
         rows = self._db.query(
             "SELECT min(j.id) AS id, g.number, j.member, j.reward, max(j.cut) AS cut,"

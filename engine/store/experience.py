@@ -33,7 +33,6 @@ from .database import Table, insert, insert_all, transaction
 from .rows import FINISHED
 
 NOTHING = Trajectory("", np.empty(0, np.int32), np.empty(0, np.uint8), np.empty(0, np.float32), ())
-"""Stands for the trajectories of an episode without asks."""
 
 
 def said(trajectory: Trajectory, transcript: Transcript) -> dict[str, object]:
@@ -170,13 +169,12 @@ class ExperienceTable(Table):
     ) -> int:
         """Store closed groups of one play, all or none; each replaces a group of the same policy and number.
 
-        Returns the play's number; pass it as ``play`` when further groups are stored later. ``opens``: other policies
-        still wait for their groups; another engine may continue the play with the named versions. ``closes``: nobody
-        waits any more, so its open samples are removed in this transaction.
+        Returns the play's number; pass it as ``play`` for further groups. ``opens``: other policies still wait; another
+        engine may continue the play with these versions. ``closes``: nobody waits, so its open samples are removed.
 
         ``beside`` is stored with the first group. ``step`` marks an evaluation; only the same suite on the same
-        environment version replaces it, so every series keeps its episodes. ``draws``: the attempts of the first group.
-        ``rewards``: of an evaluation, by sample and agent: agents may be paid that are never asked.
+        environment version replaces it. ``draws``: the attempts of the first group. ``rewards``: of an evaluation, by
+        sample and agent: agents may be paid that are never asked.
         """
         with transaction(self._db):
             for place, part in enumerate(parts):
@@ -239,11 +237,9 @@ class ExperienceTable(Table):
         return insert(self._db, "groups", row)
 
     def draws(self, policy: int) -> list[Draw]:
-        """The draws of a policy's stored training groups, by number and attempt."""
         return draws_of(self._db, policy)
 
     def waiting(self, policy: int) -> list[Group]:
-        """Complete groups that no step has consumed, by number."""
         groups = self._db.query(
             "SELECT * FROM groups WHERE policy = ? AND split = 'train' AND state = 'complete' ORDER BY number", [policy]
         )
@@ -264,7 +260,6 @@ class ExperienceTable(Table):
         ]
 
     def consumed(self, policy: int, first: int) -> set[int]:
-        """Numbers, from ``first`` on, of the consumed groups of a policy."""
         rows = self._db.query(
             "SELECT number FROM groups WHERE policy = ? AND split = 'train' AND number >= ? AND state = 'consumed'",
             [policy, first],
@@ -316,8 +311,7 @@ class ExperienceTable(Table):
     def shrink(self, policy: int, step: int) -> bool:
         """Remove the tokens of some groups that a step up to ``step`` consumed or evaluated; text and rewards stay.
 
-        Returns True if there may be more. The database file does not shrink: its free pages are used again. To shrink
-        it, sqlite would have to move pages, and readers would wait.
+        Returns True if there may be more. The database file does not shrink: its free pages are used again.
         """
         whole = "SELECT id FROM groups WHERE policy = ? AND shrunk = 0 AND step <= ? LIMIT ?"
         groups = [[row["id"]] for row in self._db.query(whole, [policy, step, SHRUNK_AT_ONCE])]
@@ -460,7 +454,6 @@ def _failure(failure: Failure | None) -> str | None:
 # stored groups are trained on. Engine side.
 
 Speaking = tuple[int, str]
-"""The number and checksum of a version that takes part in a play."""
 
 
 @dataclass(frozen=True)
@@ -526,7 +519,6 @@ class OpenPlayTable(Table):
         self._db.execute("DELETE FROM open_plays WHERE task = ?", [task])
 
     def drop_others(self, task: int, number: int, policies: Sequence[str], play: OpenPlay | None) -> None:
-        """Remove open plays of this number for any of these policies, except ``play``."""
         for other in self._plays(task, number):
             if other != play and set(policies) & set(other.policies):
                 drop_open(self._db, other)
@@ -593,7 +585,6 @@ def _speaking(stored: str) -> dict[str, Speaking]:
 
 
 def _open_rows(play: int, kept: FinishedEpisode) -> list[dict[str, object]]:
-    """One row per trajectory, each agent's in order; data of the whole sample is in its first row."""
     rows: list[dict[str, object]] = []
     places: dict[str, int] = {}
     for trajectory in kept.episode.trajectories or (NOTHING,):

@@ -15,7 +15,6 @@ if TYPE_CHECKING:
 ACTIVE = ("submitted", "queued", "blocked", "running", "paused")
 FINISHED = ("done", "failed", "cancelled")
 _PROGRESS = ("step", "reward", "score", "best", "floor", "adapter_version", "staleness", "tokens", "basis")
-"""Fields of ``TaskRow`` that come from a policy."""
 
 
 class ReasonCode(StrEnum):
@@ -24,12 +23,9 @@ class ReasonCode(StrEnum):
     NONE = ""
     STARTING = "starting"
     INTERRUPTED = "interrupted"
-    """Its run was interrupted; it continues when it is its turn."""
     DEPENDS = "depends"
     SLOTS = "slots"
-    """All slots for running tasks are taken."""
     QUOTA = "quota"
-    """Its tenant has used up a quota: of tasks at the same time, or of tokens a day."""
     YIELDED = "yielded"
     RETRY = "retry"
     BLOCKED = "blocked"
@@ -77,7 +73,6 @@ BASIS = (
     "json_object('stderr', coalesce(stderr, 0.0), 'n', n, 'failures', failures, 'prompts', prompts, 'samples', samples,"
     " 'best_of', best_of, 'pass_at', pass_at)"
 )
-"""SQL for the basis of a row of ``evals``, as JSON."""
 
 
 def basis_of(text: str | None) -> ScoreBasis | None:
@@ -91,7 +86,6 @@ class FindingRow:
 
     policy: str
     step: int
-    """Step at that time."""
     code: str
     """Its name in task files, such as ``entropy_collapse``."""
     evidence: dict[str, float] = field(default_factory=dict)
@@ -108,7 +102,6 @@ FINDINGS = (
     " json(f.evidence), 'rollouts', json(f.rollouts), 'holds', f.holds, 'created', f.created))"
     " FROM findings f JOIN policies q ON q.id = f.policy WHERE q.task = t.id)"
 )
-"""SQL for the findings about a task ``t``, as JSON."""
 
 
 def findings_of(text: str | None) -> tuple[FindingRow, ...]:
@@ -201,7 +194,6 @@ class TaskRow:
     started: float | None
     finished: float | None
     family: str = ""
-    """The name of its sweep, or empty."""
     retried: int = 0
     """Automatic tries since a person last put it into the queue."""
     policies: tuple[PolicyRow, ...] = ()
@@ -228,12 +220,10 @@ class TaskRow:
 
     @property
     def unfinished(self) -> bool:
-        """True if the engine still has work to do for it."""
         return self.state in ACTIVE
 
     @property
     def stuck(self) -> bool:
-        """True if it paused itself, and a person must remove the cause."""
         return self.state == "paused" and self.reason_code != ReasonCode.PERSON
 
 
@@ -261,12 +251,10 @@ class TenantRow:
     """Quota of tokens a day; 0: no quota."""
     running: int
     waiting: int
-    """Tasks in the queue that lack nothing."""
     blocked: int
     paused: int
     finished: int
     tokens_today: int
-    """Tokens used in the day, in UTC."""
     seconds: float
 
 
@@ -285,11 +273,8 @@ class PaceRow:
     """The speed of a task's last steps."""
 
     seconds: float
-    """Mean time from one step to the next."""
     tokens: float
-    """Mean tokens trained on in a step."""
     steps: int = 20
-    """Steps in these means."""
 
 
 @dataclass(frozen=True)
@@ -307,7 +292,6 @@ class EvalRow:
     floor: float | None
     """The constant-answer baseline on the same prompts; None if unknown."""
     metrics: Mapping[str, float]
-    """Means of the environment's logged values."""
     failures: int = 0
     """Episodes without a reward after all tries."""
     prompts: int = 0
@@ -347,7 +331,6 @@ class TrajectoryRow:
     task: int
     split: str
     group: int
-    """The group's number in its policy."""
     member: int
     agent: str
     status: str
@@ -447,9 +430,7 @@ class EngineRow:
     rest_until: float | None = None
     """End of yielding, in seconds since 1970; None: no set end."""
     placement: str = ""
-    """Its placement plan with the reasons: sentences, one a line."""
     version: str = ""
-    """The version of marlaas; empty for an engine that is too old to record it."""
     precision: str = ""
     """Its precision for sampling and training, in words; empty before the workers are placed."""
     unverified: bool = False
@@ -475,7 +456,6 @@ class WorkerRow:
     started: float
     updated: float
     device: str = ""
-    """Its device, in words; empty if none was assigned."""
 
 
 @dataclass(frozen=True)
@@ -496,7 +476,6 @@ class EnvironmentRow:
     checked: float | None = None
     """Time of that check; None if there was none yet."""
     agents: tuple[str, ...] = ()
-    """The declared agents; may be empty."""
     playing: int = 0
     scoring: int = 0
     live: int = 0
@@ -532,7 +511,6 @@ class Yielding:
 
     @property
     def holds(self) -> bool:
-        """True if tasks must wait until it ends."""
         return self.kind != IDLE
 
 

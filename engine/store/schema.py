@@ -14,7 +14,6 @@ from pathlib import Path
 from ..errors import DatabaseLocked, DatabaseUnwritable, StoreError
 
 FIRST, LATEST = "m020_casts", "m045_resumed"
-"""Names of the migrations of version 0.1.0, and of today."""
 
 TABLES = """
 CREATE TABLE IF NOT EXISTS tenants (
@@ -559,14 +558,12 @@ INSERT INTO played
            total((SELECT count(*) FROM trajectories j WHERE j."group" = g.id AND j.status != 'ok' AND j.speaker = ''))
     FROM groups g GROUP BY g.policy, kind, at;
 """
-"""From the tables of version 0.1.0 to those of today, for homes that have ``FIRST`` and not ``LATEST``."""
 _APPLIED = "SELECT max(name) FROM _sqlite_migrations WHERE migration_set = 'marlaas'"
 _UNWRITABLE = {
     sqlite3.SQLITE_FULL: "Free some space",
     sqlite3.SQLITE_IOERR: "Look at the disk, and free some space",
     sqlite3.SQLITE_READONLY: "Mount the home's disk for writing, or choose another --home",
 }
-"""Why the disk takes nothing, with a remedy."""
 
 
 def read_only(database: Path) -> str:

@@ -4,7 +4,7 @@ Only the engine's event loop uses it; every call is a transaction of well under 
 disk. ``barrier`` and ``checkpoint`` do wait, and belong in a thread.
 
 While another program holds the lock, a call raises ``DatabaseLocked`` after ``PATIENCE`` seconds and has written
-nothing. Required writes go through ``patiently``; repeated ones wait for their next time.
+nothing. Required writes go through ``patiently``.
 """
 
 from __future__ import annotations
@@ -102,7 +102,6 @@ class Store:
 
     @property
     def locked(self) -> bool:
-        """True if another program still holds the lock that a call has met."""
         return self._connection.met_lock and not self._connection.is_free()
 
     async def unlocked(self) -> None:

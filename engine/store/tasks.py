@@ -118,7 +118,6 @@ class TaskTable(Table):
         return int(self._db.conn.execute(sql, [task]).fetchone()[0])
 
     def tries(self, task: int) -> Tries:
-        """Retries since a person put the task into the queue, and their limit."""
         allowed = "coalesce(json_extract(config, '$.queue.retries'), 0)"
         return Tries(*self._db.conn.execute(f"SELECT retried, {allowed} FROM tasks WHERE id = ?", [task]).fetchone())
 
@@ -169,7 +168,6 @@ class TaskTable(Table):
                 self._db.execute(sql, [path, json.dumps(value), task])
 
     def try_again(self, task: int, due: float, cause: str) -> None:
-        """Put a task back into the queue for another try at the time ``due``, and count it."""
         self._db.execute(
             "UPDATE tasks SET state = 'queued', reason = ?, reason_code = ?, due = ?, cause = ?, retried = retried + 1"
             " WHERE id = ?",

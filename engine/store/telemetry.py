@@ -25,9 +25,7 @@ from .queries.machine import DeviceRow, NodeRow, StageSample
 from .rows import WorkerRow, Yielding, YieldRequest
 
 KEEP_EVENTS = 100_000
-"""Newest lines of the log that are kept."""
 MOST_HELD = 10_000
-"""Most lines that wait in memory during another program's lock."""
 
 
 class TelemetryTable(Table):
@@ -45,7 +43,6 @@ class TelemetryTable(Table):
         self._crews: dict[str, Crew] = {}
 
     def begin_incarnation(self, base: str, fingerprint: str = "", sampler: str = "") -> int:
-        """Register a new engine and return its incarnation, a number above all earlier ones."""
         now = wall_time()
         row = {"pid": os.getpid(), "state": "starting", "started": now, "heartbeat": now, "base": base, "note": ""}
         row |= {"fingerprint": fingerprint, "sampler": sampler, "version": version()}
@@ -65,14 +62,12 @@ class TelemetryTable(Table):
         self._db.execute("UPDATE engines SET rest = ?, rest_until = ? WHERE incarnation = ?", [*why, incarnation])
 
     def placed(self, incarnation: int, reasons: Sequence[str], sampler: str, precision: str) -> None:
-        """Record the placement plan as sentences, the samplers' kind, and the precision of both stages in words."""
         self._db.execute(
             "UPDATE engines SET placement = ?, sampler = ?, precision = ? WHERE incarnation = ?",
             ["\n".join(reasons), sampler, precision, incarnation],
         )
 
     def event(self, kind: str, message: str, task: int | None = None, level: str = "info") -> None:
-        """Add a line to the log; the oldest lines beyond ``KEEP_EVENTS`` are removed."""
         row = {"task": task, "level": level, "kind": kind, "message": message[:4000], "created": wall_time()}
         self._held_events = [*self._held_events, row][-MOST_HELD:]
         self._write_events()
@@ -139,7 +134,7 @@ class TelemetryTable(Table):
 # Tables of the machine: its GPUs, use of stages, tenants' places in the queues, requests to yield. Engine side.
 #
 # Every heartbeat adds a sample of each stage. After an hour they become one row a minute, after a day one an hour, and
-# after a month they are removed: about 25,000 rows stay. A request to yield outlives the engine that received it.
+# after a month they are removed: about 25,000 rows stay.
 
 MINUTE, HOUR, DAY = 60, 3600, 86400
 THINNED = ((HOUR, MINUTE), (DAY, HOUR))
@@ -234,7 +229,6 @@ class NodeTable(Table):
         self._written = tuple(rows)
 
     def drained(self) -> frozenset[str]:
-        """Names of the nodes that get nothing new; some may be in no cluster at the moment."""
         return frozenset(row[0] for row in self._db.conn.execute("SELECT node FROM drains"))
 
     def drain(self, node: str) -> None:
@@ -252,7 +246,7 @@ def _columns(row: DeviceRow | NodeRow) -> dict[str, object]:
 # Outcomes of environments' episodes, findings of the checks, and environments that only fail. Engine side.
 #
 # Every heartbeat adds counts by minute, environment and version. After an hour minutes are summed to hours, and after a
-# day they are removed. The last failure and the findings of each version are kept as well.
+# day they are removed.
 
 FAILING_KEPT = 30 * DAY
 """Seconds without an engine that serves a version, after which its failing is forgotten."""
@@ -265,12 +259,10 @@ class ConformanceTable(Table):
     """Findings by environment and version."""
 
     def known(self, environment: str, version: str, base: str) -> bool:
-        """True if that version was checked with the base of that fingerprint."""
         sql = "SELECT 1 FROM conformance WHERE environment = ? AND version = ? AND base = ?"
         return self._db.execute(sql, [environment, version, base]).fetchone() is not None
 
     def add(self, environment: str, version: str, base: str, findings: Sequence[Finding]) -> None:
-        """Store the findings of a version, within bounds, replacing its earlier ones."""
         row = {
             "environment": environment,
             "version": version,

@@ -97,7 +97,6 @@ class UsageTable:
             )
 
     def tokens_today(self) -> Mapping[str, int]:
-        """Tokens that each tenant's tasks and clients have used today; tenants without any are missing."""
         rows = self._db.query(
             "SELECT tenant, sum(tokens) AS tokens FROM"
             " (SELECT t.tenant, u.tokens FROM usage u JOIN tasks t ON t.id = u.task WHERE u.day = ?"
@@ -178,7 +177,6 @@ class ServedTable:
     """Reads of versions for clients, and the names of versions."""
 
     def __init__(self, database: Database, home: Home, fingerprint: str) -> None:
-        """``fingerprint``: the served base; versions of others are left out."""
         self._db = database
         self._home = home
         self._fingerprint = fingerprint
@@ -217,7 +215,6 @@ class ServedTable:
             )
 
     def take(self, tenant: str, name: str) -> bool:
-        """Remove a name; returns True if it existed."""
         with transaction(self._db):
             sql = "DELETE FROM adapter_names WHERE tenant = ? AND name = ?"
             return bool(self._db.execute(sql, [tenant, name]).rowcount)

@@ -36,7 +36,6 @@ class Version:
     """Absolute path of its file; the table holds it relative to the home (``Home.name_of``)."""
     size: int
     resumable: bool = True
-    """Its file holds the optimizer's moments."""
 
 
 @dataclass(frozen=True)
@@ -100,7 +99,6 @@ class VersionTable:
         return self._versions(self._db.query(f"{sql} LIMIT 1", [policy]))[0]
 
     def start(self, task: int, words: str) -> Version | None:
-        """The version of another task for ``words`` in a task's file, with or without its file."""
         rows = self._db.query(
             f"SELECT {_COLUMNS} FROM versions WHERE id = (SELECT version FROM borrowed WHERE task = ? AND words = ?)",
             [task, words],
@@ -224,12 +222,10 @@ class VersionTable:
         return next(((row["step"], row["value"]) for row in self._db.query(sql, [policy])), (0, 0.0))
 
     def spoke(self, policy: int) -> bool:
-        """True if the policy has replied in a group that a step consumed."""
         sql = "SELECT 1 FROM metrics WHERE policy = ? AND name = 'tokens' AND value > 0 LIMIT 1"
         return any(True for _ in self._db.query(sql, [policy]))
 
     def standing(self, task: int) -> dict[int, tuple[str, int]]:
-        """Name and step of each policy of a task, by the policy's id."""
         rows = self._db.query("SELECT id, name, step FROM policies WHERE task = ? ORDER BY id", [task])
         return {row["id"]: (row["name"], row["step"]) for row in rows}
 
@@ -250,7 +246,6 @@ class VersionTable:
         return next(int(row["count"]) for row in rows)
 
     def label(self, policy: int, labels: dict[int, str]) -> None:
-        """Label versions (by number) best or last; all others lose their label."""
         with transaction(self._db):
             self._db.execute("UPDATE versions SET label = '' WHERE policy = ? AND label != ''", [policy])
             for number, label in labels.items():
@@ -276,7 +271,6 @@ class VersionTable:
                 self._db.conn.executemany("UPDATE versions SET state = 'pruned' WHERE id = ?", one_by_one)
 
     def strip(self, version: int, size: int) -> None:
-        """Record that a version's file has lost its moments and takes ``size`` bytes."""
         self._db.execute("UPDATE versions SET resumable = 0, size = ? WHERE id = ?", [size, version])
 
     def restart(self, version: int, size: int) -> None:

@@ -45,7 +45,6 @@ class EpisodeShape:
     prompt: float
     """Tokens of all prompts and tool results."""
     seconds: float
-    """Time of the environment itself."""
 
 
 def rough_time(spec: TaskSpec, shape: EpisodeShape, speed: BaseSpeed) -> TimeEstimate:
@@ -82,7 +81,6 @@ NEAREST = 5
 WHOLE = 3
 """Size of a version with its optimizer's two moments, in adapters."""
 RESUMABLE = 2
-"""Versions of a task that are kept with their moments."""
 TOKEN_BYTES = 9
 """Bytes of a token's number, log-probability and mask."""
 CHARACTERS = 4
@@ -103,13 +101,11 @@ class TimeEstimate:
     most: float
     runs: int
     alike: bool
-    """True if all of them allowed replies as long as this task's."""
     rollout: float
     """Seconds of the rollout worker."""
     training: float
     """Seconds of the training worker."""
     played: int = 0
-    """Episodes that were run for a rough estimate; else 0."""
 
 
 @dataclass(frozen=True)
@@ -117,7 +113,6 @@ class DiskEstimate:
     """Bytes that a finished task leaves."""
 
     adapters: int
-    """Bytes of the kept versions."""
     trajectories: int
     measured: bool
     """True if trajectories were measured; else their bytes are the maximum by the limits on tokens."""
@@ -137,7 +132,6 @@ class TaskEstimate:
     memory: int
     """Bytes that it adds in both workers while it runs, should all of it stay in memory."""
     most_tokens: int
-    """Most tokens that it may sample in training."""
 
 
 def estimate_task(

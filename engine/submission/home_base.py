@@ -25,7 +25,6 @@ class HomeBase:
     """The base of a home."""
 
     name: str
-    """As written in ``marlaas.toml`` or ``MARLAAS_BASE``."""
     fingerprint: str
 
 

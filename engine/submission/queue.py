@@ -54,14 +54,13 @@ def missing_rows(record: Mapping[str, Any]) -> str:
 # Checks a submission against the served environments. Pure decisions.
 
 PARAMETERS = "environment_config"
-"""The environment's table in a task file."""
 
 
 def find_environment(name: str, environments: list[EnvironmentRow]) -> EnvironmentRow:
     """The environment of a task file, by "plugin/environment" or only its last part.
 
-    A plugin that has not served yet (libraries to be allowed, or loading) stands for all environments of its name: the
-    real ones are not known for sure. Raises ``EnvironmentMissing`` if none or several match.
+    A plugin that has not served yet stands for all environments of its name. Raises ``EnvironmentMissing`` if none or
+    several match.
     """
     matches = [e for e in environments if e.name == name] or [
         e for e in environments if e.name.rpartition("/")[2] == name
@@ -146,7 +145,6 @@ def _check_suite(table: str, suite: Mapping[str, Any], environments: list[Enviro
 
 
 def _component(place: int, name: str, environments: list[EnvironmentRow]) -> EnvironmentRow:
-    """``find_environment`` of one component of a mixture; the error names its table."""
     try:
         return find_environment(name, environments)
     except EnvironmentMissing as error:
@@ -155,7 +153,6 @@ def _component(place: int, name: str, environments: list[EnvironmentRow]) -> Env
 
 
 def _check_parameters(found: EnvironmentRow, config: dict[str, Any], table: str) -> None:
-    """Raise ``ConfigError`` for parameters that an environment does not take; one that never served takes any."""
     if not found.version:
         return
     parameters = {p["name"]: p for p in found.parameters}
@@ -175,7 +172,6 @@ def _check_parameters(found: EnvironmentRow, config: dict[str, Any], table: str)
 
 
 def _check_rows(found: EnvironmentRow, named: bool, table: str = "data") -> None:
-    """Raise ``ConfigError`` if an environment and its table of rows do not fit; ``named``: the table names some."""
     if not found.version:
         return
     if named and not found.rows:
@@ -189,7 +185,6 @@ def _check_rows(found: EnvironmentRow, named: bool, table: str = "data") -> None
 
 
 def _check_sampling(found: EnvironmentRow, sampling: str) -> None:
-    """Raise ``ConfigError`` if rows are to be drawn by difficulty, and there are none."""
     if found.version and not found.rows and sampling == "difficulty":
         says = (
             f"The environment {found.name!r} draws its tasks from no rows, so 'train.sampling' has none to choose from."

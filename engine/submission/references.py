@@ -16,7 +16,6 @@ from .taskfile import of_submission
 # Numbers always mean tasks; a name means a task of any tenant, and TENANT/NAME one of that tenant.
 
 NAMED = 10
-"""Numbers that an error lists."""
 SHOWS = "`marlaas list` shows the tasks."
 
 
@@ -57,7 +56,6 @@ def _listed(numbers: Sequence[int]) -> str:
 # Pure. Raises ``AdapterError`` if there is none, and ``ConfigError`` if the words are ambiguous.
 
 LONGEST_NUMBER = 18
-"""Digits of a task's number."""
 
 
 def choose(versions: list[VersionRow], adapter: str, which: str | None) -> VersionRow:

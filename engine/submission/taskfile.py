@@ -57,7 +57,6 @@ def distinct(mistakes: Sequence[ConfigError]) -> list[ConfigError]:
 
 
 def _place(path: str, known: Mapping[str, Position], places: Mapping[str, int]) -> Position:
-    """The place of a key, or of its nearest table that has one; else the beginning of the file."""
     return next((known[name] for name in _names(path, places) if name in known), Position())
 
 

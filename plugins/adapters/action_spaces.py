@@ -13,7 +13,6 @@ from typing import Any
 
 _SHOWN = 80
 _WRONG = (ValueError, TypeError, AttributeError, LookupError, OverflowError, RecursionError, AssertionError)
-"""Errors of numpy or a space for a value of another shape or type."""
 
 
 def action_of(space: Any, text: str) -> Any:

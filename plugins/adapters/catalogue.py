@@ -17,7 +17,6 @@ PINNED: dict[str, tuple[str, ...]] = {
     "openenv": ("openenv==0.10.0",),
     "program": (),
 }
-"""The requirements of an adapter, by its name."""
 
 REQUIREMENT_OF_MODULE = {
     "reasoning_gym": PINNED["reasoning_gym"][0],
@@ -27,7 +26,6 @@ REQUIREMENT_OF_MODULE = {
     "verifiers": f"{PINNED['verifiers_taskset'][0]}, or {PINNED['verifiers'][0]} for load_environment",
     "openenv": PINNED["openenv"][0],
 }
-"""The requirement to install if an import of this name fails."""
 
 
 def default_dependencies(adapter: str) -> tuple[str, ...]:

@@ -56,7 +56,6 @@ def _about(properties: Mapping[str, Mapping[str, Any]]) -> list[str]:
 
 
 def _annotation(facts: Mapping[str, Any]) -> Any:
-    """The Python type for a property; ``Any`` if it allows several."""
     if facts.get("enum"):
         return Literal[tuple(facts["enum"])]
     kind = facts.get("type")

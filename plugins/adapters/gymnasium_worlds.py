@@ -80,7 +80,6 @@ def gymnasium(
 
 
 def _action(world: Any, act: Callable[[str], Any] | None, text: str) -> Any:
-    """The action in a reply; raises ``ValueError`` if the world takes none of it."""
     space: Any = getattr(world, "action_space", None)
     if act is not None:
         return allowed(space, act(text))

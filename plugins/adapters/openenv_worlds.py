@@ -84,7 +84,6 @@ class _Session:
     """One instance, from its reset to its end."""
 
     def __init__(self, world: Any, ep: Episode, unreadable: float | None) -> None:
-        """``unreadable``: the author's reward for an unreadable reply, or None."""
         self.earned = 0.0
         self._unreadable = unreadable
         self._world = world
@@ -144,7 +143,6 @@ class _Session:
         return self._take(await settled(self._method("step")(action)))
 
     def _method(self, name: str) -> Callable[..., Any]:
-        """The author's ``async`` form of a method, if any; the library's own only calls the plain form."""
         form = f"{name}_async"
         written = any(form in vars(base) for base in type(self._world).__mro__ if base.__name__ != "Environment")
         found: Callable[..., Any] = getattr(self._world, form if written else name)
@@ -157,7 +155,6 @@ class _Session:
 
 
 def _result(result: Any) -> Any:
-    """A tool's answer, taken out of FastMCP's structure."""
     data = getattr(result, "data", None)
     return result if data is None else data
 

@@ -1,10 +1,8 @@
 """Gives every episode its own ``random``, although libraries share one per process.
 
 Many environments draw from the global ``random`` (or numpy's), and some seed it. Alternating episodes would change each
-other's outcome, and the samples of a group would not get the same instance. So the global state is exchanged whenever
-an episode's coroutine continues, and restored whenever it waits.
-
-An episode then depends only on its own seed. A library's own threads and tasks are out of reach.
+other's outcome. So the global state is exchanged whenever an episode's coroutine continues, and restored whenever it
+waits. A library's own threads and tasks are out of reach.
 """
 
 from __future__ import annotations

@@ -4,8 +4,7 @@ Item i of such a dataset is made from ``Random(seed + i)``. So two seeds are not
 shifted. Here one dataset of a huge virtual size is divided: training draws from its first three quarters, evaluation
 from its last eighth, the split test from between. The gaps separate datasets that add small numbers to the seed.
 
-Items are made on the event loop of the plugin's process. Answers are scored in a separate process: an endless scorer is
-interrupted there, or killed with its process.
+Answers are scored in a separate process: an endless scorer is interrupted there, or killed.
 """
 
 from __future__ import annotations
@@ -98,7 +97,6 @@ def score(dataset: Any, entry: Mapping[str, Any], answer: str) -> tuple[float, s
 
 
 def _works(dataset: Any, entry: Mapping[str, Any]) -> bool:
-    """True if the scorer of a dataset can judge this item at all."""
     own = entry["answer"]
     try:
         paid = dataset.score_answer("" if own is None else own, entry)

@@ -1,4 +1,4 @@
-"""A plugin that is a ``.toml`` file alone: which adapter, what for, and with which options.
+"""A plugin that is only a ``.toml`` file: an adapter, its subject, and its options.
 
     adapter = "reasoning_gym"
     dataset = "chain_sum"
@@ -6,10 +6,9 @@
     [args]
     min_terms = 2
 
-``on_error`` may stand beside ``adapter``, as in ``@env``. The adapter ``program`` plays an external program, as
-``env.program`` does. Several environments in one file are ``[[environments]]``
-tables of the same form; what is wrong in one of them is no reason against the others. A mistake is a ``TomlError`` with
-line and key, in words for the author of the file.
+``on_error`` may be next to ``adapter``, as in ``@env``. The adapter ``program`` runs an external program, as
+``env.program`` does. Several environments in one file are ``[[environments]]`` tables of the same form; an error in one
+does not affect the others. A mistake is a ``TomlError`` with line and key, in words for the author of the file.
 """
 
 from __future__ import annotations
@@ -44,7 +43,6 @@ ADAPTERS: dict[str, Callable[..., Environment]] = {
     "program": program_of_toml,
 }
 _OF_THE_FILE = ("dependencies", "requires-python", "tool")
-"""Keys of the plugin's requirements; they are read when its libraries are installed."""
 _PLACE = re.compile(r" \(at line (\d+), column (\d+)\)$")
 _HEADER = re.compile(r"\s*\[\[\s*[\"']?environments[\"']?\s*\]\]")
 _KIND_WORDS = {
@@ -56,7 +54,6 @@ _KIND_WORDS = {
     list: "a list",
 }
 _FOLDER = "folder"
-"""The parameter of an adapter for the file's folder."""
 
 
 class TomlError(SyntaxError):
@@ -87,7 +84,6 @@ class _Table:
         return TomlError(entry + words, (str(path), self.line_of(key), None, None))
 
     def line_of(self, key: str) -> int:
-        """The first line that sets a key or opens a table of that name; else the table's own first."""
         wanted = re.compile(rf"\s*(\[+\s*)?(environments\s*\.\s*)?[\"']?{re.escape(key)}[\"']?\s*[=\].]")
         found = (number for number, line in enumerate(self.lines, self.first) if wanted.match(line))
         return next(found, self.first)

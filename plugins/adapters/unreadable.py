@@ -1,9 +1,8 @@
 """The reward of an episode that ended with an unreadable reply.
 
-Such a reply must not pay more than a readable one: if a wrong guess costs 0.1 and every game begins with 0, a policy
-would learn to be unreadable. An adapter does not know the lowest reward of a foreign world, and this process's
-experience depends on its past. So the training group is the measure: its ranking gives these episodes the lowest reward
-of the group. All get the same, regardless of their length.
+Such a reply must not pay more than a readable one, or a policy would learn to be unreadable. An adapter does not know
+the lowest reward of a foreign world. So the training group is the measure: its ranking gives these episodes the lowest
+reward of the group, regardless of their length.
 """
 
 from __future__ import annotations

@@ -110,7 +110,6 @@ def _client_class() -> Any:
             self._history = FullHistory(ep)
             self._turn = 0
             self._names: dict[str, str] = {}
-            """Names of the called tools, by the id of the call."""
 
         def setup_client(self, config: Any) -> Any:
             return None

@@ -1,8 +1,7 @@
 """Tasksets of verifiers in its new form, limited to tasks of one question and one answer.
 
 The library hands out the tasks and scores a trace; the question is asked here, and the trace is made by hand. Tasks
-that need the library's own programs around a model are refused during the import: tools and other servers, containers,
-rewards that look into a running machine, and environments of several agents.
+that need the library's own programs (tools, servers, containers, several agents) are refused during the import.
 """
 
 from __future__ import annotations
@@ -21,7 +20,6 @@ from .own_random import own_random
 from .verifiers_rollouts import as_message
 
 TASKS_OF_AN_INFINITE = 4096
-"""Tasks taken of a taskset that never ends."""
 
 
 def verifiers_taskset(

@@ -1,7 +1,7 @@
 """Divides the rows of one file into splits, so that no row, and no copy of a row, is in two of them.
 
-Each row is kept as its place, 8 bytes. For a large file the places are stored next to the scratch files of the plugin,
-and mapped into memory: the processes of a plugin share them, and the next start finds them.
+Each row is kept as its place, 8 bytes. The places of a large file are stored next to the plugin's scratch files and
+mapped into memory.
 """
 
 from __future__ import annotations
@@ -31,10 +31,8 @@ _RULE = 3
 """Raise it when the same file would be divided differently."""
 _RANGE = 1 << 64
 canonical = json.JSONEncoder(sort_keys=True, default=repr).encode
-"""A value as one text, independent of the order of its tables."""
 
 SPLITS = ("train", "eval", "test")
-"""The splits that a file may mark its rows for."""
 
 Places = Sequence[int]
 

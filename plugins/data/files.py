@@ -1,9 +1,9 @@
-"""Which files hold the rows of a split: a file, one for each split, or a folder of parts as hubs deliver them.
+"""The files with the rows of a split: a file, one for each split, or a folder of parts as hubs deliver them.
 
     data/train-00000-of-00002.parquet  data/train-00001-of-00002.parquet  data/test-00000-of-00001.parquet
 
-A file's name without the number of its part is the name of its split. Names are told apart by the words that Hugging
-Face's ``datasets`` knows, too: train, validation, test and the like.
+A file's name without the number of its part is the name of its split. Names are recognised by the words of Hugging
+Face's ``datasets``: train, validation, test and the like.
 """
 
 from __future__ import annotations
@@ -33,13 +33,11 @@ class SplitFiles:
     """Files with rows of a split."""
 
     path: Path
-    """The named path, with the name of the split in it."""
     files: tuple[Path, ...]
     """None if nothing is there."""
     whole: bool = False
     """True if all of their rows are of the split; else they are divided by ``division.part``."""
     named: bool = False
-    """True if names distinguished the splits."""
 
 
 def files_of_split(source: Source, split: str) -> SplitFiles:
@@ -104,7 +102,6 @@ def _named(path: Path) -> list[Path]:
 
 
 def _part_of(file: Path) -> tuple[str, str]:
-    """The common key of all parts of a split: their name and their number."""
     numbered = _NUMBERED.match(file.stem)
     return (numbered["name"], numbered["count"]) if numbered else (file.stem, "")
 
@@ -150,7 +147,6 @@ def _groups(files: Sequence[Path], root: Path) -> dict[str, list[Path]]:
 
 
 def _word_of(name: str) -> str:
-    """The split of a name: ``train``, ``eval``, ``test``; empty if it means none, or several."""
     words = set(re.split(r"[^a-z]+", name.lower()))
     meant = [split for split, known in WORDS.items() if words & {*known}]
     return meant[0] if len(meant) == 1 else ""
@@ -191,7 +187,6 @@ def _called(source: Source, split: str, names: Sequence[str], where: str) -> str
 
 
 def _complete(files: Sequence[Path], where: str) -> tuple[Path, ...]:
-    """The files, of one kind. Raises ``FileNotFoundError`` for a missing part, ``ValueError`` for mixtures."""
     kinds = sorted({file.suffix.lower() for file in files})
     if len(kinds) > 1:
         raise ValueError(f"{where} has rows in {' and '.join(kinds)}: name those of one kind, with a pattern")

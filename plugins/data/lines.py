@@ -18,7 +18,6 @@ from typing import Any
 from ..json_values import read_json
 
 _BLOCK = 1 << 16
-"""Bytes that are read at first to find the end of a line."""
 
 
 class Lines:

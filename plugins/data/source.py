@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import Any
 
 SPLIT = "{split}"
-"""Placeholder in a path for the name of the split."""
 HELD_OUT = 0.1
 """The default share of the different rows for evaluation."""
 VALIDATION = "validation"
@@ -32,11 +31,9 @@ class Source:
 
     @classmethod
     def of(cls, table: Mapping[str, Any]) -> Source:
-        """From the checked record for the plugin's process."""
         return cls(Path(table["path"]), table["columns"], table["split"], table["limit"])
 
     def record(self) -> dict[str, Any]:
-        """As JSON for the plugin's process; ``of`` reads it."""
         split, columns = dict(self.split), dict(self.columns)
         return {"path": str(self.path), "columns": columns, "split": split, "limit": self.limit}
 
@@ -48,7 +45,6 @@ class Source:
 
     @property
     def named(self) -> bool:
-        """True if it names its splits in the data."""
         return any(isinstance(name, str) for name in self.split.values())
 
     def named_as(self, split: str) -> str:

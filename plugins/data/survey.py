@@ -24,9 +24,7 @@ class Survey:
     blocks: Mapping[str, int]
     """Columns that sort the train rows, or group them in blocks, each with its number of different values."""
     repeated: int
-    """Evaluation rows that are copies of another evaluation row."""
     shared: int
-    """Evaluation rows that are train rows, too."""
 
 
 def digest_of(rows: Sequence[Any]) -> str:

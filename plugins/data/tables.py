@@ -1,8 +1,7 @@
 """Rows of Parquet and Arrow files and of saved data sets of ``datasets``, through pyarrow.
 
-pyarrow is imported only for such data, and comes from the plugin's own libraries. Arrow files are mapped into memory,
-so that a row costs only its own bytes. A Parquet row needs thousands unpacked, so the file is rewritten once, batch by
-batch, as an Arrow file next to the scratch files of the plugin.
+pyarrow is imported only for such data, and comes from the plugin's own libraries. Arrow files are mapped into memory. A
+Parquet row needs thousands unpacked, so the file is rewritten once as an Arrow file next to the plugin's scratch files.
 """
 
 from __future__ import annotations
@@ -22,7 +21,6 @@ from ..json_values import as_json
 
 PARQUET, ARROW = (".parquet", ".pq"), (".arrow", ".feather", ".ipc")
 _BATCH = 4096
-"""Rows that are unpacked together in a scan of a table."""
 
 
 def is_table(file: Path) -> bool:

@@ -111,7 +111,6 @@ def _def_line(function: Callable[..., Any], code: CodeType) -> int:
 
 
 def _advice(error: BaseException) -> str:
-    """Advice for common mistakes that Python's own message does not explain in the author's terms."""
     if isinstance(error, MemoryError):
         return " (how much it may take is memory_mb under [tool.marlaas])"
     if isinstance(error, AttributeError) and isinstance(error.obj, Coroutine):

@@ -19,7 +19,6 @@ from ..scoring import Transcript
 LARGEST_MESSAGE = 4 << 20
 """Bytes. A prompt of a million tokens still fits; a flood of a plugin does not."""
 LONGEST_TURN = 0.02
-"""Seconds that a message waits for others of the same turn of the loop."""
 _LENGTH = struct.Struct("<I")
 _TEXT = re.compile(rb'"(?:[^"\\]++|\\.)*+"?', re.DOTALL)
 """A JSON text; one without an end goes to the end of the message, so that bytes are read once."""

@@ -25,18 +25,15 @@ _MOST_CODES = 4096
 _programs: WeakValueDictionary[int, subprocess.Popen[Any]] = WeakValueDictionary()
 _init = subprocess.Popen.__init__
 _codes: dict[int, int] = {}
-"""Status of programs that were reaped here; the newest ones."""
 _waitpid = os.waitpid
 
 
 def _remembering(self: subprocess.Popen[Any], *arguments: Any, **options: Any) -> None:
-    """Call ``Popen.__init__``, and remember the object of the process."""
     _init(self, *arguments, **options)
     _programs[self.pid] = self
 
 
 def _waiting(pid: int, options: int, /) -> tuple[int, int]:
-    """Call ``os.waitpid``, also for a program that was reaped here."""
     try:
         return _waitpid(pid, options)
     except ChildProcessError:

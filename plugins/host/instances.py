@@ -19,9 +19,7 @@ from .meter import Clock, Usage, charged
 from .threads import Stopped, ended, in_thread
 
 _GRACE = 1.0
-"""Seconds that a late set-up gets to end before it is abandoned."""
 _CLOSING = 2.0
-"""Seconds for closing all instances."""
 
 
 class Late(Exception):

@@ -24,7 +24,6 @@ LOOKED_FOR = (
 OPENENV_SIGN = "openenv.yaml"
 _GYM_HOMES = ("gymnasium", "gem", "gym")
 _NO_ENVIRONMENTS = ("__init__", "app")
-"""Modules in the server folder of an OpenEnv environment that hold none."""
 
 
 @dataclass(frozen=True)
@@ -33,7 +32,6 @@ class Loaded:
 
     environments: dict[str, Environment]
     refused: dict[str, Exception] = field(default_factory=dict)
-    """By its intended name, the error of a broken entry of a ``.toml`` file."""
 
 
 def load(path: Path) -> dict[str, Environment]:
@@ -116,10 +114,9 @@ def _named(environments: Iterable[Environment], plugin: str) -> dict[str, Enviro
 # Unchanged modules for other libraries.
 #
 # A module with an ``@env`` environment is native; nothing else is searched. In others, in this order:
-# ``load_environment``, verifiers in its old form; a ``Taskset`` class in ``__all__``, verifiers in its new form;
-# subclasses of OpenEnv's ``Environment``; subclasses of ``gymnasium.Env``, or of GEM's; classes with ``reset``,
-# ``get_reward`` and documented public methods, TRL's form. Classes are recognised by the modules of their bases, so no
-# library is imported for that.
+# ``load_environment`` (verifiers, old form); a ``Taskset`` class in ``__all__`` (new form); subclasses of OpenEnv's
+# ``Environment``; of ``gymnasium.Env`` or GEM's; classes with ``reset``, ``get_reward`` and documented public methods
+# (TRL). Classes are recognised by the modules of their bases, so no library is imported for that.
 
 
 def recognised(module: ModuleType, plugin: str) -> list[Environment]:

@@ -1,9 +1,8 @@
 """An episode's own time (computing and waiting), its time limit, and how steps are charged.
 
-An episode's own time is the processor time of its code, and the time that it waited for its own calls. The second is
-not directly visible. It is bounded by the time in which this process neither computed nor waited for a core, and no
-other episode held the loop: ``Meter``. So the time of siblings, the interpreter's lock or a busy machine is never
-charged; if that is much, an episode's waiting is underestimated.
+Own time is the processor time of its code, and the time that it waited for its own calls. The second is bounded by the
+time in which this process neither computed nor waited for a core, and no other episode held the loop: ``Meter``. So the
+time of siblings, the interpreter's lock or a busy machine is never charged.
 """
 
 from __future__ import annotations
@@ -113,7 +112,6 @@ class Usage:
         self._threads: dict[int, tuple[int | None, float]] = {}
         """Its running threads: clock and processor seconds at the beginning, by a number for each."""
         self._ended = 0.0
-        """Processor seconds of ended threads."""
 
     @property
     def threads(self) -> int:
@@ -165,7 +163,6 @@ class Meter:
         self.step: tuple[Usage, float, float] | None = None
         """The step in progress: its usage, the loop's processor seconds and the time at its beginning."""
         self.ended = 0.0
-        """Processor seconds of the loop's thread at the end of the last step."""
         self._read = read
         self._lock = threading.Lock()
         self._last = read()
@@ -173,7 +170,6 @@ class Meter:
         """Time of the last look, idle seconds by then, and the idle share of the time before."""
 
     def look(self, now: float) -> None:
-        """Look at the process, at most once a tick; any thread may call this."""
         if now - self._known[0] < TICK or not self._lock.acquire(blocking=False):
             return
         try:
@@ -216,7 +212,6 @@ class Clock:
         self._usage = usage
         self._meter = meter
         self._computed = usage.processor
-        """Its processor seconds when the clock began."""
         self._waited = self._wall = 0.0
         """Seconds of waiting, and of any kind, in the spans before the last ask."""
         self._asks = 0
@@ -239,7 +234,6 @@ class Clock:
 
     @contextmanager
     def paused(self) -> Iterator[None]:
-        """While the episode waits for others: a place in the sandbox, the set-up of its class."""
         self.pause()
         try:
             yield
@@ -269,7 +263,6 @@ class Clock:
         self._free = self._meter.free(now) + self._usage.blocked
 
     def _span(self, now: float) -> tuple[float, float]:
-        """Seconds of waiting, and of any kind, since the clock continued."""
         wall = now - self._since
         free = self._meter.free(now) + self._usage.blocked - self._free
         return min(wall, max(0.0, free)), wall
@@ -321,7 +314,6 @@ class Steps(Coroutine[Any, Any, Any]):
         self._coroutine.close()
 
     def __await__(self) -> Any:
-        """Never awaited: it belongs to a task."""
         return self._coroutine.__await__()
 
     def _thrown(self, error: Any, _value: None) -> Any:

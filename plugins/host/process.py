@@ -1,13 +1,12 @@
 """The host of one plugin version: imports it, reports its environments, and runs episodes or scores for the engine.
 
 The engine sends ``start reply endpoint calls cancel facts score rank``. The host answers ``hello`` or ``broken``, then
-``ask endpoint final end facts ranked``. The host keeps only the table of episodes and of open asks. A second connection
-watches the process and its loop: see ``pulse``. A scoring process has one request at a time and runs no episodes, so
-the cause of its death is known.
+``ask endpoint final end facts ranked``. A second connection watches the process and its loop: see ``pulse``. A scoring
+process has one request at a time and runs no episodes, so the cause of its death is known.
 
-Coroutine episodes share this loop with the protocol, because an author's locks and clients belong to one loop, and
-authors rely on exclusive execution between two awaits. So a blocking step delays the others here. It uses only its own
-time, and does not hold back others' messages: see ``_tick``.
+Coroutine episodes share this loop with the protocol: an author's locks and clients belong to one loop, and authors rely
+on exclusive execution between two awaits. A blocking step delays the others, but uses only its own time, and does not
+hold back others' messages: see ``_tick``.
 """
 
 from __future__ import annotations
@@ -61,11 +60,9 @@ class PluginHost:
         self._opening: dict[int, asyncio.Future[Record]] = {}
         self._rows: dict[str, asyncio.Future[Sequence[Any]]] = {}
         self._kept = Path.cwd() / "rows"
-        """Cache for large files, among the scratch files."""
         self._loading = True
         self._instances = Instances()
         self._asking: set[asyncio.Task[Any]] = set()
-        """Answers about rows, and ways to addresses, in progress."""
         self._forwarder: Forwarder | None = None
         self._closed = asyncio.Event()
         self._loop = asyncio.get_running_loop()

@@ -1,7 +1,6 @@
 """A thread that answers for the interpreter: that it runs, the delay of its loop, and the lines that hold it.
 
-It answers even while an episode's computing holds the loop, as long as Python code runs at all. At each tick it also
-checks the step that holds the loop: one without time left is interrupted.
+At each tick it also checks the step that holds the loop: one without time left is interrupted.
 
 The engine sends one byte for each request: ``?`` asks for an answer, ``+`` begins to watch the lines that hold the
 loop, and ``-`` ends that; the answer has the result.
@@ -35,7 +34,6 @@ INTERVAL = 0.004
 """Seconds between two looks at the loop's stack: a block of 50 ms is seen a dozen times."""
 MOST_PLACES = 20
 EVERY = 0.1
-"""Seconds between two calls of the timer that measures the loop's delay."""
 
 Place = tuple[str, int, int]
 """See ``Blame.place``."""
@@ -110,7 +108,6 @@ class Pulse:
 
     @property
     def held(self) -> bool:
-        """True if compiled code has held the interpreter for long."""
         return time.process_time() - self._ran > HELD
 
     def verdict(self, beyond: float = 0.0) -> Verdict:

@@ -158,7 +158,6 @@ class Run:
         return end | ({} if failure is None else {"failure": failure}) | task
 
     def _metrics(self) -> dict[str, float | str]:
-        """The author's logged values, and the number of sandbox programs that ran out of time."""
         sandbox: Sandbox | None = vars(self._episode).get("sandbox")
         counted = {} if sandbox is None else {"sandbox_timeouts": float(sandbox.timeouts)}
         return counted | self._episode.logged
@@ -236,7 +235,6 @@ class Run:
             self._loop.call_soon_threadsafe(self._host.send_final, self, record)
 
     def _starve(self) -> None:
-        """A program in the sandbox had too little of the machine to be judged."""
         self._overloaded = True
 
     def _expire(self, overloaded: bool) -> None:

@@ -1,11 +1,9 @@
 """Runs code that may block: one thread for each plain ``def`` episode or tool, which can be asked to end.
 
-A thread cannot be killed. One that neither asks nor runs Python code when its time is up is left behind; too many of
-them end the process.
+A thread cannot be killed. One that neither asks nor runs Python code when its time is up is left behind.
 
-A thread must not be asked to end while it starts another one. Up to Python 3.11 the new thread counts as its starter
-until it runs, so it would end instead. The starter would then wait for ever, with the lock that every
-``ThreadPoolExecutor`` of the process needs.
+A thread must not be asked to end while it starts another one: up to Python 3.11 the new thread counts as its starter
+until it runs. The starter would then wait for ever, with the lock that every ``ThreadPoolExecutor`` needs.
 """
 
 from __future__ import annotations
@@ -42,11 +40,9 @@ _starting = threading.RLock()
 """Held while any thread of this process starts another one, and while one is asked to end."""
 _start = threading.Thread.start
 _ended: dict[Usage, float] = {}
-"""Ended episodes with running threads, and the time of their end."""
 
 
 def _start_alone(self: threading.Thread) -> None:
-    """Call ``Thread.start`` while no thread is asked to end."""
     with _starting:
         _start(self)
 

@@ -33,10 +33,8 @@ class ProgramEnvironment(Environment):
     """A program's environment; over a function it is a decorator that completes the declaration."""
 
     over: Callable[[Function], Environment] | None = None
-    """Declares it again with an author's function."""
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        """Declare it over the author's function; with an episode, run it."""
         if self.over is not None and len(args) == 1 and callable(args[0]):
             return self.over(args[0])
         return super().__call__(*args, **kwargs)
@@ -106,7 +104,6 @@ _EPISODE = inspect.Parameter("ep", inspect.Parameter.POSITIONAL_OR_KEYWORD)
 
 
 def _given(function: Function, judges: bool) -> tuple[inspect.Parameter, ...]:
-    """The settings of an author's function: all parameters but the episode and the program's end."""
     parameters = list(signature_of(function).parameters.values())
     first = [parameter.name for parameter in parameters[: 1 + judges]]
     if not first or (judges and first[1:] != ["run"]):
@@ -129,9 +126,6 @@ def _playing(
 
 
 def _judge(scorer: Scorer | None) -> Function | None:
-    """A scorer as a function of the episode, the program's end and the settings; it gets only the arguments
-    it takes.
-    """
     if scorer is None:
         return None
     count = len(inspect.signature(scorer).parameters)

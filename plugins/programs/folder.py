@@ -21,7 +21,6 @@ class Placed:
     name: str
     """Relative to the program's folder."""
     content: bytes | Path
-    """Its content, or the source of the copy."""
 
 
 @dataclass(frozen=True)
@@ -29,11 +28,9 @@ class Workplace:
     """Folders of one program."""
 
     top: str
-    """The parent of all of them."""
     work: str
     """Its working folder."""
     temporary: str
-    """Its temporary files."""
     task: str
     """A file with its task."""
 

@@ -29,7 +29,6 @@ class Passing:
         self._under_way: set[asyncio.Task[None]] = set()
 
     def accept(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        """A new connection: see ``asyncio.start_server``."""
         if len(self._under_way) >= MOST:
             writer.close()
             return
@@ -58,7 +57,6 @@ class Passing:
 
 
 async def _copied(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> bool:
-    """Pass bytes on until their end; returns True if the other end could be informed of it."""
     with contextlib.suppress(OSError):
         while data := await reader.read(PIECE):
             writer.write(data)

@@ -38,7 +38,6 @@ class Output(asyncio.Protocol):
 
     @property
     def cut(self) -> bool:
-        """True if something was left out of the middle."""
         return self._printed > 2 * KEPT
 
     @property

@@ -44,7 +44,6 @@ class Program:
     reward: str
     """``exit``, the name of a file, or empty for a function or none."""
     exit_codes: tuple[int, ...]
-    """Exit codes of a regular end."""
     agents: tuple[str, ...]
 
     @property
@@ -150,7 +149,6 @@ async def _run(program: Program, ep: Episode, place: Workplace, prompt: object) 
 
 
 async def _addresses(program: Program, ep: Episode) -> tuple[dict[str, str], Addresses]:
-    """The variables with the model's addresses: of the first agent, and of each if there are several."""
     names = program.agents or (DEFAULT_AGENT,)
     found = {name: await ep.endpoint(name) for name in names}
     first = found[names[0]]

@@ -10,7 +10,6 @@ from collections.abc import Mapping
 from ..rewards import Score, finite
 
 LARGEST = 64 << 10
-"""Bytes of such a file."""
 REWARD = "reward"
 """The JSON key of the trained value; all others are parts that are charted."""
 

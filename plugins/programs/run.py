@@ -31,9 +31,7 @@ _FOR_EACH_CORE, _LEAST, _MOST = 4, 8, 64
 """Programs that run at once: they leave cores to others while they wait for the model or files."""
 _LONGEST_FILE = 1 << 20
 _LAST_LINES = 300
-"""Characters of a program's last output that its failure quotes."""
 _DRAINING = 1.0
-"""Seconds until an ended program's output has been read."""
 _places: WeakKeyDictionary[asyncio.AbstractEventLoop, asyncio.Semaphore] = WeakKeyDictionary()
 
 

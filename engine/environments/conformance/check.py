@@ -69,7 +69,7 @@ async def check(
             return [*broken, *await check_version(lease, scope or Scope())]
     except ConfigError as error:
         return [*broken, Finding("config", "error", error.message)]
-    except EnvironmentFailure as error:  # repeats the failure of the whole file
+    except EnvironmentFailure as error:
         return broken or [Finding("load", "error", error.message)]
 
 
@@ -192,7 +192,6 @@ class Background:
         return bool(self._waiting) or self._checking is not None
 
     def changed(self, plugin: str) -> None:
-        """A version was promoted, or the plugin has gone: the check of an older one ends."""
         self._waiting[plugin] = None
         self._woken.set()
         if self._current == plugin and self._checking is not None:

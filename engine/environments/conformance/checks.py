@@ -213,7 +213,6 @@ TEXTS: dict[str, tuple[Level, str]] = {
         "A turn takes {middle} of its own time (median of {number}), {worst} at worst.{advice}",
     ),
 }
-"""By check and case: the level, and the sentence for the author."""
 
 
 def finding(case: str, level: Level | None = None, /, **words: object) -> Finding:
@@ -340,9 +339,8 @@ def far() -> Iterator[tuple[Split, int]]:
 def check_leaks(train: Sequence[Draw], held_out: Sequence[Draw], distant: Sequence[Draw] = ()) -> list[Finding]:
     """The two splits do not share instances. ``distant``: train instances that come much later.
 
-    Training leaves out every held-out prompt, so a few shared ones cost nothing. If many are shared, the space of
-    prompts is too small. If they are shared in order, both splits are one sequence: seeding with ``seed + index`` does
-    that.
+    Training leaves out every held-out prompt, so a few shared ones cost nothing. Many mean that the space of prompts is
+    too small; many in order, that both splits are one sequence, as with ``seed + index``.
     """
     places: dict[str, list[int]] = {}
     for one in held_out:
@@ -426,7 +424,6 @@ HIGH, BROKEN = 0.5, 0.9
 ALIKE = 0.05
 CONTESTS = 4
 FEW = 16
-"""Instances or episodes below which a result may be chance."""
 SCALE = 1.0
 """Largest reward up to which a mean score counts as a share of the possible one."""
 LARGE = 100.0
@@ -508,9 +505,9 @@ def constants(played: Sequence[Played]) -> list[tuple[float, Canned, int]]:
 def check_baseline(played: Sequence[Played], ranked: bool = False, contested: Sequence[Played] = ()) -> list[Finding]:
     """Rewards need the prompt.
 
-    A policy that scores no higher than the best constant answer has learned only that answer. This holds not for agents
-    that play against each other: one of them always wins. ``ranked``: a ranking replaces these rewards in training.
-    ``contested``: episodes in which agents gave different answers.
+    A policy that scores no higher than the best constant answer has learned only that. Not so for agents that play
+    against each other: one always wins. ``ranked``: a ranking replaces these rewards in training. ``contested``:
+    episodes in which agents gave different answers.
     """
     means = constants(played)
     if not means:
@@ -628,7 +625,6 @@ class Crowd:
     places: tuple[Place, ...] = ()
     unfinished: int = 0
     alone: float = 0.0
-    """Most seconds of one episode without others."""
 
 
 async def run_crowd(subject: Subject, alone: Sequence[Played], most: int, pace: Pace) -> Crowd:
@@ -661,8 +657,7 @@ async def run_crowd(subject: Subject, alone: Sequence[Played], most: int, pace: 
 def check_crowd(crowd: Crowd, alive: int) -> list[Finding]:
     """Many episodes at once end as one does, and no line blocks their process. ``alive``: episodes of a task.
 
-    The event loop of a process runs the code of one episode at a time. A line that computes or sleeps without an await
-    holds up all others; the cost grows with the number of live episodes.
+    A line that computes or sleeps without an await holds up all other episodes of the event loop.
     """
     number, found = len(crowd.played) + crowd.unfinished, []
     failed = [one for one in crowd.played if one.score is None and one.status != "skip"]

@@ -31,11 +31,8 @@ LEAST = 2
 NICENESS = 15
 """Of the checked process, so that it does not slow down the episodes of groups."""
 MOST_TURNS = 1000
-"""Most turns of one episode: a real one has used up its context by then."""
 HOPELESS = 4
-"""Failed draws, with no success among them, after which no more are made."""
 MOST_CHARACTERS = 16 << 20
-"""Most characters of all first prompts together that are kept in memory."""
 _LONGEST_TOKEN = 8
 
 
@@ -50,7 +47,6 @@ class Pace:
 
     @property
     def left(self) -> float:
-        """Seconds that are left; at least a tenth of the whole time, for the last part."""
         return max(0.1 * self._seconds, self._seconds - (self.clock() - self._began))
 
     async def take(self, items: Iterable[Item], share: float) -> AsyncIterator[Item]:
@@ -178,7 +174,6 @@ class Canned:
     label: str
     text: str
     calls: bool = False
-    """True if it calls the first tool, with an argument that no tool has."""
 
     def reply(self, ask: Ask, turn: int) -> Reply:
         if self.calls:
@@ -203,7 +198,6 @@ CONSTANTS = (
     Canned("the list of all numbers to 999", " ".join(map(str, range(1000)))),
     *_answers("<answer>0</answer>", "\\boxed{0}"),
 )
-"""Tried as answers to everything: their best score needs no reading."""
 JUNK = (
     *CONSTANTS,
     *_answers("NaN", "1e999", "²"),
@@ -214,7 +208,6 @@ JUNK = (
     Canned("an unclosed tool call", '<tool_call>{"name": "x", "arguments": {'),
 )
 WRONG_CALL = Canned("a tool call with a wrong argument", "", calls=True)
-"""For environments with tools: without any, no text is a call."""
 
 
 @dataclass(frozen=True)

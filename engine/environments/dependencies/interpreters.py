@@ -25,7 +25,6 @@ from .requirements import DeclarationError, Requirements, named, requirements_of
 from .venv import OWN, BuildFailed, NoPython, Stamp, Venv, build, suitable
 
 INSTALLED = Path(marlaas.plugins.__file__).resolve().parent
-"""The author API; the engine's packages lie next to it."""
 _LOOK = 0.5
 
 Warn = Callable[[str], None]
@@ -166,7 +165,6 @@ class Installed:
     size: int
     """Bytes."""
     claimed: bool
-    """True if the newest content of a plugin declares it."""
 
 
 def installed(venvs: Path, plugins: Sequence[Path]) -> list[Installed]:

@@ -22,7 +22,6 @@ from ..process.launch import EPISODES, MEMORY_MB, Workers
 
 MOST_WORKERS = 256
 _OURS = "marlaas"
-"""Authors may name it; the author API is always there."""
 
 
 class BadRequirements(ValueError):
@@ -133,7 +132,6 @@ def _limits(table: object) -> Limits:
 # itself. No plugin code runs for it.
 
 _ALONE = ".toml"
-"""A plugin without code: it names an adapter with known libraries."""
 _OPENING = "# /// script"
 _BLOCK = re.compile(r"(?m)^# /// script$\s(?P<content>(^#(| .*)$\s)*)^# ///$")
 _PLACE = re.compile(r" ?\(at (?:line (\d+), column (\d+)|end of document)\)$")

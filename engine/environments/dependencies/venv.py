@@ -43,7 +43,6 @@ class Python:
 
     executable: Path
     version: str
-    """"3.11": libraries are built for it."""
 
 
 OWN = Python(Path(sys.executable), ".".join(platform.python_version_tuple()[:2]))
@@ -83,7 +82,7 @@ def _version_of(executable: str) -> str:
 
 
 # The engine and the command line agree through files. ``KEY.allowed`` is a person's consent to the list in it.
-# ``complete`` in the folder marks a finished build of its list; a folder without it does not count.
+# ``complete`` in the folder marks a finished build of its list.
 
 _COMPLETE = "complete"
 
@@ -118,12 +117,10 @@ class Venv:
 
     @property
     def built(self) -> bool:
-        """True if it is complete and the Python below it still exists."""
         return _holds(self._complete, self.dependencies) and self.python.exists()
 
     @property
     def allowed(self) -> bool:
-        """True if a person has consented to this list, or it is empty."""
         return not self.dependencies or _holds(self._consent, self.dependencies)
 
     def allow(self) -> None:
@@ -132,7 +129,6 @@ class Venv:
         _write(self._consent, self.dependencies)
 
     def clear(self) -> None:
-        """Remove it; the mark ``complete`` goes first."""
         self._complete.unlink(missing_ok=True)
         shutil.rmtree(self.folder, ignore_errors=True)
 
@@ -174,7 +170,7 @@ def _text(lines: tuple[str, ...]) -> str:
     return "".join(f"{line}\n" for line in lines)
 
 
-# Builds with uv: one at a time in a home, with a log and a time limit, and no half-built rest.
+# Builds with uv: one at a time in a home, with a log and a time limit.
 #
 # Cancelling ends uv and all that it started. It is the uv that came with marlaas: another may have other options or
 # messages.

@@ -19,7 +19,6 @@ from .source import Source
 
 MOST_FILES = 64
 LARGEST = 1 << 18
-"""Files of a plugin that are read, and their bytes: more is hardly written by hand."""
 _ADAPTERS = {*PINNED, "tool_class"}
 _PROGRAM = "program"
 _DECORATORS = ("env", _PROGRAM)

@@ -24,9 +24,8 @@ from ...spec import read_toml
 # The part of a file that decides how an episode runs: an edited comment makes no new environment.
 #
 # Python: the syntax tree without comments, whitespace, quoting style and the module's docstring. Docstrings of
-# functions and classes count: the model reads that of a tool. The block of libraries (PEP 723) counts as TOML. TOML:
-# the values in their order, without comments and whitespace. Any other file counts byte by byte: a space may be part of
-# a prompt.
+# functions and classes count: the model reads that of a tool. TOML, also that of PEP 723: the values in their order.
+# Any other file counts byte by byte: a space may be part of a prompt.
 
 _LARGEST = 1 << 20
 """Bytes of a file that is parsed: a larger one is data, and would take seconds."""
@@ -69,7 +68,6 @@ def _values(text: str) -> bytes:
 API_VERSION = 1
 """Part of every plugin version: raise it when the same file would behave differently under a newer author API."""
 SUFFIXES = (".py", ".toml")
-"""Endings of plugins that are one file."""
 MANIFEST = ".plugin"
 UNFINISHED = ".new-"
 _LARGEST_PLUGIN = 256 << 20
@@ -115,7 +113,6 @@ class Found:
     hidden: dict[Path, str]
     """Plugins that are not served because another has their name, with that name."""
     unread: frozenset[Path] = frozenset()
-    """Folders that could not be read: their content is unknown."""
 
 
 def discover(folders: Sequence[Path]) -> Found:
@@ -199,7 +196,6 @@ class Source:
         return digest.hexdigest()[:16]
 
     def write(self, snapshots: Path) -> Path:
-        """Keep the content under ``snapshots/<version>`` and return the path to import."""
         folder = snapshots / self.version
         if self._lies_in(folder):
             os.utime(folder)  # used again, so it does not count as old
@@ -286,7 +282,6 @@ def _files(path: Path) -> list[tuple[str, Path]]:
 
 
 def _is_installed(folder: str) -> bool:
-    """True for a folder of installed packages, which are no part of the plugin."""
     return os.path.basename(folder) == "node_modules" or os.path.isfile(os.path.join(folder, "pyvenv.cfg"))
 
 
@@ -345,7 +340,6 @@ class Snapshots:
         return Kept(plugin, folder / entry) if (folder / entry).exists() else None
 
     def tidy(self, needed: Set[str]) -> int:
-        """Remove all but the ``needed`` versions and the newest others; returns the number removed."""
         kept: list[tuple[float, os.DirEntry[str]]] = []
         with contextlib.suppress(FileNotFoundError), os.scandir(self._folder) as entries:
             for entry in entries:

@@ -1,10 +1,9 @@
 """Runs on a node: starts plugins' processes there as the engine does here, and passes on their bytes.
 
-The engine keeps all judgement: episodes, limits, silence. The processes end with this one. Files come once, by the
-digest of their content. Libraries are installed here, with the consent that the engine got.
+The engine keeps all judgement: episodes, limits, silence. The processes end with this one. Files come once, by digest.
+Libraries are installed here, with the consent that the engine got.
 
-All bytes of a process go in numbered streams, both ways: its connection, its pulse, and each connection to the gateway.
-An empty piece means that this end sends nothing more.
+All bytes of a process go in numbered streams, both ways. An empty piece ends a direction.
 """
 
 from __future__ import annotations
@@ -44,7 +43,6 @@ class Version:
 
     source: Source
     confined: bool
-    """True if its processes must be confined there, because they are here."""
     allow: str
     """``never`` if the settings forbid libraries; else consent was given, because it is served here."""
     wheels: str
@@ -189,7 +187,6 @@ class ProcessHost:
             del self._running[number]
 
     async def send(self, number: int, stream: int, data: bytes) -> None:
-        """Bytes for a stream of a process; empty: nothing more comes."""
         running = self._running.get(number)
         if running is not None and (writer := running.writers.get(stream)) is not None:
             with contextlib.suppress(OSError):

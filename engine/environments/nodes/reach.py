@@ -1,8 +1,7 @@
 """Which plugin versions may run on which nodes, and the choice of a node for the next process.
 
-A version's first process is always on the engine's machine: it proves the version, and answers questions about rows.
-Further ones go to the node with the fewest busy processes per core. A version goes to another node once its files and
-libraries are there. If that is impossible, the reason is reported once.
+A version's first process is always on the engine's machine: it proves the version. Further ones go to the node with the
+fewest busy processes per core, once files and libraries are there.
 """
 
 from __future__ import annotations

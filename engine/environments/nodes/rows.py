@@ -29,7 +29,6 @@ class Parcel:
 
     root: Path
     files: tuple[tuple[str, str], ...]
-    """Name and digest of each."""
     path: str
 
     @classmethod

@@ -124,10 +124,8 @@ class Child:
     def __init__(self, process: PluginProcess, owner: Owner) -> None:
         self.environments: dict[str, Described] = {}
         self.refused: dict[str, Failure] = {}
-        """By name, why some environments of a ``.toml`` file are not served next to the others."""
         self.dead: Failure | None = None
         self.full = False
-        """True if an allocation failed because memory has piled up: it gets no further episodes."""
         self.load = Load()
         self._served = False
         self._closing = False
@@ -184,7 +182,6 @@ class Child:
         return cast(EpisodeOutcome | Unscored, await ended)
 
     async def facts(self, environment: str, data: Mapping[str, Any] | None, survey: bool) -> DataFacts | EpisodeOutcome:
-        """The facts of an environment's rows, or of ``data`` instead; an outcome has the reason of a failure."""
         kinds = (DataFacts, EpisodeOutcome)
         ended = self._run(lambda number: encode_facts(number, environment, data, survey), None, kinds)
         return cast(DataFacts | EpisodeOutcome, await ended)
@@ -203,7 +200,6 @@ class Child:
     async def rank(
         self, environment: str, members: Sequence[EpisodeOutcome], timeout: float
     ) -> Ranking | EpisodeOutcome:
-        """Compare the samples of a group; an outcome has the reason of a failure. Raises as ``score``."""
         self._allowed = timeout
         kinds = (Ranking, EpisodeOutcome)
         verdict = await self._run(lambda number: encode_rank(number, environment, members, timeout), None, kinds)

@@ -29,7 +29,7 @@ from .pulse import Pulse, delayed_seconds, processor_seconds
 # Lends a task's files to a confined process.
 #
 # What it sees is fixed at its start, before any task is known. So it sees one more read-only folder, and the engine
-# links the files there. A link costs no room, and the process cannot write through it.
+# links the files there.
 
 
 def lend(data: Mapping[str, Any], folder: Path) -> dict[str, Any]:
@@ -58,7 +58,6 @@ def stamped(data: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _place(path: Path, lent: Path) -> None:
-    """Replace a file that others may read, and another thread may be placing."""
     lent.parent.mkdir(parents=True, exist_ok=True)
     fresh = lent.with_name(f"{lent.name}.{uuid4().hex}")
     try:
@@ -81,15 +80,13 @@ def _same(path: Path, lent: Path) -> bool:
 
 # The way to the gateway for a process without a network: a Unix socket in its folder, with TCP behind it.
 #
-# A confined plugin reaches only the gateway, and that asks for a key. In the plugin's process an address leads to the
-# socket: see ``plugins.programs.forwarder``.
+# In the plugin's process an address leads to the socket: see ``plugins.programs.forwarder``.
 
 
 class Door:
     """One socket in a folder, opened when it is first needed."""
 
     def __init__(self, folder: Path, connect: Callable[[], Awaitable[Connection]] | None = None) -> None:
-        """``connect``: the way to a server that is not on this machine."""
         self._folder = folder
         self._name = f"gateway-{secrets.token_hex(4)}.sock"
         self._address = ("", 0)
@@ -172,9 +169,7 @@ class Confinement:
     """What one plugin's process may see."""
 
     hidden: tuple[Path, ...]
-    """Folders that appear empty, in addition to the usual ones."""
     readable: tuple[Path, ...]
-    """Folders and files that stay visible although they are in hidden ones."""
 
     def command(self, snapshot: Path, scratch: Path, *read: Path) -> list[str]:
         needed = [path for path in (*self.readable, snapshot, *read) if path.exists()]
@@ -189,7 +184,6 @@ class Confinement:
         return [*words, "--bind", str(real), str(real), "--chdir", str(scratch), "--"]
 
     def contradiction(self) -> str:
-        """Why this is impossible, in a sentence: a folder is both hidden and readable; empty if it is possible."""
         both = sorted(_hidden(self.hidden) & {path.resolve() for path in self.readable if path.exists()})
         return f"Python's own files lie in {both[0]}, which is to be out of sight: choose another home" if both else ""
 
@@ -283,7 +277,6 @@ NICE = 5
 """Added to the settings' niceness, so that workers need not wait for environments."""
 LARGEST_LOG = 8 << 20
 KEPT_LOG = 256 << 10
-"""Bytes that are kept of a log that became too large, the newest ones."""
 _KEPT = ("PATH", "HOME", "LANG", "LC_ALL", "TZ")
 _UNWATCHED = 0
 
@@ -293,7 +286,6 @@ class Workers:
     """Number of processes of each kind that a version may have at the same time."""
 
     least: int = 1
-    """While its episodes run."""
     most: int = 1
 
 
@@ -303,7 +295,6 @@ class Runtime:
 
     python: Path = Path(sys.executable)
     author_api: Path | None = None
-    """The folder of ``marlaas.plugins`` for that Python; None if it is installed there."""
     memory_mb: int = MEMORY_MB
     confinement: Confinement | None = None
     nice: int = NICE
@@ -335,7 +326,6 @@ class PluginProcess(Protocol):
     pulse: Pulse
     log: Path
     lost: bool
-    """True if it ended because its node did: it is not to blame."""
 
     @property
     def node(self) -> str:
@@ -407,7 +397,6 @@ class Launched:
         door: Door | None = None,
         scratch: Path = Path(),
     ) -> None:
-        """``door``: its way to the gateway, if it is confined; ``scratch``: the folder it may write to."""
         self.scratch = scratch
         self.connection = connection
         self.pulse = pulse
@@ -418,7 +407,6 @@ class Launched:
 
     @property
     def pid(self) -> int:
-        """Id of the process, and of its session."""
         return self._process.pid
 
     @property
@@ -447,7 +435,6 @@ class Launched:
                 os.kill(host, signal.SIGUSR1)
 
     async def wait(self) -> str:
-        """Wait for the end; returns a sentence about it. A cancelled wait cannot be repeated."""
         try:
             code = await self._process.wait()
         finally:

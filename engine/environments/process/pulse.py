@@ -47,8 +47,8 @@ def resident_bytes(pid: int) -> int:
 
 # Pings a plugin's interpreter and judges silence.
 #
-# A thread of the process answers on its own connection, so an answer does not wait for episodes. Silence is judged by
-# the processor time used meanwhile: on a busy machine a process computes nothing, and is not blamed.
+# A thread answers on its own connection, so an answer does not wait for episodes. Silence is judged by processor time:
+# on a busy machine a process computes nothing, and is not blamed.
 
 INTERRUPTED_AFTER = 6.0
 """Processor seconds of silence after which compiled code is interrupted, if possible."""

@@ -66,16 +66,13 @@ def encode_body(record: Record) -> bytes:
 
 # Messages from a plugin's process, validated, or ``WireError``.
 #
-# The process may be broken or hostile. Each class gives the type, size and range of each field; msgspec checks every
-# message once, so later code need not. Classes with an underscore become the engine's own types. Unknown keys are
-# ignored.
+# msgspec checks type, size and range of each field once, so later code need not. Classes with an underscore become the
+# engine's own types. Unknown keys are ignored.
 
 LONGEST_NAME = 128
 MOST_ENTRIES = 256
 LONGEST_NOTE = 1000
-"""Characters of texts in tables and reasons; the host sends no more of its own."""
 LONGEST_PAGE = 10_000
-"""Characters of a longer text: a description, a traceback."""
 
 T = TypeVar("T")
 _Name = Annotated[str, Meta(min_length=1, max_length=LONGEST_NAME)]
@@ -106,14 +103,9 @@ class Described(Struct):
     score_timeout: _Finite = 30.0
     """Seconds that one call of either may take."""
     closes: bool = False
-    """It is in the class form and has something to close when its process ends."""
     agents: _List[_Name] = ()
     rows: Rows = ""
-    """The source of its rows: its own, the task file, or none. With rows, two instances with the same beginning are
-    one.
-    """
     own: bool = False
-    """The plugin's own code runs it, not a library."""
 
     def __post_init__(self) -> None:
         self.description = _cut(self.description, LONGEST_PAGE)
@@ -186,7 +178,6 @@ class Beat(Struct, frozen=True):
     asleep: _Seconds = 0.0
     """Seconds since the beat before in which an episode held the loop and nothing computed or wanted to."""
     watched: _List[Place] | None = None
-    """The lines that held the loop during a watch, the longest first; None without a report."""
 
 
 Outcome = EpisodeOutcome | Unscored | Ranking | DataFacts

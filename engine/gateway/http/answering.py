@@ -21,13 +21,11 @@ from .logs import Line
 Send = Callable[[MutableMapping[str, Any]], Awaitable[None]]
 Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
 SILENCE = 15.0
-"""Seconds after which a waiting stream sends a sign of life."""
 OPENING = 30.0
 """Seconds after which a stream begins without a message of the engine: longer than the wait for starting workers, so
 that their refusal has a status; shorter than reverse proxies wait for a head.
 """
 AT_ONCE = 256
-"""Waiting messages that are sent together."""
 
 
 async def answer(link: Link, exchange: Exchange, send: Send, line: Line, seconds: float) -> Answered | None:
@@ -110,7 +108,6 @@ async def send_json(send: Send, status: int, body: Any, headers: dict[str, str] 
 
 
 async def _gone(receive: Receive) -> None:
-    """Return when the client has gone; its body has been read."""
     while (await receive())["type"] != "http.disconnect":
         pass
 

@@ -149,7 +149,6 @@ class Messages:
         }
 
     def opening(self) -> Iterable[Event]:
-        """The message without content; its cost comes at the end."""
         message = {
             **self._head(self.asked.model),
             "content": [],
@@ -160,7 +159,6 @@ class Messages:
         yield _event("message_start", message=message)
 
     def piece(self, piece: Piece) -> Iterable[Event]:
-        """Thoughts and text, each in a block of its kind."""
         self._streamed.add(piece)
         if piece.thinking:
             yield from self._begin("thinking", {"type": "thinking", "thinking": "", "signature": ""})
@@ -170,7 +168,6 @@ class Messages:
             yield self._delta({"type": "text_delta", "text": piece.text})
 
     def choice(self, choice: Choice) -> Iterable[Event]:
-        """Each call of a tool is one whole block."""
         yield from self.piece(self._streamed.rest(choice))
         for call in choice.tool_calls:
             yield from self._end()
@@ -273,7 +270,6 @@ def _why(choice: Choice) -> dict[str, str | None]:
 
 
 def _input(call: ToolCall) -> dict[str, Any]:
-    """A call's arguments as an object, as this interface needs them."""
     try:
         return msgspec.json.decode(call.arguments or "{}", type=dict[str, Any])
     except (msgspec.DecodeError, RecursionError):

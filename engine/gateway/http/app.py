@@ -38,9 +38,7 @@ INTERFACES: tuple[tuple[str, Callable[[bytes, Who], Exchange]], ...] = (
 AGENTS = "/e/{agent}"
 """Prefix of a route, for the calls of one agent of a program that has several."""
 GRACE = 5.0
-"""Extra seconds for a client to read an answer."""
 Handle = Callable[[Request, Line, Send], Awaitable[Response | None]]
-"""Answers a request, by a returned response or by sending one."""
 
 
 class Gateway:

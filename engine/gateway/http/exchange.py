@@ -17,8 +17,7 @@ from ...wire import Answered, Chat, Choice, Complete, Piece, Refusal
 
 # Checks a client's body: JSON types, texts from lists of parts, tools, stops and schemas.
 #
-# msgspec's types name the wrong parameter. Unknown keys are ignored, because clients send many without effect here. An
-# unsupported key with an effect is refused in a sentence.
+# Unknown keys are ignored, because clients send many without effect here. An unsupported key with an effect is refused.
 
 T = TypeVar("T")
 
@@ -156,7 +155,6 @@ _OPENAI = {
 }
 _ANTHROPIC = _OPENAI | {413: "request_too_large", 503: "overloaded_error", 504: "timeout_error"}
 SOON = 1.0
-"""Default seconds before another try."""
 
 
 def body(refusal: Refusal, form: Form) -> dict[str, Any]:
@@ -195,7 +193,6 @@ def _general(status: int) -> str:
 # Server-sent events as bytes: a name if the interface has names, and one line of JSON.
 
 HEADERS = {"Content-Type": "text/event-stream; charset=utf-8", "Cache-Control": "no-cache", "X-Accel-Buffering": "no"}
-"""Of a stream; the last asks reverse proxies not to buffer it."""
 ALIVE = b": \n\n"
 """A comment, ignored by clients, so that a waiting stream does not look dead."""
 

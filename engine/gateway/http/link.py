@@ -34,7 +34,6 @@ class Link:
         return self._writer is not None
 
     async def serve(self, connection: socket.socket) -> None:
-        """Read until the engine closes its end; then every open call is refused."""
         reader, self._writer = await asyncio.open_connection(sock=connection)
         try:
             while True:
@@ -74,7 +73,6 @@ class Link:
         return call
 
     def forget(self, call: Call) -> None:
-        """Nobody listens to this call any more; the engine cancels it unless it is complete."""
         if self._calls.pop(call.id, None) and not call.finished and self._writer is not None:
             self._writer.write(wire.frame(wire.Cancel(call.id)))
 
@@ -94,7 +92,6 @@ class Call:
     def __init__(self, link: Link, id: int, seconds: float) -> None:
         self.id = id
         self.finished = False
-        """True after the last message, or if none will come."""
         self._link = link
         self._seconds = seconds
         self._deadline = time.monotonic() + seconds

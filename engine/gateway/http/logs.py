@@ -44,9 +44,7 @@ class Line(Struct, omit_defaults=True):
     completion_tokens: int = 0
     cached_tokens: int = 0
     error: str = ""
-    """Code of the refusal."""
     sent: Any = None
-    """The body, if prompts are logged."""
     said: Any = None
 
 

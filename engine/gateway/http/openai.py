@@ -91,7 +91,6 @@ class SamplingBody(Struct):
 
     @property
     def wants_usage(self) -> bool:
-        """True if a stream ends with its usage."""
         return bool(self.stream_options and self.stream_options.include_usage)
 
     def wishes(
@@ -103,7 +102,6 @@ class SamplingBody(Struct):
         tool_choice: str = "",
         thinking: bool | None = None,
     ) -> Wishes:
-        """The wire's form of these options and those of each kind of body. Raises ``Refusal``."""
         if self.logit_bias:
             raise unsupported("logit_bias is not supported: tokens are sampled as the model has them.", "logit_bias")
         return Wishes(
@@ -352,7 +350,6 @@ TokenId = Annotated[int, Meta(ge=0, le=(1 << 31) - 1)]
 MOST_PROMPTS = 1024
 MOST_CHOICES = 1024
 USUAL_TOKENS = 16
-"""OpenAI's default of ``max_tokens``."""
 
 
 class CompletionBody(SamplingBody, kw_only=True):

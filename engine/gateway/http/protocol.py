@@ -1,7 +1,6 @@
 """Limits of connections: slow heads, too many connections, and input that is not HTTP.
 
-uvicorn's own protocol waits forever for the first head. It answers above its limit without a time for another try, and
-bad input in plain text, which no client of an interface understands.
+uvicorn's own protocol waits forever for the first head, and refuses in plain text without a time for another try.
 """
 
 from __future__ import annotations

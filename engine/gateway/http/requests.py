@@ -54,7 +54,6 @@ class Body:
             raise Refusal(413, "too_large", f"The body has more than {self._most:,} bytes, the most that is read.")
 
     def add(self, size: int) -> None:
-        """Some bytes have come. Raises ``Refusal`` if they are too many."""
         self.expect(self.bytes + size)
         self._load.hold(size)
         self.bytes += size

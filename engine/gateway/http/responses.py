@@ -212,7 +212,6 @@ class Responses:
         self._streamed = StreamedChoice()
         self._items: list[dict[str, Any]] = []
         self._open: dict[str, Any] | None = None
-        """The open item; ``_part`` has its text so far."""
         self._part: list[str] = []
         self._tokens: list[Token] = []
         self._finish = "stop"

@@ -41,13 +41,10 @@ class Sampled:
     """The result of a choice."""
 
     tokens: tuple[int, ...]
-    """The sampled tokens, up to a text that ended it."""
     finish: str
     """stop or length."""
     shown: tuple[Token, ...] = ()
-    """The same with log-probabilities, if requested."""
     prompt: tuple[Token, ...] = ()
-    """Those of the prompt, likewise."""
     cached: int = 0
     """Tokens of the prompt that were not computed for this choice."""
 
@@ -63,7 +60,6 @@ class TurnStream:
         self.tokens: list[int] = []
         self.shown: list[Token] = []
         self.turn: asyncio.Future[SampleResult] | None = None
-        """To be cancelled if the reply has ended before the sampler ends it."""
 
     def add(self, new: NewTokens) -> None:
         if self.reply.kept is not None:
@@ -111,7 +107,6 @@ def _tokens(ids: Sequence[int], extras: Extras | None, text_of: TextOf) -> list[
 
 
 def _prompt(request: SampleRequest, extras: Extras | None, text_of: TextOf) -> tuple[Token, ...]:
-    """The prompt's tokens, the first without a log-probability; none if not requested."""
     if extras is None or extras.prompt_logprobs is None:
         return ()
     first, *others = request.tokens.tolist()
@@ -137,7 +132,6 @@ def _nothing(rows: int) -> Likeliest:
 # Answers one request: its prompts in tokens, all choices in parallel, and their results.
 
 AT_ONCE = 64
-"""Turns of a request that wait or are in progress; the next one begins when one has ended."""
 _numbers = itertools.count(1)
 
 T = TypeVar("T")
@@ -148,9 +142,7 @@ class Desk:
     """The resources to answer a request."""
 
     rollout: Rollout
-    """Renders and pays for the tenant."""
     lent: Held
-    """The version, and its samplers."""
     model: str
 
     @property
@@ -166,7 +158,6 @@ class Desk:
         return self.renderer.vocabulary.decode([token])
 
     def request(self, prompt: Tokens, how: SamplingOptions, seed: int, echo: bool) -> SampleRequest:
-        """The sampler's request for one choice; ``echo``: with log-probabilities of the prompt."""
         room = self.context - len(prompt)
         request = SampleRequest(
             conversation=f"client-{next(_numbers)}",
@@ -254,8 +245,6 @@ async def answer_prompts(desk: Desk, request: Complete, tell: Tell) -> Answered:
 
 
 def _pieces(choice: int, tell: Tell, reply: ReplyStream) -> Callable[[tuple[Token, ...]], None]:
-    """Passes on the final text of a choice, piece by piece; the gateway adds the held back rest."""
-
     def add(tokens: tuple[Token, ...]) -> None:
         thinking, text = reply.delta()
         if text or thinking or tokens:
@@ -282,7 +271,6 @@ def _answered(desk: Desk, prompts: Sequence[int], found: Sequence[tuple[Choice, 
 
 
 async def _all(works: Iterable[Callable[[], Awaitable[T]]]) -> list[T]:
-    """Do all, ``AT_ONCE`` at a time; if one fails the others end, and its error is raised."""
     room = asyncio.Semaphore(AT_ONCE)
 
     async def one(work: Callable[[], Awaitable[T]]) -> T:

@@ -43,11 +43,9 @@ class Serving:
         self.base = PurePath(base).name if base.startswith((".", "/", "~")) else base
         self._machine: Services | None = None
         self._rollouts: dict[str, Rollout] = {}
-        """By tenant: renders its prompts and pays for its turns, on the current workers."""
 
     @property
     def busy(self) -> bool:
-        """True if a client is being answered: then the engine is not idle."""
         return self.limits.under_way > 0
 
     def answerer(self, identity: Identity) -> Answerer:

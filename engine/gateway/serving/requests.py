@@ -27,7 +27,6 @@ from ...wire import Message as Sent, Refusal, ToolCall as Call, Wishes as Asked
 MOST_OF_KEY = 128
 """Requests of one key that are in progress or wait for their turn."""
 MOST = 1024
-"""Requests of all keys."""
 SOON = 1.0
 """Seconds after which another try may succeed."""
 DAY = 86_400
@@ -115,10 +114,8 @@ class SamplingOptions:
     asked: Asked
     truncation: Truncation
     seed: int
-    """Of the request; each prompt and choice has its own."""
     schema: str
     schema_from: str
-    """The parameter that the schema came with."""
 
     @property
     def temperature(self) -> float:
@@ -129,7 +126,6 @@ class SamplingOptions:
         return noise_seed("served", self.seed, prompt, choice)
 
     def wishes(self, prompt: bool = False) -> Wishes | None:
-        """The sampler's extra tasks beyond tokens, or None. ``prompt``: also log-probabilities of the prompt."""
         wanted = Wishes(
             likeliest=self.asked.top_logprobs if self.asked.logprobs else 0,
             prompt=prompt and self.asked.logprobs,
@@ -212,7 +208,6 @@ def _call(sent: Call) -> ToolCall:
 SHORT = 4000
 """Most characters that are tokenised on the event loop."""
 LARGEST = 2**31 - 1
-"""The largest id that tokens can have."""
 
 
 async def of_chat(
@@ -251,7 +246,6 @@ async def of_prompt(renderer: Renderer, prompt: str | Sequence[int], context: in
 
 
 async def _encoded(renderer: Renderer, text: str) -> list[int]:
-    """A text in tokens; a long one in another thread."""
     if len(text) <= SHORT:
         return renderer.vocabulary.encode(text)
     return await asyncio.get_running_loop().run_in_executor(renderer.thread, renderer.vocabulary.encode, text)

@@ -29,9 +29,7 @@ NEWEST = "newest"
 LONGEST_NUMBER = 18
 LONGEST = 500
 LOOKED = 1000
-"""Names that are searched for the nearest one."""
 SHOWN = 80
-"""Characters of a wrong name that an error repeats."""
 LISTS = "GET /v1/models lists what there is."
 
 
@@ -52,7 +50,6 @@ class Names:
     table: ServedTable
     tenant: str
     base: str
-    """The base's name for people; it has another one for programs."""
 
     def find(self, said: str) -> Named:
         """The meaning of ``said``. Raises ``Refusal`` with the tenant's nearest name, and ``StoreError``."""
@@ -75,7 +72,6 @@ class Names:
         return Named(reference(version), version)
 
     def models(self) -> tuple[Model, ...]:
-        """The base, the best and the newest version of each policy, and the given names. Raises ``StoreError``."""
         rows = self.table.versions(self.tenant)
         by_id = {row.id: row for row in rows}
         found = [self._model(words, row) for words, row in _of_policies(rows)]
@@ -105,7 +101,6 @@ def _owner(row: VersionRow) -> str:
 
 
 def _of_policies(rows: Iterable[VersionRow]) -> list[tuple[str, VersionRow]]:
-    """The best, if known, and the newest of each policy, under their names; rows are newest first."""
     best: dict[str, VersionRow] = {}
     newest: dict[str, VersionRow] = {}
     for row in rows:
@@ -122,7 +117,6 @@ def _of_policies(rows: Iterable[VersionRow]) -> list[tuple[str, VersionRow]]:
 
 
 def _task(said: str) -> int | None:
-    """The task number in ``said``, to limit the search; else None."""
     word = said.partition("@")[0].partition("/")[0]
     return int(word) if word.isascii() and word.isdigit() and len(word) <= LONGEST_NUMBER else None
 
@@ -160,8 +154,8 @@ def lost() -> Refusal:
 
 # Versions that samplers hold for clients: loaded on demand, least recently used first out.
 #
-# At most ``MOST`` are held next to the versions of tasks. One in use is never dropped, and its file stays on the disk.
-# New workers begin with none; if one sampler has a successor, each version is loaded again.
+# At most ``MOST`` are held next to the versions of tasks. One in use is never dropped, and its file stays. New workers
+# begin with none.
 
 MOST = 8
 """Versions held for clients: each needs about as much sampler memory as a task's version."""
@@ -220,7 +214,6 @@ class LoadedVersions:
                 held.users -= 1
 
     def _begin(self, machine: Services, endpoints: Sequence[SamplerEndpoint], named: Named, key: str) -> Held:
-        """Load a version, replacing the least recently used unused one if needed."""
         if key not in self._held and len(self._held) >= self.most:
             free = next((held for held in self._held.values() if not held.users), None)
             if free is None:
@@ -236,7 +229,6 @@ class LoadedVersions:
         return held
 
     def _loaded(self, held: Held, done: asyncio.Task[None]) -> None:
-        """Forget a version that could not be loaded: the next request tries again."""
         failed = done.cancelled() or done.exception() is not None
         if failed and self._held.get(held.name) is held:
             del self._held[held.name]
@@ -258,7 +250,6 @@ class LoadedVersions:
     async def _load_file(
         self, machine: Services, endpoints: Sequence[SamplerEndpoint], key: str, path: str, checksum: str
     ) -> None:
-        """Every sampler loads it: a turn goes to the first one that is done."""
         loads = (endpoint.sampler.load(key, path) for endpoint in endpoints)
         found = await asyncio.gather(*loads, return_exceptions=True)
         problem = next((one for one in found if isinstance(one, BaseException)), None)

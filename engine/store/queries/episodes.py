@@ -34,7 +34,6 @@ class StepSummary:
     reward: float | None
     """Mean over the rewarded episodes; for an evaluation the score. None if unknown."""
     failures: int
-    """Trajectories of episodes without status ok."""
 
 
 @dataclass(frozen=True)
@@ -48,7 +47,6 @@ class MemberSummary:
     reply: str = ""
     """Its last reply, a long one shortened, as in ``Excerpt``. Hostile text: a model wrote it."""
     replies: int = 0
-    """Turns of the agent's answers."""
     distinct: int = 0
     """The number of its last reply among the distinct ones of the group, from 0: equal replies have the same."""
 
@@ -98,7 +96,6 @@ class ConversationSummary:
     tokens: int
     policy: str = ""
     version: int = 0
-    """Version of that policy for the group."""
     speaker: str = ""
     """The untrained policy or version that spoke instead of ``policy``; else empty."""
     spoke: int | None = None
@@ -134,7 +131,6 @@ class Paid:
     """A part of the reward that was paid during the episode."""
 
     turns: int
-    """Replies that the agent had given by then."""
     amount: float
     name: str
 
@@ -167,14 +163,12 @@ class StoredConversation:
     version: int
     environment_version: str
     component: str
-    """Its environment of a mixture; else empty."""
     member: int
     agent: str
     status: str
     reward: float | None
     advantage: float
     cut: bool
-    """True if the length limit ended it."""
     seconds: float
     parts: tuple[StoredTrajectory, ...]
     """Its trajectories: several if the chat template rewrote earlier turns, or the agent forked."""
@@ -288,7 +282,6 @@ def likely_places(conversations: Sequence[Sequence[Turn]]) -> list[list[int]]:
 
 
 def _exchanges(turns: Sequence[Turn]) -> list[Sequence[Turn]]:
-    """The messages before each reply together with the reply; the last may lack its reply."""
     ends = reply_ends(turns)
     bounds = [0, *ends, *([len(turns)] if turns and len(turns) not in ends else [])]
     return [turns[start:stop] for start, stop in pairwise(bounds)]
@@ -408,17 +401,12 @@ def _table(text: str | None) -> dict[str, Any]:
 # Reads of rollouts: steps, groups and conversations. Standard library only.
 #
 # Lists are read as ids first, from indexes only, then as rows by id, page by page: 100,000 trajectories are listed
-# without reading their tokens. A conversation's id is that of its first trajectory.
-#
-# Steps and groups belong to one policy of the task, by default the first.
+# without reading their tokens. Steps and groups belong to one policy of the task, by default the first.
 
 _OWN = "evals WHERE suite = '' AND score IS NOT NULL AND split = (SELECT split FROM policies p WHERE p.id = policy)"
 _KIND = "CASE g.split WHEN 'train' THEN 'train' ELSE 'eval' END"
-"""SQL: train or eval; test prompts and suites belong to the evaluation of their step."""
 _SPLITS = {TRAIN: "'train'", EVAL: "'eval', 'test'"}
-"""SQL: the splits of trained and of measured groups."""
 _WAITING = -1
-"""Step of unconsumed groups in the table ``played``."""
 _LISTED = "(SELECT value FROM json_each(?))"
 
 
@@ -637,7 +625,6 @@ class RecordedAgent:
     """Length of each of its replies in tokens, in order."""
     reward: float | None
     cut: bool
-    """True if the length limit ended its last reply."""
     step: int | None = None
     """The step that consumed or evaluated it; None while it waits. An untrained policy's conversation has the step of a
     trained one.

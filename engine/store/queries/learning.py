@@ -184,9 +184,7 @@ class FirstStep:
     """The wait of a policy for its first step."""
 
     episodes: int
-    """Well-ended episodes of its first groups."""
     wanted: int
-    """Episodes that the step needs."""
 
 
 def first_step(reader: Reader, task: int, policy: str | None = None) -> FirstStep | None:
@@ -244,11 +242,9 @@ def progress(reader: Reader, since: float) -> list[ProgressRow]:
 # Reads for estimates: durations of earlier tasks on an environment. Standard library only.
 
 TASKS = 20
-"""Newest tasks that are read."""
 STEPS = 500
 """Last steps of each task that are read: enough for its speed; a long run has a hundred thousand."""
 GROUPS = 8
-"""Newest groups of each task with measured trajectories."""
 LEAST_STEPS = 3
 """A task with fewer steps is left out: its first step waits for the first evaluation."""
 
@@ -285,12 +281,10 @@ class PastRun:
     groups_per_step: int
     group_size: int
     max_tokens: int
-    """Tokens of a turn that its task file allowed."""
     steps: int
     seconds: float
     """Wall time of these steps, shared with other tasks."""
     tokens: int
-    """Sampled in these steps."""
     rollout: float
     """Seconds of the rollout worker for a step, evaluations included."""
     training: float
@@ -443,7 +437,6 @@ class GivenName:
     number: int
     version: str
     kept: bool
-    """True if its file is on the disk; else the name means nothing."""
 
 
 def given_names(reader: Reader) -> list[GivenName]:
@@ -458,9 +451,8 @@ def given_names(reader: Reader) -> list[GivenName]:
 
 # Reads the versions that met in the episodes of a task, and their rewards. Standard library only.
 #
-# One row for each pair of versions that spoke in one episode, in training or evaluation. A version's reward in an
-# episode is the mean of its agents' rewards. An agent without a turn is not stored, so both must have spoken. A
-# version's episodes against itself are left out.
+# One row for each pair of versions that spoke in one episode. A version's reward in an episode is the mean of its
+# agents' rewards. Episodes against itself are left out.
 
 _SPOKEN = """
 SELECT coalesce(g.play, g.id) AS play, j.member, j.agent, avg(j.reward) AS reward,
@@ -484,9 +476,7 @@ class Matchup:
     """The rewards of one version in its episodes with another one."""
 
     who: str
-    """A policy's name, or the words for a version."""
     version: int
-    """Its number among that policy's versions."""
     against: str
     against_version: int
     games: int

@@ -30,13 +30,11 @@ class DeviceRow:
     memory: int
     """Bytes of memory in all."""
     free: int
-    """Bytes that no process holds."""
     utilisation: float | None
     """Share of the last moment in which it computed, 0 to 1; None if the driver has no figure."""
     reason: str
     """Why the engine does not use it, in one sentence; else empty."""
     holders: tuple[Holder, ...]
-    """Processes that hold its memory, the largest first."""
     updated: float
     """In seconds since 1970."""
 
@@ -75,18 +73,14 @@ class NodeRow:
     address: str
     alive: bool
     here: bool
-    """True for the engine's own machine."""
     draining: bool = False
-    """True if it gets nothing new."""
     refused: str = ""
     """Why it is not used, in one sentence; else empty."""
     cores: int = 0
     memory: int = 0
     """Free bytes of main memory."""
     cards: tuple[str, ...] = ()
-    """Labels and names of the usable GPUs."""
     left_out: tuple[str, ...] = ()
-    """Why other GPUs are not used, in a sentence each."""
     clock: float | None = None
     """Seconds that its clock is ahead of the engine's; None if unknown."""
     versions: str = ""
@@ -168,7 +162,6 @@ class EpisodeUse:
 
     @property
     def failed(self) -> float:
-        """Share of the episodes that ended by an error or a time limit."""
         bad = self.statuses.get("error", 0) + self.statuses.get("timeout", 0)
         return bad / self.episodes if self.episodes else 0.0
 
@@ -264,7 +257,6 @@ class TaskUse:
     training: float
     """Seconds of the training worker."""
     ready: int
-    """Complete groups that wait for their step."""
 
 
 @dataclass(frozen=True)
@@ -328,9 +320,7 @@ def engine_cost(stages: Sequence[StageSample]) -> float | None:
 # Use of stages over time, tenants' places in the queue, past engines.
 
 STAGES = ("rollout", "environment", "training", "engine")
-"""The stages in the order of an episode; the engine last."""
 _NEWEST_STEPS = 5000
-"""Newest steps that ``steps_since`` counts."""
 _SUMS = """total(wall) AS wall, total(busy) AS busy,
     total(waiting * wall) / max(total(wall), 1e-9) AS waiting, total(active * wall) / max(total(wall), 1e-9) AS active,
     sum(ended) AS ended, sum(tokens) AS tokens"""
@@ -349,7 +339,6 @@ class StageSample:
     device: str
     begun: float
     wall: float
-    """Seconds that the sample covers."""
     busy: float
     """Seconds of useful work; for several processes, the sum of their processor time."""
     waiting: float = 0.0

@@ -174,7 +174,6 @@ class Reader:
         self._connection.close()
 
     def all(self, sql: str, *arguments: Any) -> list[sqlite3.Row]:
-        """All rows of one short query; only for modules of this package."""
         try:
             return self._connection.execute(sql, arguments).fetchall()
         except sqlite3.Error as error:
@@ -278,7 +277,6 @@ class Reader:
         return [KnownTask(**dict(row)) for row in rows]
 
     def needs(self, task: int) -> list[TaskRow]:
-        """The tasks that must be done before this one."""
         return [
             self._task(row)
             for row in self.all(
@@ -287,11 +285,9 @@ class Reader:
         ]
 
     def warnings(self, task: int) -> list[str]:
-        """Warnings about a task, oldest first."""
         return [row[0] for row in self.all("SELECT message FROM warnings WHERE task = ? ORDER BY created, about", task)]
 
     def tenants(self, day: str) -> list[TenantRow]:
-        """Tenants that have tasks, a weight or quotas; ``day`` is today in UTC: 2026-11-21."""
         return [TenantRow(**dict(row)) for row in self.all(_TENANTS, day, day)]
 
     def task_config(self, task: int) -> dict[str, Any]:
@@ -302,7 +298,6 @@ class Reader:
     # By default (``policy`` None) the following methods read the task's first policy.
 
     def rewards(self, task: int, limit: int = 60, policy: str | None = None) -> list[float]:
-        """Mean training reward of each of the last ``limit`` steps, oldest first, for a sparkline."""
         rows = self.all(
             f"SELECT value FROM metrics WHERE name = 'reward' AND policy = {POLICY} ORDER BY step DESC LIMIT ?",
             task,
@@ -348,7 +343,6 @@ class Reader:
         return list(steps.values())
 
     def evals(self, task: int, policy: str | None = None) -> list[EvalRow]:
-        """Held-out evaluations of all series, suites and splits, oldest first."""
         rows = self.all(
             "SELECT step, score, coalesce(stderr, 0) AS stderr, n, failures, prompts, samples, best_of, pass_at, floor,"
             f" environment_version, series, suite, split, metrics, created FROM evals WHERE policy = {POLICY}"
@@ -421,7 +415,6 @@ class Reader:
         return VersionRow(**{**dict(row), "path": str(path), "resumable": resumable, "basis": basis})
 
     def events(self, task: int | None = None, after: int = 0, limit: int = 200) -> list[EventRow]:
-        """The last ``limit`` events with an id above ``after``, oldest first; of one task, or of all."""
         where, arguments = ("AND task = ?", (task,)) if task is not None else ("", ())
         rows = self.all(
             f"SELECT id, task, level, kind, message, created FROM events WHERE id > ? {where} ORDER BY id DESC LIMIT ?",
@@ -432,7 +425,6 @@ class Reader:
         return [EventRow(**dict(row)) for row in reversed(rows)]
 
     def engine(self) -> EngineRow | None:
-        """The newest engine; None if none has run yet."""
         rows = self.all("SELECT * FROM engines ORDER BY incarnation DESC LIMIT 1")
         return self.engine_row(rows[0]) if rows else None
 
@@ -441,7 +433,6 @@ class Reader:
         return EngineRow(**values, unverified=is_unverified(self._root, values.get("fingerprint") or ""))
 
     def bound_tasks(self) -> list[BoundTask]:
-        """Unfinished tasks and those with adapter versions on disk, each with its base."""
         rows = self.all(
             f"SELECT t.id, t.tenant, t.name, {shown_state('t')} AS state, t.base, count(v.id) AS versions,"
             " coalesce(sum(v.size), 0) AS size,"
@@ -457,7 +448,6 @@ class Reader:
         return [WorkerRow(**dict(row)) for row in self.all("SELECT * FROM workers ORDER BY name")]
 
     def environments(self) -> list[EnvironmentRow]:
-        """Environments as the engine last saw them, without processes if it has ended."""
         engine = self.engine()
         ended = engine is None or engine.state == "stopped" or wall_time() - engine.heartbeat > SILENT
         rows = self.all(
@@ -481,7 +471,6 @@ class Reader:
         return {row["id"]: row["outcome"] for row in rows}
 
     def task_source(self, task: int) -> str:
-        """The author's task file; empty for an unknown task, and one made without a file."""
         rows = self.all("SELECT source FROM tasks WHERE id = ?", task)
         return str(rows[0]["source"]) if rows else ""
 

@@ -70,7 +70,6 @@ class TimedTrajectory:
     task: int
     policy: str
     config: str
-    """The task file, as JSON."""
     split: str
     component: str
     suite: str
