@@ -1,7 +1,6 @@
-"""What time it is for the engine: by the system's clocks, or by those of a simulation (``simulate``).
+"""The engine's time: the system's clocks, or those of a simulation (``simulate``).
 
-Whatever waits or measures in the queue, in runs, before samplers and trainers and in the store asks here, so that one
-clock can rule all of it. Durations go by ``monotonic``, which is also the clock of asyncio's event loop.
+Durations go by ``monotonic``, which is also the clock of asyncio's event loop.
 """
 
 from __future__ import annotations
@@ -13,10 +12,10 @@ from typing import Protocol, cast
 
 
 class Clock(Protocol):
-    """Two clocks, as the module ``time`` has them."""
+    """Two clocks, as in the module ``time``."""
 
     def monotonic(self) -> float:
-        """Seconds, which never go back."""
+        """Seconds that never go back."""
 
     def time(self) -> float:
         """Seconds since 1970."""
@@ -27,7 +26,7 @@ _ruling = SYSTEM
 
 
 def monotonic() -> float:
-    """Seconds, which never go back; only differences mean something."""
+    """Seconds that never go back; only differences mean something."""
     return _ruling.monotonic()
 
 

@@ -1,8 +1,7 @@
-"""Lazy imports for a package (PEP 562): each name that its stub lists is imported when it is first needed.
+"""Lazy imports for a package (PEP 562): each name in its stub is imported when it is first needed.
 
-So ``from ..store import Reader`` does not load the writer, and the command line does not load numpy. A type checker
-reads the stub, ``__init__.pyi``. Names are not cached: one that is replaced in its module is replaced for all who ask
-later.
+So the command line does not load numpy. Names are not cached: one that is replaced in its module is replaced for all
+later users.
 """
 
 from __future__ import annotations
@@ -14,7 +13,7 @@ from pathlib import Path
 
 
 def door(package: str, file: str) -> tuple[Callable[[str], object], Callable[[], list[str]], list[str]]:
-    """Make ``__getattr__``, ``__dir__`` and ``__all__`` of a package from the stub beside its ``__init__.py``."""
+    """Make ``__getattr__``, ``__dir__`` and ``__all__`` of a package from the stub next to its ``__init__.py``."""
     modules: dict[str, str] = {}
     for node in ast.parse(Path(file).with_suffix(".pyi").read_text("utf-8")).body:
         if isinstance(node, ast.ImportFrom):

@@ -1,8 +1,7 @@
-"""Every error that a person may read, in one flat family and one form: where → cause → what to do.
+"""All errors for people, in one flat family and one form: place → cause → hint.
 
-The place (a file with line and column, a task) stands before the cause and is short, so that the cause is in the first
-60 characters; the hint says how to mend it. The command line prints all three and exits with the class's code. Nothing
-here knows who raises or prints an error.
+The place (a file with line and column, a task) comes first and is short, so that the cause is in the first 60
+characters. The hint gives a remedy. The command line prints all three and exits with the class's code.
 """
 
 from __future__ import annotations
@@ -12,13 +11,13 @@ from copy import copy
 from typing import Self
 
 LONGEST = 4000
-"""Characters of an error's sentence. It may quote a file, whose text can be of any length."""
+"""Characters of an error's sentence. It may quote a file of any length."""
 LONGEST_PLACE = 40
-"""Characters of the place before the cause; of a longer one the end is shown, which has file, line and column."""
+"""Characters of the place; of a longer one the end is shown, with file, line and column."""
 
 
 class MarlaasError(Exception):
-    """The root of the family: ``where`` is the place, ``cause`` what is wrong, ``hint`` how to mend it.
+    """The root of the family: ``where`` is the place, ``cause`` the error, ``hint`` the remedy.
 
     ``message`` is place and cause in one sentence. Most causes name their place themselves and have no ``where``.
     """
@@ -40,22 +39,20 @@ class MarlaasError(Exception):
 
     @property
     def mistakes(self) -> tuple[MarlaasError, ...]:
-        """This error, and those that were found with it."""
         return (self,)
 
     def at(self, where: str) -> Self:
-        """The same error at another place."""
         other = copy(self)
         MarlaasError.__init__(other, self.cause, self.hint, where=where)
         return other
 
 
 class ConfigError(MarlaasError, ValueError):
-    """A task file, ``marlaas.toml`` or command line says something that cannot be.
+    """A task file, ``marlaas.toml`` or command line has an impossible value.
 
-    ``path`` is the key at fault, ``train.learning_rate``, if one is; ``also`` are further keys that it clashes with.
-    ``code`` tells a program what is wrong with it; those of task files are in ``spec/validation.py``. One that is
-    raised for a whole file has the file's other mistakes, too: ``mistakes``.
+    ``path`` is the wrong key, such as ``train.learning_rate``; ``also`` are further keys that it clashes with. ``code``
+    is for programs; those of task files are in ``spec/validation.py``. The error of a whole file has the other mistakes
+    in ``mistakes``.
     """
 
     exit_code = 2
@@ -81,7 +78,6 @@ class ConfigError(MarlaasError, ValueError):
 
     @property
     def mistakes(self) -> tuple[ConfigError, ...]:
-        """This error, and those that were found with it."""
         if not self.others:
             return (self,)
         alone = copy(self)
@@ -106,19 +102,19 @@ class AdapterError(MarlaasError, ValueError):
 
 
 class AdapterDamaged(AdapterError):
-    """The bytes of a state file are proven not to be those of its version: a checksum or its format is wrong."""
+    """The bytes of a state file are proven wrong, by a checksum or the format."""
 
 
 class AdapterMissing(AdapterError):
-    """A state file is not there, though others lie in its folder: it is really gone."""
+    """A state file is not there, though others are in its folder: it is really gone."""
 
 
 class AdapterUnreachable(AdapterError):
-    """A state file or its folder cannot be reached, perhaps only for a moment; the file may be sound."""
+    """A state file or its folder cannot be reached, perhaps only for a moment; the file may be intact."""
 
 
 class ReferenceMissing(ConfigError, AdapterError):
-    """A task file refers to a version or a folder that is not there, or does not fit."""
+    """A task file refers to a version or a folder that is missing or does not fit."""
 
 
 class HomeLocked(MarlaasError):
@@ -148,27 +144,27 @@ class StoreError(MarlaasError):
 
 
 class DatabaseLocked(StoreError):
-    """Another program holds the database's lock; nothing was written, and the same may be tried again."""
+    """Another program holds the database's lock; nothing was written, and a retry is safe."""
 
 
 class DatabaseUnwritable(StoreError):
-    """The disk takes nothing at the moment: it is full, or mounted read-only. Nothing that was committed is lost."""
+    """The disk takes nothing at the moment: it is full, or mounted read-only. All commits are safe."""
 
 
 class WorkerDied(MarlaasError):
-    """A worker process ended while a call to it was in progress; the call may be made again."""
+    """A worker process ended during a call; the call may be repeated."""
 
 
 class StateLost(WorkerDied):
-    """One of several trainers died, and with it the training state of a policy; all other workers go on."""
+    """One of several trainers died, with the training state of a policy; all other workers continue."""
 
 
 class OutOfMemory(WorkerDied):
-    """A worker ran out of memory: its process ends, and the one that replaces it may go on with less."""
+    """A worker ran out of memory: its process ends, and its successor may continue with less."""
 
 
 class CallFailed(MarlaasError):
-    """A worker raised while it served a call; the worker itself continues."""
+    """A worker raised during a call; the worker itself continues."""
 
 
 class EnvironmentFailure(MarlaasError):
@@ -176,7 +172,7 @@ class EnvironmentFailure(MarlaasError):
 
 
 def as_one(mistakes: Sequence[ConfigError]) -> ConfigError:
-    """One error for several, of the kind of the first, which has the others as ``mistakes``."""
+    """One error for several, of the first one's class; it has the others as ``mistakes``."""
     first, *rest = mistakes
     whole = copy(first)
     whole.others = tuple(rest)
@@ -184,7 +180,7 @@ def as_one(mistakes: Sequence[ConfigError]) -> ConfigError:
 
 
 class Mistakes:
-    """Makes several checks and raises what they found together: ``with mistakes:`` around each, then ``refuse``."""
+    """Runs several checks and raises all their mistakes together: ``with mistakes:`` around each, then ``refuse``."""
 
     def __init__(self) -> None:
         self.found: list[ConfigError] = []
@@ -199,13 +195,12 @@ class Mistakes:
         return True
 
     def refuse(self) -> None:
-        """Raise what was found, if anything."""
         if self.found:
             raise as_one(self.found) from None
 
 
 def short_place(where: str) -> str:
-    """A place in at most ``LONGEST_PLACE`` characters: a long path begins with an ellipsis, at a folder if it can."""
+    """A place in at most ``LONGEST_PLACE`` characters: a long path begins with an ellipsis, at a folder if possible."""
     if len(where) <= LONGEST_PLACE:
         return where
     end = where[-LONGEST_PLACE + 1 :]
@@ -214,7 +209,6 @@ def short_place(where: str) -> str:
 
 
 def _again(cls: type[MarlaasError], args: tuple[object, ...], state: dict[str, object]) -> MarlaasError:
-    """An error as it was, for ``copy`` and ``pickle``: the arguments of each class are its own business."""
     error = cls.__new__(cls, *args)
     error.args = args
     error.__dict__.update(state)
@@ -222,7 +216,7 @@ def _again(cls: type[MarlaasError], args: tuple[object, ...], state: dict[str, o
 
 
 def _readable(message: str) -> str:
-    """Cut the middle out of a message that is too long to read; its end, which says what is allowed, stays."""
+    """Cut the middle out of a message that is too long; its end, with the allowed values, stays."""
     if len(message) <= LONGEST:
         return message
     return f"{message[: LONGEST // 2]} … {message[-LONGEST // 4 :]}"
@@ -230,11 +224,12 @@ def _readable(message: str) -> str:
 
 class Blocked(MarlaasError):
     """The task waits for something outside itself (a repaired environment, room on the disk) and continues by
-    itself."""
+    itself.
+    """
 
 
 class Paused(MarlaasError):
-    """The task pauses itself, because going on would waste the machine; it is tried again, or a person resumes it."""
+    """The task pauses itself, because continuing would waste the machine; it is tried again, or a person resumes it."""
 
 
 class Fruitless(Paused):

@@ -1,9 +1,9 @@
-"""Fault injection: named points at which a test can make a process die, to try recovery where it is hardest.
+"""Fault injection: named points at which a test can kill a process, to try recovery.
 
 Off, at the cost of one comparison, unless the environment variable ``MARLAAS_FAULTS`` names a folder; worker processes
-inherit it, environments do not. In that folder a test writes a file named after a point (``arm``). The first process to
-reach the point as often as the file says removes the file and dies by SIGKILL. The folder's file ``reached`` records
-which process reached which point, and where one died. Standard library only: every stage imports this.
+inherit it, environments do not. A test writes a file named after a point there (``arm``). The first process to reach
+the point often enough removes the file and dies by SIGKILL. The file ``reached`` records process, point and death.
+Standard library only.
 """
 
 from __future__ import annotations
@@ -20,22 +20,22 @@ VARIABLE = "MARLAAS_FAULTS"
 
 
 class Point(StrEnum):
-    """All points; the text of each says what has happened there and what has not."""
+    """All points; the text of each gives what has happened there and what has not."""
 
     GROUP_CLOSED = "group.closed"
     """Engine: a group is complete; nothing of it is stored."""
     GROUP_INSIDE = "group.inside"
     """Engine: its rows are written; their transaction is open."""
     GROUP_STORED = "group.stored"
-    """Engine: it is stored; the learner has not heard of it."""
+    """Engine: it is stored; the learner does not know yet."""
     MEMBERS_INSIDE = "members.inside"
-    """Engine: members of a play that continues are written; their transaction is open."""
+    """Engine: samples of an open play are written; their transaction is open."""
     MEMBERS_KEPT = "members.kept"
     """Engine: they are stored."""
     ACCUMULATE_BEGUN = "accumulate.begun"
     """Trainer: groups have arrived; nothing of their gradient is added."""
     ACCUMULATE_DONE = "accumulate.done"
-    """Trainer: their gradient is added; the engine has not heard."""
+    """Trainer: their gradient is added; the engine does not know yet."""
     STEP_READY = "step.ready"
     """Trainer: all groups of the step are in; the optimizer has not moved."""
     STATE_WRITING = "state.writing"
@@ -45,19 +45,19 @@ class Point(StrEnum):
     STATE_NAMED = "state.named"
     """Trainer: the file has its final name; no row of the database names it."""
     STEP_MADE = "step.made"
-    """Trainer: the step is made in memory and on the disk; the engine has not heard."""
+    """Trainer: the step is made in memory and on the disk; the engine does not know yet."""
     COMMIT_READY = "commit.ready"
     """Engine: the state file is there; its transaction has not begun."""
     COMMIT_INSIDE = "commit.inside"
     """Engine: step, version, consumed groups and metrics are written; their transaction is open."""
     COMMIT_DONE = "commit.done"
-    """Engine: the step is committed; nobody has been told."""
+    """Engine: the step is committed; nobody knows yet."""
     PUBLISH_READY = "publish.ready"
     """Engine: the version is committed; the sampler has not been asked to load it."""
     SAMPLER_LOADING = "sampler.loading"
     """Sampler: the version's file is about to be read."""
     SAMPLER_LOADED = "sampler.loaded"
-    """Sampler: the version is served; the engine has not heard."""
+    """Sampler: the version is served; the engine does not know yet."""
     PUBLISH_DONE = "publish.done"
     """Engine: the version is served; no group has begun under it."""
     SAMPLER_RETIRED = "sampler.retired"
@@ -75,7 +75,7 @@ class Point(StrEnum):
     STRIP_WRITTEN = "strip.written"
     """Engine: a kept version was written again without its optimizer's moments, under a temporary name."""
     STRIP_NAMED = "strip.named"
-    """Engine: the file without moments has replaced the one with; the row does not say so yet."""
+    """Engine: the file without moments has replaced the one with; the row is unchanged."""
     SHRINK_INSIDE = "shrink.inside"
     """Engine: tokens of old trajectories are gone from their rows; the transaction is open."""
     SHRINK_DONE = "shrink.done"
@@ -115,7 +115,6 @@ class Faults:
         self._record = os.open(folder / "reached", os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o600)
 
     def reach(self, point: Point) -> None:
-        """Record that ``point`` was reached, and die if it is armed."""
         dies = self._dies(point)
         line = f"{time():.6f} {os.getpid()} {self._process} {point} {'died' if dies else ''}".rstrip()
         os.write(self._record, f"{line}\n".encode())  # one write, so that lines of processes never mix
@@ -123,7 +122,6 @@ class Faults:
             os.kill(os.getpid(), signal.SIGKILL)
 
     def _dies(self, point: Point) -> bool:
-        """Whether ``point`` was armed and has been reached often enough; the process that removes the file dies."""
         armed = self._folder / point
         try:
             text = armed.read_text()
@@ -148,13 +146,13 @@ def switch_on(process: str) -> None:
 
 
 def reach(point: Point) -> None:
-    """Mark that the process has come to ``point``; it dies here if the point is armed."""
+    """Mark that the process has reached ``point``; it dies here if the point is armed."""
     if _faults is not None:
         _faults.reach(point)
 
 
 def arm(folder: Path, point: Point, count: int, token: str) -> None:
-    """Make the process die that is the first to reach ``point`` ``count`` times; ``token`` is never used twice."""
+    """Kill the process that is the first to reach ``point`` ``count`` times; use each ``token`` only once."""
     partial = folder / f".{point}"
     partial.write_text(f"{count} {token}")
     partial.replace(folder / point)
@@ -170,7 +168,7 @@ def disarm(folder: Path, point: Point) -> bool:
 
 
 def recorded(folder: Path) -> list[Reached]:
-    """What the processes wrote to ``reached``, in that order."""
+    """The lines of ``reached``, in order."""
     try:
         lines = (folder / "reached").read_text().splitlines()
     except FileNotFoundError:

@@ -1,4 +1,4 @@
-"""Locks on files, which the kernel drops with the process that holds one, however that ends."""
+"""Locks on files; the kernel drops them at any end of their process."""
 
 from __future__ import annotations
 
@@ -10,11 +10,10 @@ from pathlib import Path
 from .errors import ConfigError
 
 WITHOUT_LOCKS = frozenset((errno.ENOLCK, errno.EOPNOTSUPP, errno.ENOSYS))
-"""What the system answers where a file system has no locks, as some over a network."""
 
 
 def try_lock(file: int, path: Path) -> bool:
-    """Take the lock on an open file, without waiting; returns whether this process has it.
+    """Take the lock on an open file, without waiting; returns True if this process has it.
 
     ``path`` is the file's, for people. Raises ``ConfigError`` on a file system without locks.
     """
@@ -28,7 +27,7 @@ def try_lock(file: int, path: Path) -> bool:
 
 
 def check_lockable(path: Path) -> None:
-    """Raise ``ConfigError`` where a file lies on a file system without locks; one that is not there is fine."""
+    """Raise ``ConfigError`` if a file is on a file system without locks; a missing file is fine."""
     try:
         file = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
     except OSError:
@@ -43,7 +42,7 @@ def check_lockable(path: Path) -> None:
 
 
 def unlockable(path: Path, error: OSError) -> ConfigError:
-    """The error for a file that the system does not lock, which is not because another process holds the lock."""
+    """The error for a file that the system cannot lock, although no other process holds the lock."""
     return ConfigError(
         f"This file cannot be locked ({error.strerror}), and without a lock two processes would write at once.",
         "Use a folder on a disk of this machine, or mount its file system with locks.",
@@ -52,9 +51,9 @@ def unlockable(path: Path, error: OSError) -> ConfigError:
 
 
 def said_by_holder(path: Path, most: int) -> str | None:
-    """What a file says whose lock somebody holds, at most this many bytes of it; None if nobody does.
+    """The content of a locked file, at most ``most`` bytes; None if nobody holds the lock.
 
-    A process that asks has the lock for a moment. Raises ``OSError`` for a file that is there and cannot be read.
+    The caller has the lock for a moment. Raises ``OSError`` for an existing file that cannot be read.
     """
     try:
         file = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
@@ -63,7 +62,7 @@ def said_by_holder(path: Path, most: int) -> str | None:
     try:
         fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
         return None
-    except OSError:  # also if the file system knows no locks, which tells nothing
+    except OSError:  # also on a file system without locks, which proves nothing
         return os.read(file, most).decode(errors="replace")
     finally:
         os.close(file)

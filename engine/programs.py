@@ -1,4 +1,4 @@
-"""Programs that are run to their end for what they print."""
+"""Runs programs to their end and returns their output."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ from collections.abc import Mapping, Sequence
 def run_program(
     command: Sequence[str], seconds: float, environment: Mapping[str, str] | None = None
 ) -> tuple[int, str]:
-    """Its exit status, and all that it printed; ``environment`` is added to this process's.
+    """Exit status and output of a program; ``environment`` is added to this process's.
 
-    Raises ``TimeoutError`` if it takes longer than ``seconds``, and ``OSError`` where it cannot be run.
+    Raises ``TimeoutError`` after ``seconds``, and ``OSError`` if it cannot be run.
     """
     try:
         done = subprocess.run(

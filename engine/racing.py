@@ -1,4 +1,4 @@
-"""Waits for whichever of several things ends first."""
+"""Waits for the first of several awaitables."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Plays recorded groups again on another environment version, and compares the rewards."""
+"""Runs recorded groups again on another environment version, and compares the rewards."""
 
 from __future__ import annotations
 
@@ -19,15 +19,13 @@ from .spec import TaskSpec, as_number, for_talk
 from .store import RecordedAgent, RecordedEpisode, RecordedGroup
 from .trajectories import Split
 
-# Stands in for the model in a replay: answers the environment's asks with the recorded replies of an episode.
+# Replaces the model in a replay: answers the environment's asks with the recorded replies of an episode.
 #
-# It also tells where the asks first differ from the recorded ones. Knows neither a database nor processes.
-#
-# The store keeps a reply as the text that the model wrote, so nothing is decoded here. The tools of an agent and the
-# limits of an ask are not stored: an ask that differs in them alone counts as the same.
+# It also finds the first ask that differs from the record. An agent's tools and an ask's limits are not stored: an ask
+# that differs only in them counts as the same.
 
 Calls = Callable[[str, bool], tuple[str, tuple[ToolCall, ...]]]
-"""Parses tool calls in the base's format: (reply, whether it had tools) to (text without the calls, calls)."""
+"""Parses tool calls in the base's format: (reply, True if it had tools) to (text without the calls, calls)."""
 
 SAID = ("thinking", "assistant")
 DEAF_ASKS = 100
@@ -42,12 +40,11 @@ class Playback:
     """Answers the asks of one episode; can be passed as an ``Answer``."""
 
     def __init__(self, episode: RecordedEpisode, max_tokens: int, calls: Calls) -> None:
-        """``max_tokens``: the limit of one reply, by the task."""
         self._tracks = {name: _Track(name, agent, max_tokens, calls) for name, agent in episode.agents.items()}
         self._difference = ""
 
     async def __call__(self, ask: Ask) -> Reply:
-        """The recorded reply. Raises ``BeyondRecord`` if there is none, or where it cannot be told which it is."""
+        """The recorded reply. Raises ``BeyondRecord`` if there is none, or if it is ambiguous."""
         if ask.branch or (ask.fork is not None and ask.fork.branch):
             raise BeyondRecord("an agent's own conversation branches there, which cannot be replayed")
         track = self._tracks.get(ask.agent)
@@ -61,12 +58,10 @@ class Playback:
 
     @property
     def difference(self) -> str:
-        """How the asks so far first differ from the recorded ones; empty if they do not."""
         return self._difference
 
     @property
     def unheard(self) -> str:
-        """That recorded replies have not been asked for so far, in words; empty if all have been."""
         return next((left for track in self._tracks.values() if (left := track.unheard)), "")
 
 
@@ -80,7 +75,6 @@ class _Track:
     calls: Calls
     tools: bool = False
     at: int = 0
-    """The recorded turn that comes next."""
     replied: int = 0
     before: int = 0
     """For a fork, replies in the original conversation before it."""
@@ -88,12 +82,10 @@ class _Track:
 
     @property
     def unheard(self) -> str:
-        """See ``Playback.unheard``."""
         recorded = len(self.recorded.replies)
         return f"it ends after {self.replied} of {recorded} replies" if self.replied < recorded else ""
 
     def leave(self, origin: _Track | None, turns: int) -> None:
-        """Begin as a fork of another agent's conversation after ``turns`` replies."""
         self.before = turns
         self.tools = origin is not None and origin.tools
 
@@ -118,7 +110,6 @@ class _Track:
         return next((_told(now, before) for now, before in pairs if now != before), amount)
 
     def reply(self, ask: Ask) -> Reply:
-        """The next of the recorded replies."""
         if self.replied >= len(self.recorded.replies):
             return self._nothing()
         number, self.replied = self.replied, self.replied + 1
@@ -135,14 +126,14 @@ class _Track:
         return turns[self.at - 1].text
 
     def _finish(self, number: int, ask: Ask) -> str:
-        """The finish reason: "length" where a limit ended the reply, or it ended by itself exactly at the limit."""
+        """The finish reason: "length" if a limit ended the reply, or it ended exactly at the limit."""
         limit = min(ask.max_tokens or self.max_tokens, self.max_tokens)
         last = number == len(self.recorded.replies) - 1
         cut = self.recorded.cut if last and not ask.max_tokens else self.recorded.replies[number] >= limit
         return "length" if cut else "stop"
 
     def _nothing(self) -> Reply:
-        """The empty reply of an agent whose tokens are used up, if they were when this was recorded."""
+        """The empty reply of an agent without tokens, if the recorded one had none left either."""
         turns = self.recorded.turns
         full = self.recorded.cut and bool(turns) and turns[-1].role not in SAID
         self.deaf += 1
@@ -152,7 +143,6 @@ class _Track:
 
 
 def _told(now: tuple[str, str], before: tuple[str, str]) -> str:
-    """How two messages, each its role and its text, differ."""
     if now[0] != before[0]:
         return f"it speaks as {now[0]} where it spoke as {before[0]}"
     return f"it says {now[1]!r:.80} where it said {before[1]!r:.80}"
@@ -171,7 +161,7 @@ class Replayed:
     outcome: EpisodeOutcome | None
     """None if the replay had to end before the episode did."""
     difference: str = ""
-    """How the replay told the policy something else, so that rewards cannot be compared; empty if it did not."""
+    """How the policy's input differed in the replay, so that rewards cannot be compared; else empty."""
 
 
 @dataclass(frozen=True)
@@ -247,7 +237,6 @@ def _judged(one: Replayed, old: float | None, new: float | None) -> tuple[Kind, 
 
 
 def _why(recorded: RecordedEpisode, outcome: EpisodeOutcome, old: float | None) -> str:
-    """Why the reward changed, as far as that is known."""
     if outcome.status != "ok":
         return f"the episode ends as {outcome.status}"
     if old is None:
@@ -274,18 +263,19 @@ def _mean(values: Sequence[float]) -> float | None:
     return math.fsum(values) / len(values) if values else None
 
 
-# Plays recorded groups again on another environment version, with the recorded replies.
+# Runs recorded groups on another environment version, with the recorded replies.
 #
-# Nothing is sampled, trained or written; it may run beside an engine.
+# Nothing is sampled, trained or written; it may run at the same time as an engine.
 
 AT_ONCE = 64
-"""Most episodes that are played at the same time. In training more of them are alive, but most wait for their replies.
-Here each reply is there at once: all would be in the environment's own code, with its files and its processes."""
+"""Most episodes that run at the same time. Training has more alive, but most wait for replies. Here each reply is
+ready, so all would be in the environment's code, with its files and processes.
+"""
 _UNRANKED = "another episode of its group cannot be compared, and they are ranked together"
 
 
 def at_once(spec: TaskSpec) -> int:
-    """How many episodes of a task are played at the same time: no more than its training has alive, and ``AT_ONCE``."""
+    """Episodes of a task that run at the same time: at most those of its training, and ``AT_ONCE``."""
     train = spec.train
     batches = [policy.groups_per_step or train.groups_per_step for policy in spec.policies.values()]
     groups = max(batches, default=train.groups_per_step) * (train.max_staleness + 1)
@@ -336,7 +326,6 @@ class Replay:
         return Replayed(recorded, outcome, playback.difference or (playback.unheard if over else ""))
 
     async def _ranked(self, played: Sequence[Replayed]) -> Sequence[Replayed]:
-        """The episodes with the rewards of the version's ranking, if it has one; evaluations are not ranked."""
         if not self.lease.declared.ranked or self.split != "train":
             return played
         if any(one.difference and one.recorded.status == "ok" for one in played):

@@ -1,4 +1,4 @@
-"""Tables of a home in JSON files: what was measured or compared once, by a key that says what it holds for."""
+"""Tables of a home in JSON files: results of measurements and comparisons, by a key that defines their validity."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ def read_table(path: Path) -> dict[str, object]:
 
 
 def add_to_table(path: Path, entries: Mapping[str, object]) -> None:
-    """Add entries, or replace those of the same keys; the file changes as a whole.
+    """Add or replace entries; the file changes atomically.
 
-    If it cannot be written nothing is kept, and whoever misses an entry makes it again.
+    If it cannot be written nothing is kept, and a missing entry is made again.
     """
     table = dict(sorted({**read_table(path), **entries}.items()))
     with contextlib.suppress(OSError):

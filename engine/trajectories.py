@@ -1,7 +1,7 @@
-"""What the stages hand to each other: episodes, their trajectories, and the groups that are trained on.
+"""Data between the stages: episodes, their trajectories, and the groups that are trained on.
 
 Rewards come from the environments, tokens from the rollout; both go through the store to the trainer. The classes are
-frozen, picklable and hold numpy arrays at most: a stage that needs tensors makes them itself.
+frozen, picklable and hold at most numpy arrays: a stage makes its own tensors.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ Mask = NDArray[np.uint8]
 Logprobs = NDArray[np.float32]
 
 Split = Literal["train", "eval", "test"]
-"""Whose instances: those of training; held-out ones that choose the best version; those measured once, at the end."""
+"""Instances for training; held-out ones that choose the best version; those measured once, at the end."""
 EpisodeStatus = Literal["ok", "skip", "timeout", "error", "cancelled"]
 
 
@@ -29,18 +29,19 @@ class Span:
     stop: int
     version: int
     fork: bool = False
-    """Whether it was said in a fork without a name: the same agent in another conversation, whose replies have no
-    place among those that ``TurnReward.turns`` counts."""
+    """True for a fork without a name: the same agent in another conversation. Its replies do not count in
+    ``TurnReward.turns``.
+    """
     advantage: float | None = None
-    """Of this turn, if turns have advantages of their own; None: it has that of its trajectory."""
+    """Of this turn, if turns have separate advantages; None: that of its trajectory."""
 
 
 @dataclass(frozen=True)
 class Trajectory:
-    """One agent's tokens in one episode: prompts, replies and tool results in the order in which the model saw them.
+    """One agent's tokens in one episode: prompts, replies and tool results in the model's order.
 
-    An agent has several of them, in order, where the base's chat template rewrites earlier turns, and where the agent
-    forks: each holds the whole history as the model saw it, and marks as sampled only the replies that are its own.
+    An agent has several, in order, if the base's chat template rewrites earlier turns, or the agent forks. Each holds
+    the whole history as the model saw it, and marks as sampled only its own replies.
     """
 
     agent: str
@@ -57,7 +58,7 @@ class Trajectory:
     advantage: float = 0.0
     """Of the whole episode; fixed when the group closes, with those of its turns (``Span.advantage``)."""
     cut: bool = False
-    """Whether the length limit ended the agent's last reply in this episode; equal in all its trajectories."""
+    """True if the length limit ended the agent's last reply in this episode; equal in all its trajectories."""
 
     def judged(self, advantage: float, spans: tuple[Span, ...]) -> Trajectory:
         """The same with its advantages; several times as fast as ``dataclasses.replace``, for every episode."""
@@ -65,7 +66,6 @@ class Trajectory:
 
     @property
     def sampled(self) -> int:
-        """Tokens that the policy sampled."""
         return int(np.count_nonzero(self.mask))
 
 
@@ -82,7 +82,7 @@ class TurnReward:
 
 @dataclass(frozen=True)
 class Failure:
-    """What went wrong in an environment, with the place, for the author of the plugin."""
+    """An error of an environment, with the place, for the author of the plugin."""
 
     message: str
     file: str = ""
@@ -92,7 +92,7 @@ class Failure:
 
 @dataclass(frozen=True)
 class Turn:
-    """When an agent was asked, and when it had answered, in seconds since the episode began to be played."""
+    """Times of an agent's ask and answer, in seconds since the episode began."""
 
     agent: str
     asked: float
@@ -101,12 +101,12 @@ class Turn:
 
 @dataclass(frozen=True)
 class Timing:
-    """When what happened in an episode, by the engine's clock, in seconds since it began to be played."""
+    """Times of an episode, by the engine's clock, in seconds since it began."""
 
     turns: tuple[Turn, ...]
-    """In the order in which they were asked; those without an answer are missing."""
+    """In the order of the asks; those without an answer are missing."""
     over: float
-    """When nothing more was asked; until it ended it was scored, or waited for that."""
+    """Time of the last ask's end; until ``ended`` it was scored, or waited for that."""
     ended: float
 
 
@@ -121,14 +121,13 @@ class Episode:
     parts: dict[str, float] = field(default_factory=dict)
     """Named parts of the score (logged, not trained)."""
     metrics: dict[str, float | str] = field(default_factory=dict)
-    """What the environment logged."""
     failure: Failure | None = None
     """Why it failed; with status ok, the exception for which the environment pays ``on_error``."""
     seconds: float = 0.0
     paid: tuple[TurnReward, ...] = ()
-    """In the order in which they were paid."""
+    """In order of payment."""
     timing: Timing | None = field(default=None, compare=False)
-    """None if it was not played by this engine."""
+    """None if another engine ran it."""
 
     def having(self, trajectories: tuple[Trajectory, ...]) -> Episode:
         """The same with other trajectories; as fast as ``Trajectory.judged``."""
@@ -147,26 +146,26 @@ class Episode:
 
 @dataclass(frozen=True)
 class Dropped:
-    """The members that a group closed without, because others were first (``[train] redundant``).
+    """The samples that a group closed without, because others were first (``[train] redundant``).
 
-    Most were cancelled, so what is known of them ends there: their seconds and tokens are the least that they can be.
+    Most were cancelled, so their seconds and tokens are lower bounds.
     """
 
     begun: int
-    """Members that began with the group, those that closed it included."""
+    """Samples that began with the group, those that closed it included."""
     members: int
-    """Those that were dropped."""
     seconds: float
-    """For how long these had been played by then, together."""
+    """Duration of these by then, summed."""
     tokens: int
-    """What the policy had written in them by then."""
+    """Tokens that the policy had written in them by then."""
     closing_seconds: float
-    """For how long the members were played that closed the group, together."""
+    """Duration of the samples that closed the group, summed."""
     rewards: tuple[float, ...] = ()
-    """Of dropped members that had ended all the same."""
+    """Of dropped samples that had ended anyway."""
     slower: float | None = None
-    """How much better the slower half of the members that closed the group was rewarded than the faster half; None
-    where fewer than two have a reward."""
+    """Mean reward of the slower half of the closing samples minus that of the faster half; None if fewer than two have
+    a reward.
+    """
 
 
 @dataclass(frozen=True)
@@ -176,35 +175,36 @@ class Group:
     number: int
     """Its place in the policy's sequence of groups; step k consumes kB … kB+B-1."""
     index: int
-    """The instance: which draw of the environment's split."""
+    """The instance: the number of the draw in the environment's split."""
     version: int
-    """The policy version that all members are pinned to."""
+    """The policy version of all samples."""
     environment_version: str
     episodes: tuple[Episode, ...]
     replaced: int = 0
     """Earlier groups of this number that it replaced because their rewards were equal (dynamic sampling)."""
     lost: int = 0
-    """Members that failed each time they were played; those of draws that were given up under this number count."""
+    """Samples that failed each time; those of abandoned draws of this number count."""
     replayed: int = 0
-    """Plays of members that had failed before, of those draws, too."""
+    """Repeated runs of failed samples, of those draws, too."""
     component: str = ""
-    """Which environment of a mixture was played, by its name in the task; empty if there is no mixture."""
+    """Its environment of a mixture, by its name in the task; empty without a mixture."""
     dropped: Dropped | None = None
-    """Of the play that closed it; None if no member is redundant."""
+    """Of the play that closed it; None if no sample is redundant."""
 
 
 @dataclass(frozen=True)
 class Transcript:
-    """A trajectory as people read it: (role, text) per turn, thinking as a turn of its own before its answer.
+    """A trajectory for people: (role, text) per turn, thinking as a separate turn before its answer.
 
-    An agent's later trajectories hold only what is new in them, so that all of them in order are the conversation.
+    An agent's later trajectories hold only new turns, so that all of them in order are the conversation.
     """
 
     turns: tuple[tuple[str, str], ...] = ()
     places: tuple[int, ...] = field(default=(), compare=False)
-    """The place of each turn among all turns of the episode, in the order in which they were said, from 0. Who is first
-    of those that were asked at once depends on timing, so two equal episodes may differ in it."""
+    """The place of each turn among all turns of the episode in time, from 0. The order of simultaneous asks depends on
+    timing, so two equal episodes may differ in it.
+    """
 
 
 Transcripts = dict[tuple[int, str, int], Transcript]
-"""The transcripts of a group, by (member, agent, place among the agent's trajectories)."""
+"""The transcripts of a group, by (sample, agent, place among the agent's trajectories)."""

@@ -1,8 +1,7 @@
 """Requests of clients and of episodes' programs, and their answers: the only messages of the gateway.
 
-They travel as frames on a socketpair, msgpack behind its length. The gateway's process knows HTTP and the four
-interfaces; it decides nothing. Every request carries the key that its client showed. A request gets any number of
-``Piece`` (if it asked for a stream) and one ``Answered``, or ``Refused`` in its place. ``Cancel`` ends a request.
+They are frames on a socketpair, msgpack behind its length. A request gets any number of ``Piece`` (for a stream) and
+one ``Answered``, or ``Refused`` instead. ``Cancel`` ends a request.
 """
 
 from __future__ import annotations
@@ -29,7 +28,7 @@ class ToolCall(Struct, frozen=True):
 
 
 class Message(Struct, frozen=True):
-    """One turn, in the same form whatever interface was spoken; ``role`` is system, user, assistant or tool."""
+    """One turn, in the same form for all interfaces; ``role`` is system, user, assistant or tool."""
 
     role: str
     content: str = ""
@@ -41,7 +40,7 @@ class Message(Struct, frozen=True):
 
 
 class Wishes(Struct, frozen=True):
-    """How a client wants to be answered; None and empty are its interface's default."""
+    """A client's options; None and empty are its interface's default."""
 
     max_tokens: int | None = None
     temperature: float | None = None
@@ -63,7 +62,7 @@ class Wishes(Struct, frozen=True):
 
 
 class Chat(Struct, frozen=True, tag="chat"):
-    """A conversation to go on with; also of the Responses and the Messages interface."""
+    """A conversation to continue; also of the Responses and the Messages interface."""
 
     id: int
     key: str
@@ -76,13 +75,13 @@ class Chat(Struct, frozen=True, tag="chat"):
     agent: str = ""
     """Name in the path, for programs of several agents."""
     once: str = ""
-    """The client's idempotency key; empty if it sends none."""
+    """The client's idempotency key, or empty."""
     retry: int = -1
-    """How often the client has tried before, as OpenAI's and Anthropic's clients count it; -1: it does not say."""
+    """Earlier tries, as OpenAI's and Anthropic's clients count them; -1: unknown."""
 
 
 class Complete(Struct, frozen=True, tag="complete"):
-    """Prompts to go on with, as text or as tokens. Choice ``i * n + j`` is the j-th of prompt i."""
+    """Prompts to continue, as text or as tokens. Choice ``i * n + j`` is the j-th of prompt i."""
 
     id: int
     key: str
@@ -97,14 +96,14 @@ class Complete(Struct, frozen=True, tag="complete"):
 
 
 class Models(Struct, frozen=True, tag="models"):
-    """What the key may name as a model."""
+    """Asks for the models of the key."""
 
     id: int
     key: str
 
 
 class Figures(Struct, frozen=True, tag="figures"):
-    """Totals of the engine for ``/metrics``; needs no key on this machine."""
+    """Asks for totals of the engine for ``/metrics``; needs no key on this machine."""
 
     id: int
 
@@ -145,13 +144,13 @@ class Choice(Struct, frozen=True):
     thinking: str = ""
     tool_calls: tuple[ToolCall, ...] = ()
     tokens: tuple[Token, ...] = ()
-    """Where log-probabilities were asked for; with ``echo`` the prompt's before them."""
+    """With log-probabilities; with ``echo`` the prompt's before them."""
     stopped: str = ""
-    """Which of the client's texts has ended it, if one has."""
+    """The client's stop text that ended it, or empty."""
 
 
 class Answered(Struct, frozen=True, tag="answered"):
-    """All choices of a request in their order, and what they cost."""
+    """All choices of a request in their order, and their cost."""
 
     choices: tuple[Choice, ...]
     model: str
@@ -171,13 +170,13 @@ class Refused(Struct, frozen=True, tag="refused"):
     code: str
     message: str
     where: str = ""
-    """The parameter that is wrong, if one is."""
+    """The wrong parameter, or empty."""
     retry_after: float | None = None
-    """Seconds after which another try may go through."""
+    """Seconds after which another try may succeed."""
 
 
 class Model(Struct, frozen=True):
-    """What can be named as a model."""
+    """A model that can be named."""
 
     id: str
     parent: str = ""
@@ -225,33 +224,32 @@ def length(head: bytes) -> int:
 
 
 def request(body: bytes) -> Request:
-    """Decode what the gateway asks. Raises ``msgspec.DecodeError`` or ``msgspec.ValidationError``."""
+    """Decode a message of the gateway. Raises ``msgspec.DecodeError`` or ``msgspec.ValidationError``."""
     return _requests.decode(body)
 
 
 def response(body: bytes) -> Response:
-    """Decode what the engine says. Raises ``msgspec.DecodeError`` or ``msgspec.ValidationError``."""
+    """Decode a message of the engine. Raises ``msgspec.DecodeError`` or ``msgspec.ValidationError``."""
     return _responses.decode(body)
 
 
 class Refusal(Exception):
-    """A request is refused: what ``Refused`` says, without its id."""
+    """A request is refused: ``Refused`` without its id."""
 
     def __init__(self, status: int, code: str, message: str, where: str = "", retry_after: float | None = None) -> None:
         super().__init__(message)
         self.status, self.code, self.message, self.where, self.retry_after = status, code, message, where, retry_after
 
     def frame(self, id: int) -> Refused:
-        """As it travels."""
         return Refused(id, self.status, self.code, self.message, self.where, self.retry_after)
 
 
 Tell = Callable[[Piece], None]
-"""Is called with each piece of a stream as it is sampled; never if the request asked for none."""
+"""Gets each piece of a requested stream as it is sampled."""
 
 
 class Answerer(Protocol):
-    """An episode's own program, or the server of versions; methods raise ``Refusal``.
+    """An episode's program, or the server of versions; methods raise ``Refusal``.
 
     They may be cancelled when the client has gone.
     """
@@ -260,12 +258,12 @@ class Answerer(Protocol):
         """Continue a conversation or prompts."""
 
     async def models(self, key: str) -> tuple[Model, ...]:
-        """What this key may name as a model."""
+        """The models of this key."""
 
 
 @dataclass(frozen=True)
 class Address:
-    """At which the program of an episode finds its model, and the key that names the episode."""
+    """The model's address for the program of an episode, and the key that names the episode."""
 
     url: str
     """Of the gateway, without a path: ``http://127.0.0.1:8777``."""
@@ -273,10 +271,10 @@ class Address:
 
 
 class Endpoints(Protocol):
-    """Gives each episode its address; the gateway is started for the first of them."""
+    """Gives each episode its address; the first one starts the gateway."""
 
     async def open(self, answerer: Answerer) -> Address:
-        """An address at which this answers, until it is closed. Raises ``ConfigError`` if the extra is missing."""
+        """An address for this answerer, until it is closed. Raises ``ConfigError`` if the extra is missing."""
 
     def close(self, address: Address) -> None:
         """The episode is over: later requests are refused with 410."""

@@ -1,7 +1,6 @@
 """Files of adapters: state files with their checksum, exports for PEFT and llama.cpp, retention, leftover files.
 
-A state file holds the LoRA matrices and the optimizer's moments of one version of one policy. It is read whole or not
-at all, and an error says whether it is damaged, missing, or only out of reach.
+A state file holds the LoRA matrices and the optimizer's moments of one version of one policy.
 """
 
 from ..door import door

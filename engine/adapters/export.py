@@ -1,4 +1,4 @@
-"""Exports an adapter into a folder that PEFT and llama.cpp can load, with the lines that use it."""
+"""Exports an adapter into a folder for PEFT and llama.cpp, with instructions for its use."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from ..errors import AdapterError, BaseModelError
 from .statefile import Array, PolicyState, StateHeader, read_expected, read_state
 from .use import USE, Exported, use_text
 
-# An adapter in the format of Hugging Face PEFT: a folder with a configuration, safetensors weights and a README.
+# Hugging Face PEFT's format: a folder with a configuration, safetensors weights and a README.
 #
 # numpy only, so that an export needs no torch. Format: https://huggingface.co/docs/peft/developer_guides/checkpoint
 
@@ -32,7 +32,7 @@ _PREFIX, _SUFFIX = "base_model.model.", ".weight"
 
 
 def write_peft_folder(folder: Path, state: PolicyState, base: Path, task: str) -> list[Path]:
-    """Write the three files into an existing folder and return their paths; raises ``OSError`` if the disk refuses."""
+    """Write the three files into an existing folder and return their paths; raises ``OSError``."""
     contents = {
         CONFIG: (json.dumps(peft_config(state, base), indent=2) + "\n").encode(),
         WEIGHTS: save(peft_tensors(state.adapter), metadata={"format": "pt", OURS: json.dumps(asdict(state.header))}),
@@ -46,8 +46,8 @@ def write_peft_folder(folder: Path, state: PolicyState, base: Path, task: str) -
 def read_peft_folder(folder: Path) -> PolicyState:
     """The adapter in a folder that marlaas has written, without moments.
 
-    Raises ``AdapterError`` if there is none, if another program wrote it, for then its base is not known, and
-    where it holds what is no finite number.
+    Raises ``AdapterError`` if there is none, if it holds infinite numbers, or if another program wrote it: then its
+    base is unknown.
     """
     path = folder / WEIGHTS
     try:
@@ -70,7 +70,7 @@ def read_peft_folder(folder: Path) -> PolicyState:
 
 
 def peft_config(state: PolicyState, base: Path) -> dict[str, Any]:
-    """The configuration that PEFT needs to rebuild the layers; what is left out has PEFT's default."""
+    """The configuration that PEFT needs to rebuild the layers; other values are PEFT's defaults."""
     alpha = state.header.alpha
     modules = {name.rpartition(".lora_")[0] for name in state.adapter}
     return {
@@ -121,14 +121,13 @@ def _own_version() -> str:
         return "of a source tree"
 
 
-# Exports an adapter: from a state file to a new folder that PEFT, and if asked llama.cpp, can load.
+# Exports a state file to a new folder for PEFT, and on request llama.cpp.
 #
-# The folder says in ``USE.md`` how to use it. It is written whole or not at all. Nothing is ever overwritten, and
-# torch is not loaded.
+# The folder is written whole or not at all. Nothing is overwritten, and torch is not loaded.
 
 GGUF, BASE_GGUF = "adapter.gguf", "base.gguf"
 SMALL = 64 << 20
-"""Bytes of a base up to which it is written as GGUF beside the adapter; a larger one the user converts, once."""
+"""Bytes of a base up to which it is written as GGUF next to the adapter; the user converts a larger one, once."""
 
 
 def export_adapter(
@@ -143,10 +142,10 @@ def export_adapter(
 ) -> list[Path]:
     """Write the folder ``out_dir`` and return the files in it.
 
-    ``task`` is named in its README; ``expected`` is the checksum that the adapter must have, if one is known;
-    ``base_gguf`` is the base's own GGUF, where the user brought one; ``question`` is what the lines of ``USE.md`` ask
-    the model. Raises ``AdapterError`` if ``out_dir`` exists, the state file is damaged or belongs to another base, or
-    the disk refuses; ``BaseModelError`` if the base cannot be read or its architecture has no known name in llama.cpp.
+    ``task`` is named in its README; ``expected``: the adapter's checksum; ``base_gguf``: the user's GGUF of the base;
+    ``question``: the example in ``USE.md``. Raises ``AdapterError`` if ``out_dir`` exists, the state file is damaged or
+    belongs to another base, or the disk refuses; ``BaseModelError`` for an unreadable base or an architecture unknown
+    to llama.cpp.
     """
     if out_dir.exists() or out_dir.is_symlink():
         raise AdapterError("exists already, and nothing is overwritten.", "Choose another folder.", where=str(out_dir))
@@ -173,7 +172,6 @@ def export_adapter(
 def _write(
     folder: Path, exported: Exported, state: PolicyState, base: BaseModel, gguf: bool, task: str, base_gguf: str
 ) -> list[Path]:
-    """Write all files into ``folder``, which will be that of ``exported``."""
     files = write_peft_folder(folder, state, base.path.resolve(), task)
     if gguf:
         own = Path(base_gguf).expanduser()
@@ -192,7 +190,6 @@ def _write(
 
 
 def _write_small_base(base: BaseModel, path: Path) -> bool:
-    """Write the base as GGUF if it is small, and of an architecture for which marlaas can."""
     try:
         if base_bytes(base) > SMALL:
             return False

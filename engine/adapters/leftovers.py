@@ -1,8 +1,7 @@
 """Removes files of a task's folder that no version names; after a version was voided, moves them to lost+found.
 
-Voiding a version may turn out to be a mistake, and then its file is wanted. The file ``.spared`` in the folder makes
-the next sweep move files instead of removing them. It is on the disk before a row changes, so it also holds if a
-process dies in between.
+Voiding may be a mistake. The file ``.spared`` makes the next sweep move files. It is on the disk before a row changes,
+so it holds if a process dies in between.
 """
 
 from __future__ import annotations
@@ -25,12 +24,10 @@ MARK = ".spared"
 
 @dataclass(frozen=True)
 class Swept:
-    """What became of the files of a folder."""
+    """The result of a sweep."""
 
     moved: tuple[Path, ...] = ()
-    """The new paths of files that were moved."""
     problems: tuple[str, ...] = ()
-    """A sentence for each file that could not be moved or removed."""
 
 
 def spare(folder: Path) -> None:
@@ -43,7 +40,7 @@ def spare(folder: Path) -> None:
 
 
 def sweep(folder: Path, known: Set[str], lost: Path) -> Swept:
-    """Remove all files of a folder whose names are not ``known``; if it is spared, move them to the folder ``lost``.
+    """Remove all files of a folder without a ``known`` name; if it is spared, move them to the folder ``lost``.
 
     Nothing in ``lost`` is overwritten. Raises ``AdapterUnreachable`` if the folder cannot be listed.
     """
@@ -72,13 +69,13 @@ def _move(path: Path, lost: Path) -> Path:
     lost.mkdir(mode=0o700, parents=True, exist_ok=True)
     names = chain([path.name], (f"{path.name}.{again}" for again in count(2)))
     target = next(lost / name for name in names if not os.path.lexists(lost / name))
-    shutil.move(path, target)  # copies where lost+found lies on another disk
+    shutil.move(path, target)
     return target
 
 
 @dataclass(frozen=True)
 class Lost:
-    """What lost+found holds of one task."""
+    """Files of one task in lost+found."""
 
     folder: Path
     files: int
@@ -87,7 +84,7 @@ class Lost:
 
 
 def lost_files(lost: Path) -> list[Lost]:
-    """The contents of a home's lost+found, by task; other files in it are left out."""
+    """The contents of a home's lost+found, by task; other files are left out."""
     found = []
     for folder in sorted(lost.glob("task-*")):
         files = [path for path in folder.rglob("*") if path.is_file()]

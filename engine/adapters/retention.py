@@ -1,4 +1,4 @@
-"""Retention: which versions of a policy keep their state file, and which of these their moments. Pure."""
+"""Retention: the versions of a policy that keep their state file, and those that keep their moments. Pure."""
 
 from __future__ import annotations
 
@@ -11,32 +11,30 @@ RESUMABLE_KEPT = 2
 
 @dataclass(frozen=True)
 class RetentionVersion:
-    """What decides whether a version is kept."""
+    """Facts that decide if a version is kept."""
 
     number: int
     resumable: bool
-    """Whether its file holds the optimizer's moments."""
+    """True if its file holds the optimizer's moments."""
     is_best: bool
-    """Whether it is the best trained version of an evaluation series."""
     is_final: bool
-    """Whether it is the last version of a finished task."""
 
 
 @dataclass(frozen=True)
 class Kept:
-    """The versions that are kept, by number."""
+    """The kept versions, by number."""
 
     files: frozenset[int]
     moments: frozenset[int]
-    """Those of them that keep their moments, so that training can go on from them."""
+    """Those that keep their moments, so that training can continue from them."""
 
 
 def keep(versions: Iterable[RetentionVersion], every: int = 0, given: bool = False) -> Kept:
-    """Keep the last two resumable versions whole, and the best of each evaluation series, the final and each
-    ``every``-th without moments.
+    """Keep the last two resumable versions whole; without moments the best of each series, the final and each
+    ``every``-th one.
 
-    Version 0 is kept only if it was ``given``, as another task's version: else it is the base itself, and can be made
-    again from its seed. ``every`` = 0 keeps none for its number.
+    Version 0 is kept only if it was ``given``, as another task's version: else it is the base, made again from its
+    seed. ``every`` = 0 keeps none for its number.
     """
     known = list(versions)
     resumable = frozenset(sorted(v.number for v in known if v.resumable)[-RESUMABLE_KEPT:])

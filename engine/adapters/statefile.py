@@ -27,16 +27,16 @@ from ..faults import Point, reach
 
 # Reads and writes safetensors files of float32 arrays.
 #
-# An error says whether the bytes are wrong (``AdapterDamaged``), the file is gone (``AdapterMissing``), or neither
-# can be told (``AdapterUnreachable``). Files are not mapped into memory: so a disk that fails is an error of one
-# read, and not the end of the process. Format: https://huggingface.co/docs/safetensors
+# Errors: wrong bytes (``AdapterDamaged``), no file (``AdapterMissing``), or unknown (``AdapterUnreachable``). Files are
+# not mapped into memory: a failing disk is then an error of one read, not the end of the process. Format:
+# https://huggingface.co/docs/safetensors
 
 Array = NDArray[np.float32]
 TOGETHER = 1 << 20
-"""Bytes of neighbours that are read at once: a read for each array of a small adapter takes longer than its bytes do.
-Larger ones are apart, so that one array does not keep the memory of many."""
+"""Bytes of neighbours that are read at once: separate reads of a small adapter's arrays would take longer. Larger ones
+are separate, so that one array does not keep the memory of many.
+"""
 LONGEST_HEADER = 100_000_000
-"""The most bytes of a header, as in safetensors."""
 _PLACE = attrgetter("offset", "size")
 _AGAIN = "It is tried again by itself: bring the folder back, mend its permissions, or mount its disk."
 
@@ -47,27 +47,26 @@ class Entry(NamedTuple):
     name: str
     shape: tuple[int, ...]
     offset: int
-    """Bytes from the beginning of the file."""
     size: int
 
 
 @dataclass(frozen=True)
 class Contents:
-    """What a file's header says."""
+    """A file's header."""
 
     metadata: dict[str, Any]
     entries: tuple[Entry, ...]
-    """In their order in the file, which they fill without gaps."""
+    """In their order in the file, without gaps."""
 
 
 def read_contents(path: Path) -> Contents:
-    """Read the header alone. Raises as the module says."""
+    """Read only the header. Raises as the module documents."""
     with _opened(path) as file:
         return _contents(path, file)
 
 
 def read_arrays(path: Path, wanted: Callable[[str], bool]) -> tuple[Contents, dict[str, Array]]:
-    """Read the header, and the arrays whose names are ``wanted``. Raises as the module says."""
+    """Read the header and the ``wanted`` arrays. Raises as the module documents."""
     with _opened(path) as file:
         contents = _contents(path, file)
         arrays: dict[str, Array] = {}
@@ -92,7 +91,7 @@ def pieces(arrays: Mapping[str, Array], metadata: Mapping[str, str]) -> Iterator
 
 
 def is_there(path: Path) -> bool:
-    """Whether there is such a file. Raises ``AdapterUnreachable`` if that cannot be told."""
+    """True if the file exists. Raises ``AdapterUnreachable`` if that is unknown."""
     try:
         return stat.S_ISREG(path.lstat().st_mode)
     except FileNotFoundError:
@@ -105,7 +104,7 @@ def is_there(path: Path) -> bool:
 def absent(path: Path) -> AdapterMissing:
     """The error for a file that is missing while others are in its folder.
 
-    Raises ``AdapterUnreachable`` if the folder is empty or missing, too: its disk may not be mounted.
+    Raises ``AdapterUnreachable`` for an empty or missing folder: its disk may not be mounted.
     """
     folder = path.parent
     try:
@@ -120,7 +119,7 @@ def absent(path: Path) -> AdapterMissing:
 
 
 def unreachable(path: Path, error: OSError) -> AdapterUnreachable:
-    """The error if the system does not let a file or folder be read."""
+    """The error for a file or folder that the system refuses to read."""
     why = "it is a link, which may lead out of the home" if error.errno == errno.ELOOP else error.strerror or error
     return AdapterUnreachable(f"cannot be read: {why}.", _AGAIN, where=str(path))
 
@@ -169,7 +168,6 @@ def _contents(path: Path, file: BufferedReader) -> Contents:
 
 
 def _entry(name: str, said: dict[str, Any], start: int) -> Entry:
-    """One entry of the header. Raises ``ValueError``, ``KeyError`` or ``TypeError`` if it is none of float32."""
     name.encode()  # raises for a lone surrogate, which has no bytes to sum
     shape, (begin, end) = tuple(said["shape"]), said["data_offsets"]
     if said["dtype"] != "F32" or len(shape) > 8 or {*map(type, (*shape, begin, end))} != {int}:
@@ -180,7 +178,6 @@ def _entry(name: str, said: dict[str, Any], start: int) -> Entry:
 
 
 def _runs(entries: Sequence[Entry]) -> Iterator[list[Entry]]:
-    """Entries, which are in the file's order, in runs of neighbours that are read together."""
     run: list[Entry] = []
     for entry in entries:
         end = entry.offset + entry.size
@@ -193,7 +190,6 @@ def _runs(entries: Sequence[Entry]) -> Iterator[list[Entry]]:
 
 
 def _read(path: Path, file: BufferedReader, run: Sequence[Entry]) -> Iterator[tuple[str, Array]]:
-    """The arrays of a run, by name."""
     start, size = run[0].offset, run[-1].offset + run[-1].size - run[0].offset
     numbers = np.empty(size // 4, "<f4")
     file.seek(start)
@@ -206,44 +202,40 @@ def _read(path: Path, file: BufferedReader, run: Sequence[Entry]) -> Iterator[tu
 
 # The state file of one policy version: adapter, optimizer moments and counters, in one safetensors file.
 #
-# The trainer writes it (write, fsync, rename, fsync of the folder), the sampler and the exporters read its adapter
-# part. numpy only. Keys are ``adapter/<module>.lora_A`` (r, in) and ``.lora_B`` (out, r), and ``moment1/…``,
-# ``moment2/…`` under the same names, where <module> is the path in the Hugging Face model, say
-# ``model.layers.0.self_attn.q_proj``. The metadata are ``marlaas``, the header as JSON, and ``sha256``, the file's
-# checksum over the header and all arrays; files of format 1 have none. Training that continues from a file reads all of
-# it, and so verifies this checksum.
+# The trainer writes it (write, fsync, rename, fsync of the folder); the sampler and the exporters read its adapter
+# part. Keys are ``adapter/<module>.lora_A`` (r, in) and ``.lora_B`` (out, r), and ``moment1/…``, ``moment2/…``;
+# <module> is the path in the Hugging Face model, such as ``model.layers.0.self_attn.q_proj``. The metadata are
+# ``marlaas``, the header as JSON, and from format 2 ``sha256``, the checksum over the header and all arrays. Continued
+# training reads all of a file, and so verifies it.
 
 FORMAT = 2
-"""The format of files that are written."""
 READ = (1, 2)
-"""Formats that can be read."""
 PASSING = {
     errno.ENOSPC: "Free some space",
     errno.EDQUOT: "Free some space of this account's quota",
     errno.EFBIG: "Free some space, or raise the limit on the size of files (`ulimit -f`)",
     errno.EROFS: "Mount the disk of the home for writing",
 }
-"""Why a disk takes nothing at the moment, with what helps: the task waits for that."""
 
 
 @dataclass(frozen=True)
 class StateHeader:
-    """What a state file says of its policy version."""
+    """Facts of the policy version in a state file."""
 
     rank: int
     alpha: float
     step: int
-    """Optimizer steps made, which is the version's number."""
+    """Optimizer steps made: the version's number."""
     base: str
-    """Fingerprint of the base model that the adapter belongs to."""
+    """Fingerprint of the adapter's base model."""
     format: int = FORMAT
     updates: int | None = None
-    """Optimizer updates made, several a step where it has several epochs; None: as many as steps."""
+    """Optimizer updates made, several a step with several epochs; None: as many as steps."""
 
 
 @dataclass(frozen=True)
 class PolicyState:
-    """The contents of a state file. ``moments`` is empty if training cannot go on from it."""
+    """The contents of a state file. ``moments`` is empty if training cannot continue from it."""
 
     header: StateHeader
     adapter: dict[str, Array]
@@ -252,7 +244,6 @@ class PolicyState:
 
     @property
     def resumable(self) -> bool:
-        """Whether training can go on from here."""
         return bool(self.moment1)
 
 
@@ -273,25 +264,24 @@ def _digest(digest: hashlib._Hash, arrays: Mapping[str, Array]) -> None:
 def write_state(path: Path, state: PolicyState, sync: bool = True) -> int:
     """Write atomically and return the size in bytes; ``sync`` makes it survive a power cut.
 
-    Version 0 creates the folder of its task; later versions do not, because a folder that is missing may only be
-    unmounted. Raises ``AdapterUnreachable`` then, and ``AdapterError`` when the disk refuses; an older file of that
-    path then stays as it is.
+    Only version 0 creates its task's folder: a folder that is missing later may be unmounted, and raises
+    ``AdapterUnreachable``. Raises ``AdapterError`` when the disk refuses; an older file of that path stays.
     """
     return _replace(path, state, sync, Point.STATE_WRITTEN, Point.STATE_NAMED)
 
 
 def strip_moments(path: Path, expected: str) -> int:
-    """Write a state file again without its moments, atomically, and return its size; doing so twice changes nothing.
+    """Rewrite a state file without its moments, atomically, and return its size; idempotent.
 
-    Raises as ``read_expected`` and ``write_state`` do; the file then stays as it is.
+    Raises as ``read_expected`` and ``write_state`` do; the file then stays.
     """
     return _replace(path, read_expected(path, expected), True, Point.STRIP_WRITTEN, Point.STRIP_NAMED)
 
 
 def restart_moments(path: Path, expected: str) -> int:
-    """Write a state file again with moments of zero, as a new optimizer has them, and return its size.
+    """Rewrite a state file with moments of zero, as in a new optimizer, and return its size.
 
-    Raises as ``read_expected`` and ``write_state`` do; the file then stays as it is.
+    Raises as ``read_expected`` and ``write_state`` do; the file then stays.
     """
     return write_state(path, _with_new_optimizer(read_expected(path, expected)))
 
@@ -317,8 +307,8 @@ def _with_new_optimizer(state: PolicyState) -> PolicyState:
 def write_blank(like: Path, path: Path) -> str:
     """Write an adapter of zeros with the shapes of the file ``like``, and return its checksum.
 
-    It adds nothing to the base, like an untrained adapter, whose second factor is zero. Raises ``AdapterError`` if
-    a file cannot be read or written.
+    It adds nothing to the base, like an untrained adapter with its second factor zero. Raises ``AdapterError`` if a
+    file cannot be read or written.
     """
     state = read_state(like, moments=False)
     zeros = {name: np.zeros_like(array) for name, array in state.adapter.items()}
@@ -329,8 +319,8 @@ def write_blank(like: Path, path: Path) -> str:
 def read_state(path: Path, moments: bool = True) -> PolicyState:
     """Read a whole state file and verify its checksum, or without ``moments`` only its adapter, unverified.
 
-    Raises ``AdapterDamaged`` if its bytes are proven wrong, ``AdapterMissing`` where it is gone, and
-    ``AdapterUnreachable`` where neither can be told.
+    Raises ``AdapterDamaged`` for wrong bytes, ``AdapterMissing`` if it is gone, and ``AdapterUnreachable`` if neither
+    is known.
     """
     contents, arrays = read_arrays(path, lambda key: moments or key.startswith("adapter/"))
     header, text = _header(path, contents)
@@ -356,12 +346,12 @@ def read_expected(path: Path, expected: str, moments: bool = False) -> PolicySta
 
 
 def holds_moments(path: Path) -> bool:
-    """Whether training can go on from a state file. Raises as ``read_state`` does."""
+    """True if training can continue from a state file. Raises as ``read_state`` does."""
     return any(entry.name.startswith("moment1/") for entry in read_contents(path).entries)
 
 
 def put_state(path: Path, data: bytes, sync: bool = True, new: bool = False) -> int:
-    """Write a state file's bytes as another machine has them; ``new``: of version 0. Otherwise as ``write_state``."""
+    """Write a state file's bytes from another machine; ``new``: of version 0. Otherwise as ``write_state``."""
     return _place(path, (data,), sync, new, Point.STATE_WRITTEN, Point.STATE_NAMED)
 
 
@@ -372,7 +362,6 @@ def _replace(path: Path, state: PolicyState, sync: bool, written: Point, named: 
 def _place(
     path: Path, contents: Iterable[bytes | memoryview], sync: bool, first: bool, written: Point, named: Point
 ) -> int:
-    """Write a file atomically; ``first``: its folder is made where it is missing."""
     partial = path.with_name(f".{path.name}.{os.getpid()}")
     try:
         new = first and not path.parent.exists()
@@ -413,7 +402,6 @@ def _place(
 
 
 def _sealed(state: PolicyState) -> Iterator[bytes | memoryview]:
-    """The bytes of the whole file with its checksum, piece by piece."""
     parts = {"adapter": state.adapter, "moment1": state.moment1, "moment2": state.moment2}
     arrays = {f"{part}/{name}": array for part, named in parts.items() for name, array in named.items()}
     text = json.dumps(asdict(replace(state.header, format=FORMAT)))
@@ -428,7 +416,6 @@ def _seal(header: str, arrays: Mapping[str, Array]) -> str:
 
 
 def _header(path: Path, contents: Contents) -> tuple[StateHeader, str]:
-    """The header, and its text."""
     try:
         text = contents.metadata["marlaas"]
         text.encode()  # raises for a lone surrogate, which has no bytes to sum

@@ -1,6 +1,6 @@
-"""``USE.md``, which lies beside an exported adapter: the lines that use it elsewhere, with the paths of this export.
+"""``USE.md`` of an exported adapter: commands that use it elsewhere, with the paths of this export.
 
-Pure. What each program takes is said in its documentation:
+Pure. The programs' documentation:
 
 - PEFT: https://huggingface.co/docs/peft/quicktour
 - vLLM: https://docs.vllm.ai/en/stable/features/lora
@@ -18,9 +18,9 @@ from pathlib import Path
 
 USE = "USE.md"
 RANKS = (1, 8, 16, 32, 64, 128, 256, 320, 512)
-"""The values that vLLM's ``--max-lora-rank`` may have; an adapter needs one that is not below its rank."""
+"""Allowed values of vLLM's ``--max-lora-rank``; an adapter needs one not below its rank."""
 HELLO, LONGEST = "Hello", 200
-"""What the lines ask the model where nothing better is known, and the most characters of a question."""
+"""The default question to the model, and the most characters of a question."""
 _WRITES_BASE = (
     "The first lines write the base with its tokenizer, if llama.cpp knows that one. It knows those of the usual"
     " models, and not that of the base that ships with marlaas:"
@@ -29,24 +29,22 @@ _WRITES_BASE = (
 
 @dataclass(frozen=True)
 class Exported:
-    """What was exported, and where it lies."""
+    """An export and its paths."""
 
     folder: Path
     base: Path
-    """The base's folder, in the form of Hugging Face."""
     rank: int
     gguf: Path | None = None
-    """The adapter as GGUF; None: it was not asked for."""
+    """The adapter as GGUF; None: not requested."""
     base_gguf: Path | None = None
-    """The base as GGUF, if there is one."""
     reads_text: bool = True
-    """Whether ``base_gguf`` holds a tokenizer: one that a user brought does, one that marlaas wrote does not."""
+    """True if ``base_gguf`` holds a tokenizer: a user's file does, one that marlaas wrote does not."""
     question: str = ""
-    """What the adapter was trained on, such as a prompt; foreign text."""
+    """An example of the training prompts; foreign text."""
 
     @property
     def asks(self) -> str:
-        """What the lines ask the model: the question, if it is one short line that no quoting can go wrong with."""
+        """The question to the model: ``question``, if it is one short line that needs no quoting."""
         fits = self.question.isprintable() and 0 < len(self.question) <= LONGEST and "`" not in self.question
         return self.question if fits else HELLO
 
@@ -57,14 +55,12 @@ class Use:
 
     program: str
     language: str
-    """Of the lines: python or sh."""
     lines: str
     about: str = ""
-    """A sentence to go with them."""
 
 
 def uses(exported: Exported) -> list[Use]:
-    """How each program takes what was exported; llama.cpp and Ollama take a GGUF alone."""
+    """How each program takes the export; llama.cpp and Ollama take only a GGUF."""
     found = [_peft(exported), _vllm(exported)]
     if exported.gguf is None:
         return found
@@ -146,7 +142,6 @@ print(tokenizer.decode(reply, skip_special_tokens=True))"""
 
 
 def _with_text(exported: Exported, gguf: Path) -> list[Use]:
-    """llama.cpp's server and Ollama, which need a GGUF of the base that holds its tokenizer."""
     brought = exported.base_gguf is not None and exported.reads_text
     base = exported.base_gguf if brought and exported.base_gguf else exported.folder / "base-with-tokenizer.gguf"
     convert = (

@@ -1,7 +1,6 @@
-"""Environments: a process for each plugin version, in which episodes run, ask the model, and are paid.
+"""Environments: each plugin version has a process that runs its episodes and scores them.
 
-``EnvironmentService`` has all plugins of a home and reloads them as files change. What comes out of a process is
-validated: the code in it may be broken or hostile.
+All output of a process is validated: its code may be broken or hostile.
 """
 
 from ..door import door

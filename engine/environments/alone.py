@@ -1,4 +1,4 @@
-"""One environment for one person, without an engine: found by name or path, its first prompts, a few episodes."""
+"""One environment without an engine: find it by name or path, show its first prompts, run a few episodes."""
 
 from __future__ import annotations
 
@@ -21,24 +21,20 @@ from .probe import PATIENCE
 from .protocol import EnvironmentInfo, EpisodeSpec
 from .service import EnvironmentService, find
 
-# A few whole episodes without a model: how an environment asks, and how long it takes itself, before anybody trains.
-#
-# Replies are the canned ones of ``conformance``, each in another episode: how many turns there are may depend on
-# them.
+# Episodes without a model. Each gets another canned reply of ``conformance``: the number of turns may depend on it.
 
 MOST_ASKS = 200
 """Asks after which an episode is ended; a real one has used up its context by then."""
 SECONDS = 6.0
-"""Time after which no further episode begins."""
 
 
 @dataclass(frozen=True)
 class BlindEpisode:
-    """One episode to its end, or to its last allowed ask."""
+    """An episode with canned replies."""
 
     asks: tuple[Ask, ...]
     seconds: float
-    """Time that the environment itself took, scoring included."""
+    """Time of the environment itself, scoring included."""
 
 
 class _Enough(Exception):
@@ -54,10 +50,10 @@ async def play_blind(
     interpreters: Interpreters | None = None,
     data: Mapping[str, Any] | None = None,
 ) -> tuple[BlindEpisode, ...]:
-    """Play up to ``count`` training instances in processes that end afterwards, at least one; arguments as for
-    ``first_prompts``. Episodes that fail are left out.
+    """Run up to ``count`` training instances, at least one, in temporary processes; failed episodes are left out.
 
-    Raises ``EnvironmentMissing``, ``ConfigError`` if the parameters do not fit, and ``EnvironmentFailure``.
+    Arguments as for ``first_prompts``. Raises ``EnvironmentMissing``, ``ConfigError`` if the parameters do not fit, and
+    ``EnvironmentFailure``.
     """
     played: list[BlindEpisode] = []
     async with serve_alone(name, folders, scratch, interpreters) as (service, info):
@@ -81,8 +77,6 @@ async def play_blind(
 
 
 class _Answers:
-    """Gives one canned reply to every ask, and keeps what was asked."""
-
     def __init__(self, canned: Canned) -> None:
         self.asks: list[Ask] = []
         self._canned = canned
@@ -95,13 +89,9 @@ class _Answers:
         return self._canned.reply(ask, before + (ask.fork.turns if ask.fork else 0))
 
 
-# One environment for one person, without an engine: found by its name in the plugin folders, or by the path of a
-# file.
-#
-# The service has just the plugins in question. Nothing is watched: ``settled`` takes up an edit.
+# The service has only the plugins in question. Nothing is watched: ``settled`` takes up an edit.
 
 LOOK = 0.1
-"""Seconds between two looks at a plugin whose libraries are being installed."""
 _PATH_STARTS = (".", "~", "/")
 
 
@@ -111,18 +101,18 @@ class Meant:
 
     folders: tuple[Path, ...]
     plugins: frozenset[str]
-    """Plugins to serve: the one that is named, else all, for any of them may have an environment of that name."""
+    """Plugins to serve: the named one, else all, because any may have an environment of that name."""
     plugin: str
-    """The plugin that is named; empty if the name is not that of a plugin."""
+    """The named plugin; empty if the name is not that of a plugin."""
     environment: str
-    """The name as given, but with its plugin instead of a path; the plugin alone where no environment was named."""
+    """The name as given, with its plugin instead of a path; only the plugin if no environment was named."""
 
 
 def meant(name: str, folders: Sequence[Path]) -> Meant:
     """Read a name ("guess", "games/guess") or a path ("./games.py", "~/envs/games/", "games.py/guess").
 
-    A plugin's own name goes before that of an environment of another plugin. Raises ``EnvironmentMissing`` for a path
-    that leads to no plugin.
+    A plugin's name goes before an environment of another plugin. Raises ``EnvironmentMissing`` if a path leads to no
+    plugin.
     """
     if _is_path(name):
         return _at(name)
@@ -138,10 +128,10 @@ def meant(name: str, folders: Sequence[Path]) -> Meant:
 async def serve_alone(
     name: str, folders: Sequence[Path], scratch: Path, interpreters: Interpreters | None = None
 ) -> AsyncIterator[tuple[EnvironmentService, EnvironmentInfo]]:
-    """Serve the environment that ``name`` means (as ``meant`` reads it) until the block ends; no process outlives it.
+    """Serve the environment ``name`` (read by ``meant``) until the block ends; no process outlives it.
 
-    ``interpreters``: as for ``EnvironmentService``. Raises ``EnvironmentMissing`` with the nearest names. A plugin that
-    does not load is found all the same: its info says why, and ``bind`` raises.
+    Raises ``EnvironmentMissing`` with the nearest names. A plugin that does not load is found too: its info has the
+    reason, and ``bind`` raises.
     """
     wish = meant(name, folders)
     service = EnvironmentService(wish.folders, scratch, only=wish.plugins, interpreters=interpreters)
@@ -157,7 +147,7 @@ async def found_alone(
 ) -> tuple[EnvironmentInfo, ...]:
     """All environments of the plugins that any of the names may mean; no process outlives the call.
 
-    Arguments as for ``serve_alone``. A plugin that does not load is among them, and a name that is none adds nothing.
+    Plugins that do not load are included. A name without an environment adds nothing.
     """
     plugins: set[str] = set()
     for name in names:
@@ -172,15 +162,14 @@ async def found_alone(
 
 
 async def settled(service: EnvironmentService) -> None:
-    """Read the folders again, and wait until every plugin that changed serves, has failed, or waits for a person."""
+    """Read the folders again, and wait until every changed plugin serves, has failed, or waits for a person."""
     if proofs := await service.scan():
         await asyncio.wait(proofs)
     if await _over(service, "building"):
-        await _over(service, "loading")  # with the libraries that were installed
+        await _over(service, "loading")
 
 
 async def _over(service: EnvironmentService, state: str) -> bool:
-    """Wait until no plugin is in that state; returns whether any was."""
     waited = False
     while any(info.state == state for info in service.infos()):
         waited = True
@@ -189,7 +178,7 @@ async def _over(service: EnvironmentService, state: str) -> bool:
 
 
 def chosen(wish: Meant, infos: Collection[EnvironmentInfo]) -> EnvironmentInfo:
-    """The environment that was meant, of those that there are; the only one of a plugin needs no name."""
+    """The environment that was meant; the only one of a plugin needs no name."""
     own = [info for info in infos if info.name.partition("/")[0] == wish.plugin]
     if wish.environment == wish.plugin and len(own) == 1:
         return own[0]
@@ -224,7 +213,7 @@ def _at(name: str) -> Meant:
     return Meant((path.parent,), frozenset({plugin}), plugin, f"{plugin}/{environment}" if environment else plugin)
 
 
-# The first prompts of an environment, for a person who is about to train on it. No model and no engine is needed.
+# The first prompts, for a person who is about to train. No model and no engine is needed.
 
 
 @dataclass(frozen=True)
@@ -233,9 +222,7 @@ class Peek:
 
     info: EnvironmentInfo
     asks: tuple[Ask, ...] = ()
-    """The first ask of each of the first training instances."""
     problem: str = ""
-    """Why there are no more, in one sentence."""
 
 
 async def first_prompts(
@@ -247,11 +234,10 @@ async def first_prompts(
     interpreters: Interpreters | None = None,
     data: Mapping[str, Any] | None = None,
 ) -> Peek:
-    """Draw ``count`` instances in processes that end afterwards; ``data`` as for ``EnvironmentService.bind``, other
-    arguments as for ``serve_alone``.
+    """Draw ``count`` instances in temporary processes; a count of 0 describes the environment under any parameters.
 
-    With a count of 0 the environment is described whatever its parameters are. Raises ``EnvironmentMissing`` and, where
-    the parameters do not fit, ``ConfigError``.
+    ``data`` as for ``EnvironmentService.bind``, other arguments as for ``serve_alone``. Raises ``EnvironmentMissing``,
+    and ``ConfigError`` if the parameters do not fit.
     """
     async with serve_alone(name, folders, scratch, interpreters) as (service, info):
         asks: list[Ask] = []

@@ -1,12 +1,10 @@
-"""Constant-answer baselines: the best score that one text, given to every ask, gets on the held-out prompts.
+"""Constant-answer baselines: the best score of one text that is given to every ask on the held-out prompts.
 
-To try seventeen texts on every prompt would cost seventeen times what the evaluation does: hours, if a grader takes
-seconds. So all are tried on a few prompts, the better half of them on twice as many, and so on: successive halving
-(Jamieson and Talwalkar, AISTATS 2016, arXiv 1502.07943). What is left has a score on all prompts. Of 64 prompts that
-takes 328 episodes in place of 1,088, of 1,000 prompts 1,264 in place of 17,000.
+Successive halving (Jamieson and Talwalkar, AISTATS 2016, arXiv 1502.07943) tries all texts on a few prompts, the better
+half on twice as many, and so on. Of 17 texts, 64 prompts take 328 episodes instead of 1,088, and 1,000 prompts 1,264
+instead of 17,000.
 
-Tasks on the same prompts share what was measured: with a thousand prompts a score is a thousand episodes, and twenty
-seeds of one task ask for the same ones. A task waits where another one measures the same text, and nowhere else.
+Tasks on the same prompts share the scores. A task waits only while another one measures the same text.
 """
 
 from __future__ import annotations
@@ -18,30 +16,27 @@ from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 REMEMBERED = 64
-"""How many sets of prompts have their scores kept, the last used ones."""
 FIRST = 8
-"""Prompts of the first round: a text that is right on every second one fails on all of them once in 256 times, and one
-that is right on one in ten, which is hardly worth an answer, in every second go."""
+"""Prompts of the first round. A text that is right on every second prompt fails on all of them once in 256 times. One
+that is right on one in ten fails in about every second case; it is hardly worth an answer.
+"""
 
 Scores = Sequence[float | None]
-"""Of one text, by prompt; None if the episode has no reward."""
+"""Scores of one text by prompt; None if the episode has no reward."""
 Measure = Callable[[str, int, int], Awaitable[Scores]]
-"""Plays the prompts of a range, from the first number to before the second, with a text."""
+"""Runs the prompts ``range(first, second)`` with a text."""
 Mean = Callable[[Scores], float | None]
 """The score of a text on all prompts; None if too few have a reward."""
 
 
 @dataclass
 class _Text:
-    """What is known of one text."""
-
     scores: list[float | None] = field(default_factory=list)
-    """Of the first prompts, as far as they were played."""
     measuring: asyncio.Lock = field(default_factory=asyncio.Lock)
 
 
 class KnownScores:
-    """The scores of texts on one set of prompts: what one caller has measured, all others have."""
+    """The scores of texts on one set of prompts, shared by all callers."""
 
     def __init__(self) -> None:
         self._texts: dict[str, _Text] = {}
@@ -49,7 +44,7 @@ class KnownScores:
     async def of(self, text: str, count: int, measure: Measure) -> Scores:
         """The scores of a text on the first ``count`` prompts, measured if they are not known.
 
-        Waits where another caller measures the text. Raises what ``measure`` raises; the next call tries again.
+        Waits while another caller measures the text. Raises what ``measure`` raises; the next call tries again.
         """
         known = self._texts.setdefault(text, _Text())
         if len(known.scores) < count:
@@ -62,9 +57,9 @@ class KnownScores:
 async def best_constant(
     texts: Iterable[str], prompts: int, known: KnownScores, measure: Measure, mean: Mean
 ) -> float | None:
-    """The best score, on all of that many ``prompts``, of the texts that are left; None if none of these has one.
+    """The best score on all ``prompts`` of the remaining texts; None if none of them has one.
 
-    Of equal ones the first go on. ``known`` is added to. Raises what ``measure`` raises.
+    Of equal texts the first stay. Adds to ``known``. Raises what ``measure`` raises.
     """
     left, count = list(dict.fromkeys(texts)), min(FIRST, prompts)
     while True:
@@ -78,36 +73,36 @@ async def best_constant(
 def _better(scores: Mapping[str, Scores]) -> list[str]:
     """The better half of some texts, at least one.
 
-    A failure counts as the least that any of them was paid: a text is no better for having broken the environment.
+    A failure counts as the lowest reward of any text, so breaking the environment does not pay.
     """
     paid = [score for of_one in scores.values() for score in of_one if score is not None]
     least = min(paid, default=0.0)
     sums = {text: math.fsum(least if s is None else s for s in of_one) for text, of_one in scores.items()}
-    ranked = sorted(sums, key=lambda text: -sums[text])  # keeps the order of equal ones
+    ranked = sorted(sums, key=lambda text: -sums[text])
     return ranked[: max(1, len(ranked) // 2)]
 
 
 @dataclass(frozen=True)
 class HeldOut:
-    """What a set of held-out prompts follows from."""
+    """What determines a set of held-out prompts."""
 
     environment: str
     version: str
     config: str
-    """The split, the environment's parameters and the rows that the task names, as JSON with sorted keys."""
+    """The split, the environment's parameters and the task's rows, as JSON with sorted keys."""
     prompts: int
 
 
 class ConstantBaselines:
-    """The scores of constant answers that are known."""
+    """The known scores of constant answers."""
 
     def __init__(self) -> None:
         self._known: OrderedDict[HeldOut, KnownScores] = OrderedDict()
 
     async def of(self, held_out: HeldOut, answers: Iterable[str], measure: Measure, mean: Mean) -> float | None:
-        """The best score of ``answers``, as ``best_constant`` finds it; None if none has one.
+        """The best score of ``answers`` by ``best_constant``, or None.
 
-        Raises what ``measure`` does; the next call tries again. Callers with the same prompts share what each measures.
+        Raises what ``measure`` does; the next call tries again. Callers with the same prompts share their measurements.
         """
         known = self._known.setdefault(held_out, KnownScores())
         self._known.move_to_end(held_out)

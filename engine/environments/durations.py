@@ -1,6 +1,6 @@
-"""Seconds in buckets, so that many of them need little room: four to each doubling, from 1 ms to over an hour.
+"""Durations in buckets, four to each doubling, from 1 ms to over an hour.
 
-A median or another quantile of them is right within a tenth or so. Standard library only: verbs ask for it.
+Quantiles are right within about a tenth. Standard library only: command line verbs import it.
 """
 
 from __future__ import annotations
@@ -10,11 +10,11 @@ from collections.abc import Mapping
 
 PER_DOUBLING = 4
 LOWEST, HIGHEST = -10 * PER_DOUBLING, 12 * PER_DOUBLING
-"""Buckets of all that is shorter than a millisecond, and of all that is longer than 68 minutes."""
+"""Buckets below one millisecond, and above 68 minutes."""
 
 
 def bucket_of(seconds: float) -> int:
-    """The bucket that ``seconds`` belong to; bucket ``b`` begins at ``2 ** (b / 4)`` seconds."""
+    """The bucket of ``seconds``; bucket ``b`` begins at ``2 ** (b / 4)`` seconds."""
     if seconds <= 0.0:
         return LOWEST
     return min(HIGHEST, max(LOWEST, math.floor(PER_DOUBLING * math.log2(seconds))))

@@ -1,11 +1,10 @@
-"""Whether a plugin version may go on playing: how often its processes died, and which of its environments only fail.
+"""The health of a plugin version: deaths of its processes, and environments that only fail.
 
-What fails too often rests. A rest that did not help is followed by one twice as long.
+What fails too often rests; each rest without effect doubles the next one.
 
-An environment that fails on a share of its instances continues; only one that fails on all of them rests. So distinct
-instances are counted: one that failed before and fails again, as a group or a held-out prompt that is played again
-does, says nothing new. They are counted in the order in which their episodes began: failures often end sooner than
-successes, so the first that end are no fair sample.
+An environment that fails on a share of its instances continues; only one that fails on all of them rests. So only
+distinct instances count. They count in the order in which their episodes began: failures often end sooner than
+successes, so the first to end are no fair sample.
 """
 
 from __future__ import annotations
@@ -20,33 +19,32 @@ from ..trajectories import Failure
 WINDOW = 60.0
 """Seconds within which deaths count together; also the length of the first rest."""
 MOST_DEATHS = 3
-"""Deaths of one process within the window that bring a rest; of several, as many for each of them."""
+"""Deaths of one process within the window that start a rest; multiplied by the number of processes."""
 MOST_FAILURES = 8
-"""Instances of one environment, under the same parameters, that fail with no success among them before it rests."""
+"""Instances of one environment, under the same parameters, that fail without a success before it rests."""
 MOST_AFTER_SUCCESS = 24
-"""The same where an episode has succeeded since the first failure. An environment that fails on half of its instances
-then rests by chance with a probability of 2 ** -24 at each instance: once in 1,600 runs of 10,000 instances. Before its
-first success the chance is 2 ** -8 at a share of one half, and 3e-6 at a share of one fifth."""
+"""The same after a success since the first failure. An environment that fails on half of its instances then rests by
+chance with a probability of 2 ** -24 at each instance: once in 1,600 runs of 10,000 instances. Before its first success
+the chance is 2 ** -8 at a share of one half, and 3e-6 at a share of one fifth.
+"""
 REMEMBERED = 1 << 14
-"""Instances that failed and are remembered, of each environment under the same parameters; the oldest go first."""
+"""Failed instances that are remembered for each environment and its parameters; the oldest go first."""
 LONGEST_REST = 3600.0
 _COUNTED = 1 << 10
-"""Deaths that are remembered."""
 
 Settings = tuple[str, str]
-"""An environment, and its parameters and the rows that a task names as one text: with others it may work."""
+"""An environment, and its parameters and the task's rows as one text: with others it may work."""
 Instance = tuple[str, int, int]
 """Split, seed and index."""
 
 
 @dataclass(frozen=True)
 class Standstill:
-    """An environment that gave only errors under some parameters, as one engine leaves it to the next."""
+    """An environment that gave only errors under some parameters, passed to the next engine."""
 
     settings: Settings
     failure: Failure
     rest: float
-    """Seconds that its next rest takes."""
 
 
 @dataclass
@@ -56,9 +54,7 @@ class _Rest:
     until: float = 0.0
     length: float = WINDOW
     failure: Failure | None = None
-    """Why the last rest began; None before the first."""
     told: Failure | None = None
-    """The same with how long the rest takes."""
 
     def begin(self, now: float, failure: Failure) -> Failure:
         self.until, self.failure = now + self.length, failure
@@ -68,12 +64,12 @@ class _Rest:
 
 
 def only_fails(failed: Iterable[int], undecided: int | None, worked: bool) -> bool:
-    """Whether an environment fails on all of its instances, as far as can be told.
+    """True if an environment seems to fail on all of its instances.
 
-    ``failed``: for each distinct instance that failed for the first time since its last success, the number of the
-    episode that did; ``undecided``: the lowest number of an episode that is still being played, if any; ``worked``:
-    whether the environment has succeeded since its first failure. Episodes have numbers in the order in which they
-    began; only those count that began before the undecided one.
+    ``failed``: for each distinct instance that first failed since the last success, the number of its episode.
+    ``undecided``: the lowest number of an unfinished episode, if any. ``worked``: True if the environment has succeeded
+    since its first failure. Episodes are numbered in the order of their begin; only those before the undecided one
+    count.
     """
     counted = sum(undecided is None or number < undecided for number in failed)
     return counted >= (MOST_AFTER_SUCCESS if worked else MOST_FAILURES)
@@ -81,14 +77,11 @@ def only_fails(failed: Iterable[int], undecided: int | None, worked: bool) -> bo
 
 @dataclass
 class _Record:
-    """What went wrong with an environment under parameters."""
+    """Failures of an environment under parameters."""
 
     failed: dict[Instance, int] = field(default_factory=dict)
-    """Instances that failed for the first time since the last success, with the number of the episode."""
     known: dict[Instance, None] = field(default_factory=dict)
-    """Instances that failed before it, in the order of their failures."""
     worked: bool = False
-    """Whether it has succeeded since the first failure."""
     rest: _Rest = field(default_factory=_Rest)
 
     def succeeded(self) -> None:
@@ -104,26 +97,22 @@ class Health:
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self.clock = clock
-        """Seconds, from wherever they are counted."""
         self._deaths: deque[float] = deque(maxlen=_COUNTED)
         self._rest = _Rest()
         self._records: dict[Settings, _Record] = {}
         self._troubled: set[Settings] = set()
-        """Those that have failed since their last success."""
 
     @property
     def deaths(self) -> int:
-        """Number of deaths within the window."""
         since = self.clock() - WINDOW
         return sum(death > since for death in self._deaths)
 
     @property
     def troubled(self) -> bool:
-        """Whether any environment has failed since its last success; if none has, successes need not be recorded."""
         return bool(self._troubled)
 
     def died(self, failure: Failure, processes: int = 1) -> Failure | None:
-        """Record that one of ``processes`` died; returns the reason for a rest, if this was one death too many."""
+        """Record the death of one of ``processes``; returns the reason for a rest, if one begins."""
         now = self.clock()
         self._deaths.append(now)
         if (deaths := self.deaths) < min(_COUNTED, MOST_DEATHS * processes):
@@ -156,7 +145,7 @@ class Health:
         return record.rest.begin(now, replace(failure, message=message))
 
     def did_well(self, settings: Settings) -> bool:
-        """Record that an episode has a reward; returns whether that ends a series of rests."""
+        """Record that an episode has a reward; returns True if that ends a series of rests."""
         record = self._records.setdefault(settings, _Record())
         rested = record.rest.failure is not None
         record.succeeded()
@@ -165,11 +154,9 @@ class Health:
 
     @property
     def resting(self) -> Failure | None:
-        """Why nothing of this version is played, while it rests."""
         return self._rest.told if self.clock() < self._rest.until else None
 
     def resting_with(self, settings: Settings) -> Failure | None:
-        """Why an environment is not played under these parameters, while it rests."""
         record = self._records.get(settings)
         if record is not None and self.clock() < record.rest.until:
             return record.rest.told
@@ -183,12 +170,11 @@ class Health:
         return None if last is None else last.told if self.clock() < last.until else last.failure
 
     def standstills(self) -> list[Standstill]:
-        """All that ``failing`` is about, for the next engine."""
         records = self._records.items()
         return [Standstill(one, r.rest.failure, r.rest.length) for one, r in records if r.rest.failure is not None]
 
     def remember(self, earlier: Iterable[Standstill]) -> None:
-        """Take over what an earlier engine found: it shows as failing until it succeeds, and is tried at once."""
+        """Take over an earlier engine's entries: they show as failing until a success, and are tried at once."""
         for one in earlier:
             self._records[one.settings] = _Record(rest=_Rest(self.clock(), one.rest, one.failure, one.failure))
             self._troubled.add(one.settings)

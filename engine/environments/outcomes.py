@@ -1,6 +1,6 @@
-"""How episodes ended, and after how long, by environment and version: counted in memory between two writes.
+"""Outcomes and durations of episodes, by environment and version: counted in memory between two writes.
 
-Pure. Groups that never close are counted, too: so all that an environment does shows here, not just what is stored.
+Groups that never close count too, so this covers more than what is stored.
 """
 
 from __future__ import annotations
@@ -16,22 +16,20 @@ from .protocol import EpisodeOutcome
 
 @dataclass(frozen=True)
 class OutcomeCount:
-    """How many episodes ended in one way."""
+    """Number of episodes that ended in one way."""
 
     environment: str
-    """"plugin/environment"."""
     version: str
     status: str
     """ok, skip, timeout, error or cancelled"""
     bucket: int
-    """Bucket of their seconds (``bucket_of``), the model's included."""
     episodes: int
     """Below 0 if more were taken back than added, because their group's ranking failed later."""
 
 
 @dataclass(frozen=True)
 class LastFailure:
-    """What went wrong last in a version of an environment."""
+    """The last failure in a version of an environment."""
 
     environment: str
     version: str
@@ -54,14 +52,12 @@ class OutcomeCounts:
         self._failures: dict[tuple[str, str], Failure] = {}
 
     def add(self, environment: str, version: str, outcome: EpisodeOutcome) -> None:
-        """An episode has ended."""
         self._episodes[environment, version, outcome.status, bucket_of(outcome.seconds)] += 1
         self._note(environment, version, outcome)
 
     def overturn(
         self, environment: str, version: str, members: Sequence[EpisodeOutcome], verdict: EpisodeOutcome
     ) -> None:
-        """Count episodes as ``verdict`` instead of as they were counted before: the ranking of their group failed."""
         for member in members:
             bucket = bucket_of(member.seconds)
             self._episodes[environment, version, member.status, bucket] -= 1
@@ -69,7 +65,6 @@ class OutcomeCounts:
         self._note(environment, version, verdict)
 
     def take(self) -> Counted:
-        """Return what was counted since the last call, and begin again."""
         outcomes = tuple(OutcomeCount(*key, episodes) for key, episodes in self._episodes.items() if episodes)
         failures = tuple(LastFailure(*key, failure) for key, failure in self._failures.items())
         self._episodes.clear()
@@ -77,7 +72,6 @@ class OutcomeCounts:
         return Counted(outcomes, failures)
 
     def put_back(self, counted: Counted) -> None:
-        """Keep what could not be written for the next ``take``."""
         for one in counted.outcomes:
             self._episodes[one.environment, one.version, one.status, one.bucket] += one.episodes
         for last in counted.failures:

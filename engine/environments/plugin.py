@@ -1,6 +1,6 @@
-"""One plugin through its edits: the version that serves, the candidate for it, and the older ones that drain.
+"""One plugin through its edits: the serving version, the candidate, and the older ones that drain.
 
-A candidate serves only once it is proven; until then, and if it fails, the last good version continues.
+A candidate serves only after its proof; until then, or if it fails, the last good version continues.
 """
 
 from __future__ import annotations
@@ -26,7 +26,6 @@ from .protocol import EnvironmentEvent, EnvironmentInfo, EventKind
 from .served_version import ServedVersion
 
 SLOW = 1.0
-"""Seconds of loading after which the author is informed that a plugin is being loaded."""
 
 OnEvent = Callable[[EnvironmentEvent], None]
 
@@ -48,14 +47,13 @@ class Plugin:
     ) -> None:
         """``removed``: its files are gone; it is kept for tasks that are pinned to a version of it.
 
-        ``earlier``: what an earlier engine knew of a version that only failed."""
+        ``earlier``: an earlier engine's knowledge of a version that only failed.
+        """
         self.name = name
         self.path = path
         self.removed = removed
         self.seen: Stamp = ()
-        """Stamp of the files when their content was last read."""
         self.content = ""
-        """Digest of the newest content, without the plugin's name."""
         self._snapshots = Snapshots(scratch / "snapshots")
         self._folders = Folders.of(scratch, name)
         self._interpreters = interpreters
@@ -66,45 +64,31 @@ class Plugin:
         self._active: ServedVersion | None = None
         self._older: dict[str, ServedVersion] = {}
         self._replaced: list[ServedVersion] = []
-        """Old processes of versions that were started again: they end with their groups."""
         self._failure: Failure | None = None
         self._newest = ""
-        """Version of the newest content seen, whether it serves or not."""
         self._declared: tuple[str, ...] = ()
-        """The environments that the newest content seems to declare, until some version has served."""
         self._candidate: asyncio.Task[None] | None = None
         self._slow = False
-        """Whether the candidate has taken so long that this was reported."""
         self._waits = ""
-        """What it waits for, ``waiting`` for a person or ``building``; empty if it does not."""
         self._waiting: asyncio.Task[None] | None = None
         self._overtaken: set[asyncio.Task[None]] = set()
-        """Proofs and builds that were asked to end."""
 
     @property
     def environments(self) -> dict[str, Described]:
-        """The environments of the serving version, by name."""
         return self._active.environments if self._active is not None else {}
 
     @property
     def proving(self) -> asyncio.Task[None] | None:
-        """The proof of the newest content, while it is in progress."""
         return self._candidate if self._candidate is not None and not self._candidate.done() else None
 
     def processes(self) -> list[int]:
-        """Ids of the processes that play its episodes and score them, older versions' first."""
         return [pid for serving in self._servings() for pid in serving.pids]
 
     def versions(self) -> set[str]:
-        """The versions that serve, that are leased, or that wait to be proven."""
         held = {serving.version for serving in self._servings() if serving.leases or not serving.retired}
         return held | {self._newest}
 
     def infos(self) -> tuple[EnvironmentInfo, ...]:
-        """One entry for each environment; one for the plugin itself if none is known.
-
-        Environments of a ``.toml`` file that are wrong next to others that serve have one, too.
-        """
         serving, path = self._active, shown(str(self.path))
         if serving is None:
             failure = None if self._slow else self._failure
@@ -133,7 +117,6 @@ class Plugin:
         return tuple(found)
 
     def _state(self, serving: ServedVersion, environment: str) -> tuple[str, Failure | None]:
-        """See ``EnvironmentInfo.state``."""
         if self._slow:
             return "loading", None
         if rest := serving.health.resting:
@@ -145,7 +128,6 @@ class Plugin:
         return "ready", None
 
     def update(self, source: Source) -> asyncio.Task[None] | None:
-        """Start to prove the content if it is new; the returned task ends when that is decided."""
         self.content = source.content
         if source.version == self._newest and not self.removed:
             return self._candidate
@@ -168,7 +150,6 @@ class Plugin:
         return self._candidate
 
     def reject(self, failure: Failure) -> None:
-        """Note that the content cannot be read."""
         self.removed = False
         if self._failure != failure:
             self._newest = ""
@@ -176,7 +157,10 @@ class Plugin:
             self._reject("", failure)
 
     def remove(self, heir: str = "") -> None:
-        """The files are gone: no new groups begin, groups in progress finish. ``heir``: who has the content."""
+        """The files are gone: no new groups begin, groups in progress finish.
+
+        ``heir``: the plugin with the same content.
+        """
         if self.removed:
             return
         self.removed = True
@@ -188,7 +172,6 @@ class Plugin:
         self._tell("removed", version, Failure(f"the same content is served as {heir}") if heir else None)
 
     async def acquire(self, environment: str, version: str | None) -> ServedVersion:
-        """Hold and return the version for a new group: the newest good one, or the one asked for."""
         if version is None:
             while self._active is None and self._candidate is not None and not self._candidate.done():
                 await asyncio.wait((self._candidate,))
@@ -206,19 +189,16 @@ class Plugin:
         return serving
 
     def serving(self, version: str | None = None) -> ServedVersion | None:
-        """The newest version that serves, or the one asked for if it has been started before."""
         if version is None or (self._active is not None and self._active.version == version):
             return self._active
         return self._older.get(version)
 
     async def stop(self) -> None:
-        """End every process of this plugin."""
         self._overtake()
         await asyncio.gather(*self._overtaken, return_exceptions=True)
         await asyncio.gather(*(serving.stop("the engine stops") for serving in self._servings()))
 
     def forget(self) -> None:
-        """Forget older versions that have ended; their snapshots may be removed."""
         self._older = {version: serving for version, serving in self._older.items() if not serving.over}
         self._replaced = [serving for serving in self._replaced if not serving.over]
 
@@ -231,7 +211,7 @@ class Plugin:
             self._declared = await asyncio.to_thread(declared_names, source)
         try:
             path = await asyncio.to_thread(self._snapshots.write, source)
-            code = await asyncio.to_thread(lambda: source.code)  # parsing takes a while
+            code = await asyncio.to_thread(lambda: source.code)
         except OSError as error:  # a full disk
             self._reject(source.version, Failure(f"its snapshot cannot be written: {error}"))
             return
@@ -262,7 +242,6 @@ class Plugin:
         self._tell("loading", version, None)
 
     def _overtake(self) -> None:
-        """End proofs and builds of content that is not the newest any more; ``stop`` waits for them."""
         self._slow = False
         for task in (self._candidate, self._waiting):
             if task is not None:
@@ -272,8 +251,6 @@ class Plugin:
         self._candidate, self._waiting, self._waits = None, None, ""
 
     def _postpone(self, source: Source, waiting: Waiting) -> None:
-        """Wait for the content's libraries, then go on with it."""
-
         async def wait() -> None:
             await waiting.over()
             self._failure, self._waiting, self._waits = None, None, ""
@@ -287,7 +264,6 @@ class Plugin:
         self._tell("unconfined", version, Failure(message))
 
     async def _return_to(self, known: ServedVersion) -> None:
-        """Serve a version again that served before: an edit was taken back."""
         known.hold(by_version=False)
         try:
             await known.warm()
@@ -300,7 +276,6 @@ class Plugin:
             known.release(by_version=False)
 
     async def _recalled(self, version: str) -> ServedVersion:
-        """Start an older version again, from its snapshot."""
         kept = self._snapshots.find(version)
         if kept is None or kept.plugin != self.name:
             raise EnvironmentMissing(f"There is no version {version!r} of {self.name} any more.")
@@ -317,7 +292,6 @@ class Plugin:
         return serving
 
     async def _checked(self, serving: ServedVersion, environment: str) -> None:
-        """Make sure that a version can play an environment."""
         try:
             await serving.warm()
         except BrokenPlugin as error:
@@ -352,7 +326,6 @@ class Plugin:
             retired.retire()
 
     def _let_go(self, version: str) -> None:
-        """Never return to an older process of this version."""
         before = self._older.pop(version, None)
         if before is not None:
             self._replaced.append(before)
@@ -370,14 +343,14 @@ class Plugin:
 
 
 def unserved(plugin: str, failure: Failure) -> EnvironmentFailure:
-    """The error that no version of a plugin serves: where, then why; always in the same words, so reported once.
+    """The error that no version of a plugin serves: place, then reason; always in the same words, so reported once.
 
-    Where is the file with its line, else the plugin. The file of a plugin that is a folder begins with its name.
+    The place is the file with its line, else the plugin. For a plugin folder the file begins with its name.
     """
     return EnvironmentFailure(f"{said(failure)}." if failure.file else f"{plugin}: {said(failure)}.")
 
 
 def said(failure: Failure) -> str:
-    """A failure in one line, place first, without a full stop, to be put into a sentence."""
+    """A failure in one line, place first, without a full stop, for use in a sentence."""
     place = f"{failure.file}:{failure.line}" if failure.line else failure.file
     return (f"{place}: {failure.message}" if place else failure.message).rstrip(".")

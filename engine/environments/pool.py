@@ -1,13 +1,12 @@
-"""The processes of one plugin version that run its episodes, or that score them: as many as its measured work asks for.
+"""The processes of one plugin version that run or score its episodes; their number follows the measured work.
 
-An episode goes to the process with the fewest. One that finds no place waits here, in the order in which they came;
-that is no error, and no time limit counts it. A process that dies takes only its own episodes. A process that scores
-has one request at a time.
+An episode goes to the process with the fewest; without a free place it waits here, and no time limit counts that. A
+scoring process has one request at a time.
 
-A further process costs an import. So it is started once the time in which it would have had something to do has added
-up to that cost: the rule for renting or buying (Karlin, Manasse, Rudolph and Sleator, "Competitive snoopy caching",
-Algorithmica 3, 1988), which never pays more than twice what the best decision in hindsight would have. RollArt (arXiv
-2512.22560) runs stateless reward work on workers of its own, as many as it needs at the time.
+A further process costs an import. It is started once the time in which it would have had work adds up to that cost: the
+rule for renting or buying (Karlin, Manasse, Rudolph and Sleator, "Competitive snoopy caching", Algorithmica 3, 1988),
+which never costs more than twice the best decision in hindsight. RollArt (arXiv 2512.22560) also runs stateless reward
+work on separate, elastic workers.
 """
 
 from __future__ import annotations
@@ -34,42 +33,35 @@ if TYPE_CHECKING:
     from .served_version import ServedVersion
 
 PER_CORE = 8
-"""Most processes that count as one: those of a version whose code does nothing but wait for others."""
+"""Most processes that count as one: those of code that only waits for others."""
 BUSY = 0.8
-"""Share of a core from which a process counts as busy: the rest are the waits for its messages."""
+"""Share of a core from which a process counts as busy: the rest is waiting for messages."""
 FILLED = 0.6
-"""Share of a core that the processes are to have after some have ended: less than ``BUSY``, or they would come back."""
+"""Target share of a core after some processes have ended: less than ``BUSY``, or they would come back."""
 LATE = 0.25
-"""Seconds of delay from which the loop of a process counts as late, though it may not compute: what blocks it waits."""
+"""Seconds of loop delay from which a process counts as late, even if it only waits in a blocking call."""
 ENOUGH = 0.5
-"""Seconds per second, of all processes, in which code keeps their loops, from which it is known what it does there."""
+"""Seconds per second, over all processes, of code in their loops that are needed to judge what it does."""
 LEAST_PRICE = 1.0
-"""Least seconds of work for which a process is started: what was seen in less may be chance."""
+"""Least seconds of work for which a process is started: less may be chance."""
 REST = 60.0
 """Seconds for which fewer processes must have been enough before one ends."""
 LOOK, SOON = 1.0, 0.25
-"""Seconds between two looks at what the processes do, while episodes are in progress, and while some wait."""
 HOLD = 60.0
-"""Seconds without a further process after one did not start."""
 _FIRST_PAUSE = 0.05
 _SMALLEST = 64 << 20
-"""Bytes that a process counts for at least, before it has done much."""
 
 
 @dataclass(frozen=True)
 class Work:
-    """What the processes of a pool do at one moment."""
+    """The work of a pool's processes at one moment."""
 
     live: tuple[int, ...]
-    """Episodes in progress in each process."""
     loads: tuple[Load, ...]
-    """What each process said last."""
     waiting: int = 0
-    """Episodes that wait for a place in a process."""
 
     @property
     def pressed(self) -> bool:
-        """Whether a further process would have something to do."""
         if self.waiting or not self.live or min(self.live) < 2:
             return self.waiting > 0
         busy = sum(min(1.0, load.busy) for load in self.loads) / len(self.loads)
@@ -77,17 +69,18 @@ class Work:
 
     @property
     def weight(self) -> float | None:
-        """Share of a core that each process needs while its code keeps its loop; None if too little of that is seen.
+        """Share of a core that each process needs while its code holds its loop; None if too little of that is seen.
 
-        Code that waits there, for a database or a model elsewhere, may have more processes than there are cores. To
-        wait for a core, or for a program that computes, is no such waiting.
+        Code that waits there, for a database or a model elsewhere, may have more processes than cores. Waiting for a
+        core, or for a program that computes, does not count.
         """
         busy, asleep = sum(load.busy for load in self.loads), sum(load.asleep for load in self.loads)
         return max(1 / PER_CORE, busy / (busy + asleep)) if busy + asleep >= ENOUGH else None
 
     def needed(self, episodes: int, most: int | None = None) -> int:
-        """Processes that would do, with at most ``episodes`` each. More than ``most`` gain nothing while they are
-        pressed, since what they do there has changed."""
+        """Processes that would be enough, with at most ``episodes`` each; ``most``: the useful maximum while they are
+        pressed.
+        """
         if most is not None and self.pressed and len(self.live) > most:
             return most
         if any(load.late >= LATE for load in self.loads):
@@ -98,25 +91,23 @@ class Work:
 
 @dataclass(frozen=True)
 class Account:
-    """What speaks for more processes, and what for fewer, in seconds."""
+    """Seconds that speak for more processes, and for fewer."""
 
     pressed: float = 0.0
-    """In which a further one would have had something to do, less those in which it would not; ``REST`` at most."""
+    """Time in which a further process would have had work, less the time in which not; at most ``REST``."""
     slack: float = 0.0
-    """Since when fewer would do."""
 
     def after(self, work: Work, seconds: float, episodes: int, most: int | None = None) -> Account:
-        """The account after ``seconds`` of such work; ``most`` as in ``Work.needed``."""
         pressed = self.pressed + (seconds if work.pressed else -seconds)
         slack = self.slack + seconds if work.needed(episodes, most) < len(work.live) else 0.0
         return Account(min(REST, max(0.0, pressed)), slack)
 
 
 def wanted(account: Account, work: Work, workers: Workers, episodes: int, price: float, spare: int) -> int:
-    """How many processes there should be now: the one rule of size, for episodes and for scores. Pure.
+    """The number of processes there should be now, for episodes and for scores. Pure.
 
-    ``episodes``: most of one process; ``price``: seconds that starting one takes; ``spare``: further processes for
-    which the machine has room. If it grows, it doubles at most, and no process is without an episode.
+    ``episodes``: most of one process; ``price``: seconds to start one; ``spare``: further processes that the machine
+    has room for. Growth at most doubles the number, and leaves no process without an episode.
     """
     now = len(work.live)
     if now < workers.least:
@@ -130,26 +121,25 @@ def wanted(account: Account, work: Work, workers: Workers, episodes: int, price:
 
 
 class ProcessBudget:
-    """How many processes all plugins of an engine may have together.
+    """The number of processes that all plugins of an engine may have together.
 
-    Each pool may have one process, or the least that its author asks for. What goes beyond that is shared by all: as
-    many further processes as there are cores, since more could not compute at the same time. Those that wait more than
-    they compute count as fewer. Cores of other nodes count for whoever may use them.
+    Each pool may have one process, or its author's minimum. Further ones are shared by all: as many as there are cores,
+    with those of other nodes. Processes that mostly wait count as fewer.
     """
 
     def __init__(self, cores: int = 0, scoring: int = 0) -> None:
-        """``cores``: those that the engine may use, 0 asks the system; ``scoring``: processes that score at the same
-        time, 0: as many as there is room for."""
+        """``cores``: 0 asks the system.
+
+        ``scoring``: most processes that score at the same time, 0: no limit of its own.
+        """
         self.cores = cores or len(own_cores()) or os.cpu_count() or 1
         self.scoring = scoring
         self.pools: WeakSet[ProcessPool] = WeakSet()
 
     def left(self, elsewhere: int = 0) -> int:
-        """Further processes that may be started, with that many cores of other nodes."""
         return max(0, self.cores + elsewhere - sum(pool.further for pool in self.pools))
 
     def scoring_left(self) -> int | None:
-        """Further processes that may score; None if the settings leave that to the cores."""
         return max(0, self.scoring - sum(pool.size for pool in self.pools if pool.scores)) if self.scoring else None
 
 
@@ -164,17 +154,13 @@ class Worker:
 
     def __init__(self, pool: ProcessPool) -> None:
         self.live = 0
-        """Episodes in progress, and those that were given a place."""
         self.leaving = False
-        """Whether it gets no further episodes, and ends with its last."""
         self._pool = pool
 
     def died(self, failure: Failure) -> None:
-        """See ``child.Owner``."""
         self._pool.died(self, failure)
 
     def idled(self) -> None:
-        """See ``child.Owner``."""
         self._pool.idled(self)
 
 
@@ -190,94 +176,77 @@ class ProcessPool:
         episodes: int,
         scores: bool = False,
     ) -> None:
-        """``start`` starts a process, on another node only if the flag is set; ``workers``: the author's bounds on
-        their number, if there are any; ``episodes``: the most that one has at the same time; ``scores``: they score,
-        one request at a time, and none is kept that has nothing to do."""
+        """``start`` starts a process, on another node only if the flag is set.
+
+        ``workers``: the author's bounds on their number, if any. ``episodes``: most of one process. ``scores``: they
+        score, one request at a time, and idle ones end.
+        """
         self.scores = scores
         self._version = version
         self._start = start
         self._budget = budget
         self._unbounded = workers is None
-        """Whether the most processes follow from cores, also elsewhere, and from what a process needs of one."""
         bounds = workers or Workers(1, max(1, budget.cores))
         self._bounds = replace(bounds, least=0) if scores else bounds
         self._episodes = 1 if scores else episodes
         self._workers: list[Worker] = []
         self._waiting: deque[asyncio.Future[Worker]] = deque()
         self._here: set[asyncio.Future[Worker]] = set()
-        """Those that wait for a place on the engine's machine."""
         self._room = asyncio.Event()
-        """Set when nobody waits for a place any more."""
         self._first: asyncio.Task[Child] | None = None
-        """Starts a process while there is none."""
         self._more: set[asyncio.Task[None]] = set()
-        """Start processes next to others."""
         self._ending: set[asyncio.Task[None]] = set()
-        """See off processes that were asked to end."""
         self.ends = 0
-        """How often all processes were asked to end."""
         self._price = 0.0
-        """Seconds that the last start took."""
         self._held = 0.0
-        """Until when no further process is started."""
         self._account = Account()
         self._weight = 1.0
-        """See ``Work.weight``: when it was last known."""
         self._look: asyncio.TimerHandle | None = None
         self._looked = 0.0
         budget.pools.add(self)
 
     @property
     def children(self) -> list[Child]:
-        """The processes, the oldest first."""
         return [worker.child for worker in self._workers]
 
     @property
     def pids(self) -> list[int]:
-        """Ids of the processes on the engine's machine."""
         return [worker.child.pid for worker in self._workers if not worker.child.node]
 
     @property
     def live(self) -> int:
-        """Episodes that have a place."""
         return sum(worker.live for worker in self._workers)
 
     @property
     def waiting(self) -> int:
-        """Episodes that wait for a place."""
         return sum(not future.done() for future in self._waiting)
 
     @property
     def size(self) -> int:
-        """Processes, with those that are being started next to others."""
         return len(self._workers) + len(self._more)
 
     @property
     def over(self) -> bool:
-        """Whether there is no process, none is being started next to others, and none is about to end."""
         return not self.size and not self._ending
 
     @property
     def further(self) -> int:
-        """For how many processes that compute it counts, beyond those that it may have in any case."""
         return max(0, math.ceil(self._weight * self.size) - max(1, self._bounds.least))
 
     async def alive(self) -> Child:
-        """A process on the engine's machine, started if there is none; ``BrokenPlugin`` if that fails."""
         for worker in self._workers:
             if not worker.child.node:
                 return worker.child
         return await asyncio.shield(self._revived())
 
     def take(self, here: bool = False) -> Worker | None:
-        """A place for an episode, in the process with the fewest; None if it has to wait for one.
+        """A place for an episode, in the process with the fewest; None if it has to wait.
 
-        ``here``: on the engine's machine only. Give it back with ``leave``.
+        ``here``: only on the engine's machine. Give it back with ``leave``.
         """
         return None if self._waiting else self._take(here)
 
     async def wait(self, here: bool = False) -> Worker:
-        """Wait for a place. Raises ``BrokenPlugin`` if no process can be started, and ``Cut``."""
         while True:
             place: asyncio.Future[Worker] = asyncio.get_running_loop().create_future()
             if here:
@@ -303,9 +272,8 @@ class ProcessPool:
             self.leave(worker)  # it died just then: the episode had not begun
 
     def leave(self, worker: Worker) -> None:
-        """An episode has ended: its place is free."""
         worker.live -= 1
-        if worker.child.full and not worker.leaving:  # begin nothing more in it, and have another in its place
+        if worker.child.full and not worker.leaving:  # begin nothing more in it, and start another instead
             worker.leaving = True
             self._grow(max(1, self._bounds.least, self._staying))
         if self._waiting:
@@ -314,17 +282,14 @@ class ProcessPool:
             self._part(worker)
 
     async def room(self) -> None:
-        """Wait until nobody waits for a place any more."""
         if self._waiting:
             await self._room.wait()
 
     def fill(self) -> None:
-        """Start processes up to the least number, if one is there."""
         if self._workers:
             self._grow(self._bounds.least)
 
     def end(self, reason: str, cut: bool = False) -> None:
-        """End the processes with their episodes, and what waits for a place; ``cut`` as in ``Child.kill``."""
         self.ends += 1
         if self._look is not None:
             self._look.cancel()
@@ -336,13 +301,11 @@ class ProcessPool:
         self._refuse(Cut() if cut else BrokenPlugin(Failure(reason)))
 
     def end_idle(self, reason: str) -> None:
-        """End the processes in which nothing runs."""
         for worker in self._workers[:]:
             if worker.child.idle:
                 self._end(worker, reason)
 
     async def stop(self, reason: str) -> None:
-        """End all processes, also those that are being started, and wait until they are gone."""
         starting = [task for task in (self._first, *self._more) if task is not None]
         for task in starting:
             task.cancel()
@@ -351,12 +314,10 @@ class ProcessPool:
         await self.settle()
 
     async def settle(self) -> None:
-        """Wait until the processes that were asked to end are gone; they end even if this is cancelled."""
         if self._ending:
             await asyncio.wait(self._ending)
 
     def died(self, worker: Worker, failure: Failure) -> None:
-        """See ``child.Owner``."""
         if worker in self._workers:
             self._workers.remove(worker)
             self._reap(worker.child)
@@ -368,17 +329,15 @@ class ProcessPool:
             self._revived()
 
     def idled(self, worker: Worker) -> None:
-        """See ``child.Owner``."""
         if worker.leaving:
             self._part(worker)
         self._version.stop_if_done()
 
     def look(self, seconds: float) -> None:
-        """Look at what the processes did in the last ``seconds``; start or end some where their work asks for it."""
         reach = self._version.reach
         for worker in self._workers[:]:
             worker.leaving = worker.leaving or not reach.stays(worker.child.node)
-            if worker.leaving:  # a question about rows may have outlasted its last episode
+            if worker.leaving:
                 self._part(worker)
         staying = [worker for worker in self._workers if not worker.leaving]
         if not staying:
@@ -404,8 +363,11 @@ class ProcessPool:
             self._part(worker)
 
     def _spare(self, elsewhere: int) -> int:
-        """Further processes for which the machine has room, with ``elsewhere`` cores of other nodes: those that have a
-        core each, or as many that wait as there are parts of cores and half of the free memory for."""
+        """Further processes that the machine has room for, with ``elsewhere`` cores of other nodes.
+
+        Computing ones need a core each; waiting ones need their share of a core, and half of the free memory must hold
+        them.
+        """
         if self.scores and (allowed := self._budget.scoring_left()) is not None:
             return allowed
         left, number, due = self._budget.left(elsewhere), len(self._workers), max(1, self._bounds.least)
@@ -418,19 +380,18 @@ class ProcessPool:
         return max(0, whole, min(int(room / self._weight), available_memory() // (2 * max(largest, _SMALLEST))))
 
     def _revived(self) -> asyncio.Task[Child]:
-        """The task that starts a process if there is none."""
         if self._first is None or self._first.done():
             self._first = asyncio.get_running_loop().create_task(self._start_first())
             self._first.add_done_callback(self._first_ended)
         return self._first
 
     def _first_ended(self, task: asyncio.Task[Child]) -> None:
-        """Whoever waits for a place hears that there will be none; the next start raises the error again."""
+        """Tell those that wait for a place that there will be none; the next start raises the error again."""
         if not task.cancelled() and (error := task.exception()) is not None and not self._workers:
             self._refuse(error)
 
     async def _start_first(self) -> Child:
-        """Start a process; later each time that it dies while it starts."""
+        """Start a process; each death during the start delays the next try more."""
         health = self._version.health
         while True:
             if not self.scores and (rest := health.resting):
@@ -449,13 +410,13 @@ class ProcessPool:
             return child
 
     async def _start_further(self) -> None:
-        """Start a process next to others; if it fails the others go on, and the next try waits."""
+        """Start a process next to others; a failure does not affect those, and delays the next try."""
         try:
             await self._started(further=True)
         except BrokenPlugin as error:
             self._held = time.monotonic() + HOLD
             self._version.bury(self, error.failure, len(self._workers))
-            if self._waiting and not self._workers:  # the others have ended meanwhile
+            if self._waiting and not self._workers:
                 self._revived()
         else:
             self._version.stop_if_done()  # it may not be needed any more
@@ -471,7 +432,6 @@ class ProcessPool:
         return worker.child
 
     def _grow(self, target: int) -> None:
-        """Have that many processes: take back those that are to end, then start further ones."""
         for worker in self._workers:
             if worker.leaving and not worker.child.full and self._staying < target:
                 worker.leaving = False
@@ -498,9 +458,9 @@ class ProcessPool:
         return found
 
     def _hand_out(self) -> None:
-        """Give free places to those who wait, the first first.
+        """Give free places to those who wait, in order.
 
-        Those that wait for the engine's machine hold up nobody who can go elsewhere.
+        Those that need the engine's machine hold up nobody who can go elsewhere.
         """
         passed: list[asyncio.Future[Worker]] = []
         while self._waiting and (not passed or self._here):
@@ -522,7 +482,6 @@ class ProcessPool:
         self._room.set()
 
     def _part(self, worker: Worker) -> None:
-        """End a process that is to end, once its last episode has."""
         if not worker.live and worker.child.idle and worker in self._workers:
             self._end(worker, "nothing more is to begin in it")
             if self._waiting and not self._workers and not self._more:
@@ -539,7 +498,6 @@ class ProcessPool:
         task.add_done_callback(self._ending.discard)
 
     def _look_later(self, seconds: float) -> None:
-        """Look at the processes after that many seconds, or before."""
         loop = asyncio.get_running_loop()
         if self._look is not None:
             if self._look.when() <= loop.time() + seconds:

@@ -1,7 +1,4 @@
-"""Plays an environment up to its first question, without a model.
-
-This shows a prompt on the screen, and it is the last check before a new version serves.
-"""
+"""Runs an environment up to its first ask, without a model: to show a prompt, and to prove a new version."""
 
 from __future__ import annotations
 
@@ -19,7 +16,6 @@ from .process.wire import Described
 from .protocol import Answering, EpisodeOutcome, EpisodeSpec, Listener, Opens, Unscored
 
 PATIENCE = 10.0
-"""Seconds of its own that an environment has until its first ask."""
 
 Ended = TypeVar("Ended", EpisodeOutcome, EpisodeOutcome | Unscored)
 
@@ -27,17 +23,17 @@ Ended = TypeVar("Ended", EpisodeOutcome, EpisodeOutcome | Unscored)
 async def first_ask(
     play: Callable[[EpisodeSpec, Answer], Awaitable[Ended]], spec: EpisodeSpec, opens: Opens | None = None
 ) -> Ask | Ended:
-    """The episode's first ask; how it ended where it did so without one.
+    """The episode's first ask, or its end without one.
 
-    ``opens`` gives it an address for its programs, whose first ask is then the episode's. Without it, to ask for an
-    address counts as an ask, in which nothing is said.
+    ``opens`` gives it an address for its programs; the first ask there counts. Without it, asking for an address counts
+    as an empty ask.
     """
     asked: asyncio.Future[Ask] = asyncio.get_running_loop().create_future()
 
     async def listen(ask: Ask) -> Reply:
         if not asked.done():
             asked.set_result(ask)
-        return await asyncio.Future()  # the question stays open until the episode is cancelled
+        return await asyncio.Future()  # open until the episode is cancelled
 
     async def unopened(listener: Listener) -> Endpoint:
         await listen(Ask(next(iter(listener.agents), DEFAULT_AGENT), ()))
@@ -48,10 +44,9 @@ async def first_ask(
 
 
 async def probe(child: Child, each: bool = False) -> dict[str, Failure]:
-    """Try every environment that runs on defaults and rows of its own; ``BrokenPlugin`` names the first that cannot.
+    """Try every environment that runs on defaults and its own rows; ``BrokenPlugin`` names the first that fails.
 
-    ``each``: they have nothing to do with each other, so one that cannot is no reason against the others. Those that
-    cannot are then returned with the reason, unless none can.
+    ``each``: the environments are independent. Failing ones are returned with the reason, unless all fail.
     """
     own = [found for found in child.environments.values() if found.rows != "task"]
     ready = [found for found in own if not any(parameter.required for parameter in found.parameters)]

@@ -1,7 +1,7 @@
-"""One version of one plugin, kept served for as long as somebody needs it, and the lease of a group on it.
+"""One version of one plugin, served while somebody needs it, and the lease of a group on it.
 
-When its process dies it is started again, later each time; what keeps dying or failing rests (``health``). A version
-that was replaced ends with its last lease, or after a grace.
+A dead process is started again, with growing delays; a version that keeps dying or failing rests (``health``). A
+replaced version ends with its last lease, or after a grace.
 """
 
 from __future__ import annotations
@@ -44,20 +44,15 @@ from .protocol import (
 
 REPLACED = "a newer version took its place"
 IMPORT_PATIENCE = 30.0
-"""Seconds that importing a plugin may take."""
 SHORTEST, LONGEST = 30.0, 3600.0
-"""Least and most seconds of a grace, however long episodes take."""
 FACTOR = 3.0
 REMEMBERED = 256
-"""Number of episodes whose times are kept."""
 SCORE_GRACE = 0.5
-"""Seconds beyond the wall limit until a score function is interrupted, and again until its process is killed."""
 TRIES = 2
-"""Of a score whose process dies: what it died of need not have been the score."""
+"""Of a score if its process dies: the score need not be the cause."""
 LARGEST_TRANSCRIPT = 2 << 20
-"""Most characters of a transcript: together with the episode's task it has to fit into one message of the wire."""
+"""Most characters of a transcript: with the episode's task it must fit into one message."""
 LOST = 8
-"""Nodes that a score may be lost with besides, one after the other: there must be an end to it."""
 
 Verdict = TypeVar("Verdict", EpisodeOutcome, Ranking | EpisodeOutcome)
 
@@ -75,49 +70,35 @@ class ServedVersion:
         reach: Reach,
         code: str = "",
     ) -> None:
-        """``budget``: of all processes; ``reach``: other nodes, if there are any; ``code``: the key of what decides how
-        it plays (``Source.code``)."""
         self.version = version
         self.code = code
         self.environments: dict[str, Described] = {}
         self.refused: dict[str, Failure] = {}
-        """By name, why some environments of a ``.toml`` file are not served next to the others."""
         self._unproven: dict[str, Failure] = {}
-        """Those of them that did not get to their first ask."""
         self.health = Health()
         self.reach = reach
         self.leases = 0
         self.retired = False
-        """Whether no new groups begin: the processes then end with the last lease and episode."""
         self.cut = False
-        """Whether its grace is over: further episodes are cancelled."""
         self.cuts = 0
-        """How often its grace has ended."""
         self.grace = 0.0
-        """Seconds that its episodes were given to end when it was replaced."""
         self._by_version = 0
         self._path = path
         self._folders = folders
         self._tell = tell
         self._kept_here: set[str] = set()
-        """Rows that tasks name and that cannot be had on other nodes."""
         self._proven: set[str] = set()
-        """Other nodes on which it has got to its first asks."""
         self._shaken = False
-        """Whether the only process died and no other runs yet."""
         self._seconds: deque[float] = deque(maxlen=REMEMBERED)
-        """That the last episodes took, the model's included."""
+        """Durations of the last episodes, the model's time included."""
         self._begun = 0
-        """Number of the last episode that was begun for a task."""
         self._undecided: dict[int, tuple[str, EpisodeSpec]] = {}
-        """Environments and episodes that run for tasks, by number: in the order in which they began."""
         self._expiry: asyncio.TimerHandle | None = None
         bounds, episodes = folders.runtime.workers, folders.runtime.episodes
         self._playing = ProcessPool(self, self._launched, budget, bounds, episodes)
         self._scoring = ProcessPool(self, self._launched, budget, bounds, episodes, scores=True)
 
     async def prove(self) -> None:
-        """Start a process and run up to the first ask of every environment; ``BrokenPlugin`` if anything fails."""
         try:
             while True:
                 child = await self._playing.alive()
@@ -132,17 +113,14 @@ class ServedVersion:
             raise
 
     async def warm(self) -> None:
-        """Start a process if there is none; ``BrokenPlugin`` if that fails."""
         await self._playing.alive()
 
     async def watch(self) -> Child:
-        """A process, asked to look at what keeps its event loop busy until it is asked for that."""
         child = await self._playing.alive()
         child.watch()
         return child
 
     def apart(self) -> ServedVersion:
-        """This version in one separate process: what happens there does not affect groups, and is not reported."""
         folders = replace(self._folders, runtime=replace(self._folders.runtime, workers=Workers(1, 1)))
         return ServedVersion(
             self.version, self._path, folders, lambda kind, version, failure: None, ProcessBudget(), Reach(), self.code
@@ -150,34 +128,29 @@ class ServedVersion:
 
     @property
     def children(self) -> list[Child]:
-        """The processes that run episodes, the oldest first."""
         return self._playing.children
 
     @property
     def pid(self) -> int | None:
-        """The first of these processes that is here, while there is one."""
         return next(iter(self._playing.pids), None)
 
     @property
     def pids(self) -> list[int]:
-        """All processes on this machine: those that run episodes, then those that score."""
         return [*self._playing.pids, *self._scoring.pids]
 
     @property
     def crew(self) -> Crew:
-        """Its processes and their episodes at this moment."""
         playing = self._playing
         return Crew(len(playing.children), len(self._scoring.children), playing.live, playing.waiting)
 
     @property
     def over(self) -> bool:
-        """Whether it has no lease and no process, not even one that is about to end."""
         return not self.leases and self._playing.over and self._scoring.over
 
     async def play(self, environment: str, spec: EpisodeSpec, answer: Answer, counts: bool = False) -> EpisodeOutcome:
-        """Run one episode in a process of this version that has a place for it; see ``EnvironmentService``.
+        """Run one episode in a process of this version; see ``EnvironmentService``.
 
-        Its place is free, and who answers hears that it is over, before it is scored.
+        Before it is scored, its place is freed and the answer gets ``over``.
         """
         if self.cut:
             return EpisodeOutcome("cancelled", failure=Failure(REPLACED))
@@ -217,7 +190,7 @@ class ServedVersion:
         return outcome
 
     async def _placed(self, spec: EpisodeSpec) -> tuple[Worker, EpisodeSpec]:
-        """A place for an episode, and the episode with the rows that its task names as they are found there.
+        """A place for an episode, and the episode with its rows at that place.
 
         Raises as ``ProcessPool.wait`` does.
         """
@@ -242,16 +215,13 @@ class ServedVersion:
         return playing.take(here=True) or await playing.wait(here=True), spec
 
     async def room(self) -> None:
-        """Wait until no episode waits for a place in a process, or those that waited were refused."""
         await self._playing.room()
 
     async def rank(self, environment: str, members: Sequence[EpisodeOutcome]) -> Ranking | EpisodeOutcome:
-        """Have the members of a group compared; an outcome says why that failed."""
         found = self.environments[environment]
         return await self._verdict(found, lambda child: child.rank(found.name, members, found.score_timeout))
 
     async def _scored(self, found: Described, played: Unscored, recorder: Recorder) -> EpisodeOutcome:
-        """The outcome of an episode with the score that its function gives, in another process."""
         if recorder.too_long:
             return EpisodeOutcome("error", failure=Failure("more was said in the episode than can be scored"))
         transcript, seconds = recorder.transcript, found.score_timeout
@@ -259,7 +229,6 @@ class ServedVersion:
         return replace(scored, metrics=played.metrics, paid=played.paid, seconds=played.seconds + scored.seconds)
 
     async def _verdict(self, found: Described, ask: Callable[[Child], Awaitable[Verdict]]) -> Verdict | EpisodeOutcome:
-        """Ask a scoring process, and once more another one where it died or its memory was full."""
         scoring, tries, lost = self._scoring, 0, 0
         ends = scoring.ends
         while not self.cut:
@@ -287,10 +256,6 @@ class ServedVersion:
         return EpisodeOutcome("cancelled", failure=Failure(REPLACED))
 
     async def facts(self, environment: str, data: Mapping[str, Any] | None, survey: bool = False) -> DataFacts:
-        """What there is to know of the rows of an environment, or of ``data`` in their place.
-
-        Raises ``BrokenPlugin`` with the reason why they cannot be had.
-        """
         child = await self._playing.alive()
         try:
             found = await child.facts(environment, data, survey)
@@ -302,32 +267,26 @@ class ServedVersion:
         raise BrokenPlugin(found.failure or Failure(f"{environment} ended as {found.status}"), child.dead is not None)
 
     async def lent(self, data: Mapping[str, Any]) -> Mapping[str, Any]:
-        """The rows that a task names, as they are now and where a confined process can read them.
-
-        Raises ``OSError``.
-        """
         data = await asyncio.to_thread(stamped, data)
         if self._folders.runtime.confinement is None:
             return data
         return await asyncio.to_thread(lend, data, self._folders.lent)
 
     def hold(self, by_version: bool) -> None:
-        """A lease begins."""
         self.leases += 1
         if by_version:
             self._by_version += 1
             self.cut = False  # a lease by version is not sent to a newer one
 
     def release(self, by_version: bool) -> None:
-        """A lease ends."""
         self.leases -= 1
         self._by_version -= by_version
         self.stop_if_done()
 
     def retire(self) -> None:
-        """Begin no new groups: the processes end when those in progress are over, or when their grace is.
+        """Begin no new groups: the processes end with those in progress, or after their grace.
 
-        The grace is three times what 95 % of the last episodes took.
+        The grace is three times the 95th percentile of the last durations.
         """
         self.retired = True
         self.stop_if_done()
@@ -336,7 +295,6 @@ class ServedVersion:
             self._expiry = asyncio.get_running_loop().call_later(self.grace, self.expire)
 
     def promote(self) -> None:
-        """New groups get this version, perhaps once more."""
         self.retired = self.cut = False
         if self._expiry is not None:
             self._expiry.cancel()
@@ -344,7 +302,6 @@ class ServedVersion:
         self._playing.fill()
 
     def expire(self) -> None:
-        """The grace of a replaced version is over."""
         self._expiry = None
         if self.retired and not self._by_version:
             self.cut = True
@@ -353,39 +310,33 @@ class ServedVersion:
             self._playing.end(REPLACED, cut=True)
 
     def stop_if_done(self) -> None:
-        """End the processes of a retired version once nobody plays on them."""
         if self.retired and not self.leases:
             self._scoring.end(REPLACED)
             self._playing.end_idle(REPLACED)
 
     async def settle(self) -> None:
-        """Wait until the processes that were asked to end are gone; they end even if this is cancelled."""
         await self._playing.settle()
         await self._scoring.settle()
 
     async def stop(self, reason: str) -> None:
-        """End the processes and wait until they are gone."""
         if self._expiry is not None:
             self._expiry.cancel()
         await self._scoring.stop(reason)
         await self._playing.stop(reason)
 
-    # What its pools say and ask.
+    # Called by its pools.
 
     @property
     def needed(self) -> bool:
-        """Whether a process for episodes that died is to be replaced."""
         return self.leases > 0 or not self.retired
 
     def started(self) -> None:
-        """The first process for episodes was started."""
         if self._shaken:
             self._shaken = False
             self._tell("restarted", self.version, None)
-        self.stop_if_done()  # it may not be needed any more
+        self.stop_if_done()
 
     def bury(self, pool: ProcessPool, failure: Failure, others: int) -> None:
-        """A process died, or one could not be started; that many others are left."""
         if pool.scores:
             failure = replace(failure, message=f"its scoring process: {failure.message}")
             self._tell("died", self.version, failure)
@@ -395,11 +346,9 @@ class ServedVersion:
         self._tell("quarantined" if rest else "died", self.version, rest or failure)
 
     def cores_elsewhere(self) -> int:
-        """Cores of other nodes that it may use by now."""
         return self.reach.elsewhere(self._path, self._folders)
 
     async def _launched(self, worker: Worker, further: bool) -> Child:
-        """A process; a further one on the node with the most room, or here, if it does not work there."""
         if further:
             with self.reach.place(self._path) as launcher:
                 if launcher.node:
@@ -418,14 +367,13 @@ class ServedVersion:
         return child
 
     def _take(self, child: Child) -> None:
-        """Note what a process serves."""
         self.environments = {name: one for name, one in child.environments.items() if name not in self._unproven}
         self.refused = child.refused | self._unproven
 
     def _judge(self, environment: str, spec: EpisodeSpec, outcome: EpisodeOutcome, child: Child, number: int) -> None:
-        """Record in ``health`` how an episode ended; a death of the process is recorded once, in ``bury``.
+        """Record the end of an episode in ``health``; a death of the process is recorded once, in ``bury``.
 
-        What fails in a process whose memory is full fails together, on all instances, and would have worked in another.
+        In a process with full memory all instances fail together, and would have worked in another.
         """
         settings = settings_of(environment, spec.config, spec.data)
         if outcome.status == "ok":
@@ -439,14 +387,15 @@ class ServedVersion:
                 self._tell("quarantined", self.version, rest)
 
     def _first_undecided(self, settings: tuple[str, str]) -> int | None:
-        """Number of the first episode that runs with these settings; None if there is none."""
         undecided = self._undecided.items()
         return next((n for n, (name, spec) in undecided if settings_of(name, spec.config, spec.data) == settings), None)
 
 
 async def _within(seconds: float, child: Child, ask: Callable[[Child], Awaitable[Verdict]]) -> Verdict | EpisodeOutcome:
-    """Wait for a verdict, but not for ever. The process ends a function whose own time is up; past the wall limit it is
-    interrupted from here, then its process killed."""
+    """Wait for a verdict.
+
+    The process limits the function's own time; past the wall limit it is interrupted, then killed.
+    """
     verdict = asyncio.ensure_future(ask(child))
     try:
         await asyncio.wait((verdict,), timeout=wall_limit(seconds) + SCORE_GRACE)
@@ -457,7 +406,7 @@ async def _within(seconds: float, child: Child, ask: Callable[[Child], Awaitable
             return verdict.result()
         return EpisodeOutcome("timeout", failure=Failure(f"its score took longer than {seconds:g} s and did not stop"))
     finally:
-        if not verdict.done():  # late, or nobody waits for it any more
+        if not verdict.done():
             child.kill("it did not stop scoring")
             verdict.cancel()
             await asyncio.gather(verdict, return_exceptions=True)
@@ -470,9 +419,9 @@ def percentile(values: Sequence[float], share: float) -> float:
 
 
 def settings_of(environment: str, config: Mapping[str, Any], data: Mapping[str, Any] | None = None) -> tuple[str, str]:
-    """The key under which failures are counted: an environment, and as text its parameters and the rows that are named.
+    """The key for counting failures: an environment, and as text its parameters and the task's rows.
 
-    Rows that are mended have another stamp, and so another key.
+    Repaired rows have another stamp, and so another key.
     """
     named = "" if data is None else f" {data['path']} {data['stamp']}"
     return environment, json.dumps(config, sort_keys=True, default=repr) + named
@@ -487,13 +436,11 @@ class Lease:
     declared: Described
     serving: ServedVersion
     config: dict[str, Any] = field(default_factory=dict)
-    """The parameters that it was bound for, typed and completed by this version."""
     by_version: bool = False
     """Bound by its version, not as the newest one: it is never cut off."""
     data: Mapping[str, Any] | None = None
-    """The rows that the task names; None: the environment's own."""
     digest: str = ""
-    """A hash of the evaluation rows that the task names (``DataFacts.digest``), if somebody asked for it."""
+    """A hash of the task's evaluation rows (``DataFacts.digest``), if requested."""
     released: bool = False
 
     def __post_init__(self) -> None:
@@ -501,33 +448,28 @@ class Lease:
 
     @property
     def environment_version(self) -> str:
-        """The version with which the group's episodes are recorded."""
         return self.serving.version
 
     @property
     def code(self) -> str:
-        """The key of what of the version decides how it plays: the same after an edited comment."""
+        """See ``Source.code``: the same after an edited comment."""
         return self.serving.code
 
     @property
     def rows(self) -> tuple[str, str]:
-        """The key of the rows that its episodes draw from: the version and, if the task names them, their stamp."""
         return self.environment_version, "" if self.data is None else str(self.data["stamp"])
 
     @property
     def cut(self) -> bool:
-        """Whether the version was replaced and its process ended before the group did: fill it on the newer one.
+        """True if the version was replaced and its process ended before the group did: use the newer one.
 
-        It stays True when the version is started again for others: this group's cancelled episodes are lost.
+        It stays True if the version is started again for others: this group's cancelled episodes are lost.
         """
         return self.serving.cut or self.serving.cuts > self._cuts
 
     @property
     def ends(self) -> str:
-        """What the task waits for if a newer version has replaced this one, else empty.
-
-        In words, without a full stop.
-        """
+        """What the task waits for if a newer version has replaced this one, without a full stop; else empty."""
         if self.by_version or not self.serving.retired:
             return ""
         return (
@@ -537,11 +479,9 @@ class Lease:
 
     @property
     def rest(self) -> Failure | None:
-        """Why no task should play on it: with these parameters it only fails, so it rests; else None."""
         return self.serving.health.resting_with(settings_of(self.declared.name, self.config, self.data))
 
     def release(self) -> None:
-        """Release the version; a second call does nothing."""
         if not self.released:
             self.released = True
             self.serving.release(self.by_version)
@@ -554,32 +494,28 @@ class Lease:
 
 
 class Recorder:
-    """An ``Answer`` that passes asks to another one and records both sides, to be scored or ranked later.
+    """An ``Answer`` that forwards asks and records both sides, for a later score or ranking.
 
-    The transcript is made here, not in the plugin's process: so it is what was really said, and is not sent twice.
+    The engine makes the transcript, not the plugin's process: so it is true, and is not sent twice.
     """
 
     def __init__(self, answer: Answer) -> None:
         self.too_long = False
-        """Whether more was said than is kept: then there is no transcript."""
         self._answer = answer
         self._said: dict[str, list[Message]] = {}
         self._size = 0
 
     async def __call__(self, ask: Ask) -> Reply:
-        """Pass an ask on, and its reply back."""
         self._keep(ask.agent, ask.messages)
         reply = await self._answer(ask)
         self._keep(ask.agent, (Message("assistant", reply.text, tool_calls=reply.tool_calls),))
         return reply
 
     async def endpoint(self, listener: Listener) -> Endpoint:
-        """See ``Answering``; what is asked there goes through this recorder, too."""
         return await endpoint_of(self._answer)(listener)
 
     @property
     def transcript(self) -> Transcript:
-        """What was said so far, by agent."""
         return Transcript({agent: tuple(said) for agent, said in self._said.items()})
 
     def _keep(self, agent: str, messages: Sequence[Message]) -> None:

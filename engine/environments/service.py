@@ -1,6 +1,6 @@
-"""The environments of one engine: every plugin in the folders, each in processes of its own, reloaded as files change.
+"""The environments of one engine: all plugins of the folders, in separate processes, reloaded as files change.
 
-No code of a plugin ever runs in this process.
+No code of a plugin runs in this process.
 """
 
 from __future__ import annotations
@@ -35,13 +35,9 @@ from .protocol import DataFacts, EnvironmentEvent, EnvironmentInfo, EpisodeOutco
 from .served_version import Lease, ServedVersion, settings_of
 
 FIRST_PROOFS = 5.0
-"""Seconds that the start waits for plugins to be proven; slower ones are served once they are."""
 TIDY_EVERY = 64
-"""Snapshots are tidied after that many loaded versions."""
 FEWEST = 2
-"""Fewest episodes of a group with a reward that can be compared."""
 OWN = "own_reward"
-"""Name of the reward part that keeps an episode's own reward next to its ranking."""
 
 
 class EnvironmentService:
@@ -57,16 +53,15 @@ class EnvironmentService:
         interpreters: Interpreters | None = None,
         earlier: Mapping[tuple[str, str], Sequence[Standstill]] = MappingProxyType({}),
     ) -> None:
-        """``folders``: where plugins lie; a plugin in a later folder hides one of the same name in an earlier one.
-        ``only``: names of the plugins to serve, of all that lie there. ``needed``: versions that may be needed again;
-        where it returns None, all snapshots are kept. ``interpreters``: what plugins run on; without it, their
-        libraries lie below ``scratch``. ``earlier``: by plugin and version, what ``standstills`` gave last."""
+        """``folders``: a plugin in a later folder hides one of the same name in an earlier one.
+
+        ``only``: names of the plugins to serve. ``needed``: versions that may be needed again; None keeps all
+        snapshots. ``interpreters``: the Pythons of plugins; by default their libraries are below ``scratch``.
+        ``earlier``: by plugin and version, the last ``standstills``.
+        """
         self.outcomes = OutcomeCounts()
-        """How the episodes ended for which ``counts`` was set."""
         self._plugins: dict[str, Plugin] = {}
-        """Every plugin, whether its files are still there or not."""
         self._heirs: dict[str, str] = {}
-        """For plugins whose files are gone, the plugin with the same content."""
         self._folders = tuple(folders)
         self._scratch = scratch
         self._interpreters = interpreters or Interpreters(scratch / "venvs", EnvironmentSettings())
@@ -93,26 +88,20 @@ class EnvironmentService:
                 folder.mkdir(parents=True, exist_ok=True)
         self._scratch.mkdir(parents=True, exist_ok=True)
         self._watching = asyncio.get_running_loop().create_task(self._watch())
-        await asyncio.sleep(0)  # the watch is set up in its first step: nothing saved from here on is missed
+        await asyncio.sleep(0)  # the first step sets up the watch: nothing saved from here on is missed
         if proofs := await self.scan():
             await asyncio.wait(proofs, timeout=FIRST_PROOFS)
 
     async def stop(self) -> None:
-        """End the watch and every process; no child outlives this call."""
         if self._watching is not None:
             self._watching.cancel()
             await asyncio.gather(self._watching, return_exceptions=True)
         await asyncio.gather(*(plugin.stop() for plugin in self._plugins.values()))
 
     def use_nodes(self, nodes: Sequence[RemoteNode]) -> None:
-        """Start further processes on these nodes, too, from now on, and begin nothing more on others.
-
-        What is in progress there is played to its end.
-        """
         self._reach.use(nodes)
 
     async def scan(self) -> list[asyncio.Task[None]]:
-        """Read the folders at once; returns the proofs that are in progress because of what changed."""
         async with self._scanning:
             found = await asyncio.to_thread(discover, self._folders)
             served = {n: path for n, path in found.served.items() if self._only is None or n in self._only}
@@ -125,10 +114,10 @@ class EnvironmentService:
             return [proof for proof in proofs if proof is not None]
 
     async def reload(self, name: str) -> None:
-        """Read a plugin again and start its newest version again, which also ends its rest; groups that play finish.
+        """Read a plugin again and restart its newest version, which also ends its rest; running groups finish.
 
-        Returns when the new process serves. Raises ``EnvironmentMissing`` if there is no plugin of that name, and
-        ``EnvironmentFailure``, with place and reason, if it does not load: what served before continues.
+        Returns when the new process serves. Raises ``EnvironmentMissing``, and ``EnvironmentFailure`` with place and
+        reason if it does not load: the earlier version continues.
         """
         async with self._scanning:
             plugin = self._plugins.get(name)
@@ -147,9 +136,9 @@ class EnvironmentService:
                 raise unserved(info.name if partly else name, info.failure)
 
     async def refresh(self, name: str) -> None:
-        """Read the plugin of an environment as its files are now, and wait until it is known whether that serves.
+        """Read the current files of an environment's plugin, and wait for the proof.
 
-        Does nothing for a name that no plugin serves, and costs a look at the files where they did not change.
+        Does nothing for an unknown name; unchanged files cost one look.
         """
         with contextlib.suppress(EnvironmentMissing):
             plugin = self._named(name) or self._plugins.get(self.resolve(name).name.partition("/")[0])
@@ -162,24 +151,21 @@ class EnvironmentService:
                 await asyncio.wait((proof,))
 
     def infos(self) -> tuple[EnvironmentInfo, ...]:
-        """Every environment, sorted by name; then the plugins that another one hides."""
         served = [plugin for _, plugin in sorted(self._plugins.items()) if not plugin.removed]
         hidden = {info.name: info for info in self._hidden.values()}
         return (*(info for plugin in served for info in plugin.infos()), *hidden.values())
 
     def standstills(self, plugin: str, version: str) -> list[Standstill]:
-        """The parameters under which environments of a version have only failed; none if it was never started."""
         known = self._plugins.get(plugin)
         serving = known.serving(version) if known is not None else None
         return serving.health.standstills() if serving is not None else []
 
     def processes(self) -> list[tuple[str, int]]:
-        """The name of the plugin and the process id, for every process of a plugin."""
         plugins = sorted(self._plugins.items())
         return [(name, pid) for name, plugin in plugins for pid in plugin.processes()]
 
     def known(self, name: str) -> bool:
-        """Whether ``resolve`` finds an environment of this name: for every group, so without a look at all of them."""
+        """True if ``resolve`` finds this name: called for every group, so it avoids a look at all of them."""
         if self._named(name) is not None:
             return True
         with contextlib.suppress(EnvironmentMissing):
@@ -188,9 +174,9 @@ class EnvironmentService:
         return False
 
     def resolve(self, name: str) -> EnvironmentInfo:
-        """The environment that a task calls ``name``; raises ``EnvironmentMissing`` if there is none.
+        """The environment that a task calls ``name``; raises ``EnvironmentMissing``.
 
-        A plugin that is there but never served is found under any of its names, in state broken or loading.
+        A plugin that never served is found under any of its names, in state broken or loading.
         """
         try:
             return find(name, self.infos())
@@ -201,17 +187,16 @@ class EnvironmentService:
             raise
 
     def full_name(self, name: str, version: str | None) -> str:
-        """The name with the plugin of ``version``; ``name`` itself where the version is not known any more."""
         with contextlib.suppress(EnvironmentMissing):
             if version is not None:
                 return f"{self._owner(version).name}/{name.rpartition('/')[2]}"
         return name
 
     def validate(self, name: str, config: dict[str, Any], version: str | None = None) -> dict[str, Any]:
-        """``config`` typed and with its defaults, for the newest version or the one asked for.
+        """``config`` typed and with its defaults, for the newest version or the requested one.
 
-        ``ConfigError`` says what is wrong with it; ``EnvironmentFailure`` that no version serves, or that it rests with
-        these parameters. Starts no process: where the version has none, the parameters are not checked.
+        Raises ``ConfigError`` if it is wrong; ``EnvironmentFailure`` if no version serves or it rests with these
+        parameters. Starts no process: without one, the parameters are not checked.
         """
         environment = name.rpartition("/")[2]
         if version is None:
@@ -241,8 +226,8 @@ class EnvironmentService:
     ) -> Lease:
         """Hold one version for a group: the newest good one, or ``version``, started again if needed.
 
-        ``config`` are the parameters that it is for; ``ConfigError`` if they do not fit that version. ``Lease.rest``
-        says whether it rests with them. ``data`` takes the place of the environment's own rows (``Source.record``).
+        Raises ``ConfigError`` if ``config`` does not fit that version. ``data`` replaces the environment's own rows
+        (``Source.record``). See also ``Lease.rest``.
         """
         environment, by_version = name.rpartition("/")[2], version is not None
         if version is not None:  # it may have what the newest has lost, and its plugin may have gone
@@ -266,10 +251,10 @@ class EnvironmentService:
         return lease
 
     async def play(self, lease: Lease, spec: EpisodeSpec, answer: Answer, counts: bool = False) -> EpisodeOutcome:
-        """Play one episode. What the plugin does wrong is in the outcome; what ``answer`` raises is raised here.
+        """Run one episode. Errors of the plugin are in the outcome; those of ``answer`` are raised here.
 
-        ``counts``: a policy answers, so the outcome is counted, and an environment that only fails rests; not so in
-        checks, which may answer junk on purpose. Cancelling this coroutine cancels the episode in its process.
+        ``counts``: a policy answers, so the outcome is counted, and an environment that only fails rests; checks may
+        answer junk and do not count. Cancelling this coroutine cancels the episode in its process.
         """
         if lease.released:
             raise ValueError(f"the lease of {lease.environment} was released")
@@ -280,15 +265,15 @@ class EnvironmentService:
         return outcome
 
     async def room(self, lease: Lease) -> None:
-        """Wait until no episode waits for a place in a process of the lease's version."""
         await lease.serving.room()
 
     async def rank(
         self, lease: Lease, members: Sequence[EpisodeOutcome], counts: bool = False
     ) -> Ranking | EpisodeOutcome:
-        """Rank the members of a group; an outcome says why that failed.
+        """Rank the samples of a group; an outcome has the reason of a failure.
 
-        ``counts``: whether their episodes counted; where the ranking fails, these count as failed."""
+        ``counts``: their episodes counted, so they count as failed if the ranking fails.
+        """
         if lease.released:
             raise ValueError(f"the lease of {lease.environment} was released")
         verdict = await lease.serving.rank(lease.declared.name, members)
@@ -297,21 +282,12 @@ class EnvironmentService:
         return verdict
 
     async def facts(self, lease: Lease, survey: bool = False) -> DataFacts:
-        """What there is to know of the rows that the lease's episodes draw from; ``survey``: also what is in them.
-
-        Raises ``EnvironmentFailure`` if they cannot be had, in a sentence that says why.
-        """
         return await lease.serving.facts(lease.declared.name, lease.data, survey)
 
     async def look(self, lease: Lease, spec: EpisodeSpec, opens: Opens | None = None) -> Ask | EpisodeOutcome:
-        """The episode's first ask, without a model; how it ended where it did so before one.
-
-        ``opens`` gives it an address for its programs, whose first ask is then the episode's.
-        """
         return await first_ask(lambda spec, answer: self.play(lease, spec, answer), spec, opens)
 
     async def peek(self, lease: Lease, spec: EpisodeSpec) -> Ask:
-        """The episode's first ask, without a model; ``EnvironmentFailure`` if it ends before one."""
         reached = await self.look(lease, spec)
         if isinstance(reached, Ask):
             return reached
@@ -327,13 +303,11 @@ class EnvironmentService:
         )
 
     def _named(self, name: str) -> Plugin | None:
-        """The plugin that serves the environment of this full name; None if that takes a look at ``infos``."""
         plugin, _, environment = name.rpartition("/")
         found = self._plugins.get(plugin)
         return found if found is not None and not found.removed and environment in found.environments else None
 
     def _owner(self, version: str) -> Plugin:
-        """The plugin of a version, also if its files have gone; ``EnvironmentMissing`` if none is kept."""
         for plugin in self._plugins.values():
             if plugin.serving(version) is not None:
                 return plugin
@@ -390,7 +364,6 @@ class EnvironmentService:
                 plugin.remove(heir)
 
     def _show_hidden(self, found: Found, served: Mapping[str, Path]) -> None:
-        """Report plugins that are not served because another has their name, each once."""
         before, self._hidden = self._hidden, {}
         for path, name in found.hidden.items():
             if name not in served:
@@ -403,7 +376,6 @@ class EnvironmentService:
                 self._tell(EnvironmentEvent("hidden", name, "", failure))
 
     async def _tidy(self) -> None:
-        """From time to time, remove snapshots that are not needed."""
         if self._untidy < TIDY_EVERY or (needed := self._needed()) is None:
             return
         self._untidy = 0
@@ -420,7 +392,6 @@ class EnvironmentService:
 async def _given(
     serving: ServedVersion, described: Described, data: Mapping[str, Any] | None
 ) -> Mapping[str, Any] | None:
-    """The rows that a task names, where the processes of a version can read them."""
     if data is None and described.rows != "task":
         return None
     if data is None:
@@ -434,7 +405,6 @@ async def _given(
 
 
 def _completed(serving: ServedVersion, environment: str, config: Mapping[str, Any]) -> dict[str, Any]:
-    """The parameters as a version completes them; ``ConfigError`` if they do not fit it."""
     try:
         return complete(serving.environments[environment].parameters, config, environment)
     except ValueError as error:
@@ -442,7 +412,6 @@ def _completed(serving: ServedVersion, environment: str, config: Mapping[str, An
 
 
 def _no_version(info: EnvironmentInfo) -> EnvironmentFailure:
-    """Why no version of a plugin serves, with the place in its author's file."""
     plugin = info.name.partition("/")[0]
     if info.failure is None:
         return EnvironmentFailure(f"{plugin} is being loaded.")
@@ -450,19 +419,19 @@ def _no_version(info: EnvironmentInfo) -> EnvironmentFailure:
 
 
 def find(name: str, infos: Sequence[EnvironmentInfo]) -> EnvironmentInfo:
-    """The environment of that name; ``EnvironmentMissing`` names those that exist, and the nearest."""
+    """The environment of that name; ``EnvironmentMissing`` names the existing and the nearest ones."""
     for info in infos:
         if info.name == name:
             return info
     matches = [info for info in infos if info.name.rpartition("/")[2] == name]
-    matches = [info for info in matches if info.version] or matches  # what serves goes before what may come
+    matches = [info for info in matches if info.version] or matches
     if len(matches) == 1:
         return matches[0]
     if matches:
         names = " and ".join(info.name for info in matches)
         raise EnvironmentMissing(f"{name!r} is ambiguous: there are {names}.", "Say which one by its full name.")
     plugin = name.partition("/")[0]
-    for info in infos:  # which environments a plugin has is not known for sure before it has served
+    for info in infos:  # before it has served, the environments of a plugin are not known for sure
         if not info.version and info.name.partition("/")[0] == plugin:
             return info
     raise EnvironmentMissing(f"There is no environment {name!r}.", _advice(name, infos))
@@ -481,9 +450,10 @@ def _advice(name: str, infos: Sequence[EnvironmentInfo]) -> str:
 async def ranked(
     environments: EnvironmentService, lease: Lease, outcomes: Sequence[EpisodeOutcome], counts: bool = False
 ) -> list[EpisodeOutcome]:
-    """The outcomes with the ranking's rewards; if it fails, all members with a reward fail, and none gets a 0.
+    """The outcomes with the ranking's rewards; if it fails, all rewarded samples fail, and none gets a 0.
 
-    ``counts``: as in ``EnvironmentService.rank``."""
+    ``counts``: as in ``EnvironmentService.rank``.
+    """
     places = [place for place, outcome in enumerate(outcomes) if outcome.status == "ok"]
     judged = list(outcomes)
     if len(places) < FEWEST:

@@ -1,6 +1,6 @@
 """The API: HTTP for clients and for programs of episodes, in a process (``http``) that asks the engine for answers.
 
-The rest of this package is the engine's side: that process, who may ask, and the versions that clients are served.
+The rest is the engine's side: that process, its callers, and the versions that clients use.
 """
 
 from ..door import door

@@ -1,6 +1,6 @@
-"""The API of an engine: its gateways, who may ask, and whether it is open to clients.
+"""The API of an engine: its gateways, its callers, and its opening to clients.
 
-It is open as people ask, else as the settings say. What they ask outlives the engine.
+People's commands decide if it is open, else the settings. The commands outlive the engine.
 """
 
 from __future__ import annotations
@@ -32,22 +32,17 @@ class Api:
         self._gateways = Gateways(self._desk, limits_of(settings, home), home.logs / "gateway.log")
         self._switch = Switch(store, settings, self._gateways, self._desk)
         self.endpoints: Endpoints = self._gateways
-        """Addresses for episodes; they need no ``run``."""
 
     def serve(self, serving: Callable[[Identity], Answerer]) -> None:
-        """From here on, what this makes answers clients."""
         self._desk.callers.serving = serving
 
     def show(self, figures: Figures) -> None:
-        """From here on, these are the engine's figures at ``/metrics``."""
         self._desk.figures = figures
 
     async def run(self) -> None:
-        """Hear people's commands and write down what keys use, until cancelled."""
         await until_first(self._switch.run(), self._tallies.run())
 
     async def stop(self) -> None:
-        """End the gateways and all requests."""
         await self._switch.stop()
         await self._gateways.stop()
         with contextlib.suppress(StoreError):
@@ -55,7 +50,7 @@ class Api:
 
 
 def limits_of(settings: ApiSettings, home: Home) -> str:
-    """What the gateway is told of the settings, as JSON."""
+    """The gateway's limits from the settings, as JSON."""
     return encode(
         Limits(
             body_bytes=settings.body_mb * MEGABYTE,
@@ -68,11 +63,10 @@ def limits_of(settings: ApiSettings, home: Home) -> str:
 
 
 POLL = 0.2
-"""Seconds between looks at the database."""
 
 
 class Switch:
-    """Has the clients' gateway for as long as the API is open."""
+    """Runs the clients' gateway while the API is open."""
 
     def __init__(self, store: Store, settings: ApiSettings, gateways: Gateways, desk: Desk) -> None:
         self._store = store
@@ -83,14 +77,12 @@ class Switch:
         self._begun = False
 
     async def run(self) -> None:
-        """Open it if it should be, then hear commands, until cancelled."""
         while True:
             with contextlib.suppress(StoreError):  # a full disk, or a lock: it is tried again
                 await self._look()
             await asyncio.sleep(POLL)
 
     async def stop(self) -> None:
-        """The engine ends."""
         self._desk.callers.open = False
         with contextlib.suppress(StoreError):
             if self._store.api.state().open:
@@ -122,7 +114,6 @@ class Switch:
         return [command for command in self._store.tasks.new_commands() if command.kind in API_SWITCHES]
 
     async def _obey(self, command: Command) -> str:
-        """Carry it out and remember it; returns why it cannot be done, or nothing."""
         if command.kind == "api_stop":
             self._store.api.switch(False)
             await self._close()
@@ -130,14 +121,13 @@ class Switch:
         port = command.arguments.get("port")
         port = port if isinstance(port, int) and 0 <= port <= 65535 else None
         if port is None and self._desk.callers.open:
-            port = self._store.api.state().port  # it stays where it is
+            port = self._store.api.state().port  # it keeps its port
         refused = await self._open(port)
         if not refused:
             self._store.api.switch(True, port)
         return refused
 
     async def _open(self, port: int | None, patience: float = 0.0) -> str:
-        """Open it; returns why it cannot be, in words that the state has as well, or nothing."""
         listen, store = self._settings.listen, self._store.api
         try:
             if not self._settings.local and not store.any_key():
@@ -156,7 +146,6 @@ class Switch:
         return ""
 
     def _note(self, why: str) -> str:
-        """Remember why it is not open, if it is not."""
         if not self._desk.callers.open:
             self._store.api.tell(False, note=why)
         return why

@@ -1,6 +1,6 @@
-"""The figures of ``/metrics``: rows of a ``FigureTable``, of what the engine and the store count anyway.
+"""The figures of ``/metrics``: rows of a ``FigureTable``, counted by the engine and the store.
 
-Names that end in ``_total`` only grow, those of workers since the start of the engine; all others are of now.
+Names that end in ``_total`` only grow, those of workers since the start of the engine; others are current values.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from ..store import STAGES, EngineRow, Reader, StageSample, Total
 Figure = tuple[str, dict[str, str], float]
 """Name without ``marlaas_``, labels, value."""
 SHORTEST = 1.0
-"""Seconds for which figures are told again instead of being read: the engine writes most of them once a second."""
+"""Seconds for which figures are cached: the engine writes most of them once a second."""
 NAMES: Mapping[str, tuple[str, str, str]] = {
     "tasks": ("tasks", "state", ""),
     "tokens": ("tenant_tokens_total", "tenant", "stage"),
@@ -30,28 +30,26 @@ NAMES: Mapping[str, tuple[str, str, str]] = {
     "requests": ("api_requests_total", "tenant", ""),
     "api tokens": ("api_tokens_total", "tenant", "direction"),
 }
-"""By what a total is: the name of its figure, and its labels."""
 
 
 @dataclass(frozen=True)
 class Counted:
-    """What the store has counted, at one moment."""
+    """The store's counts, at one moment."""
 
     engine: EngineRow | None = None
     stages: Mapping[str, StageSample] | None = None
-    """The newest sample of each stage."""
     totals: tuple[Total, ...] = ()
 
 
 def counted(database: Path) -> Counted:
-    """Read it with four short queries; blocks. Raises ``StoreError``."""
+    """Read the counts with four short queries; blocks. Raises ``StoreError``."""
     with Reader(database) as reader:
         begun, _ = reader.newest_samples()
         return Counted(reader.engine(), reader.stage_totals(begun), tuple(reader.totals()))
 
 
 def figures(known: Counted, ledger: Ledger) -> tuple[Figure, ...]:
-    """All rows, in the same order each time."""
+    """All rows, in a fixed order."""
     return (*_engine(known.engine), *_stages(known.stages or {}), *_workers(ledger), *map(_total, known.totals))
 
 
@@ -70,7 +68,7 @@ def _stages(samples: Mapping[str, StageSample]) -> Iterable[Figure]:
 
 
 def _workers(ledger: Ledger) -> Iterable[Figure]:
-    """Of environments the seconds are those that episodes spent with them, side by side."""
+    """Seconds of environments are summed over their parallel episodes."""
     counts: Mapping[str, Mapping[str, float]] = {
         "worker_busy_seconds_total": ledger.busy,
         "worker_ended_total": ledger.ended,
@@ -87,10 +85,9 @@ def _total(total: Total) -> Figure:
 
 
 class FigureReader:
-    """Tells the figures to whoever asks, however often: the store is read once a second at most."""
+    """The current figures; reads the store once a second at most."""
 
     def __init__(self, database: Path, ledger: Ledger, clock: Callable[[], float] = time.monotonic) -> None:
-        """``clock`` is in seconds."""
         self._database = database
         self._ledger = ledger
         self._clock = clock
@@ -99,7 +96,6 @@ class FigureReader:
         self._reading = asyncio.Lock()
 
     async def rows(self) -> tuple[Figure, ...]:
-        """The figures of now; while the store cannot be read, what it told last."""
         async with self._reading:
             if self._read is None or self._clock() >= self._read + SHORTEST:
                 with suppress(StoreError):

@@ -1,7 +1,7 @@
-"""Keys: how they are made, hashed and named, and whose they are. Standard library only.
+"""Keys: making, hashing, names and owners. Standard library only.
 
-A key is ``tml-TENANT-`` and 43 random characters, 256 bits. Only its SHA-256 is stored, which for a random key is as
-good as a slow hash. The key of an episode begins with ``tml-episode-`` and is held in memory alone.
+A key is ``tml-TENANT-`` and 43 random characters, 256 bits. Only its SHA-256 is stored; for a random key that is as
+good as a slow hash. The key of an episode begins with ``tml-episode-`` and is held only in memory.
 """
 
 from __future__ import annotations
@@ -15,36 +15,32 @@ from dataclasses import dataclass
 from ..errors import ConfigError
 
 SCOPES = ("chat", "train", "admin")
-"""What a key may be for: ask for answers, train, and everything of its tenant."""
 RANDOM_BYTES = 32
 SHOWN = 6
 """Random characters of a key that are stored and shown; the 37 others have more than 220 bits."""
 LONGEST_NAME = 32
-"""Characters of the tenant's name in a key."""
 
 
 @dataclass(frozen=True)
 class Identity:
-    """Who asks: a client that showed a key which holds."""
+    """The owner of a valid key."""
 
     key: int
-    """The key's number."""
     tenant: str
     scopes: tuple[str, ...]
 
 
 @dataclass(frozen=True)
 class NewKey:
-    """A key that was just made; nobody can read it a second time."""
+    """A new key; it cannot be read a second time."""
 
     key: str
     digest: bytes
     prefix: str
-    """How it begins, for people."""
 
 
 def new_key(tenant: str) -> NewKey:
-    """Make a key for a tenant; characters of its name that may not stand in a header become hyphens."""
+    """Make a key for a tenant; characters that are not allowed in a header become hyphens."""
     name = re.sub(r"[^A-Za-z0-9_.]+", "-", tenant).strip("-")[:LONGEST_NAME] or "tenant"
     random = secrets.token_urlsafe(RANDOM_BYTES)
     key = f"tml-{name}-{random}"
@@ -57,7 +53,7 @@ def new_episode_key() -> str:
 
 
 def digest(key: str) -> bytes:
-    """What is stored of a key."""
+    """The stored hash of a key."""
     return hashlib.sha256(key.encode("utf-8", "surrogatepass")).digest()
 
 

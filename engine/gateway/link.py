@@ -1,6 +1,6 @@
 """The engine's end of one gateway's socketpair: each request is a task.
 
-It ends early where the gateway cancels it or dies, and where the episode of its key is over.
+It ends early if the gateway cancels it or dies, or the episode of its key is over.
 """
 
 from __future__ import annotations
@@ -18,23 +18,19 @@ from ..wire import Answered, Refusal
 from .callers import Callers, IdempotencyCache, Tallies, over
 
 BUFFER = 1 << 20
-"""Bytes that are read ahead."""
 BEHIND = 256 << 20
 """Bytes that a gateway may leave unread. One that hangs is given up, as if it had died."""
 
 Log = Callable[[str, str, str], None]
-"""Is told of an event: its kind, a sentence, its level."""
 Figures = Callable[[], Awaitable[Sequence[tuple[str, dict[str, str], float]]]]
-"""The rows of ``wire.FigureTable``."""
 
 
 async def _nothing() -> tuple[()]:
-    """The figures of an engine that has none."""
     return ()
 
 
 class Desk:
-    """What all links of an engine share."""
+    """Shared state of all links of an engine."""
 
     def __init__(self, callers: Callers, tallies: Tallies, log: Log) -> None:
         self.callers = callers
@@ -45,7 +41,6 @@ class Desk:
         self.links: set[Link] = set()
 
     def dismiss(self, key: str) -> None:
-        """An episode is over: its requests in progress are refused, and all that come later."""
         self.callers.dismiss(key)
         for link in self.links:
             link.end_requests(key)
@@ -59,10 +54,8 @@ class Link:
         self._writer: asyncio.StreamWriter | None = None
         self._frames: list[bytes] = []
         self._running: dict[int, tuple[str, asyncio.Task[None]]] = {}
-        """The key and the task of each request."""
 
     async def serve(self, connection: socket.socket) -> None:
-        """Answer until the gateway is gone; its requests end with it."""
         reader, self._writer = await asyncio.open_connection(sock=connection, limit=BUFFER)
         self._desk.links.add(self)
         try:
@@ -83,7 +76,6 @@ class Link:
             self._writer = None
 
     def end_requests(self, key: str) -> None:
-        """The episode of this key is over."""
         for own, task in self._running.values():
             if own == key:
                 task.cancel()
@@ -108,7 +100,7 @@ class Link:
             self._send(refusal.frame(asked.id))
         except MarlaasError as error:
             self._send(wire.Refused(asked.id, 503, "engine_error", str(error), retry_after=1.0))
-        except Exception as error:  # a mistake of ours must not leave a client waiting
+        except Exception as error:  # our own error must not leave a client waiting
             what = f"{type(error).__name__}: {error}"
             self._desk.log("api", f"A request could not be answered ({what}).", "error")
             self._send(wire.Refused(asked.id, 500, "internal_error", "The engine could not answer; its log says why."))
@@ -136,7 +128,6 @@ class Link:
         self._send(structs.replace(answered, id=asked.id))
 
     def _send(self, message: wire.Response) -> None:
-        """Send with all that is sent in this turn of the event loop."""
         try:
             frame = wire.frame(message)
         except ValueError:  # longer than any frame; the rest of its request would make no sense

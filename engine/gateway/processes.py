@@ -20,17 +20,16 @@ from ..wire import Address, Answerer
 from ..workers import last_line, signal_name
 from .link import Desk, Link
 
-# A gateway's process: started on a listening socket that the engine keeps, watched, and started again when it ends.
+# A gateway's process, started on a listening socket of the engine, watched, and restarted.
 #
-# Whoever connects while there is none waits in the socket's line, and is served by the next one at the same port.
+# Connections wait in the socket's queue meanwhile, and the next process serves them at the same port.
 
 PROGRAM = (sys.executable, "-P", "-m", "marlaas.engine.gateway.http.main")
 ANYWHERE = {"0.0.0.0": "127.0.0.1", "::": "::1"}
-"""How this machine reaches what listens on all networks."""
 STEADY = 10.0
-"""Seconds after which a gateway counts as one that runs: the next one is started at once when it ends."""
+"""Seconds after which a gateway counts as stable: it is restarted at once."""
 FIRST_PAUSE, LONGEST_PAUSE = 0.2, 10.0
-"""Seconds before the next start of one that ends soon; they double each time."""
+"""Seconds before the restart of one that ends soon; they double each time."""
 GRACE = 3.0
 """Seconds that a gateway has to end once its link is closed."""
 
@@ -39,14 +38,14 @@ class GatewayProcess:
     """Keeps one gateway running, until ``stop``."""
 
     def __init__(self, listening: socket.socket, asked: tuple[str, int], limits: str, log: Path, desk: Desk) -> None:
-        """``listening`` is bound to ``asked``, whose port may be 0; ``limits`` is JSON of ``gateway.limits.Limits``.
-        What the process prints goes to the file ``log``."""
+        """``listening`` is bound to ``asked``; its port may be 0.
+
+        ``limits`` is JSON of ``gateway.limits.Limits``. The process prints to the file ``log``.
+        """
         host, self.asked = asked[0], asked
         reached = ANYWHERE.get(host, host)
         self.url = f"http://{f'[{reached}]' if ':' in reached else reached}:{listening.getsockname()[1]}"
-        """As this machine reaches it."""
         self.pid: int | None = None
-        """Of the process that runs now."""
         self._listening = listening
         self._limits = limits
         self._log = log
@@ -54,7 +53,6 @@ class GatewayProcess:
         self._runs = asyncio.create_task(self._run(), name=f"gateway at {self.url}")
 
     async def stop(self) -> None:
-        """End it and give up the port; its requests in progress end."""
         self._runs.cancel()
         await asyncio.gather(self._runs, return_exceptions=True)
         self._listening.close()
@@ -69,12 +67,11 @@ class GatewayProcess:
                 how = f"could not be started: {error}"
             lasted = monotonic() - began
             pause = 0.0 if lasted > STEADY else min(max(FIRST_PAUSE, 2 * pause), LONGEST_PAUSE)
-            if pause < LONGEST_PAUSE:  # one that never lives long is not told of without end
+            if pause < LONGEST_PAUSE:  # one that never lives long must not fill the log
                 self._desk.log("api", f"The gateway at {self.url} {how}; it is started again.", "warning")
             await asyncio.sleep(pause)
 
     async def _live(self) -> str:
-        """Start one and serve it until it ends; returns how it ended, for a sentence."""
         size = self._log.stat().st_size if self._log.exists() else 0
         ours, theirs = socket.socketpair()
         with theirs, contextlib.ExitStack() as failing:
@@ -99,12 +96,11 @@ class GatewayProcess:
                 stdout=log,
                 stderr=log,
                 pass_fds=inherited,
-                process_group=0,  # Ctrl-C in a terminal is the engine's, which ends the gateway in order
+                process_group=0,  # a terminal's Ctrl-C goes to the engine, and it ends the gateway in order
             )
 
 
 async def _ended(process: asyncio.subprocess.Process) -> None:
-    """Wait until it has ended, by force where it takes too long."""
     try:
         async with asyncio.timeout(GRACE):
             await process.wait()
@@ -115,33 +111,29 @@ async def _ended(process: asyncio.subprocess.Process) -> None:
 
 
 def _ending(code: int | None, line: str) -> str:
-    """How it ended, behind "the gateway"; ``line`` is the last of its log."""
     if code is None or code < 0:
         return f"was ended by signal {signal_name(-(code or 0))}"
     return f"ended with exit status {code}" + (f" ({line.rstrip('.')})" if line and code else "")
 
 
-# The gateways of an engine: one for clients while the API is open, and one for episodes, once one asks for an
-# address.
+# The gateways of an engine: one for clients while the API is open, and one for episodes, once one needs an address.
 #
-# They share nothing but the engine, so that no crowd of clients keeps an episode's program from its model. Episodes
-# are reached at 127.0.0.1 alone, at a free port.
+# They share only the engine, so that many clients cannot block an episode's program. The gateway of episodes is at a
+# free port of 127.0.0.1.
 
 LOCAL = "127.0.0.1"
 NEEDS = ("starlette", "uvicorn")
 PATIENCE = 5.0
-"""Seconds for which an engine that starts tries a taken port again: the gateway of one that was killed still ends."""
+"""Seconds in which a starting engine retries a taken port: the gateway of a killed one still ends."""
 AGAIN = 0.1
 WAITING = 1024
-"""Connections that wait in a socket's line while a gateway starts."""
 
 
 class Gateways:
-    """Starts gateways and ends them; implements ``gateway.Endpoints``, whether the API is open to clients or not."""
+    """Starts and ends gateways; implements ``gateway.Endpoints``, even while the API is closed to clients."""
 
     def __init__(self, desk: Desk, limits: str, log: Path) -> None:
         self.clients: GatewayProcess | None = None
-        """Where clients ask while the API is open."""
         self._episodes: GatewayProcess | None = None
         self._desk = desk
         self._limits = limits
@@ -149,7 +141,7 @@ class Gateways:
         self._one_at_a_time = asyncio.Lock()
 
     async def open(self, answerer: Answerer) -> Address:
-        """An address at which this answers an episode, until it is closed; the first one starts a gateway.
+        """An address for this episode's answerer, until it is closed; the first one starts a gateway.
 
         Raises ``ConfigError`` if the extra is not installed or no port can be had.
         """
@@ -159,12 +151,12 @@ class Gateways:
         return Address(self._episodes.url, self._desk.callers.admit(answerer))
 
     def close(self, address: Address) -> None:
-        """The episode is over: its requests in progress and later ones are refused with 410. Twice is once."""
         self._desk.dismiss(address.key)
 
     async def for_clients(self, host: str, port: int, patience: float = 0.0) -> GatewayProcess:
-        """The gateway for clients at an address, in place of that before; a taken port is tried again for ``patience``
-        seconds. Raises ``ConfigError``."""
+        """The clients' gateway at an address, replacing the one before; a taken port is retried for ``patience``
+        seconds. Raises ``ConfigError``.
+        """
         host = LOCAL if host == "localhost" else host
         async with self._one_at_a_time:
             before = self.clients
@@ -176,14 +168,12 @@ class Gateways:
             return found
 
     async def close_clients(self) -> None:
-        """End the clients' gateway."""
         async with self._one_at_a_time:
             gateway, self.clients = self.clients, None
             if gateway is not None:
                 await gateway.stop()
 
     async def stop(self) -> None:
-        """End both."""
         async with self._one_at_a_time:
             running = [gateway for gateway in (self.clients, self._episodes) if gateway is not None]
             self.clients = self._episodes = None
@@ -196,7 +186,7 @@ class Gateways:
 
 
 def check_installed() -> None:
-    """Raise ``ConfigError`` where what the gateway needs is not installed."""
+    """Raise ``ConfigError`` if a needed package is not installed."""
     missing = [name for name in NEEDS if find_spec(name) is None]
     if missing:
         raise ConfigError(
@@ -206,7 +196,7 @@ def check_installed() -> None:
 
 
 async def _listening(host: str, port: int, patience: float) -> socket.socket:
-    """A socket that listens; waits ``patience`` seconds for a port that is taken. Raises ``ConfigError``."""
+    """A listening socket; waits ``patience`` seconds for a taken port. Raises ``ConfigError``."""
     until = monotonic() + patience
     while True:
         try:

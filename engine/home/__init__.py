@@ -1,4 +1,4 @@
-"""The folder of one home: its paths, its settings, its disk space, and whether it may be used where it is.
+"""The folder of one home: paths, settings, disk space, and checks of its place.
 
 Names of files in the database are relative to it, so that a home can be moved.
 """

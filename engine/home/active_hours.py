@@ -1,8 +1,8 @@
-"""Active hours: whether the engine may work at a time, by a setting such as "22:00-07:00, sat-sun 09:00-22:00".
+"""Active hours in which the engine may work, from a setting such as "22:00-07:00, sat-sun 09:00-22:00".
 
-Pure, except that it uses the machine's time zone. A range belongs to the day on which it begins and may end on the
-next. If the clock is put back, a range begins and ends at the first of two equal readings. If it is put forward,
-a reading that is skipped means the moment of the change. So no range begins twice, and adjacent ranges stay adjacent.
+Pure, except for the machine's time zone. A range belongs to the day of its begin and may end on the next. If the clock
+is put back, the first of two equal readings counts; if it is put forward, a skipped reading means the moment of the
+change.
 """
 
 from __future__ import annotations
@@ -16,7 +16,6 @@ from ..errors import ConfigError
 
 DAYS = ("mon", "tue", "wed", "thu", "fri", "sat", "sun")
 DAY = 24 * 60
-"""Minutes of a day."""
 LOOK = 9
 """Days ahead that are searched for a change: a week, and ranges that reach over its ends."""
 FORM = 'Write them like "22:00-07:00", "mon-fri 20:00-08:00, sat-sun 00:00-24:00", or "" for always.'
@@ -28,7 +27,7 @@ class Range:
     """A range from one clock time to another, on some days of the week."""
 
     days: frozenset[int]
-    """Days on which it begins; 0 is Monday."""
+    """Days of its begin; 0 is Monday."""
     begin: int
     """Minutes after midnight."""
     end: int
@@ -43,16 +42,14 @@ class ActiveHours:
 
     @classmethod
     def parse(cls, text: str) -> ActiveHours:
-        """Read a setting. Raises ``ConfigError``."""
         parts = [part.strip() for part in text.lower().split(",")]
         return cls(tuple(_range(part) for part in parts)) if any(parts) else cls()
 
     def active(self, now: float) -> bool:
-        """Whether the engine may work at ``now``, in seconds since 1970."""
         return not self.ranges or any(begin <= now < end for begin, end in self._spans(now))
 
     def changes(self, now: float) -> float | None:
-        """When ``active`` changes next, in seconds since 1970; None: never."""
+        """Time of the next change of ``active``, in seconds since 1970; None: never."""
         if not self.ranges:
             return None
         before = self.active(now)
@@ -60,7 +57,6 @@ class ActiveHours:
         return next((moment for moment in moments if self.active(moment) is not before), None)
 
     def _spans(self, now: float) -> Iterator[tuple[float, float]]:
-        """Begin and end, in seconds since 1970, of all ranges around ``now``."""
         today = datetime.fromtimestamp(now).date()
         for ahead in range(-2, LOOK):
             day = today + timedelta(days=ahead)
@@ -90,7 +86,7 @@ def _days(first: str | None, last: str | None, text: str) -> frozenset[int]:
 
 
 def _moment(day: date, minutes: int) -> float:
-    """When a wall clock first shows ``minutes`` after the midnight at the beginning of ``day``."""
+    """First time that a wall clock shows ``minutes`` after the midnight at the beginning of ``day``."""
     reading = datetime.combine(day, datetime.min.time()) + timedelta(minutes=minutes)
     while datetime.fromtimestamp(reading.timestamp()) != reading:  # skipped: the clock is put forward over it
         reading += timedelta(minutes=1)

@@ -1,4 +1,4 @@
-"""How much disk space a home takes, and whether there is enough left for tasks to go on.
+"""Disk space that a home takes, and a check that tasks have enough.
 
 Standard library only. Files are only counted, never changed.
 """
@@ -18,31 +18,30 @@ from .settings import DiskSettings
 
 GB = 1e9
 INTERVAL = 1.0
-"""Seconds between two checks of the free space, which take microseconds."""
+"""Seconds between two checks of the free space; one takes microseconds."""
 LOOKS = 10
-"""Checks between two counts of the home's files, which are made in a thread."""
+"""Checks between two counts of the home's files; a count runs in a thread."""
 EASE = 1.05
-"""Factor on the required free space before tasks go on after a shortage, so that they do not stop and go."""
+"""Factor on the required free space before tasks continue after a shortage, against oscillation."""
 
 
 @dataclass(frozen=True)
 class HomeSize:
-    """Bytes that a home takes of the disk, by what they are for."""
+    """Bytes that a home takes of the disk, by purpose."""
 
     database: int
     adapters: int
     base: int
-    """Bases converted for llama.cpp, which are made again when they are missing."""
+    """Bases converted for llama.cpp; they are made again if missing."""
     other: int
 
     @property
     def total(self) -> int:
-        """All of the home."""
         return self.database + self.adapters + self.base + self.other
 
 
 def home_size(home: Home) -> HomeSize:
-    """Count the files of a home; one that is removed meanwhile counts nothing."""
+    """Count the files of a home; a file removed meanwhile counts nothing."""
     database = sum(_size(home.root / f"{home.database.name}{suffix}") for suffix in ("", "-wal", "-shm"))
     adapters, base = folder_size(home.adapters), folder_size(home.base)
     return HomeSize(database, adapters, base, max(0, folder_size(home.root) - database - adapters - base))
@@ -52,29 +51,26 @@ class DiskGuard:
     """Checks the disk while the engine runs; tasks ask ``shortage`` before they write."""
 
     def __init__(self, home: Home, settings: DiskSettings, log: Callable[[str, str, str], None]) -> None:
-        """``log`` is told (kind, message, level) when room runs short, and when there is enough again."""
+        """``log`` gets (kind, message, level) when room runs short, and when there is enough again."""
         self._home = home
         self._settings = settings
         self._log = log
         self._reason = ""
 
     def shortage(self) -> str:
-        """Why no task may go on, in one sentence; empty while there is room."""
         return self._reason
 
     async def run(self) -> None:
-        """Check every ``INTERVAL`` seconds, until cancelled."""
         taken = 0
         while True:
             for look in range(LOOKS):
                 if look == 0 and self._settings.limit_gb:
                     taken = (await asyncio.to_thread(home_size, self._home)).total
-                with suppress(OSError):  # an error of the disk is raised when it is written to
+                with suppress(OSError):  # a write will raise the disk's error
                     self.judge(shutil.disk_usage(self._home.root).free, taken)
                 await asyncio.sleep(INTERVAL)
 
     def judge(self, free: int, taken: int) -> None:
-        """Set the shortage from the bytes that are free on the disk and those that the home takes."""
         ease = EASE if self._reason else 1.0
         reserve, limit = self._settings.reserve_gb * GB, self._settings.limit_gb * GB
         reason = ""

@@ -1,7 +1,6 @@
-"""Whether a home may be used where it is: on a disk of this machine, and writable by nobody else.
+"""Checks a home's place: on a disk of this machine, and not writable by others.
 
-Another account that can write to a home could replace its settings, some of which are commands, and its environments,
-which are run.
+Another account could replace its settings, some of which are commands, and its environments, which are run.
 """
 
 from __future__ import annotations
@@ -19,7 +18,7 @@ _ELSEWHERE = "Choose a folder of your own with --home or MARLAAS_HOME."
 
 
 def check_place(home: Home) -> None:
-    """Raise ``ConfigError`` on a network file system, if processes cannot safely share the database's memory."""
+    """Raise ``ConfigError`` on a network file system: processes cannot safely share the database's memory there."""
     if kind := far_away(home.root):
         raise ConfigError(
             f"the home lies on a network file system ({kind}), on which its database does not work.",
@@ -29,9 +28,9 @@ def check_place(home: Home) -> None:
 
 
 def make_private(home: Home) -> list[str]:
-    """Take from other accounts the right to write to an existing home; return what was changed, in sentences.
+    """Remove other accounts' right to write to an existing home; returns the changes, in sentences.
 
-    Raises ``ConfigError`` if this account may not change that, and where another account owns a link in it.
+    Raises ``ConfigError`` if this account may not change that, or another account owns a link in it.
     """
     _check_link(home.root)
     said = []
@@ -59,7 +58,7 @@ def _mode(path: Path) -> int:
 
 
 def _check_link(path: Path) -> None:
-    """Refuse a link that another account owns, because the owner can change where it leads."""
+    """Refuse a link of another account: its owner can change its target."""
     status = path.lstat()
     if stat.S_ISLNK(status.st_mode) and status.st_uid not in (0, os.geteuid()):
         raise ConfigError("is a link that belongs to another account.", _ELSEWHERE, where=str(path))

@@ -1,6 +1,6 @@
-"""The type of a folder's file system: whether the kernel reports changes in it, and whether a database works on it.
+"""The type of a folder's file system: the kernel may miss changes in it, and a database may not work on it.
 
-Neither holds where another machine can write. ``kind_of`` is pure; ``networked`` and ``far_away`` read the mounts.
+Both happen if another machine can write. ``kind_of`` is pure; ``networked`` and ``far_away`` read the mounts.
 """
 
 from __future__ import annotations
@@ -10,19 +10,18 @@ from pathlib import Path, PurePosixPath
 _TABLE = Path("/proc/mounts")
 _NETWORKS = ("9p", "afs", "beegfs", "ceph", "cifs", "coda", "gpfs", "lustre", "ncpfs", "nfs", "nfs4", "smb3")
 _SHARED = ("drvfs", "prl_fs", "vboxsf", "virtiofs", "vmhgfs")
-"""File systems by which a machine shares folders with its virtual machines."""
 _NETWORKS_OF_PROGRAMS = ("afp", "ceph", "gcsfuse", "glusterfs", "juicefs", "nfs", "rclone", "s3fs", "smbnetfs", "sshfs")
 """Network file systems served by a program, after ``fuse.``; most other such types show a local disk."""
 
 
 def networked(folder: Path) -> bool:
-    """Whether the kernel may miss changes in this folder, so that one must poll; False if mounts cannot be read."""
+    """True if the kernel may miss changes in this folder, so that one must poll; False if mounts cannot be read."""
     kind = _kind(folder)
-    return kind in (*_NETWORKS, *_SHARED) or kind.startswith("fuse")  # most of what is served by a program is remote
+    return kind in (*_NETWORKS, *_SHARED) or kind.startswith("fuse")  # most file systems of a program are remote
 
 
 def far_away(folder: Path) -> str:
-    """The type of the network file system that a folder is on; empty for any other, or if it is not known.
+    """The type of a folder's network file system; empty for any other, or if unknown.
 
     9p does not count: whole virtual machines and containers run on it, and their processes share its memory.
     """
@@ -52,7 +51,7 @@ def kind_of(path: Path, table: str) -> str:
 
 
 def _unescaped(field: str) -> str:
-    """A field of the mount table with its blanks, which the kernel writes as octal numbers."""
+    """A field of the mount table with its blanks; the kernel writes them as octal numbers."""
     for escaped, character in ((r"\040", " "), (r"\011", "\t"), (r"\012", "\n"), (r"\134", "\\")):
         field = field.replace(escaped, character)
     return field

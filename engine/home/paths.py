@@ -1,4 +1,4 @@
-"""Where a home keeps its files. Standard library and platformdirs only. Only ``Home.create`` creates anything."""
+"""Paths of a home's files. Standard library and platformdirs only. Only ``Home.create`` creates anything."""
 
 from __future__ import annotations
 
@@ -22,27 +22,23 @@ class Home:
 
     @property
     def config(self) -> Path:
-        """``marlaas.toml``: settings of this home."""
         return self.root / "marlaas.toml"
 
     @property
     def database(self) -> Path:
-        """The database of the store."""
         return self.root / "marlaas.db"
 
     @property
     def plugins(self) -> Path:
-        """Plugins: where users put environments."""
         return self.root / "plugins"
 
     @property
     def adapters(self) -> Path:
-        """State files, one folder per task."""
         return self.root / "adapters"
 
     @property
     def lost(self) -> Path:
-        """Files that no version names, kept for a person to look at because versions turned out to be damaged."""
+        """Files that no version names, kept for a person because versions turned out to be damaged."""
         return self.root / "lost+found"
 
     @property
@@ -52,27 +48,24 @@ class Home:
 
     @property
     def bases(self) -> Path:
-        """Base models made of GGUF files, a folder each."""
         return self.root / "bases"
 
     @property
     def logs(self) -> Path:
-        """Logs of the engine and the workers."""
         return self.root / "logs"
 
     @property
     def screenshots(self) -> Path:
-        """Pictures of the terminal application that people took; can be deleted at any time."""
+        """Users' pictures of the terminal application; can be deleted at any time."""
         return self.root / "screenshots"
 
     @property
     def scratch(self) -> Path:
-        """Snapshots of plugins, and their working folders."""
         return self.root / "scratch"
 
     @property
     def venvs(self) -> Path:
-        """Libraries that plugins need; can be deleted while no engine runs."""
+        """Libraries of plugins; can be deleted while no engine runs."""
         return self.root / "venvs"
 
     @property
@@ -82,17 +75,16 @@ class Home:
 
     @property
     def speeds(self) -> Path:
-        """How fast bases were measured to be here; can be deleted at any time."""
+        """Measured speeds of bases; can be deleted at any time."""
         return self.root / "speeds.json"
 
     @property
     def lock(self) -> Path:
-        """The lock file, held by the engine that serves this home."""
         return self.root / "engine.lock"
 
     @property
     def cluster_token(self) -> Path:
-        """The token of the cluster that this machine is in, unless the settings name another file."""
+        """The token of this machine's cluster, unless the settings name another file."""
         return self.root / "cluster.token"
 
     @property
@@ -101,7 +93,7 @@ class Home:
         return self.root / "node.lock"
 
     def name_of(self, path: Path) -> str:
-        """A file's path relative to the home, as the database has it, so that the home can be moved and copied."""
+        """A file's path relative to the home, for the database, so that the home can be moved and copied."""
         return path.relative_to(self.root).as_posix()
 
     def file(self, name: str | Path) -> Path:
@@ -115,7 +107,7 @@ class Home:
         return path
 
     def create(self) -> Home:
-        """Create the folders, readable by their owner alone. Raises ``ConfigError`` if they cannot be created.
+        """Create the folders, readable only by their owner. Raises ``ConfigError`` if that fails.
 
         The folder for adapters is created only with the home: one that is missing later may only be unmounted.
         """

@@ -1,6 +1,6 @@
-"""A temporary folder for this process alone; if the process is killed, a later one removes the folder.
+"""A temporary folder of this process; if the process is killed, a later one removes the folder.
 
-A lock on a file in it tells that its process lives. If the file system has no locks, nobody removes it.
+A lock on a file in it shows that its process lives. If the file system has no locks, nobody removes it.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ LOCK = "lock"
 
 
 class PrivateFolder:
-    """A folder of mode 0700 below ``parent``, which is created if needed. Raises ``OSError`` if the disk refuses."""
+    """A folder of mode 0700 below ``parent``, created if needed. Raises ``OSError``."""
 
     def __init__(self, parent: Path, prefix: str) -> None:
         parent.mkdir(parents=True, exist_ok=True)
@@ -34,7 +34,6 @@ class PrivateFolder:
         return self.path
 
     def remove(self) -> None:
-        """Delete it with all that is in it; doing so twice changes nothing."""
         shutil.rmtree(self.path, ignore_errors=True)
         if self._lock >= 0:
             os.close(self._lock)
@@ -42,7 +41,7 @@ class PrivateFolder:
 
 
 def _locked(folder: Path) -> int:
-    """The lock on a folder, which is created if needed. Until a lock is held, others may take it for an orphan."""
+    """The lock on a folder, created if needed. Until a lock is held, others may take it for an orphan."""
     while True:
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         lock = os.open(folder / LOCK, os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, 0o600)

@@ -1,4 +1,4 @@
-"""Whether a folder is a home, and which home a person may have meant by one that is none. Changes nothing."""
+"""Recognises a home, and suggests the one that a person may have meant. Changes nothing."""
 
 from __future__ import annotations
 
@@ -12,17 +12,16 @@ from ..errors import ConfigError
 from .paths import Home
 
 LOOKED_AT = 1000
-"""Neighbours of a folder that are looked at for a home of a similar name."""
 
 
 def is_home(folder: Path) -> bool:
-    """Whether there is a home: a database, or settings."""
+    """True if the folder has a database or settings."""
     home = Home(folder)
     return os.path.exists(home.database) or os.path.exists(home.config)
 
 
 def check_home(home: Home) -> None:
-    """Raise ``ConfigError`` where a folder that a person has named is no home, with the home that may be meant."""
+    """Raise ``ConfigError`` if a named folder is no home, with the home that may be meant."""
     check_folder(home)
     if is_home(home.root):
         return
@@ -35,7 +34,7 @@ def check_home(home: Home) -> None:
 
 
 def check_folder(home: Home) -> None:
-    """Raise ``ConfigError`` where the home's place is a file, lies below one, or cannot be looked at."""
+    """Raise ``ConfigError`` if the home's place is a file, lies below one, or cannot be read."""
     try:
         for path in (home.root, *home.root.parents):
             if path.is_dir():
@@ -50,8 +49,9 @@ def check_folder(home: Home) -> None:
 
 
 def nearest_home(folder: Path) -> Path | None:
-    """A neighbour of a similar name that is a home, else a home in the folder, else the home that the folder is a part
-    of; None if there is none."""
+    """A neighbour of a similar name that is a home, else a home in the folder, else the home around the folder, or
+    None.
+    """
     from difflib import get_close_matches  # loaded only if a home is missing
 
     homes = {path.name: path for path in _folders(folder.parent) if is_home(path)}

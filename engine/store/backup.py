@@ -1,6 +1,6 @@
-"""Copies of a home's database: before an upgrade, and for backups while an engine writes. Standard library only.
+"""Copies of a home's database, for upgrades and for backups while an engine writes. Standard library only.
 
-State files are copied by the caller; a copy's rows name them relative to the home.
+The caller copies state files; a copy's rows name them relative to the home.
 """
 
 from __future__ import annotations
@@ -18,17 +18,16 @@ from ..errors import StoreError
 from .schema import guarded, read_only, refuse_newer
 
 FOLDER = "backups"
-"""Next to the database, for copies from before an upgrade. A person may put one back, with the marlaas that made it."""
+"""Folder of copies from before an upgrade. A person may put one back, with the marlaas that made it."""
 PAGES = 2_000
-"""Pages copied at once; progress is reported after each batch."""
 _PLACE = "CASE WHEN path LIKE '/%' THEN 'adapters/' || name || '.safetensors' ELSE path END"
-"""SQL for the path of a version's file relative to the home; rows of version 0.1.0 hold an absolute path."""
+"""SQL for a version's path relative to the home; rows of version 0.1.0 hold an absolute path."""
 
 
 def keep_copy(connection: sqlite3.Connection, database: Path, schema: str) -> None:
-    """Copy a database before its tables are changed; others may use it meanwhile. Raises ``StoreError``.
+    """Copy a database before its tables change; others may use it meanwhile. Raises ``StoreError``.
 
-    The copy is named by ``schema``, the name of the database's schema, and by the time.
+    The copy is named by ``schema`` and the time.
     """
     folder = database.absolute().parent / FOLDER
     unfinished = folder / "unfinished.part"
@@ -52,7 +51,7 @@ def keep_copy(connection: sqlite3.Connection, database: Path, schema: str) -> No
 
 
 class Held:
-    """A snapshot of a database, by an open read transaction; an engine may commit meanwhile."""
+    """A snapshot of a database, held by an open read transaction; an engine may commit meanwhile."""
 
     def __init__(self, database: Path) -> None:
         with guarded():
@@ -65,9 +64,9 @@ class Held:
         self._connection.close()
 
     def renew(self) -> list[str]:
-        """Take a new snapshot in place of the old one, and return its committed versions' files, relative to the home.
+        """Take a new snapshot; returns the files of its committed versions, relative to the home.
 
-        Raises ``StoreError`` also for a database of a newer marlaas, and for names that lead out of a home.
+        Raises ``StoreError`` also for a newer marlaas, and for names that lead out of a home.
         """
         with guarded():
             if self._connection.in_transaction:
@@ -78,27 +77,26 @@ class Held:
             return [place for (place,) in rows]
 
     def size(self) -> int:
-        """Bytes of a copy."""
         with guarded():
             sql = "SELECT page_count * page_size FROM pragma_page_count(), pragma_page_size()"
             return int(self._connection.execute(sql).fetchone()[0])
 
     def copy(self, target: Path, progress: Callable[[int, int], None]) -> None:
-        """Write the snapshot into a new file; ``progress`` is called with the bytes done and the bytes in all."""
+        """Write the snapshot into a new file; ``progress`` gets the bytes done and in all."""
         size = self.size()
 
         def report(status: int, remaining: int, pages: int) -> None:
             progress(size - remaining * (size // max(1, pages)), size)
 
         with guarded(), closing(sqlite3.connect(target, isolation_level=None)) as copy:
-            copy.execute("PRAGMA locking_mode = EXCLUSIVE")  # no shared memory, which not every disk has
+            copy.execute("PRAGMA locking_mode = EXCLUSIVE")  # no shared memory: not every disk has it
             self._connection.backup(copy, pages=PAGES, progress=report)
             copy.execute("PRAGMA journal_mode = DELETE")  # one file, without a write-ahead log
             copy.execute(f"UPDATE versions SET path = {_PLACE}")
 
 
 def check_copy(database: Path) -> int:
-    """Check that a copy may be restored, and return how many tasks it holds.
+    """Check that a copy may be restored; returns its number of tasks.
 
     Raises ``StoreError`` if it is damaged, made by a newer marlaas, or names files outside of a home.
     """

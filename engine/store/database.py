@@ -1,8 +1,6 @@
-"""The engine's connection: opened with migrations applied, and with sqlite's errors turned into ``StoreError``.
+"""The engine's connection: migrations applied, sqlite's errors turned into ``StoreError``.
 
-WAL mode, so that readers never wait. ``barrier`` makes what is committed survive a power cut; between barriers a
-commit survives the death of any process. ``GuardedConnection.wait_for`` sets how long a call waits for another
-program's lock; on the event loop that is very short, and ``Store.patiently`` tries again next to it.
+In WAL mode readers never wait. A commit survives the death of any process; after ``barrier`` also a power cut.
 """
 
 from __future__ import annotations
@@ -24,33 +22,31 @@ from .backup import keep_copy
 from .schema import FIRST, LATEST, TABLES, UPGRADE, applied, explained, guarded, refuse_newer
 
 OPENING = 30.0
-"""Seconds for which a call waits for another program's lock until ``wait_for`` says otherwise."""
+"""Seconds that a call waits for another program's lock before ``wait_for`` is called."""
 CHECKPOINT_PAGES = 16_384
-"""Pages of the write-ahead log from which a commit makes a checkpoint, and so waits for the disk. Far above what
-gathers between two calls of ``checkpoint``: the event loop should not wait."""
+"""Pages of the write-ahead log from which a commit makes a checkpoint, and so waits for the disk. Far above the growth
+between two calls of ``checkpoint``: the event loop should not wait.
+"""
 LOG_BYTES = 64 * 1024 * 1024
-"""Bytes to which a write-ahead log is cut that grew larger while a reader kept it from being reset."""
+"""Bytes to which a larger write-ahead log is cut; it grows while a reader prevents its reset."""
 _READS = ("SELECT", "PRAGMA")
 migrations = Migrations("marlaas")
 
 
 class GuardedConnection(sqlite3.Connection):
-    """A connection that raises ``StoreError`` with a hint in place of sqlite's errors.
+    """A connection that raises ``StoreError`` with a hint instead of sqlite's errors.
 
-    After one call has waited for a lock in vain, further calls do not wait, until a write succeeds again.
+    After one call has waited for a lock in vain, further calls do not wait, until a write succeeds.
     """
 
     met_lock = False
-    """Whether the last write found the database locked."""
     _patience = OPENING
 
     def wait_for(self, seconds: float) -> None:
-        """Set how long a call waits for another program's lock."""
         self._patience = seconds
         self._wait(seconds)
 
     def is_free(self) -> bool:
-        """Whether no other program holds the lock; does not wait."""
         self._wait(0.0)
         try:
             self.execute("BEGIN IMMEDIATE")
@@ -61,7 +57,6 @@ class GuardedConnection(sqlite3.Connection):
         return True
 
     def execute(self, *arguments: Any) -> sqlite3.Cursor:
-        """As in sqlite3, but raises ``StoreError``."""
         try:
             cursor = super().execute(*arguments)
         except sqlite3.Error as error:
@@ -72,7 +67,6 @@ class GuardedConnection(sqlite3.Connection):
         return cursor
 
     def executemany(self, *arguments: Any) -> sqlite3.Cursor:
-        """As in sqlite3, but raises ``StoreError``."""
         try:
             return super().executemany(*arguments)
         except sqlite3.Error as error:
@@ -90,14 +84,14 @@ class GuardedConnection(sqlite3.Connection):
 
 
 class StoreDatabase(Database):
-    """sqlite-utils' database, with queries that run as they are."""
+    """sqlite-utils' database, with plain queries."""
 
     def query(
         self, sql: str, params: Sequence[Any] | dict[str, Any] | None = None
     ) -> Generator[dict[str, Any], None, None]:
-        """As in sqlite-utils, for a statement that only reads, with columns of different names.
+        """As in sqlite-utils, but read-only, and columns must have different names.
 
-        There, every query has its own savepoint, in case it should write after all: three statements for one.
+        sqlite-utils gives every query a savepoint: three statements instead of one.
         """
         cursor = self.conn.execute(sql, params or ())
         names = [column[0] for column in cursor.description]
@@ -111,7 +105,6 @@ class Table:
         self._db = database
 
     def _replace(self, table: str, rows: Iterable[Mapping[str, Any]]) -> None:
-        """Write rows in place of all that a table has."""
         with transaction(self._db):
             self._db.execute(f"DELETE FROM {table}")
             insert_all(self._db, table, rows)
@@ -120,7 +113,7 @@ class Table:
 def open_database(path: Path) -> Database:
     """Open or create the database of a home and apply migrations. Raises ``StoreError``.
 
-    If migrations are missing, the caller must hold the engine's lock.
+    The caller must hold the engine's lock if migrations are missing.
     """
     with guarded(), ExitStack() as undo:
         connection = sqlite3.connect(
@@ -157,13 +150,13 @@ def create(database: Database) -> None:
 
 @migrations(name=LATEST)
 def upgrade(database: Database) -> None:
-    """Bring the tables of version 0.1.0 up to date; a new database has them already."""
+    """Upgrade the tables of version 0.1.0; a new database is up to date."""
     if "kind" not in database.table("tasks").columns_dict:
         _run(database, UPGRADE)
 
 
 def _run(database: Database, script: str) -> None:
-    """Execute a script in the caller's transaction, which ``executescript`` would commit."""
+    """Execute a script in the caller's transaction; ``executescript`` would commit it."""
     statement = ""
     for line in script.splitlines(keepends=True):
         statement += line
@@ -173,15 +166,13 @@ def _run(database: Database, script: str) -> None:
 
 
 def barrier(path: Path) -> None:
-    """Flush everything that is committed to the disk, also while others read. It blocks: call it in a thread.
+    """Flush all commits to the disk, while others may read. It blocks: call it in a thread.
 
-    A commit in WAL mode has appended its pages to the log, and with ``synchronous = NORMAL`` nothing has waited for
-    the disk. So it is enough to flush the log: the next program to open the database reads the commit from there. A
-    checkpoint is not needed, and would move nothing while a reader looks at an older state.
+    A WAL commit appends its pages to the log; with ``synchronous = NORMAL`` it does not wait for the disk. So flushing
+    the log is enough; a checkpoint would wait for readers.
 
-    A log that was reset or removed between a commit and this call does no harm: sqlite does either only after a
-    checkpoint has moved all of it into the database, for which it flushes log and database. This process may open and
-    close the log, but not the database file: closing that would release sqlite's locks.
+    A reset or removed log does no harm: sqlite first flushes a checkpoint of it. This process may open and close the
+    log, but not the database file: closing that would release sqlite's locks.
     """
     for file in (path.with_name(f"{path.name}-wal"), path.parent):  # the folder, for the log's own entry
         try:
@@ -193,9 +184,9 @@ def barrier(path: Path) -> None:
 
 
 def checkpoint(path: Path) -> None:
-    """Move the write-ahead log into the database as far as readers allow, so that the log can be reset.
+    """Move the write-ahead log into the database as far as readers allow.
 
-    It blocks, on its own connection: call it in a thread. Does nothing while another connection does the same.
+    It blocks, on its own connection: call it in a thread. Does nothing during another connection's checkpoint.
     """
     with guarded(), closing(sqlite3.connect(path, timeout=0, isolation_level=None)) as connection:
         connection.execute("PRAGMA wal_checkpoint(PASSIVE)")
@@ -205,8 +196,7 @@ def checkpoint(path: Path) -> None:
 def transaction(database: Database) -> Iterator[None]:
     """A transaction: all or nothing.
 
-    It takes the write lock at once: if it read first and another process wrote before it did, it would fail, however
-    long it may wait.
+    It takes the write lock at once: after a read, a write of another process in between would make it fail.
     """
     database.conn.execute("BEGIN IMMEDIATE")
     try:
@@ -226,7 +216,7 @@ def insert(database: Database, table: str, row: Mapping[str, Any]) -> int:
 
 
 def insert_all(database: Database, table: str, rows: Iterable[Mapping[str, Any]], replace: bool = False) -> None:
-    """Insert many rows of the same columns; with ``replace`` in place of rows with the same keys."""
+    """Insert rows of the same columns; ``replace``: they replace rows with the same keys."""
     rows = list(rows)
     if rows:
         statement = _insertion(table, tuple(rows[0]), "REPLACE" if replace else "INSERT")
@@ -235,6 +225,6 @@ def insert_all(database: Database, table: str, rows: Iterable[Mapping[str, Any]]
 
 @cache
 def _insertion(table: str, columns: tuple[str, ...], verb: str = "INSERT") -> str:
-    """The INSERT statement. Several times faster than sqlite-utils, which looks the table up for every row."""
+    """The INSERT statement. Several times faster than sqlite-utils, which reads the table's schema for every row."""
     names, marks = ", ".join(f'"{name}"' for name in columns), ", ".join("?" * len(columns))
     return f'{verb} INTO "{table}" ({names}) VALUES ({marks})'

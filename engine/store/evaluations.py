@@ -1,7 +1,6 @@
-"""How policies learn: held-out scores, one row for each version of a policy in each evaluation series, and what goes
-wrong. Engine side.
+"""Held-out scores, one row for each version and evaluation series of a policy, and findings about its learning.
 
-A series is what scores compare on: the same prompts, graded by the same code (``engine/train/scores.py``).
+The scores of a series compare: same prompts, same grading code (``engine/train/scores.py``).
 """
 
 from __future__ import annotations
@@ -19,12 +18,11 @@ from .database import Table, insert, transaction
 from .rows import EvalRow
 
 Evaluation = EvalRow
-"""What is written is what is read."""
 
 
 @dataclass(frozen=True)
 class HeldOutScore:
-    """A version's score in a series, with what is needed to tell it from another one's."""
+    """A version's score in a series, with its error."""
 
     step: int
     score: float
@@ -36,24 +34,23 @@ class HeldOutScore:
 def best(scores: Mapping[int, float]) -> int:
     """The step with the highest score, of equal ones the earliest. Raises ``ValueError`` if there is none.
 
-    The one definition of best: for labels, for what stays on the disk, and for what ends a task.
+    The one definition of best: for labels, kept files, and the end of a task.
     """
     return max(scores, key=lambda step: (scores[step], -step))
 
 
 class EvaluationTable:
-    """Reads and writes of evaluations: those of one suite and split, by default of a task's own held-out prompts."""
+    """Reads and writes of evaluations of one suite and split, by default a task's own held-out prompts."""
 
     def __init__(self, database: Database, suite: str = "", split: Split = "eval") -> None:
         self._db = database
         self._suite, self._split = suite, split
 
     def of(self, suite: str, split: Split = "eval") -> EvaluationTable:
-        """The evaluations of another suite or split; an empty suite is the task's own environment."""
         return EvaluationTable(self._db, suite, split)
 
     def add(self, policy: int, version: int, evaluation: Evaluation) -> None:
-        """Record an evaluation of a version; the same series, suite, split and step again replace it.
+        """Store an evaluation of a version; it replaces one of the same series, suite, split and step.
 
         ``version``: its id; 0 for one without a row, such as the bare base.
         """
@@ -75,11 +72,10 @@ class EvaluationTable:
         reach(Point.EVALUATION_STORED)
 
     def has(self, policy: int) -> bool:
-        """Whether the policy was measured at all."""
         return any(True for _ in self._db.query("SELECT 1 FROM evals WHERE policy = ? LIMIT 1", [policy]))
 
     def measured(self, policy: int, series: str) -> dict[int, float | None]:
-        """Scores of one series by step, in the order of the steps; None: measured, and it is no score."""
+        """Scores of one series by step, in order; None: measured without a valid score."""
         rows = self._db.query(
             "SELECT step, score FROM evals WHERE policy = ? AND series = ? AND suite = ? AND split = ? ORDER BY step",
             [policy, series, self._suite, self._split],
@@ -87,7 +83,6 @@ class EvaluationTable:
         return {row["step"]: row["score"] for row in rows}
 
     def baseline(self, policy: int, series: str) -> float | None:
-        """The newest constant-answer baseline of a series; None if there is none."""
         rows = self._db.query(
             "SELECT floor FROM evals WHERE policy = ? AND series = ? AND suite = ? AND split = ?"
             " ORDER BY id DESC LIMIT 1",
@@ -96,7 +91,6 @@ class EvaluationTable:
         return next((row["floor"] for row in rows), None)
 
     def series(self, policy: int) -> str | None:
-        """The newest series; None before the first evaluation."""
         rows = self._db.query(
             "SELECT series FROM evals WHERE policy = ? AND suite = ? AND split = ? ORDER BY id DESC LIMIT 1",
             [policy, self._suite, self._split],
@@ -104,13 +98,11 @@ class EvaluationTable:
         return next((row["series"] for row in rows), None)
 
     def scores(self, policy: int) -> dict[int, float]:
-        """Scores by version number of the newest series, without what is no score: these decide."""
         series = self.series(policy)
         found = self.measured(policy, series) if series is not None else {}
         return {step: score for step, score in found.items() if score is not None}
 
     def compared(self, policy: int) -> tuple[HeldOutScore, ...]:
-        """Scores of the newest series, by step, without what is no score."""
         rows = self._db.query(
             "SELECT step, score, coalesce(stderr, 0.0) AS stderr, prompts FROM evals"
             " WHERE policy = ? AND series = ? AND suite = ? AND split = ? AND score IS NOT NULL ORDER BY step",
@@ -119,7 +111,6 @@ class EvaluationTable:
         return tuple(HeldOutScore(**row) for row in rows)
 
     def best_of_each(self, policy: int) -> set[int]:
-        """The numbers of the best trained versions, one of each series."""
         rows = self._db.query(
             "SELECT DISTINCT series FROM evals WHERE policy = ? AND suite = ? AND split = ?",
             [policy, self._suite, self._split],
@@ -136,12 +127,12 @@ class EvaluationTable:
 # Findings: each kind is kept at most once for a policy. ``VersionTable.void_after`` removes those of voided steps.
 
 MOST_READ = 256
-"""Conversations of a step, the first, among which evidence is looked for: their text may be long."""
+"""First conversations of a step that are searched for evidence: their text may be long."""
 
 
 @dataclass(frozen=True)
 class NewFinding:
-    """What was found."""
+    """A new finding."""
 
     code: str
     step: int
@@ -157,7 +148,7 @@ class Known:
     step: int
     holds: bool
     pending: bool
-    """Whether it is to pause its task, which no person has resumed since."""
+    """True if it pauses its task, and no person has resumed that since."""
 
 
 @dataclass(frozen=True)
@@ -171,16 +162,14 @@ class StepSeen:
 
 @dataclass(frozen=True)
 class Said:
-    """What a policy said as one agent of one episode."""
+    """The replies of one agent of one episode."""
 
     id: int
     """Of its first trajectory."""
     group: int
-    """The group's number."""
     member: int
     reward: float | None
     replies: str
-    """All its replies, joined."""
     cut: bool
 
 
@@ -188,9 +177,9 @@ class FindingTable(Table):
     """Reads and writes of findings; every method is one short transaction."""
 
     def add(self, policy: int, finding: NewFinding, pauses: bool) -> bool:
-        """Keep a finding; False if this kind is known of the policy already, which then holds again.
+        """Store a finding; False if the policy has this kind already: then that one holds again.
 
-        ``pauses``: its task is to pause, until a person resumes it.
+        ``pauses``: its task pauses until a person resumes it.
         """
         row = {
             "policy": policy,
@@ -211,24 +200,20 @@ class FindingTable(Table):
         return True
 
     def known(self, policy: int) -> dict[str, Known]:
-        """The stored findings of a policy, by code."""
         rows = self._db.query("SELECT code, step, holds, pending FROM findings WHERE policy = ?", [policy])
         return {row["code"]: Known(row["step"], bool(row["holds"]), bool(row["pending"])) for row in rows}
 
     def lapse(self, policy: int, codes: Sequence[str]) -> None:
-        """Record that these are no longer so."""
         with transaction(self._db):
             pairs = [(policy, code) for code in codes]
             self._db.conn.executemany("UPDATE findings SET holds = 0 WHERE policy = ? AND code = ?", pairs)
 
     def environment_at(self, policy: int, step: int) -> str:
-        """The environment version that a step was trained on; empty if it is not known."""
         sql = "SELECT environment_version FROM steps WHERE policy = ? AND number = ?"
         return next((row["environment_version"] or "" for row in self._db.query(sql, [policy, step])), "")
 
     def seen(self, policy: int, names: Sequence[str], first: int, last: int) -> list[StepSeen]:
-        """Metrics of these names of the steps on the newest environment version, oldest first: of the ``first`` of them
-        and the ``last``."""
+        """Metrics ``names`` of the ``first`` and the ``last`` steps on the newest environment version, oldest first."""
         newest = next(iter(self._db.query("SELECT max(number) AS n FROM steps WHERE policy = ?", [policy])))["n"]
         if newest is None:
             return []
@@ -252,7 +237,6 @@ class FindingTable(Table):
         return found
 
     def said(self, policy: int, step: int, split: str = "train", suites: Sequence[str] = ("",)) -> list[Said]:
-        """The first conversations that a step consumed, or that an evaluation played, of those that ended well."""
         marks = ",".join("?" * len(suites))
         rows = self._db.query(
             "SELECT min(j.id) AS id, g.number, j.member, j.reward, max(j.cut) AS cut,"

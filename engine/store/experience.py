@@ -1,4 +1,4 @@
-"""Groups with their trajectories: complete ones, and members of groups that are still open. Engine side."""
+"""Groups with their trajectories: complete ones, and samples of groups that are still open. Engine side."""
 
 from __future__ import annotations
 
@@ -32,14 +32,11 @@ from ..trajectories import (
 from .database import Table, insert, insert_all, transaction
 from .rows import FINISHED
 
-# How the columns of a trajectory are written, wherever it is stored.
-
 NOTHING = Trajectory("", np.empty(0, np.int32), np.empty(0, np.uint8), np.empty(0, np.float32), ())
-"""Stands for the trajectories of an episode in which nobody was asked."""
 
 
 def said(trajectory: Trajectory, transcript: Transcript) -> dict[str, object]:
-    """The columns on what an agent said and earned."""
+    """The columns of an agent's conversation and reward."""
     return {
         "agent": trajectory.agent,
         "reward": trajectory.reward,
@@ -54,58 +51,53 @@ def said(trajectory: Trajectory, transcript: Transcript) -> dict[str, object]:
 
 
 def transcript_of(turns: str | None, places: str | None) -> Transcript:
-    """What was said, as it was stored in these columns."""
+    """The transcript from these columns."""
     told = tuple((turn["role"], turn["text"]) for turn in json.loads(turns or "[]"))
     return Transcript(told, tuple(json.loads(places or "[]")))
 
 
 def _span(span: Span) -> list[int | float | bool | None]:
-    """(start, stop, version), and fork and advantage only if they say something: most tasks need neither."""
     further = [span.fork, span.advantage] if span.fork or span.advantage is not None else []
     return [span.start, span.stop, span.version, *further]
 
 
 def _turns(transcript: Transcript) -> str:
-    """What was said, as JSON."""
     told = [{"role": role, "text": text} for role, text in transcript.turns]
     try:
         return encode(told).decode()
-    except UnicodeEncodeError:  # half a character
+    except UnicodeEncodeError:
         return json.dumps(told)
 
 
-# Which rows the groups of a policy drew, and what their rewards were: what a curriculum goes by. Engine side.
+# The drawn rows of a policy's groups and their rewards, for a curriculum. Engine side.
 
 
 @dataclass(frozen=True)
 class Draw:
-    """An attempt at a group whose rewards are known, be it trained on or thrown away."""
+    """An attempt at a group with known rewards, trained on or discarded."""
 
     number: int
-    """Of the group."""
     attempt: int
     """0 for the first row that the group drew."""
     position: int
-    """Of the row in the order of the train split: the instance."""
+    """Of the row in the train split's order: the instance."""
     row: int
     rows: int
     """Rows of the train split at that time; with another number, ``row`` is another row."""
     least: float
-    """The lowest reward of the group."""
     most: float
-    """The highest."""
     spread: float
     """Their population standard deviation."""
 
 
 def add_draws(database: Database, policy: int, number: int, draws: Sequence[Draw]) -> None:
-    """Write the draws of a group, in the caller's transaction; they replace those of an earlier try at it."""
+    """Write the draws of a group in the caller's transaction, replacing those of an earlier try."""
     database.execute("DELETE FROM draws WHERE policy = ? AND number = ?", [policy, number])
     insert_all(database, "draws", [{"policy": policy, **asdict(draw)} for draw in draws])
 
 
 def draws_of(database: Database, policy: int) -> list[Draw]:
-    """The draws of the groups that are stored, by number and attempt."""
+    """The draws of the stored groups, by number and attempt."""
     found = database.query(
         "SELECT number, attempt, position, row, rows, least, most, spread FROM draws d WHERE policy = ? AND EXISTS"
         " (SELECT 1 FROM groups g WHERE g.policy = d.policy AND g.split = 'train' AND g.number = d.number)"
@@ -115,15 +107,15 @@ def draws_of(database: Database, policy: int) -> list[Draw]:
     return [Draw(**row) for row in found]
 
 
-# Complete groups with their trajectories: written when a group closes, read back on restart. Engine side.
+# Complete groups with their trajectories: written when a group closes, read on restart.
 
 SHRUNK_AT_ONCE = 16
-"""Groups in one transaction of ``shrink``, which then takes about a millisecond."""
+"""Groups in one transaction of ``shrink``: about a millisecond."""
 
 
 @dataclass(frozen=True)
 class PolicyGroup:
-    """The group that one policy gets of a play."""
+    """One policy's group of a set of episodes."""
 
     policy: int
     group: Group
@@ -132,10 +124,10 @@ class PolicyGroup:
 
 @dataclass(frozen=True)
 class Beside:
-    """What a policy said in a play that is not trained on it: a frozen policy or a version from an opponent pool."""
+    """Conversations of an untrained policy in the same episodes: a frozen policy or a version from an opponent pool."""
 
     speaker: str
-    """The policy's name, or the words that mean a version."""
+    """The policy's name, or the words for a version."""
     episodes: tuple[Episode, ...]
     transcripts: Transcripts
 
@@ -159,7 +151,7 @@ class ExperienceTable(Table):
     def add_group(
         self, policy: int, split: Split, group: Group, transcripts: Transcripts, step: int | None = None
     ) -> None:
-        """Store the group of a play that gives only one policy a group; see ``add_play``."""
+        """Store the only group of a play; see ``add_play``."""
         self.add_play(split, [PolicyGroup(policy, group, transcripts)], step=step)
 
     def add_play(
@@ -177,14 +169,12 @@ class ExperienceTable(Table):
     ) -> int:
         """Store closed groups of one play, all or none; each replaces a group of the same policy and number.
 
-        Returns the number of the play, which is to be given as ``play`` where further groups of it are stored later.
-        ``opens``: other policies still wait for their groups, and the play may go on under another engine with the
-        versions that it names. ``closes``: nobody waits for more of it, so its members go with this transaction.
+        Returns the play's number; pass it as ``play`` for further groups. ``opens``: other policies still wait; another
+        engine may continue the play with these versions. ``closes``: nobody waits, so its open samples are removed.
 
-        ``beside`` is stored with the first of them. ``step`` marks an evaluation, which is replaced only by one of the
-        same suite on the same environment version: the episodes of every evaluation series are kept. ``draws`` are what
-        the first of them tried. ``rewards``: of an evaluation, by member and agent, for agents may be paid that are
-        never asked.
+        ``beside`` is stored with the first group. ``step`` marks an evaluation; only the same suite on the same
+        environment version replaces it. ``draws``: the attempts of the first group. ``rewards``: of an evaluation, by
+        sample and agent: agents may be paid that are never asked.
         """
         with transaction(self._db):
             for place, part in enumerate(parts):
@@ -247,11 +237,9 @@ class ExperienceTable(Table):
         return insert(self._db, "groups", row)
 
     def draws(self, policy: int) -> list[Draw]:
-        """What the stored training groups of a policy drew, by number and attempt."""
         return draws_of(self._db, policy)
 
     def waiting(self, policy: int) -> list[Group]:
-        """Groups that are complete and that no step has consumed, in the order of their numbers."""
         groups = self._db.query(
             "SELECT * FROM groups WHERE policy = ? AND split = 'train' AND state = 'complete' ORDER BY number", [policy]
         )
@@ -272,7 +260,6 @@ class ExperienceTable(Table):
         ]
 
     def consumed(self, policy: int, first: int) -> set[int]:
-        """Numbers, from ``first`` on, of the groups that steps of a policy have consumed."""
         rows = self._db.query(
             "SELECT number FROM groups WHERE policy = ? AND split = 'train' AND number >= ? AND state = 'consumed'",
             [policy, first],
@@ -282,7 +269,6 @@ class ExperienceTable(Table):
     def measured(
         self, policy: int, split: Split, suite: str, step: int, environment_version: str
     ) -> dict[int, tuple[MeasuredEpisode, ...]]:
-        """The stored episodes of one evaluation, by instance."""
         groups = self._db.query(
             "SELECT id, instance, rewards FROM groups WHERE policy = ? AND split = ? AND suite = ? AND step = ?"
             " AND environment_version = ? AND rewards IS NOT NULL",
@@ -312,8 +298,7 @@ class ExperienceTable(Table):
     def drop_unusable(self, policy: int, version: int) -> None:
         """Remove waiting groups that cannot be trained on, after the versions above ``version`` were lost.
 
-        These are groups sampled by a lost version, and groups that a lost step had consumed and whose tokens have been
-        removed since.
+        These are groups sampled by a lost version, and consumed groups of a lost step without tokens.
         """
         unusable = (
             "SELECT id FROM groups WHERE policy = ? AND split = 'train' AND state = 'complete'"
@@ -326,8 +311,7 @@ class ExperienceTable(Table):
     def shrink(self, policy: int, step: int) -> bool:
         """Remove the tokens of some groups that a step up to ``step`` consumed or evaluated; text and rewards stay.
 
-        Returns whether there may be more of them. The database file does not become smaller: its free pages are used
-        again. To shrink the file, sqlite would have to move the pages behind them, and readers would have to wait.
+        Returns True if there may be more. The database file does not shrink: its free pages are used again.
         """
         whole = "SELECT id FROM groups WHERE policy = ? AND shrunk = 0 AND step <= ? LIMIT ?"
         groups = [[row["id"]] for row in self._db.query(whole, [policy, step, SHRUNK_AT_ONCE])]
@@ -344,14 +328,14 @@ class ExperienceTable(Table):
         return len(groups) == SHRUNK_AT_ONCE
 
     def first_environment(self, policy: int, place: str = "") -> str | None:
-        """The environment version of the policy's first stored group: what a pinned task stays with.
+        """The environment version of the policy's first stored group, for pinned tasks.
 
-        Of groups that were played on the component of a mixture or the suite of this name, if one is named.
+        ``place``: only groups of this component of a mixture, or this suite.
         """
         return self._environment(policy, place, "ASC")
 
     def last_environment(self, policy: int, place: str = "") -> str | None:
-        """The environment version of the policy's newest stored group, likewise."""
+        """The environment version of the policy's newest stored group; ``place`` as in ``first_environment``."""
         return self._environment(policy, place, "DESC")
 
     def _environment(self, policy: int, place: str, order: str) -> str | None:
@@ -363,9 +347,9 @@ class ExperienceTable(Table):
         return next((row["environment_version"] for row in rows), None)
 
     def environment_versions(self) -> set[str]:
-        """All environment versions that stored groups were played on: a pinned task or a replay may need them.
+        """All environment versions of stored groups: a pinned task or a replay may need them.
 
-        From one version to the next above it in the index, so that its groups are not read.
+        Goes from version to version in the index, without reading the groups.
         """
         rows = self._db.query(
             "WITH RECURSIVE known (version) AS (SELECT min(environment_version) FROM groups UNION ALL"
@@ -411,7 +395,7 @@ def _dropped(text: str | None) -> Dropped | None:
 
 
 def _rows(owner: int, episode: Episode, transcripts: Transcripts) -> list[dict[str, object]]:
-    """One row per trajectory, each agent's in order; an episode that failed before its first turn has one row, too."""
+    """One row per trajectory, each agent's in order; one for an episode that failed before its first turn."""
     agents: Counter[str] = Counter()
     timing = _timing(episode.timing)
     parts = []
@@ -464,30 +448,28 @@ def _failure(failure: Failure | None) -> str | None:
     return json.dumps(asdict(failure)) if failure else None
 
 
-# Members that have ended well of plays that are still open: they survive the engine, and leave with their play.
+# Finished samples of open plays: they survive the engine, and are removed with their play.
 #
-# A play is open until every policy that is trained on it has its group. Its members wait here, with what all agents
-# said; only stored groups are trained on. Engine side.
+# A play is open until every trained policy has its group. Its samples wait here with all agents' conversations; only
+# stored groups are trained on. Engine side.
 
 Speaking = tuple[int, str]
-"""The number and the checksum of a version that speaks in a play."""
 
 
 @dataclass(frozen=True)
 class OpenPlay:
-    """A play that has begun, and what its members have in common."""
+    """A play that has begun, and the common data of its samples."""
 
     task: int
     number: int
     policies: tuple[str, ...]
-    """Names of the policies that are trained on it, in order; with task and number they tell open plays apart."""
+    """Names of the trained policies, in order; with task and number they identify an open play."""
     attempt: int
     index: int
-    """Index of the instance."""
     component: str
     environment_version: str
     speaking: Mapping[str, Speaking]
-    """By the name that the match has for them, the versions of all who play."""
+    """The versions of all participants, by their name in the match."""
     replaced: int = 0
     """See ``Group``, as the next two: of the attempts before this one."""
     lost: int = 0
@@ -495,12 +477,12 @@ class OpenPlay:
 
 
 class OpenPlayTable(Table):
-    """Reads and writes of open plays and their members."""
+    """Reads and writes of open plays and their samples."""
 
     def keep(self, play: OpenPlay, members: Sequence[FinishedEpisode]) -> None:
-        """Store further members of a play, each in place of what is stored of it; those of an earlier attempt go.
+        """Store further samples of a play, each replacing its stored row; those of an earlier attempt are removed.
 
-        Nothing is kept of a task that has ended meanwhile.
+        Stores nothing for a task that has ended meanwhile.
         """
         with transaction(self._db):
             state = self._db.conn.execute("SELECT state FROM tasks WHERE id = ?", [play.task]).fetchone()
@@ -515,12 +497,10 @@ class OpenPlayTable(Table):
         reach(Point.MEMBERS_KEPT)
 
     def find(self, task: int, number: int, policies: Sequence[str]) -> OpenPlay | None:
-        """The open play of this number that all of these policies are trained on."""
         found = self._plays(task, number)
         return next((play for play in found if set(policies) <= set(play.policies)), None)
 
     def members(self, play: OpenPlay) -> list[FinishedEpisode]:
-        """The stored members of a play, in order."""
         members: dict[int, list[dict[str, Any]]] = {}
         sql = "SELECT t.* FROM open_trajectories t JOIN open_plays p ON p.id = t.play WHERE"
         for row in self._db.query(f"{sql} {_SAME} ORDER BY t.member, t.rowid", _key(play)):
@@ -528,20 +508,17 @@ class OpenPlayTable(Table):
         return [_member(number, rows) for number, rows in members.items()]
 
     def speaking(self, task: int) -> set[Speaking]:
-        """The versions that speak in open plays of a task: without one of them its play cannot go on."""
+        """The versions in open plays of a task: without one of them its play cannot continue."""
         rows = self._db.query("SELECT DISTINCT speaking FROM open_plays WHERE task = ?", [task])
         return {speaking for row in rows for speaking in _speaking(row["speaking"]).values()}
 
     def drop(self, play: OpenPlay) -> None:
-        """Remove a play with its members: it is made again."""
         drop_open(self._db, play)
 
     def drop_all(self, task: int) -> None:
-        """Remove all open plays of a task: nobody learns from them any more."""
         self._db.execute("DELETE FROM open_plays WHERE task = ?", [task])
 
     def drop_others(self, task: int, number: int, policies: Sequence[str], play: OpenPlay | None) -> None:
-        """Remove what is open of this number for any of these policies, but for the play in which they go on."""
         for other in self._plays(task, number):
             if other != play and set(policies) & set(other.policies):
                 drop_open(self._db, other)
@@ -555,7 +532,7 @@ _SAME = "p.task = ? AND p.number = ? AND p.policies = ?"
 
 
 def open_play(database: Database, play: OpenPlay) -> int:
-    """The row of an open play, made where it is not there yet, in the caller's transaction."""
+    """The id of an open play's row, inserted if missing, in the caller's transaction."""
     sql = f"SELECT id, attempt FROM open_plays p WHERE {_SAME}"
     for key, attempt in database.conn.execute(sql, _key(play)).fetchall():
         if attempt == play.attempt:
@@ -579,7 +556,7 @@ def open_play(database: Database, play: OpenPlay) -> int:
 
 
 def drop_open(database: Database, play: OpenPlay) -> None:
-    """Remove an open play with its members, in the caller's transaction."""
+    """Remove an open play with its samples, in the caller's transaction."""
     database.execute(f"DELETE FROM open_plays AS p WHERE {_SAME}", _key(play))
 
 
@@ -608,7 +585,6 @@ def _speaking(stored: str) -> dict[str, Speaking]:
 
 
 def _open_rows(play: int, kept: FinishedEpisode) -> list[dict[str, object]]:
-    """One row per trajectory, each agent's in order; what is of the whole member stands in its first row."""
     rows: list[dict[str, object]] = []
     places: dict[str, int] = {}
     for trajectory in kept.episode.trajectories or (NOTHING,):

@@ -1,7 +1,7 @@
-"""The schema of a home's database, and how programs other than the engine write to it. Standard library only.
+"""The schema of a home's database, and writes of other programs than the engine. Standard library only.
 
-A table or column is added in ``TABLES``, and for homes of older versions in ``UPGRADE``. JSON columns hold small maps;
-arrays are BLOBs of their little-endian bytes (int32 tokens, float32 log-probabilities, uint8 masks).
+Add a table or column in ``TABLES``, and for older homes in ``UPGRADE``. JSON columns hold small maps; arrays are
+little-endian BLOBs (int32 tokens, float32 log-probabilities, uint8 masks).
 """
 
 from __future__ import annotations
@@ -14,7 +14,6 @@ from pathlib import Path
 from ..errors import DatabaseLocked, DatabaseUnwritable, StoreError
 
 FIRST, LATEST = "m020_casts", "m045_resumed"
-"""Names under which a database records that it has the tables of version 0.1.0, and those of today."""
 
 TABLES = """
 CREATE TABLE IF NOT EXISTS tenants (
@@ -559,23 +558,21 @@ INSERT INTO played
            total((SELECT count(*) FROM trajectories j WHERE j."group" = g.id AND j.status != 'ok' AND j.speaker = ''))
     FROM groups g GROUP BY g.policy, kind, at;
 """
-"""From the tables of version 0.1.0 to those of today, for homes that have ``FIRST`` and not ``LATEST``."""
 _APPLIED = "SELECT max(name) FROM _sqlite_migrations WHERE migration_set = 'marlaas'"
 _UNWRITABLE = {
     sqlite3.SQLITE_FULL: "Free some space",
     sqlite3.SQLITE_IOERR: "Look at the disk, and free some space",
     sqlite3.SQLITE_READONLY: "Mount the home's disk for writing, or choose another --home",
 }
-"""Why the disk takes nothing, with what helps."""
 
 
 def read_only(database: Path) -> str:
-    """The URI at which sqlite opens a database read-only; the path may hold ``#``, ``?`` and ``%``."""
+    """The URI for a read-only connection; the path may hold ``#``, ``?`` and ``%``."""
     return f"{database.absolute().as_uri()}?mode=ro"
 
 
 def applied(connection: sqlite3.Connection) -> str:
-    """The name of a database's newest schema; empty for one that has none. Raises ``sqlite3.Error``."""
+    """The name of a database's newest schema; empty without one. Raises ``sqlite3.Error``."""
     try:
         return str(connection.cursor().execute(_APPLIED).fetchone()[0] or "")
     except sqlite3.OperationalError as error:
@@ -585,14 +582,14 @@ def applied(connection: sqlite3.Connection) -> str:
 
 
 def refuse_newer(connection: sqlite3.Connection) -> None:
-    """Raise ``StoreError`` for a database with a newer schema; one that cannot be read is not newer."""
+    """Raise ``StoreError`` for a database with a newer schema; an unreadable one is not newer."""
     with suppress(sqlite3.Error):
         if applied(connection) > LATEST:
             raise StoreError("A newer marlaas has changed the database.", "Update marlaas, or use another --home.")
 
 
 def is_current(database: Path) -> bool:
-    """Whether the database is there and has today's schema; a damaged one counts as not."""
+    """True if the database exists with today's schema; False also for a damaged one."""
     if not database.exists():
         return False
     try:
@@ -604,7 +601,7 @@ def is_current(database: Path) -> bool:
 
 @contextmanager
 def guarded(database: Path | None = None) -> Iterator[None]:
-    """Turn sqlite's errors into ``StoreError``; with ``database``, into those of another program than the engine."""
+    """Turn sqlite's errors into ``StoreError``; ``database``: given by programs other than the engine."""
     try:
         yield
     except sqlite3.Error as error:
@@ -612,7 +609,7 @@ def guarded(database: Path | None = None) -> Iterator[None]:
 
 
 def explained(error: sqlite3.Error, database: Path | None = None) -> StoreError:
-    """What to raise in place of one of sqlite's errors; ``database``: as of ``guarded``."""
+    """The error to raise for one of sqlite's; ``database`` as in ``guarded``."""
     code = getattr(error, "sqlite_errorcode", 0) & 0xFF
     where = {"where": str(database)} if database else {}
     unwritten = f"{'the' if database else 'The'} database cannot be written: {error}."

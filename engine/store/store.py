@@ -1,10 +1,10 @@
 """The engine's store: one connection, one table object per part of the schema.
 
-Only the engine's event loop uses it; every call is a short transaction of well under a millisecond that does not wait
-for the disk. ``barrier`` and ``checkpoint`` do wait, and belong in a thread.
+Only the engine's event loop uses it; every call is a transaction of well under a millisecond without a wait for the
+disk. ``barrier`` and ``checkpoint`` do wait, and belong in a thread.
 
-While another program holds the database's lock, a call raises ``DatabaseLocked`` after ``PATIENCE`` seconds and has
-written nothing. What must be written goes through ``patiently``; what is written repeatedly waits for its next time.
+While another program holds the lock, a call raises ``DatabaseLocked`` after ``PATIENCE`` seconds and has written
+nothing. Required writes go through ``patiently``.
 """
 
 from __future__ import annotations
@@ -36,10 +36,10 @@ from .tenants import ApiTable, ServedTable, TenantTable, UsageTable
 from .versions import VersionTable
 
 PATIENCE = 0.05
-"""Seconds for which the event loop waits for another program's lock. Other writers, like verbs, hold it for a
-millisecond or for one wait for the disk, and the loop can afford that delay."""
+"""Seconds that the event loop waits for another program's lock. Other writers hold it for a millisecond or one disk
+flush, a delay that the loop can afford.
+"""
 LOOK = 0.05
-"""Seconds between two checks whether a lock is gone."""
 
 Answer = TypeVar("Answer")
 
@@ -48,8 +48,10 @@ class Store:
     """Opens the home's database under a new incarnation. Raises ``StoreError``."""
 
     def __init__(self, path: Path, base: str, fingerprint: str = "", sampler: str = "", durable: bool = True) -> None:
-        """``base`` and ``fingerprint`` are those of the base that the engine serves; ``sampler`` is its sampler.
-        ``durable``: whether commits are to survive a power cut; those of a simulation need not."""
+        """``base`` and ``fingerprint``: the served base.
+
+        ``durable``: commits survive a power cut; a simulation's need not.
+        """
         self._path = path
         self._durable = durable
         self.fingerprint = fingerprint
@@ -81,7 +83,7 @@ class Store:
         self.served = ServedTable(self._database, Home(path.parent), fingerprint)
 
     def changed(self) -> int:
-        """A number that differs after another process has committed."""
+        """A number that changes when another process commits."""
         return int(self._database.conn.execute("PRAGMA data_version").fetchone()[0])
 
     def barrier(self) -> None:
@@ -95,23 +97,21 @@ class Store:
         checkpoint(self._path)
 
     def serve(self, patience: float = PATIENCE) -> None:
-        """Wait only ``PATIENCE`` seconds for locks: from this call on, the event loop uses the store."""
+        """Wait only ``PATIENCE`` seconds for locks: from now on, the event loop uses the store."""
         self._connection.wait_for(patience)
 
     @property
     def locked(self) -> bool:
-        """Whether another program still holds the lock that a call has met."""
         return self._connection.met_lock and not self._connection.is_free()
 
     async def unlocked(self) -> None:
-        """Wait until no other program holds the lock, without blocking the event loop."""
         while not self._connection.is_free():
             await asyncio.sleep(LOOK)
 
     async def patiently(self, write: Callable[[], Answer]) -> Answer:
-        """Call ``write``, which is one transaction, until no other program has the lock; return what it returns.
+        """Repeat ``write``, one transaction, until it gets the lock; returns its value.
 
-        No other coroutine runs between the try that succeeds and the return.
+        No other coroutine runs between the successful try and the return.
         """
         while True:
             try:
@@ -120,5 +120,4 @@ class Store:
                 await self.unlocked()
 
     def close(self) -> None:
-        """Close the connection."""
         self._database.close()

@@ -1,6 +1,6 @@
-"""What the application writes: tasks in state *submitted* with their dependencies, commands, and keys of the API.
+"""Writes of the application: submitted tasks with their dependencies, commands, and keys of the API.
 
-Standard library only. Of keys only the hash is stored; the engine looks a key up when a client shows it.
+Standard library only. Only a key's hash is stored.
 """
 
 from __future__ import annotations
@@ -17,14 +17,17 @@ from ..errors import ConfigError, StoreError, UnknownTask
 from .schema import outside_transaction
 
 YIELDS = ("yield", "resume_engine")
-"""Commands without a task, which an engine that starts later obeys, too. ``yield`` makes the engine end its workers
-until the time ``until``, in seconds since 1970, or if that is None until the command ``resume_engine``."""
+"""Commands without a task that a later engine obeys, too. ``yield`` ends the workers until the time ``until``, in
+seconds since 1970; None: until the command ``resume_engine``.
+"""
 API_SWITCHES = ("api_start", "api_stop")
-"""Commands without a task, which an engine that starts later obeys, too. ``api_start`` opens the API, at the port
-``port`` where that is no None; ``api_stop`` closes it."""
+"""Commands without a task that a later engine obeys, too. ``api_start`` opens the API, at ``port`` if that is not None;
+``api_stop`` closes it.
+"""
 NODE_COMMANDS = ("drain_node", "undrain_node")
-"""Commands without a task, which an engine that starts later obeys, too. ``drain_node`` gives the cluster's node of the
-name ``node`` nothing new and moves its workers; ``undrain_node`` takes that back."""
+"""Commands without a task that a later engine obeys, too. ``drain_node`` gives the cluster's node ``node`` nothing new
+and moves its workers; ``undrain_node`` takes that back.
+"""
 COMMANDS = (
     *("pause", "resume", "cancel", "retry", "stop", "drain", "delete", "extend", "rollback", "tenant", "reload"),
     *("name", "unname", "priority"),
@@ -32,12 +35,13 @@ COMMANDS = (
     *API_SWITCHES,
     *NODE_COMMANDS,
 )
-"""Five have no task: ``stop`` ends the engine, ``drain`` ends it once the steps in progress are committed, ``tenant``
-sets weight and quotas of the tenant ``name``, ``reload`` reads the plugin ``plugin`` again, ``unname`` takes the name
-``name`` of a version from the tenant ``tenant``. ``name`` gives the name ``name`` to the version of the number
-``version``. ``delete`` removes adapter versions of a finished task from the disk: all, or the one of the number
-``version``. ``extend`` changes a task's steps to ``steps`` in all, ``priority`` its priority to ``priority``.
-``rollback`` makes a task that does not run go on from the version of the number ``version``."""
+"""Five have no task: ``stop`` ends the engine, ``drain`` ends it after the steps in progress, ``tenant`` sets weight
+and quotas of the tenant ``name``, ``reload`` reads the plugin ``plugin`` again, ``unname`` takes the name ``name`` of a
+version from the tenant ``tenant``. ``name`` gives the name ``name`` to the version number ``version``. ``delete``
+removes adapter versions of a finished task from the disk: all, or the number ``version``. ``extend`` sets a task's
+total steps to ``steps``, ``priority`` its priority to ``priority``. ``rollback`` makes a task that does not run
+continue from the version number ``version``.
+"""
 
 
 @dataclass(frozen=True)
@@ -46,9 +50,8 @@ class Borrowed:
 
     words: str
     version: int
-    """The version's id."""
     plays: bool
-    """Whether the task plays with it as long as it runs; else training begins from it."""
+    """True if the task uses it as a player while it runs; False if training begins from it."""
 
 
 @dataclass(frozen=True)
@@ -63,17 +66,16 @@ class Submission:
     config: dict[str, Any]
     source: str = ""
     base: str = ""
-    """The fingerprint of the base that it is for; empty: the one that the next engine serves."""
+    """The fingerprint of its base; empty: that of the next engine."""
     family: str = ""
-    """The name of the sweep that it is a member of."""
     needs: tuple[int, ...] = ()
     """Numbers of tasks that must be done first."""
     after: tuple[int, ...] = ()
     """Places of such tasks in the same submission."""
     borrowed: tuple[Borrowed, ...] = ()
-    """Versions of other tasks that its file refers to."""
+    """Versions of other tasks in its file."""
     file: str = ""
-    """The task file, as its author named it, for what is wrong with it; it is not stored."""
+    """The author's file name, for error messages; it is not stored."""
 
 
 def submit(database: Path, submissions: Sequence[Submission]) -> list[int]:
@@ -98,7 +100,7 @@ def submit(database: Path, submissions: Sequence[Submission]) -> list[int]:
 
 
 def command(database: Path, kind: str, task: int | None = None, **arguments: Any) -> int:
-    """Ask the engine to do something; returns the command's number, under which its outcome appears."""
+    """Send a command to the engine; returns its number, for ``command_outcomes``."""
     if kind not in COMMANDS:
         raise ValueError(f"There is no command {kind!r}; known are {', '.join(COMMANDS)}.")
     with outside_transaction(database) as connection:
@@ -106,7 +108,7 @@ def command(database: Path, kind: str, task: int | None = None, **arguments: Any
 
 
 def command_all(database: Path, kind: str, tasks: Sequence[int]) -> list[int]:
-    """Ask the same for many tasks at once: the engine sees all of these commands before it acts on the queue again."""
+    """Send a command for many tasks: the engine sees all of them before it acts on the queue again."""
     with outside_transaction(database) as connection:
         return [_command(connection, kind, task, {}) for task in tasks]
 
@@ -134,10 +136,10 @@ def add_key(database: Path, tenant: str, name: str, digest: bytes, prefix: str, 
 
 
 def revoke_key(database: Path, beginning: str) -> tuple[str, str]:
-    """Revoke the one key that begins so; returns how it begins and its tenant. Its requests in progress are answered.
+    """Revoke the one key with this beginning; returns its prefix and tenant. Requests in progress are answered.
 
-    ``beginning`` may be longer than what is stored of a key, up to all of it. Raises ``ConfigError`` if none or
-    several begin so, or it was revoked before.
+    ``beginning`` may be longer than the stored prefix. Raises ``ConfigError`` if no key or several match, or it was
+    revoked before.
     """
     sql = (
         "SELECT id, prefix, tenant, revoked FROM api_keys WHERE substr(prefix, 1, length(?1)) = ?1"

@@ -1,4 +1,4 @@
-"""The queue's tables: tasks, what they wait for, and the commands that the app sends. Engine side."""
+"""The queue's tables: tasks, their dependencies, and the commands of the app. Engine side."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from .rows import FINISHED, NO_REASON, Reason, ReasonCode, shown_state
 
 @dataclass(frozen=True)
 class Needed:
-    """A task that is not done, and that another one waits for."""
+    """An unfinished task that another one waits for."""
 
     id: int
     name: str
@@ -34,18 +34,17 @@ class QueuedTask:
     tenant: str
     state: str
     reason: Reason = NO_REASON
-    """Why it waits, as its row says it."""
     priority: int = 0
     due: float | None = None
-    """When it is tried again, in seconds since 1970; None: it waits for no such moment."""
+    """Time of its next try, in seconds since 1970, or None."""
     cause: str = ""
-    """Which try is due, and why it is made."""
+    """The number and reason of the try that is due."""
     needs: tuple[Needed, ...] = ()
 
 
 @dataclass(frozen=True)
 class Tries:
-    """How often a task has been tried again, and how often it may be."""
+    """Retries of a task, and their limit."""
 
     made: int
     allowed: int
@@ -53,7 +52,7 @@ class Tries:
 
 @dataclass(frozen=True)
 class Command:
-    """Something that the app asked for."""
+    """A request of the app."""
 
     id: int
     kind: str
@@ -86,7 +85,6 @@ class TaskTable(Table):
         ]
 
     def _needs(self) -> Mapping[int, list[Needed]]:
-        """What waiting tasks still need, by task."""
         rows = self._db.conn.execute(
             f"SELECT d.task, d.needs, coalesce(n.name, ''), coalesce({shown_state('n')}, ''),"
             " coalesce((SELECT CASE n.kind WHEN 'eval' THEN sum(step) ELSE min(step) END FROM policies"
@@ -100,41 +98,35 @@ class TaskTable(Table):
         return needs
 
     def spec(self, task: int) -> TaskSpec:
-        """A task's specification. Raises ``ConfigError`` if another version of this program wrote what this one
-        does not understand."""
+        """A task's specification. Raises ``ConfigError`` if another version of this program wrote something unknown."""
         return parse(json.loads(self._value("config", task)), f"task {task}")
 
     def adopt(self, base: str) -> None:
-        """Record ``base``, a fingerprint, as the base of all tasks without one."""
         self._db.execute("UPDATE tasks SET base = ? WHERE base = ''", [base])
 
     def base(self, task: int) -> str:
-        """The fingerprint of the base that a task belongs to; empty if none is recorded."""
         return str(self._value("base", task))
 
     def state(self, task: int) -> str:
-        """A task's state."""
         return str(self._value("state", task))
 
     def reason(self, task: int) -> str:
-        """Why a task waits, paused, failed or ended early; or empty."""
         return str(self._value("reason", task))
 
     def steps_made(self, task: int) -> int:
-        """Optimizer steps that are committed."""
         sql = "SELECT coalesce(max(step), 0) FROM policies WHERE task = ?"
         return int(self._db.conn.execute(sql, [task]).fetchone()[0])
 
     def tries(self, task: int) -> Tries:
-        """How often a task has been tried again since a person put it into the queue, and how often it may be."""
         allowed = "coalesce(json_extract(config, '$.queue.retries'), 0)"
         return Tries(*self._db.conn.execute(f"SELECT retried, {allowed} FROM tasks WHERE id = ?", [task]).fetchone())
 
     def set_state(self, task: int, state: str, reason: Reason = NO_REASON, fresh: bool = False) -> None:
-        """Move a task to a state and drop a try that was due; what it has of open plays goes where it is finished.
+        """Move a task to a state and drop a due try; a finished task's open plays are removed.
 
-        ``fresh``: a person did it, so tries and steps without signal are counted again, and findings that paused the
-        task do so no more."""
+        ``fresh``: a person did it, so tries and steps without signal restart at 0, and findings no longer pause the
+        task.
+        """
         now = wall_time()
         with transaction(self._db):
             self._db.execute(
@@ -152,8 +144,7 @@ class TaskTable(Table):
                 self._db.execute("DELETE FROM open_plays WHERE task = ?", [task])
 
     def extend(self, task: int, steps: int, state: str) -> None:
-        """Set a task's steps to ``steps`` in all, and its state; if the state changes, tries and steps without signal
-        are counted again."""
+        """Set a task's total steps and its state; a changed state resets tries and steps without signal."""
         sql = "UPDATE policies SET resumed = step WHERE task = ? AND (SELECT state FROM tasks WHERE id = task) != ?"
         self._db.execute(sql, [task, state])
         self._db.execute(
@@ -165,12 +156,11 @@ class TaskTable(Table):
         )
 
     def set_priority(self, task: int, priority: int) -> None:
-        """Set a task's place among those of its tenant."""
         sql = "UPDATE tasks SET priority = ?, config = json_set(config, '$.queue.priority', ?) WHERE id = ?"
         self._db.execute(sql, [priority, priority, task])
 
     def replace_auto(self, task: int, values: Mapping[str, Any]) -> None:
-        """Put numbers in place of ``auto`` in a task's configuration, by dotted key."""
+        """Replace ``auto`` in a task's configuration by numbers, by dotted key."""
         with transaction(self._db):
             for key, value in values.items():
                 path = "$" + "".join(f'."{part}"' for part in key.split("."))
@@ -178,7 +168,6 @@ class TaskTable(Table):
                 self._db.execute(sql, [path, json.dumps(value), task])
 
     def try_again(self, task: int, due: float, cause: str) -> None:
-        """Put a task back into the queue for another try at the time ``due``, and count it."""
         self._db.execute(
             "UPDATE tasks SET state = 'queued', reason = ?, reason_code = ?, due = ?, cause = ?, retried = retried + 1"
             " WHERE id = ?",
@@ -193,7 +182,6 @@ class TaskTable(Table):
             self._db.execute(sql, [part for name in environments for part in (TOGETHER,) * 3 + (name, TOGETHER)])
 
     def explain(self, reasons: Mapping[int, Reason]) -> None:
-        """Record why tasks wait in the queue."""
         with transaction(self._db):
             self._db.conn.executemany(
                 "UPDATE tasks SET state = 'queued', reason_code = ?, reason = ? WHERE id = ?",
@@ -201,7 +189,7 @@ class TaskTable(Table):
             )
 
     def note(self, notes: Mapping[int, str]) -> None:
-        """Record what holds running tasks up; an empty text: nothing does."""
+        """Record what holds running tasks up; an empty text: nothing."""
         with transaction(self._db):
             self._db.conn.executemany(
                 "UPDATE tasks SET reason = ? WHERE id = ? AND state = 'running'",
@@ -209,12 +197,11 @@ class TaskTable(Table):
             )
 
     def warn(self, task: int, about: str, message: str) -> bool:
-        """Keep what people should know of a task for as long as the task is there; False: it is known already."""
+        """Store a warning for people about a task, until the task is removed; False if it is stored already."""
         row = [task, about, message, wall_time()]
         return bool(self._db.execute("INSERT OR IGNORE INTO warnings VALUES (?, ?, ?, ?)", row).rowcount)
 
     def add_seconds(self, seconds: Mapping[int, float]) -> None:
-        """Add running time, by task."""
         with transaction(self._db):
             rows = [(more, task) for task, more in seconds.items()]
             self._db.conn.executemany("UPDATE tasks SET seconds = seconds + ? WHERE id = ?", rows)
@@ -223,7 +210,6 @@ class TaskTable(Table):
         return self._db.conn.execute(f"SELECT {column} FROM tasks WHERE id = ?", [task]).fetchone()[0]
 
     def new_commands(self) -> list[Command]:
-        """Commands that have not been carried out, oldest first."""
         rows = self._db.query("SELECT id, kind, task, arguments FROM commands WHERE done IS NULL ORDER BY id")
         return [Command(r["id"], r["kind"], r["task"], json.loads(r["arguments"])) for r in rows]
 
@@ -236,5 +222,4 @@ class TaskTable(Table):
         )
 
     def finish_command(self, command: int, outcome: str = "") -> None:
-        """Record that a command was carried out, or why not."""
         self._db.execute("UPDATE commands SET done = ?, outcome = ? WHERE id = ?", [wall_time(), outcome, command])

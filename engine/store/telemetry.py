@@ -24,39 +24,31 @@ from .database import Table, insert, insert_all, transaction
 from .queries.machine import DeviceRow, NodeRow, StageSample
 from .rows import WorkerRow, Yielding, YieldRequest
 
-# The tables of engines, workers, environments and events. Engine side.
-
 KEEP_EVENTS = 100_000
-"""Lines of the log that are kept, the newest."""
 MOST_HELD = 10_000
-"""The most lines that wait in memory while another program locks the database."""
 
 
 class TelemetryTable(Table):
     """Writes for the screen and the log.
 
-    If the database is locked, lines of the log and the list of environments are held back, and written with the next
-    ones or with the next heartbeat.
+    While the database is locked, lines of the log and the list of environments wait for the next write or heartbeat.
     """
 
     def __init__(self, database: Database, root: Path) -> None:
-        """``root``: the home; files in it are named relative to it."""
+        """``root``: the home; its files are named relative to it."""
         super().__init__(database)
         self._root = root
         self._held_events: list[dict[str, Any]] = []
         self._held_environments: Sequence[EnvironmentInfo] | None = None
         self._crews: dict[str, Crew] = {}
-        """What was written last of the processes of each environment."""
 
     def begin_incarnation(self, base: str, fingerprint: str = "", sampler: str = "") -> int:
-        """Register a new engine and return its incarnation, a number above all earlier ones."""
         now = wall_time()
         row = {"pid": os.getpid(), "state": "starting", "started": now, "heartbeat": now, "base": base, "note": ""}
         row |= {"fingerprint": fingerprint, "sampler": sampler, "version": version()}
         return insert(self._db, "engines", row)
 
     def heartbeat(self, incarnation: int, state: str, note: str = "") -> None:
-        """Record that the engine lives."""
         self._db.execute(
             "UPDATE engines SET heartbeat = ?, state = ?, note = ? WHERE incarnation = ?",
             [wall_time(), state, note, incarnation],
@@ -66,26 +58,22 @@ class TelemetryTable(Table):
             self.environments(self._held_environments)
 
     def yielding(self, incarnation: int, yielding: Yielding | None) -> None:
-        """Record why the engine has no workers; None: it has."""
         why = (yielding.kind, yielding.until) if yielding else ("", None)
         self._db.execute("UPDATE engines SET rest = ?, rest_until = ? WHERE incarnation = ?", [*why, incarnation])
 
     def placed(self, incarnation: int, reasons: Sequence[str], sampler: str, precision: str) -> None:
-        """Record the placement plan, as sentences that say which worker is where and why, the samplers' kind, and the
-        precision of both stages in words."""
         self._db.execute(
             "UPDATE engines SET placement = ?, sampler = ?, precision = ? WHERE incarnation = ?",
             ["\n".join(reasons), sampler, precision, incarnation],
         )
 
     def event(self, kind: str, message: str, task: int | None = None, level: str = "info") -> None:
-        """Add a line to the log; the oldest lines beyond ``KEEP_EVENTS`` go."""
         row = {"task": task, "level": level, "kind": kind, "message": message[:4000], "created": wall_time()}
         self._held_events = [*self._held_events, row][-MOST_HELD:]
         self._write_events()
 
     def _write_events(self) -> None:
-        """Write the lines in order; one that fails for another reason than a lock is dropped."""
+        """Write the lines in order; drop one that fails for another reason than a lock."""
         held, self._held_events = self._held_events, []
         for place, row in enumerate(held):
             try:
@@ -101,11 +89,9 @@ class TelemetryTable(Table):
                     self._db.execute("DELETE FROM events WHERE id <= ?", [key - KEEP_EVENTS])
 
     def workers(self, rows: Sequence[WorkerRow]) -> None:
-        """Replace the list of workers."""
         self._replace("workers", (asdict(row) for row in rows))
 
     def environments(self, infos: Sequence[EnvironmentInfo]) -> None:
-        """Replace the list of environments."""
         self._held_environments = None
         now = wall_time()
         rows = [
@@ -134,7 +120,6 @@ class TelemetryTable(Table):
             self._crews = {info.name: info.crew for info in infos}
 
     def crews(self, infos: Sequence[EnvironmentInfo]) -> None:
-        """Record the processes of environments that are in the list, if these are others than before."""
         changed = [info for info in infos if self._crews.get(info.name, info.crew) != info.crew]
         if changed:
             with transaction(self._db):
@@ -146,10 +131,10 @@ class TelemetryTable(Table):
             self._crews |= {info.name: info.crew for info in changed}
 
 
-# Tables of the machine: its cards, how busy stages were, where tenants stand in line, requests to yield. Engine side.
+# Tables of the machine: its GPUs, use of stages, tenants' places in the queues, requests to yield. Engine side.
 #
-# Every heartbeat adds a sample of each stage. After an hour they become one row a minute, after a day one an hour,
-# and after a month they are removed: about 25,000 rows stay. A request to yield outlives the engine that received it.
+# Every heartbeat adds a sample of each stage. After an hour they become one row a minute, after a day one an hour, and
+# after a month they are removed: about 25,000 rows stay.
 
 MINUTE, HOUR, DAY = 60, 3600, 86400
 THINNED = ((HOUR, MINUTE), (DAY, HOUR))
@@ -161,12 +146,11 @@ class StageTable(Table):
     """The samples of stages; thins out old ones."""
 
     def add(self, incarnation: int, samples: Iterable[StageSample]) -> None:
-        """Store the samples of one heartbeat."""
         with transaction(self._db):
             insert_all(self._db, "stages", ({"incarnation": incarnation, **vars(sample)} for sample in samples))
 
     def thin(self, now: float) -> None:
-        """Merge old samples, weighted by the seconds that they cover, and remove those that are too old."""
+        """Merge old samples, weighted by their seconds, and remove those that are too old."""
         with transaction(self._db):
             self._db.execute("DELETE FROM stages WHERE begun < ?", [now - KEPT])
             for age, span in THINNED:
@@ -192,12 +176,11 @@ class StageTable(Table):
 
 
 class StandingTable(Table):
-    """Where tenants stand in line, as last written."""
+    """Tenants' places in the queues, as last written."""
 
     _written: Mapping[str, Sequence[Standing]] | None = None
 
     def replace(self, standings: Mapping[str, Sequence[Standing]]) -> None:
-        """Write the standings of each stage, if they differ from those before."""
         if standings == self._written:
             return
         rows = ({"stage": stage, **asdict(row)} for stage, many in standings.items() for row in many if row.tenant)
@@ -206,15 +189,14 @@ class StandingTable(Table):
 
 
 class DeviceTable(Table):
-    """Holds what was last seen of the cards."""
+    """The GPUs as last seen."""
 
     def replace(self, rows: Sequence[DeviceRow]) -> None:
-        """Write the cards, in the driver's order, in place of those before."""
         self._replace("devices", ({**_columns(row), "place": place} for place, row in enumerate(rows)))
 
 
 class YieldTable(Table):
-    """Holds the newest request to yield, until it is taken back."""
+    """The newest request to yield, until it is taken back."""
 
     def get(self) -> YieldRequest | None:
         """The newest request; its time may be over."""
@@ -222,75 +204,65 @@ class YieldTable(Table):
         return YieldRequest(row[0]) if row else None
 
     def begin(self, until: float | None) -> None:
-        """Yield until a time in seconds since 1970 (None: until taken back), in place of an earlier request."""
+        """Yield until a time in seconds since 1970 (None: until taken back); replaces an earlier request."""
         with transaction(self._db):
             insert_all(self._db, "yields", [{"id": 1, "since": wall_time(), "until": until}], replace=True)
 
     def end(self) -> None:
-        """Take the request back."""
         self._db.execute("DELETE FROM yields")
 
 
 # Tables of the cluster: its nodes as last seen, and those that a person drains. Engine side.
 #
-# A drain outlives the engine that was asked for it, and goes by the node's name, so that it outlives Ray as well.
+# A drain is stored by the node's name, so that it outlives the engine and Ray.
 
 
 class NodeTable(Table):
-    """Holds what was last seen of the nodes, and which of them are drained."""
+    """The nodes as last seen, and the drained ones."""
 
     _written: Sequence[NodeRow] | None = None
 
     def replace(self, rows: Sequence[NodeRow]) -> None:
-        """Write the nodes in place of those before, if they differ."""
         if rows == self._written:
             return
         self._replace("nodes", map(_columns, rows))
         self._written = tuple(rows)
 
     def drained(self) -> frozenset[str]:
-        """Names of the nodes that get nothing new; some may be in no cluster at the moment."""
         return frozenset(row[0] for row in self._db.conn.execute("SELECT node FROM drains"))
 
     def drain(self, node: str) -> None:
-        """Give a node of this name nothing new from now on."""
         with transaction(self._db):
             insert_all(self._db, "drains", [{"node": node, "since": time.time()}], replace=True)
 
     def undrain(self, node: str) -> None:
-        """Take a drain back."""
         self._db.execute("DELETE FROM drains WHERE node = ?", [node])
 
 
 def _columns(row: DeviceRow | NodeRow) -> dict[str, object]:
-    """A row with what holds several values as JSON."""
     return {name: json.dumps(value) if isinstance(value, tuple) else value for name, value in asdict(row).items()}
 
 
-# How the episodes of environments ended, what the checks found, and which of them only fail. Engine side.
+# Outcomes of environments' episodes, findings of the checks, and environments that only fail. Engine side.
 #
-# With every heartbeat the engine adds counts of episodes by minute, environment and version. After an hour minutes
-# are summed to hours, and after a day they are removed. The last failure and the findings of each version are kept as
-# well.
+# Every heartbeat adds counts by minute, environment and version. After an hour minutes are summed to hours, and after a
+# day they are removed.
 
 FAILING_KEPT = 30 * DAY
-"""Seconds after which it is forgotten that a version only failed, if no engine has served it since."""
+"""Seconds without an engine that serves a version, after which its failing is forgotten."""
 LONGEST_MESSAGE = 1000
-"""Characters of a failure's message that are stored."""
 CHECKS_KEPT = 20
-"""Versions of an environment whose findings are kept, those checked last."""
+"""Versions of an environment with kept findings, the last checked ones."""
 
 
 class ConformanceTable(Table):
     """Findings by environment and version."""
 
     def known(self, environment: str, version: str, base: str) -> bool:
-        """Whether that version was checked with the base of that fingerprint."""
         sql = "SELECT 1 FROM conformance WHERE environment = ? AND version = ? AND base = ?"
         return self._db.execute(sql, [environment, version, base]).fetchone() is not None
 
     def add(self, environment: str, version: str, base: str, findings: Sequence[Finding]) -> None:
-        """Store the findings of a version, within bounds, in place of its earlier ones."""
         row = {
             "environment": environment,
             "version": version,
@@ -308,10 +280,9 @@ class ConformanceTable(Table):
 
 
 class FailingTable(Table):
-    """Parameters under which environment versions have only failed, by plugin and version."""
+    """Parameters that only failed in an environment version, by plugin and version."""
 
     def all(self) -> dict[tuple[str, str], list[Standstill]]:
-        """What is known of each plugin and version."""
         rows = self._db.conn.execute(
             "SELECT plugin, version, environment, parameters, message, file, line, rest FROM failing"
         )
@@ -322,7 +293,7 @@ class FailingTable(Table):
         return found
 
     def replace(self, plugin: str, version: str, standstills: Sequence[Standstill], now: float | None = None) -> None:
-        """Store what is known of a version in place of what was; other versions' rows go after ``FAILING_KEPT``."""
+        """Replace the entries of a version; other versions' rows are removed after ``FAILING_KEPT``."""
         now = wall_time() if now is None else now
         rows = [
             {
@@ -351,7 +322,7 @@ _ADD = (
 
 
 class OutcomeTable(Table):
-    """Counts of episodes by how they ended, and the last failure of each environment version."""
+    """Counts of episodes by outcome, and the last failure of each environment version."""
 
     def add(self, counted: Counted, now: float | None = None) -> None:
         """Add to the counts of this minute; all of it or, with ``StoreError``, nothing."""
@@ -376,7 +347,7 @@ class OutcomeTable(Table):
             insert_all(self._db, "failures", failures, replace=True)
 
     def thin(self, now: float) -> None:
-        """Sum minutes that are older than an hour to hours, and remove what is older than a day."""
+        """Sum minutes that are older than an hour to hours, and remove all that is older than a day."""
         before = (now - HOUR) // HOUR * HOUR
         with transaction(self._db):
             for table, column in (("outcomes", "begun"), ("failures", "created")):

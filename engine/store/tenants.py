@@ -1,8 +1,7 @@
-"""Tenants: each one's weight, which is its share of the machine, its quotas, what its tasks and clients have used, and
-the keys and versions of its clients. Engine side.
+"""Tenants: weight (share of the machine), quotas, use by tasks and clients, and the clients' keys and versions.
 
-Weights and quotas are read from memory, because only this engine writes the table. A tenant that nobody set up has
-weight 1 and no quota. Days are in UTC; what is used just before midnight may count for the next day.
+Weights and quotas are cached, because only this engine writes them. The default is weight 1 without a quota. Days are
+in UTC; use just before midnight may count for the next day.
 """
 
 from __future__ import annotations
@@ -29,7 +28,7 @@ class Tenant:
     """Weight and quotas of one tenant."""
 
     weight: float = 1.0
-    """Its share of the machine under contention, in relation to the other tenants' weights; above 0."""
+    """Its share of the machine under contention, relative to the other tenants' weights; above 0."""
     tasks: int = 0
     """Tasks that may run at the same time; 0: as many as there are slots."""
     tokens_per_day: int = 0
@@ -48,11 +47,9 @@ class TenantTable:
         self._known = {row.pop("name"): Tenant(**row) for row in rows}
 
     def get(self, name: str) -> Tenant:
-        """A tenant's weight and quotas, from memory."""
         return self._known.get(name, USUAL)
 
     def set(self, name: str, **changes: float) -> Tenant:
-        """Change some of a tenant's weight and quotas, and return all of them."""
         tenant = replace(self.get(name), **changes)  # type: ignore[arg-type]
         with transaction(self._db):
             row = {"name": name, "created": wall_time(), **asdict(tenant)}
@@ -62,18 +59,15 @@ class TenantTable:
 
 
 class UsageTable:
-    """The sums of what tasks and clients have used, from which quotas are checked."""
+    """The sums of use by tasks and clients, for quotas."""
 
     def __init__(self, database: Database) -> None:
         self._db = database
         self._clients: list[str] = []
-        """Tenants whose clients have an account; the first has the number -1, the next -2."""
+        """Tenants with an account for clients; the first has the number -1, the next -2."""
 
     def clients(self, tenant: str) -> int:
-        """The number below 0 under which the ledger counts what a tenant's clients use, as if they were a task.
-
-        It is the same for as long as this engine runs.
-        """
+        """The negative task number for the use of a tenant's clients in the ledger, constant for this engine."""
         if tenant not in self._clients:
             self._clients.append(tenant)
         return -1 - self._clients.index(tenant)
@@ -103,7 +97,6 @@ class UsageTable:
             )
 
     def tokens_today(self) -> Mapping[str, int]:
-        """Tokens that each tenant's tasks and clients have used today; tenants without any are missing."""
         rows = self._db.query(
             "SELECT tenant, sum(tokens) AS tokens FROM"
             " (SELECT t.tenant, u.tokens FROM usage u JOIN tasks t ON t.id = u.task WHERE u.day = ?"
@@ -119,15 +112,14 @@ def today() -> str:
     return day_of(wall_time())
 
 
-# Tables of the API: keys by their hashes, what each has used, and whether it is open. Engine side.
+# Tables of the API: keys by their hashes, their use, and its state. Engine side.
 
 
 @dataclass(frozen=True)
 class KeyUse:
-    """What a key has used since the last time that it was written."""
+    """The use of a key since its last write."""
 
     key: int
-    """The key's number."""
     requests: int
     tokens_in: int
     tokens_out: int
@@ -136,20 +128,17 @@ class KeyUse:
 
 
 class ApiTable(Table):
-    """Reads keys, which other processes make and revoke; writes what they use, and the state of the API."""
+    """Reads keys made and revoked by other processes; writes their use, and the state of the API."""
 
     def key(self, digest: bytes) -> ApiKeyRow | None:
-        """The key with this SHA-256 digest, revoked or not."""
         for row in self._db.query(f"{KEYS} WHERE hash = ?", [digest]):
             return key_row(row)
         return None
 
     def any_key(self) -> bool:
-        """Whether there is a key that was not revoked."""
         return self._db.conn.execute("SELECT 1 FROM api_keys WHERE revoked IS NULL LIMIT 1").fetchone() is not None
 
     def add_use(self, uses: Iterable[KeyUse]) -> None:
-        """Add to what keys have used, in one transaction."""
         with transaction(self._db):
             self._db.conn.executemany(
                 "UPDATE api_keys SET requests = requests + ?, tokens_in = tokens_in + ?, tokens_out = tokens_out + ?,"
@@ -158,29 +147,26 @@ class ApiTable(Table):
             )
 
     def state(self) -> ApiRow:
-        """What was asked for last, and what is."""
         for row in self._db.query("SELECT * FROM api"):
             return api_row(row)
         return ApiRow()
 
     def switch(self, on: bool, port: int | None = None) -> None:
-        """Remember that a person started or stopped it, for this engine and the next ones."""
+        """Store that a person started or stopped it, for this engine and the next ones."""
         self._write(replace(self.state(), switched=on, port=port))
 
     def tell(self, is_open: bool, url: str = "", note: str = "") -> None:
-        """Tell everybody whether it is open, and why it is not although it should be."""
         self._write(replace(self.state(), open=is_open, url=url, note=note, since=wall_time()))
 
     def _write(self, row: ApiRow) -> None:
         insert_all(self._db, "api", [{"id": 1, **asdict(row)}], replace=True)
 
 
-# What clients are served: versions of a tenant's tasks, the names that it gave them, and files that stay meanwhile.
+# Versions for clients, the tenants' names for them, and files that are in use.
 #
 # Engine side. Every read names the tenant: nobody sees another's.
 
 MOST_NAMES = 1000
-"""Names that a tenant may give."""
 _COLUMNS = """v.id, t.id AS task, t.tenant, t.name AS task_name, p.name AS policy, v.number, v.name, v.state, v.label,
 v.checksum, v.path, v.size, v.created, v.resumable"""
 _VERSIONS = f"""SELECT {_COLUMNS} FROM tasks t JOIN policies p ON p.task = t.id JOIN versions v ON v.policy = p.id
@@ -191,15 +177,13 @@ class ServedTable:
     """Reads of versions for clients, and the names of versions."""
 
     def __init__(self, database: Database, home: Home, fingerprint: str) -> None:
-        """``fingerprint`` is that of the base that is served: versions of others are left out."""
         self._db = database
         self._home = home
         self._fingerprint = fingerprint
         self._holders: Counter[int] = Counter()
-        """How many use a version, by its id."""
 
     def versions(self, tenant: str, task: int | None = None) -> list[VersionRow]:
-        """A tenant's versions whose files are on the disk, newest first; without scores. ``task``: of this one alone.
+        """A tenant's versions with files on the disk, newest first, without scores; ``task``: only of this one.
 
         Raises ``AdapterUnreachable`` if a file would lie outside of the home.
         """
@@ -207,7 +191,7 @@ class ServedTable:
         return [self._row(row) for row in self._db.query(sql, [tenant, self._fingerprint, task])]
 
     def named(self, tenant: str, name: str) -> tuple[VersionRow | None, bool]:
-        """The version of that name, None if its file is gone; and whether the tenant has given the name."""
+        """The version of that name, None if its file is gone; and True if the tenant has given the name."""
         sql = "SELECT version FROM adapter_names WHERE tenant = ? AND name = ?"
         for found in self._db.query(sql, [tenant, name]):
             rows = self._db.query(f"{_VERSIONS} AND v.id = ?", [tenant, self._fingerprint, found["version"]])
@@ -215,13 +199,11 @@ class ServedTable:
         return None, False
 
     def names(self, tenant: str) -> dict[str, int]:
-        """All names that a tenant has given, with the ids of their versions."""
         rows = self._db.query("SELECT name, version FROM adapter_names WHERE tenant = ? ORDER BY name", [tenant])
         return {row["name"]: row["version"] for row in rows}
 
     def give(self, tenant: str, name: str, version: int) -> None:
-        """Let a name mean a version of the tenant's, whatever it meant before. Raises ``ConfigError`` beyond
-        ``MOST_NAMES``."""
+        """Let a name mean a version of the tenant. Raises ``ConfigError`` beyond ``MOST_NAMES``."""
         known = self.names(tenant)
         if name not in known and len(known) >= MOST_NAMES:
             raise ConfigError(f"Tenant {tenant!r} has {len(known)} names already.", "Remove some with --remove.")
@@ -233,13 +215,12 @@ class ServedTable:
             )
 
     def take(self, tenant: str, name: str) -> bool:
-        """Take a name away; returns whether there was one."""
         with transaction(self._db):
             sql = "DELETE FROM adapter_names WHERE tenant = ? AND name = ?"
             return bool(self._db.execute(sql, [tenant, name]).rowcount)
 
     def numbers(self, policy: int) -> dict[int, str]:
-        """Numbers of a policy's versions that have names, each with one of these."""
+        """Numbers of a policy's named versions, each with one of its names."""
         sql = "SELECT v.number, n.name FROM adapter_names n JOIN versions v ON v.id = n.version WHERE v.policy = ?"
         return {row["number"]: row["name"] for row in self._db.query(f"{sql} AND v.state = 'committed'", [policy])}
 
@@ -255,7 +236,6 @@ class ServedTable:
                 del self._holders[version]
 
     def holds(self, version: int) -> bool:
-        """Whether a client is being served with a version."""
         return version in self._holders
 
     def _row(self, row: dict[str, Any]) -> VersionRow:

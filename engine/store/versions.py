@@ -1,7 +1,7 @@
-"""Policies, their versions and steps: the step commit, and what recovery needs. Engine side.
+"""Policies, their versions and steps: the step commit, and the data for recovery. Engine side.
 
-A step is one state file and then one transaction: step, version with checksum, consumed groups, metrics. Whatever is
-not in that transaction did not happen.
+A step is one state file and then one transaction: step, version with checksum, consumed groups, metrics. Without the
+transaction the step did not happen.
 """
 
 from __future__ import annotations
@@ -36,12 +36,11 @@ class Version:
     """Absolute path of its file; the table holds it relative to the home (``Home.name_of``)."""
     size: int
     resumable: bool = True
-    """Its file holds the optimizer's moments."""
 
 
 @dataclass(frozen=True)
 class NewVersion:
-    """A state file that has been written and is to be committed."""
+    """A written state file that is to be committed."""
 
     number: int
     name: str
@@ -51,7 +50,7 @@ class NewVersion:
 
 
 LATELY = 1024
-"""Groups of a mixture among which a step looks for what its components were played on."""
+"""Last groups of a mixture that a step searches for its components' environment versions."""
 _COLUMNS = "id, policy, number, name, checksum, path, size, resumable"
 
 
@@ -67,7 +66,7 @@ class VersionTable:
         """Flush all commits to the disk; blocks; safe in any thread."""
 
     def policy(self, task: int, name: str, config: dict[str, Any], split: Split = "eval") -> int:
-        """The policy's id; its row is made on first use. ``split``: of the instances that its score is of."""
+        """The policy's id; its row is made on first use. ``split``: the instances of its score."""
         rows = list(self._db.query("SELECT id FROM policies WHERE task = ? AND name = ?", [task, name]))
         if rows:
             return int(rows[0]["id"])
@@ -75,20 +74,19 @@ class VersionTable:
         return insert(self._db, "policies", row)
 
     def sampler(self, policy: int) -> str:
-        """The kind of sampler that a policy must stay with to be deterministic; empty: any."""
+        """The kind of sampler that a policy must keep to be deterministic; empty: any."""
         return str(next(self._db.query("SELECT sampler FROM policies WHERE id = ?", [policy]))["sampler"])
 
     def keep_sampler(self, policy: int, kind: str) -> None:
-        """Record the kind of sampler that a policy must stay with."""
         if self.sampler(policy) != kind:
             self._db.execute("UPDATE policies SET sampler = ? WHERE id = ?", [kind, policy])
 
     def mark_measured(self, policy: int) -> None:
-        """Record that the version that a policy of an evaluation stands for is measured: its step is 1 from then on."""
+        """Record that an evaluation's policy, which stands for a version, is measured: its step becomes 1."""
         self._db.execute("UPDATE policies SET step = 1 WHERE id = ?", [policy])
 
     def candidates(self, policy: int) -> list[Version]:
-        """Versions whose files are on the disk, newest first."""
+        """Versions with files on the disk, newest first."""
         rows = self._db.query(
             f"SELECT {_COLUMNS} FROM versions WHERE policy = ? AND state = 'committed' ORDER BY number DESC, id DESC",
             [policy],
@@ -96,12 +94,11 @@ class VersionTable:
         return self._versions(rows)
 
     def first(self, policy: int) -> Version:
-        """Version 0, whether its file is still there or not."""
+        """Version 0, with or without its file."""
         sql = f"SELECT {_COLUMNS} FROM versions WHERE policy = ? AND number = 0 AND state != 'void' ORDER BY id DESC"
         return self._versions(self._db.query(f"{sql} LIMIT 1", [policy]))[0]
 
     def start(self, task: int, words: str) -> Version | None:
-        """The version of another task that ``words`` in a task's file mean, whether its file is still there or not."""
         rows = self._db.query(
             f"SELECT {_COLUMNS} FROM versions WHERE id = (SELECT version FROM borrowed WHERE task = ? AND words = ?)",
             [task, words],
@@ -121,15 +118,16 @@ class VersionTable:
         return {row["number"]: row["id"] for row in rows}
 
     def unused(self, name: str) -> str:
-        """``name``, with a number behind it if a version, which may be void, has had that name."""
+        """``name``, with a number behind it if a version, even a void one, has had that name."""
         rows = self._db.query("SELECT name FROM versions WHERE name = ? OR name GLOB ?", [name, f"{name}-*"])
         taken = {row["name"] for row in rows}
         return next(n for n in chain([name], (f"{name}-{again}" for again in count(2))) if n not in taken)
 
     def void_after(self, policy: int, number: int) -> None:
-        """Void versions above ``number`` (-1: all) and remove their steps and what was found at these.
+        """Void versions above ``number`` (-1: all) and remove their steps and findings.
 
-        Groups that they consumed wait again."""
+        Their consumed groups wait again.
+        """
         with transaction(self._db):
             voided = "SELECT id FROM versions WHERE policy = ? AND number > ?"
             self._db.execute(f"DELETE FROM evals WHERE version IN ({voided})", [policy, number])
@@ -147,7 +145,6 @@ class VersionTable:
             self._db.execute("UPDATE policies SET step = ? WHERE id = ?", [max(number, 0), policy])
 
     def commit_first(self, policy: int, version: NewVersion) -> Version:
-        """Record version 0."""
         with transaction(self._db):
             return self._insert(policy, version)
 
@@ -162,7 +159,7 @@ class VersionTable:
     ) -> Version:
         """Commit one optimizer step, all or nothing: version, step, consumed groups (by number), metrics.
 
-        ``weights``: importance weights, by number, of the groups that were trained on, in the schema's format.
+        ``weights``: importance weights of the trained groups, by number, in the schema's format.
         """
         reach(Point.COMMIT_READY)
         with transaction(self._db):
@@ -196,9 +193,9 @@ class VersionTable:
         return committed
 
     def _played_on(self, policy: int, group: int) -> str:
-        """The environment version of a training group; of a mixture, those of each component's newest group up to it.
+        """The environment version of a training group; of a mixture, that of each component's newest group up to it.
 
-        Empty where there is none. Components that had no group among the last ``LATELY`` are left out.
+        Empty if unknown. Components without a group among the last ``LATELY`` are left out.
         """
         rows = self._db.query(
             "SELECT environment_version, max(number) FROM groups"
@@ -225,17 +222,15 @@ class VersionTable:
         return next(((row["step"], row["value"]) for row in self._db.query(sql, [policy])), (0, 0.0))
 
     def spoke(self, policy: int) -> bool:
-        """Whether the policy has said anything in a group that a step consumed."""
         sql = "SELECT 1 FROM metrics WHERE policy = ? AND name = 'tokens' AND value > 0 LIMIT 1"
         return any(True for _ in self._db.query(sql, [policy]))
 
     def standing(self, task: int) -> dict[int, tuple[str, int]]:
-        """Name and step of each policy of a task, by the policy's id."""
         rows = self._db.query("SELECT id, name, step FROM policies WHERE task = ? ORDER BY id", [task])
         return {row["id"]: (row["name"], row["step"]) for row in rows}
 
     def silent_steps(self, policy: int) -> int:
-        """How many of the last steps, in a row, had equal rewards in each of their groups.
+        """Number of last steps, in a row, with equal rewards in each of their groups.
 
         Counted since a person last resumed the task, and on the newest version of its environment.
         """
@@ -251,7 +246,6 @@ class VersionTable:
         return next(int(row["count"]) for row in rows)
 
     def label(self, policy: int, labels: dict[int, str]) -> None:
-        """Label versions (by number) best or last; all others lose their label."""
         with transaction(self._db):
             self._db.execute("UPDATE versions SET label = '' WHERE policy = ? AND label != ''", [policy])
             for number, label in labels.items():
@@ -261,7 +255,7 @@ class VersionTable:
                 )
 
     def on_disk(self, task: int, policy: str | None = None) -> list[Version]:
-        """Versions of all policies of a task, or of the one of this name, whose files are kept, oldest first."""
+        """Kept versions of a task's policies, or of the named one, oldest first."""
         rows = self._db.query(
             f"SELECT {_COLUMNS} FROM versions WHERE state = 'committed'"
             " AND policy IN (SELECT id FROM policies WHERE task = ? AND name = coalesce(?, name)) ORDER BY number, id",
@@ -277,7 +271,6 @@ class VersionTable:
                 self._db.conn.executemany("UPDATE versions SET state = 'pruned' WHERE id = ?", one_by_one)
 
     def strip(self, version: int, size: int) -> None:
-        """Record that a version's file has lost its moments and takes ``size`` bytes."""
         self._db.execute("UPDATE versions SET resumable = 0, size = ? WHERE id = ?", [size, version])
 
     def restart(self, version: int, size: int) -> None:
@@ -301,7 +294,6 @@ class VersionTable:
         return Version(key, policy, version.number, version.name, version.checksum, str(path), version.size)
 
     def _versions(self, rows: Iterable[dict[str, Any]]) -> list[Version]:
-        """Versions from rows; each folder is checked once, because many versions share it."""
         folder = cache(self._home.file)
         found = []
         for row in rows:

@@ -1,7 +1,7 @@
-"""From a task file to the queue: dependencies, the versions that training begins from, estimates, refusals.
+"""From a task file to the queue: dependencies, start versions, estimates, refusals.
 
-The application calls this before it writes a task into the store, and the scheduler asks it which state may follow
-which. It reads the store, bases and adapters; it starts nothing.
+The application calls this before it stores a task, and the scheduler asks it for a task's next state. It reads the
+store, bases and adapters; it starts nothing.
 """
 
 from ..door import door

@@ -1,4 +1,4 @@
-"""The demo's tasks: three tenants, the three shapes of environment, the shipped default hyper-parameters.
+"""The demo's tasks: three tenants, the three forms of environment, default hyper-parameters.
 
 Standard library only. It sets nothing that a task file could not.
 """
@@ -16,7 +16,7 @@ TASKS = (
 )
 REAL_BASE = "smollm2"
 _MEASURED = EvalSpec(every=5, prompts=20, temperature=1.0)
-"""As the model samples: its likeliest replies are often right before it has learned anything."""
+"""As the model samples: its likeliest replies are often right before any training."""
 REAL = (
     TaskSpec("geography", "capitals", "instruct/capitals", 15, sampling=SamplingSpec(max_tokens=16), eval=_MEASURED),
     TaskSpec(
@@ -25,7 +25,8 @@ REAL = (
     TaskSpec("registry", "people as JSON", "instruct/people", 15, sampling=SamplingSpec(max_tokens=40), eval=_MEASURED),
 )
 """For an instruct model of 135 million parameters, with short replies: a step of all three takes about a minute on two
-cores."""
+cores.
+"""
 
 
 def tasks(real: bool = False) -> list[Submission]:

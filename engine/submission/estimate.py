@@ -1,4 +1,4 @@
-"""Estimates what a task takes: time from earlier tasks or a few episodes, memory and disk from its size."""
+"""Estimates a task: time from earlier tasks or a few episodes, memory and disk from its size."""
 
 from __future__ import annotations
 
@@ -12,31 +12,32 @@ from ..base import BaseConfig, adapter_bytes, policy_bytes, version_bytes
 from ..spec import AUTO, BaseTraits, TaskSpec, agent_map_of, as_number, bounded, by_base, spec_of
 from ..store import PastRun
 
-# A rough time for a task on an environment that nobody has trained on: from a few episodes and the speed of the base.
+# A rough time for an environment without earlier tasks: from a few episodes and the speed of the base.
 #
-# Pure arithmetic. How long replies get is not known before training, so it gives a range: from replies of a quarter
-# of what is allowed, with sampling and training side by side, to whole ones, with one after the other.
+# Pure arithmetic. The length of replies is unknown before training, so it gives a range: from quarter-length replies
+# with sampling and training in parallel, to full-length ones in sequence.
 
 SHORT = 0.25
 """Share of the allowed tokens that short replies have."""
 READING = 3.0
 """Tokens of a prompt that are read in the time of one that is sampled: 1 to 11 was measured on processors
-(``fairness/costs.py``)."""
+(``fairness/costs.py``).
+"""
 
 
 @dataclass(frozen=True)
 class BaseSpeed:
-    """What a step of the default task reached on this machine, in tokens a second."""
+    """Speed of a step of the default task on this machine, in tokens a second."""
 
     sampled: float
-    """Sampled by a step's conversations at once."""
+    """Sampled by a step's parallel conversations."""
     trained: float
     """Trained on, prompts included."""
 
 
 @dataclass(frozen=True)
 class EpisodeShape:
-    """What an episode is like, on average of some that were played without a model."""
+    """The mean of some episodes without a model."""
 
     episodes: int
     asks: float
@@ -44,12 +45,12 @@ class EpisodeShape:
     prompt: float
     """Tokens of all prompts and tool results."""
     seconds: float
-    """Time of the environment itself."""
 
 
 def rough_time(spec: TaskSpec, shape: EpisodeShape, speed: BaseSpeed) -> TimeEstimate:
-    """Estimate the time of a task whose episodes have this ``shape``; ``least`` and ``most`` are the ends of a range,
-    ``seconds`` is its geometric mean."""
+    """Estimate the time of a task with episodes of this ``shape``; ``seconds`` is the geometric mean of ``least`` and
+    ``most``.
+    """
     whole = whole_of(spec)
     ends = [_stages(whole, shape, speed, share) for share in (SHORT, 1.0)]
     least, most = max(ends[0]), sum(ends[1])
@@ -61,75 +62,69 @@ def rough_time(spec: TaskSpec, shape: EpisodeShape, speed: BaseSpeed) -> TimeEst
 
 
 def _stages(spec: TaskSpec, shape: EpisodeShape, speed: BaseSpeed, share: float) -> tuple[float, float]:
-    """Seconds of sampling and of training, if replies have this share of the allowed tokens."""
     room = max(0.0, as_number(spec.sampling.max_episode_tokens) - shape.prompt)
     replies = max(1.0, min(share * as_number(spec.sampling.max_tokens) * shape.asks, room))
     sampling = (replies + shape.prompt / READING) / speed.sampled
-    sampling += shape.seconds / max(1, spec.group_episodes)  # a step's episodes are played at once
+    sampling += shape.seconds / max(1, spec.group_episodes)  # a step's episodes run at once
     trained = 0 if spec.kind == "eval" else trained_episodes(spec)
     episodes = trained + measured_episodes(spec)
     return episodes * sampling, trained * (replies + shape.prompt) / speed.trained
 
 
-# Estimates what a task will take: time from the rates of earlier tasks, memory and disk from its sizes.
+# Estimates a task: time from the rates of earlier tasks, memory and disk from its sizes.
 #
-# Pure arithmetic; knows no store and no machine. If nothing was measured there is no estimate of the time, and
-# disk is an upper bound.
+# Pure arithmetic; knows no store and no machine. Without measurements there is no estimate of the time, and disk is an
+# upper bound.
 
 NEAREST = 5
-"""The most past runs that an estimate uses: those whose number of episodes in a step is nearest to the task's."""
+"""Most past runs in an estimate: those nearest in episodes a step."""
 WHOLE = 3
 """Size of a version with its optimizer's two moments, in adapters."""
 RESUMABLE = 2
-"""Versions of a task that are kept with their moments."""
 TOKEN_BYTES = 9
 """Bytes of a token's number, log-probability and mask."""
 CHARACTERS = 4
-"""Bytes of text that a token stands for, at most on average."""
+"""Bytes of text per token, at most on average."""
 ROW_BYTES = 200
 """Bytes of a trajectory's row and its entries in indexes."""
 
 
 @dataclass(frozen=True)
 class TimeEstimate:
-    """How long a task trains, if the machine is as busy as it was in the past runs; all in seconds."""
+    """Training time of a task, if the machine is as busy as in the past runs; all in seconds."""
 
     seconds: float
-    """The median of the past runs; ``least`` and ``most`` are by the fastest and the slowest of them. Of a rough one
-    the middle of its range."""
+    """The median of the past runs; ``least`` and ``most`` are by the fastest and the slowest of them. Of a rough
+    estimate the middle of its range.
+    """
     least: float
     most: float
     runs: int
-    """Past runs that it is computed from."""
     alike: bool
-    """Whether all of them allowed replies as long as this task's."""
     rollout: float
     """Seconds of the rollout worker."""
     training: float
     """Seconds of the training worker."""
     played: int = 0
-    """Episodes that were played to estimate it roughly, if no past run tells; else 0."""
 
 
 @dataclass(frozen=True)
 class DiskEstimate:
-    """Bytes that a task leaves when it is done."""
+    """Bytes that a finished task leaves."""
 
     adapters: int
-    """Bytes of the versions that are kept."""
     trajectories: int
     measured: bool
-    """Whether trajectories were measured; else their bytes are the most that the limits on tokens allow."""
+    """True if trajectories were measured; else their bytes are the maximum by the limits on tokens."""
 
     @property
     def total(self) -> int:
-        """Bytes of adapters and trajectories."""
         return self.adapters + self.trajectories
 
 
 @dataclass(frozen=True)
 class TaskEstimate:
-    """What one task will take."""
+    """The estimate of one task."""
 
     time: TimeEstimate | None
     """None if no earlier task has trained on its environment, and nothing could be measured."""
@@ -137,7 +132,6 @@ class TaskEstimate:
     memory: int
     """Bytes that it adds in both workers while it runs, should all of it stay in memory."""
     most_tokens: int
-    """The most tokens that it may sample in training."""
 
 
 def estimate_task(
@@ -145,8 +139,8 @@ def estimate_task(
 ) -> TaskEstimate:
     """Estimate time, disk, memory and tokens of a task.
 
-    ``runs``: past runs on its environment; ``token_steps``: the steps whose tokens the home keeps (0: all);
-    ``torch_sampler``: whether torch samples; ``context``: tokens of a conversation.
+    ``runs``: past runs on its environment; ``token_steps``: steps with kept tokens (0: all); ``torch_sampler``: True if
+    torch samples; ``context``: tokens of a conversation.
     """
     traits = BaseTraits(base.hidden_size, base.context_length)
     whole = whole_of(by_base(spec, traits))
@@ -160,7 +154,7 @@ def estimate_task(
 
 
 def trained_episodes(spec: TaskSpec) -> int:
-    """Episodes that are trained on; those of an evaluation, of which none is."""
+    """Episodes that are trained on; of an evaluation its measured ones."""
     return measured_episodes(spec) if spec.kind == "eval" else spec.steps * spec.group_episodes
 
 
@@ -178,7 +172,7 @@ def measured_episodes(spec: TaskSpec) -> int:
 
 
 def whole_of(spec: TaskSpec) -> TaskSpec:
-    """The task with the largest batch among its policies: a group that several of them need is played once."""
+    """The task with the largest batch among its policies: a group for several of them is run once."""
     most = max(own.train.groups_per_step for own in _trained(spec))
     return replace(spec, train=replace(spec.train, groups_per_step=most))
 
@@ -199,17 +193,16 @@ def memory_of(spec: TaskSpec, base: BaseConfig, torch_sampler: bool, context: in
 
 
 def _trained(spec: TaskSpec) -> list[TaskSpec]:
-    """The task as each of its trained policies sees it."""
     return [spec_of(spec, name) for name in agent_map_of(spec).trained]
 
 
 def _agents(spec: TaskSpec) -> int:
-    """Agents of an episode, each of which leaves a trajectory; one where the task file does not say."""
+    """Agents of an episode, each with a trajectory; one if the task file names none."""
     return max(1, len(spec.agents))
 
 
 def time_of(spec: TaskSpec, runs: Sequence[PastRun]) -> TimeEstimate | None:
-    """The time by the seconds that an episode took in the nearest past runs; None if there are none."""
+    """The time by the seconds of an episode in the nearest past runs; None if there are none."""
     near = nearest(spec, runs)
     if not near:
         return None
@@ -259,7 +252,7 @@ def disk_of(spec: TaskSpec, runs: Sequence[PastRun], base: BaseConfig, token_ste
 def together(tasks: Sequence[TaskEstimate]) -> float | None:
     """Seconds until all are done when they train at the same time; None if one of them is unknown.
 
-    It is the largest of three: the longest task alone, the rollout's sum and the training's sum.
+    The largest of three: the longest task, the rollout's sum and the training's sum.
     """
     times = [task.time for task in tasks if task.time is not None]
     if not times or len(times) < len(tasks):

@@ -1,6 +1,6 @@
 """A home has one base: refuses another one while tasks or adapters of the home belong to it.
 
-Each error says what can be done. Standard library only; knows no weights and no engine.
+Each error has a remedy. Standard library only; knows no weights and no engine.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from ..store import FINISHED, BoundTask, Reader, Submission
 from .taskfile import of_submission
 
 NAMED = 3
-"""The most tasks that an error names; of more it gives the number."""
+"""Most tasks that an error names; of more it gives the number."""
 
 
 @dataclass(frozen=True)
@@ -25,18 +25,17 @@ class HomeBase:
     """The base of a home."""
 
     name: str
-    """As written in ``marlaas.toml`` or ``MARLAAS_BASE``."""
     fingerprint: str
 
 
 def settled_base(home: Home) -> HomeBase:
-    """The base that the home's settings name. Raises ``ConfigError`` if it cannot be used."""
+    """The base in the home's settings. Raises ``ConfigError`` if it cannot be used."""
     name = load_settings(home).base
     return HomeBase(name, load_base(name).fingerprint)
 
 
 def foreign_tasks(tasks: Iterable[BoundTask], fingerprint: str, unknown: str | None) -> list[BoundTask]:
-    """Those of the tasks that belong to another base than ``fingerprint``.
+    """The tasks that belong to another base than ``fingerprint``.
 
     ``unknown`` is the fingerprint assumed for tasks without a recorded one; with None these are foreign.
     """
@@ -44,7 +43,7 @@ def foreign_tasks(tasks: Iterable[BoundTask], fingerprint: str, unknown: str | N
 
 
 def check_use(home: Home, base: HomeBase, unknown: str | None) -> None:
-    """Refuse ``base`` as the home's base where tasks or adapters belong to another. Raises ``ConfigError``."""
+    """Refuse ``base`` as the home's base if tasks or adapters belong to another. Raises ``ConfigError``."""
     foreign = _foreign(home, base, unknown)
     if foreign:
         raise ConfigError(
@@ -55,7 +54,7 @@ def check_use(home: Home, base: HomeBase, unknown: str | None) -> None:
 
 
 def check_serve(home: Home, base: HomeBase) -> None:
-    """Refuse to serve ``base`` where tasks or adapters of the home belong to another. Raises ``ConfigError``."""
+    """Refuse to serve ``base`` if tasks or adapters of the home belong to another. Raises ``ConfigError``."""
     foreign = _foreign(home, base, base.fingerprint)
     if foreign:
         source = "MARLAAS_BASE" if os.environ.get("MARLAAS_BASE") else home.config.name
@@ -67,7 +66,7 @@ def check_serve(home: Home, base: HomeBase) -> None:
 
 
 def check_bases(submissions: Sequence[Submission], base: HomeBase) -> None:
-    """Refuse tasks whose files name another base than the home's. Raises ``ConfigError``."""
+    """Refuse tasks with another base than the home's. Raises ``ConfigError``."""
     mistakes = Mistakes()
     for submission in submissions:
         wish = submission.config["base"]
@@ -94,7 +93,6 @@ def _foreign(home: Home, base: HomeBase, unknown: str | None) -> list[BoundTask]
 
 
 def _belong(tasks: Sequence[BoundTask], base: HomeBase) -> str:
-    """The middle of a sentence: which unfinished tasks and adapters belong to which other base."""
     unfinished = [task for task in tasks if task.state not in FINISHED]
     kept = [task for task in tasks if task not in unfinished]
     parts = [f"the unfinished {_listed(unfinished)}"] if unfinished else []
@@ -108,7 +106,6 @@ def _belong(tasks: Sequence[BoundTask], base: HomeBase) -> str:
 
 
 def _back(tasks: Sequence[BoundTask], base: HomeBase, source: str) -> str:
-    """How to get back the base that the tasks belong to."""
     names = _names(tasks)
     if base.name in names:
         return "put the old files back"

@@ -1,4 +1,4 @@
-"""Whether a submission fits the environments that are served and the rows that it names."""
+"""Checks a submission against the served environments and its rows."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ from ..spec import CHOICE, MISSING, REFUSED, UNKNOWN, check_declared, components
 from ..store import EnvironmentRow, Submission
 from .taskfile import distinct, environments_of, of_submission, rows_named
 
-# Whether the rows that a task file names are there, as far as can be seen without the environment's process.
+# Checks a task file's rows, without the environment's process.
 
 
 def check_data(submissions: Sequence[Submission]) -> None:
-    """Raise ``ConfigError`` with the tasks and the reasons where their rows are not there, or have not their columns.
+    """Raise ``ConfigError`` with the tasks and the reasons if their rows or columns are missing.
 
-    Of JSON lines the first row is read. Other files are read by the environment's process alone, which has the
-    libraries for it.
+    Of JSON lines the first row is read. Other files are read only by the environment's process, which has the libraries
+    for it.
     """
     seen: set[str] = set()
     mistakes = Mistakes()
@@ -36,9 +36,9 @@ def check_data(submissions: Sequence[Submission]) -> None:
 
 
 def missing_rows(record: Mapping[str, Any]) -> str:
-    """Why there are no rows where ``record`` says, in a sentence; empty if there are some, as far as can be seen.
+    """Why ``record`` leads to no rows, in a sentence; empty if nothing is wrong as far as can be seen.
 
-    ``record``: as ``plugins.data.Source.record`` writes it.
+    ``record``: in the form of ``plugins.data.Source.record``.
     """
     from marlaas.plugins.data import Source, first_row  # imported only if a task names rows
 
@@ -47,28 +47,26 @@ def missing_rows(record: Mapping[str, Any]) -> str:
         try:
             first_row(source, split)
         except (ValueError, OSError) as error:
-            return f"no rows for {split!r}: {error}."  # the other split has most likely the same reason
+            return f"no rows for {split!r}: {error}."  # the other split most likely has the same reason
     return ""
 
 
-# Whether a submission fits the environments that are served. Pure decisions.
+# Checks a submission against the served environments. Pure decisions.
 
 PARAMETERS = "environment_config"
-"""The table of a task file that its environment reads."""
 
 
 def find_environment(name: str, environments: list[EnvironmentRow]) -> EnvironmentRow:
-    """The environment that a task file means, by "plugin/environment" or its last part alone.
+    """The environment of a task file, by "plugin/environment" or only its last part.
 
-    A plugin that has not served yet, because its libraries are to be allowed or it is being loaded, stands for all
-    environments of its name: which it has is not known for sure. Raises ``EnvironmentMissing`` if none or several
-    have that name.
+    A plugin that has not served yet stands for all environments of its name. Raises ``EnvironmentMissing`` if none or
+    several match.
     """
     matches = [e for e in environments if e.name == name] or [
         e for e in environments if e.name.rpartition("/")[2] == name
     ]
     plugin = name.partition("/")[0]
-    matches = [e for e in matches if e.version] or matches  # what serves goes before what may come
+    matches = [e for e in matches if e.version] or matches  # serving ones go first
     matches = matches or [e for e in environments if not e.version and e.name.partition("/")[0] == plugin][:1]
     if len(matches) == 1:
         return matches[0]
@@ -86,8 +84,10 @@ def find_environment(name: str, environments: list[EnvironmentRow]) -> Environme
 
 
 def check_environments(submissions: Sequence[Submission], environments: list[EnvironmentRow]) -> None:
-    """``check_environment`` of each. Raises ``ConfigError`` with all mistakes, each with its task or its place in a
-    file."""
+    """``check_environment`` of each.
+
+    Raises ``ConfigError`` with all mistakes, each with its task or its place in a file.
+    """
     mistakes: list[ConfigError] = []
     for submission in submissions:
         try:
@@ -101,7 +101,7 @@ def check_environments(submissions: Sequence[Submission], environments: list[Env
 
 
 def check_environment(submission: Submission, environments: list[EnvironmentRow]) -> None:
-    """Refuse a submission whose environments or their configuration cannot work.
+    """Refuse a submission with impossible environments or configurations.
 
     Raises ``EnvironmentMissing`` or ``ConfigError``, with all mistakes. A broken environment is allowed: the task waits
     for its repair.
@@ -131,7 +131,6 @@ def check_environment(submission: Submission, environments: list[EnvironmentRow]
 
 
 def _check_suite(table: str, suite: Mapping[str, Any], environments: list[EnvironmentRow], named: bool) -> None:
-    """Raise ``ConfigError`` for what is wrong with the environment of the suite in ``table``."""
     mistakes = Mistakes()
     with mistakes:
         other = find_environment(suite["environment"], environments)
@@ -146,7 +145,6 @@ def _check_suite(table: str, suite: Mapping[str, Any], environments: list[Enviro
 
 
 def _component(place: int, name: str, environments: list[EnvironmentRow]) -> EnvironmentRow:
-    """``find_environment`` of one component of a mixture, whose table the error names."""
     try:
         return find_environment(name, environments)
     except EnvironmentMissing as error:
@@ -155,7 +153,6 @@ def _component(place: int, name: str, environments: list[EnvironmentRow]) -> Env
 
 
 def _check_parameters(found: EnvironmentRow, config: dict[str, Any], table: str) -> None:
-    """Raise ``ConfigError`` for parameters that an environment does not take; one that never served takes any."""
     if not found.version:
         return
     parameters = {p["name"]: p for p in found.parameters}
@@ -175,7 +172,6 @@ def _check_parameters(found: EnvironmentRow, config: dict[str, Any], table: str)
 
 
 def _check_rows(found: EnvironmentRow, named: bool, table: str = "data") -> None:
-    """Raise ``ConfigError`` where an environment and its table of rows do not fit; ``named``: it names some."""
     if not found.version:
         return
     if named and not found.rows:
@@ -189,7 +185,6 @@ def _check_rows(found: EnvironmentRow, named: bool, table: str = "data") -> None
 
 
 def _check_sampling(found: EnvironmentRow, sampling: str) -> None:
-    """Raise ``ConfigError`` where rows are to be drawn by difficulty, and there are none."""
     if found.version and not found.rows and sampling == "difficulty":
         says = (
             f"The environment {found.name!r} draws its tasks from no rows, so 'train.sampling' has none to choose from."
@@ -198,7 +193,6 @@ def _check_sampling(found: EnvironmentRow, sampling: str) -> None:
 
 
 def _check_value(stored: dict[str, Any], value: Any, owner: str, table: str) -> None:
-    """Raise ``ConfigError`` for a value that a parameter, given as the store keeps it, does not allow."""
     from marlaas.plugins.parameters import Parameter, checked  # imported only if a parameter is set
 
     parameter = Parameter(**{**stored, "choices": tuple(stored.get("choices", ()))})

@@ -1,4 +1,4 @@
-"""What a task file refers to: tasks by number or name, versions, folders; and what depends on what."""
+"""References of a task file: tasks by number or name, versions, folders, and dependencies."""
 
 from __future__ import annotations
 
@@ -11,19 +11,18 @@ from ..spec import BASE, TaskSpec, agent_map_of, inside, nearest, parse, start_f
 from ..store import Borrowed, KnownTask, Submission, VersionRow
 from .taskfile import of_submission
 
-# Finds the task that a person means by its number or its name. Pure.
+# Finds a task by number or name. Pure.
 #
 # Numbers always mean tasks; a name means a task of any tenant, and TENANT/NAME one of that tenant.
 
 NAMED = 10
-"""Numbers that an error lists."""
 SHOWS = "`marlaas list` shows the tasks."
 
 
 def task_number(said: int | str, known: Sequence[KnownTask]) -> int:
-    """The number of the task that ``said`` means.
+    """The number of the task ``said``.
 
-    Raises ``UnknownTask`` if there is none, and ``ConfigError`` with the numbers where there are several.
+    Raises ``UnknownTask`` if there is none, and ``ConfigError`` with the numbers if there are several.
     """
     if isinstance(said, int):
         if any(task.id == said for task in known):
@@ -52,16 +51,15 @@ def _listed(numbers: Sequence[int]) -> str:
     return f"{shown} and {len(numbers) - NAMED} more" if len(numbers) > NAMED else shown
 
 
-# Finds the version that a person means by a task's number or name, by a version's own name, and by ``--version``.
+# Finds a version by a task's number or name, by its own name, and by ``--version``.
 #
-# Pure. Raises ``AdapterError`` if there is none, and ``ConfigError`` where the words are ambiguous.
+# Pure. Raises ``AdapterError`` if there is none, and ``ConfigError`` if the words are ambiguous.
 
 LONGEST_NUMBER = 18
-"""Digits of a task's number."""
 
 
 def choose(versions: list[VersionRow], adapter: str, which: str | None) -> VersionRow:
-    """The version that ``adapter``, a task's number or name or a version's name, and ``which`` (``--version``) mean."""
+    """The version for ``adapter``, a task's number or name or a version's name, and ``which`` (``--version``)."""
     named = named_by(versions, adapter)
     policies = list(dict.fromkeys(v.policy for v in named))
     if len(policies) > 1:
@@ -78,15 +76,15 @@ def choose(versions: list[VersionRow], adapter: str, which: str | None) -> Versi
 
 
 def choose_at(versions: list[VersionRow], said: str) -> VersionRow:
-    """The version that ``said`` means: an adapter as ``choose`` takes it, with or without @VERSION behind it."""
+    """The version for an adapter as in ``choose``, with or without @VERSION behind it."""
     adapter, _, which = said.partition("@")
     return choose(versions, adapter, which or None)
 
 
 def named_by(versions: list[VersionRow], adapter: str) -> list[VersionRow]:
-    """All versions that a task's number or name means, or the one of that name; they belong to one task.
+    """All versions of a task's number or name, or the one of that name; they belong to one task.
 
-    /POLICY behind it means those of one policy of the task.
+    /POLICY behind it selects one policy of the task.
     """
     found = [v for v in versions if v.name == adapter] or _of_task(versions, adapter)
     if not found:
@@ -120,12 +118,12 @@ def _pick(kept: list[VersionRow], which: str | None) -> VersionRow | None:
 # Resolves the names in ``depends_on`` to tasks, and refuses circular dependencies. Pure.
 
 MOST = 10_000
-"""The most dependencies of one submission: a sweep of m tasks that depends on one of n has m * n."""
+"""Most dependencies of one submission: a sweep of m tasks that depends on one of n has m * n."""
 
 
 @dataclass(frozen=True)
 class Meaning:
-    """The tasks that one entry of ``depends_on`` means."""
+    """The tasks of one entry of ``depends_on``."""
 
     needs: Sequence[int] = ()
     """Numbers of tasks of the home."""
@@ -134,14 +132,14 @@ class Meaning:
 
 
 def link(submissions: Sequence[Submission], known: Sequence[KnownTask]) -> list[Submission]:
-    """Fill in the tasks that each submission depends on.
+    """Fill in the dependencies of each submission.
 
     A number is a task of the home. A name means every task or sweep of that name and of the same tenant among these
     submissions; if there is none, the newest in the home. Raises ``UnknownTask``, and ``ConfigError`` for circles and
     for more than ``MOST`` dependencies.
     """
     numbers = {task.id for task in known}
-    meanings: dict[tuple[str, str | int], Meaning] = {}  # a cache: the members of a sweep all have the same entries
+    meanings: dict[tuple[str, str | int], Meaning] = {}  # a cache: all tasks of a sweep have the same entries
     linked = []
     mistakes = Mistakes()
     for submission in submissions:
@@ -168,7 +166,7 @@ def link(submissions: Sequence[Submission], known: Sequence[KnownTask]) -> list[
 
 
 def family_of(tasks: Iterable[KnownTask], name: str) -> list[KnownTask]:
-    """The members of the newest sweep of that name; a sweep's tasks enter the queue at the same moment."""
+    """The tasks of the newest sweep of that name; they enter the queue at the same moment."""
     members = [task for task in tasks if task.family == name]
     newest = max((task.created for task in members), default=0.0)
     return [task for task in members if task.created == newest]
@@ -192,7 +190,6 @@ def _meaning(
 
 
 def _beside(submission: Submission, name: str, submissions: Sequence[Submission]) -> list[int]:
-    """Places of the tasks of that name in this submission."""
     return [
         place
         for place, other in enumerate(submissions)
@@ -213,7 +210,6 @@ def _newest(submission: Submission, name: str, known: Sequence[KnownTask]) -> li
 
 
 def _refuse_circles(submissions: Sequence[Submission]) -> None:
-    """Raise where tasks wait for each other, naming them in the order in which they wait."""
     finished: set[int] = set()
     for start in range(len(submissions)):
         trail: dict[int, Iterator[int]] = {start: iter(submissions[start].after)}
@@ -243,13 +239,13 @@ def _circle(places: Sequence[int], submissions: Sequence[Submission]) -> ConfigE
     return ConfigError(f"These tasks wait for each other: {' -> '.join(names)}.", "Leave one of the dependencies out.")
 
 
-# Finds the versions and folders that a task file refers to: where training begins, who plays along, what is measured.
+# Finds the versions and folders of a task file: starts, players, and measured versions.
 #
-# Versions are bound by id when the task is submitted: which one is the best may have changed when it starts.
+# Versions are bound by id at submission: the best one may have changed at the start.
 
 
 class Versions(Protocol):
-    """What is asked of a home here; every reader of one can answer."""
+    """The part of a store's reader that is used here."""
 
     def versions(self) -> list[VersionRow]:
         """All versions."""
@@ -260,24 +256,22 @@ class Versions(Protocol):
 
 @dataclass(frozen=True)
 class Reference:
-    """Words in a task file that mean a version or folder, and what it is for."""
+    """Words in a task file for a version or folder, and their use."""
 
     words: str
     key: str
-    """The key of the task file that has them."""
     rank: int = 0
-    """Rank of the adapter whose training begins from it; 0: it is only played with."""
+    """Rank of the adapter that begins training from it; 0: it only plays."""
     alpha: float = 0.0
 
     @property
     def table(self) -> str:
-        """The table that the key belongs to."""
         return self.key.rpartition(".")[0]
 
 
 @dataclass(frozen=True)
 class _Found:
-    """What a reference means; ``words`` describe it for an error."""
+    """A found reference; ``words`` describe it for an error."""
 
     words: str
     policy: Mapping[str, float]
@@ -303,8 +297,8 @@ def references(spec: TaskSpec) -> Iterator[Reference]:
 def find_starts(submissions: Sequence[Submission], reader: Versions | None) -> list[Submission]:
     """Bind every reference; ``reader`` is None if the home has no database.
 
-    Raises ``ReferenceMissing``, with all of them, if there is no such version or folder, or it does not fit. A
-    version's base is not checked: all adapters of a home have the same. A folder's base is checked by the trainer.
+    Raises ``ReferenceMissing``, with all missing or unfitting ones. A version's base is not checked: all adapters of a
+    home have the same. The trainer checks a folder's base.
     """
     wishes = [list(references(parse(submission.config, submission.name))) for submission in submissions]
     said = sorted({wish.words for own in wishes for wish in own})
@@ -327,7 +321,6 @@ def find_starts(submissions: Sequence[Submission], reader: Versions | None) -> l
 
 
 def _fault(submission: Submission, wish: Reference, meant: _Found | MarlaasError) -> ReferenceMissing | None:
-    """What is wrong with a reference: it leads nowhere, or to something that does not fit."""
     if isinstance(meant, MarlaasError):
         return ReferenceMissing(meant.cause, meant.hint, path=wish.key)
     return _misfit(submission, wish, meant)
@@ -336,7 +329,7 @@ def _fault(submission: Submission, wish: Reference, meant: _Found | MarlaasError
 def _look_up(wish: str, versions: list[VersionRow], reader: Versions | None) -> _Found:
     folder = start_folder(wish)
     if folder is not None:
-        from ..adapters import read_peft_folder  # loads numpy, which only a start from a folder needs
+        from ..adapters import read_peft_folder  # loads numpy, needed only for a start from a folder
 
         header = read_peft_folder(folder).header
         return _Found(str(folder), {"rank": header.rank, "alpha": header.alpha})
@@ -359,7 +352,7 @@ def _bound(
 
 
 def _misfit(submission: Submission, wish: Reference, found: _Found) -> ReferenceMissing | None:
-    """Another rank, which the matrices do not fit, or another alpha, which would make it another policy."""
+    """Another rank does not fit the matrices; another alpha would make it another policy."""
     if not wish.rank:
         return None
     for key, own in (("rank", wish.rank), ("alpha", wish.alpha)):

@@ -1,4 +1,4 @@
-"""Task files: TOML text in, validated submissions out, and where in the file mistakes are."""
+"""Task files: TOML text in, validated submissions out, with the places of mistakes in the file."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from ..spec import (
 )
 from ..store import Submission
 
-# Where in a task file its mistakes are: line and column of the key at fault. Pure.
+# Finds line and column of a mistake's key in a task file. Pure.
 
 NOWHERE: Mapping[str, int] = MappingProxyType({})
 
@@ -34,7 +34,7 @@ NOWHERE: Mapping[str, int] = MappingProxyType({})
 def located(mistakes: Iterable[tuple[ConfigError, Mapping[str, int]]], file: str, source: str) -> list[ConfigError]:
     """The mistakes at their places in a task file, ``file:line:column``, in the order of the file, each once.
 
-    ``source`` is its text. Beside each mistake: of each key that is swept, the place of the value in its list.
+    ``source`` is its text. With each mistake comes, by swept key, the place of the value in its list.
     """
     known = key_positions(source)
     found: dict[tuple[int, int, str], ConfigError] = {}
@@ -45,24 +45,22 @@ def located(mistakes: Iterable[tuple[ConfigError, Mapping[str, int]]], file: str
 
 
 def of_submission(error: ConfigError, submission: Submission) -> list[ConfigError]:
-    """The mistakes of one task, at their places where it came from a file."""
+    """The mistakes of one task, with places if it came from a file."""
     if not submission.file:
         return list(error.mistakes)
     return located([(mistake, NOWHERE) for mistake in error.mistakes], submission.file, submission.source)
 
 
 def distinct(mistakes: Sequence[ConfigError]) -> list[ConfigError]:
-    """The mistakes, each once: the members of a sweep have the same ones."""
+    """The mistakes, each once: the tasks of a sweep have the same ones."""
     return list({(mistake.message, mistake.hint): mistake for mistake in mistakes}.values())
 
 
 def _place(path: str, known: Mapping[str, Position], places: Mapping[str, int]) -> Position:
-    """The place of a key, or of its nearest table that has one; else the beginning of the file."""
     return next((known[name] for name in _names(path, places) if name in known), Position())
 
 
 def _names(path: str, places: Mapping[str, int]) -> Iterator[str]:
-    """Under which names a key may stand in a file, the most exact first."""
     if path in places:
         entry = f"{path}[{places[path]}]"
         yield from (f"sweep.{entry}", entry)
@@ -72,14 +70,14 @@ def _names(path: str, places: Mapping[str, int]) -> Iterator[str]:
         path = path[: place.start()] if place else path.rpartition(".")[0]
 
 
-# Task files: TOML text in, validated submissions out. Standard library only; knows no store and no engine.
+# Standard library only; knows no store and no engine.
 
 LARGEST = 1_000_000
 """Bytes of a task file: one with hundreds of thousands of keys would take minutes to be refused."""
 
 
 def load(path: Path) -> list[Submission]:
-    """Read one task file: one task, or the members of a sweep. Relative folders in it count from the file's folder.
+    """Read one task file: one task, or those of a sweep. Its folder is the base of relative paths.
 
     Raises ``ConfigError`` with all mistakes, each with file, line and column.
     """
@@ -104,7 +102,7 @@ def source_of(path: Path) -> str:
 
 
 def table_of(source: str, where: str) -> dict[str, Any]:
-    """The table that a task file's text holds; ``where`` names it in errors. Raises ``ConfigError``."""
+    """The table in a task file's text; ``where`` names it in errors. Raises ``ConfigError``."""
     try:
         return read_toml(source)
     except ValueError as error:
@@ -113,7 +111,7 @@ def table_of(source: str, where: str) -> dict[str, Any]:
 
 
 def _syntax(sentence: str, source: str) -> tuple[str, str]:
-    """What ``tomllib`` says is wrong, and its line and column as ``:3:1``; empty if it does not say."""
+    """The error of ``tomllib``, and its line and column as ``:3:1``; empty if it has none."""
     what = sentence.removesuffix(" (at end of document)")
     if what != sentence:
         return what, f":{source.count(chr(10)) + 1}:{len(source) - source.rfind(chr(10))}"
@@ -124,11 +122,11 @@ def _syntax(sentence: str, source: str) -> tuple[str, str]:
 def tasks_of(
     table: dict[str, Any], where: str, folder: Path, source: str = "", in_file: bool = False
 ) -> list[Submission]:
-    """The tasks that a table means: one, or the members of a sweep.
+    """The tasks of a table: one, or those of a sweep.
 
-    ``folder``: where relative folders in it count from; ``source``: the file's text, which is stored with each task;
-    ``in_file``: whether the text lies in a file called ``where``. Raises ``ConfigError`` with all mistakes, which name
-    ``where``, the key, and in a file its line and column.
+    ``folder``: base of relative paths; ``source``: the file's text, stored with each task; ``in_file``: True if the
+    text is in a file called ``where``. Raises ``ConfigError`` with all mistakes, with ``where``, the key, and in a file
+    its line and column.
     """
     mistakes: list[tuple[ConfigError, Mapping[str, int]]] = []
     try:
@@ -152,8 +150,6 @@ def tasks_of(
 
 
 def _anchored(spec: TaskSpec, folder: Path) -> TaskSpec:
-    """The specification with relative folders and files made absolute."""
-
     def found(words: str) -> str:
         start = start_folder(words)
         return words if start is None else str((folder / start).absolute())
@@ -182,17 +178,16 @@ def _anchored_data(data: DataSpec, folder: Path) -> DataSpec:
 
 @dataclass(frozen=True)
 class ToPlay:
-    """An environment that a task is to play."""
+    """An environment of a task."""
 
     name: str
     config: dict[str, Any]
-    """Its parameters."""
     data: dict[str, Any] | None
-    """The rows that the task names for it, as ``plugins.data.Source.record`` writes them; None: its own."""
+    """The task's rows for it, in the form of ``plugins.data.Source.record``; None: its own."""
 
 
 def environments_of(submission: Submission) -> list[ToPlay]:
-    """The environments that a task is to play: one, or those of a mixture."""
+    """The environments of a task: one, or those of a mixture."""
     config, parts = submission.config, submission.config.get("mixture")
     if parts:
         return [ToPlay(part["environment"], part["config"], rows_named(part)) for part in parts]
@@ -200,7 +195,7 @@ def environments_of(submission: Submission) -> list[ToPlay]:
 
 
 def rows_named(table: Mapping[str, Any]) -> dict[str, Any] | None:
-    """The rows that a task, or one of its tables, names; None if the environment's own count."""
+    """The rows of a task or one of its tables; None for the environment's own."""
     data: dict[str, Any] | None = table.get("data")
     return data if data and data["path"] else None
 
@@ -220,16 +215,16 @@ def submission(spec: TaskSpec, source: str = "", family: str = "") -> Submission
     )
 
 
-# What can be read of a task file that is wrong: the environments that it names, to be looked up with its mistakes.
+# Reads the environments of a wrong task file, to check them together with its mistakes.
 
 
 def sketch(path: Path) -> list[Submission]:
-    """A submission that ``check_environments`` can judge and nothing else can; none if no environment is named."""
+    """A submission only for ``check_environments``; none if no environment is named."""
     try:
         source = source_of(path)
         table = one_of_each(table_of(source, str(path)))
     except ConfigError:
-        return []  # the file's own mistake says so
+        return []  # the file's own mistake is reported
     data, measure = _table(table.get("data")), _table(table.get("eval"))
     config = {
         "environment_config": _table(table.get("environment_config")),
@@ -249,7 +244,7 @@ def _table(value: Any) -> dict[str, Any]:
 
 
 def _named(entries: Any) -> Iterator[dict[str, Any]]:
-    """The components of a mixture, or the suites, up to the first that names no environment: places count."""
+    """The components of a mixture, or the suites, up to the first without an environment: places count."""
     for entry in entries if isinstance(entries, list) else ():
         one = _table(entry)
         if not isinstance(one.get("environment"), str):

@@ -1,4 +1,4 @@
-"""The states of a task, and what commands do to them.
+"""The states of a task, and the effects of commands.
 
 Pure decisions; the store keeps the states, the scheduler acts on them. Loads nothing: screens need it for their first
 paint.

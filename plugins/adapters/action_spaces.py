@@ -1,4 +1,4 @@
-"""Reads an action of a Gymnasium space from a reply, and says whether an action belongs to a space.
+"""Reads an action of a Gymnasium space from a reply, and checks that it belongs to the space.
 
 The spaces are known by the names of their classes and by their own ``from_jsonable``, so neither Gymnasium nor numpy is
 needed here. https://gymnasium.farama.org/api/spaces/
@@ -13,16 +13,15 @@ from typing import Any
 
 _SHOWN = 80
 _WRONG = (ValueError, TypeError, AttributeError, LookupError, OverflowError, RecursionError, AssertionError)
-"""What numpy and a space may raise about a value that is of another shape or type."""
 
 
 def action_of(space: Any, text: str) -> Any:
-    """The action of ``space`` that a reply means; ``ValueError`` where it means none.
+    """The action of ``space`` in a reply; raises ``ValueError`` if there is none.
 
-    A reply is the action itself where the space takes text, and a whole number where it takes one of several actions.
-    For every other space it is JSON: lists for arrays, ``Tuple``, ``Sequence`` and ``OneOf`` (which of its spaces, and
-    its action), an object for ``Dict``, and for ``Graph`` one with ``nodes`` and, if any, ``edges`` and ``edge_links``.
-    Raises ``TypeError`` for a space that is none of Gymnasium's.
+    A reply is the action itself for a space of text, and a whole number for one of several actions. For every other
+    space it is JSON: lists for arrays, ``Tuple``, ``Sequence`` and ``OneOf`` (number of the space, and its action), an
+    object for ``Dict``, and for ``Graph`` one with ``nodes`` and, if any, ``edges`` and ``edge_links``. Raises
+    ``TypeError`` for a space that is none of Gymnasium's.
     """
     kind = type(space).__name__
     if kind == "Text":
@@ -38,10 +37,10 @@ def action_of(space: Any, text: str) -> Any:
 
 
 def allowed(space: Any, action: Any) -> Any:
-    """``action`` as it is; ``ValueError`` where it is none of ``space``, which may be None: a world without a space."""
+    """``action`` unchanged; ``ValueError`` if it is not in ``space``. None is a world without a space."""
     try:
         fits = space is None or action in space
-    except Exception:  # a space of somebody's own, and an action that it did not think of
+    except Exception:  # a custom space, and an unexpected action
         fits = False
     if not fits:
         raise ValueError(f"the world does not take the action {action!r:.{_SHOWN}}")
@@ -57,7 +56,6 @@ def _whole(text: str, space: Any) -> int:
 
 
 def _read(space: Any, value: Any) -> Any:
-    """The action for a JSON value; raises one of ``_WRONG`` where it cannot be one."""
     match type(space).__name__:
         case "Text":
             return value
@@ -91,9 +89,9 @@ def _graph(space: Any, value: Any) -> Any:
 
 
 def _same(action: Any, value: Any) -> bool:
-    """Whether an array holds just the numbers of ``value``: a conversion to integers may cut or wrap them."""
+    """True if an array holds exactly the numbers of ``value``: a conversion to integers may cut or wrap them."""
     if not hasattr(action, "tolist"):
-        return True  # several arrays in a stack: the space itself looks at them
+        return True  # several arrays in a stack: the space checks them
     held = action.tolist()
     if getattr(getattr(action, "dtype", None), "kind", "") == "f":
         return all(math.isfinite(number) for number in _flat(held))

@@ -1,6 +1,6 @@
-"""Finds the answer in what a model said, before a scorer sees it.
+"""Finds the answer in a model's reply for a scorer.
 
-Scorers of other libraries compare texts: to one of them "The answer is 8" is worth 0.067 where "8" is worth 1.
+Scorers of other libraries compare texts: one gives 0.067 for "The answer is 8", but 1 for "8".
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ _OPENING, _CLOSING = "<answer>", "</answer>"
 
 
 def whole(text: str) -> str:
-    """What stands in the last ``<answer>`` tag; without one the whole reply. White space around it is removed."""
+    """The content of the last ``<answer>`` tag, else the whole reply, stripped."""
     start = text.rfind(_OPENING)
     if start < 0:
         return text.strip()
@@ -22,7 +22,7 @@ def whole(text: str) -> str:
 
 
 def last_line(text: str) -> str:
-    """What stands in the last ``<answer>`` tag; without one the last line that is not empty."""
+    """The content of the last ``<answer>`` tag, else the last non-empty line."""
     return whole(text).rpartition("\n")[2].strip()
 
 

@@ -1,6 +1,6 @@
-"""Which library each adapter needs: the version that its test installs, as a requirement for pip.
+"""The library of each adapter, in the version of its test, as a pip requirement.
 
-Whether it is installed, and by whom, is not known here.
+This file does not check if it is installed.
 """
 
 from __future__ import annotations
@@ -17,7 +17,6 @@ PINNED: dict[str, tuple[str, ...]] = {
     "openenv": ("openenv==0.10.0",),
     "program": (),
 }
-"""The requirements of an adapter, by its name."""
 
 REQUIREMENT_OF_MODULE = {
     "reasoning_gym": PINNED["reasoning_gym"][0],
@@ -27,21 +26,20 @@ REQUIREMENT_OF_MODULE = {
     "verifiers": f"{PINNED['verifiers_taskset'][0]}, or {PINNED['verifiers'][0]} for load_environment",
     "openenv": PINNED["openenv"][0],
 }
-"""What to install where an import of this name fails."""
 
 
 def default_dependencies(adapter: str) -> tuple[str, ...]:
-    """What the plugin of an adapter needs where it says nothing of its own; ``ValueError`` for an unknown name."""
+    """The default requirements of an adapter's plugin; ``ValueError`` for an unknown name."""
     if adapter not in PINNED:
         raise ValueError(f"there is no adapter {adapter!r}; there are {', '.join(PINNED)}")
     return PINNED[adapter]
 
 
 def dependencies_of(document: Mapping[str, Any]) -> tuple[str, ...]:
-    """What a ``.toml`` plugin needs: its own ``dependencies``, or the defaults of every adapter in it.
+    """The requirements of a ``.toml`` plugin: its own ``dependencies``, or the defaults of every adapter in it.
 
-    ``document``: the parsed file. Raises ``ValueError`` if ``dependencies`` is no list of texts. An unknown adapter
-    is passed over: loading the file reports it, with its line.
+    ``document``: the parsed file. Raises ``ValueError`` if ``dependencies`` is no list of texts. An unknown adapter is
+    skipped: loading the file reports it, with its line.
     """
     own = document.get("dependencies")
     if own is not None:

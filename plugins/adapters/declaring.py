@@ -1,6 +1,6 @@
 """Turns the play function of an adapter into a declared environment.
 
-The settings found in the foreign library become the parameters of that ``Environment``.
+Simple settings of the foreign library become parameters of that ``Environment``.
 """
 
 from __future__ import annotations
@@ -28,9 +28,8 @@ def declared(
 ) -> Environment:
     """Declare ``play`` under a usable form of ``name``.
 
-    ``options``: settings by name with their defaults; those that are whole numbers, numbers, texts or booleans become
-    parameters of the environment, and reach ``play`` as keywords. ``agents``: who speaks in it, if they are
-    several.
+    ``options``: settings by name with their defaults. Numbers, texts and booleans become parameters of the environment,
+    and reach ``play`` as keywords. ``agents``: their names, if several.
     """
     play.__doc__ = about
     keywords = [
@@ -58,5 +57,5 @@ def usable(name: str) -> str:
 
 
 async def settled(result: Any) -> Any:
-    """What a method returned, be it plain or ``async``."""
+    """The result of a plain or ``async`` method."""
     return await result if inspect.isawaitable(result) else result

@@ -1,6 +1,6 @@
-"""Makes functions of tools that come as a name, a description and a JSON schema, so that an agent can be given them.
+"""Makes functions of tools with a name, a description and a JSON schema, for agents.
 
-The function's signature says what the schema says, so the model reads one form of schema whoever wrote the tool.
+The signature repeats the schema, so the model reads one form of schema for all tools.
 """
 
 from __future__ import annotations
@@ -25,7 +25,8 @@ _TYPES: dict[object, Any] = {
 def described_tool(name: str, description: str, schema: Mapping[str, Any], call: Call) -> Tool:
     """A function of that name; ``schema``: the JSON schema of its arguments, an object with properties.
 
-    What a signature cannot say, such as bounds, is left to the tool; descriptions of arguments go into its docstring.
+    Facts that a signature cannot express, such as bounds, are left to the tool; descriptions of arguments go into its
+    docstring.
     """
 
     async def tool(**arguments: Any) -> Any:
@@ -55,7 +56,6 @@ def _about(properties: Mapping[str, Mapping[str, Any]]) -> list[str]:
 
 
 def _annotation(facts: Mapping[str, Any]) -> Any:
-    """The Python type for a property; ``Any`` where it allows several."""
     if facts.get("enum"):
         return Literal[tuple(facts["enum"])]
     kind = facts.get("type")

@@ -1,8 +1,8 @@
-"""For libraries that send the whole history with every question, if an agent takes only what is new.
+"""For libraries that send the whole history with every question, while an agent takes only new messages.
 
-As a rule each history continues the one before. One that leaves out or rewrites something continues, in a fork of the
-agent, from the last reply that it shares with an earlier history. So every token is trained on once, in the
-conversation in which it was sampled.
+Usually each history continues the one before. One that omits or rewrites something continues in a fork of the agent,
+from the last reply that it shares with an earlier history. So every token is trained on once, in the conversation in
+which it was sampled.
 """
 
 from __future__ import annotations
@@ -18,25 +18,24 @@ from ..tools import Tool
 
 @dataclass
 class _Point:
-    """A place from which a conversation can go on."""
+    """A place in a conversation from which it can continue."""
 
     said: tuple[Message, ...]
-    """All that was heard and said up to there, without the system prompt."""
+    """All messages up to there, without the system prompt."""
     agent: Agent
-    """An agent that has heard exactly that."""
 
 
 class FullHistory:
-    """One agent of an episode, which is asked with whole histories."""
+    """One agent of an episode, asked with whole histories."""
 
     def __init__(self, ep: Episode) -> None:
         self._ep = ep
         self._points: list[_Point] = []
 
     async def ask(self, history: Sequence[Message], tools: Callable[[], Sequence[Tool]]) -> Reply:
-        """The reply to a history; ``tools`` is asked once, before the first.
+        """The reply to a history; ``tools`` is called once, before the first.
 
-        Raises ``RuntimeError`` if the system prompt changes, or where there is nothing to reply to.
+        Raises ``RuntimeError`` if the system prompt changes, or if there is nothing to reply to.
         """
         opened = bool(history) and history[0].role == "system"
         system, said = (history[0].content, tuple(history[1:])) if opened else (None, tuple(history))

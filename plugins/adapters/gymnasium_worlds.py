@@ -1,8 +1,8 @@
-"""Gymnasium environments, and whatever else has ``reset(seed) -> (observation, info)`` and a five-part ``step``.
+"""Gymnasium environments, and all classes with ``reset(seed) -> (observation, info)`` and a five-part ``step``.
 
-Each observation is told to the model as text, and an action is read from each reply: as the world's action space says
-(``action_spaces``), or by the author's ``act``. ``describe`` turns an observation into text. A reply that is no action
-ends the episode (``unreadable``); it never reaches the world.
+The model gets each observation as text (``describe``), and each reply becomes an action: by the world's action space
+(``action_spaces``), or by the author's ``act``. A reply without an action ends the episode (``unreadable``); it never
+reaches the world.
 """
 
 from __future__ import annotations
@@ -80,7 +80,6 @@ def gymnasium(
 
 
 def _action(world: Any, act: Callable[[str], Any] | None, text: str) -> Any:
-    """The action that a reply means to a world; raises ``ValueError`` if it means none that the world takes."""
     space: Any = getattr(world, "action_space", None)
     if act is not None:
         return allowed(space, act(text))

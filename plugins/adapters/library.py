@@ -1,6 +1,6 @@
-"""Imports a foreign library when its adapter is used, or says in one sentence what is missing.
+"""Imports a foreign library when its adapter is used, or reports in one sentence what is missing.
 
-The ``ModuleNotFoundError`` tells the author of the plugin which line to add.
+The ``ModuleNotFoundError`` gives the author of the plugin the line to add.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from .catalogue import REQUIREMENT_OF_MODULE
 
 
 def library(module: str) -> Any:
-    """The module; ``ModuleNotFoundError`` says how to get it."""
+    """The module; ``ModuleNotFoundError`` has the command to get it."""
     try:
         return importlib.import_module(module)
     except ModuleNotFoundError as error:

@@ -1,6 +1,6 @@
 """Turns actions and observations of OpenEnv, which are pydantic models, into text and back.
 
-Only the names and types of the fields are looked at, so the library itself is not needed here.
+Only names and types of the fields are used, so the library itself is not needed here.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ _NO_CONTENT = ("done", "reward", "metadata")
 
 
 def shown(observation: Any) -> str:
-    """An observation as text: a single text field as it is, several fields one a line, else its metadata's message."""
+    """An observation as text: a single text field unchanged, several fields one a line, else its metadata's message."""
     dumped = observation.model_dump()
     fields = {name: value for name, value in dumped.items() if name not in _NO_CONTENT and value not in (None, "")}
     if len(fields) == 1 and isinstance(text := next(iter(fields.values())), str):
@@ -25,10 +25,10 @@ def shown(observation: Any) -> str:
 
 
 def action_class(environment: Any) -> Any:
-    """The model that ``step`` takes; ``TypeError`` where neither its annotation nor the class says which."""
+    """The model that ``step`` takes; ``TypeError`` if neither its annotation nor the class shows it."""
     try:
         hints = typing.get_type_hints(environment.step)
-    except Exception:  # an annotation may name what is imported for checkers only
+    except Exception:  # an annotation may name an import for checkers only
         hints = {}
     parameters = list(inspect.signature(environment.step).parameters)[1:]
     candidates = [hints.get(name) for name in parameters[:1]]
@@ -41,9 +41,9 @@ def action_class(environment: Any) -> Any:
 
 
 def action_of(action: Any, text: str) -> Any:
-    """The action that a reply means; ``ValueError`` where it means none.
+    """The action in a reply; ``ValueError`` if there is none.
 
-    One required field takes the whole reply, converted where it is a number; several are read from JSON.
+    One required field takes the whole reply, converted if it is a number; several are read from JSON.
     """
     fields = _content(action)
     required = [name for name, field in fields.items() if field.is_required()]

@@ -1,4 +1,4 @@
-"""Finds out whether a method uses the seed that it is given: many take one and ignore it.
+"""Finds out if a method uses its seed: many take one and ignore it.
 
 The code of the class is read, and never run.
 """
@@ -13,18 +13,18 @@ from typing import Any
 
 
 def takes(function: Callable[..., Any], name: str) -> bool:
-    """Whether a function can be called with that keyword."""
+    """True if a function can be called with that keyword."""
     parameters = inspect.signature(function).parameters
     return name in parameters or any(each.kind is each.VAR_KEYWORD for each in parameters.values())
 
 
 def seed_is_read(environment: type) -> bool:
-    """Whether ``reset`` (or ``reset_async``) looks at its ``seed``, or at the keywords in which one would come."""
+    """True if ``reset`` (or ``reset_async``) reads its ``seed``, or the keywords that could contain one."""
     return any(_reads(getattr(environment, name, None)) for name in ("reset", "reset_async") if _own(environment, name))
 
 
 def _own(environment: type, name: str) -> bool:
-    """Whether the author wrote this method: the library's own ``reset_async`` only passes on what it gets."""
+    """True if the author wrote this method: the library's own ``reset_async`` only passes arguments on."""
     owner = next((base for base in environment.__mro__ if name in vars(base)), None)
     return owner is not None and not owner.__module__.startswith("openenv.core")
 
@@ -32,7 +32,7 @@ def _own(environment: type, name: str) -> bool:
 def _reads(function: Any) -> bool:
     code: CodeType | None = getattr(inspect.unwrap(function), "__code__", None)
     if code is None:
-        return True  # not Python: there is no telling
+        return True  # not Python: unknown
     parameters = inspect.signature(function).parameters
     names = {"seed"} if "seed" in parameters else set()
     names |= {each.name for each in parameters.values() if each.kind is each.VAR_KEYWORD and not names}

@@ -1,7 +1,7 @@
 """OpenEnv environments, run in the plugin's own process: no server, no container, no socket.
 
-Each observation is told to the model as text, and an action is read from each reply; where the class offers MCP tools,
-the model calls them instead. Reward and end are read from the observation, where OpenEnv puts them.
+The model gets each observation as text, and each reply becomes an action; if the class offers MCP tools, the model
+calls them instead. Reward and end are in the observation, as in OpenEnv.
 """
 
 from __future__ import annotations
@@ -84,7 +84,6 @@ class _Session:
     """One instance, from its reset to its end."""
 
     def __init__(self, world: Any, ep: Episode, unreadable: float | None) -> None:
-        """``unreadable``: the reward of an episode whose reply cannot be read, if the author names one."""
         self.earned = 0.0
         self._unreadable = unreadable
         self._world = world
@@ -93,7 +92,6 @@ class _Session:
         self._steps = 0
 
     async def reset(self) -> Any:
-        """The first observation; a world that takes a seed is given one."""
         method = self._method("reset")
         seed = {"seed": self._ep.rng.getrandbits(31)} if takes(method, "seed") else {}
         return self._take(await settled(method(**seed)))
@@ -106,7 +104,6 @@ class _Session:
         system: str | None,
         max_turns: int,
     ) -> None:
-        """Ask and step until the world says that it is over."""
         agent, said = self._ep.agent(system=system), opening
         for _ in range(max_turns):
             reply = await agent.ask(said)
@@ -119,12 +116,11 @@ class _Session:
                 break
 
     def check_begun(self) -> None:
-        """Raise ``Invalid`` where the model has called no tool: the world then paid nothing, good or bad."""
+        """Raise ``Invalid`` if the model has called no tool: the world then paid nothing."""
         if not self._steps:
             raise unreadable_reply(self._ep, "the reply calls none of the tools", self.earned, self._unreadable)
 
     async def tools(self) -> list[Tool]:
-        """The MCP tools of the world, as functions that step it."""
         types = library("openenv.core.env_server.mcp_types")
         listed = await settled(self._method("step")(types.ListToolsAction()))
 
@@ -147,7 +143,6 @@ class _Session:
         return self._take(await settled(self._method("step")(action)))
 
     def _method(self, name: str) -> Callable[..., Any]:
-        """The ``async`` form of a method where the author wrote one; the library's own only calls the plain form."""
         form = f"{name}_async"
         written = any(form in vars(base) for base in type(self._world).__mro__ if base.__name__ != "Environment")
         found: Callable[..., Any] = getattr(self._world, form if written else name)
@@ -160,7 +155,6 @@ class _Session:
 
 
 def _result(result: Any) -> Any:
-    """What a tool answered, taken out of the structure in which FastMCP returns it."""
     data = getattr(result, "data", None)
     return result if data is None else data
 

@@ -1,10 +1,8 @@
-"""Gives every episode a ``random`` of its own, although libraries share one per process.
+"""Gives every episode its own ``random``, although libraries share one per process.
 
-Many environments draw from the global ``random`` (or numpy's), and some seed it. Two episodes that take turns would
-then change each other's outcome, and the members of a group would not meet the same instance. So the global state is
-exchanged whenever an episode's coroutine continues, and put back whenever it waits.
-
-An episode then depends on its own seed alone. What a library does in threads or tasks of its own is out of reach.
+Many environments draw from the global ``random`` (or numpy's), and some seed it. Alternating episodes would change each
+other's outcome. So the global state is exchanged whenever an episode's coroutine continues, and restored whenever it
+waits. A library's own threads and tasks are out of reach.
 """
 
 from __future__ import annotations
@@ -23,7 +21,7 @@ Play = Callable[..., Coroutine[Any, Any, T]]
 
 
 class OwnRandom:
-    """A state of the global generators, which is put into them inside ``with``."""
+    """A state of the global generators, active inside ``with``."""
 
     def __init__(self, seed: int) -> None:
         self._state = random.Random(seed).getstate()
@@ -47,11 +45,11 @@ class OwnRandom:
 
 
 def own_random(play: Play[T]) -> Play[T]:
-    """Let every episode of a play function have global generators of its own, seeded from the instance."""
+    """Give every episode of a play function its own global generators, seeded from the instance."""
 
     @functools.wraps(play)
     async def playing(ep: Any, **options: Any) -> T:
-        run_tools_here(ep)  # elsewhere they would draw from the generators of whoever runs meanwhile
+        run_tools_here(ep)  # elsewhere they would draw from another episode's generators
         return await swapped(play(ep, **options), OwnRandom(ep.rng.getrandbits(32)))
 
     return playing
@@ -59,7 +57,7 @@ def own_random(play: Play[T]) -> Play[T]:
 
 @types.coroutine
 def swapped(coroutine: Coroutine[Any, Any, T], own: OwnRandom) -> Generator[Any, Any, T]:
-    """Run a coroutine so that ``own`` is the global state while it runs, and only then."""
+    """Run a coroutine with ``own`` as the global state, only while it runs."""
     go_on: Callable[[Any], Any] = coroutine.send
     given: Any = None
     while True:

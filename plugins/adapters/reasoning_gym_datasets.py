@@ -1,12 +1,10 @@
 """Procedural datasets of reasoning-gym, one question and one answer each.
 
-Item i of such a dataset is made from ``Random(seed + i)``. Two seeds are therefore no two splits: they are the same
-items, shifted. Here one dataset of a huge virtual size is divided instead: training draws from its first three
-quarters, evaluation from its last eighth, the split test from between, and the gaps between them keep apart what adds
-small numbers to its seed.
+Item i of such a dataset is made from ``Random(seed + i)``. So two seeds are not two splits, but the same items,
+shifted. Here one dataset of a huge virtual size is divided: training draws from its first three quarters, evaluation
+from its last eighth, the split test from between. The gaps separate datasets that add small numbers to the seed.
 
-Items are made on the event loop of the plugin's process. Answers are scored in a process that does nothing else: a
-scorer that never ends is interrupted there, and killed with its process where it cannot be interrupted.
+Answers are scored in a separate process: an endless scorer is interrupted there, or killed.
 """
 
 from __future__ import annotations
@@ -26,11 +24,10 @@ from .library import library
 from .own_random import OwnRandom
 
 ITEMS = 1 << 31
-"""Virtual size of a dataset: the seed of its last item still fits into 32 bits, which is what numpy takes."""
+"""Virtual size of a dataset: the seed of its last item still fits into numpy's 32 bits."""
 MADE_AT_ONCE = {"acre": 2_000, "gsm_symbolic": 20_000, "list_functions": 20_000, "word_ladder": 20_000}
-"""Datasets that make something for each of their items before the first one, or that allow no more items."""
+"""Datasets that prepare each of their items before the first one, or that allow no more items."""
 _PARTS = {"train": (0.0, 0.75), "test": (0.78125, 0.84375), "eval": (0.875, 1.0)}
-"""Which part of the items a split draws from."""
 _ENTRIES_KEPT = 256
 
 
@@ -90,7 +87,7 @@ def reasoning_gym(
 
 
 def score(dataset: Any, entry: Mapping[str, Any], answer: str) -> tuple[float, str]:
-    """What the dataset pays for an answer, and what its scorer raised about it; see ``reasoning_gym``."""
+    """The dataset's reward for an answer, and the error of its scorer; see ``reasoning_gym``."""
     try:
         return float(dataset.score_answer(answer, entry)), ""
     except Exception as error:
@@ -100,7 +97,6 @@ def score(dataset: Any, entry: Mapping[str, Any], answer: str) -> tuple[float, s
 
 
 def _works(dataset: Any, entry: Mapping[str, Any]) -> bool:
-    """Whether the scorer of a dataset can judge this item at all."""
     own = entry["answer"]
     try:
         paid = dataset.score_answer("" if own is None else own, entry)
@@ -110,7 +106,7 @@ def _works(dataset: Any, entry: Mapping[str, Any]) -> bool:
 
 
 class _Datasets:
-    """One dataset under the options of each task, and the items that the members of a group share."""
+    """One dataset under the options of each task, and the items that the samples of a group share."""
 
     def __init__(self, name: str, options: Mapping[str, Any], items: int) -> None:
         registered: Mapping[str, Any] = library("reasoning_gym.factory").DATASETS
@@ -128,15 +124,13 @@ class _Datasets:
         self._items = items
         self._made = lru_cache(8)(self._make)
         self._entries = lru_cache(_ENTRIES_KEPT)(self._entry)
-        self._made(_key(self.defaults))  # a mistake in the options is reported while the plugin is imported
+        self._made(_key(self.defaults))  # a mistake in the options is reported during the import of the plugin
 
     def item(self, ep: Episode) -> int:
-        """The number of the item that an instance stands for."""
         first, end = _PARTS[ep.split]
         return ep.rng.randrange(int(self._items * first), int(self._items * end))
 
     def entry(self, changed: Mapping[str, Any], item: int) -> tuple[Any, Mapping[str, Any]]:
-        """The dataset under these options, and an item of it."""
         key = _key(changed)
         return self._made(key), self._entries(key, item)
 

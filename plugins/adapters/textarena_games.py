@@ -1,7 +1,7 @@
-"""Games of TextArena: each player is an agent, and is told only what is new to it.
+"""Games of TextArena: each player is an agent, and gets only new messages.
 
-The games are taken in their ``-raw`` form, which hands every player its new messages; the usual form repeats the whole
-game in every turn. The agents are called ``player0`` and on; a game for one player has the one usual agent.
+The ``-raw`` form gives every player its new messages; the usual form repeats the whole game in every turn. The agents
+are called ``player0`` and so on; a game for one player has the usual agent.
 """
 
 from __future__ import annotations
@@ -18,7 +18,6 @@ from .library import library
 from .own_random import own_random
 
 _GAME = -1
-"""The sender of what the game itself says."""
 
 
 def textarena(
@@ -64,7 +63,7 @@ def textarena(
 
 
 def heard(messages: Sequence[tuple[int, str, Any]] | str, player: int) -> str:
-    """What a player is told: the messages that others sent, those of other players with the sender's name."""
+    """A player's new messages: those of others, with the name of a sending player."""
     if isinstance(messages, str):
         return messages
     said = ((sender, text.strip()) for sender, text, *_ in messages if sender != player)

@@ -1,4 +1,4 @@
-"""A plugin that is a ``.toml`` file alone: which adapter, what for, and with which options.
+"""A plugin that is only a ``.toml`` file: an adapter, its subject, and its options.
 
     adapter = "reasoning_gym"
     dataset = "chain_sum"
@@ -6,10 +6,9 @@
     [args]
     min_terms = 2
 
-``on_error`` may stand beside ``adapter``, as in ``@env``. The adapter ``program`` plays an external program, as
-``env.program`` does. Several environments in one file are ``[[environments]]``
-tables of the same form; what is wrong in one of them is no reason against the others. A mistake is a ``TomlError`` with
-line and key, in words for the author of the file.
+``on_error`` may be next to ``adapter``, as in ``@env``. The adapter ``program`` runs an external program, as
+``env.program`` does. Several environments in one file are ``[[environments]]`` tables of the same form; an error in one
+does not affect the others. A mistake is a ``TomlError`` with line and key, in words for the author of the file.
 """
 
 from __future__ import annotations
@@ -44,7 +43,6 @@ ADAPTERS: dict[str, Callable[..., Environment]] = {
     "program": program_of_toml,
 }
 _OF_THE_FILE = ("dependencies", "requires-python", "tool")
-"""Keys that say what the plugin needs; they are read where its libraries are installed."""
 _PLACE = re.compile(r" \(at line (\d+), column (\d+)\)$")
 _HEADER = re.compile(r"\s*\[\[\s*[\"']?environments[\"']?\s*\]\]")
 _KIND_WORDS = {
@@ -56,51 +54,46 @@ _KIND_WORDS = {
     list: "a list",
 }
 _FOLDER = "folder"
-"""The parameter of an adapter that wants to know where the file lies."""
 
 
 class TomlError(SyntaxError):
-    """The file says something that cannot be; it carries file and line as a ``SyntaxError`` does."""
+    """The file has an impossible value; the error carries file and line as a ``SyntaxError`` does."""
 
 
 @dataclass(frozen=True)
 class Refused:
-    """An entry of ``[[environments]]`` that declares no environment, beside others that do."""
+    """An entry of ``[[environments]]`` without an environment, next to working ones."""
 
     name: str
-    """The name that it would have, or ``entry_2`` where it has none, or that of another."""
+    """Its intended name, or ``entry_2`` if that is missing or taken."""
     error: TomlError
-    """Why, with the place in the file."""
 
 
 @dataclass(frozen=True)
 class _Table:
-    """What declares one environment, and the lines on which it does."""
+    """The declaration of one environment, and its lines."""
 
     content: Mapping[str, Any]
     lines: Sequence[str]
     first: int
-    """Number of the first of ``lines``."""
     number: int = 0
     """Among the entries of the file, from 1; 0 if the whole file is one environment."""
 
     def error(self, path: Path, key: str, words: str) -> TomlError:
-        """An error at the line of ``key``."""
         entry = f"[[environments]] number {self.number}: " if self.number else ""
         return TomlError(entry + words, (str(path), self.line_of(key), None, None))
 
     def line_of(self, key: str) -> int:
-        """The first line that sets a key or opens a table of that name; the table's own first where there is none."""
         wanted = re.compile(rf"\s*(\[+\s*)?(environments\s*\.\s*)?[\"']?{re.escape(key)}[\"']?\s*[=\].]")
         found = (number for number, line in enumerate(self.lines, self.first) if wanted.match(line))
         return next(found, self.first)
 
 
 def environments_in(path: Path) -> tuple[list[Environment], list[Refused]]:
-    """The environments that the file declares, and the entries of ``[[environments]]`` that declare none.
+    """The environments of the file, and the broken entries of ``[[environments]]``.
 
-    Raises ``TomlError`` if the file itself is wrong, or its only environment, or all of several; then it is the
-    first one's. Raises ``ModuleNotFoundError`` if the library of an only environment is missing.
+    Raises ``TomlError`` if the file itself is wrong, or its only environment, or all of several; then it is the first
+    one's. Raises ``ModuleNotFoundError`` if the library of an only environment is missing.
     """
     content = path.read_bytes()
     try:
@@ -126,7 +119,6 @@ def environments_in(path: Path) -> tuple[list[Environment], list[Refused]]:
 
 
 def _each(path: Path, entries: Sequence[_Table]) -> tuple[list[Environment], list[Refused]]:
-    """The environments of the entries, each by itself."""
     found: dict[str, Environment] = {}
     wrong: list[tuple[_Table, TomlError]] = []
     for entry in entries:
@@ -150,7 +142,6 @@ def _each(path: Path, entries: Sequence[_Table]) -> tuple[list[Environment], lis
 
 
 def _entries(tables: Sequence[Mapping[str, Any]], lines: Sequence[str]) -> list[_Table]:
-    """The tables with the lines of each, from its header to the next one's."""
     headers = [number for number, line in enumerate(lines, 1) if _HEADER.match(line)]
     if len(headers) != len(tables):  # written in line, as [{…}, {…}]
         return [_Table(table, lines, 1, number) for number, table in enumerate(tables, 1)]
@@ -190,14 +181,13 @@ def _environment(path: Path, table: _Table) -> Environment:
     except (TypeError, ValueError) as error:
         key = _named_in(str(error), (*options, *settings, "on_error"), what)
         raise table.error(path, key, f"{key!r}: {error}") from error
-    except ModuleNotFoundError:  # it says what to install
+    except ModuleNotFoundError:  # it names the requirement
         raise
     except Exception as error:
         raise table.error(path, what, f"{what!r}: {type(error).__name__}: {error}") from error
 
 
 def _name_of(table: Mapping[str, Any]) -> str:
-    """The name of the environment that an entry means to declare; empty if none can be told."""
     adapter = ADAPTERS.get(str(table.get("adapter")))
     what = next(iter(_keys(adapter))) if adapter is not None else ""
     if named := table.get("name"):
@@ -207,13 +197,12 @@ def _name_of(table: Mapping[str, Any]) -> str:
 
 
 def _named_in(message: str, keys: Sequence[str], otherwise: str) -> str:
-    """The first of ``keys`` that a message names as a word."""
     words = set(re.findall(r"\w+", message))
     return next((key for key in keys if key in words), otherwise)
 
 
 def _keys(adapter: Callable[..., Environment]) -> dict[str, tuple[type, ...]]:
-    """The keys that a file can give an adapter, with their types: first what it is about, then single settings."""
+    """An adapter's keys in a file, with their types: first its subject, then single settings."""
     parameters = inspect.signature(adapter).parameters.values()
     return {
         parameter.name: _kinds(parameter.annotation)
@@ -223,14 +212,12 @@ def _keys(adapter: Callable[..., Environment]) -> dict[str, tuple[type, ...]]:
 
 
 def _kinds(annotation: str) -> tuple[type, ...]:
-    """The types of TOML's values that an annotation allows: of ``str | Callable[..., Any]`` a text."""
     named = {"int": (int,), "float": (float, int), "str": (str,), "bool": (bool,), "dict": (dict,), "list": (list,)}
     parts = (part.strip().partition("[")[0] for part in annotation.split("|"))
     return tuple(kind for part in parts for kind in named.get(part, ()))
 
 
 def _no_toml(path: Path, text: str, message: str) -> TomlError:
-    """The error of a file that is no TOML, with the parser's line and column, or the last line at its end."""
     place = _PLACE.search(message)
     if place is None:
         return TomlError(message, (str(path), max(1, len(text.splitlines())), None, None))

@@ -1,7 +1,7 @@
 """Classes in the form of TRL's ``environment_factory``: ``reset``, ``get_reward``, and every other method is a tool.
 
-One instance is made per episode. It is started with ``reset(**row)``, the model calls its documented public methods,
-and it is asked for the reward.
+Each episode makes one instance, calls ``reset(**row)``, lets the model call its documented public methods, and asks it
+for the reward.
 """
 
 from __future__ import annotations
@@ -54,6 +54,6 @@ def tools_of(world: Any) -> list[Callable[..., Any]]:
 
 
 def tool_names(kind: type) -> list[str]:
-    """The public methods of a class that have a docstring, except those that are no tools."""
+    """The public methods of a class with a docstring, except the reserved ones."""
     found = inspect.getmembers(kind, inspect.isfunction)
     return [name for name, method in found if not name.startswith("_") and name not in _NO_TOOLS and method.__doc__]

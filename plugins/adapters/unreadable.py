@@ -1,9 +1,8 @@
-"""What an episode is worth that ended with a reply which could not be read.
+"""The reward of an episode that ended with an unreadable reply.
 
-Such a reply must not pay more than one that was read: where a wrong guess costs 0.1 and every game begins with 0, a
-policy would learn to be unreadable. How little can be earned in a foreign world is not known to its adapter, and what
-this process has seen so far depends on its past. So a training group is the measure: its ranking gives the episodes
-that ended so the least reward of the group. They all get the same, however long they took to be unreadable.
+Such a reply must not pay more than a readable one, or a policy would learn to be unreadable. An adapter does not know
+the lowest reward of a foreign world. So the training group is the measure: its ranking gives these episodes the lowest
+reward of the group, regardless of their length.
 """
 
 from __future__ import annotations
@@ -16,14 +15,14 @@ from ..rewards import Invalid
 from ..scoring import Member
 
 PENALTY = 1.0
-"""How much less than it earned, and than 0, such an episode gets where the author names no reward."""
+"""How much less than it earned, and than 0, such an episode gets by default."""
 NO_ACTION = (ValueError, LookupError)
-"""What reading an action from a reply raises where it means none; ``MOVES[text]`` is a natural way to read one."""
+"""Errors of reading an action from a reply without one; ``MOVES[text]`` is a natural way to read one."""
 _FLAG = "unreadable"
 
 
 def unreadable_reply(ep: Episode, reason: object, earned: float, reward: float | None) -> Invalid:
-    """What to raise where a reply of ``ep`` cannot be read, because of ``reason``; ``reward`` is the author's choice.
+    """The error for an unreadable reply of ``ep``, because of ``reason``; ``reward`` is the author's choice.
 
     It also logs the episode as ``unreadable``.
     """
@@ -33,17 +32,17 @@ def unreadable_reply(ep: Episode, reason: object, earned: float, reward: float |
 
 
 def own_reward(earned: float, reward: float | None) -> float:
-    """The own reward of an episode that earned so much before its reply could not be judged."""
+    """The reward of an episode that earned ``earned`` before its reply could not be judged."""
     return min(earned, 0.0) - PENALTY if reward is None else reward
 
 
 def levelling(environment: Environment) -> Environment:
-    """The same environment, with a ranking that never pays an unreadable reply more than one that was read."""
+    """The same environment, with a ranking that never pays an unreadable reply more than a readable one."""
     environment.group(levelled)
     return environment
 
 
 def levelled(episodes: Sequence[Member]) -> list[float]:
-    """The rewards of a group's members: those with an unreadable reply get the least of all of them."""
+    """The rewards of a group's samples: unreadable replies get the lowest of all."""
     least = min(member.reward for member in episodes)
     return [least if member.logged.get(_FLAG) else member.reward for member in episodes]

@@ -1,7 +1,6 @@
 """Environments of verifiers in their old form: a module with ``load_environment``.
 
-The library plays whole rollouts; if it would call a model, it calls a ``Client`` of ours instead, which hands the
-question to the episode.
+The library runs whole rollouts; for the model it calls our ``Client``, which passes the question to the episode.
 """
 
 from __future__ import annotations
@@ -74,7 +73,10 @@ def verifiers(
 
 
 def rows_of(environment: Any, split: str, name: str) -> list[Any]:
-    """The rows of a split; none for training is in ``eval``. A tenth of them is ``test``, as in ``data.held_out``."""
+    """The rows of a split; without evaluation rows a part is held out.
+
+    A tenth of them is ``test``, as in ``data.held_out``.
+    """
     if environment.eval_dataset is None and getattr(environment, "eval_dataset_source", None) is None:
         rows = list(environment.get_dataset())
         return held_out(rows, [_content(row) for row in rows], split, name)
@@ -87,7 +89,6 @@ def rows_of(environment: Any, split: str, name: str) -> list[Any]:
 
 
 def _content(row: Mapping[str, Any]) -> str:
-    """A row as a text, without its number in the dataset."""
     kept = {key: value for key, value in row.items() if key != "example_id"}
     return json.dumps(kept, sort_keys=True, default=str)
 
@@ -99,7 +100,6 @@ def _made(environment: Any, options: Mapping[str, Any]) -> Any:
 
 
 def _client_class() -> Any:
-    """A subclass of the library's ``Client`` that asks an episode instead of a server."""
     base: Any = library("verifiers.clients.client").Client
     types = library("verifiers.types")
 
@@ -110,7 +110,6 @@ def _client_class() -> Any:
             self._history = FullHistory(ep)
             self._turn = 0
             self._names: dict[str, str] = {}
-            """Names of the tools that were called, by the id of the call."""
 
         def setup_client(self, config: Any) -> Any:
             return None
@@ -126,7 +125,7 @@ def _client_class() -> Any:
         ) -> Any:
             try:
                 reply = await self._history.ask(prompt, lambda: [_tool(tool) for tool in tools or ()])
-            except Exception as error:  # the library would hide it behind an error of its own
+            except Exception as error:  # the library would hide it behind its own error
                 self.failure = error
                 raise
             self._turn += 1
@@ -174,7 +173,7 @@ def as_message(message: Any, tool_names: Mapping[str, str]) -> Message:
 
 
 def text_of(content: Any) -> str:
-    """The text of a message's content, a text or a list of parts; ``ValueError`` where a part is a picture or sound."""
+    """The text of a message's content, a text or a list of parts; ``ValueError`` for a picture or sound."""
     if content is None or isinstance(content, str):
         return content or ""
     texts = [part.get("text") if isinstance(part, Mapping) else getattr(part, "text", None) for part in content]

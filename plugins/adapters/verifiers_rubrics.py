@@ -1,7 +1,7 @@
-"""Records what the reward functions of verifiers raise; the library counts that as 0 and writes a line into a log.
+"""Records exceptions of verifiers' reward functions; the library counts them as 0 and writes a log line.
 
-The functions of a rubric are replaced by ones that do the same and report what was raised while an episode was scored,
-so that it can be charted.
+The functions of a rubric are wrapped to report their exceptions during an episode's scoring, so that they can be
+charted.
 """
 
 from __future__ import annotations
@@ -18,19 +18,18 @@ from .declaring import settled
 
 @dataclass(frozen=True)
 class Raised:
-    """What a function of a rubric raised."""
+    """An exception of a rubric's function."""
 
     text: str
-    """One sentence."""
     pays: bool
-    """Whether what the function returns is part of the reward; a metric has the weight 0."""
+    """True if the function's result is part of the reward; a metric has the weight 0."""
 
 
 _raised: ContextVar[list[Raised] | None] = ContextVar("raised", default=None)
 
 
 def watch(rubric: Any) -> None:
-    """Replace the functions of a rubric, and of the rubrics in it, by ones that report what they raise."""
+    """Wrap the functions of a rubric, and of the rubrics in it, to report their exceptions."""
     weights = getattr(rubric, "weights", None) or repeat(1.0)
     rubric.funcs = [_watched(function, weight != 0) for function, weight in zip(rubric.funcs, weights, strict=False)]
     for inner in getattr(rubric, "rubrics", ()):
@@ -38,14 +37,14 @@ def watch(rubric: Any) -> None:
 
 
 def collect() -> list[Raised]:
-    """A list that collects what functions raise from here on in this episode."""
+    """A list that collects exceptions of functions from now on in this episode."""
     found: list[Raised] = []
     _raised.set(found)
     return found
 
 
 def _watched(function: Callable[..., Any], pays: bool) -> Callable[..., Any]:
-    """A function of the same name and signature, by which the library finds its arguments."""
+    """A function of the same name and signature: the library finds its arguments by them."""
 
     @functools.wraps(function)
     async def watched(*arguments: Any, **named: Any) -> Any:

@@ -1,8 +1,7 @@
-"""Tasksets of verifiers in its new form, as far as one question and one answer make a task.
+"""Tasksets of verifiers in its new form, limited to tasks of one question and one answer.
 
-The library hands out the tasks and scores a trace; the question is asked here, and the trace is made by hand. What
-needs the library's own programs around a model is refused while the plugin is imported: tools and other servers,
-containers, rewards that look into a running machine, and environments of several agents.
+The library hands out the tasks and scores a trace; the question is asked here, and the trace is made by hand. Tasks
+that need the library's own programs (tools, servers, containers, several agents) are refused during the import.
 """
 
 from __future__ import annotations
@@ -21,7 +20,6 @@ from .own_random import own_random
 from .verifiers_rollouts import as_message
 
 TASKS_OF_AN_INFINITE = 4096
-"""How many tasks are taken of a taskset that never ends."""
 
 
 def verifiers_taskset(
@@ -65,7 +63,7 @@ def verifiers_taskset(
 
 
 def unsupported(taskset: Any) -> str:
-    """What a taskset has that needs the library's own programs, in words; empty if it has nothing of the kind."""
+    """A taskset's feature that needs the library's own programs, in words; empty if there is none."""
     kind = taskset.task_type()
     if kind.NEEDS_CONTAINER:
         return "needs a container"
@@ -101,7 +99,7 @@ def _made(v1: Any, taskset: Any, options: dict[str, Any]) -> Any:
 
 
 def config_type(v1: Any, taskset: type) -> Any:
-    """The configuration class that a taskset declares, or the library's own."""
+    """The configuration class of a taskset, or the library's own."""
     for base in taskset.__mro__:
         for generic in getattr(base, "__orig_bases__", ()):
             for argument in getattr(generic, "__args__", ()):
@@ -111,9 +109,9 @@ def config_type(v1: Any, taskset: type) -> Any:
 
 
 def taskset_in(module: Any) -> type | None:
-    """The first ``Taskset`` class that a module names in ``__all__``.
+    """The first ``Taskset`` class in a module's ``__all__``.
 
-    ``ValueError`` where the module names an ``Env`` too: its agents are played by the library's own programs.
+    ``ValueError`` if the module names an ``Env`` too: the library's own programs play its agents.
     """
     exported = [getattr(module, name, None) for name in getattr(module, "__all__", ())]
     if any(_is(value, "Env") for value in exported):
@@ -122,7 +120,6 @@ def taskset_in(module: Any) -> type | None:
 
 
 def _is(value: Any, kind: str) -> bool:
-    """Whether a value is a subclass of the library's class of that name."""
     return isinstance(value, type) and any(base.__name__ == kind and _of_library(base) for base in value.__mro__[1:])
 
 
@@ -135,7 +132,6 @@ def _prompt(data: Any) -> list[Message]:
 
 
 def _trace(v1: Any, task: Any, reply: str) -> Any:
-    """The record that the library would have made of one question and its answer."""
     data = task.data
     asked = [v1.UserMessage(content=data.prompt)] if isinstance(data.prompt, str) else list(data.prompt)
     if data.system_prompt is not None:

@@ -1,4 +1,4 @@
-"""Rows for environments that draw their tasks from data: where they lie, how they are divided, in which order they go.
+"""Rows of environments that draw their tasks from data: files, division into splits, and order.
 
 Begin with ``rows.py``.
 """

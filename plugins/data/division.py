@@ -1,7 +1,7 @@
-"""Which rows of one file are for which split, so that no row, and no copy of a row, is in two of them.
+"""Divides the rows of one file into splits, so that no row, and no copy of a row, is in two of them.
 
-What is kept of each row is its place, 8 bytes. Of a large file that is written down beside the scratch files of the
-plugin, and mapped into memory: the processes of a plugin share it, and the next start finds it.
+Each row is kept as its place, 8 bytes. The places of a large file are stored next to the plugin's scratch files and
+mapped into memory.
 """
 
 from __future__ import annotations
@@ -22,18 +22,17 @@ from ..durable import to_disk
 from .source import HELD_OUT, VALIDATION, Source
 
 EXACT = 100_000
-"""Rows up to which each split gets its share of the different rows exactly. Of more rows no list is sorted: a row is in
-a split if its hash lies in the split's part of all hashes, so rows that are added later move no other."""
+"""Rows up to which each split gets its exact share of the different rows. Of more rows no list is sorted: a row's hash
+decides its split, so rows that are added later move no other.
+"""
 KEPT = 20_000
-"""Rows from which the places are written down: below, it is quicker to find them again."""
+"""Rows from which the places are stored: fewer are found again faster."""
 _RULE = 3
 """Raise it when the same file would be divided differently."""
 _RANGE = 1 << 64
 canonical = json.JSONEncoder(sort_keys=True, default=repr).encode
-"""A value as one text, however its tables are ordered."""
 
 SPLITS = ("train", "eval", "test")
-"""The splits that a file may mark its rows for."""
 
 Places = Sequence[int]
 
@@ -43,7 +42,7 @@ class Stored(Protocol):
 
     @property
     def parts(self) -> list[Path]:
-        """The files that it consists of."""
+        """Its files."""
 
     def scan(self) -> Iterator[tuple[int, Any]]:
         """Every row with its place."""
@@ -53,7 +52,7 @@ class Stored(Protocol):
 
 
 def key_of(content: Any) -> int:
-    """64 bits of the hash of what a row says; equal for copies, however their columns are ordered."""
+    """64-bit hash of a row's content; equal for copies, independent of the order of columns."""
     return key_of_text(canonical(content))
 
 
@@ -63,9 +62,9 @@ def key_of_text(content: str) -> int:
 
 
 def divide(keys: Sequence[int], shares: Mapping[str, float], name: str) -> Iterator[str]:
-    """The split of each row, by the keys of their contents: ``train``, or one that has a share of the different rows.
+    """The split of each row, by the keys of their contents: ``train``, or one with a share of the different rows.
 
-    Raises ``ValueError``, which names the data, if there are fewer different rows than splits.
+    Raises ``ValueError`` with the data's name if there are fewer different rows than splits.
     """
     if len(keys) > EXACT:
         bounds = _bounds([(split, share * _RANGE) for split, share in shares.items()])
@@ -82,10 +81,10 @@ def divide(keys: Sequence[int], shares: Mapping[str, float], name: str) -> Itera
 
 
 def tested(keys: Sequence[int], shares: Mapping[str, float], name: str) -> Iterator[bool]:
-    """Which rows are for the split ``test`` where nothing gives it a share: a further tenth of the different rows.
+    """The default rows of the split ``test``: a further tenth of the different rows.
 
-    They are in ``train``, too, for most tasks have no use for them; a task that tests keeps the prompts that it tests
-    on out of its training. Raises ``ValueError``, which names the data, if there are too few different rows.
+    They are in ``train``, too, because most tasks do not need them; a task that tests excludes its test prompts from
+    training. Raises ``ValueError`` with the data's name if there are too few different rows.
     """
     if len(set(keys)) <= len(shares) + 1:
         raise ValueError(f"{name} needs at least {len(shares) + 2} different rows for the split 'test'")
@@ -93,7 +92,6 @@ def tested(keys: Sequence[int], shares: Mapping[str, float], name: str) -> Itera
 
 
 def _bounds(sizes: Iterable[tuple[str, float]]) -> list[tuple[str, float]]:
-    """Each split with the end of its part, where the parts lie one after the other."""
     ends, end = [], 0.0
     for split, size in sizes:
         end += size
@@ -107,14 +105,14 @@ class Part:
 
     places: Places
     digest: str = ""
-    """A hash of what they say, in their order; empty if nobody has looked."""
+    """A hash of their contents in order; empty if not computed."""
 
 
 _NONE = Part(array("Q"))
 
 
 def part(stored: Stored, source: Source, split: str, name: str, cache: Path | None = None, whole: bool = False) -> Part:
-    """The rows of a split, from the folder ``cache`` where their places were written down.
+    """The rows of a split, from the folder ``cache`` if their places were stored.
 
     ``whole``: all rows are of this split. Raises ``ValueError`` as ``divide`` does.
     """
@@ -122,7 +120,7 @@ def part(stored: Stored, source: Source, split: str, name: str, cache: Path | No
         return _find(stored, source, name, split if whole else "").get(split, _NONE)
     key = _cache_key(stored.parts, source, split if whole else "")
     cache.mkdir(parents=True, exist_ok=True)
-    with open(cache / "lock", "w") as lock:  # one process looks through a file; the others wait for what it finds
+    with open(cache / "lock", "w") as lock:  # one process reads a file; the others wait for its result
         fcntl.flock(lock, fcntl.LOCK_EX)
         if not (cache / f"{key}.done").exists():
             found = _find(stored, source, name, split if whole else "")
@@ -133,8 +131,8 @@ def part(stored: Stored, source: Source, split: str, name: str, cache: Path | No
 
 
 def _find(stored: Stored, source: Source, name: str, whole: str) -> dict[str, Part]:
-    """The rows by split: all of them in ``whole``, unless it is empty; else as the rows' own column ``split`` says,
-    else by their content. Raises ``ValueError`` as ``divide`` does, and where splits are named that no row speaks of.
+    """The rows by split: all of them in ``whole``, unless it is empty; else by the rows' own column ``split``, else by
+    their content. Raises ``ValueError`` as ``divide`` does, and if a named split has no row.
     """
     if whole:
         return {whole: Part(array("Q", (place for place, _ in stored.scan())))}
@@ -156,7 +154,7 @@ def _find(stored: Stored, source: Source, name: str, whole: str) -> dict[str, Pa
     found, digests = {split: array("Q") for split in SPLITS}, {split: sha256() for split in SPLITS}
     if source.named and not marked:
         raise ValueError(f"{name}: {unmarked(source)}")
-    others = "" if SPLITS.index("eval") in marks else "eval"  # what the rows marked as VALIDATION are
+    others = "" if SPLITS.index("eval") in marks else "eval"  # the meaning of rows marked as VALIDATION
     meaning = (*SPLITS, others, "")
     splits = (meaning[mark] for mark in marks) if marked else divide(keys, source.shares, name)
     for place, key, split in zip(every, keys, splits, strict=True):
@@ -173,7 +171,7 @@ def _find(stored: Stored, source: Source, name: str, whole: str) -> dict[str, Pa
 
 
 def unmarked(source: Source) -> str:
-    """What is wrong with a file whose rows do not say of which split they are, though the splits are named."""
+    """The error of a file with named splits but unmarked rows."""
     names = ", ".join(f"{split} = {name!r}" for split, name in source.split.items())
     return f"not every row has a column 'split', but the splits are named ({names}): add it, or give shares"
 
@@ -186,7 +184,6 @@ def _cache_key(parts: Sequence[Path], source: Source, whole: str) -> str:
 
 
 def _write(cache: Path, key: str, found: Mapping[str, Part]) -> None:
-    """Write places down; those of what the same file was before go."""
     for old in cache.glob(f"{key.partition('-')[0]}-*"):
         old.unlink(missing_ok=True)
     for split, one in found.items():

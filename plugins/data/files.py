@@ -1,9 +1,9 @@
-"""Which files hold the rows of a split: a file, one for each split, or a folder of parts as hubs deliver them.
+"""The files with the rows of a split: a file, one for each split, or a folder of parts as hubs deliver them.
 
     data/train-00000-of-00002.parquet  data/train-00001-of-00002.parquet  data/test-00000-of-00001.parquet
 
-A file's name without the number of its part is the name of its split. Names are told apart by the words that Hugging
-Face's ``datasets`` knows, too: train, validation, test and the like.
+A file's name without the number of its part is the name of its split. Names are recognised by the words of Hugging
+Face's ``datasets``: train, validation, test and the like.
 """
 
 from __future__ import annotations
@@ -24,7 +24,6 @@ WORDS = {
     "eval": ("eval", "evaluation", VALIDATION, "valid", "val", "dev"),
     "test": ("test", "testing"),
 }
-"""What the splits are called."""
 _NUMBERED = re.compile(r"^(?P<name>.*)-(?P<number>\d{5,})-of-(?P<count>\d{5,})(?:-[0-9a-f]+)?$")
 _LAST_NUMBER = re.compile(r"[-_. ]*\d*$")
 
@@ -34,19 +33,17 @@ class SplitFiles:
     """Files with rows of a split."""
 
     path: Path
-    """What is named, with the name of the split in it."""
     files: tuple[Path, ...]
     """None if nothing is there."""
     whole: bool = False
-    """Whether all of their rows are of the split; else they are divided, as ``division.part`` does."""
+    """True if all of their rows are of the split; else they are divided by ``division.part``."""
     named: bool = False
-    """Whether names told the splits apart."""
 
 
 def files_of_split(source: Source, split: str) -> SplitFiles:
     """The files with the rows of a split.
 
-    Raises ``FileNotFoundError`` if a part is missing, ``ValueError`` where names do not say which file is for what.
+    Raises ``FileNotFoundError`` if a part is missing, ``ValueError`` if the names are ambiguous.
     """
     path, whole = source.path, SPLIT in str(source.path)
     if whole:
@@ -67,7 +64,7 @@ def files_of_split(source: Source, split: str) -> SplitFiles:
 
 
 def all_files(source: Source) -> list[Path]:
-    """All files that ``files_of_split`` may look at, for whatever split."""
+    """All files that ``files_of_split`` may use, for any split."""
     names = {source.called(split, lambda name: _is_there(_in_place(source, name))) for split in WORDS}
     paths = [_in_place(source, name) for name in sorted(names)] if SPLIT in str(source.path) else [source.path]
     found: set[Path] = set()
@@ -80,7 +77,7 @@ def all_files(source: Source) -> list[Path]:
 
 
 def folder_of(source: Source) -> Path:
-    """The folder in which all files of a source lie."""
+    """The common folder of a source's files."""
     fixed = (parent for parent in source.path.parents if SPLIT not in str(parent) and not has_magic(str(parent)))
     return next(fixed)
 
@@ -94,7 +91,6 @@ def _in_place(source: Source, name: str) -> Path:
 
 
 def _named(path: Path) -> list[Path]:
-    """The files that a path names: itself and the other parts of it, those of a folder, or those of a pattern."""
     if path.is_file():
         numbered = _NUMBERED.match(path.stem)
         if numbered is None:
@@ -106,15 +102,14 @@ def _named(path: Path) -> list[Path]:
 
 
 def _part_of(file: Path) -> tuple[str, str]:
-    """What is the same for all parts of a split: their name and how many there are."""
     numbered = _NUMBERED.match(file.stem)
     return (numbered["name"], numbered["count"]) if numbered else (file.stem, "")
 
 
 def _in_folder(folder: Path) -> list[Path]:
-    """The files of rows in a folder, or else in the one below it that has any, or in those that are called as splits.
+    """The files of rows in a folder, or else in the only folder below it with any, or in those named after splits.
 
-    Raises ``ValueError`` if there are none, or several folders of others.
+    Raises ``ValueError`` if there are none, or several other folders.
     """
     found = _rows_below(folder)
     own = [file for file in found if file.parent == folder]
@@ -135,7 +130,6 @@ def _in_folder(folder: Path) -> list[Path]:
 
 
 def _rows_below(folder: Path) -> list[Path]:
-    """The files of rows in a folder and in those below it, but for hidden ones."""
     endings = {file: file.suffix.lower() for file in sorted(folder.rglob("*")) if file.is_file()}
     visible = [file for file in endings if not any(part.startswith(".") for part in file.relative_to(folder).parts)]
     of_rows = [file for file in visible if endings[file] in ROWS]
@@ -153,17 +147,16 @@ def _groups(files: Sequence[Path], root: Path) -> dict[str, list[Path]]:
 
 
 def _word_of(name: str) -> str:
-    """Which split a name means: ``train``, ``eval``, ``test``; empty if it says none, or several."""
     words = set(re.split(r"[^a-z]+", name.lower()))
     meant = [split for split, known in WORDS.items() if words & {*known}]
     return meant[0] if len(meant) == 1 else ""
 
 
 def _chosen(source: Source, split: str, names: Sequence[str], known: Sequence[str], where: str) -> tuple[str, bool]:
-    """Which of the names a split has in the data, and whether all of its rows are of it.
+    """The name of a split in the data, and True if all of its rows are of it.
 
-    If nothing is for evaluation, the rows of ``train`` are divided. ``known``: names that must say what they are
-    for; a hub's data may have further splits. Raises ``ValueError``.
+    Without data for evaluation, the rows of ``train`` are divided. ``known``: names that must have a meaning; a hub's
+    data may have further splits. Raises ``ValueError``.
     """
     unknown = [name for name in known if not _word_of(name) and name not in source.split.values()]
     if unknown and not source.named:
@@ -194,7 +187,6 @@ def _called(source: Source, split: str, names: Sequence[str], where: str) -> str
 
 
 def _complete(files: Sequence[Path], where: str) -> tuple[Path, ...]:
-    """The files, of one kind. Raises ``FileNotFoundError`` for a part that is missing, ``ValueError`` for mixtures."""
     kinds = sorted({file.suffix.lower() for file in files})
     if len(kinds) > 1:
         raise ValueError(f"{where} has rows in {' and '.join(kinds)}: name those of one kind, with a pattern")

@@ -1,7 +1,7 @@
-"""Files of JSON lines whose rows are read when they are drawn, one at a time.
+"""Files of JSON lines; their rows are read when they are drawn, one at a time.
 
-A row is found by the place of its first byte, counted through all files. A file is read, not mapped into memory: where
-its owner cuts it short meanwhile, a read fails with a sentence, but touching a mapped page would end the process.
+A row's place is its first byte, counted through all files. A file is read, not mapped into memory: if its owner
+shortens it meanwhile, a read fails with a sentence, but a mapped page would end the process.
 """
 
 from __future__ import annotations
@@ -18,7 +18,6 @@ from typing import Any
 from ..json_values import read_json
 
 _BLOCK = 1 << 16
-"""Bytes that are read at first to find the end of a line."""
 
 
 class Lines:
@@ -27,14 +26,13 @@ class Lines:
     def __init__(self, files: Sequence[Path]) -> None:
         """Raises ``OSError`` if one cannot be opened."""
         self.parts = list(files)
-        """The files that it consists of."""
         self._files = [os.open(path, os.O_RDONLY) for path in files]
         for file in self._files:
             weakref.finalize(self, os.close, file)
         self._begins = list(accumulate((os.fstat(file).st_size for file in self._files[:-1]), initial=0))
 
     def scan(self) -> Iterator[tuple[int, Any]]:
-        """Every row with its place, in the order of the files. Raises ``ValueError`` with the line that is wrong."""
+        """Every row with its place, in the order of the files. Raises ``ValueError`` with the wrong line."""
         for path, begin in zip(self.parts, self._begins, strict=True):
             place = 0
             with open(path, "rb") as file:
@@ -46,7 +44,6 @@ class Lines:
                             yield begin + start, row
 
     def read(self, place: int) -> Any:
-        """The row that begins at a byte."""
         number = bisect_right(self._begins, place) - 1
         path, file, place = self.parts[number], self._files[number], place - self._begins[number]
         line, block = b"", _BLOCK
@@ -75,9 +72,9 @@ def _parsed(line: bytes, path: Path, place: int, where: str) -> Any:
 
 
 _EMPTY = object()
-"""A line with a byte order mark alone."""
+"""A line with only a byte order mark."""
 
 
 def _why(error: ValueError | RecursionError) -> str:
-    """The message without its position: to the parser each row is a text of its own, so its line would always be 1."""
+    """The message without its position: the parser gets each row as a separate text, so its line would always be 1."""
     return f"{error.msg} at character {error.colno}" if isinstance(error, json.JSONDecodeError) else str(error)

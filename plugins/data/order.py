@@ -1,8 +1,8 @@
-"""In which order the rows of a split are drawn: a shuffle that is computed, never stored.
+"""The order in which the rows of a split are drawn: a shuffle that is computed, never stored.
 
-A permutation of 10 million rows would take 80 MB for every epoch. A Feistel network over the numbers 0 … n-1 is one
-that needs no memory and can be entered, and walked back, at any place: the generalised Feistel cipher with cycle
-walking of J. Black and P. Rogaway, "Ciphers with Arbitrary Finite Domains" (CT-RSA 2002, section 4).
+A permutation of 10 million rows would take 80 MB for every epoch. A Feistel network over the numbers 0 … n-1 needs no
+memory and can be entered, and walked back, at any place: the generalised Feistel cipher with cycle walking of J. Black
+and P. Rogaway, "Ciphers with Arbitrary Finite Domains" (CT-RSA 2002, section 4).
 """
 
 from __future__ import annotations
@@ -15,11 +15,11 @@ _ROUNDS = 6
 
 
 def row_at(split: str, seed: int, position: int, count: int) -> int:
-    """The row, of ``count``, that is drawn at a position (from 0) of a split.
+    """The row, of ``count``, at a position (from 0) of a split.
 
     In the train split each ``count`` positions are an epoch: a permutation of all rows, another one for each epoch and
-    seed. Elsewhere the permutation is always the same, whatever the seed, so that every run is measured on the same
-    rows in the same order. Raises ``ValueError`` if there are no rows, or the position is negative.
+    seed. Other splits have one permutation for all seeds, so that every run is measured on the same rows in the same
+    order. Raises ``ValueError`` if there are no rows, or the position is negative.
     """
     if count < 1 or position < 0:
         raise ValueError(f"there is no row at position {position} of {count}")
@@ -28,7 +28,7 @@ def row_at(split: str, seed: int, position: int, count: int) -> int:
 
 
 def position_of(seed: int, epoch: int, row: int, count: int) -> int:
-    """The position of the train split at which a row is drawn in an epoch (from 0): the inverse of ``row_at``."""
+    """The position of a row in an epoch (from 0) of the train split: the inverse of ``row_at``."""
     return epoch * count + permuted(row, count, _key("train", seed, epoch), back=True)
 
 
@@ -37,10 +37,10 @@ def _key(split: str, seed: int, epoch: int) -> bytes:
 
 
 def permuted(number: int, count: int, key: bytes, back: bool = False) -> int:
-    """Where a keyed permutation of 0 … ``count`` - 1 takes a number; ``back``: what it takes there.
+    """The image of a number under a keyed permutation of 0 … ``count`` - 1; ``back``: its preimage.
 
-    Takes six hashes, seldom more: the network permutes up to ``count + 2·√count + 1`` numbers, and is applied again
-    where it leaves the range.
+    Takes six hashes, seldom more: the network permutes up to ``count + 2·√count + 1`` numbers, and is repeated until it
+    is in the range.
     """
     wide = math.isqrt(count - 1) + 1
     high = -(-count // wide)
@@ -52,7 +52,6 @@ def permuted(number: int, count: int, key: bytes, back: bool = False) -> int:
 
 
 def _mix(number: int, wide: int, high: int, key: bytes) -> int:
-    """One pass over the numbers below ``wide * high``."""
     right, left = divmod(number, wide)
     for turn in range(_ROUNDS):
         left, right = right, (left + _noise(key, turn, right)) % (high if turn % 2 else wide)
@@ -60,7 +59,6 @@ def _mix(number: int, wide: int, high: int, key: bytes) -> int:
 
 
 def _unmix(number: int, wide: int, high: int, key: bytes) -> int:
-    """The pass back."""
     right, left = divmod(number, wide)
     for turn in reversed(range(_ROUNDS)):
         left, right = (right - _noise(key, turn, left)) % (high if turn % 2 else wide), left

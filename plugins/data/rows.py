@@ -1,7 +1,7 @@
-"""The rows of a split: of a data function, of a file beside the plugin, or of the data that a task file names.
+"""The rows of a split: of a data function, of a file next to the plugin, or of a task file's data.
 
-A file is not read into memory: a row is read when it is drawn. A file without a division of its own is divided so that
-no row, and no copy of a row, is in two splits.
+A file is not read into memory: a row is read when it is drawn. A file without its own division is divided so that no
+row, and no copy of a row, is in two splits.
 """
 
 from __future__ import annotations
@@ -26,12 +26,12 @@ _CHOSEN = b"limit"
 
 
 class Rows(Sequence[Any]):
-    """The rows of a split, which are read when they are drawn."""
+    """The rows of a split, read when they are drawn."""
 
     def __init__(self, stored: Stored, part: Part, source: Source, limit: int = 0) -> None:
-        """``limit``: the most rows that there are to be, chosen among all; 0: all."""
+        """``limit``: most rows, chosen among all; 0: all."""
         self.digest = "" if limit else part.digest
-        """As ``digest_of`` has it; empty if that has to be found out."""
+        """As in ``digest_of``; empty if not computed."""
         self._stored = stored
         self._places = part.places
         self._source = source
@@ -61,9 +61,9 @@ def rows_of(
 ) -> Sequence[Any]:
     """The rows of a split; never empty.
 
-    ``data`` is what the environment declares and ``folder`` where its plugin lies; ``given`` is what the task file
-    names, and takes its place. ``cache`` is a folder for what is to be found again of large files; None: nothing is
-    kept. Raises ``ValueError``, ``TypeError`` or ``OSError`` in words for people, and whatever a data function raises.
+    ``data`` is the environment's declaration and ``folder`` that of its plugin; ``given`` is the task file's data, and
+    replaces it. ``cache`` is a folder for stored places of large files, or None. Raises ``ValueError``, ``TypeError``
+    or ``OSError`` in words for people, and whatever a data function raises.
     """
     rows: Sequence[Any]
     if given is not None:
@@ -85,9 +85,9 @@ def rows_of(
 
 
 def first_row(source: Source, split: str) -> None:
-    """Find out whether the rows of a split are there and have the columns that are named, without reading them all.
+    """Check that the rows and named columns of a split exist, without reading all rows.
 
-    What only pyarrow can read is looked at from outside. Raises ``ValueError`` or ``OSError`` in words for people.
+    Files for pyarrow are only checked from outside. Raises ``ValueError`` or ``OSError`` in words for people.
     """
     found = files_of_split(source, split)
     if not found.files:
@@ -107,11 +107,11 @@ def first_row(source: Source, split: str) -> None:
 
 
 def _rows(source: Source, split: str, cache: Path | None, missing: str) -> Rows:
-    """Raises as ``rows_of`` does, and ``FileNotFoundError`` with what is ``missing``, which names it."""
+    """Raises as ``rows_of`` does, and ``FileNotFoundError`` with the text ``missing``."""
     found = files_of_split(source, split)
     if not found.files:
         raise FileNotFoundError(missing.format(path=found.path))
-    if found.named:  # what is left to divide is divided by shares
+    if found.named:  # the rest is divided by shares
         shares = {name: share for name, share in source.split.items() if not isinstance(share, str)}
         source = replace(source, split=shares)
     name = source.path.name
@@ -144,8 +144,8 @@ def _listed(given: Any, split: str) -> list[Any]:
 def held_out(rows: Sequence[Any], contents: Sequence[str], split: str, name: str) -> list[Any]:
     """The rows of a split, if a tenth of the different rows, chosen by hash, is for evaluation.
 
-    A further tenth is ``test``, and in ``train`` as well (``tested``). ``contents``: what makes a row different from
-    another, one text for each. Raises ``ValueError``, which names the data, if there are too few different rows.
+    A further tenth is ``test``, and in ``train`` as well (``tested``). ``contents``: one text for each row, equal for
+    copies. Raises ``ValueError`` with the data's name if there are too few different rows.
     """
     keys, shares = [key_of_text(content) for content in contents], {"eval": HELD_OUT}
     if split == "test":

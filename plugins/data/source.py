@@ -1,4 +1,4 @@
-"""Which data a task trains on, as its task file says in ``[data]``."""
+"""The data of a task, from ``[data]`` in its task file."""
 
 from __future__ import annotations
 
@@ -8,11 +8,10 @@ from pathlib import Path
 from typing import Any
 
 SPLIT = "{split}"
-"""What stands in a path for the name of the split."""
 HELD_OUT = 0.1
-"""The share of the different rows that is for evaluation, if nobody says which rows are."""
+"""The default share of the different rows for evaluation."""
 VALIDATION = "validation"
-"""What most data sets call the rows that choose the best version: they are ``eval`` where nothing is called so."""
+"""Usual name of the rows that choose the best version: they are ``eval`` if nothing has that name."""
 
 
 @dataclass(frozen=True)
@@ -20,22 +19,21 @@ class Source:
     """A file or folder of rows."""
 
     path: Path
-    """A file of JSON lines, Parquet or Arrow, a folder of them, a pattern, or what ``datasets`` has saved; with
-    ``{split}`` in its name, one for each split. See ``files.py``."""
+    """A file of JSON lines, Parquet or Arrow, a folder of them, a pattern, or a saved data set of ``datasets``; with
+    ``{split}`` in its name, one for each split. See ``files.py``.
+    """
     columns: Mapping[str, str] = field(default_factory=dict)
-    """The columns of the file by the names that the environment knows them by; the others keep theirs."""
+    """The columns of the file by their names in the environment; the others keep theirs."""
     split: Mapping[str, str | float] = field(default_factory=dict)
-    """By split: its name in the data, or the share of the different rows that it gets."""
+    """By split: its name in the data, or its share of the different rows."""
     limit: int = 0
-    """The most rows of the train split; 0: all."""
+    """Most rows of the train split; 0: all."""
 
     @classmethod
     def of(cls, table: Mapping[str, Any]) -> Source:
-        """From what travels to the plugin's process, whose values were checked before."""
         return cls(Path(table["path"]), table["columns"], table["split"], table["limit"])
 
     def record(self) -> dict[str, Any]:
-        """As it travels, in JSON; ``of`` takes it back."""
         split, columns = dict(self.split), dict(self.columns)
         return {"path": str(self.path), "columns": columns, "split": split, "limit": self.limit}
 
@@ -47,21 +45,19 @@ class Source:
 
     @property
     def named(self) -> bool:
-        """Whether it says what its splits are called in the data."""
         return any(isinstance(name, str) for name in self.split.values())
 
     def named_as(self, split: str) -> str:
-        """What a split is called in the data."""
         name = self.split.get(split, split)
         return name if isinstance(name, str) else split
 
     def called(self, split: str, there: Callable[[str], bool]) -> str:
-        """What a split is called in data of which ``there`` says whether they have a split of some name."""
+        """The name of a split in data; ``there`` returns True for a name that they have."""
         other = split == "eval" and split not in self.split and not there(split) and there(VALIDATION)
         return VALIDATION if other else self.named_as(split)
 
     def renamed(self, row: Any) -> Any:
-        """A row under the names that the environment knows; ``ValueError`` where a column is missing."""
+        """A row under the environment's names; ``ValueError`` if a column is missing."""
         if not self.columns:
             return row
         if not isinstance(row, dict):
@@ -74,5 +70,5 @@ class Source:
         return kept | {name: row[column] for name, column in self.columns.items()}
 
     def content(self, row: Any) -> Any:
-        """What makes a row different from another: the columns that the task names, else all of it."""
+        """The content that distinguishes a row: the task's columns, else all of it."""
         return {name: row[column] for name, column in self.columns.items()} if self.columns else row

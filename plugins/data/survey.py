@@ -1,4 +1,4 @@
-"""What there is to know of an environment's rows before anybody trains on them."""
+"""Facts of an environment's rows, before any training."""
 
 from __future__ import annotations
 
@@ -12,27 +12,25 @@ from typing import Any
 from .division import canonical, key_of
 
 SAMPLED = 2000
-"""Rows, evenly spaced, in which an order is looked for."""
+"""Rows, evenly spaced, that are searched for an order."""
 COMPARED = 20_000
 """Most rows of a split that are compared with others; of more, evenly spaced ones."""
 
 
 @dataclass(frozen=True)
 class Survey:
-    """The train and the evaluation split beside each other."""
+    """The train and the evaluation split compared."""
 
     blocks: Mapping[str, int]
-    """Columns by which the train rows lie sorted, or in blocks, each with its number of different values."""
+    """Columns that sort the train rows, or group them in blocks, each with its number of different values."""
     repeated: int
-    """Evaluation rows that are copies of another evaluation row."""
     shared: int
-    """Evaluation rows that are train rows, too."""
 
 
 def digest_of(rows: Sequence[Any]) -> str:
-    """A hash of what the rows say, in their order: 64 hexadecimal digits.
+    """A hash of the rows' contents in their order: 64 hexadecimal digits.
 
-    Of a file that was divided it was found on the way; else every row is read.
+    A divided file has it already; else every row is read.
     """
     if known := getattr(rows, "digest", ""):
         return str(known)
@@ -43,7 +41,7 @@ def digest_of(rows: Sequence[Any]) -> str:
 
 
 def survey(train: Sequence[Any], held: Sequence[Any]) -> Survey:
-    """Look through the rows of both splits, of very large ones through a part."""
+    """Check the rows of both splits, of very large ones a part."""
     keys = [key_of(row) for row in _spaced(held, COMPARED)]
     wanted = set(keys)
     met = {key for row in _spaced(train, COMPARED) if (key := key_of(row)) in wanted}
@@ -51,13 +49,12 @@ def survey(train: Sequence[Any], held: Sequence[Any]) -> Survey:
 
 
 def _spaced(rows: Sequence[Any], most: int) -> list[Any]:
-    """At most this many rows, evenly spaced."""
     count = min(len(rows), most)
     return [rows[len(rows) * number // count] for number in range(count)]
 
 
 def blocks_of(rows: Sequence[Any]) -> dict[str, int]:
-    """The columns whose equal values lie beside each other, with the number of different values of each.
+    """The columns with equal values next to each other, with the number of different values of each.
 
     A column counts if it has at least two values and four times as many rows as values, and if its rows change their
     value less than half as often as in a shuffled file: there, a row differs from the one before with the probability

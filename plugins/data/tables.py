@@ -1,8 +1,7 @@
-"""Rows of Parquet and Arrow files and of folders that ``datasets`` has saved, through pyarrow.
+"""Rows of Parquet and Arrow files and of saved data sets of ``datasets``, through pyarrow.
 
-pyarrow is imported only if such data are used, and comes from the plugin's own libraries. Arrow files are mapped
-into memory, so that a row costs what is read of it. A row of a Parquet file cannot be had without unpacking thousands,
-so the file is written out once, batch by batch, as an Arrow file beside the scratch files of the plugin.
+pyarrow is imported only for such data, and comes from the plugin's own libraries. Arrow files are mapped into memory. A
+Parquet row needs thousands unpacked, so the file is rewritten once as an Arrow file next to the plugin's scratch files.
 """
 
 from __future__ import annotations
@@ -22,21 +21,20 @@ from ..json_values import as_json
 
 PARQUET, ARROW = (".parquet", ".pq"), (".arrow", ".feather", ".ipc")
 _BATCH = 4096
-"""Rows that are unpacked together where a table is read from end to end."""
 
 
 def is_table(file: Path) -> bool:
-    """Whether a file is read through pyarrow."""
+    """True if a file is read through pyarrow."""
     return file.suffix.lower() in (*PARQUET, *ARROW)
 
 
 def is_saved(folder: Path) -> bool:
-    """Whether ``datasets`` has saved something in a folder."""
+    """True if ``datasets`` has saved something in a folder."""
     return (folder / "dataset_dict.json").is_file() or (folder / "state.json").is_file()
 
 
 def saved_splits(folder: Path) -> list[str] | None:
-    """The splits that ``datasets`` has saved in a folder; none for a single data set, None if nothing was saved."""
+    """The saved splits of ``datasets`` in a folder; none for a single data set, None if nothing was saved."""
     if (folder / "dataset_dict.json").is_file():
         return [str(name) for name in _json(folder / "dataset_dict.json")["splits"]]
     if (folder / "state.json").is_file():
@@ -48,12 +46,11 @@ class Table:
     """The rows of one or more files."""
 
     def __init__(self, files: Sequence[Path], cache: Path | None) -> None:
-        """``cache``: where Parquet files are written out; None: nowhere, they are unpacked into memory.
+        """``cache``: folder for rewritten Parquet files; None: they are unpacked into memory.
 
-        Raises ``ValueError`` if pyarrow is missing or a file is not what its name says.
+        Raises ``ValueError`` if pyarrow is missing or a file has another format than its name.
         """
         self.parts = list(files)
-        """The files that it consists of."""
         self._batches = _batches(files, cache)
         self._ends = list(accumulate(batch.num_rows for batch in self._batches))
 
@@ -61,7 +58,6 @@ class Table:
         return self._ends[-1] if self._ends else 0
 
     def scan(self) -> Iterator[tuple[int, Any]]:
-        """Every row with its number, in the order of the files."""
         number = 0
         for batch in self._batches:
             for begin in range(0, batch.num_rows, _BATCH):
@@ -70,7 +66,6 @@ class Table:
                     number += 1
 
     def read(self, place: int) -> Any:
-        """The row of a number."""
         batch = bisect_right(self._ends, place)
         begin = self._ends[batch - 1] if batch else 0
         return as_json(self._batches[batch].slice(place - begin, 1).to_pylist()[0])
@@ -100,7 +95,6 @@ def _batches(files: Sequence[Path], cache: Path | None) -> list[Any]:
 
 
 def _too_large(file: Path) -> str:
-    """A hint where a file is larger than the memory that this process may map."""
     most = getrlimit(RLIMIT_AS)[0]
     if most == RLIM_INFINITY or file.stat().st_size < most // 2:
         return ""
@@ -108,7 +102,6 @@ def _too_large(file: Path) -> str:
 
 
 def _arrow(pyarrow: Any, ipc: Any, file: Path) -> list[Any]:
-    """The batches of an Arrow file, in either of its two formats, which stay in the file."""
     mapped = pyarrow.memory_map(str(file), "r")
     if mapped.read(6) == b"ARROW1":
         reader = ipc.open_file(mapped)
@@ -118,7 +111,6 @@ def _arrow(pyarrow: Any, ipc: Any, file: Path) -> list[Any]:
 
 
 def _written_out(pyarrow: Any, ipc: Any, parquet: Any, file: Path, cache: Path) -> Path:
-    """The Arrow file with what a Parquet file holds, written unless that was done."""
     stat = file.stat()
     name = sha256(str(file).encode()).hexdigest()[:16]
     content = f"{stat.st_ino}-{stat.st_size}-{stat.st_mtime_ns}"

@@ -32,11 +32,11 @@ def main() -> None:
     for one in (descriptor, pulse):
         os.set_inheritable(int(one), False)  # a program that outlives this process must not keep the socket open
     apply(int(memory_mb), int(parent), int(nice))
-    # A plugin's modules come from its snapshot, which is named by its content: cached bytecode could only be wrong.
+    # A snapshot is named by its content: cached bytecode could only be wrong.
     sys.dont_write_bytecode = True
     sys.argv = [path]
     if isinstance(sys.stdout, io.TextIOWrapper):
-        sys.stdout.reconfigure(line_buffering=True)  # what was printed survives a crash
+        sys.stdout.reconfigure(line_buffering=True)  # output survives a crash
     asyncio.run(_serve(socket.socket(fileno=int(descriptor)), socket.socket(fileno=int(pulse)), path))
     # Neither threads nor finalizers of the plugin may keep the process alive.
     sys.stdout.flush()

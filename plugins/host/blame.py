@@ -1,4 +1,4 @@
-"""Where an error comes from, in the author's terms: the deepest frame of the plugin itself, not of a library below it.
+"""The origin of an error for the author: the deepest frame of the plugin itself, not of a library below it.
 
 The result is a record {message, file, line, traceback} with paths relative to the plugin.
 """
@@ -20,18 +20,17 @@ from .instances import Late
 
 _LONGEST = 8000
 _LONGEST_MESSAGE = 500
-"""Characters of what an error says: it stands in tables and in the reason why a task waits. The traceback has more."""
+"""Characters of an error's message, for tables and for the reason of a waiting task. The traceback has more."""
 _ADAPTERS = f"{Path(__file__).parent.parent / 'adapters'}/"
 
 
 class Blame:
-    """Knows the plugin's folder, and so which frames are the author's."""
+    """Knows the plugin's folder, and so the author's frames."""
 
     def __init__(self, folder: Path) -> None:
         self._prefix = f"{folder}/"
 
     def of(self, error: BaseException) -> Record:
-        """The record of an exception."""
         message = _excerpt(f"{type(error).__name__}: {error}" if str(error) else type(error).__name__)
         message += _advice(error)
         file, line = "", 0
@@ -47,8 +46,7 @@ class Blame:
     def _own_part(self, error: BaseException) -> TracebackType | None:
         """The traceback from the author's first line on, without the callers above it.
 
-        All of it where no line is the author's; none of it for a file that does not compile, whose error names the
-        place itself.
+        All of it if no line is the author's; none for a file that does not compile: its error names the place.
         """
         part = error.__traceback__
         while part is not None and not self.owns(part.tb_frame.f_code):
@@ -61,23 +59,21 @@ class Blame:
         code: CodeType | None = getattr(inspect.unwrap(function), "__code__", None)
         if code is not None and self.owns(code):
             if not record["file"]:
-                record["traceback"] = ""  # it is of whoever looked at what the function returned
+                record["traceback"] = ""  # it is of the code that read the function's result
             record.update(file=self._relative(code.co_filename), line=_def_line(function, code))
         return record
 
     def owns(self, code: CodeType) -> bool:
-        """Whether this code is the plugin's own."""
         return code.co_filename.startswith(self._prefix)
 
     def made(self, function: Callable[..., Any]) -> bool:
-        """Whether a function was written in the plugin."""
         code = getattr(inspect.unwrap(function), "__code__", None)
         return isinstance(code, CodeType) and self.owns(code)
 
     def inside(self, frame: FrameType | None) -> bool:
-        """Whether the plugin's code is running in this frame or in one that called it.
+        """True if the plugin's code is running in this frame or in one that called it.
 
-        An adapter counts as the plugin's: a plugin that is one line, or a ``.toml`` file, runs no other code.
+        An adapter counts as the plugin's: a plugin of one line, or a ``.toml`` file, runs no other code.
         """
         while frame is not None:
             if self.owns(frame.f_code) or frame.f_code.co_filename.startswith(_ADAPTERS):
@@ -86,10 +82,10 @@ class Blame:
         return False
 
     def place(self, frame: FrameType | None) -> tuple[str, int, int] | None:
-        """What of the plugin runs in this frame, or in its nearest caller that is the plugin's own.
+        """The plugin's place in this frame, or in its nearest caller that is the plugin's own.
 
-        Returns a file, the line where its function begins, and the line that runs; no file and no lines where only an
-        adapter runs, None if nothing of the plugin does.
+        Returns a file, the first line of its function, and the running line; no file and no lines for an adapter, None
+        outside of the plugin.
         """
         deepest = frame
         while frame is not None and not self.owns(frame.f_code):
@@ -115,7 +111,6 @@ def _def_line(function: Callable[..., Any], code: CodeType) -> int:
 
 
 def _advice(error: BaseException) -> str:
-    """Advice for common mistakes that Python's own message does not explain in the author's terms."""
     if isinstance(error, MemoryError):
         return " (how much it may take is memory_mb under [tool.marlaas])"
     if isinstance(error, AttributeError) and isinstance(error.obj, Coroutine):
@@ -131,18 +126,18 @@ def _record(message: str, file: str, line: int, lines: str) -> Record:
     return {"message": message, "file": file, "line": line, "traceback": lines[-_LONGEST:]}
 
 
-# Which exceptions ``on_error`` pays for: those that may come of what an agent said, never of a busy machine.
+# The exceptions that earn ``on_error``: an agent's words may cause them, but not a busy machine.
 
 _OF_THE_MACHINE = (MemoryError, TimeoutError, subprocess.TimeoutExpired, Late)
-"""Memory is the whole process's, and a limit of wall time that the author set ends slow machines, too."""
+"""Memory is the whole process's, and an author's limit of wall time also ends slow machines."""
 _SHORTAGES = frozenset((errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.EAGAIN, errno.ENOSPC))
 _NO_THREAD = "can't start new thread"
 
 
 def may_pay(error: BaseException) -> bool:
-    """Whether an exception of the author's code earns ``on_error``.
+    """True if an exception of the author's code earns ``on_error``.
 
-    Not one of which anything that led to it is a shortage of the machine or a time limit; of a group, each must earn.
+    Not if any of its causes is a shortage of the machine or a time limit; of a group, each must earn.
     """
     seen = set[int]()
     waiting = [error]

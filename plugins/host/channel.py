@@ -1,7 +1,7 @@
 """Messages over a socket: JSON objects, each after its length. Both ends of the connection use this file.
 
-Bytes of any origin come in. Parsed objects go out, one callback each, then one call with the reason of the end. That
-they are objects, and not too large, is checked here; what they mean is not known here.
+Bytes of any origin come in. Parsed objects go out, one callback each, then one call with the reason of the end. Type
+and size are checked here; the meaning is unknown here.
 """
 
 from __future__ import annotations
@@ -17,12 +17,11 @@ from ..messages import Message, ToolCall
 from ..scoring import Transcript
 
 LARGEST_MESSAGE = 4 << 20
-"""Bytes. A prompt of a million tokens still fits; a plugin that floods the engine does not."""
+"""Bytes. A prompt of a million tokens still fits; a flood of a plugin does not."""
 LONGEST_TURN = 0.02
-"""Seconds for which a message waits for others of the same turn of the loop."""
 _LENGTH = struct.Struct("<I")
 _TEXT = re.compile(rb'"(?:[^"\\]++|\\.)*+"?', re.DOTALL)
-"""A JSON text; one without an end goes to the end of the message, so that bytes are looked at once."""
+"""A JSON text; one without an end goes to the end of the message, so that bytes are read once."""
 _decoder = json.JSONDecoder()
 _encoder = json.JSONEncoder(separators=(",", ":"), check_circular=False)
 
@@ -30,7 +29,7 @@ Record = dict[str, Any]
 
 
 def decode_json(body: bytes) -> Any:
-    """What some JSON says. Raises ``ValueError`` and ``RecursionError``."""
+    """The value of some JSON. Raises ``ValueError`` and ``RecursionError``."""
     return _decoder.decode(body.decode())
 
 
@@ -51,9 +50,10 @@ class Channel(asyncio.Protocol):
         decode: Callable[[bytes], Any] = decode_json,
         encode: Callable[[Record], bytes] = encode_json,
     ) -> None:
-        """``most_values`` are the entries of lists and objects that a message may have, ``rate`` the bytes that are
-        read in a second after the first ones: both None if the other end is trusted. ``decode`` and ``encode`` take
-        the place of the standard library if there are faster ones."""
+        """``most_values``: entries of lists and objects in a message; ``rate``: bytes read in a second after the first
+        ones. Both are None if the other end is trusted. ``decode`` and ``encode`` can replace the standard library by
+        something faster.
+        """
         self._decode = decode
         self._encode = encode
         self._most_values = most_values
@@ -61,22 +61,19 @@ class Channel(asyncio.Protocol):
         self._credit = float(LARGEST_MESSAGE)
         """Bytes that may be read before the other end has to wait."""
         self._counted = 0.0
-        """When the credit was last updated."""
         self._on_message = on_message
         self._on_close = on_close
         self._received = bytearray()
         self.hasty = False
-        """Whether messages leave at once, though others may follow in the same turn; any thread may set it."""
+        """True if messages leave at once, though others may follow in the same turn; any thread may set it."""
         self._outgoing: list[bytes] = []
         self._queued = 0.0
-        """When the first of them was queued."""
         self._transport: asyncio.Transport | None = None
         self._loop = asyncio.get_running_loop()
         self._reason = ""
         self._closed = False
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """Asyncio opened the socket."""
         self._transport = cast(asyncio.Transport, transport)
 
     def connection_lost(self, exc: Exception | None) -> None:
@@ -86,7 +83,6 @@ class Channel(asyncio.Protocol):
             self._on_close(self._reason or (str(exc) if exc else "the other end closed the connection"))
 
     def data_received(self, data: bytes) -> None:
-        """Cut the stream into messages."""
         if self._rate is not None:
             self._charge(len(data), self._rate)
         received = self._received
@@ -105,8 +101,11 @@ class Channel(asyncio.Protocol):
         del received[:start]
 
     def send(self, record: Record) -> None:
-        """Queue a message; all that are queued in one turn of the loop leave together, unless the turn takes long:
-        episodes that compute follow each other in one. ``ValueError`` if too large."""
+        """Queue a message; raises ``ValueError`` if too large.
+
+        All messages of one turn of the loop leave together, unless the turn takes long: computing episodes follow each
+        other in one.
+        """
         body = self._encode(record)
         if len(body) > LARGEST_MESSAGE:
             raise ValueError(f"a message of {len(body)} bytes is over the limit of {LARGEST_MESSAGE}")
@@ -119,19 +118,17 @@ class Channel(asyncio.Protocol):
             self.flush()
 
     def flush(self) -> None:
-        """Hand everything queued to the socket now."""
         if self._outgoing and self._transport is not None and not self._closed:
             self._transport.write(b"".join(self._outgoing))
         self._outgoing.clear()
 
     def close(self, reason: str) -> None:
-        """End the connection; ``on_close`` hears the first reason given."""
+        """End the connection; ``on_close`` gets the first reason given."""
         self._reason = self._reason or reason
         if self._transport is not None:
             self._transport.abort()
 
     def _charge(self, size: int, rate: int) -> None:
-        """Pay for what was read; without credit nothing more is read until there is some."""
         now = self._loop.time()
         self._credit = min(LARGEST_MESSAGE, self._credit + (now - self._counted) * rate) - size
         self._counted = now
@@ -159,7 +156,7 @@ class Channel(asyncio.Protocol):
 
 
 def crowded(body: bytes, most: int) -> bool:
-    """Whether lists and objects of some JSON have more entries than ``most``, found out without reading it."""
+    """True if lists and objects of some JSON have more entries than ``most``, found without parsing."""
     if _entries(body) <= most:
         return False
     texts = (body.count(b'"') - body.count(b'\\"')) // 2
@@ -174,7 +171,7 @@ def _entries(body: bytes) -> int:
 
 
 def message_record(message: Message) -> Record:
-    """A message as JSON; what is empty is left out."""
+    """A message as JSON, without empty fields."""
     record: Record = {"role": message.role, "content": message.content}
     if message.name:
         record["name"] = message.name

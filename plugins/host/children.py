@@ -1,8 +1,8 @@
-"""Reaps programs that an environment started and never waited for: ended, each of them keeps an entry of the system.
+"""Reaps programs that an environment started and never waited for: each ended one keeps a process table entry.
 
-Nobody loses an exit code. A program is not reaped while an episode runs that ran when it was first seen to have ended.
-One that a ``subprocess.Popen`` stands for is asked through that object, which keeps the code. The code of any other is
-kept for whoever calls ``os.waitpid`` later, as ``multiprocessing`` and asyncio do.
+No exit code is lost. A program is not reaped while an episode runs that was running when its end was first seen. One
+with a ``subprocess.Popen`` object is polled through that object, which keeps the code. Any other code is kept for a
+later ``os.waitpid``, as in ``multiprocessing`` and asyncio.
 """
 
 from __future__ import annotations
@@ -18,25 +18,22 @@ from weakref import WeakValueDictionary
 from ..sandbox_supervisor import children
 
 _LOOKS = 4
-"""Ticks for which a program must have ended before it is reaped: whoever waits for it does so sooner."""
+"""Ticks between a program's end and its reaping: a waiting caller is faster."""
 
 _MOST_CODES = 4096
 
 _programs: WeakValueDictionary[int, subprocess.Popen[Any]] = WeakValueDictionary()
 _init = subprocess.Popen.__init__
 _codes: dict[int, int] = {}
-"""How programs ended that were reaped here, as the system says it; the newest ones."""
 _waitpid = os.waitpid
 
 
 def _remembering(self: subprocess.Popen[Any], *arguments: Any, **options: Any) -> None:
-    """Call ``Popen.__init__``, and remember which object stands for the process."""
     _init(self, *arguments, **options)
     _programs[self.pid] = self
 
 
 def _waiting(pid: int, options: int, /) -> tuple[int, int]:
-    """Call ``os.waitpid``, also for a program that was reaped here."""
     try:
         return _waitpid(pid, options)
     except ChildProcessError:
@@ -46,7 +43,7 @@ def _waiting(pid: int, options: int, /) -> tuple[int, int]:
 
 
 def keep_codes() -> None:
-    """From now on, whoever waits for a program that was reaped here learns how it ended."""
+    """From now on, callers that wait for a reaped program get its status."""
     subprocess.Popen.__init__ = _remembering  # type: ignore[method-assign]
     os.waitpid = _waiting
 
@@ -55,13 +52,12 @@ class Reaper:
     """Finds the children that have ended, tick by tick."""
 
     def __init__(self, playing: Callable[[], Collection[int]]) -> None:
-        """``playing``: the episodes in progress, by number."""
         self._playing = playing
         self._found: dict[int, tuple[set[int], int]] = {}
-        """Children that have ended: the episodes that may still wait for them, and the ticks since."""
+        """Ended children: the episodes that may still wait for them, and the ticks since."""
 
     def tick(self) -> bool:
-        """Look at the children, and reap those for which nobody can be waiting; returns whether some are left."""
+        """Reap the children that nobody can be waiting for; returns True if some are left."""
         ended = _ended_children()
         playing = set(self._playing()) if ended else set()
         for pid in self._found.keys() - ended:
@@ -80,7 +76,7 @@ def _reap(pid: int) -> None:
     if known is not None and known.returncode is None:
         known.poll()
         return
-    with contextlib.suppress(ChildProcessError):  # somebody was quicker
+    with contextlib.suppress(ChildProcessError):  # another caller was faster
         ended, code = _waitpid(pid, os.WNOHANG)
         if ended:
             _codes[pid] = code
@@ -89,7 +85,6 @@ def _reap(pid: int) -> None:
 
 
 def _ended_children() -> set[int]:
-    """Children of this process that have ended and that nobody has waited for."""
     if sys.platform != "linux":
         return set()
     try:

@@ -1,6 +1,6 @@
 """The instances of environments in the class form: one in this process for each, set up before its first episode.
 
-A set-up is timed apart from the episodes that wait for it; one that fails is tried again with the next episode.
+A set-up has its own time limit, separate from the waiting episodes; a failed one is repeated with the next episode.
 """
 
 from __future__ import annotations
@@ -19,23 +19,21 @@ from .meter import Clock, Usage, charged
 from .threads import Stopped, ended, in_thread
 
 _GRACE = 1.0
-"""Seconds that a late set-up gets to end before it is abandoned."""
 _CLOSING = 2.0
-"""Seconds for closing all instances."""
 
 
 class Late(Exception):
     """A set-up took longer than the environment's time limit."""
 
     def __init__(self, message: str = "", overloaded: bool = False) -> None:
-        """``overloaded``: whether it was the wall limit, so that nobody knows whether the set-up was to blame."""
+        """``overloaded``: True if it was the wall limit, so that the set-up may not be to blame."""
         super().__init__(message)
         self.overloaded = overloaded
 
 
 @dataclass(frozen=True)
 class _Made:
-    """An instance that is set up, or why there is none and where that happened."""
+    """An instance that is set up, or the error and its traceback."""
 
     instance: Any = None
     error: BaseException | None = None
@@ -49,7 +47,7 @@ class Instances:
         self._making: dict[str, asyncio.Task[_Made]] = {}
 
     async def player(self, environment: Environment) -> Callable[..., Any]:
-        """What plays an episode. Raises what the set-up raised, or ``Late``."""
+        """The callable for an episode. Raises what the set-up raised, or ``Late``."""
         making = self._making.get(environment.name)
         if making is None:
             making = self._making[environment.name] = asyncio.create_task(_timed(environment))
@@ -61,7 +59,7 @@ class Instances:
         return functools.partial(environment.function, made.instance)
 
     async def close(self) -> None:
-        """Call ``close`` of every instance that has one; what goes wrong is printed to the plugin's log."""
+        """Call ``close`` of every instance that has one; errors are printed to the plugin's log."""
         made = [making.result() for making in self._making.values() if making.done()]
         closing = [
             asyncio.create_task(_closed(one.instance.close))
@@ -74,7 +72,7 @@ class Instances:
 
 async def _timed(environment: Environment) -> _Made:
     loop, usage = asyncio.get_running_loop(), Usage()
-    late: asyncio.Future[bool] = loop.create_future()  # whether it is the wall limit
+    late: asyncio.Future[bool] = loop.create_future()  # True: the wall limit
     clock = usage.limit = Clock(loop, environment.timeout, late.set_result, usage)
     making = charged(loop, _made(environment), usage)
     await asyncio.wait((making, late), return_when=asyncio.FIRST_COMPLETED)

@@ -1,7 +1,6 @@
 """Limits on this process that the operating system enforces.
 
-It is no security boundary: a plugin runs with the user's rights. Every limit is best effort: what a platform lacks is
-left out.
+It is no security boundary: a plugin runs with the user's rights. Limits are best effort: unsupported ones are left out.
 """
 
 from __future__ import annotations
@@ -16,11 +15,10 @@ OPEN_FILES = 64 + 8 * 512
 """Of an episode with its own program: three pipes at both ends while it starts, and two files; of 512 episodes."""
 _LARGEST_FILE = 256 << 20
 _STACK = 9 << 20
-"""Bytes of address space that the stack of a thread takes on Linux, with what lies around it; none of it is memory that
-a plugin fills."""
+"""Bytes of address space of a thread's stack on Linux, with its surroundings; a plugin does not fill this memory."""
 _MOST_STACKS = 1024
 _MOSTLY = 0.75
-"""The share of the memory above which ``full`` calls it full: a quarter of it is still free for what comes next."""
+"""The share of the memory above which ``full`` is True: a quarter of it is still free."""
 _PR_SET_PDEATHSIG = 1
 _FIRST_TO_GO = 500
 """Of 1000: when the machine runs out of memory, the kernel kills a plugin before the engine or its workers."""
@@ -29,14 +27,14 @@ _lock = threading.Lock()
 _memory = 0
 """Bytes of address space for everything but stacks; 0 if there is no bound."""
 _threads = _allowed = 0
-"""Threads in progress, and the most that there have been."""
+"""Threads in progress, and the most so far."""
 
 
 def apply(memory_mb: int, parent: int, nice: int) -> None:
-    """Bound memory, files and priority, and die with the engine, which is ``parent``.
+    """Bound memory, files and priority, and die with the engine ``parent``.
 
-    ``nice``, 0 to 19: how far others go first on the cores. A ``parent`` of 0 is an engine that cannot be seen from
-    here: the process between it and this one ends both.
+    ``nice``: 0 to 19. A ``parent`` of 0 is an engine that cannot be seen from here: the process between it and this one
+    ends both.
     """
     global _memory
     import resource
@@ -52,7 +50,7 @@ def apply(memory_mb: int, parent: int, nice: int) -> None:
 
 
 def die_with(parent: int) -> None:
-    """Be the first to go when memory ends, and die with the process ``parent``; 0 is one that cannot be seen."""
+    """Be the first victim when memory ends, and die with the process ``parent``; 0 is one that cannot be seen."""
     if sys.platform == "linux":
         _go_first()
         _die_with_parent()
@@ -61,7 +59,7 @@ def die_with(parent: int) -> None:
 
 
 def stacks(more: int) -> None:
-    """So many ``more`` threads are in progress: their stacks do not count towards the memory that a plugin may have."""
+    """``more`` threads are in progress: their stacks do not count towards the plugin's memory."""
     global _threads, _allowed
     with _lock:
         _threads += more
@@ -74,9 +72,9 @@ def stacks(more: int) -> None:
 
 
 def full() -> bool:
-    """Whether most of the memory that the plugin may have is taken; never if that cannot be known.
+    """True if most of the plugin's memory is taken; False if unknown.
 
-    Asked when an allocation has failed: it tells a process in which memory has piled up from one large allocation.
+    Called after a failed allocation: it distinguishes piled up memory from one large allocation.
     """
     import resource
 
@@ -90,7 +88,6 @@ def full() -> bool:
 
 
 def _bound(kind: int, soft: int, hard: int | None = None) -> None:
-    """Set a limit, or as much of it as this process is allowed."""
     import resource
 
     allowed = resource.getrlimit(kind)[1]

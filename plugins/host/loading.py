@@ -1,7 +1,7 @@
-"""Imports a plugin from its snapshot and finds the environments in it.
+"""Imports a plugin from its snapshot and finds its environments.
 
 A plugin is a ``.py`` file, a package folder, a ``.toml`` file or an OpenEnv folder. Every file is compiled first, so
-that a broken helper is known at once and not in the middle of a run.
+that a broken helper is found at once and not in the middle of a run.
 """
 
 from __future__ import annotations
@@ -24,20 +24,18 @@ LOOKED_FOR = (
 OPENENV_SIGN = "openenv.yaml"
 _GYM_HOMES = ("gymnasium", "gem", "gym")
 _NO_ENVIRONMENTS = ("__init__", "app")
-"""Modules in the server folder of an OpenEnv environment that hold none."""
 
 
 @dataclass(frozen=True)
 class Loaded:
-    """What was found in a plugin."""
+    """The content of a plugin."""
 
     environments: dict[str, Environment]
     refused: dict[str, Exception] = field(default_factory=dict)
-    """By the name that it would have, why an entry of a ``.toml`` file is no environment."""
 
 
 def load(path: Path) -> dict[str, Environment]:
-    """The environments of a plugin of which all are right; see ``load_all`` for what it raises."""
+    """The environments of a plugin without broken entries; see ``load_all`` for errors."""
     loaded = load_all(path)
     for error in loaded.refused.values():
         raise error
@@ -113,17 +111,16 @@ def _named(environments: Iterable[Environment], plugin: str) -> dict[str, Enviro
     return found
 
 
-# Environments that were written for other libraries, in a module that was dropped as it is.
+# Unchanged modules for other libraries.
 #
-# A module that declares an environment with ``@env`` is native, and nobody looks further. In any other, in this order:
-# ``load_environment``, verifiers in its old form; a ``Taskset`` class in ``__all__``, verifiers in its new form;
-# subclasses of OpenEnv's ``Environment``; subclasses of ``gymnasium.Env``, or of GEM's; classes with ``reset``,
-# ``get_reward`` and documented public methods, TRL's form. Classes are recognised by the modules of their bases, so no
-# library is imported to look for it.
+# A module with an ``@env`` environment is native; nothing else is searched. In others, in this order:
+# ``load_environment`` (verifiers, old form); a ``Taskset`` class in ``__all__`` (new form); subclasses of OpenEnv's
+# ``Environment``; of ``gymnasium.Env`` or GEM's; classes with ``reset``, ``get_reward`` and documented public methods
+# (TRL). Classes are recognised by the modules of their bases, so no library is imported for that.
 
 
 def recognised(module: ModuleType, plugin: str) -> list[Environment]:
-    """The environments that a module holds in a form of another library; empty if it holds none."""
+    """The environments of a module in the form of another library; may be empty."""
     from .. import adapters  # here, because most plugins are native and never need them
 
     if callable(load := getattr(module, "load_environment", None)):
@@ -141,13 +138,13 @@ def recognised(module: ModuleType, plugin: str) -> list[Environment]:
 
 
 def recognised_folder(path: Path, package: str) -> list[Environment]:
-    """The environments in a folder with an ``openenv.yaml``, whose package is imported already."""
+    """The environments in a folder with an ``openenv.yaml``; its package is imported already."""
     from .. import adapters
 
     places = sorted((path / "server").glob("*.py")) or sorted(path.glob("*.py"))
     prefix = f"{package}.server" if (path / "server").is_dir() else package
     found: list[type] = []
-    sys.path.append(str(path))  # where its modules find each other when they run as programs
+    sys.path.append(str(path))  # its modules find each other there when they run as programs
     for place in places:
         if place.stem not in _NO_ENVIRONMENTS:
             module = importlib.import_module(f"{prefix}.{place.stem}")
@@ -156,14 +153,14 @@ def recognised_folder(path: Path, package: str) -> list[Environment]:
 
 
 def own_classes(module: ModuleType) -> list[type]:
-    """The classes that are written in a module, rather than imported into it, and can be made."""
+    """The instantiable classes of a module itself, without imported ones."""
     values = vars(module).values()
     kinds = [value for value in values if isinstance(value, type) and value.__module__ == module.__name__]
     return [kind for kind in dict.fromkeys(kinds) if not inspect.isabstract(kind) and not kind.__name__.startswith("_")]
 
 
 def rests_on(kind: type, base: str, homes: tuple[str, ...]) -> bool:
-    """Whether a class has a base of that name out of one of these libraries."""
+    """True if a class has a base of that name from one of these libraries."""
     return any(each.__name__ == base and each.__module__.partition(".")[0] in homes for each in kind.__mro__[1:])
 
 

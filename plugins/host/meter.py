@@ -1,9 +1,8 @@
-"""The own time of an episode: what it computes, and what it waits for. Its time limit, and who is charged with what.
+"""An episode's own time (computing and waiting), its time limit, and how steps are charged.
 
-An episode's own time is the processor time that its code took, and the time that it waited for what it called. The
-second cannot be seen directly. It is bounded by the time in which this process neither computed nor waited for a core,
-and in which no other episode kept the loop: ``Meter``. So time that siblings, the interpreter's lock or a busy machine
-took is never charged; if they take much, an episode's waiting counts for less than it was.
+Own time is the processor time of its code, and the time that it waited for its own calls. The second is bounded by the
+time in which this process neither computed nor waited for a core, and no other episode held the loop: ``Meter``. So the
+time of siblings, the interpreter's lock or a busy machine is never charged.
 """
 
 from __future__ import annotations
@@ -29,18 +28,20 @@ TICK = 0.5
 SOONEST = 0.05
 """Seconds between two looks at an episode that has used almost all of its time."""
 PROGRAMS = 0.02
-"""Share of a time that programs computed from which the process did not wait for others: one that asks somebody else
-computes less."""
+"""Share of a time computed by programs from which the process counts as not waiting: one that waits for others computes
+less.
+"""
 _BLOCKED = 0.005
-"""Seconds that a step may take beyond its processor time before it counts as having kept the loop."""
+"""Seconds that a step may take beyond its processor time before it counts as having held the loop."""
 _BETWEEN = 1e-4
-"""Most processor seconds that a step is charged with for what the loop did before it: an episode that does nothing but
-go on and on takes the loop's time, and hardly any of its own. What else the loop may do there is nobody's."""
+"""Most processor seconds that a step is charged for the loop's work before it. An episode that does nothing but repeat
+steps takes the loop's time, and hardly any of its own. Other work of the loop there is charged to nobody.
+"""
 _MOST_PROCESSES = 1000
-"""Of what it started, at one look: what multiplies without end must not hold up whoever looks."""
+"""Child processes counted at one look: endless multiplication must not hold up the look."""
 
 Verdict = Literal["", "own", "wall"]
-"""Whether an episode's time is up: not yet, its own is, or so much passed that it ends in any case."""
+"""Verdict on an episode's time: not up, its own is, or the wall limit has passed."""
 
 
 @dataclass(frozen=True)
@@ -52,9 +53,9 @@ class Reading:
     processor: float
     """Processor seconds of all its threads so far."""
     delays: dict[int, float] = field(default_factory=dict)
-    """Seconds that each thread has waited for a core so far, those of what it started included; Linux alone says so."""
+    """Seconds that each thread, also of child processes, has waited for a core so far; only on Linux."""
     programs: float = 0.0
-    """Processor seconds of programs that it started."""
+    """Processor seconds of its child processes."""
 
 
 def read_process() -> Reading:
@@ -77,9 +78,9 @@ def read_process() -> Reading:
 
 
 def delay_of(thread: int) -> float:
-    """Seconds that a thread of this process, by its native id, has waited for a core so far; 0 if that is unknown.
+    """Seconds that a thread of this process, by its native id, has waited for a core so far; 0 if unknown.
 
-    A wait that continues is not in it: it counts once the thread has run.
+    A wait in progress counts only once the thread has run.
     """
     try:
         with open(f"/proc/self/task/{thread}/schedstat", "rb", buffering=0) as file:
@@ -89,7 +90,7 @@ def delay_of(thread: int) -> float:
 
 
 def idle_between(before: Reading, after: Reading) -> float:
-    """Seconds between two readings in which nothing of the process computed or waited for a core; at least that."""
+    """Lower bound of the seconds between two readings in which the process neither computed nor waited for a core."""
     delayed = sum(max(0.0, waited - before.delays.get(thread, 0.0)) for thread, waited in after.delays.items())
     return max(0.0, after.wall - before.wall - (after.processor - before.processor) - delayed)
 
@@ -98,29 +99,27 @@ _threads_change = threading.Lock()
 
 
 class Usage:
-    """What one episode has used: on the loop, and in threads that run for it."""
+    """Resources that one episode has used: on the loop, and in its threads."""
 
     __slots__ = ("_ended", "_threads", "blocked", "limit", "on_loop")
 
     def __init__(self) -> None:
         self.on_loop = 0.0
-        """Processor seconds of its steps on the loop that have ended."""
+        """Processor seconds of its ended steps on the loop."""
         self.blocked = 0.0
-        """Seconds in which its steps kept the loop without computing."""
+        """Seconds in which its steps held the loop without computing."""
         self.limit: Clock | None = None
         self._threads: dict[int, tuple[int | None, float]] = {}
-        """Threads that run for it: clock and processor seconds at the beginning, by a number for each."""
+        """Its running threads: clock and processor seconds at the beginning, by a number for each."""
         self._ended = 0.0
-        """Processor seconds of threads that have ended."""
 
     @property
     def threads(self) -> int:
-        """How many threads run for it."""
         return len(self._threads)
 
     @property
     def processor(self) -> float:
-        """Processor seconds so far, but for the step that is in progress."""
+        """Processor seconds so far, without the step in progress."""
         running = 0.0
         if self._threads:
             with _threads_change:
@@ -128,13 +127,12 @@ class Usage:
         return self.on_loop + self._ended + running
 
     def enter_thread(self) -> None:
-        """From now on, charge what this thread computes, until it calls ``leave_thread``."""
+        """From now on, charge this thread's computing, until it calls ``leave_thread``."""
         me = threading.get_ident()
         with _threads_change:
             self._threads[me] = thread_clock(me), thread_time()
 
     def leave_thread(self) -> None:
-        """This thread continues for somebody else, or ends."""
         with _threads_change:
             _, began = self._threads.pop(threading.get_ident())
             self._ended += thread_time() - began
@@ -153,27 +151,25 @@ def _clock_of(clock: int) -> float:
 
 
 CURRENT: ContextVar[Usage | None] = ContextVar("marlaas_usage", default=None)
-"""Whose code is running; tasks and threads of an episode inherit it."""
+"""The usage of the running code; tasks and threads of an episode inherit it."""
 
 
 class Meter:
-    """What all episodes of a process share: its idle time, and who keeps the loop."""
+    """State shared by all episodes of a process: its idle time, and the step that holds the loop."""
 
     def __init__(self, read: Callable[[], Reading] = read_process) -> None:
         self.blocked = 0.0
-        """Seconds in which steps of any episode kept the loop without computing."""
+        """Seconds in which steps of any episode held the loop without computing."""
         self.step: tuple[Usage, float, float] | None = None
-        """Whose step is in progress on the loop, with the loop's processor seconds and the time at its beginning."""
+        """The step in progress: its usage, the loop's processor seconds and the time at its beginning."""
         self.ended = 0.0
-        """Processor seconds of the loop's thread when the last step ended."""
         self._read = read
         self._lock = threading.Lock()
         self._last = read()
         self._known = (self._last.wall, 0.0, 0.0)
-        """When the process was last looked at, its idle seconds by then, and the idle share of the time before."""
+        """Time of the last look, idle seconds by then, and the idle share of the time before."""
 
     def look(self, now: float) -> None:
-        """Look at the process, at most once a tick; any thread may call this."""
         if now - self._known[0] < TICK or not self._lock.acquire(blocking=False):
             return
         try:
@@ -185,20 +181,18 @@ class Meter:
             self._lock.release()
 
     def free(self, now: float) -> float:
-        """Seconds so far in which the process was idle and nobody kept the loop: since the last look as before it."""
+        """Seconds so far in which the process was idle and no step held the loop; extrapolated since the last look."""
         wall, seconds, share = self._known
         return seconds + (now - wall) * share - self.blocked
 
 
 METER = Meter()
-"""That of this process."""
 
 
 class Clock:
-    """The time limit of one episode. Calls ``expire`` once it has spent ``seconds`` of its own, or the wall limit has
-    passed.
+    """The time limit of one episode. Calls ``expire`` after ``seconds`` of its own time, or at the wall limit.
 
-    Processor time counts always; waiting does not count while the model is asked.
+    Processor time counts always; waiting does not count during an ask.
     """
 
     def __init__(
@@ -210,7 +204,7 @@ class Clock:
         meter: Meter = METER,
         time: Callable[[], float] = monotonic,
     ) -> None:
-        """``expire`` hears whether it was the wall limit: then nobody knows whether the episode was to blame."""
+        """``expire`` gets True for the wall limit: then the episode may not be to blame."""
         self._time = time
         self._loop = loop
         self._seconds = seconds
@@ -218,7 +212,6 @@ class Clock:
         self._usage = usage
         self._meter = meter
         self._computed = usage.processor
-        """What it had computed when the clock began."""
         self._waited = self._wall = 0.0
         """Seconds of waiting, and of any kind, in the spans before the last ask."""
         self._asks = 0
@@ -228,7 +221,6 @@ class Clock:
         self._timer: asyncio.TimerHandle | None = loop.call_later(seconds, self._look)
 
     def pause(self) -> None:
-        """An ask has begun."""
         self._asks += 1
         if self._asks == 1:
             waited, wall = self._span(self._time())
@@ -236,14 +228,12 @@ class Clock:
             self._wall += wall
 
     def resume(self) -> None:
-        """An ask has ended; the clock runs again after the last one."""
         self._asks -= 1
         if self._asks == 0:
             self._begin(self._time())
 
     @contextmanager
     def paused(self) -> Iterator[None]:
-        """While the episode waits for what others do: a place in the sandbox, the set-up of its class."""
         self.pause()
         try:
             yield
@@ -251,18 +241,17 @@ class Clock:
             self.resume()
 
     def stop(self) -> None:
-        """The episode has ended."""
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
 
     def own(self, now: float, more: float = 0.0) -> float:
-        """Seconds of its own by ``now``, with ``more`` processor seconds of a step that is in progress."""
+        """Seconds of its own by ``now``, with ``more`` processor seconds of a step in progress."""
         waited = 0.0 if self._asks else self._span(now)[0]
         return self._usage.processor - self._computed + more + self._waited + waited
 
     def verdict(self, more: float) -> Verdict:
-        """Whether it is used up, with ``more`` processor seconds that are not yet in the usage; any thread may ask."""
+        """The verdict, with ``more`` processor seconds that are not yet in the usage; any thread may ask."""
         now = self._time()
         if self.own(now, more) >= self._seconds:
             return "own"
@@ -274,13 +263,11 @@ class Clock:
         self._free = self._meter.free(now) + self._usage.blocked
 
     def _span(self, now: float) -> tuple[float, float]:
-        """Seconds of waiting, and of any kind, since the clock went on."""
         wall = now - self._since
         free = self._meter.free(now) + self._usage.blocked - self._free
         return min(wall, max(0.0, free)), wall
 
     def _look(self) -> None:
-        """See whether the time is up, or when it can be at the earliest."""
         now = self._time()
         self._meter.look(now)
         if verdict := self.verdict(0.0):
@@ -290,7 +277,7 @@ class Clock:
 
 
 class Steps(Coroutine[Any, Any, Any]):
-    """A coroutine whose steps are charged: what they compute on the loop, and for how long they keep it."""
+    """A coroutine that charges its steps: their computing on the loop, and the time that they hold it."""
 
     __slots__ = ("_coroutine", "_meter", "_send", "_usage")
 
@@ -301,16 +288,15 @@ class Steps(Coroutine[Any, Any, Any]):
         self._meter = meter
 
     def __getattr__(self, name: str) -> Any:
-        """Whoever looks at the coroutine of a task sees the one inside: its frame, its name, whether it has begun."""
+        """Readers of a task's coroutine see the inner one: frame, name, state."""
         return getattr(self._coroutine, name)
 
     def send(self, value: Any) -> Any:
-        """Go on until the next wait."""
         meter, usage, wall, began = self._meter, self._usage, monotonic(), thread_time()
         above, meter.step = meter.step, (usage, began, wall)
         try:
             return self._send(value)
-        finally:  # not in its own function: it runs for every step of every episode
+        finally:  # not in a separate function: it runs for every step of every episode
             ended = thread_time()
             computed, between = ended - began, began - meter.ended
             meter.step, meter.ended = above, ended
@@ -321,16 +307,13 @@ class Steps(Coroutine[Any, Any, Any]):
                 meter.blocked += blocked
 
     def throw(self, kind: Any, value: Any = None, trace: TracebackType | None = None) -> Any:
-        """Go on with an error."""
         self._send = functools.partial(self._thrown, kind if value is None else value)
         return self.send(None)
 
     def close(self) -> None:
-        """End the coroutine."""
         self._coroutine.close()
 
     def __await__(self) -> Any:
-        """Never awaited: it is a task's."""
         return self._coroutine.__await__()
 
     def _thrown(self, error: Any, _value: None) -> Any:
@@ -339,14 +322,14 @@ class Steps(Coroutine[Any, Any, Any]):
 
 
 def charged(loop: asyncio.AbstractEventLoop, coroutine: Coroutine[Any, Any, Any], usage: Usage) -> asyncio.Task[Any]:
-    """Start a task whose steps, and those of the tasks that it starts, are charged to ``usage``."""
+    """Start a task; its steps, and those of its child tasks, are charged to ``usage``."""
     context = copy_context()
     context.run(CURRENT.set, usage)
     return asyncio.Task(Steps(coroutine, usage), loop=loop, context=context)
 
 
 def charge_tasks(loop: asyncio.AbstractEventLoop) -> None:
-    """From now on, tasks that an episode starts are charged to it."""
+    """From now on, an episode is charged for the tasks it starts."""
     loop.set_task_factory(_task)
 
 

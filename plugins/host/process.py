@@ -1,13 +1,12 @@
-"""The host of one plugin version: imports it, says what it found, runs episodes or scores until the engine goes away.
+"""The host of one plugin version: imports it, reports its environments, and runs episodes or scores for the engine.
 
 The engine sends ``start reply endpoint calls cancel facts score rank``. The host answers ``hello`` or ``broken``, then
-``ask endpoint final end facts ranked``. The host keeps the table of episodes and of asks in flight, and nothing else.
-Whether the process is alive, and what keeps its loop busy, is asked on a second connection: see ``pulse``. A process
-that scores has one request at a time and runs no episodes, so the request that it dies of is known.
+``ask endpoint final end facts ranked``. A second connection watches the process and its loop: see ``pulse``. A scoring
+process has one request at a time and runs no episodes, so the cause of its death is known.
 
-Episodes that are coroutines share this loop with the protocol, because an author's locks and clients belong to one
-loop, and because authors rely on it that nothing else runs between two awaits. So a step that blocks delays the others
-here. It uses up nobody's time but its own, and does not hold back what others have said: see ``_tick``.
+Coroutine episodes share this loop with the protocol: an author's locks and clients belong to one loop, and authors rely
+on exclusive execution between two awaits. A blocking step delays the others, but uses only its own time, and does not
+hold back others' messages: see ``_tick``.
 """
 
 from __future__ import annotations
@@ -42,18 +41,16 @@ if TYPE_CHECKING:
     from ..programs.forwarder import Forwarder
 
 _MOST_LEFT = 128
-"""Threads that may be left behind."""
 _KEPT = 0.05
-"""Seconds by which the loop is late where a step has kept it for long."""
+"""Seconds of delay from which a step has held the loop for long."""
 _HASTE = 10.0
-"""Seconds after that in which what is sent leaves at once: the next step may keep the loop as well."""
+"""Seconds after that in which messages leave at once: the next step may hold the loop as well."""
 
 
 class PluginHost:
     """One process's state."""
 
     def __init__(self, path: Path, pulse: socket.socket) -> None:
-        """``pulse``: the connection on which the engine asks whether this process is alive."""
         self.blame = Blame(path.parent)
         self._path = path
         self._environments: dict[str, Environment] = {}
@@ -61,14 +58,11 @@ class PluginHost:
         self._asks: dict[int, asyncio.Future[Reply]] = {}
         self._asked = 0
         self._opening: dict[int, asyncio.Future[Record]] = {}
-        """Requests for an address, by number."""
         self._rows: dict[str, asyncio.Future[Sequence[Any]]] = {}
         self._kept = Path.cwd() / "rows"
-        """Where what is to be found again of large files is kept: among the scratch files."""
         self._loading = True
         self._instances = Instances()
         self._asking: set[asyncio.Task[Any]] = set()
-        """Answers about rows, and ways to addresses, in progress."""
         self._forwarder: Forwarder | None = None
         self._closed = asyncio.Event()
         self._loop = asyncio.get_running_loop()
@@ -81,7 +75,6 @@ class PluginHost:
         self._pulse = Pulse(pulse, self._lateness.take, self._playing, self._tick, self.blame.place)
 
     async def serve(self, channel: Channel) -> None:
-        """Import the plugin and work until the channel closes."""
         self._channel = channel
         self._pulse.start()
         signal.signal(signal.SIGUSR1, self._interrupt)
@@ -128,7 +121,6 @@ class PluginHost:
         }
 
     def receive(self, message: Record) -> None:
-        """Handle a message of the engine, which is trusted."""
         match message["op"]:
             case "start" | "score" | "rank" as op:
                 kind = Run if op == "start" else ScoringRun
@@ -149,18 +141,16 @@ class PluginHost:
                     called.called(message["agent"], message["under_way"], message["replies"])
             case "cancel":
                 cancelled = self._runs.get(message["episode"])
-                if isinstance(cancelled, Run):  # whoever no longer wants a score ends its process
+                if isinstance(cancelled, Run):  # an unwanted score ends with its process
                     cancelled.cancel()
             case "facts":
                 self._asking.add(asking := asyncio.ensure_future(self._tell_facts(message)))
                 asking.add_done_callback(self._asking.discard)
 
     def closed(self, _reason: str) -> None:
-        """The engine is gone, or done with this process."""
         self._closed.set()
 
     def send_ask(self, run: Run, ask: Ask) -> asyncio.Future[Reply]:
-        """Send an ask to the engine; the future gets its reply."""
         self._asked += 1
         record: Record = {
             "op": "ask",
@@ -187,8 +177,10 @@ class PluginHost:
         return future
 
     async def open_endpoint(self, run: Run) -> Endpoint:
-        """The episode's address from the engine; one of this process's own, if it has no network and a socket leads
-        there. Raises ``RuntimeError`` if the engine gives none."""
+        """The episode's address from the engine; without a network, an address of this process that leads to a socket.
+
+        Raises ``RuntimeError`` if the engine gives none.
+        """
         self._asked += 1
         number = self._asked
         answer = self._opening[number] = self._loop.create_future()
@@ -210,13 +202,12 @@ class PluginHost:
         return await self._forwarder.inside(endpoint, record["socket"])
 
     async def row(self, environment: Environment, start: Record) -> Any:
-        """The task of the instance that a start message names."""
         split = start["split"]
         rows = await self.rows(environment, split, start.get("data"))
         return rows[row_at(split, start["seed"], start["index"], len(rows))]
 
     async def rows(self, environment: Environment, split: str, data: Record | None) -> Sequence[Any]:
-        """The rows of a split, which are found once, in a thread. Raises as ``rows_of`` does."""
+        """The rows of a split, found once, in a thread. Raises as ``rows_of`` does."""
         key = json.dumps((environment.name, split, data), sort_keys=True)
         if key not in self._rows:
             folder = self._path if self._path.is_dir() else self._path.parent
@@ -228,14 +219,13 @@ class PluginHost:
             return await asyncio.shield(finding)
         except Exception:
             if self._rows.get(key) is finding:
-                del self._rows[key]  # a person may repair what was wrong
+                del self._rows[key]  # a person may repair the error
             raise
 
     async def _tell_facts(self, question: Record) -> None:
-        """Say what there is to know of an environment's rows; an ``end`` with status ``error`` if they cannot be
-        had.
+        """Send the facts of an environment's rows; an ``end`` with status ``error`` if they cannot be had.
 
-        An environment that draws its tasks from nothing has 0 rows, and an empty digest.
+        Without rows they are 0 rows and an empty digest.
         """
         environment, data = self._environments[question["environment"]], question["data"]
         answer: Record = {"op": "facts", "episode": question["episode"], "train": 0, "held_out": 0, "digest": ""}
@@ -259,35 +249,31 @@ class PluginHost:
         self._channel.send(answer)
 
     async def player(self, environment: Environment) -> Callable[..., Any]:
-        """What runs an environment in the class form; see ``Instances.player``."""
         return await self._instances.player(environment)
 
     def send_final(self, run: Run, record: Record) -> None:
-        """Send a reward that is final while the episode continues."""
         if run.number in self._runs:
             self._channel.send({"op": "final", "episode": run.number, **record})
 
     def scored(self, record: Record) -> None:
-        """Send the answer of a scoring to the engine, and forget it."""
         del self._runs[record["episode"]]
         self._channel.send(record)
 
     def ended(self, run: Run, record: Record) -> None:
-        """Send the end to the engine and forget the run."""
         del self._runs[run.number]
         message = {"op": "end", "episode": run.number, **record}
         try:
             self._channel.send(message)
-        except (TypeError, ValueError) as error:  # what the plugin logged cannot be sent
+        except (TypeError, ValueError) as error:  # the plugin's logged values cannot be sent
             failure = self.blame.of_function(error, run.environment.function)
             self._channel.send({"op": "end", "episode": run.number, "status": "error", "failure": failure})
         if record.get("status") == "timeout":
-            self._channel.flush()  # at once: what comes next may block the loop, too
+            self._channel.flush()  # at once: the next step may block the loop, too
         if left_behind() > _MOST_LEFT:
             self._leave(f"{_MOST_LEFT} threads of this plugin did not end with their episodes")
 
     def give_up(self, run: Run) -> None:
-        """The run does not end although it was cancelled: give this process up."""
+        """A cancelled run does not end: give this process up."""
         if not run.task.done():
             self._leave(f"an episode of {run.environment.name} ignored that it was cancelled")
 
@@ -301,8 +287,10 @@ class PluginHost:
         return bool(self._runs)
 
     def _tick(self) -> bool:
-        """See ``pulse.Pulse``. Where steps keep the loop for long, no message waits for the end of its turn: what one
-        episode asks is not to wait for what the next one does."""
+        """See ``pulse.Pulse``.
+
+        After long steps, messages leave at once: an ask does not wait for the next episode's step.
+        """
         now = time.monotonic()
         if self._lateness.most > _KEPT:
             self._hasty_until = now + _HASTE
@@ -310,8 +298,9 @@ class PluginHost:
         return self._reaper.tick()
 
     def _interrupt(self, _signal: int, frame: FrameType | None) -> None:
-        """Interrupt what keeps the loop at its line: an import or a step whose time is up, and compiled code that lets
-        nothing else run."""
+        """Interrupt the holder of the loop at its line: an import or a step without time left, and compiled code that
+        blocks all else.
+        """
         if not self.blame.inside(frame):
             return
         if self._loading:

@@ -1,10 +1,9 @@
-"""Answers for the interpreter, in its own thread: that it runs, how late its loop is, and what keeps it.
+"""A thread that answers for the interpreter: that it runs, the delay of its loop, and the lines that hold it.
 
-The loop may be kept by what an episode computes; this thread answers all the same, as long as Python code runs at all.
-At each tick it also looks at the step that keeps the loop: one whose episode has used up its time is interrupted.
+At each tick it also checks the step that holds the loop: one without time left is interrupted.
 
-The engine sends one byte for each wish: ``?`` asks for an answer, ``+`` begins to look at the lines that keep the loop
-busy, and ``-`` ends that; what was seen is in the answer.
+The engine sends one byte for each request: ``?`` asks for an answer, ``+`` begins to watch the lines that hold the
+loop, and ``-`` ends that; the answer has the result.
 """
 
 from __future__ import annotations
@@ -30,41 +29,38 @@ from .meter import METER, PROGRAMS, TICK, Meter, Verdict, delay_of, read_process
 STUBBORN = 2.0
 """Processor seconds, beyond its episode's time, of a step that continues although it is interrupted at every tick."""
 HELD = 5.0
-"""Processor seconds in which this thread never ran: compiled code keeps the interpreter for itself."""
+"""Processor seconds in which this thread never ran: compiled code holds the interpreter."""
 INTERVAL = 0.004
 """Seconds between two looks at the loop's stack: a block of 50 ms is seen a dozen times."""
 MOST_PLACES = 20
 EVERY = 0.1
-"""Seconds between two calls of the timer that says how late the loop is."""
 
 Place = tuple[str, int, int]
 """See ``Blame.place``."""
 
 
 class Lateness:
-    """The most seconds by which a loop was late: a timer says so, while anything is in progress."""
+    """The largest delay of a loop in seconds, by a timer that runs while anything is in progress."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop, playing: Callable[[], bool]) -> None:
-        """``playing``: whether anything is in progress; the timer stops when nothing is."""
+        """``playing``: True if anything is in progress; the timer stops otherwise."""
         self._loop = loop
         self._playing = playing
         self._due: float | None = None
         self._most = 0.0
 
     def watch(self) -> None:
-        """Something has begun."""
         if self._due is None:
             self._due = self._loop.time() + EVERY
             self._loop.call_at(self._due, self._called)
 
     def take(self) -> float:
-        """The most since the last call, a call of the timer that is due now included; any thread may ask."""
+        """The largest delay since the last call, a due call of the timer included; any thread may ask."""
         most, self._most = self.most, 0.0
         return most
 
     @property
     def most(self) -> float:
-        """What ``take`` would return."""
         due = self._due
         return max(self._most, 0.0 if due is None else self._loop.time() - due)
 
@@ -75,7 +71,7 @@ class Lateness:
 
 
 class Pulse:
-    """The thread, and what it knows."""
+    """The thread and its state."""
 
     def __init__(
         self,
@@ -86,9 +82,9 @@ class Pulse:
         place: Callable[[FrameType | None], Place | None],
         meter: Meter = METER,
     ) -> None:
-        """``late``: seconds by which the loop was late since the last call; ``playing``: whether anything runs;
-        ``tidy`` is called at each tick, and says whether it is to be called again although nothing is in progress;
-        ``place``: see ``Blame.place``."""
+        """``late``: largest delay of the loop since the last call; ``playing``: True if anything runs; ``tidy`` is
+        called at each tick, and returns True to be called again even without work; ``place``: see ``Blame.place``.
+        """
         self._connection = connection
         self._late = late
         self._playing = playing
@@ -101,25 +97,24 @@ class Pulse:
         """The process's processor seconds when this thread last ran."""
         self._stubborn = False
         self._places: defaultdict[Place, float] | None = None
-        """Seconds in which the loop was kept, by place, while a check looks at that."""
+        """Seconds in which the loop was held, by place, during a watch."""
         self._looked = 0.0, 0.0
-        """When, and for how long the loop's thread had waited for a core by then."""
+        """Time of the last look, and the seconds that the loop's thread had waited for a core by then."""
         self._before = read_process(), 0.0
-        """The process at the last answer, and the seconds for which steps had kept its loop."""
+        """The process at the last answer, and the seconds that steps had held its loop."""
 
     def start(self) -> None:
-        """Begin to answer; called in the thread of the loop."""
         threading.Thread(target=self._run, name="pulse", daemon=True).start()
 
     @property
     def held(self) -> bool:
-        """Whether compiled code has kept the interpreter for long."""
         return time.process_time() - self._ran > HELD
 
     def verdict(self, beyond: float = 0.0) -> Verdict:
-        """Whether the episode whose step runs has used up its time, and ``beyond`` more processor seconds.
+        """The verdict on the running step's episode, ``beyond`` its time by more processor seconds.
 
-        Any thread may ask."""
+        Any thread may ask.
+        """
         step = self._meter.step
         if step is None or self._clock is None:
             return ""
@@ -146,7 +141,6 @@ class Pulse:
                 traceback.print_exc()
 
     def _tick(self, now: float) -> bool:
-        """Look at everything; returns whether there is something to tidy up later."""
         self._meter.look(now)
         untidy = self._tidy()
         self._stubborn = False
@@ -156,9 +150,9 @@ class Pulse:
         return untidy
 
     def _look(self, now: float) -> None:
-        """Count the time since the last look for the place at which the plugin's code keeps the loop, if it does.
+        """Charge the time since the last look to the plugin's place that holds the loop, if any.
 
-        Time in which it waited for a core is the machine's, and left out.
+        Time of waiting for a core is the machine's, and left out.
         """
         if self._places is not None:
             place = self._place(sys._current_frames().get(self._main.ident or 0))
@@ -167,7 +161,6 @@ class Pulse:
                 self._places[place] += max(0.0, now - looked - (self._looked[1] - waited))
 
     def _answer(self, now: float) -> bool:
-        """Answer what was asked meanwhile; returns whether the engine is still there."""
         try:
             if not (wishes := self._connection.recv(4096)):
                 return False
@@ -183,7 +176,7 @@ class Pulse:
         return True
 
     def _asleep(self, now: float) -> float:
-        """Seconds since the last call in which code kept the loop, and waited for neither a core nor a program."""
+        """Seconds since the last call in which code held the loop, and waited for neither a core nor a program."""
         reading, kept, step = read_process(), self._meter.blocked, self._meter.step
         if step is not None and self._clock is not None:
             _, began, wall = step
@@ -197,7 +190,7 @@ class Pulse:
 
 
 def busiest(places: dict[Place, float]) -> list[Record]:
-    """The functions that kept the loop longest, each with the line on which it spent most."""
+    """The functions that held the loop longest, each with its longest line."""
     functions: defaultdict[tuple[str, int], list[tuple[float, int]]] = defaultdict(list)
     for (file, function, line), seconds in places.items():
         functions[file, function].append((seconds, line))

@@ -1,7 +1,7 @@
-"""Runs one episode, or one scoring: from the engine's message to the record of how it ended.
+"""Runs one episode, or one scoring: from the engine's message to the record of its end.
 
-Exactly one record of the end is sent, whatever the plugin does. The host carries asks to the engine; nothing is known
-here of sockets, processes or other episodes.
+Exactly one record of the end is sent, whatever the plugin does. The host carries asks to the engine; sockets, processes
+and other episodes are unknown here.
 """
 
 from __future__ import annotations
@@ -75,10 +75,10 @@ class Run:
             opens=self._open,
         )
         self._called = False
-        """Whether a program waits for the model, so that the clock stands still."""
+        """True while a program waits for the model, so that the clock stands still."""
         self._asks: set[asyncio.Future[Reply]] = set()
         self._replied = False
-        """Whether any agent has answered: what fails before does not depend on what was said."""
+        """True after any agent's answer: an earlier failure does not depend on the model."""
         self._began = time.monotonic()
         self._grace: Clock | None = None
         self.task = charged(self._loop, self._play(), self._usage)
@@ -86,7 +86,7 @@ class Run:
     def called(self, agent: str, under_way: int, replies: int) -> None:
         """A program of the episode has called the model as ``agent``, or such a call has ended.
 
-        ``under_way``: calls of all its agents that wait for the model now.
+        ``under_way``: calls of all its agents that wait for the model.
         """
         if self.task.done():
             return
@@ -100,7 +100,6 @@ class Run:
         self._called = under_way > 0
 
     def cancel(self) -> None:
-        """End it from outside: its time is up, or the engine cancelled it."""
         self.task.cancel()
         if self._grace is None:
             self._grace = Clock(self._loop, GRACE, lambda _: self._host.give_up(self), self._usage)
@@ -159,20 +158,18 @@ class Run:
         return end | ({} if failure is None else {"failure": failure}) | task
 
     def _metrics(self) -> dict[str, float | str]:
-        """What the author logged, and how many programs ran out of time where the episode used the sandbox."""
         sandbox: Sandbox | None = vars(self._episode).get("sandbox")
         counted = {} if sandbox is None else {"sandbox_timeouts": float(sandbox.timeouts)}
         return counted | self._episode.logged
 
     def _task(self) -> Record:
-        """The task as another process needs it to score the episode; empty if nothing scores or ranks it."""
+        """The task for another process that scores the episode; empty if nothing scores or ranks it."""
         environment = self.environment
         if environment.scorer is None and environment.ranker is None:
             return {}
         return {"task": sendable(self._episode.task, environment.name)}
 
     def _unscored(self, result: object) -> Record:
-        """The end of an episode whose reward its score function gives."""
         if result is not None:
             name = self.environment.name
             raise TypeError(f"{name} has a score function, so {name} itself must return nothing, not {result!r:.40}")
@@ -183,7 +180,7 @@ class Run:
         arguments = dict(episode.config)
         given = self._start.get("data") is not None
         if given or environment.data is not None:
-            # to find the rows of a large file takes minutes, once; a data function is the author's, and may hang
+            # finding the rows of a large file takes minutes, once; a data function is the author's, and may hang
             with self._clock.paused() if given or isinstance(environment.data, str) else nullcontext():
                 episode.task = row(await self._host.row(environment, self._start))
         if environment.takes_task:
@@ -230,7 +227,6 @@ class Run:
         return f"the episode took longer than {self._seconds:g} s"
 
     def _settle(self, agent: str, reward: float) -> None:
-        """See ``Episode``; ``paid`` is the agent's part of what the end of the episode will list."""
         paid = [one for one in self._episode.paid if one["agent"] == agent]
         record: Record = {"agent": agent, "reward": reward, "paid": paid}
         if threading.get_ident() == self._thread:
@@ -239,7 +235,6 @@ class Run:
             self._loop.call_soon_threadsafe(self._host.send_final, self, record)
 
     def _starve(self) -> None:
-        """A program in the sandbox had too little of the machine to be judged by what it did."""
         self._overloaded = True
 
     def _expire(self, overloaded: bool) -> None:
@@ -250,9 +245,9 @@ class Run:
 class ScoringRun:
     """One scoring, or one ranking, in a process that does nothing else.
 
-    A plain ``def`` runs in the main thread, because the signals with which graders bound their own time work only
-    there. It blocks the loop meanwhile; when its time is up, it is interrupted at its line. Its time is its own, as an
-    episode's is.
+    A plain ``def`` runs in the main thread, because the signals that graders use for their own time limits work only
+    there. It blocks the loop meanwhile; when its time is up, it is interrupted at its line. Only its own time counts,
+    as for an episode.
     """
 
     def __init__(self, host: PluginHost, request: Record, environment: Environment) -> None:
@@ -268,7 +263,6 @@ class ScoringRun:
 
     @property
     def function(self) -> Callable[..., Any]:
-        """The author's function that is to be called."""
         found = self.environment.ranker if self._request["op"] == "rank" else self.environment.scorer
         if found is None:
             raise LookupError(f"{self.environment.name} has no {self._what} function")

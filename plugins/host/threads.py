@@ -1,11 +1,9 @@
-"""Runs what may block: one thread for each plain ``def`` episode or tool, which can be asked to end.
+"""Runs code that may block: one thread for each plain ``def`` episode or tool, which can be asked to end.
 
-A thread cannot be killed. One that neither asks nor runs Python code when its time is up is left behind, and the
-process is ended once too many are left.
+A thread cannot be killed. One that neither asks nor runs Python code when its time is up is left behind.
 
-A thread that is asked to end must not be starting another one just then. Up to Python 3.11 the new thread counts as
-its starter until it runs, so it would end in its place, and the starter would wait for it for ever, with the lock that
-every ``ThreadPoolExecutor`` of the process needs.
+A thread must not be asked to end while it starts another one: up to Python 3.11 the new thread counts as its starter
+until it runs. The starter would then wait for ever, with the lock that every ``ThreadPoolExecutor`` needs.
 """
 
 from __future__ import annotations
@@ -23,12 +21,13 @@ from .limits import stacks
 from .meter import CURRENT, Usage
 
 LEFT_AFTER = 30.0
-"""Seconds after its episode's end from which a thread counts as left behind: on a busy machine it may take long until
-it runs once more, and ends."""
+"""Seconds after its episode's end from which a thread counts as left behind: on a busy machine it may run
+again late.
+"""
 HELD = "compiled code that the episode called let nothing else run for seconds"
-"""What ``Stopped`` says where the episode's time was not yet up."""
+"""Text of ``Stopped`` before the end of the episode's time."""
 ASIDE = "aside"
-"""How the names of threads of the loop's own executor begin: they wait for the next call, and run nothing meanwhile."""
+"""Prefix of thread names of the loop's own executor: they wait for the next call, and run nothing meanwhile."""
 _MOST_WAITING = 1024
 """Threads of the loop's own executor: more than episodes in progress, so that none waits for another."""
 
@@ -41,11 +40,9 @@ _starting = threading.RLock()
 """Held while any thread of this process starts another one, and while one is asked to end."""
 _start = threading.Thread.start
 _ended: dict[Usage, float] = {}
-"""Episodes that have ended while threads ran for them, and when."""
 
 
 def _start_alone(self: threading.Thread) -> None:
-    """Call ``Thread.start`` while no thread is asked to end."""
     with _starting:
         _start(self)
 
@@ -58,13 +55,13 @@ def stop(thread: threading.Thread) -> None:
 
 
 def ended(usage: Usage) -> None:
-    """An episode has ended: what still runs for it is expected to end, too."""
+    """An episode has ended: its threads should end, too."""
     if usage.threads:
         _ended[usage] = time.monotonic()
 
 
 def left_behind() -> int:
-    """How many threads run for episodes that ended long ago."""
+    """Number of threads of episodes that ended long ago."""
     if not _ended:
         return 0
     for usage in [one for one in _ended if not one.threads]:
@@ -74,13 +71,12 @@ def left_behind() -> int:
 
 
 class EpisodeThreads(ThreadPoolExecutor):
-    """What ``asyncio.to_thread`` uses: what runs there is charged to the episode that wants it."""
+    """The executor of ``asyncio.to_thread``: it charges the calling episode."""
 
     def __init__(self) -> None:
         super().__init__(_MOST_WAITING, ASIDE)
 
     def submit(self, fn: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Future[Any]:
-        """See ``Executor.submit``."""
         usage = CURRENT.get()
 
         def run() -> Any:

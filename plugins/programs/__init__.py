@@ -1,7 +1,7 @@
 """External programs as environments: ``@env.program("python my_agent.py")``. Standard library only.
 
-A program is started for each episode, in a folder of its own, and finds the model at an address in its environment
-variables. What it says there is trained on; how it ends, what it leaves in a file, or a function says what it is worth.
+Each episode starts a program in its own folder, with the model's address in its environment variables. Its conversation
+there is trained on. Its exit code, a file, or a function gives the reward.
 """
 
 from .declaring import program

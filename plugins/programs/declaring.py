@@ -1,6 +1,6 @@
-"""``@env.program``: declares an environment that is played by an external program.
+"""``@env.program``: declares an environment of an external program.
 
-Mistakes in the declaration are raised while the file is imported, so that no task ever meets them.
+Mistakes in the declaration are raised during the import, so that no task ever meets them.
 """
 
 from __future__ import annotations
@@ -30,13 +30,11 @@ _FUNCTION = re.compile(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)*:[A-Za-z_]\w*")
 
 @dataclass(frozen=True)
 class ProgramEnvironment(Environment):
-    """An environment that a program plays; over a function it is a decorator, which says more about it."""
+    """A program's environment; over a function it is a decorator that completes the declaration."""
 
     over: Callable[[Function], Environment] | None = None
-    """Declares it again with an author's function."""
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        """Declare it over the author's function; with an episode, play it."""
         if self.over is not None and len(args) == 1 and callable(args[0]):
             return self.over(args[0])
         return super().__call__(*args, **kwargs)
@@ -58,7 +56,7 @@ def program(
     agents: Sequence[str] = (),
     on_error: float | None = None,
 ) -> ProgramEnvironment:
-    """See ``env.program``. ``beside``: the folder in which the plugin's files lie; ``variables``: its ``env``.
+    """See ``env.program``. ``beside``: the folder of the plugin's files; ``variables``: its ``env``.
 
     Raises ``TypeError`` or ``ValueError``, in words for the author.
     """
@@ -76,7 +74,6 @@ def program(
     )
 
     def made(named: str, author: Function | None, play: _Play, given: Sequence[inspect.Parameter]) -> Environment:
-        """The environment of ``play``, with the parameters, name and description of the author's function."""
         plays = _playing(play, author, given, f"Plays {' '.join(words)}")
         return environment_of(plays, named, data, timeout, score_timeout, agents, on_error)
 
@@ -107,7 +104,6 @@ _EPISODE = inspect.Parameter("ep", inspect.Parameter.POSITIONAL_OR_KEYWORD)
 
 
 def _given(function: Function, judges: bool) -> tuple[inspect.Parameter, ...]:
-    """The settings of an author's function: what is neither the episode nor the program's end."""
     parameters = list(signature_of(function).parameters.values())
     first = [parameter.name for parameter in parameters[: 1 + judges]]
     if not first or (judges and first[1:] != ["run"]):
@@ -119,8 +115,6 @@ def _given(function: Function, judges: bool) -> tuple[inspect.Parameter, ...]:
 def _playing(
     played: _Play, author: Function | None, given: Sequence[inspect.Parameter], about: str
 ) -> Callable[..., Any]:
-    """What plays an episode, as its author would have written it."""
-
     async def play(ep: Episode, **settings: Any) -> object:
         return await played(ep, settings)
 
@@ -132,8 +126,6 @@ def _playing(
 
 
 def _judge(scorer: Scorer | None) -> Function | None:
-    """A scorer as what is called with the episode, the program's end and the settings, of which it takes what it is
-    for."""
     if scorer is None:
         return None
     count = len(inspect.signature(scorer).parameters)
@@ -169,7 +161,6 @@ def _reward(reward: object) -> str:
 
 
 def _named(reward: str) -> Scorer:
-    """The function of an installed library that a ``.toml`` file names."""
     module, _, function = reward.partition(":")
     try:
         found = getattr(importlib.import_module(module), function, None)
@@ -213,8 +204,10 @@ def program_of_toml(
     agents: list[str] | None = None,
     name: str | None = None,
 ) -> Environment:
-    """The environment of a ``.toml`` file that lies in ``folder``; see ``env.program``. A scorer is named as
-    ``package.module:function``. Raises what importing its module raises."""
+    """The environment of a ``.toml`` file in ``folder``; see ``env.program``.
+
+    A scorer is named as ``package.module:function``. Raises what importing its module raises.
+    """
     if reward is None:
         raise ValueError(
             f'the reward is missing: "{EXIT}", the file in which the program leaves it, or "module:function"'

@@ -1,4 +1,4 @@
-"""The folder in which a program runs: made again for each episode, with the files that its author names."""
+"""The folder of a program, new for each episode, with the author's files."""
 
 from __future__ import annotations
 
@@ -10,18 +10,17 @@ from pathlib import Path, PurePath
 from tempfile import mkdtemp
 
 Files = Mapping[str, str | Path] | Sequence[str]
-"""Names of files or folders beside the plugin; or by the name that each gets, a text, or a path beside the plugin."""
+"""Names of files or folders next to the plugin; or by their new name, a text, or a path next to the plugin."""
 _MOST_LISTED = 1000
 
 
 @dataclass(frozen=True)
 class Placed:
-    """One file or folder that every episode's program finds."""
+    """One file or folder for every episode's program."""
 
     name: str
     """Relative to the program's folder."""
     content: bytes | Path
-    """What is in it, or what it is a copy of."""
 
 
 @dataclass(frozen=True)
@@ -29,17 +28,15 @@ class Workplace:
     """Folders of one program."""
 
     top: str
-    """Where all of them lie."""
     work: str
-    """Where it runs."""
+    """Its working folder."""
     temporary: str
-    """Where it puts files that nobody looks at."""
     task: str
     """A file with its task."""
 
 
 def placed(files: Files, words: Sequence[str], beside: Path) -> tuple[Placed, ...]:
-    """What the author's ``files`` mean, with the files beside the plugin that the words of the command name.
+    """The author's ``files``, with the files next to the plugin that the command names.
 
     Raises ``TypeError`` or ``ValueError`` in words for the author.
     """
@@ -61,7 +58,7 @@ def _text(name: object) -> str:
 
 
 def inside(name: str) -> bool:
-    """Whether a name means something in a program's folder, and not outside of it."""
+    """True for a name inside of a program's folder."""
     path = PurePath(name)
     return bool(path.parts) and not path.is_absolute() and ".." not in path.parts and "\0" not in name
 
@@ -81,7 +78,7 @@ def _content(name: str, content: object, beside: Path) -> bytes | Path:
 
 
 def _names_a_file(content: str) -> bool:
-    """Whether a text is a path: one word that ends as a file's name does."""
+    """True if a text is a path: one word that ends as a file's name does."""
     return len(content.split()) == 1 and content.split()[0] == content and bool(PurePath(content).suffix)
 
 
@@ -95,7 +92,7 @@ def workplace() -> Workplace:
 
 
 def fill(place: Workplace, files: Sequence[Placed], task: str) -> None:
-    """Put its files and its task there. Blocks."""
+    """Write its files and its task there. Blocks."""
     for one in files:
         _place(one, os.path.join(place.work, one.name))
     with open(place.task, "w", encoding="utf-8") as file:

@@ -1,5 +1,5 @@
-"""Passes connections on: in a process without a network, from an address on its own 127.0.0.1 to a Unix socket that is
-bound into it; and in the engine, from that socket to the gateway. Bytes are not looked at.
+"""Forwards connections: in a process without a network, from its own 127.0.0.1 to a Unix socket; in the engine, from
+that socket to the gateway.
 """
 
 from __future__ import annotations
@@ -15,7 +15,6 @@ from urllib.parse import urlsplit
 from ..messages import Endpoint
 
 PIECE = 64 << 10
-"""Bytes that are passed on at once."""
 MOST = 512
 """Connections at the same time; a further one is closed."""
 
@@ -23,14 +22,13 @@ Connection = tuple[asyncio.StreamReader, asyncio.StreamWriter]
 
 
 class Passing:
-    """Answers connections by passing them on to where ``connect`` leads."""
+    """Answers connections by forwarding them to ``connect``."""
 
     def __init__(self, connect: Callable[[], Awaitable[Connection]]) -> None:
         self._connect = connect
         self._under_way: set[asyncio.Task[None]] = set()
 
     def accept(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        """Somebody has connected: see ``asyncio.start_server``."""
         if len(self._under_way) >= MOST:
             writer.close()
             return
@@ -39,7 +37,6 @@ class Passing:
         task.add_done_callback(self._under_way.discard)
 
     def close(self) -> None:
-        """End all connections."""
         for task in self._under_way:
             task.cancel()
 
@@ -49,7 +46,7 @@ class Passing:
             with contextlib.closing(far_writer):
                 there = asyncio.ensure_future(_copied(reader, far_writer))
                 back = asyncio.ensure_future(_copied(far_reader, writer))
-                try:  # a client that has gone is told to the other end at once: nobody waits for the answer
+                try:  # the other end learns at once of a client that has gone: nobody waits for the answer
                     await asyncio.wait((there, back), return_when=asyncio.FIRST_COMPLETED)
                     if there.done() and not there.cancelled() and there.exception() is None and there.result():
                         await back
@@ -60,7 +57,6 @@ class Passing:
 
 
 async def _copied(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> bool:
-    """Pass bytes on until their end; returns whether the other end could be told of it."""
     with contextlib.suppress(OSError):
         while data := await reader.read(PIECE):
             writer.write(data)
@@ -72,7 +68,7 @@ async def _copied(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) ->
 
 
 class Forwarder:
-    """Addresses on 127.0.0.1 behind each of which is a Unix socket in a folder."""
+    """Addresses on 127.0.0.1, each in front of a Unix socket in a folder."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
@@ -93,7 +89,6 @@ class Forwarder:
         return await asyncio.shield(self._open[name])
 
     def close(self) -> None:
-        """End all of it."""
         for server in self._servers:
             server.close()
         for passing in self._passing:

@@ -1,4 +1,4 @@
-"""What a program prints: its beginning and its end are kept, and one that prints without end is noticed."""
+"""Output of a program: its beginning and its end are kept, and endless output is noticed."""
 
 from __future__ import annotations
 
@@ -16,7 +16,6 @@ class Output(asyncio.Protocol):
     """Reads one stream until its end."""
 
     def __init__(self, flooded: Callable[[], None]) -> None:
-        """``flooded``: called when more was printed than any program may."""
         self.ended: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._flooded = flooded
         self._first = bytearray()
@@ -24,7 +23,6 @@ class Output(asyncio.Protocol):
         self._printed = 0
 
     def data_received(self, data: bytes) -> None:
-        """More was printed."""
         before, self._printed = self._printed, self._printed + len(data)
         room = KEPT - len(self._first)
         self._first += data[:room]
@@ -35,21 +33,18 @@ class Output(asyncio.Protocol):
             self._flooded()
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """Nobody can print any more."""
         if not self.ended.done():
             self.ended.set_result(None)
 
     @property
     def cut(self) -> bool:
-        """Whether something was left out of the middle."""
         return self._printed > 2 * KEPT
 
     @property
     def flood(self) -> bool:
-        """Whether more was printed than any program may."""
+        """True after ``FLOOD`` bytes."""
         return self._printed > FLOOD
 
     def text(self) -> str:
-        """What was printed, as far as it is kept."""
         between = _LEFT_OUT if self.cut else b""
         return bytes(self._first + between + self._last[-KEPT:]).decode("utf-8", "replace")

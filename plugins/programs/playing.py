@@ -1,4 +1,4 @@
-"""Plays one episode with a program: from its task to what it is worth."""
+"""Runs one episode with a program: from its task to its reward."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from .words import Addresses, filled
 EXIT = "exit"
 """The reward that is 1 if the exit code is 0, and else 0."""
 KILLED = 128 + 9
-"""Ended by SIGKILL: the system does so when memory ends, and nobody learns from that."""
+"""Ended by SIGKILL: the system does so when memory ends, and it is no signal for learning."""
 _LONGEST_VARIABLE = 100_000
 """Bytes of a task that go into a variable; Linux takes 128 KiB."""
 
@@ -37,36 +37,30 @@ class Program:
     """A program as its author declares it."""
 
     name: str
-    """Of the environment."""
     words: tuple[str, ...]
     files: tuple[Placed, ...]
     environment: Mapping[str, str]
-    """Variables of its own."""
     stdin: str
     reward: str
-    """``exit``, the name of a file, or empty if a function says it, or nobody."""
+    """``exit``, the name of a file, or empty for a function or none."""
     exit_codes: tuple[int, ...]
-    """Those that count as an end in good order."""
     agents: tuple[str, ...]
 
     @property
     def templates(self) -> tuple[str, ...]:
-        """All texts in which placeholders may stand."""
         return (*self.words, *self.environment.values(), self.stdin)
 
 
 Function = Callable[..., Any]
-"""What an author gives: plain or ``async``."""
 
 
 class Scored:
-    """Whether the environment has a score function, which is declared after it."""
+    """True if the environment has a score function; that is declared after it."""
 
     def __init__(self) -> None:
         self._environment: Environment | None = None
 
     def by(self, environment: Environment) -> Environment:
-        """``environment`` as it is: the one that is asked."""
         self._environment = environment
         return environment
 
@@ -82,9 +76,9 @@ async def played(
     ep: Episode,
     settings: Mapping[str, Any],
 ) -> object:
-    """The reward of an episode, None if a score function in another process gives it.
+    """The reward of an episode; None if a score function in another process gives it.
 
-    ``prepare``: is called before the program, and says what ``{prompt}`` is. ``judge``: is given its end.
+    ``prepare``: is called before the program, and returns ``{prompt}``. ``judge``: gets its end.
     """
     if not (program.reward or judge or scored):
         name = program.name
@@ -111,7 +105,7 @@ async def played(
 
 
 async def called(ep: Episode, function: Function, given: tuple[object, ...], settings: Mapping[str, Any]) -> Any:
-    """What an author's function returns; a plain one runs in a thread, with an episode whose asks block."""
+    """The result of an author's function; a plain one runs in a thread, with an episode that blocks in asks."""
     if inspect.iscoroutinefunction(function):
         return await function(ep, *given, **settings)
     apart = ep._tool_runner.apart or asyncio.to_thread
@@ -155,7 +149,6 @@ async def _run(program: Program, ep: Episode, place: Workplace, prompt: object) 
 
 
 async def _addresses(program: Program, ep: Episode) -> tuple[dict[str, str], Addresses]:
-    """The variables by which clients find the model: as the first agent, and as each where there are several."""
     names = program.agents or (DEFAULT_AGENT,)
     found = {name: await ep.endpoint(name) for name in names}
     first = found[names[0]]
@@ -171,14 +164,14 @@ def _task(program: Program, ep: Episode) -> str:
 
 
 def _prompt(task: object) -> str:
-    """What is asked in a row, if the author does not say it: the row itself, or what it calls its prompt."""
+    """The default prompt of a row: the row itself, or its field ``prompt``."""
     if isinstance(task, Mapping):
         task = task.get("prompt", "")
     return task if isinstance(task, str) else ""
 
 
 def seed_of(ep: Episode) -> int:
-    """A whole number below 2 ** 31 that the members of a group share."""
+    """A whole number below 2 ** 31 that the samples of a group share."""
     return int.from_bytes(hashlib.sha256(f"{ep._draw}/program".encode()).digest()[:4], "big") >> 1
 
 

@@ -1,4 +1,4 @@
-"""The file in which a program says what its episode is worth: a number, or JSON with parts; not trusted."""
+"""A program's file with its episode's reward: a number, or JSON with parts; not trusted."""
 
 from __future__ import annotations
 
@@ -10,17 +10,16 @@ from collections.abc import Mapping
 from ..rewards import Score, finite
 
 LARGEST = 64 << 10
-"""Bytes of such a file."""
 REWARD = "reward"
-"""The key of JSON whose value trains; all others are parts that are charted."""
+"""The JSON key of the trained value; all others are parts that are charted."""
 
 Reward = float | Score | dict[str, float | Score]
 
 
 def read_text(folder: str, name: str, most: int) -> str | None:
-    """The text of a file that a program left, None if there is none.
+    """The text of a file that a program left; None if there is none.
 
-    Raises ``ValueError`` for what is no plain file of at most ``most`` bytes. A link is not followed, a pipe not read.
+    Raises ``ValueError`` unless it is a plain file of at most ``most`` bytes. A link is not followed, a pipe not read.
     """
     try:
         file = os.open(os.path.join(folder, name), os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
@@ -42,8 +41,8 @@ def read_text(folder: str, name: str, most: int) -> str | None:
 
 
 def reward_of(text: str, name: str) -> Reward:
-    """The reward that a text states: ``0.5``, ``true``, ``{"reward": 0.5, "spelling": 1}``, or a reward by agent,
-    ``{"reward": {"first": 1, "second": -1}}``.
+    """The reward in a text: ``0.5``, ``true``, ``{"reward": 0.5, "spelling": 1}``, or a reward by agent, ``{"reward":
+    {"first": 1, "second": -1}}``.
 
     ``name`` is the file's. Raises ``TypeError`` or ``ValueError`` in words for anything else.
     """

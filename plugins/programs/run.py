@@ -1,4 +1,4 @@
-"""Runs one program to its end: what it printed, how it ended, and that nothing of it stays behind."""
+"""Runs one program to its end: its output, its exit code, and no processes left behind."""
 
 from __future__ import annotations
 
@@ -22,23 +22,21 @@ from .output import Output
 from .reward_file import read_text
 
 MARK = "MARLAAS_PROGRAM"
-"""The variable by which processes of a program are known that its supervisor has lost."""
+"""The variable that marks processes of a program after its supervisor has lost them."""
 NOT_RUN = (126, 127)
-"""What supervisors, and shells, exit with where there is no such program, or it cannot be run."""
+"""Exit codes of supervisors and shells for a missing program, or one that cannot be run."""
 _PROCESSES = 1024
-"""Most processes of a program, threads included, where the kernel counts them."""
+"""Most processes of a program, threads included, if the kernel counts them."""
 _FOR_EACH_CORE, _LEAST, _MOST = 4, 8, 64
-"""Programs that run at once: those that have the model answer them, or wait for files, leave cores to others."""
+"""Programs that run at once: they leave cores to others while they wait for the model or files."""
 _LONGEST_FILE = 1 << 20
 _LAST_LINES = 300
-"""Characters of what a program printed last that its failure quotes."""
 _DRAINING = 1.0
-"""Seconds until what a program printed has been read, once it has ended."""
 _places: WeakKeyDictionary[asyncio.AbstractEventLoop, asyncio.Semaphore] = WeakKeyDictionary()
 
 
 class ProgramFailed(Exception):
-    """A program ended in a way that says nothing about what it did: its episode has no reward."""
+    """A program's end proves nothing about its work: its episode has no reward."""
 
 
 @dataclass(frozen=True)
@@ -88,7 +86,7 @@ class ProgramRun:
 
 
 def places() -> asyncio.Semaphore:
-    """The places for programs, which all episodes of the process share."""
+    """The places for programs, shared by all episodes of the process."""
     loop = asyncio.get_running_loop()
     if loop not in _places:
         _places[loop] = asyncio.Semaphore(min(_MOST, max(_LEAST, _FOR_EACH_CORE * (os.cpu_count() or 1))))
@@ -115,7 +113,7 @@ def executable(words: Sequence[str], folder: str, environment: Mapping[str, str]
 
 
 async def run(words: Sequence[str], folder: str, environment: Mapping[str, str], stdin: str) -> ProgramRun:
-    """Run a program until it ends, or this is cancelled: then it is killed, with all that it has started.
+    """Run a program until it ends, or this is cancelled: then it is killed with all its processes.
 
     Raises ``ProgramFailed`` if it cannot be started.
     """
@@ -163,7 +161,6 @@ async def run(words: Sequence[str], folder: str, environment: Mapping[str, str],
 
 
 async def _ended(process: asyncio.subprocess.Process, flooded: asyncio.Event) -> int:
-    """The exit code of the program, which ends here if it floods us."""
     ending = asyncio.ensure_future(end_of(process, None))
     flood = asyncio.ensure_future(flooded.wait())
     try:
@@ -181,7 +178,6 @@ async def _ended(process: asyncio.subprocess.Process, flooded: asyncio.Event) ->
 async def _stream(
     loop: asyncio.AbstractEventLoop, flooded: asyncio.Event, stack: ExitStack
 ) -> tuple[Output, IO[bytes]]:
-    """What reads a stream, and the end into which a program prints."""
     ours, theirs = os.pipe()
     end = stack.enter_context(os.fdopen(theirs, "wb", 0))
     transport, output = await loop.connect_read_pipe(lambda: Output(flooded.set), os.fdopen(ours, "rb", 0))
@@ -190,7 +186,6 @@ async def _stream(
 
 
 def _marked(mark: bytes, pid: int) -> bool:
-    """Whether a child of this process was one of the program's."""
     try:
         with open(f"/proc/{pid}/environ", "rb") as file:
             return mark in file.read()

@@ -1,4 +1,4 @@
-"""The command line of a program: its words, its name, and what of the episode is written into them. Pure."""
+"""The command line of a program: its words, its name, and values of the episode in it. Pure."""
 
 from __future__ import annotations
 
@@ -14,15 +14,15 @@ from pathlib import PurePath
 from ..adapters.declaring import usable
 
 PLACEHOLDERS = ("prompt", "task", "config", "index", "seed", "split", "url", "key")
-"""What may stand in braces, in a command, its variables and its input."""
+"""Allowed placeholders in a command, its variables and its input."""
 _PLACE = re.compile(rf"\{{({'|'.join(PLACEHOLDERS)})((?:\[[^\[\]{{}}]*\])*)\}}")
 _STEP = re.compile(r"\[([^\[\]]*)\]")
 _SCRIPTS = (".py", ".sh", ".js", ".mjs", ".ts", ".rb", ".pl")
-"""Endings by which a word of a command is known to be the program, and what is before it to be its interpreter."""
+"""Endings of the word that is the program; the words before it are its interpreter."""
 
 
 def words_of(command: object) -> tuple[str, ...]:
-    """The words of a command; one that is a text is split as a shell splits it, and no shell runs it.
+    """The words of a command; a text is split as a shell splits it, but no shell runs it.
 
     Raises ``TypeError`` or ``ValueError`` in words for the author.
     """
@@ -41,7 +41,7 @@ def words_of(command: object) -> tuple[str, ...]:
 
 
 def name_of(words: Sequence[str]) -> str:
-    """What an environment is called whose author gives it no name: ``my_agent`` of ``python my_agent.py --fast``."""
+    """The default name of an environment: ``my_agent`` of ``python my_agent.py --fast``."""
     script = next((word for word in words if word.endswith(_SCRIPTS)), "")
     if not script and "-m" in words[:-1]:
         return usable(words[words.index("-m") + 1])
@@ -49,7 +49,7 @@ def name_of(words: Sequence[str]) -> str:
 
 
 def name_about(adapter: str, about: str) -> str:
-    """The name of the environment that an adapter makes of what it is about, if its author gives none."""
+    """The default name of an adapter's environment, from its subject."""
     if adapter == "program":
         with contextlib.suppress(ValueError):
             return name_of(words_of(about))
@@ -57,22 +57,22 @@ def name_about(adapter: str, about: str) -> str:
 
 
 def names(templates: Sequence[str]) -> frozenset[str]:
-    """Which placeholders stand in any of these texts."""
+    """The placeholders in any of these texts."""
     return frozenset(found[1] for template in templates for found in _PLACE.finditer(template))
 
 
 @dataclass(frozen=True)
 class Addresses:
-    """What ``{url}`` is, and ``{url[first]}`` where there are several agents."""
+    """The value of ``{url}``, and of ``{url[first]}`` with several agents."""
 
     first: str
     by_agent: Mapping[str, str]
 
 
 def filled(template: str, values: Mapping[str, object]) -> str:
-    """A text with its placeholders replaced: ``{task[question]}`` by that part of the row, as JSON where it is no text.
+    """A text with its placeholders replaced: ``{task[question]}`` by that part of the row, as JSON unless it is a text.
 
-    Any other brace stays as it is. Raises ``ValueError`` for a part that is not there.
+    Any other brace stays. Raises ``ValueError`` for a missing part.
     """
 
     def value_of(found: re.Match[str]) -> str:

@@ -1,4 +1,4 @@
-"""Runs the checks of one environment, and those that an engine makes in the background."""
+"""Runs the checks of one environment, on request or in the background."""
 
 from __future__ import annotations
 
@@ -23,29 +23,23 @@ from .finding import LEVELS, Finding
 from .subject import EMPTY, JUNK, Pace, Subject, draws, play
 
 ODD = 3
-"""Odd replies of a second's look."""
 SETTLED = 2.0
-"""Seconds after a promotion before it is checked: an author saves again and again."""
+"""Seconds after a promotion before its check: authors save again and again."""
 PROMPTS, SECONDS, REST, CROWD = 32, 30.0, 0.01, 16
-"""The scope of a check in the background."""
 
 
 @dataclass(frozen=True)
 class Scope:
-    """How much is checked, and how long that may take."""
+    """How much is checked, and how long it may take."""
 
     prompts: int = 64
-    """Instances of each split."""
     seconds: float = 60.0
-    """Time after which the checks end; one episode may come on top."""
     pause: float = 0.0
-    """Seconds between two episodes in which others have the processor."""
     together: int = 64
-    """Episodes that are run at once."""
     alive: int = ALIVE
-    """Episodes that a task has alive at once: the cost of a crowd is given for that many."""
+    """Episodes that a task has alive at once, for the cost of a crowd."""
     ruler: Ruler | None = None
-    """Measures prompts as the base that is trained does, if one is known."""
+    """Measures prompts as the trained base does, if one is known."""
 
 
 async def check(
@@ -55,12 +49,11 @@ async def check(
     scope: Scope | None = None,
     data: Mapping[str, Any] | None = None,
 ) -> list[Finding]:
-    """Check an environment of ``service`` under ``config``; its defaults fill what is not given.
+    """Check an environment of ``service`` under ``config``, filled with its defaults.
 
     ``data``: rows in place of its own (``Source.record``).
 
-    Raises ``EnvironmentMissing`` if there is none of that name. One that does not serve, or refuses the
-    configuration, is a finding.
+    Raises ``EnvironmentMissing``. An environment that does not serve, or refuses the configuration, is a finding.
     """
     info = service.resolve(name)
     broken = [Finding("load", "error", f"{_unserved(info)}: {said(info.failure)}.")] if info.failure else []
@@ -76,13 +69,15 @@ async def check(
             return [*broken, *await check_version(lease, scope or Scope())]
     except ConfigError as error:
         return [*broken, Finding("config", "error", error.message)]
-    except EnvironmentFailure as error:  # for one of several in a file, the same once more
+    except EnvironmentFailure as error:
         return broken or [Finding("load", "error", error.message)]
 
 
 async def try_out(lease: Lease) -> list[Finding]:
-    """What goes wrong whatever a model says, after a few odd replies to one instance: a second's look, before a task
-    that uses the environment is queued. Raises ``BrokenPlugin`` if a process cannot be started."""
+    """What fails after a few odd replies to one instance: about a second, before a task is queued.
+
+    Raises ``BrokenPlugin`` if a process cannot be started.
+    """
     async with Subject(lease) as subject:
         await subject.renew()
         played = [await play(subject, 0, reply, Pace(subject.timeout)) for reply in JUNK[:ODD]]
@@ -95,7 +90,7 @@ def _unserved(info: EnvironmentInfo) -> str:
 
 
 def unset(info: EnvironmentInfo, config: Mapping[str, Any]) -> str:
-    """Which required parameters are not given, in one sentence; empty if none is missing."""
+    """The required parameters that are not given, in one sentence; empty if none is missing."""
     missing = [one for one in info.parameters if one.required and one.name not in config]
     if not missing:
         return ""
@@ -105,12 +100,12 @@ def unset(info: EnvironmentInfo, config: Mapping[str, Any]) -> str:
 
 
 async def check_version(lease: Lease, scope: Scope) -> list[Finding]:
-    """Check the version that ``lease`` holds, under the configuration that it was bound for; the worst come first."""
+    """Check the version and configuration of ``lease``; the worst findings come first."""
     async with Subject(lease) as subject:
         found = await examine(subject, scope)
     try:
         facts = await lease.serving.facts(lease.declared.name, lease.data, survey=True)
-    except EnvironmentFailure:  # which the episodes have shown
+    except EnvironmentFailure:  # the episodes have shown it
         facts = DataFacts()
     return _sorted([*found, *checks.check_rows(facts)])
 
@@ -166,7 +161,7 @@ def _sorted(findings: list[Finding]) -> list[Finding]:
 
 
 class Background:
-    """Checks promoted versions, each once, one environment after the other, unless a newer version comes."""
+    """Checks promoted versions, each once, one after the other; a newer version replaces an older one."""
 
     def __init__(
         self,
@@ -177,8 +172,10 @@ class Background:
         spare: Collection[Path] = (),
         settled: float = SETTLED,
     ) -> None:
-        """``known``: whether an environment's version has findings; ``found`` takes them. ``spare``: folders whose
-        plugins are not checked."""
+        """``known``: True if an environment's version has findings; ``found`` takes them.
+
+        ``spare``: folders that are not checked.
+        """
         self._service = service
         self._scope = scope
         self._known = known
@@ -192,18 +189,15 @@ class Background:
 
     @property
     def busy(self) -> bool:
-        """Whether something is checked, or waits to be."""
         return bool(self._waiting) or self._checking is not None
 
     def changed(self, plugin: str) -> None:
-        """A version was promoted, or the plugin went away: the check of an older one ends here."""
         self._waiting[plugin] = None
         self._woken.set()
         if self._current == plugin and self._checking is not None:
             self._checking.cancel()
 
     async def run(self) -> None:
-        """Check until cancelled."""
         while True:
             await self._woken.wait()
             self._woken.clear()
@@ -229,7 +223,7 @@ class Background:
                     self._found(info.name, info.version, findings)
 
     async def _findings(self, info: EnvironmentInfo) -> list[Finding] | None:
-        """None of a version that rests, as its state says: it may work later."""
+        """None for a version that rests: it may work later."""
         if missing := unset(info, {}):
             return [Finding("config", "note", missing)]
         try:
@@ -239,7 +233,7 @@ class Background:
         try:
             with lease:
                 return await check_version(lease, self._scope)
-        except MarlaasError as error:  # no fresh process of it can be started
+        except MarlaasError as error:
             return [Finding("load", "error", error.message)]
         except Exception as error:  # a bug in a check must not end the engine
             return [Finding("check", "note", f"The check itself failed: {type(error).__name__}: {error}.")]

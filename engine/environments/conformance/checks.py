@@ -1,4 +1,4 @@
-"""The checks, each a function from what was seen to findings, and the texts of all findings."""
+"""The checks, each a function from observations to findings, and the texts of all findings."""
 
 from __future__ import annotations
 
@@ -213,11 +213,10 @@ TEXTS: dict[str, tuple[Level, str]] = {
         "A turn takes {middle} of its own time (median of {number}), {worst} at worst.{advice}",
     ),
 }
-"""By check and case: how bad it is, and the sentence for the author."""
 
 
 def finding(case: str, level: Level | None = None, /, **words: object) -> Finding:
-    """The finding of a case in ``TEXTS``; ``level`` in place of its own."""
+    """The finding of a case in ``TEXTS``; ``level`` replaces the usual one."""
     usual, text = TEXTS[case]
     return Finding(case.partition(".")[0], level or usual, text.format(**words))
 
@@ -226,20 +225,18 @@ def finding(case: str, level: Level | None = None, /, **words: object) -> Findin
 
 MOST_SKIPPED = 0.5
 INSTANCES = 5
-"""Instances of each split that are drawn again."""
 ENOUGH_PROMPTS = 8
 """Prompts of a split below which equal ones mean nothing, and shared ones may be in order by chance."""
 CHANCE = 0.25
-"""Share of repeated prompts up to which they are chance: 64 draws from 441 sums repeat a fifteenth of them."""
+"""Share of repeated prompts up to which they are chance: of 64 draws from 441 sums, one in fifteen repeats."""
 MOST_SHARED = 0.3
 RUN = 3
 """Pairs at the same distance from which two splits count as one sequence."""
 CROWDED = 0.75
 """Share of the context from which a prompt leaves little room."""
 _SHOWN, _BEFORE = 24, 8
-"""Characters that are shown of a prompt that changes, and how many of them stand before the change."""
+"""Characters that are shown of a changed prompt, and how many of them come before the change."""
 _FAR = sorted({*(10**power for power in range(2, 9)), *(1 << power for power in (7, 10, 12, 16, 20, 24, 26))})
-"""Distant indices of the train split; training draws as far out where a group is filled again and again."""
 
 
 def check_instances(draws: Sequence[Draw]) -> list[Finding]:
@@ -263,11 +260,11 @@ def check_instances(draws: Sequence[Draw]) -> list[Finding]:
 
 
 Repeats = tuple[Draw, Draw, Draw, Draw]
-"""One instance: drawn first, again, in a fresh process and another order, and by another member of the group."""
+"""One instance: drawn first, again, in a fresh process and another order, and by another sample of the group."""
 
 
 async def draw_again(subject: Subject, seen: Sequence[Draw], pace: Pace, share: float) -> list[Repeats]:
-    """Draw some instances that had a first prompt again; the subject then has a fresh process."""
+    """Draw some instances with a first prompt again; the subject then has a fresh process."""
     prompts = [[one for one in seen if one.split == split and one.prompt is not None] for split in ("train", "eval")]
     chosen = [one for of_split in prompts for one in of_split[:INSTANCES]]
     again = [await draw(subject, one.split, one.index, pace) async for one in pace.take(chosen, share)]
@@ -281,7 +278,7 @@ async def draw_again(subject: Subject, seen: Sequence[Draw], pace: Pace, share: 
 
 
 def check_determinism(repeats: Sequence[Repeats]) -> list[Finding]:
-    """An instance is the same each time, in every process and for every member of a group.
+    """An instance is the same each time, in every process and for every sample of a group.
 
     The advantage of an answer is its reward minus that of other answers to the same prompt.
     """
@@ -303,7 +300,6 @@ def check_determinism(repeats: Sequence[Repeats]) -> list[Finding]:
 
 
 def _contrast(one: Draw, other: Draw) -> str:
-    """Both texts around the place where they begin to differ."""
     if isinstance(other.reached, EpisodeOutcome):
         failure = other.reached.failure
         return f"it has none then ({said(failure) if failure else other.reached.status})"
@@ -336,16 +332,15 @@ def check_variety(draws: Sequence[Draw]) -> list[Finding]:
 
 
 def far() -> Iterator[tuple[Split, int]]:
-    """Train instances at which an eval split may begin that continues the train split from a round number."""
+    """Train instances at which an eval split may begin if it continues the train split from a round number."""
     return (("train", begin + offset) for begin in _FAR for offset in range(RUN))
 
 
 def check_leaks(train: Sequence[Draw], held_out: Sequence[Draw], distant: Sequence[Draw] = ()) -> list[Finding]:
     """The two splits do not share instances. ``distant``: train instances that come much later.
 
-    Training leaves out every prompt that is also held out, so a few shared ones cost nothing. If many are shared,
-    the space of prompts is too small. If they are shared in order, both splits are one sequence, entered at two
-    places: that is what seeding with ``seed + index`` does.
+    Training leaves out every held-out prompt, so a few shared ones cost nothing. Many mean that the space of prompts is
+    too small; many in order, that both splits are one sequence, as with ``seed + index``.
     """
     places: dict[str, list[int]] = {}
     for one in held_out:
@@ -372,12 +367,13 @@ class Ruler(Protocol):
 
     @property
     def context(self) -> int:
-        """Tokens that a conversation may grow to."""
+        """Most tokens of a conversation."""
 
     async def tokens(self, ask: Ask) -> int:
-        """Tokens of a first prompt; for one that is much too long, a lower bound.
+        """Tokens of a first prompt; a lower bound if it is much too long.
 
-        Raises ``ValueError`` or ``BaseModelError`` if the base's template refuses it."""
+        Raises ``ValueError`` or ``BaseModelError`` if the base's template refuses it.
+        """
 
 
 async def check_lengths(draws: Sequence[Draw], ruler: Ruler | None, pace: Pace, share: float) -> list[Finding]:
@@ -408,7 +404,7 @@ async def check_lengths(draws: Sequence[Draw], ruler: Ruler | None, pace: Pace, 
 
 
 def check_rows(facts: DataFacts) -> list[Finding]:
-    """Evaluation rows that are copies or are trained on; how many rows there are and how they lie."""
+    """Evaluation rows that are copies or are trained on; the number of rows and their order."""
     survey = facts.survey
     if survey is None:
         return []
@@ -423,21 +419,16 @@ def check_rows(facts: DataFacts) -> list[Finding]:
 
 JUNK_INSTANCES = 3
 SIGNALS = "signal only works in main thread"
-"""What Python says to ``signal.alarm`` and its like in a thread."""
 HIGH, BROKEN = 0.5, 0.9
 """Mean score from which a constant answer is worth a warning, and from which the environment teaches nothing."""
 ALIKE = 0.05
 CONTESTS = 4
-"""Instances on which agents say different things."""
 FEW = 16
-"""Instances or episodes below which a result may be chance."""
 SCALE = 1.0
-"""Largest reward up to which a mean score is taken as a share of what can be earned."""
+"""Largest reward up to which a mean score counts as a share of the possible one."""
 LARGE = 100.0
 AGAIN = 8
-"""Episodes that are run a second time."""
 SANDBOX = "sandbox_timeouts"
-"""What an episode that uses the sandbox logs: how many of its programs ran out of time."""
 _MOST_NAMED, _AGENTS_NAMED = 4, 8
 
 
@@ -457,7 +448,7 @@ def failing(played: Collection[Played]) -> frozenset[Canned]:
 
 
 def check_junk(played: Sequence[Played], name: str = "NAME") -> list[Finding]:
-    """Whatever the model says, the episode ends in time and with a finite reward. One finding for each way to fail."""
+    """The episode ends in time and with a finite reward after any reply. One finding for each kind of failure."""
     number = len({one.reply for one in played})
     failures = [one.outcome.failure for one in played if one.outcome is not None and one.outcome.failure is not None]
     if played and len(failures) == len(played) and len({(one.file, one.line) for one in failures}) == 1:
@@ -492,13 +483,13 @@ def _named(labels: Sequence[str]) -> str:
 async def reply_constants(
     subject: Subject, indices: Sequence[int], without: Collection[Canned], pace: Pace, share: float
 ) -> list[Played]:
-    """Give every constant answer, but those ``without`` a reward, to one instance after the other."""
+    """Give every constant answer, except those ``without`` a reward, to each instance."""
     plan = product(indices, [reply for reply in CONSTANTS if reply not in without])
     return [await play(subject, index, reply, pace) async for index, reply in pace.take(plan, share)]
 
 
 async def contests(subject: Subject, indices: Sequence[int], pace: Pace, share: float) -> list[Played]:
-    """Have agents say different things: where all say the same, a game may always be drawn."""
+    """Let agents give different answers: with equal ones a game may always be drawn."""
     plan = product(indices[:CONTESTS], permutations(CONSTANTS[:4], 2))
     return [await play(subject, index, one, pace, other) async for index, (one, other) in pace.take(plan, share)]
 
@@ -512,11 +503,11 @@ def constants(played: Sequence[Played]) -> list[tuple[float, Canned, int]]:
 
 
 def check_baseline(played: Sequence[Played], ranked: bool = False, contested: Sequence[Played] = ()) -> list[Finding]:
-    """Rewards cannot be had without reading the prompt.
+    """Rewards need the prompt.
 
-    A policy that scores no higher than the best constant answer has learned nothing but that answer. Where agents play
-    against each other it says nothing: one of them wins whatever all say. ``ranked``: a ranking replaces these rewards
-    in training. ``contested``: episodes in which agents said different things.
+    A policy that scores no higher than the best constant answer has learned only that. Not so for agents that play
+    against each other: one always wins. ``ranked``: a ranking replaces these rewards in training. ``contested``:
+    episodes in which agents gave different answers.
     """
     means = constants(played)
     if not means:
@@ -551,7 +542,7 @@ async def reply_again(
 def check_rewards(
     played: Sequence[Played], repeated: Sequence[tuple[Played, Played]], ranked: bool = False
 ) -> list[Finding]:
-    """Rewards are of a usable size, the same reply earns the same, and it does not pay to be unreadable."""
+    """Rewards have a usable size, the same reply earns the same, and unreadable replies do not pay."""
     rewards = [reward for one in played for reward in one.rewards.values()]
     if not rewards:
         return []
@@ -587,7 +578,7 @@ def _earned(one: Played) -> str:
 
 
 def check_agents(played: Sequence[Played], declared: Sequence[str]) -> list[Finding]:
-    """The agents that speak are those that the environment declares; an undeclared one fails its episode."""
+    """The agents that are asked are the declared ones; an undeclared one fails its episode."""
     asked = frozenset[str]().union(*(one.agents for one in played))
     if not declared:
         names = ", ".join(f'"{name}"' for name in sorted(asked)[:_AGENTS_NAMED])
@@ -611,39 +602,35 @@ def check_sandbox(played: Sequence[Played]) -> list[Finding]:
     return [finding("sandbox.late", **words, index=one.index, reply=one.reply.label) for one in late[:1]]
 
 
-# Speed: many episodes at once, what comes after the last reply, the time of a turn.
+# Speed: many episodes at once, the work after the last reply, the time of a turn.
 
 SHORT = 0.003
-"""Seconds an episode below which a line that blocks is not worth a word: about what starting an episode takes."""
+"""Seconds an episode below which a blocking line does not matter: about the time to start an episode."""
 LONG = 1.0
-"""Seconds that all episodes alive may wait for each other, on one process, before that is worth a warning."""
+"""Seconds that all live episodes may wait for each other in one process before a warning."""
 GRADING = 1 / 3
 """Share of an episode's own time after its last reply from which a score function pays."""
 SLOW_TURN, SLOWEST_TURN, SLOW_START = 1.0, 5.0, 10.0
 """Seconds of the median turn, of the longest one, and of the start, from which an environment is slow."""
 _MOST_PLACES = 3
 ALIVE = TrainSpec().groups_per_step * TrainSpec().begun_members * (TrainSpec().max_staleness + 1)
-"""Most episodes that a task has alive at once by its defaults: of the groups that may begin (``may_begin``)."""
 
 
 @dataclass(frozen=True)
 class Crowd:
-    """Episodes that were run at once, of instances that end well alone."""
+    """Episodes that ran at once, of instances that end well without others."""
 
     played: tuple[Played, ...] = ()
     seconds: float = 0.0
     places: tuple[Place, ...] = ()
-    """Lines that kept their process, the longest first."""
     unfinished: int = 0
-    """How many others had not ended when the time was up."""
     alone: float = 0.0
-    """Seconds that one took alone at most."""
 
 
 async def run_crowd(subject: Subject, alone: Sequence[Played], most: int, pace: Pace) -> Crowd:
-    """Run ``most`` episodes at once; nothing if all of those ``alone`` failed.
+    """Run ``most`` episodes at once; none if all of those in ``alone`` failed.
 
-    They have what is left of the time, and as long as one took alone on top. What has not ended by then is cancelled.
+    They get the remaining time plus that of one episode without others; then they are cancelled.
     """
     well = [one for one in alone if one.score is not None]
     same = [one for one in well if one.reply == well[0].reply]
@@ -668,10 +655,9 @@ async def run_crowd(subject: Subject, alone: Sequence[Played], most: int, pace: 
 
 
 def check_crowd(crowd: Crowd, alive: int) -> list[Finding]:
-    """Many episodes at once end as one alone does, and no line keeps their process. ``alive``: episodes of a task.
+    """Many episodes at once end as one does, and no line blocks their process. ``alive``: episodes of a task.
 
-    The event loop of a process runs the code of one episode at a time. A line that computes or sleeps without an await
-    holds up all the others, and what that costs grows with how many are alive.
+    A line that computes or sleeps without an await holds up all other episodes of the event loop.
     """
     number, found = len(crowd.played) + crowd.unfinished, []
     failed = [one for one in crowd.played if one.score is None and one.status != "skip"]
@@ -702,9 +688,9 @@ def check_crowd(crowd: Crowd, alive: int) -> list[Finding]:
 
 
 def check_grading(played: Sequence[Played], name: str, alive: int) -> list[Finding]:
-    """What an episode does after its last reply, while others wait, could be done in a score function.
+    """Work after the last reply, while others wait, could be done in a score function.
 
-    RollArt (arXiv 2512.22560) moves rewards off the machinery that plays for the same reason.
+    RollArt (arXiv 2512.22560) separates rewards from rollouts for the same reason.
     """
     ended = [one.turns for one in played if one.score is not None and len(one.turns) > 1]
     if not ended:

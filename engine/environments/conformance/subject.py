@@ -1,4 +1,4 @@
-"""What the checks run: a version of an environment in its own process, canned replies, and a bounded time."""
+"""The subject of the checks: a version of an environment in its own process, canned replies, and a bounded time."""
 
 from __future__ import annotations
 
@@ -28,24 +28,18 @@ from ..served_version import Lease, ServedVersion
 Item = TypeVar("Item")
 
 LEAST = 2
-"""Items of each part that are run even if no time is left."""
 NICENESS = 15
-"""Of the process that is checked, so that it does not slow down the episodes of groups."""
+"""Of the checked process, so that it does not slow down the episodes of groups."""
 MOST_TURNS = 1000
-"""Most turns of one episode: a real one has used up its context by then."""
 HOPELESS = 4
-"""Draws that fail, with none that succeeds, after which no further ones are made."""
 MOST_CHARACTERS = 16 << 20
-"""Most characters of all first prompts together that are kept in memory."""
 _LONGEST_TOKEN = 8
-"""Characters for each token that an environment allows."""
 
 
 class Pace:
     """Counts the time since it was made."""
 
     def __init__(self, seconds: float, pause: float = 0.0, clock: Callable[[], float] = time.monotonic) -> None:
-        """``pause``: seconds that are left to others after each item."""
         self.clock = clock
         self._seconds = seconds
         self._pause = pause
@@ -53,11 +47,9 @@ class Pace:
 
     @property
     def left(self) -> float:
-        """Seconds that are left of all the time; at least a tenth of it, for what comes last."""
         return max(0.1 * self._seconds, self._seconds - (self.clock() - self._began))
 
     async def take(self, items: Iterable[Item], share: float) -> AsyncIterator[Item]:
-        """The items, until ``share`` of all the time is used up."""
         for number, item in enumerate(items):
             if number >= LEAST and self.clock() - self._began > share * self._seconds:
                 return
@@ -68,7 +60,7 @@ class Pace:
 class Subject:
     """An environment in its own process during the ``async with`` block; hold the lease meanwhile.
 
-    Junk may kill that process or block it: no group runs there, and its deaths are not reported.
+    Junk may kill or block that process: no group runs there, and its deaths are not reported.
     """
 
     def __init__(self, lease: Lease) -> None:
@@ -76,7 +68,7 @@ class Subject:
         self.config, self.timeout = lease.config, min(PATIENCE, declared.timeout)
         self.agents, self.ranked, self.name = declared.agents, declared.ranked, declared.name
         self.movable = declared.own and not declared.scored
-        """Whether its author could move its grading into a score function."""
+        """True if its author could move the grading into a score function."""
         self._lease = lease
         self._serving: ServedVersion | None = None
         self._watched: Child | None = None
@@ -91,7 +83,7 @@ class Subject:
         await self._stop()
 
     async def renew(self) -> float:
-        """Start a fresh process; returns the seconds that this took. Raises ``BrokenPlugin``."""
+        """Start a fresh process; returns the seconds it took. Raises ``BrokenPlugin``."""
         await self._stop()
         began = time.monotonic()
         self._serving = self._lease.serving.apart()
@@ -99,25 +91,23 @@ class Subject:
         return time.monotonic() - began
 
     async def play(self, spec: EpisodeSpec, answer: Answer) -> EpisodeOutcome:
-        """Run one episode. Raises what ``answer`` raises; what the plugin does wrong is in the outcome."""
-        if self._serving is None or self._serving.health.resting is not None:  # it died too often, which was reported
+        """Run one episode. Raises what ``answer`` raises; errors of the plugin are in the outcome."""
+        if self._serving is None or self._serving.health.resting is not None:
             await self.renew()
             return await self.play(spec, answer)
         for pid in set(self._serving.pids) - self._calmed:
-            with contextlib.suppress(OSError):  # it may just have ended
+            with contextlib.suppress(OSError):
                 os.setpriority(os.PRIO_PGRP, pid, NICENESS)
             self._calmed.add(pid)
         return await self._serving.play(self.name, replace(spec, data=self._lease.data), answer)
 
     async def watch(self) -> None:
-        """Begin to look at what keeps the event loop of its process busy."""
         if self._serving is None:
             await self.renew()
         assert self._serving is not None
         self._watched = await self._serving.watch()
 
     async def watched(self) -> tuple[Place, ...]:
-        """End that, and return the lines that kept it, the longest first."""
         child, self._watched = self._watched, None
         return await child.watched() if child is not None else ()
 
@@ -144,20 +134,18 @@ class Draw:
     @cached_property
     def prompt(self) -> str | None:
         """A hash of its first prompt, messages and tools without the agent's name; None without a prompt."""
-        if not isinstance(self.reached, Ask) or not self.reached.messages:  # its programs ask, elsewhere
+        if not isinstance(self.reached, Ask) or not self.reached.messages:  # its programs ask elsewhere
             return None
         messages = [(message.role, message.content, message.name) for message in self.reached.messages]
         return sha256(json.dumps([messages, self.reached.tools], sort_keys=True).encode()).hexdigest()
 
     @property
     def text(self) -> str:
-        """What it asks first."""
         messages = self.reached.messages if isinstance(self.reached, Ask) else ()
         return "\n".join(message.content for message in messages)
 
     @property
     def place(self) -> str:
-        """The instance in words."""
         return f"{self.split} instance {self.index}"
 
 
@@ -169,7 +157,7 @@ async def draw(subject: Subject, split: Split, index: int, pace: Pace, member: i
 
 
 async def draws(subject: Subject, instances: Iterable[tuple[Split, int]], pace: Pace, share: float) -> list[Draw]:
-    """Draw instances until the ``share`` of the time is used up; few where none has a prompt."""
+    """Draw instances until ``share`` of the time is used up; few if none has a prompt."""
     made: list[Draw] = []
     async for split, index in pace.take(instances, share):
         made.append(await draw(subject, split, index, pace))
@@ -181,16 +169,13 @@ async def draws(subject: Subject, instances: Iterable[tuple[Split, int]], pace: 
 
 @dataclass(frozen=True)
 class Canned:
-    """One reply to every ask, such as an untrained, a collapsed or a cheating policy gives."""
+    """One reply to every ask, as an untrained, a collapsed or a cheating policy gives."""
 
     label: str
-    """How a sentence names it."""
     text: str
     calls: bool = False
-    """Whether it calls the first tool, with an argument that no tool has."""
 
     def reply(self, ask: Ask, turn: int) -> Reply:
-        """The reply to ``ask``, up to its stops and its limit; an agent's tools are named in its first ask."""
         if self.calls:
             name = str(ask.tools[0].get("function", {}).get("name", "tool")) if ask.tools else "tool"
             return Reply("", "tool", turn, (ToolCall(name, {"": [None]}),))
@@ -213,7 +198,6 @@ CONSTANTS = (
     Canned("the list of all numbers to 999", " ".join(map(str, range(1000)))),
     *_answers("<answer>0</answer>", "\\boxed{0}"),
 )
-"""Tried as answers to everything: the best of their scores is what a policy gets without reading."""
 JUNK = (
     *CONSTANTS,
     *_answers("NaN", "1e999", "²"),
@@ -223,9 +207,7 @@ JUNK = (
     Canned("control characters and rare Unicode", "\x00\x1b[2J\u202e\ufeff\u0661\U0001f9ea\u0301\n\t\r\x7f"),
     Canned("an unclosed tool call", '<tool_call>{"name": "x", "arguments": {'),
 )
-"""Every environment must survive these."""
 WRONG_CALL = Canned("a tool call with a wrong argument", "", calls=True)
-"""For environments that offer tools: without any, what a model says is never a call."""
 
 
 @dataclass(frozen=True)
@@ -235,25 +217,21 @@ class Played:
     reply: Canned
     index: int
     outcome: EpisodeOutcome | None
-    """None if it asked more often than it may."""
+    """None if it asked too often."""
     turns: tuple[float, ...] = ()
-    """Seconds that the environment itself took before each ask, and before the end."""
+    """Seconds of the environment itself before each ask, and before the end."""
     agents: frozenset[str] = frozenset()
-    """The agents that were asked."""
 
     @property
     def rewards(self) -> dict[str, float]:
-        """Rewards by agent; empty if there are none."""
         return self.outcome.rewards if self.outcome is not None else {}
 
     @property
     def score(self) -> float | None:
-        """Mean of the agents' rewards, if there are any."""
         return math.fsum(self.rewards.values()) / len(self.rewards) if self.rewards else None
 
     @property
     def status(self) -> str:
-        """How it ended."""
         return self.outcome.status if self.outcome is not None else "endless"
 
 
@@ -262,10 +240,12 @@ class _Endless(Exception):
 
 
 async def play(subject: Subject, index: int, reply: Canned, pace: Pace, others: Canned | None = None) -> Played:
-    """Run it to its end, or until it has had ``MOST_TURNS`` replies; all but the first agent that is asked say
-    ``others``, if given."""
+    """Run an episode to its end, or to ``MOST_TURNS`` replies.
+
+    All but the first agent that is asked answer ``others``, if given.
+    """
     turns: list[float] = []
-    replies: Counter[tuple[str, int]] = Counter()  # by conversation, each of which counts its own
+    replies: Counter[tuple[str, int]] = Counter()
     resumed = pace.clock()
 
     async def answer(ask: Ask) -> Reply:

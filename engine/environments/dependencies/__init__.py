@@ -1,5 +1,5 @@
-"""Libraries that plugins bring along: what a plugin declares, whether a person allowed it, and the Python that has it.
+"""Libraries of plugins: the declaration, a person's consent, and the Python that has them.
 
-A plugin that declares nothing runs on marlaas's own Python. Any other gets a virtual environment, shared by all plugins
-that declare the same; nothing is installed before somebody has seen the list.
+A plugin without a declaration runs on marlaas's own Python; equal declarations share a virtual environment. Nothing is
+installed before a person has seen the list.
 """

@@ -1,7 +1,6 @@
-"""What a plugin runs on: marlaas's own Python, or one that has the libraries which it declares.
+"""The Python of a plugin: marlaas's own, or one with the libraries that the plugin declares.
 
-``Interpreters.of`` never waits for a person's consent or a build: it raises ``Waiting`` with a sentence and a way to
-wait, so a plugin that is held up holds up nobody.
+``Interpreters.of`` never waits for consent or a build: it raises ``Waiting``, so one plugin does not hold up others.
 """
 
 from __future__ import annotations
@@ -26,9 +25,7 @@ from .requirements import DeclarationError, Requirements, named, requirements_of
 from .venv import OWN, BuildFailed, NoPython, Stamp, Venv, build, suitable
 
 INSTALLED = Path(marlaas.plugins.__file__).resolve().parent
-"""The author API; the engine's packages lie next to it."""
 _LOOK = 0.5
-"""Seconds between two looks for a consent."""
 
 Warn = Callable[[str], None]
 
@@ -42,7 +39,7 @@ class Refused(Exception):
 
 
 class Waiting(Exception):
-    """The plugin can run once something has happened; the message is the sentence for a person."""
+    """The plugin can run after some event; the message is a sentence for a person."""
 
     def __init__(
         self, state: Literal["waiting", "building"], message: str, over: Callable[[], Awaitable[None]]
@@ -51,23 +48,23 @@ class Waiting(Exception):
         self.state = state
         """``waiting`` for a person, or ``building``."""
         self.over = over
-        """Await it, then ask again. Cancelling ends a build."""
 
 
 class Interpreters:
     """The Pythons of one home's plugins."""
 
     def __init__(self, folder: Path, settings: EnvironmentSettings, nice: int = 0) -> None:
-        """``folder``: where virtual environments are kept; it is made when the first plugin needs one. Their processes
-        let others go first by ``nice`` more than usual."""
+        """``folder`` holds the virtual environments; it is made when the first plugin needs one.
+
+        ``nice`` is added to the niceness of their processes.
+        """
         self.settings = settings
         self._folder = folder
         self._nice = NICE + nice
         self._failed: dict[Path, tuple[Stamp, str]] = {}
-        """Why a build failed, until a person or another process does something about it."""
 
     async def of(self, source: Source, warn: Warn = lambda message: None) -> Runtime:
-        """What ``source`` runs on. Raises ``Refused`` and ``Waiting``; ``warn`` hears of a wish that is not granted."""
+        """The Python for ``source``. Raises ``Refused`` and ``Waiting``; ``warn`` gets a wish that is not granted."""
         requirements, venv = await asyncio.to_thread(needs_of, source, self._folder)
         python, api = OWN.executable, None
         if venv is not None:
@@ -88,10 +85,9 @@ class Interpreters:
         )
 
     def _held_up(self, venv: Venv, plugin: str) -> Exception:
-        """What stands between a plugin and its libraries."""
         wanted = f"needs {named(venv.dependencies)}" if venv.dependencies else f"needs Python {venv.base.version}"
         again = f"`marlaas env allow {plugin}`"
-        stamp = venv.stamp()  # taken before the look: what happens from here on is not missed
+        stamp = venv.stamp()  # before the look, so that no later change is missed
         failed_at, failure = self._failed.get(venv.folder, (None, ""))
         if self.settings.allow == "never":
             return Refused(Failure(f'{wanted}, which `allow = "never"` under [environments] in marlaas.toml forbids'))
@@ -124,7 +120,7 @@ class Interpreters:
 
 
 def needs_of(source: Source, folder: Path) -> tuple[Requirements, Venv | None]:
-    """What a plugin declares, and the virtual environment below ``folder`` that it needs, if any; raises ``Refused``.
+    """What a plugin declares, and its virtual environment below ``folder``, if any; raises ``Refused``.
 
     It may start processes, to ask other Pythons for their version.
     """
@@ -140,10 +136,10 @@ def needs_of(source: Source, folder: Path) -> tuple[Requirements, Venv | None]:
 
 
 def author_api(folder: Path) -> Path:
-    """A folder for ``PYTHONPATH`` that holds ``marlaas.plugins`` and nothing else of ours, made below ``folder``.
+    """A folder for ``PYTHONPATH`` that holds only ``marlaas.plugins``, made below ``folder``.
 
-    Every installation of marlaas has one of its own, with a link to the author API as it is installed: so it is the
-    same for every plugin, and the packages next to it stay out of reach of an import.
+    Each installation of marlaas has its own, with a link to its author API. So an import cannot reach the packages next
+    to it.
     """
     made = folder / f"api-{sha256(str(INSTALLED).encode()).hexdigest()[:12]}"
     package = made / "marlaas"
@@ -154,30 +150,25 @@ def author_api(folder: Path) -> Path:
 
 
 async def _changed(venv: Venv, before: Stamp) -> None:
-    """Wait until a consent was given, or another process has built it."""
     while venv.stamp() == before:
         await asyncio.sleep(_LOOK)
 
 
-# What the libraries of a home's plugins take of the disk, and which of them no plugin asks for any more.
-#
-# Nothing is removed: a task that is pinned to an older version of a plugin may want what the newest does not declare.
+# Nothing is removed: a task pinned to an older version of a plugin may need libraries that the newest does not declare.
 
 
 @dataclass(frozen=True)
 class Installed:
-    """One set of libraries on the disk, whole or not."""
+    """One set of libraries on the disk, complete or not."""
 
     folder: Path
     size: int
     """Bytes."""
     claimed: bool
-    """Whether the newest content of a plugin declares it."""
 
 
 def installed(venvs: Path, plugins: Sequence[Path]) -> list[Installed]:
-    """The sets below ``venvs``, by name, as the plugins in the folders ``plugins`` claim them; none if there is no
-    such folder.
+    """The sets below ``venvs``, by name, with the claims of the plugins in ``plugins``; none without such a folder.
 
     A plugin that cannot be read claims nothing. It may start processes, to ask other Pythons for their version.
     """

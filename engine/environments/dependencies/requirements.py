@@ -1,4 +1,4 @@
-"""What a plugin declares that it needs: libraries, a Python, memory, a network, programs."""
+"""A plugin's requirements: libraries, a Python, memory, a network, programs."""
 
 from __future__ import annotations
 
@@ -18,18 +18,14 @@ from ...spec import between, build, read_toml
 from ..files.source import Source, SourceError
 from ..process.launch import EPISODES, MEMORY_MB, Workers
 
-# What a plugin needs to run: libraries, a Python, memory, a network, processes. Pure.
-#
 # Requirements have one spelling, so that equal sets are equal.
 
 MOST_WORKERS = 256
-"""Processes of one version that an author may ask for."""
 _OURS = "marlaas"
-"""Authors may name it; the author API is always there, and nothing else of marlaas is for plugins."""
 
 
 class BadRequirements(ValueError):
-    """A declaration says something that cannot be; ``near`` is a text that stands where it says so."""
+    """An impossible value in a declaration; ``near`` is a text in the line of the error."""
 
     def __init__(self, message: str, near: str) -> None:
         super().__init__(message)
@@ -43,14 +39,13 @@ class Limits:
     memory_mb: int = between(MEMORY_MB, 64, 1 << 20)
     """Address space of the plugin's process."""
     network: bool = True
-    """False asks for a process that reaches no network and sees no other files: see ``process.launch``."""
+    """False asks for a process without a network and other files: see ``process.launch``."""
     workers: tuple[int, ...] | int = between((), 1, MOST_WORKERS)
-    """Least and most processes of each kind that one version has at the same time, or one number for both; empty: from
-    one up to the cores of the home."""
+    """Least and most processes of each kind and version, or one number for both; empty: one to the cores of the home.
+    """
     episodes: int = between(EPISODES, 1, 1 << 16)
-    """Most live episodes of one process; further ones wait for a place."""
     shared_scoring: bool = True
-    """Read for plugins of version 0.1, and without effect: no plugin shares its scoring processes."""
+    """Read for plugins of version 0.1, without effect: no plugin shares its scoring processes."""
 
     def __post_init__(self) -> None:
         ends = self.workers if isinstance(self.workers, tuple) else ()
@@ -60,7 +55,6 @@ class Limits:
 
     @property
     def processes(self) -> Workers | None:
-        """The bounds on the number of processes; None if the author sets none."""
         if isinstance(self.workers, int):
             return Workers(self.workers, self.workers)
         return Workers(*self.workers) if self.workers else None
@@ -68,22 +62,22 @@ class Limits:
 
 @dataclass(frozen=True)
 class Requirements:
-    """A whole declaration. The defaults are those of a plugin that declares nothing."""
+    """A declaration. The defaults are those of a plugin that declares nothing."""
 
     dependencies: tuple[str, ...] = ()
-    """As PEP 508 writes them, in one spelling, sorted, each once."""
+    """In PEP 508 form, one spelling, sorted, each once."""
     requires_python: str = ""
     """A specifier set (PEP 440); empty if any Python does."""
     limits: Limits = Limits()
 
     def key(self, python: str) -> str:
-        """Twelve hexadecimal digits of what is installed, for a Python ("3.11") on this platform."""
+        """Twelve hexadecimal digits of the installed set, for a Python ("3.11") on this platform."""
         content = "\n".join((f"python={python}", f"platform={sysconfig.get_platform()}", *self.dependencies))
         return sha256(content.encode()).hexdigest()[:12]
 
 
 def requirements(dependencies: object, requires_python: object, limits: object) -> Requirements:
-    """Check a declaration's three parts, each None if it is absent; raises ``BadRequirements``."""
+    """Check a declaration's three parts, each None if absent; raises ``BadRequirements``."""
     return Requirements(_normalised(dependencies), _specifiers(requires_python), _limits(limits))
 
 
@@ -134,16 +128,12 @@ def _limits(table: object) -> Limits:
         raise BadRequirements(str(error), wrong) from None
 
 
-# Reads what a plugin declares that it needs, from its own files.
-#
 # A single file declares in a comment block (PEP 723), a package in its ``pyproject.toml``, a ``.toml`` plugin in
 # itself. No plugin code runs for it.
 
 _ALONE = ".toml"
-"""A plugin without code: it names an adapter, whose libraries are known."""
 _OPENING = "# /// script"
 _BLOCK = re.compile(r"(?m)^# /// script$\s(?P<content>(^#(| .*)$\s)*)^# ///$")
-"""The expression of PEP 723, for blocks of the type ``script``; one may be empty here."""
 _PLACE = re.compile(r" ?\(at (?:line (\d+), column (\d+)|end of document)\)$")
 
 
@@ -158,24 +148,20 @@ class DeclarationError(SourceError):
 
 @dataclass(frozen=True)
 class _Declared:
-    """A piece of TOML in one of the plugin's files."""
-
     file: str
     text: str
     before: int = 0
-    """Lines of the file that stand before it."""
+    """Lines of the file before it."""
     indent: int = 0
-    """Characters that stand before each line of it."""
+    """Characters before each line of it."""
     table: str = ""
-    """Where ``dependencies`` and ``requires-python`` stand; the top if it is empty."""
 
     def error(self, message: str, line: int) -> DeclarationError:
-        """An error at a line of the text, counted from 1."""
         return DeclarationError(message, self.file, self.before + line)
 
 
 def requirements_of(source: Source) -> Requirements:
-    """What a plugin declares; the defaults where it declares nothing. Raises ``DeclarationError``."""
+    """What a plugin declares, with defaults for the rest. Raises ``DeclarationError``."""
     declared = _declared(source)
     if declared is None:
         return Requirements()
@@ -210,7 +196,6 @@ def _declared(source: Source) -> _Declared | None:
 
 
 def _block(source: Source, text: Callable[[str], str]) -> _Declared | None:
-    """The comment block of a ``.py`` file."""
     content = text(source.entry)
     opened = [number for number, line in enumerate(content.split("\n"), 1) if line == _OPENING]
     found = list(_BLOCK.finditer(content))
@@ -225,7 +210,6 @@ def _block(source: Source, text: Callable[[str], str]) -> _Declared | None:
 
 
 def _taken_apart(message: str, declared: _Declared) -> tuple[str, int]:
-    """The parser's message without the line that it ends with, and the line."""
     place = _PLACE.search(message)
     if place is None or not place[1]:
         return _PLACE.sub("", message), max(1, declared.text.rstrip("\n").count("\n") + 1)

@@ -1,4 +1,4 @@
-"""The virtual environment of one set of libraries, the Python that it is made with, and what all of them take."""
+"""The virtual environment of one set of libraries: its Python, its build and its size on the disk."""
 
 from __future__ import annotations
 
@@ -25,14 +25,12 @@ from ...home import EnvironmentSettings
 from ...locks import try_lock
 from .requirements import Requirements
 
-# Finds a Python on this machine that a plugin can run on; none is ever fetched.
+# Finds a Python on this machine for a plugin; none is ever fetched.
 #
-# Marlaas's own comes first; else the oldest on the PATH that will do, because most libraries have wheels for it.
+# Marlaas's own comes first; else the oldest suitable one on the PATH, because most libraries have wheels for it.
 
 _OLDEST, _NEWEST = 11, 30
-"""Minor versions of Python 3 that are looked for: the author API needs 3.11."""
 _ANSWER = 10.0
-"""Seconds in which a Python says its version."""
 
 
 class NoPython(ValueError):
@@ -45,11 +43,9 @@ class Python:
 
     executable: Path
     version: str
-    """"3.11": what libraries are built for."""
 
 
 OWN = Python(Path(sys.executable), ".".join(platform.python_version_tuple()[:2]))
-"""The one that marlaas itself runs on."""
 
 
 def suitable(requires: str) -> Python:
@@ -70,7 +66,7 @@ def suitable(requires: str) -> Python:
 def _fits(version: str, wanted: SpecifierSet) -> bool:
     try:
         return wanted.contains(version, prereleases=True)
-    except InvalidVersion:  # one of somebody's own making
+    except InvalidVersion:  # a custom build
         return False
 
 
@@ -85,74 +81,63 @@ def _version_of(executable: str) -> str:
     return done.stdout.strip()
 
 
-# The virtual environment of one set of libraries: where it lies, whether it may be built, whether it is.
-#
-# All of it is files, so that the engine and the command line agree without talking: a file ``KEY.allowed`` is a
-# person's consent to the list that it holds, a file ``complete`` in the folder says that the build of the list in it
-# came to its end. A folder without it is nothing.
+# The engine and the command line agree through files. ``KEY.allowed`` is a person's consent to the list in it.
+# ``complete`` in the folder marks a finished build of its list.
 
 _COMPLETE = "complete"
 
 Stamp = tuple[bool, int]
-"""Whether it is built, and when the consent was given."""
 
 
 @dataclass(frozen=True)
 class Venv:
-    """A set of libraries for one Python, on the disk or yet to be."""
+    """A set of libraries for one Python, built or not."""
 
     folder: Path
-    """Named by the key of the set. It is built where it stays: what is installed holds its path."""
+    """Named by the key of the set. It is built in place: installed files contain its path."""
     dependencies: tuple[str, ...]
     base: Python = OWN
 
     @classmethod
     def of(cls, requirements: Requirements, base: Python, folder: Path) -> Venv:
-        """The one that a plugin needs, below the folder of them all."""
         return cls(folder / requirements.key(base.version), requirements.dependencies, base)
 
     @property
     def python(self) -> Path:
-        """The interpreter that has the libraries."""
         return self.folder / "bin" / "python"
 
     @property
     def log(self) -> Path:
-        """What the last build said."""
         return self.folder.with_suffix(".log")
 
     @property
     def lock(self) -> Path:
-        """Held by whoever builds, of all sets of a home one at a time."""
+        """Held during a build: one at a time in a home."""
         return self.folder.parent / "lock"
 
     @property
     def built(self) -> bool:
-        """Whether it is complete, and the Python below it is still there."""
         return _holds(self._complete, self.dependencies) and self.python.exists()
 
     @property
     def allowed(self) -> bool:
-        """Whether a person has consented to this very list, or it is empty."""
         return not self.dependencies or _holds(self._consent, self.dependencies)
 
     def allow(self) -> None:
-        """Remember a person's consent; giving it again asks for another try of a build that failed."""
+        """Store a person's consent; a second one asks to retry a failed build."""
         self.folder.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         _write(self._consent, self.dependencies)
 
     def clear(self) -> None:
-        """Remove what is there; the sign that it is whole goes first."""
         self._complete.unlink(missing_ok=True)
         shutil.rmtree(self.folder, ignore_errors=True)
 
     def finish(self) -> None:
-        """The build has come to its end; a power cut leaves no half one that is called complete."""
+        """Mark the build as complete; the sync keeps a power cut from leaving a half one with this mark."""
         os.sync()
         _write(self._complete, self.dependencies)
 
     def stamp(self) -> Stamp:
-        """A value that changes with a consent and with a build; cheap to ask for."""
         try:
             return self.built, self._consent.stat().st_mtime_ns
         except FileNotFoundError:
@@ -168,14 +153,13 @@ class Venv:
 
 
 def _write(path: Path, lines: tuple[str, ...]) -> None:
-    """Write a whole file or nothing, whenever the process is killed."""
     unfinished = path.with_name(f".{path.name}.{os.getpid()}")
     unfinished.write_text(_text(lines), encoding="utf-8")
     unfinished.replace(path)
 
 
 def _holds(path: Path, lines: tuple[str, ...]) -> bool:
-    """Whether a file says this; its name says too little, because two lists can be made that share a key."""
+    """Compare the content: two lists can be made that share a key, and so a name."""
     try:
         return path.read_bytes() == _text(lines).encode()
     except OSError:
@@ -186,15 +170,14 @@ def _text(lines: tuple[str, ...]) -> str:
     return "".join(f"{line}\n" for line in lines)
 
 
-# Builds a virtual environment with uv: one at a time in a home, with a log, a time limit, and nothing half-done left.
+# Builds with uv: one at a time in a home, with a log and a time limit.
 #
-# Cancelling ends uv and all that it started. The uv is the one that came with marlaas: another on the PATH may not know
-# the same options, or fail in other words.
+# Cancelling ends uv and all that it started. It is the uv that came with marlaas: another may have other options or
+# messages.
 
 PATIENCE = 3600.0
 """Seconds that a build may take; gigabytes of libraries come over slow lines."""
 _LOOK = 0.1
-"""Seconds between two looks whether another build has ended."""
 _CHUNK = 1 << 16
 _KEPT = (
     "PATH",
@@ -208,20 +191,19 @@ _KEPT = (
     "SSL_CERT_DIR",
 )
 _REASON = re.compile(r"(?m)^(?:error|  cause): (.+)")
-"""How uv says what failed, and why; a build's own output stands further in."""
 _LONGEST = 400
 
 Said = Callable[[str], None]
 
 
 class BuildFailed(Exception):
-    """The libraries are not installed; the message says why, without a full stop."""
+    """The libraries are not installed; the message has the reason, without a full stop."""
 
 
 async def build(venv: Venv, settings: EnvironmentSettings, said: Said = lambda line: None) -> None:
-    """Install the libraries unless they are there; ``said`` hears what uv says, line by line.
+    """Install the libraries unless they are there; ``said`` gets each line of uv.
 
-    If another process of this home builds, this one waits; if that one built the same set, this one is done.
+    Waits for another build of this home; nothing is left to do if that built the same set.
     """
     try:
         venv.folder.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -262,13 +244,12 @@ async def _install(venv: Venv, settings: EnvironmentSettings, lock: int, said: S
 
 
 async def _run(command: Sequence[str], folder: Path, lock: int, log: BinaryIO, said: Said) -> int:
-    """Run one command to its end; returns its exit code."""
     process = await asyncio.create_subprocess_exec(
         *command,
         stdin=asyncio.subprocess.DEVNULL,
         stdout=asyncio.subprocess.PIPE,
         stderr=asyncio.subprocess.STDOUT,
-        cwd=folder,  # where no project's settings lie
+        cwd=folder,  # outside of any project's settings
         env=variables_for_build(os.environ),
         pass_fds=(lock,),
         start_new_session=True,
@@ -296,7 +277,7 @@ async def _listen(output: asyncio.StreamReader, log: BinaryIO, said: Said) -> No
 
 
 def commands(venv: Venv, settings: EnvironmentSettings) -> list[list[str]]:
-    """Calls of uv, one after the other, that build ``venv``."""
+    """Calls of uv, in order, that build ``venv``."""
     program = uv.find_uv_bin()
     made = [program, "venv", "--quiet", "--no-project", "--python", str(venv.base.executable), str(venv.folder)]
     if not venv.dependencies:
@@ -306,15 +287,14 @@ def commands(venv: Venv, settings: EnvironmentSettings) -> list[list[str]]:
 
 
 def _sources(settings: EnvironmentSettings) -> list[str]:
-    """Where wheels are taken from."""
     folder = ["--find-links", settings.wheels] if settings.wheels else []
     if not settings.offline:
         return folder
-    return ["--offline", "--no-index", *folder] if folder else ["--offline"]  # without an index its cache has nothing
+    return ["--offline", "--no-index", *folder] if folder else ["--offline"]  # without an index its cache is empty
 
 
 def in_words(settings: EnvironmentSettings, variables: Mapping[str, str]) -> str:
-    """Where libraries will come from, for the person who is asked."""
+    """The source of the libraries, for the person who is asked."""
     places = [f"the folder {settings.wheels}"] if settings.wheels else []
     if settings.offline:
         return places[0] if places else "uv's cache"
@@ -324,7 +304,7 @@ def in_words(settings: EnvironmentSettings, variables: Mapping[str, str]) -> str
 
 
 def variables_for_build(variables: Mapping[str, str]) -> dict[str, str]:
-    """Those of the engine's variables that uv may need; a plugin sees none of them."""
+    """The engine's variables that uv may need; a plugin sees none of them."""
     return {
         name: value
         for name, value in variables.items()
@@ -339,6 +319,6 @@ def _without_password(address: str) -> str:
 
 
 def complaint(said: str) -> str:
-    """Why uv failed, of all that it said: its error with the causes, else the last line."""
+    """Why uv failed: its error with the causes, else the last line."""
     reason = ": ".join(_REASON.findall(said) or said.strip().splitlines()[-1:])
     return reason if len(reason) <= _LONGEST else f"{reason[: _LONGEST - 1]}…"

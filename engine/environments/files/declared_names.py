@@ -1,7 +1,7 @@
 """The environments that a plugin's files seem to declare, read without running them.
 
-They are known so before the plugin's libraries are installed, and while it is imported. It is a guess: names that are
-made while the plugin is imported are not found, and a class may turn out to be none.
+So they are known before the libraries are installed and during the import. It is a guess: names made during the import
+are missing, and a class may not be an environment.
 """
 
 from __future__ import annotations
@@ -19,16 +19,14 @@ from .source import Source
 
 MOST_FILES = 64
 LARGEST = 1 << 18
-"""Files of a plugin that are read, and their bytes: more is hardly written by hand."""
 _ADAPTERS = {*PINNED, "tool_class"}
 _PROGRAM = "program"
 _DECORATORS = ("env", _PROGRAM)
 _FOREIGN = ("Env", "Environment")
-"""Last names of the classes of other libraries that are environments."""
 
 
 def declared_names(source: Source) -> tuple[str, ...]:
-    """The names, without the plugin's own, in the order in which they stand there; empty if none was found."""
+    """The names, without the plugin's own, in the order of the file; empty if none was found."""
     if source.entry.endswith(".toml"):
         found = [*_of_toml(dict(source.files)[source.entry])]
     else:
@@ -48,7 +46,6 @@ def _parsed(file: str, content: bytes) -> ast.Module | None:
 
 
 def _native(tree: ast.Module) -> Iterator[str]:
-    """Functions and classes under ``@env``, and calls of adapters."""
     for node in tree.body:
         if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
             for decorator in node.decorator_list:
@@ -60,7 +57,6 @@ def _native(tree: ast.Module) -> Iterator[str]:
 
 
 def _adapted(call: ast.Call) -> str:
-    """The name of what an adapter makes of its first argument; empty for other calls."""
     if _last(call.func) not in _ADAPTERS:
         return ""
     first = call.args[0] if call.args else None
@@ -70,7 +66,6 @@ def _adapted(call: ast.Call) -> str:
 
 
 def _foreign(tree: ast.Module, plugin: str) -> Iterator[str]:
-    """What a module declares in the form of another library, by ``plugins.host.loading``."""
     for node in tree.body:
         if isinstance(node, ast.FunctionDef) and node.name == "load_environment":
             yield usable(plugin)
@@ -99,13 +94,11 @@ def _of_toml(content: bytes) -> Iterator[str]:
 
 
 def _said(call: ast.Call, keyword: str) -> str:
-    """A keyword of a call, if it is a plain text."""
     values = (given.value for given in call.keywords if given.arg == keyword)
     return next((v.value for v in values if isinstance(v, ast.Constant) and isinstance(v.value, str)), "")
 
 
 def _last(node: ast.AST | None) -> str:
-    """The last name of ``a.b.c``, also if it is subscripted; empty for anything else."""
     if isinstance(node, ast.Subscript):
         node = node.value
     return node.attr if isinstance(node, ast.Attribute) else node.id if isinstance(node, ast.Name) else ""

@@ -1,4 +1,4 @@
-"""A plugin's files at one moment, named by their content, and the copies that are kept of them."""
+"""A plugin's files at one moment, named by their content, and the kept copies."""
 
 from __future__ import annotations
 
@@ -21,21 +21,20 @@ from marlaas.plugins.durable import tree_to_disk
 
 from ...spec import read_toml
 
-# What of a plugin's file decides how it plays, so that an edited comment is no other environment. Pure.
+# The part of a file that decides how an episode runs: an edited comment makes no new environment.
 #
-# Of Python: the syntax tree, without comments, whitespace, the way in which a text is quoted, and the docstring of
-# the module. Docstrings of functions and classes count: a tool's is what the model reads. So does the block in which
-# a file declares its libraries (PEP 723), as TOML. Of TOML: the values, without comments and whitespace, in their
-# order. Any other file counts byte by byte: a space may be part of a prompt.
+# Python: the syntax tree without comments, whitespace, quoting style and the module's docstring. Docstrings of
+# functions and classes count: the model reads that of a tool. TOML, also that of PEP 723: the values in their order.
+# Any other file counts byte by byte: a space may be part of a prompt.
 
 _LARGEST = 1 << 20
-"""Bytes of a file that is looked into: a larger one is data, and would take seconds to parse."""
+"""Bytes of a file that is parsed: a larger one is data, and would take seconds."""
 _BLOCK = re.compile(r"(?m)^# /// (?P<type>[a-zA-Z0-9-]+)$\s(?P<content>(^#(| .*)$\s)+)^# ///$")
 """The expression of PEP 723."""
 
 
 def code_of(path: str, content: bytes) -> bytes:
-    """What of a file decides how it plays; all of it if it cannot be read as what its ending says."""
+    """The part of a file that decides how an episode runs; the whole file if it cannot be parsed."""
     if len(content) > _LARGEST:
         return content
     try:
@@ -43,7 +42,7 @@ def code_of(path: str, content: bytes) -> bytes:
             return _python(content)
         if path.endswith(".toml"):
             return _values(content.decode("utf-8-sig"))
-    except (ValueError, SyntaxError, RecursionError, MemoryError):  # the parser calls deep nesting a lack of memory
+    except (ValueError, SyntaxError, RecursionError, MemoryError):
         pass
     return content
 
@@ -62,30 +61,25 @@ def _values(text: str) -> bytes:
     return json.dumps(read_toml(text), default=str).encode()
 
 
-# A plugin's files as they are at one moment: read once, named by their content, kept in a snapshot.
+# Files are read once, named by their content, and kept in a snapshot.
 #
-# The bytes that are hashed are those that are written, however the author edits meanwhile.
+# The hashed bytes are the written ones, even if the author edits meanwhile.
 
 API_VERSION = 1
 """Part of every plugin version: raise it when the same file would behave differently under a newer author API."""
 SUFFIXES = (".py", ".toml")
-"""Endings of plugins that are one file."""
 MANIFEST = ".plugin"
-"""File in a snapshot with the name of the plugin and the path to import, a line each."""
 UNFINISHED = ".new-"
-"""Prefix of the name of a snapshot that is not complete."""
 _LARGEST_PLUGIN = 256 << 20
 _MOST_FILES = 10_000
 _LONGEST_NAME = 64
 _CLOCK_GRAIN_NS = 1_000_000_000
 _FOLDER_SIGNS = ("__init__.py", "openenv.yaml")
 _NO_PLUGINS = ("pyproject.toml", "ruff.toml")
-"""Files that are no plugins: a project's folder may be the plugin folder."""
 _IGNORED_SUFFIXES = (".pyc", ".swp", ".swx", ".tmp", "~")
 
 
 Stamp = tuple[tuple[str, int, int, int], ...]
-"""Path, inode, size and time of change of every file."""
 
 
 class SourceError(ValueError):
@@ -93,7 +87,7 @@ class SourceError(ValueError):
 
 
 def ignored(name: str) -> bool:
-    """Whether a file was left behind by editors or Python, or is hidden by its author."""
+    """True for files of editors or Python, or hidden by the author."""
     return name.startswith(".") or name == "__pycache__" or name.endswith(_IGNORED_SUFFIXES)
 
 
@@ -103,7 +97,7 @@ def shown(text: str) -> str:
 
 
 def plugin_paths(folder: Path) -> dict[str, Path]:
-    """The plugins in a folder by name: ``name.py``, a folder ``name`` that is a package or an OpenEnv environment, or
+    """The plugins in a folder by name: ``name.py``, a folder ``name`` (a package or an OpenEnv environment), or
     ``name.toml``.
 
     Names that start with ``_`` or ``.`` are not plugins. If several forms exist, the first of these counts.
@@ -113,19 +107,16 @@ def plugin_paths(folder: Path) -> dict[str, Path]:
 
 @dataclass(frozen=True)
 class Found:
-    """What lies in the plugin folders."""
+    """The content of the plugin folders."""
 
     served: dict[str, Path]
-    """Plugins by name."""
     hidden: dict[Path, str]
     """Plugins that are not served because another has their name, with that name."""
     unread: frozenset[Path] = frozenset()
-    """Folders that are there and could not be read: what lies in them is not known."""
 
 
 def discover(folders: Sequence[Path]) -> Found:
-    """The plugins of several folders. Of one name a later folder's counts, and within a folder as in
-    ``plugin_paths``."""
+    """The plugins of several folders. A later folder's plugin replaces one with the same name."""
     served: dict[str, Path] = {}
     hidden: dict[Path, str] = {}
     unread: set[Path] = set()
@@ -145,7 +136,6 @@ def discover(folders: Sequence[Path]) -> Found:
 
 
 def _entries(folder: Path) -> list[tuple[str, Path]]:
-    """Names and paths; of one name, the form that counts comes last."""
     forms: tuple[list[Path], ...] = ([], [], [])
     with os.scandir(folder) as found:
         entries = sorted(found, key=lambda entry: entry.name)
@@ -161,7 +151,6 @@ def _entries(folder: Path) -> list[tuple[str, Path]]:
 
 
 def _leads_nowhere(path: Path) -> bool:
-    """Whether a path is a link to nothing."""
     return os.path.islink(path) and not os.path.exists(path)
 
 
@@ -181,7 +170,7 @@ class Source:
 
     @cached_property
     def version(self) -> str:
-        """Twelve hexadecimal digits of the content, the author API and the Python that runs it."""
+        """Twelve hexadecimal digits of the content, the author API and the Python version."""
         digest = sha256(f"api={API_VERSION};python={sys.version_info[:2]};{self.name}".encode())
         for path, content in self.files:
             digest.update(f"\0{len(path)}\0{path}\0{len(content)}\0".encode("utf-8", "surrogateescape"))
@@ -190,7 +179,6 @@ class Source:
 
     @cached_property
     def content(self) -> str:
-        """A digest of the content alone, without the plugin's name."""
         digest = sha256()
         for path, content in self.files:
             digest.update(f"\0{path.removeprefix(self.name)}\0{len(content)}\0".encode("utf-8", "surrogateescape"))
@@ -199,7 +187,7 @@ class Source:
 
     @cached_property
     def code(self) -> str:
-        """Sixteen hexadecimal digits of what decides how it plays (``code_of``): the key on which scores compare."""
+        """Sixteen hexadecimal digits of what decides how episodes run (``code_of``): scores compare by this key."""
         digest = sha256(f"api={API_VERSION};python={sys.version_info[:2]};{self.name}".encode())
         for path, content in self.files:
             counts = code_of(path, content)
@@ -208,10 +196,9 @@ class Source:
         return digest.hexdigest()[:16]
 
     def write(self, snapshots: Path) -> Path:
-        """Keep the content under ``snapshots/<version>`` and return the path to import."""
         folder = snapshots / self.version
         if self._lies_in(folder):
-            os.utime(folder)  # it is used again, so it does not count as old
+            os.utime(folder)  # used again, so it does not count as old
             return folder / self.entry
         snapshots.mkdir(parents=True, exist_ok=True)
         if folder.is_dir():  # a power cut, or a person, took some of it
@@ -228,7 +215,6 @@ class Source:
         return folder / self.entry
 
     def _lies_in(self, folder: Path) -> bool:
-        """Whether all of the content is there."""
         try:
             return all((folder / path).read_bytes() == content for path, content in self.files)
         except OSError:
@@ -259,7 +245,7 @@ def read_source(path: Path) -> Source:
 
 
 def stamp(path: Path) -> Stamp:
-    """The files' sizes and times: while these stay the same and are not fresh, so does the content."""
+    """The files' sizes and times: while they stay the same and are not fresh, so does the content."""
     found = []
     for relative, file in _files(path):
         status = file.stat()
@@ -268,15 +254,15 @@ def stamp(path: Path) -> Stamp:
 
 
 def fresh(seen: Stamp) -> bool:
-    """Whether a file changed so recently that a further change could carry the same time."""
+    """True if a file changed so recently that a further change could have the same time."""
     return any(time.time_ns() - changed < _CLOCK_GRAIN_NS for _, _, _, changed in seen)
 
 
 def _files(path: Path) -> list[tuple[str, Path]]:
-    """The plugin's files, sorted, each with its path relative to what is imported.
+    """The plugin's files, sorted, each with its path relative to the import path.
 
-    The plugin itself may be a link, to a working copy somewhere else. Links in it may not lead out of it: a plugin must
-    not read other files, and their changes are not watched.
+    The plugin itself may be a link to a working copy. Links in it may not lead out of it: a plugin must not read other
+    files, and their changes are not watched.
     """
     if path.is_dir():
         found = sorted((f"{path.name}/{relative}", path / relative) for relative in _package_files(path))
@@ -296,7 +282,6 @@ def _files(path: Path) -> list[tuple[str, Path]]:
 
 
 def _is_installed(folder: str) -> bool:
-    """Whether a folder holds installed packages, which are no part of the plugin."""
     return os.path.basename(folder) == "node_modules" or os.path.isfile(os.path.join(folder, "pyvenv.cfg"))
 
 
@@ -316,15 +301,15 @@ def _package_files(folder: Path) -> list[str]:
     return found
 
 
-# The kept contents of plugins, a folder for each version: what lies there never changes while it is kept.
+# The kept contents of plugins, a folder for each version; they never change while they are kept.
 #
-# So a pinned task can go on with its version when the plugin itself has long gone. Versions that nobody needs are
-# removed, the oldest first.
+# A pinned task can continue with its version after the plugin has gone. Unneeded versions are removed, the oldest
+# first.
 
 SPARE = 32
-"""How many of the newest versions stay although nobody needs them: an edit may be taken back."""
+"""Newest unneeded versions that stay: an edit may be taken back."""
 ABANDONED = 3600.0
-"""Seconds after which a half written or half removed folder must be that of an engine that has ended."""
+"""Seconds after which a half written or half removed folder belongs to an engine that has ended."""
 
 
 @dataclass(frozen=True)
@@ -333,7 +318,6 @@ class Kept:
 
     plugin: str
     path: Path
-    """The path to import."""
 
 
 class Snapshots:
@@ -343,11 +327,9 @@ class Snapshots:
         self._folder = folder
 
     def write(self, source: Source) -> Path:
-        """Write a snapshot of ``source`` and return the path to import."""
         return source.write(self._folder)
 
     def find(self, version: str) -> Kept | None:
-        """A version by its name, or None if it is not kept."""
         if not version.isalnum():
             return None
         folder = self._folder / version
@@ -358,7 +340,6 @@ class Snapshots:
         return Kept(plugin, folder / entry) if (folder / entry).exists() else None
 
     def tidy(self, needed: Set[str]) -> int:
-        """Remove all but the ``needed`` versions and the newest others; returns how many were removed."""
         kept: list[tuple[float, os.DirEntry[str]]] = []
         with contextlib.suppress(FileNotFoundError), os.scandir(self._folder) as entries:
             for entry in entries:
@@ -374,7 +355,7 @@ class Snapshots:
         return len(surplus)
 
     def _remove(self, folder: Path) -> None:
-        """Rename the folder, then remove it: a half removed one must not be taken for a version."""
+        """Rename the folder first: a half removed one must not look like a version."""
         hidden = folder.with_name(f"{UNFINISHED}{folder.name}")
         with contextlib.suppress(OSError):
             folder.rename(hidden)

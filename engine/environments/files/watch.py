@@ -1,7 +1,7 @@
-"""Tells when something in the plugin folders may have changed, not what: that is read from the files.
+"""Hints that something in the plugin folders may have changed; the files show what.
 
-File events get lost (a folder that is deleted and made again, a link to another place), so a hint also comes after some
-seconds without any. On network file systems there are no events, so their folders are polled.
+File events get lost (a folder deleted and made again, a link to another place), so a hint also comes after some seconds
+without any. Network file systems have no events, so their folders are polled.
 """
 
 from __future__ import annotations
@@ -24,9 +24,9 @@ _SILENCE_MS = 2000
 async def hints(
     folders: Sequence[Path], on_refusal: Callable[[str], None] = lambda why: None
 ) -> AsyncGenerator[None, None]:
-    """Yield whenever it is worth reading the folders again; at least every few seconds, until cancelled.
+    """Yield whenever the folders should be read again; at least every few seconds, until cancelled.
 
-    ``on_refusal`` is called, once, with the reason why the system does not watch them: then they are polled.
+    ``on_refusal`` is called once with the reason if the system does not watch them: then they are polled.
     """
     refused = False
     while True:
@@ -40,9 +40,9 @@ async def hints(
                 yield
                 if _identities([folder for folder in folders if folder.is_dir()]) != seen:
                     break
-        except FileNotFoundError:  # a folder has gone in between
+        except FileNotFoundError:
             await asyncio.sleep(_DEBOUNCE_MS / 1000)
-        # no watches left, which is a RuntimeError where none of the account's is, or an entry without permission
+        # RuntimeError: the account has no watches left. Else an entry without permission.
         except (OSError, RuntimeError, ExceptionGroup) as error:
             if not (refused or polling):
                 on_refusal(" ".join(str(error).split()))

@@ -1,10 +1,9 @@
-"""Runs on a node: starts plugins' processes there as the engine starts its own, and passes on what they say.
+"""Runs on a node: starts plugins' processes there as the engine does here, and passes on their bytes.
 
-Everything that judges them, episodes, limits, silence, stays with the engine. They end with this process. Files come
-once, by the digest of their content; libraries are installed here, after the consent that was given to the engine.
+The engine keeps all judgement: episodes, limits, silence. The processes end with this one. Files come once, by digest.
+Libraries are installed here, with the consent that the engine got.
 
-All bytes of a process go in numbered streams, both ways: its connection, that of its pulse, and each connection to the
-gateway. An empty piece says that this end sends nothing more.
+All bytes of a process go in numbered streams, both ways. An empty piece ends a direction.
 """
 
 from __future__ import annotations
@@ -28,28 +27,24 @@ from ..process.launch import Door, Folders, Launched, launch
 from .rows import RowsThere
 
 PIECE = 64 << 10
-"""Bytes that are passed on at once."""
 WINDOW = 1 << 20
-"""Bytes of a process that are on the way at most: what nobody takes, the process waits with, as it would here."""
+"""Most bytes of a process in transit; if nobody takes them, the process waits, as it would here."""
 LOOK = 0.5
-"""Seconds between two reports of what a process uses: half of the time between two questions whether it runs."""
 HOSTED = "hosted"
-"""The folder among a node's scratch files: nothing of an engine that the node's home has itself lies there."""
 MOST_PRINTED = 64 << 10
-"""Bytes of a log that are passed on with one report; what is printed faster than that is left out."""
+"""Bytes of a log in one report; faster output is left out."""
 MAIN, PULSE, GATEWAY = 0, 1, 2
-"""Streams: of a process's connection, of its pulse, and the first of a connection to the gateway."""
+"""Streams: a process's connection, its pulse, and the first connection to the gateway."""
 
 
 @dataclass(frozen=True)
 class Version:
-    """A plugin version that is to run on a node; pickled between our own processes, as all below."""
+    """A plugin version for a node; pickled between our own processes, as all below."""
 
     source: Source
     confined: bool
-    """Whether its processes must be confined there, because they are here."""
     allow: str
-    """``never`` if the settings forbid libraries; else their consent was given, for it is served here."""
+    """``never`` if the settings forbid libraries; else consent was given, because it is served here."""
     wheels: str
     offline: bool
 
@@ -71,7 +66,7 @@ class Sent:
 
 @dataclass(frozen=True)
 class Used:
-    """What a process has used so far, in seconds, and what it has printed since the last time."""
+    """Seconds that a process has used so far, and its output since the last report."""
 
     computed: float
     delayed: float
@@ -83,12 +78,9 @@ OnEvent = Callable[[Began | Sent | Used], None]
 
 @dataclass(eq=False)
 class _Running:
-    """A process."""
-
     launched: Launched
     stream_to: OnEvent
     writers: dict[int, asyncio.StreamWriter] = field(default_factory=dict)
-    """Where bytes of each stream go here."""
     room: int = WINDOW
     """Bytes that may still be passed on before the engine has taken some."""
     taken: asyncio.Event = field(default_factory=asyncio.Event)
@@ -96,7 +88,6 @@ class _Running:
     tasks: set[asyncio.Task[None]] = field(default_factory=set)
 
     async def copy(self, stream: int, reader: asyncio.StreamReader) -> None:
-        """Pass on what a stream says, as fast as the engine takes it."""
         with contextlib.suppress(OSError):
             while data := await reader.read(PIECE):
                 self.stream_to(Sent(stream, data))
@@ -107,7 +98,6 @@ class _Running:
         self.stream_to(Sent(stream, b""))
 
     async def open(self, stream: int, end: socket.socket) -> asyncio.Task[None]:
-        """Begin to pass a stream on, both ways."""
         reader, self.writers[stream] = await asyncio.open_connection(sock=end, limit=PIECE)
         task = asyncio.ensure_future(self.copy(stream, reader))
         self.tasks.add(task)
@@ -119,23 +109,19 @@ class ProcessHost:
     """The worker of a node that runs plugins' processes. All paths are the node's own."""
 
     def __init__(self, scratch: str, nice: int = 0) -> None:
-        """``scratch``: a folder of this node for files, libraries and logs."""
         self._scratch = Path(scratch) / HOSTED
         self._nice = nice
         self._rows = RowsThere(self._scratch / "rows")
         shutil.rmtree(self._scratch / "lent", ignore_errors=True)  # of the engine before
         self._folders: dict[str, tuple[Path, Folders]] = {}
-        """What is imported of each version, and where its processes write."""
         self._running: dict[int, _Running] = {}
         self._printed: dict[Path, int] = {}
-        """How much of each log was passed on."""
         self._streams = itertools.count(GATEWAY)
 
     async def prepare(self, version: Version) -> str:
-        """Make a version ready: write its files, install its libraries, look whether it can be confined.
+        """Make a version ready: write its files, install its libraries, check that it can be confined.
 
-        Returns why its processes cannot run here, as a clause; empty if they can. It takes as long as libraries take
-        to install.
+        Returns why its processes cannot run here, as a clause; empty if they can. Libraries may take minutes.
         """
         settings = EnvironmentSettings(
             allow="never" if version.allow == "never" else "always",
@@ -163,25 +149,21 @@ class ProcessHost:
         return ""
 
     async def rows_missing(self, digests: list[str]) -> list[str]:
-        """Of the files of a task's rows, those that have not come."""
         return await asyncio.to_thread(self._rows.missing, digests)
 
     async def take_rows(self, digest: str, begin: int, piece: bytes) -> None:
-        """A piece of such a file."""
         await asyncio.to_thread(self._rows.take, digest, begin, piece)
 
     async def rows_are_there(self, digest: str) -> None:
-        """All pieces of it have come."""
         await asyncio.to_thread(self._rows.finish, digest)
 
     async def lend_rows(self, version: str, key: str, files: tuple[tuple[str, str], ...]) -> str:
-        """Have such files where processes of a prepared version can read them; returns the folder."""
+        """Put such files in a folder that processes of a prepared version can read; returns it."""
         folder = self._folders[version][1].lent / key
         await asyncio.to_thread(self._rows.lay_out, files, folder)
         return str(folder)
 
     async def run(self, number: int, version: str, *, stream_to: OnEvent) -> str:
-        """Run a process of a prepared version until it ends; returns a sentence about its end."""
         launched = await launch(*self._folders[version])
         running = self._running[number] = _Running(launched, stream_to)
         stream_to(Began(launched.pid))
@@ -205,7 +187,6 @@ class ProcessHost:
             del self._running[number]
 
     async def send(self, number: int, stream: int, data: bytes) -> None:
-        """Bytes for a stream of a process; empty: nothing more comes."""
         running = self._running.get(number)
         if running is not None and (writer := running.writers.get(stream)) is not None:
             with contextlib.suppress(OSError):
@@ -217,23 +198,20 @@ class ProcessHost:
                     writer.write_eof()
 
     async def taken(self, number: int, count: int) -> None:
-        """So many bytes of a process were taken by whoever they are for."""
         if running := self._running.get(number):
             running.room += count
             running.taken.set()
 
     async def kill(self, number: int) -> None:
-        """Kill a process and all that it started."""
         if running := self._running.get(number):
             running.launched.kill()
 
     async def interrupt(self, number: int) -> None:
-        """Ask a process to break out of what blocks it."""
         if running := self._running.get(number):
             running.launched.interrupt()
 
     async def open_door(self, number: int) -> str:
-        """The name of a socket, in the folder that a process sees, that leads to the engine's gateway.
+        """The name of a socket that leads to the engine's gateway, in the process's folder.
 
         Raises ``EnvironmentFailure`` if none can be made.
         """
@@ -259,7 +237,6 @@ class ProcessHost:
         return Used(launched.computed(), launched.delayed(), self._prints(launched.log))
 
     def _prints(self, log: Path) -> bytes:
-        """What was printed since the last report of any process of this log."""
         with contextlib.suppress(OSError), open(os.open(log, os.O_RDONLY | os.O_NOFOLLOW), "rb") as file:
             size = file.seek(0, os.SEEK_END)
             begin = self._printed.get(log, 0)

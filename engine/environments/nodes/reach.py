@@ -1,8 +1,7 @@
-"""Which plugin versions may run on which nodes, and where the next process goes.
+"""Which plugin versions may run on which nodes, and the choice of a node for the next process.
 
-The first process of a version is always on the engine's machine: it proves the version, and answers questions about
-rows. Further ones go where the fewest compute for each core. A version goes to
-another node once its files and libraries are there; if that cannot be, people are informed why, once.
+A version's first process is always on the engine's machine: it proves the version. Further ones go to the node with the
+fewest busy processes per core, once files and libraries are there.
 """
 
 from __future__ import annotations
@@ -22,7 +21,7 @@ from .remote import RemoteNode
 
 
 class Reach:
-    """The nodes of one engine, as far as plugins' processes are concerned."""
+    """The nodes of one engine, for plugins' processes."""
 
     def __init__(
         self,
@@ -30,7 +29,7 @@ class Reach:
         settings: EnvironmentSettings | None = None,
         tell: Callable[[str, str, str], None] = lambda plugin, version, sentence: None,
     ) -> None:
-        """``cores``: those of the engine's machine; ``tell`` hears why a version stays off a node."""
+        """``cores``: those of the engine's machine; ``tell`` gets the reason why a version stays off a node."""
         self._cores = cores
         self._settings = settings or EnvironmentSettings()
         self._tell = tell
@@ -40,17 +39,15 @@ class Reach:
         self._preparing: set[asyncio.Task[None]] = set()
 
     def use(self, nodes: Sequence[RemoteNode]) -> None:
-        """Start processes on these nodes, and no further ones on others."""
         self._nodes = {node.node: node for node in nodes}
 
     def stays(self, node: str) -> bool:
-        """Whether processes on a node may go on to begin something new."""
         return not node or node in self._nodes
 
     def elsewhere(self, path: Path, folders: Folders) -> int:
-        """Cores of other nodes on which the version that is imported from ``path`` may run by now.
+        """Cores of other nodes that are ready for the version imported from ``path``.
 
-        It is brought to those to which it was not yet.
+        Begins to bring it to the other nodes.
         """
         version, cores = path.parent.name, 0
         for node in self._nodes.values():
@@ -64,8 +61,10 @@ class Reach:
 
     @contextmanager
     def place(self, path: Path) -> Iterator[PluginLauncher]:
-        """Choose a node for a further process, which counts there until it has been started: the one with the fewest
-        that work for each core; of equal ones the nearest."""
+        """Choose a node for a further process: the fewest working ones per core, of equal ones the nearest.
+
+        The process counts there until it has been started.
+        """
         version = path.parent.name
         rooms = [((self._busy("") + 1) / max(1, self._cores), 0.0, "")]
         for node in self._nodes.values():
@@ -79,11 +78,9 @@ class Reach:
             self._starting[chosen] -= 1
 
     def count(self, child: Child) -> None:
-        """Count a process on its node while it works."""
         self._children.add(child)
 
     def refuse(self, node: str, path: Path, plugin: str, reason: str) -> None:
-        """A version does not work on a node: its processes stay off it."""
         if node in self._nodes:
             self._nodes[node].refuse(path.parent.name, reason)
             self._say(self._nodes[node], path, plugin)
@@ -97,7 +94,7 @@ class Reach:
         try:
             await node.prepare(path, confined, self._settings)
         except MarlaasError:
-            return  # the node was lost
+            return
         self._say(node, path, folders.scratch.name)
 
     def _say(self, node: RemoteNode, path: Path, plugin: str) -> None:

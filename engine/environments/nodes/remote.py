@@ -1,7 +1,6 @@
-"""The engine's end of plugins' processes on one node: each looks like one that was started here.
+"""The engine's end of plugins' processes on one node: each looks like a local one.
 
-Bytes go through the worker that runs them (``host``), whatever that is reached by. A node that is lost ends its
-processes, and they are not to blame.
+Bytes go through the worker that runs them (``host``). A lost node ends its processes, and they are not to blame.
 """
 
 from __future__ import annotations
@@ -29,7 +28,7 @@ from .rows import Parcel
 
 
 class Caller(Protocol):
-    """The part of a worker's handle that is used here."""
+    """The methods of a worker's handle that are used here."""
 
     died: asyncio.Event
 
@@ -37,53 +36,44 @@ class Caller(Protocol):
         """Run a method of the worker; see ``WorkerHandle.call``."""
 
     def post(self, method: str, *args: Any) -> None:
-        """Have one run whose value nobody needs."""
+        """Run a method without waiting for its value."""
 
 
 class RemoteNode:
     """Starts plugins' processes on a node. Implements ``PluginLauncher``."""
 
     def __init__(self, node: str, name: str, cores: int, caller: Caller, call: float = 0.0) -> None:
-        """``caller``: the handle of its ``ProcessHost``; ``call``: seconds on the way there and back."""
+        """``caller``: the handle of its ``ProcessHost``; ``call``: seconds of a round trip."""
         self.node = node
         self.name = name
-        """What people call it."""
         self.cores = cores
         self.seconds = call
         self.caller = caller
         self._refused: dict[str, str] = {}
-        """Why a prepared version cannot run there, as a clause; empty if it can."""
         self._preparing: dict[str, asyncio.Task[str]] = {}
         self._numbers = itertools.count(1)
         self._lent: dict[tuple[str, str], asyncio.Task[Mapping[str, Any]]] = {}
-        """Rows that tasks name, as they are there, or on their way; by version and what is named here."""
         self._sending = asyncio.Lock()
         self.running = 0
-        """Processes there that have not ended."""
 
     @property
     def alive(self) -> bool:
-        """Whether its worker is there."""
         return not self.caller.died.is_set()
 
     def ready(self, version: str) -> bool:
-        """Whether processes of a version can be started there at once."""
         return self.alive and self._refused.get(version) == ""
 
     def refused(self, version: str) -> str:
-        """Why a version cannot run there, as a clause; empty if it can, or that is not known yet."""
         return self._refused.get(version, "")
 
     def preparing(self, version: str) -> bool:
-        """Whether a version is being made ready there."""
         return version in self._preparing
 
     def refuse(self, version: str, reason: str) -> None:
-        """Start no processes of a version there any more."""
         self._refused[version] = reason.rstrip(".")
 
     async def prepare(self, path: Path, confined: bool, settings: EnvironmentSettings) -> str:
-        """Have the version that is imported from ``path`` here made ready there: once, however often it is asked for.
+        """Make the version imported from ``path`` ready there, once for all calls.
 
         Returns why it cannot run there. Raises ``WorkerDied`` if the node is lost.
         """
@@ -110,7 +100,6 @@ class RemoteNode:
         return self._refused[path.parent.name]
 
     async def launch(self, path: Path, folders: Folders) -> PluginProcess:
-        """See ``PluginLauncher``; the version must be ready."""
         version = path.parent.name
         if not self.ready(version):
             raise OSError(f"{self.name} is not ready for it")
@@ -119,7 +108,7 @@ class RemoteNode:
         return process
 
     async def lend(self, version: str, data: Mapping[str, Any]) -> Mapping[str, Any]:
-        """``data`` that a task names, with its files on the node. They are sent once; the version is ready.
+        """``data`` of a task, with its files sent to the node once; the version must be ready.
 
         Raises ``OSError`` if they cannot be there, and ``WorkerDied``.
         """
@@ -144,9 +133,9 @@ class RemoteNode:
 
 
 class RemoteProcess:
-    """A process on a node. Implements ``PluginProcess``, and ``Opening``: the gateway listens on the engine's machine.
+    """A process on a node. Implements ``PluginProcess`` and ``Opening``: the gateway listens on the engine's machine.
 
-    Each of its streams has a task here, which passes bytes on both ways.
+    Each of its streams has a task here that passes bytes on both ways.
     """
 
     def __init__(self, node: RemoteNode, number: int, version: str, log: Path) -> None:
@@ -164,21 +153,17 @@ class RemoteProcess:
         self._over: asyncio.Future[str] = asyncio.get_running_loop().create_future()
         self._gateway = ("", 0)
         self._received: dict[int, asyncio.Queue[bytes]] = {}
-        """Bytes of each stream that are yet to be passed on."""
         self._tasks: set[asyncio.Task[None]] = set()
 
     @property
     def node(self) -> str:
-        """See the protocol."""
         return self._node.node
 
     @property
     def door(self) -> RemoteProcess:
-        """See the protocol."""
         return self
 
     async def begin(self) -> None:
-        """Start it. Raises ``OSError`` if that fails."""
         self._node.running += 1
         running = self._node.caller.call("run", self._number, self._version, stream_to=self._receive)
         self._pass_on(MAIN, asyncio.open_connection(sock=self._theirs, limit=PIECE))
@@ -189,7 +174,6 @@ class RemoteProcess:
             raise OSError(self._over.result())
 
     async def open(self, url: str) -> str:
-        """See ``Opening``."""
         where = urlsplit(url)
         self._gateway = (where.hostname or "", where.port or 0)
         try:
@@ -199,31 +183,24 @@ class RemoteProcess:
         return name
 
     async def rows(self, data: Mapping[str, Any]) -> Mapping[str, Any]:
-        """See the protocol."""
         return await self._node.lend(self._version, data)
 
     def computed(self) -> float:
-        """See the protocol."""
         return self._used.computed
 
     def delayed(self) -> float:
-        """See the protocol."""
         return self._used.delayed
 
     def kill(self) -> None:
-        """See the protocol."""
         self._post("kill")
 
     def interrupt(self) -> None:
-        """See the protocol."""
         self._post("interrupt")
 
     async def wait(self) -> str:
-        """See the protocol."""
         return await asyncio.shield(self._over)
 
     def trim_log(self) -> None:
-        """See the protocol."""
         trim(self.log)
 
     def _post(self, method: str, *args: Any) -> None:
@@ -259,7 +236,6 @@ class RemoteProcess:
         self._do(self._passing(stream, connecting))
 
     async def _passing(self, stream: int, connecting: Coroutine[Any, Any, Connection]) -> None:
-        """Pass a stream on in the order in which its bytes come; the node hears how many were taken."""
         received = self._received[stream]
         try:
             reader, writer = await connecting
@@ -300,5 +276,5 @@ class RemoteProcess:
         self._node.running -= 1
         self._over.set_result(sentence)
         for received in self._received.values():
-            received.put_nowait(b"")  # after what came before it
+            received.put_nowait(b"")
         self.pulse.close()

@@ -1,7 +1,6 @@
-"""Rows that a task names, on other nodes: their files go there by the digest of their content, once to each node.
+"""Rows of tasks on other nodes: their files go there by the digest of their content, once to each node.
 
-``Parcel`` is the engine's end: what there is to send. ``RowsThere`` is a node's: what has come, and where processes
-find it.
+``Parcel`` is the engine's end: what to send. ``RowsThere`` is a node's end: what has come.
 """
 
 from __future__ import annotations
@@ -17,27 +16,24 @@ from typing import Any
 from marlaas.plugins.data import Source, all_files, folder_of
 
 MOST = 2_000_000_000
-"""Bytes of a task's rows that travel, 16 s at 1 Gbit/s. Episodes on larger ones are played on the engine's machine."""
+"""Most bytes of a task's rows that are sent, 16 s at 1 Gbit/s. Episodes on larger ones run on the engine's machine."""
 PIECE = 1 << 20
-"""Bytes that are sent at once."""
 KEPT = 64
-"""Files that a node keeps, those that came last; what tasks still read is linked elsewhere, too."""
+"""Files that a node keeps, the newest ones; those in use are linked elsewhere, too."""
 PART = ".part"
 
 
 @dataclass(frozen=True)
 class Parcel:
-    """The files of a source, by their names below the folder in which it lies."""
+    """The files of a source, by their names below its folder."""
 
     root: Path
     files: tuple[tuple[str, str], ...]
-    """Name and digest of each."""
     path: str
-    """The name of what the task names."""
 
     @classmethod
     def of(cls, data: Mapping[str, Any]) -> Parcel:
-        """Reads the files of ``data`` (see ``Source.record``). Raises ``OSError``, also if they are too large."""
+        """Read the files of ``data`` (see ``Source.record``). Raises ``OSError``, also if they are too large."""
         source = Source.of(data)
         root, paths = folder_of(source), all_files(source)
         if sum(path.stat().st_size for path in paths) > MOST:
@@ -47,11 +43,9 @@ class Parcel:
 
     @property
     def key(self) -> str:
-        """The same for the same files under the same names."""
         return sha256(repr(self.files).encode()).hexdigest()[:16]
 
     def pieces(self, digest: str) -> Iterator[tuple[int, bytes]]:
-        """A file's bytes in pieces, with the place of each. Raises ``OSError``."""
         name = next(name for name, own in self.files if own == digest)
         with open(self.root / name, "rb") as file:
             begin = 0
@@ -67,18 +61,15 @@ class RowsThere:
         self._folder = folder
 
     def missing(self, digests: Iterable[str]) -> list[str]:
-        """Those that have not come."""
         return [digest for digest in dict.fromkeys(digests) if not (self._folder / digest).exists()]
 
     def take(self, digest: str, begin: int, piece: bytes) -> None:
-        """A piece of a file."""
         self._folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         with open(os.open(self._folder / f"{digest}{PART}", os.O_RDWR | os.O_CREAT, 0o600), "r+b") as file:
             file.seek(begin)
             file.write(piece)
 
     def finish(self, digest: str) -> None:
-        """All pieces of a file have come."""
         part = self._folder / f"{digest}{PART}"
         part.touch()  # an empty file has no piece
         if _digest(part) != digest:
@@ -87,14 +78,13 @@ class RowsThere:
         part.replace(self._folder / digest)
 
     def lay_out(self, files: Sequence[tuple[str, str]], folder: Path) -> None:
-        """Have the files in a folder under their names."""
         for name, digest in files:
             path = folder / name
             path.parent.mkdir(parents=True, exist_ok=True)
             if not path.exists():
                 try:
                     os.link(self._folder / digest, path)
-                except FileExistsError:  # another process of the version wants it, too
+                except FileExistsError:
                     continue
                 except OSError:
                     shutil.copy2(self._folder / digest, path)

@@ -1,1 +1,1 @@
-"""One process of a plugin version: how it is started and confined, and the protocol on its socket, with validation."""
+"""One process of a plugin version: its start, its confinement, and the validated protocol on its socket."""

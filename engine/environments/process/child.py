@@ -44,7 +44,7 @@ from .wire import (
     parse_message,
 )
 
-# An episode in progress in a process, or another request, and how whoever answers hears of it.
+# An episode or another request in progress, and its listener.
 
 
 @dataclass
@@ -54,12 +54,10 @@ class Play:
     answer: Answer | None
     """None if nothing may be asked."""
     outcomes: tuple[type, ...]
-    """The types of outcome with which it may end."""
     ended: asyncio.Future[Outcome]
     began: float
     asks: set[asyncio.Task[None]] = field(default_factory=set)
     final: set[str] = field(default_factory=set)
-    """Agents whose rewards are final."""
 
 
 @dataclass(frozen=True)
@@ -72,87 +70,72 @@ class EpisodeListener:
     tell: Callable[[str, int, int], None]
 
     async def answer(self, ask: Ask) -> Reply:
-        """See the protocol."""
         return await self.ask(ask)
 
     def calls(self, agent: str, under_way: int, replies: int) -> None:
-        """See the protocol."""
         if not self.play.ended.done():
             self.tell(agent, under_way, replies)
 
     def failed(self, error: BaseException) -> None:
-        """See the protocol."""
         if not self.play.ended.done():
             self.play.ended.set_exception(error)
 
 
-# One process of one plugin version, and the episodes that it plays.
-#
-# Each episode gets exactly one outcome, whatever the process does. The process is never restarted here: its owner is
-# told once of its death, and decides.
+# Each episode gets exactly one outcome, whatever the process does. The process is never restarted here: its owner gets
+# one report of its death, and decides.
 
 BEAT = 1.0
-"""Seconds between two questions whether the process runs, while episodes are in progress."""
 _MOST_VALUES = 3 * MOST_VALUES
 """Most JSON values of one message: an author's lists count twice, as entries and as lists; the protocol adds some."""
 READ_RATE = 32 << 20
-"""Bytes that are read from a process in a second: more prompts than any sampler takes, and parsing them takes less than
-a tenth of that second."""
+"""Bytes read from a process in a second: more prompts than any sampler takes, parsed in less than a tenth of it."""
 UNSTOPPABLE = "an episode whose time was up went on computing, and did not stop when it was interrupted"
 HUNG = "compiled code of the plugin let nothing else run in its process"
 TOO_LONG = "importing the plugin took longer than {:g} s"
 STILL = "its process did not answer for minutes"
 _SOONEST = 0.05
-"""Seconds between two looks at an import that has used almost all of its time."""
 _WATCHED = 30.0
-"""Seconds in which a process says what kept its loop busy: a thread does, unless compiled code keeps it from that."""
 _CLOSING = 3.0
-"""Seconds for a process that is asked to end and has something to close first."""
 
 
 class BrokenPlugin(EnvironmentFailure):
-    """The plugin cannot be imported, or ended its process while it was."""
+    """The plugin cannot be imported, or ended its process during the import."""
 
     def __init__(self, failure: Failure, died: bool = False) -> None:
         super().__init__(failure.message)
         self.failure = failure
         self.died = died
-        """Whether the process ended without a message: the plugin may be right, and another try may succeed."""
+        """True if the process ended without a message: another try may succeed."""
 
 
 class Owner(Protocol):
-    """What a child tells its owner."""
+    """Gets the events of a child."""
 
     def died(self, failure: Failure) -> None:
-        """The process died by itself, or had to be killed; told once."""
+        """The process died by itself, or had to be killed; called once."""
 
     def idled(self) -> None:
         """The last episode in progress has ended."""
 
 
 class Child:
-    """A process that has said hello, until it is dead. It runs episodes, or it scores, one request at a time."""
+    """A process, from its hello to its death. It runs episodes, or it scores, one request at a time."""
 
     def __init__(self, process: PluginProcess, owner: Owner) -> None:
         self.environments: dict[str, Described] = {}
         self.refused: dict[str, Failure] = {}
-        """By name, why some environments of a ``.toml`` file are not served next to the others."""
         self.dead: Failure | None = None
         self.full = False
-        """Whether memory has piled up in it until an allocation failed: it gets no further episodes."""
         self.load = Load()
         self._served = False
-        """Whether it has said hello."""
         self._closing = False
-        """Whether the process was asked to end, and still closes what it has open."""
         self._process = process
         self._channel: Channel | None = None
         self._owner: Owner | None = owner
-        self._loop = asyncio.get_running_loop()  # kept: to ask for it is a system call in Python 3.11
+        self._loop = asyncio.get_running_loop()  # in Python 3.11 each request for it is a system call
         self._hello: asyncio.Future[Hello] = self._loop.create_future()
         self._plays: dict[int, Play] = {}
         self._cancelled: dict[int, int] = {}
-        """Cancelled episodes that have not ended yet, with the number of asks of each since."""
         self._started = 0
         self._allowed = 0.0
         """Seconds that the only request in progress may take; 0 if episodes run."""
@@ -162,7 +145,6 @@ class Child:
     async def start(
         cls, path: Path, folders: Folders, owner: Owner, patience: float, launcher: PluginLauncher = HERE
     ) -> Child:
-        """Start a process and wait until it has imported the plugin; ``BrokenPlugin`` if that fails."""
         try:
             child = cls(await launcher.launch(path, folders), owner)
         except OSError as error:  # its Python is gone, or no process can be had
@@ -181,40 +163,33 @@ class Child:
 
     @property
     def pid(self) -> int:
-        """Process id."""
         return self._process.pid
 
     @property
     def node(self) -> str:
-        """The node that it is on; empty for the engine's machine."""
         return self._process.node
 
     @property
     def lost(self) -> bool:
-        """Whether it died because its node did."""
         return self._process.lost
 
     @property
     def idle(self) -> bool:
-        """Whether no episode is in progress, not even one that is being cancelled."""
         return not self._plays and not self._cancelled
 
     async def play(self, environment: str, spec: EpisodeSpec, answer: Answer) -> EpisodeOutcome | Unscored:
-        """Play one episode. Raises only what ``answer`` raised, or ``CancelledError``."""
         ended = self._run(lambda number: encode_start(number, environment, spec), answer, (EpisodeOutcome, Unscored))
         return cast(EpisodeOutcome | Unscored, await ended)
 
     async def facts(self, environment: str, data: Mapping[str, Any] | None, survey: bool) -> DataFacts | EpisodeOutcome:
-        """What there is to know of the rows of an environment, or of ``data`` in their place; an outcome says why
-        that failed."""
         kinds = (DataFacts, EpisodeOutcome)
         ended = self._run(lambda number: encode_facts(number, environment, data, survey), None, kinds)
         return cast(DataFacts | EpisodeOutcome, await ended)
 
     async def score(self, environment: str, played: Unscored, transcript: Transcript, timeout: float) -> EpisodeOutcome:
-        """Score what was said in an episode. Raises ``ValueError`` if that is too large to be sent.
+        """Score the transcript of an episode. Raises ``ValueError`` if it is too large to be sent.
 
-        ``timeout``: seconds of the score function's own, after which the process interrupts it.
+        ``timeout``: seconds of the score function, after which the process interrupts it.
         """
         self._allowed = timeout
         ended = self._run(
@@ -225,7 +200,6 @@ class Child:
     async def rank(
         self, environment: str, members: Sequence[EpisodeOutcome], timeout: float
     ) -> Ranking | EpisodeOutcome:
-        """Compare the members of a group; an outcome says why that failed. Raises as ``score``."""
         self._allowed = timeout
         kinds = (Ranking, EpisodeOutcome)
         verdict = await self._run(lambda number: encode_rank(number, environment, members, timeout), None, kinds)
@@ -234,15 +208,13 @@ class Child:
         return cast(Ranking | EpisodeOutcome, verdict)
 
     async def rows(self, data: Mapping[str, Any]) -> Mapping[str, Any]:
-        """``data`` that a task names, where the process finds it. Raises ``OSError`` if it cannot have it."""
+        """``data`` of a task, with the paths of the process. Raises ``OSError`` if it cannot have it."""
         return await self._process.rows(data)
 
     def watch(self) -> None:
-        """Begin to look at what keeps the event loop of the process busy."""
         self._process.pulse.watch()
 
     async def watched(self) -> tuple[Place, ...]:
-        """End that, and return what was seen; nothing if the process died or cannot say it."""
         pulse, until = self._process.pulse, time.monotonic() + _WATCHED
         pulse.end_watch()
         while (seen := pulse.watched()) is None and self.dead is None and time.monotonic() < until:
@@ -250,7 +222,6 @@ class Child:
         return seen or ()
 
     def interrupt(self) -> None:
-        """Have the plugin's code raise at the line that it is at."""
         self._process.interrupt()
 
     async def _run(
@@ -274,15 +245,16 @@ class Child:
                 self._send({"op": "cancel", "episode": number})
 
     def kill(self, reason: str, cut: bool = False) -> None:
-        """End the process without telling the owner. Episodes in progress end as errors; if ``cut``, as cancelled: they
-        are not to blame."""
+        """End the process without a call to the owner.
+
+        Episodes in progress end as errors; if ``cut``, as cancelled: they are not to blame.
+        """
         self._owner = None
         self._closing = any(found.closes for found in self.environments.values())
         self._die(Failure(reason), status="cancelled" if cut else "error")
 
     async def wait(self) -> None:
-        """Wait until the process is gone for the operating system, too."""
-        if self._closing:  # it has heard that its connection is closed
+        if self._closing:  # its connection is closed
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(_CLOSING):
                     await self._process.wait()
@@ -301,9 +273,9 @@ class Child:
         self.refused = {found.name: found.failure for found in hello.refused}
 
     async def _imported(self, patience: float) -> None:
-        """Wait for the end of the import; one whose time is up is interrupted. Raises ``BrokenPlugin``.
+        """Wait for the end of the import; interrupt one that takes too long. Raises ``BrokenPlugin``.
 
-        Time for which the process waited for a core does not count.
+        Time in which the process waited for a core does not count.
         """
         began, before = time.monotonic(), self._process.delayed()
         while not self._hello.done():
@@ -311,7 +283,7 @@ class Child:
             delayed = self._process.delayed() - before
             left = min(patience - took + delayed, wall_limit(patience) - took)
             if left <= 0:
-                self._process.interrupt()  # it can still say at which line it is
+                self._process.interrupt()  # it can still report its current line
                 await asyncio.wait((self._hello,), timeout=BEAT)
                 if not self._hello.done():
                     raise BrokenPlugin(Failure(TOO_LONG.format(patience)))
@@ -323,7 +295,6 @@ class Child:
             self._channel.send(record)
 
     def receive(self, record: Record) -> None:
-        """Take in one message of the process, as ``decode_body`` has read it."""
         try:
             if self._too_late(record):
                 return
@@ -346,10 +317,9 @@ class Child:
             self._die(Failure(f"its process broke the protocol: {error}"))
 
     def _too_late(self, record: Record) -> bool:
-        """Whether a record is an ask of a cancelled episode, or a request for an address or a final reward in it.
+        """True for a record of a cancelled episode: an ask, a request for an address, or a final reward.
 
-        These are not answered, so there can only be as many as may wait at the same time: a process that sends more
-        breaks the protocol.
+        These get no answer, so only as many can come as may wait at the same time: more break the protocol.
         """
         episode = record.get("episode")
         if type(episode) is not int or episode not in self._cancelled:
@@ -406,7 +376,7 @@ class Child:
         except asyncio.CancelledError:
             play.ended.cancel()
             raise
-        except Exception as error:  # the engine's own error: whoever runs the episode gets it
+        except Exception as error:  # the engine's own error goes to the caller of the episode
             if not play.ended.done():
                 play.ended.set_exception(error)
         finally:
@@ -434,7 +404,7 @@ class Child:
             self._loop.create_task(self._autopsy(reason))
 
     async def _autopsy(self, reason: str) -> None:
-        """The socket closes a moment before the process is gone; its exit code says more than the socket."""
+        """The socket closes a moment before the process is gone, and the exit code has more information."""
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(BEAT):
                 reason = await self._process.wait()
@@ -470,7 +440,6 @@ class Child:
             self._heart = self._loop.create_task(self._heartbeat())
 
     async def _heartbeat(self) -> None:
-        """While episodes are in progress, make sure that the interpreter of the process runs."""
         pulse = self._process.pulse
         pulse.answer()  # to a question before the last rest
         answered = before = time.monotonic(), self._process.computed()
@@ -491,7 +460,6 @@ class Child:
         self.load = Load()
 
     def _die_stubborn(self) -> None:
-        """End a process whose only request, or one of whose episodes, does not stop."""
         if self._allowed:
             message = f"its score took longer than {self._allowed:g} s and did not stop"
             self._die(Failure(message), status="timeout")
@@ -499,7 +467,6 @@ class Child:
             self._die(Failure(UNSTOPPABLE))
 
     def _silent(self, wall: float, computed: float) -> bool:
-        """Judge that nothing was answered; returns whether the process was ended over it."""
         match judged(wall, computed, len(self._plays), self._allowed):
             case "hung":
                 self._die(Failure(HUNG))

@@ -26,17 +26,16 @@ from ...devices import environment
 from ...errors import EnvironmentFailure
 from .pulse import Pulse, delayed_seconds, processor_seconds
 
-# Puts the files that a task names where a confined process can read them.
+# Lends a task's files to a confined process.
 #
-# What a confined process sees is fixed when it starts, before any task is known. So it sees one folder more,
-# read-only, and the engine puts links to the files there. A link costs no room, and the process cannot write through
-# it.
+# What it sees is fixed at its start, before any task is known. So it sees one more read-only folder, and the engine
+# links the files there.
 
 
 def lend(data: Mapping[str, Any], folder: Path) -> dict[str, Any]:
-    """Link the files of ``data`` (see ``Source.record``) into ``folder``, and return it with the path that leads there.
+    """Link the files of ``data`` (see ``Source.record``) into ``folder``; returns ``data`` with the path there.
 
-    Copies them where they lie on another file system. Raises ``OSError`` if they cannot be read.
+    Copies files of another file system. Raises ``OSError`` if they cannot be read.
     """
     source = Source.of(data)
     root = folder_of(source)
@@ -49,9 +48,9 @@ def lend(data: Mapping[str, Any], folder: Path) -> dict[str, Any]:
 
 
 def stamped(data: Mapping[str, Any]) -> dict[str, Any]:
-    """``data`` with a ``stamp`` of its files: a process that is given another one reads the rows again.
+    """``data`` with a ``stamp`` of its files: a process reads the rows again if it changes.
 
-    So all processes draw from the same rows, however long each has been there. Raises ``OSError``.
+    So all processes draw from the same rows. Raises ``OSError``.
     """
     stats = [(str(path), path.stat()) for path in all_files(Source.of(data))]
     content = [(path, stat.st_ino, stat.st_size, stat.st_mtime_ns) for path, stat in stats]
@@ -59,7 +58,6 @@ def stamped(data: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _place(path: Path, lent: Path) -> None:
-    """Put a file where another one may be read, and where another thread may be putting it just now."""
     lent.parent.mkdir(parents=True, exist_ok=True)
     fresh = lent.with_name(f"{lent.name}.{uuid4().hex}")
     try:
@@ -69,11 +67,10 @@ def _place(path: Path, lent: Path) -> None:
             shutil.copy2(path, fresh)
         os.replace(fresh, lent)
     finally:
-        fresh.unlink(missing_ok=True)  # it stays where both names are links to one file already
+        fresh.unlink(missing_ok=True)  # it stays if both names are links to one file already
 
 
 def _same(path: Path, lent: Path) -> bool:
-    """Whether a file was lent already: it is the same one, or a copy of what it is now."""
     try:
         there, here = path.stat(), lent.stat()
     except FileNotFoundError:
@@ -81,17 +78,15 @@ def _same(path: Path, lent: Path) -> bool:
     return os.path.samestat(there, here) or (there.st_size, there.st_mtime_ns) == (here.st_size, here.st_mtime_ns)
 
 
-# The way to the gateway for a process without a network: a Unix socket in the folder that it sees, and TCP behind it.
+# The way to the gateway for a process without a network: a Unix socket in its folder, with TCP behind it.
 #
-# What a confined plugin reaches so is the gateway alone, which asks for a key. In the plugin's process an address
-# leads to the socket: see ``plugins.programs.forwarder``.
+# In the plugin's process an address leads to the socket: see ``plugins.programs.forwarder``.
 
 
 class Door:
-    """One socket in a folder, which is opened when it is first needed."""
+    """One socket in a folder, opened when it is first needed."""
 
     def __init__(self, folder: Path, connect: Callable[[], Awaitable[Connection]] | None = None) -> None:
-        """``connect``: the way to the server, if that is not on this machine."""
         self._folder = folder
         self._name = f"gateway-{secrets.token_hex(4)}.sock"
         self._address = ("", 0)
@@ -100,7 +95,7 @@ class Door:
         self._opening = asyncio.Lock()
 
     async def open(self, url: str) -> str:
-        """The name of the socket in its folder, behind which the server of ``url`` is.
+        """The name of the socket that leads to the server of ``url``.
 
         Raises ``EnvironmentFailure`` if none can be made.
         """
@@ -117,7 +112,6 @@ class Door:
         return self._name
 
     def close(self) -> None:
-        """Nobody comes any more."""
         self._passing.close()
         if self._server is not None:
             self._server.close()
@@ -129,7 +123,7 @@ class Door:
         return await asyncio.open_connection(*self._address)
 
     def _bound(self) -> socket.socket:
-        """The socket: over a descriptor, because its path has 108 characters at most."""
+        """The socket: bound over a descriptor, because its path has at most 108 characters."""
         folder = os.open(self._folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
         try:
             listening = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
@@ -145,8 +139,8 @@ class Door:
 
 # A plugin's process behind bubblewrap: no network, files read-only, home folders hidden.
 #
-# The kernel keeps this boundary, with namespaces of its own for users, processes, mounts and the network. It is as
-# strong as they are: it does not keep a plugin from using the processor and the memory that it is given.
+# The kernel's namespaces for users, processes, mounts and the network keep this boundary. They do not limit the
+# processor and the memory.
 
 _HIDDEN = tuple(Path(name) for name in ("/home", "/root", "/tmp", "/var/tmp", "/run"))
 """Folders with people's files, and with the sockets of services."""
@@ -164,11 +158,10 @@ _BASE = (
     "/proc",
 )
 _LAYERS = 2
-"""bwrap's processes around the one that it runs: one outside that waits, one inside that reaps orphans."""
+"""bwrap's processes around its command: one outside that waits, one inside that reaps orphans."""
 _PATIENCE = 10.0
 _OF_PYTHON = ("bin", "lib", "lib64")
 _MOST_LINKS = 40
-"""Most symbolic links that are followed for one path, as in the kernel."""
 
 
 @dataclass(frozen=True)
@@ -176,12 +169,9 @@ class Confinement:
     """What one plugin's process may see."""
 
     hidden: tuple[Path, ...]
-    """Folders that appear empty, besides the usual ones."""
     readable: tuple[Path, ...]
-    """Folders and files that stay visible although they lie in hidden ones."""
 
     def command(self, snapshot: Path, scratch: Path, *read: Path) -> list[str]:
-        """The words to put before the process's own command; only ``scratch`` can be written, and ``read`` be read."""
         needed = [path for path in (*self.readable, snapshot, *read) if path.exists()]
         hidden, shown = _hidden(self.hidden), {path.resolve() for path in needed}
         words = [shutil.which("bwrap") or "bwrap", *_BASE]
@@ -194,18 +184,16 @@ class Confinement:
         return [*words, "--bind", str(real), str(real), "--chdir", str(scratch), "--"]
 
     def contradiction(self) -> str:
-        """Why this cannot be done, in a sentence: a folder cannot be both hidden and readable; empty if it can."""
         both = sorted(_hidden(self.hidden) & {path.resolve() for path in self.readable if path.exists()})
         return f"Python's own files lie in {both[0]}, which is to be out of sight: choose another home" if both else ""
 
 
 def _hidden(folders: Iterable[Path]) -> set[Path]:
-    """The usual hidden folders and ``folders``, as far as they exist, with links followed."""
     return {folder.resolve() for folder in (*_HIDDEN, Path.home(), *folders) if folder.is_dir()} - {Path("/")}
 
 
 def layers(hidden: Set[Path], shown: Set[Path]) -> list[Path]:
-    """The folders to mount, each over the ones before it: the innermost that a path is in decides.
+    """The folders to mount, each over the ones before it: the innermost one of a path decides.
 
     So a home inside a Python's folder stays hidden, and a virtual environment inside that home is visible.
     """
@@ -217,12 +205,11 @@ def layers(hidden: Set[Path], shown: Set[Path]) -> list[Path]:
 
 
 def _decides(path: Path, marks: Set[Path]) -> Path | None:
-    """The innermost of ``marks`` that a path is in."""
     return next((folder for folder in (path, *path.parents) if folder in marks), None)
 
 
 def links(path: Path) -> list[tuple[Path, str]]:
-    """The symbolic links that are followed on the way to a path, each with its target."""
+    """The symbolic links on the way to a path, each with its target."""
     found: list[tuple[Path, str]] = []
     at, left = Path("/"), [*reversed(path.absolute().parts)]
     while left and len(found) < _MOST_LINKS:
@@ -236,9 +223,9 @@ def links(path: Path) -> list[tuple[Path, str]]:
 
 
 def readable_for(python: Path) -> tuple[Path, ...]:
-    """The paths that an interpreter reads of its installation and, for a virtual environment, of the one below it.
+    """The installation paths of an interpreter and, for a virtual environment, of the one below it.
 
-    Never the folder that these are in: its owner's other files may lie there, as in ``~/.local``.
+    Never their parent folder: it may hold the owner's other files, as ``~/.local`` does.
     """
     own, base = python.absolute().parent.parent, python.resolve().parent.parent
     environment = [own / name for name in (*_OF_PYTHON, "pyvenv.cfg")] if (own / "pyvenv.cfg").exists() else []
@@ -246,7 +233,7 @@ def readable_for(python: Path) -> tuple[Path, ...]:
 
 
 def inner(pid: int) -> int | None:
-    """Id of the process that bwrap, which is ``pid``, runs; None before it starts and after it ends."""
+    """Id of the process that bwrap ``pid`` runs; None before its start and after its end."""
     for _ in range(_LAYERS):
         try:
             children = Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
@@ -259,7 +246,7 @@ def inner(pid: int) -> int | None:
 
 
 def obstacle() -> str:
-    """Why no process can be confined on this machine; empty if it can. Finds out by trying."""
+    """Why no process can be confined on this machine, found by trying; empty if it can."""
     bwrap = shutil.which("bwrap")
     if bwrap is None:
         return "bwrap (bubblewrap) is not installed"
@@ -280,28 +267,25 @@ def obstacle() -> str:
     return " ".join(done.stderr.split())[:200] or f"bwrap ended with code {done.returncode}"
 
 
-# Starts the process of one plugin version: scrubbed environment, its own session, its prints in a log file.
+# Starts the process of one plugin version: scrubbed environment, own session, output in a log file.
 
 EPISODES = 512
-"""Most live episodes of one process, unless its author says otherwise: twice what one task has at a time."""
+"""Most live episodes of one process by default: twice the number of one task."""
 MEMORY_MB = 4096
 """Address space of a plugin's process; beyond it, allocations in the plugin fail."""
 NICE = 5
-"""Added to the niceness of the settings for the processes of environments, so that workers need not wait for them."""
+"""Added to the settings' niceness, so that workers need not wait for environments."""
 LARGEST_LOG = 8 << 20
 KEPT_LOG = 256 << 10
-"""Bytes of the newest part of a log that are kept when it has become too large."""
 _KEPT = ("PATH", "HOME", "LANG", "LC_ALL", "TZ")
 _UNWATCHED = 0
-"""Given in place of the engine's process id where bwrap is the parent: it ends what it runs when the engine dies."""
 
 
 @dataclass(frozen=True)
 class Workers:
-    """How many processes of each kind a version may have at the same time."""
+    """Number of processes of each kind that a version may have at the same time."""
 
     least: int = 1
-    """While its episodes run."""
     most: int = 1
 
 
@@ -311,19 +295,16 @@ class Runtime:
 
     python: Path = Path(sys.executable)
     author_api: Path | None = None
-    """Where that Python finds ``marlaas.plugins``; None if it is installed there."""
     memory_mb: int = MEMORY_MB
     confinement: Confinement | None = None
     nice: int = NICE
     workers: Workers | None = None
-    """Bounds on the number of processes; None: from one up to the cores of the home."""
     episodes: int = EPISODES
-    """Most live episodes of one process."""
 
 
 @dataclass(frozen=True)
 class Folders:
-    """The folders of the processes of one plugin, and what runs them."""
+    """The folders of one plugin's processes, and their runtime."""
 
     scratch: Path
     log: Path
@@ -331,29 +312,24 @@ class Folders:
 
     @property
     def lent(self) -> Path:
-        """Where files lie that tasks name, and that a confined process may read."""
         return self.scratch.parent.parent / "lent" / self.scratch.name
 
     @classmethod
     def of(cls, scratch: Path, plugin: str) -> Folders:
-        """Those of a plugin, below the scratch folder of a service."""
         return cls(scratch / "work" / plugin, scratch / "logs" / f"{plugin}.log")
 
 
 class PluginProcess(Protocol):
-    """A running process of a plugin, wherever it is."""
+    """A running process of a plugin, on any node."""
 
     connection: socket.socket
-    """The socket to it."""
     pulse: Pulse
     log: Path
-    """Where what it prints goes."""
     lost: bool
-    """Whether it ended because the node did that it was on: it is not to blame."""
 
     @property
     def node(self) -> str:
-        """The node that it is on; empty for the engine's machine."""
+        """Its node; empty for the engine's machine."""
 
     @property
     def pid(self) -> int:
@@ -364,13 +340,13 @@ class PluginProcess(Protocol):
         """Its way to the gateway, if it cannot go there by itself."""
 
     async def rows(self, data: Mapping[str, Any]) -> Mapping[str, Any]:
-        """``data`` that a task names, if it finds it. Raises ``OSError`` if it cannot have it."""
+        """``data`` of a task, with the paths of the process. Raises ``OSError`` if it cannot have it."""
 
     def computed(self) -> float:
-        """Processor seconds that it has used so far; 0 if that is not known."""
+        """Processor seconds so far; 0 if unknown."""
 
     def delayed(self) -> float:
-        """Seconds that its main thread has waited for a core so far; 0 if that is not known."""
+        """Seconds that its main thread has waited for a core so far; 0 if unknown."""
 
     def kill(self) -> None:
         """Kill the process and everything in its session."""
@@ -382,14 +358,14 @@ class PluginProcess(Protocol):
         """Wait for the end; returns a sentence about it."""
 
     def trim_log(self) -> None:
-        """Keep only the newest lines once prints have made the log large."""
+        """Keep only the newest lines of a large log."""
 
 
 class Opening(Protocol):
     """A way to the gateway."""
 
     async def open(self, url: str) -> str:
-        """The name of the socket, in the process's folder, behind which the server of ``url`` is.
+        """The name of the socket, in the process's folder, that leads to the server of ``url``.
 
         Raises ``EnvironmentFailure`` if none can be made.
         """
@@ -421,61 +397,51 @@ class Launched:
         door: Door | None = None,
         scratch: Path = Path(),
     ) -> None:
-        """``door``: its way to the gateway, if it is confined; ``scratch``: the folder that it writes into."""
         self.scratch = scratch
         self.connection = connection
         self.pulse = pulse
         self._process = process
         self.log = log
-        """Where what it prints goes."""
         self.door = door
         self._confined = door is not None
 
     @property
     def pid(self) -> int:
-        """Id of the process, and of the session of all that it started."""
         return self._process.pid
 
     @property
     def host(self) -> int | None:
-        """Id of the process that runs the plugin: inside bwrap it is another one; None while there is none."""
         if self._process.returncode is not None:
             return None
         return inner(self._process.pid) if self._confined else self._process.pid
 
     async def rows(self, data: Mapping[str, Any]) -> Mapping[str, Any]:
-        """See the protocol: nothing has to move."""
         return data
 
     def computed(self) -> float:
-        """See the protocol."""
         return processor_seconds(self.host)
 
     def delayed(self) -> float:
-        """See the protocol."""
         return delayed_seconds(self.host)
 
     def kill(self) -> None:
-        """Kill the process and everything in its session."""
         with contextlib.suppress(ProcessLookupError, PermissionError):
             os.killpg(self._process.pid, signal.SIGKILL)
 
     def interrupt(self) -> None:
-        """Ask the process to break out of what blocks it."""
         host = self.host  # not Popen's own signal, which would take the exit status from asyncio
         if host is not None:
             with contextlib.suppress(ProcessLookupError):
                 os.kill(host, signal.SIGUSR1)
 
     async def wait(self) -> str:
-        """Wait for the end; returns a sentence about it. What is cancelled here is not waited for again."""
         try:
             code = await self._process.wait()
         finally:
             self.pulse.close()
             if self.door is not None:
                 self.door.close()
-        if self._confined and code > 128:  # bwrap's code for a signal
+        if self._confined and code > 128:
             code = 128 - code
         if code < 0:
             with contextlib.suppress(ValueError):
@@ -483,7 +449,6 @@ class Launched:
         return f"its process ended by itself with code {code}"
 
     def trim_log(self) -> None:
-        """Keep only the newest lines once prints have made the log large."""
         trim(self.log)
 
 
@@ -500,8 +465,10 @@ def trim(log: Path) -> None:
 
 
 def open_log(path: str | Path, flags: int) -> int:
-    """Open a plugin's log, for this account alone. The plugin can replace it by a link, which is not followed: then
-    raises ``OSError``."""
+    """Open a plugin's log, readable only by this account.
+
+    Raises ``OSError`` for a link: the plugin may have put one there.
+    """
     return os.open(path, flags | os.O_NOFOLLOW, 0o600)
 
 
@@ -542,7 +509,6 @@ class Here:
     node = ""
 
     async def launch(self, path: Path, folders: Folders) -> PluginProcess:
-        """See ``PluginLauncher``."""
         return await launch(path, folders)
 
 
@@ -550,8 +516,10 @@ HERE = Here()
 
 
 def command(path: Path, folders: Folders, descriptor: int, pulse: int, parent: int) -> list[str]:
-    """The command line of a plugin's process; ``descriptor`` and ``pulse`` are its ends of the two sockets, ``parent``
-    is whom to die with."""
+    """The command line of a plugin's process.
+
+    ``descriptor`` and ``pulse`` are its ends of the two sockets; it dies with the process ``parent``.
+    """
     runtime = folders.runtime
     before = (
         runtime.confinement.command(path.parent, folders.scratch, folders.lent)
@@ -564,20 +532,20 @@ def command(path: Path, folders: Folders, descriptor: int, pulse: int, parent: i
 
 
 def variables(folders: Folders) -> dict[str, str]:
-    """All that a plugin's process sees of the engine's environment variables, and what it gets of its own.
+    """The environment variables of a plugin's process.
 
-    It sees no card: a library that it imports could take memory of one, which was not planned for. A plugin that
-    computes on a card sets the variable itself.
+    It sees no GPU: an imported library could take unplanned memory of one. A plugin that computes on a GPU sets the
+    variable itself.
     """
     runtime = folders.runtime
     kept = {name: os.environ[name] for name in _KEPT if name in os.environ}
     kept |= environment(())
     kept |= dict.fromkeys(("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS"), "1")
-    kept["MALLOC_ARENA_MAX"] = "2"  # else every core has one, each of 64 MB of the address space that is bounded
+    kept["MALLOC_ARENA_MAX"] = "2"  # else every core has one, each of 64 MB of the bounded address space
     if runtime.author_api is not None:
         kept["PYTHONPATH"] = str(runtime.author_api)
         kept["PATH"] = os.pathsep.join((str(runtime.python.parent), kept.get("PATH", os.defpath)))
     if runtime.confinement is not None:
         kept["HOME"] = str(folders.scratch)
-    # The same draw gives the same episode in every process, also if a plugin iterates over a set.
+    # The same draw gives the same episode in every process, even if a plugin iterates over a set.
     return kept | {"TMPDIR": str(folders.scratch), "PYTHONHASHSEED": "0", "PYTHONUTF8": "1"}

@@ -21,16 +21,15 @@ from marlaas.plugins.scoring import Transcript
 from ...trajectories import EpisodeStatus, Failure
 from ..protocol import DataFacts, EpisodeOutcome, EpisodeSpec, FinalReward, Ranking, Rows, Unscored
 
-# The JSON of messages to and from a plugin's process: msgspec reads and writes it, several times as fast as Python.
+# msgspec reads and writes JSON several times as fast as Python.
 #
-# What comes out is what the standard library would have read, in texts that files and databases can hold. Nothing
-# here knows what the messages mean.
+# Values equal those of the standard library, in texts that files and databases can hold.
 
 _PLAIN = frozenset((bool, float, int, type(None)))
 
 
 def decode_body(body: bytes) -> Any:
-    """What the JSON of a message says, in texts that files and databases can hold.
+    """The JSON of a message, in texts that files and databases can hold.
 
     Raises ``ValueError`` and ``RecursionError``.
     """
@@ -38,17 +37,17 @@ def decode_body(body: bytes) -> Any:
         try:
             return decode(body)
         except (DecodeError, ValidationError):
-            pass  # the standard library reads some more: NaN, numbers without end
+            pass  # the standard library reads more: NaN, numbers without end
     return cleaned(channel.decode_json(body))
 
 
 def cleaned(value: Any) -> Any:
-    """Texts that files and databases can hold: JSON can carry lone surrogates, they cannot, and msgspec raises."""
+    """Texts that files and databases can hold: without the lone surrogates that JSON can carry, and msgspec refuses."""
     if isinstance(value, str):
         return value if value.isascii() else value.encode("utf-8", "replace").decode()
     if isinstance(value, list):
         return [entry if type(entry) in _PLAIN else cleaned(entry) for entry in value]
-    if isinstance(value, dict):  # what is plain needs no call: there are many messages
+    if isinstance(value, dict):
         keys = [key if key.isascii() else cleaned(key) for key in value]
         return {key: e if type(e) in _PLAIN else cleaned(e) for key, e in zip(keys, value.values(), strict=True)}
     return value
@@ -57,8 +56,7 @@ def cleaned(value: Any) -> Any:
 def encode_body(record: Record) -> bytes:
     """A message as JSON. Raises ``ValueError`` and ``TypeError``.
 
-    Replies alone, and those without calls: what an author or a model wrote may hold numbers without end, which msgspec
-    writes as null.
+    msgspec writes only replies without calls: other texts may hold numbers without end, and it writes those as null.
     """
     if record["op"] == "reply" and not record["tool_calls"]:
         with suppress(UnicodeEncodeError):  # half a character, which a check may answer with
@@ -68,17 +66,13 @@ def encode_body(record: Record) -> bytes:
 
 # Messages from a plugin's process, validated, or ``WireError``.
 #
-# The process at the other end may be broken or hostile. Each class says what each field of a message may hold: type,
-# size, range. Those with an underscore become what the engine has for the same thing. msgspec checks every message
-# against them, once, so that nothing behind this file has to doubt what it holds. Keys that they do not name are
-# ignored.
+# msgspec checks type, size and range of each field once, so later code need not. Classes with an underscore become the
+# engine's own types. Unknown keys are ignored.
 
 LONGEST_NAME = 128
 MOST_ENTRIES = 256
 LONGEST_NOTE = 1000
-"""Characters of what stands in tables and in reasons; the host sends no more of its own."""
 LONGEST_PAGE = 10_000
-"""Of what is read by itself: a description, a traceback."""
 
 T = TypeVar("T")
 _Name = Annotated[str, Meta(min_length=1, max_length=LONGEST_NAME)]
@@ -86,7 +80,7 @@ _Count = Annotated[int, Meta(ge=0, lt=1 << 53)]
 _Finite = Annotated[float, Meta(ge=-sys.float_info.max, le=sys.float_info.max)]
 _Seconds = Annotated[float, Meta(ge=0, le=1e9)]
 _Bounded = Annotated[float, Meta(ge=-LARGEST, le=LARGEST)]
-"""A number whose square, and the sum of many, is finite."""
+"""A number that stays finite when squared or summed."""
 _List = Annotated[tuple[T, ...], Meta(max_length=MOST_ENTRIES)]
 _Some = Annotated[tuple[T, ...], Meta(min_length=1, max_length=MOST_ENTRIES)]
 _Table = Annotated[dict[str, T], Meta(max_length=MOST_ENTRIES)]
@@ -94,31 +88,24 @@ _Rewards = Annotated[dict[str, _Bounded], Meta(min_length=1, max_length=MOST_ENT
 
 
 class WireError(ValueError):
-    """The process sent something that the protocol does not know."""
+    """The process sent something outside of the protocol."""
 
 
 class Described(Struct):
-    """An environment as its plugin declares it."""
+    """A declared environment."""
 
     name: _Name
     timeout: _Finite
     description: str
     parameters: _List[Parameter] = ()
     scored: bool = False
-    """Its own function scores what was played, in a scoring process."""
     ranked: bool = False
-    """Its own function compares the members of a training group, in a scoring process."""
     score_timeout: _Finite = 30.0
     """Seconds that one call of either may take."""
     closes: bool = False
-    """It is in the class form and has something to close when its process ends."""
     agents: _List[_Name] = ()
-    """Who speaks in it; empty if its author does not say."""
     rows: Rows = ""
-    """Whose rows it draws its tasks from: its own, those of the task file, or none. With rows, two instances that open
-    alike are one."""
     own: bool = False
-    """The plugin's own code plays it, not that of a library."""
 
     def __post_init__(self) -> None:
         self.description = _cut(self.description, LONGEST_PAGE)
@@ -132,12 +119,11 @@ class Described(Struct):
 
     @property
     def recorded(self) -> bool:
-        """Whether somebody needs to see what was said."""
         return self.scored or self.ranked
 
 
 class Refused(Struct):
-    """One of several environments of a ``.toml`` file, which is wrong while others are right."""
+    """A broken environment of a ``.toml`` file with others."""
 
     name: _Name
     failure: Failure
@@ -159,7 +145,7 @@ class Hello(Struct, tag_field="op", tag="hello"):
 
 
 class Broken(Struct, tag_field="op", tag="broken"):
-    """The process ends, and says why."""
+    """The process ends, with the reason."""
 
     failure: Failure
 
@@ -168,19 +154,18 @@ class Broken(Struct, tag_field="op", tag="broken"):
 
 
 class Opening(Struct, tag_field="op", tag="endpoint"):
-    """An episode asks for an address at which programs find its model."""
+    """An episode asks for an address for its programs."""
 
     id: _Count
     episode: _Count
     agents: _List[_Name] = ()
-    """Who may speak there; anybody if it is empty."""
 
 
 class Place(Struct, frozen=True):
-    """A line of a plugin, and for how long it kept the event loop of its process busy."""
+    """A line of a plugin, and the seconds that it kept the event loop of its process busy."""
 
     file: Annotated[str, Meta(max_length=LONGEST_NOTE)]
-    """Empty if a library did that, which an adapter runs."""
+    """Empty for a library that an adapter runs."""
     line: _Count
     seconds: _Finite
 
@@ -189,13 +174,10 @@ class Beat(Struct, frozen=True):
     """The interpreter of the process runs."""
 
     late: Annotated[float, Meta(ge=0, le=sys.float_info.max)]
-    """The most seconds by which the loop was late since the beat before."""
     stubborn: bool
-    """An episode continues computing although it is interrupted again and again."""
     asleep: _Seconds = 0.0
-    """Seconds since the beat before in which an episode kept the loop and nothing computed or wanted to."""
+    """Seconds since the beat before in which an episode held the loop and nothing computed or wanted to."""
     watched: _List[Place] | None = None
-    """The lines that kept the loop since a check began to look, if this was asked for; the longest first."""
 
 
 Outcome = EpisodeOutcome | Unscored | Ranking | DataFacts
@@ -217,7 +199,6 @@ class Ended:
     episode: int
     outcome: Outcome
     full: bool = False
-    """Whether it failed because memory has piled up in the process, which is to be replaced."""
 
 
 @dataclass(frozen=True)
@@ -250,7 +231,6 @@ class _Fork(Struct):
     agent: _Name
     branch: _Count
     turns: Annotated[int, Meta(ge=1, lt=1 << 53)]
-    """It leaves a conversation after its first reply at the earliest."""
 
 
 class _Ask(Struct, tag_field="op", tag="ask"):
@@ -341,13 +321,13 @@ class _Facts(Struct, tag_field="op", tag="facts"):
 
 
 class _Envelope(Struct):
-    """What a message may be, as a class: msgspec prepares those once, but a bare union at every call."""
+    """All kinds of messages as a class: msgspec prepares a class once, but a bare union at every call."""
 
     message: _Ask | Opening | _Final | _End | _Ranked | _Facts | Hello | Broken
 
 
 def parse_message(record: Record, clean: bool = False) -> Received:
-    """Read one message of a plugin's process; ``clean``: it is known to be as ``decode_body`` makes it.
+    """Read one message of a plugin's process; ``clean``: it comes from ``decode_body``.
 
     Raises ``WireError``.
     """
@@ -370,13 +350,13 @@ def parse_message(record: Record, clean: bool = False) -> Received:
                 return message
     except RecursionError:
         raise WireError("a message is nested too deeply") from None
-    except ValidationError as error:  # it may quote a long text; if that stands is said at its end
+    except ValidationError as error:  # it may quote a long text; its end has the place
         says = str(error)
         raise WireError(says if len(says) <= 300 else f"{says[:150]} … {says[-150:]}") from None
 
 
 def decode_beat(line: bytes) -> Beat | None:
-    """Read one answer of the second connection; None for what is no such answer."""
+    """Read one answer of the second connection; None if it is invalid."""
     try:
         return decode(line, type=Beat)
     except (ValidationError, DecodeError, RecursionError, UnicodeDecodeError):
@@ -384,12 +364,10 @@ def decode_beat(line: bytes) -> Beat | None:
 
 
 def _cut(text: str, most: int = LONGEST_NOTE) -> str:
-    """At most that many characters; the last one of a longer text is an ellipsis."""
     return text if len(text) <= most else f"{text[: most - 1]}…"
 
 
 def _short(failure: Failure) -> Failure:
-    """A failure with texts of bounded length. Raises ``ValueError`` for a line that no file has."""
     if not 0 <= failure.line < 1 << 53:
         raise ValueError("a line is a number from 0")
     message, file = _cut(failure.message), _cut(failure.file)
@@ -400,9 +378,6 @@ def _named(table: dict[str, T]) -> dict[str, T]:
     if not table or max(map(len, table)) <= LONGEST_NAME:
         return table
     return {name[:LONGEST_NAME]: value for name, value in table.items()}
-
-
-# Messages to a plugin's process: records as it reads them.
 
 
 def encode_start(episode: int, environment: str, spec: EpisodeSpec) -> Record:
@@ -422,7 +397,7 @@ def encode_start(episode: int, environment: str, spec: EpisodeSpec) -> Record:
 
 
 def encode_facts(question: int, environment: str, data: Mapping[str, Any] | None, survey: bool) -> Record:
-    """The message that asks about an environment's rows."""
+    """The message that asks about rows."""
     return {"op": "facts", "episode": question, "environment": environment, "data": data, "survey": survey}
 
 
@@ -441,22 +416,22 @@ def encode_reply(id: int, reply: Reply) -> Record:
 
 
 def encode_endpoint(id: int, endpoint: Endpoint, socket: str = "") -> Record:
-    """The message that gives an episode its address; ``socket`` is the file that leads there without a network."""
+    """The message with an episode's address; ``socket`` is the file that leads there without a network."""
     return {"op": "endpoint", "id": id, "error": "", "url": endpoint.url, "key": endpoint.key, "socket": socket}
 
 
 def encode_no_endpoint(id: int, reason: str) -> Record:
-    """The message that refuses one."""
+    """The message that refuses an address."""
     return {"op": "endpoint", "id": id, "error": reason, "url": "", "key": "", "socket": ""}
 
 
 def encode_calls(episode: int, agent: str, under_way: int, replies: int) -> Record:
-    """The message that a program has called the model, or has been answered; see ``protocol.Listener``."""
+    """The message that a program has called the model or got an answer; see ``protocol.Listener``."""
     return {"op": "calls", "episode": episode, "agent": agent, "under_way": under_way, "replies": replies}
 
 
 def encode_score(number: int, environment: str, played: Unscored, transcript: Transcript, timeout: float) -> Record:
-    """The message that has an episode scored; ``timeout`` in seconds."""
+    """The message to score an episode; ``timeout`` in seconds."""
     return {
         "op": "score",
         "episode": number,
@@ -469,7 +444,7 @@ def encode_score(number: int, environment: str, played: Unscored, transcript: Tr
 
 
 def encode_rank(number: int, environment: str, members: Sequence[EpisodeOutcome], timeout: float) -> Record:
-    """The message that has the members of a group compared; ``timeout`` in seconds."""
+    """The message to compare the samples of a group; ``timeout`` in seconds."""
     records = [
         {
             "task": member.task,

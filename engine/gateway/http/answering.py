@@ -1,7 +1,7 @@
-"""From a request that is understood to its answer: asks the engine, and sends what it says, whole or as a stream.
+"""From a parsed request to its answer: asks the engine, and sends the answer, whole or as a stream.
 
-A client that goes away ends its request: the engine is told. Nothing is sent before the engine has said something, so
-that what it refuses has a status of its own.
+A client that leaves cancels its request. Nothing is sent before the engine's first message, so that a refusal has its
+own status.
 """
 
 from __future__ import annotations
@@ -21,16 +21,15 @@ from .logs import Line
 Send = Callable[[MutableMapping[str, Any]], Awaitable[None]]
 Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
 SILENCE = 15.0
-"""Seconds after which a stream that waits says that it is alive."""
 OPENING = 30.0
-"""Seconds after which a stream begins of which the engine has said nothing: longer than requests wait for workers that
-start, so that these are refused with a status; shorter than reverse proxies wait for a head."""
+"""Seconds after which a stream begins without a message of the engine: longer than the wait for starting workers, so
+that their refusal has a status; shorter than reverse proxies wait for a head.
+"""
 AT_ONCE = 256
-"""Messages that are sent together, where this many wait."""
 
 
 async def answer(link: Link, exchange: Exchange, send: Send, line: Line, seconds: float) -> Answered | None:
-    """Ask, and send the answer; None if a stream ends with a refusal. Raises ``Refusal`` before any is sent."""
+    """Ask, and send the answer; None if a stream ends with a refusal. Raises ``Refusal`` before anything is sent."""
     async with await link.ask(exchange.asked, seconds) as call:
         if exchange.asked.stream:
             return await _stream(call, exchange, send, line)
@@ -71,7 +70,6 @@ async def _stream(call: Call, exchange: Exchange, send: Send, line: Line) -> Ans
 
 
 def _noted(message: object, line: Line) -> Answered:
-    """The whole answer; its cost is noted. Raises ``Refusal`` if it has no choice."""
     if not isinstance(message, Answered) or not message.choices:
         raise Refusal(500, "no_answer", "The engine ended its answer without a choice.")
     line.model, line.prompt_tokens, line.completion_tokens = (
@@ -84,7 +82,7 @@ def _noted(message: object, line: Line) -> Answered:
 
 
 async def while_there(work: Coroutine[Any, Any, Any], receive: Receive, seconds: float) -> Any:
-    """Do the work, until the client has gone (``Refusal`` of 499), or reads too slowly (504)."""
+    """Do the work until the client has gone (``Refusal`` of 499) or reads too slowly (504)."""
     working, leaving = asyncio.ensure_future(work), asyncio.ensure_future(_gone(receive))
     try:
         await asyncio.wait((working, leaving), timeout=seconds, return_when=asyncio.FIRST_COMPLETED)
@@ -98,7 +96,7 @@ async def while_there(work: Coroutine[Any, Any, Any], receive: Receive, seconds:
         leaving.cancel()
         await asyncio.wait((working, leaving))
         if not working.cancelled():
-            working.exception()  # it has been raised above, or nobody is there to hear it
+            working.exception()  # raised above, or nobody is there to get it
 
 
 async def send_json(send: Send, status: int, body: Any, headers: dict[str, str] | None = None) -> None:
@@ -110,7 +108,6 @@ async def send_json(send: Send, status: int, body: Any, headers: dict[str, str] 
 
 
 async def _gone(receive: Receive) -> None:
-    """Return when the client has gone; its body has been read."""
     while (await receive())["type"] != "http.disconnect":
         pass
 

@@ -54,7 +54,7 @@ class SentMessage(Struct):
 
 
 class Thinking(Struct):
-    """Whether to think."""
+    """True or false: think."""
 
     type: str
 
@@ -69,7 +69,7 @@ class SentTool(Struct):
 
 
 class ToolChoice(Struct):
-    """Which tool to call."""
+    """The tool to call."""
 
     type: str
     name: str | None = None
@@ -82,7 +82,7 @@ class OutputConfig(Struct):
 
 
 class MessagesBody(Struct):
-    """Body of ``/v1/messages``; keys that are not here are ignored."""
+    """Body of ``/v1/messages``; unknown keys are ignored."""
 
     model: str
     messages: list[SentMessage]
@@ -114,7 +114,6 @@ class Messages:
         self._block = 0
         self._open = ""
         self._end_of: dict[str, str | None] = {}
-        """Why the choice has ended."""
         messages = [Message("system", text_of(sent.system, "system"))] if sent.system else []
         for index, one in enumerate(sent.messages):
             messages += turns(one, f"messages[{index}]")
@@ -133,7 +132,6 @@ class Messages:
         )
 
     def reply(self, answer: Answered) -> dict[str, Any]:
-        """A ``message``."""
         choice = answer.choices[0]
         blocks: list[dict[str, Any]] = []
         if choice.thinking:
@@ -151,7 +149,6 @@ class Messages:
         }
 
     def opening(self) -> Iterable[Event]:
-        """The message, still without content; what it costs is known at its end."""
         message = {
             **self._head(self.asked.model),
             "content": [],
@@ -162,7 +159,6 @@ class Messages:
         yield _event("message_start", message=message)
 
     def piece(self, piece: Piece) -> Iterable[Event]:
-        """Thoughts and text, each in a block of its kind."""
         self._streamed.add(piece)
         if piece.thinking:
             yield from self._begin("thinking", {"type": "thinking", "thinking": "", "signature": ""})
@@ -172,7 +168,6 @@ class Messages:
             yield self._delta({"type": "text_delta", "text": piece.text})
 
     def choice(self, choice: Choice) -> Iterable[Event]:
-        """Calls of tools come whole, a block each."""
         yield from self.piece(self._streamed.rest(choice))
         for call in choice.tool_calls:
             yield from self._end()
@@ -183,12 +178,10 @@ class Messages:
         self._end_of = _why(choice)
 
     def closing(self, answer: Answered) -> Iterable[Event]:
-        """Why it ends, and what it cost."""
         yield _event("message_delta", delta=self._end_of, usage=_usage(answer))
         yield _event("message_stop")
 
     def broken(self, refusal: Refusal) -> Iterable[Event]:
-        """An error in place of an event."""
         return (Event(error_body(refusal, self.form), "error"),)
 
     def _head(self, model: str) -> dict[str, Any]:
@@ -211,7 +204,7 @@ class Messages:
 
 
 def turns(sent: SentMessage, where: str) -> list[Message]:
-    """A message as turns of ours: each result of a tool is one of its own. Raises ``Refusal`` for what is no text."""
+    """A message as our turns: each result of a tool is a separate one. Raises ``Refusal`` for content without text."""
     if sent.role not in ("user", "assistant", "system"):
         raise wrong(f"{where}.role is {sent.role!r}, and must be user or assistant.", f"{where}.role")
     if isinstance(sent.content, str):
@@ -271,14 +264,12 @@ def _tool_choice(choice: ToolChoice | None, tools: Sequence[dict[str, Any]]) -> 
 
 
 def _why(choice: Choice) -> dict[str, str | None]:
-    """Why a choice has ended, and which of the client's texts did that."""
     if choice.stopped and choice.finish == "stop":
         return {"stop_reason": "stop_sequence", "stop_sequence": choice.stopped}
     return {"stop_reason": FINISH.get(choice.finish, choice.finish), "stop_sequence": None}
 
 
 def _input(call: ToolCall) -> dict[str, Any]:
-    """A call's arguments as an object, which this interface has them be."""
     try:
         return msgspec.json.decode(call.arguments or "{}", type=dict[str, Any])
     except (msgspec.DecodeError, RecursionError):

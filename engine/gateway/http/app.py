@@ -1,4 +1,4 @@
-"""The routes: reads a request, has it answered in its interface, and writes a line about it."""
+"""The routes: read a request, answer it in its interface, and log a line."""
 
 from __future__ import annotations
 
@@ -36,15 +36,13 @@ INTERFACES: tuple[tuple[str, Callable[[bytes, Who], Exchange]], ...] = (
     ("/v1/messages", Messages),
 )
 AGENTS = "/e/{agent}"
-"""Before a route: for the calls of one agent of a program that has several."""
+"""Prefix of a route, for the calls of one agent of a program that has several."""
 GRACE = 5.0
-"""Seconds more than an answer may take, for its client to read it."""
 Handle = Callable[[Request, Line, Send], Awaitable[Response | None]]
-"""Answers a request: by a response, or by what it sends."""
 
 
 class Gateway:
-    """All routes and what they share."""
+    """All routes and their shared state."""
 
     def __init__(self, link: Link, limits: Limits) -> None:
         self.link = link
@@ -54,7 +52,6 @@ class Gateway:
         self.requests = metrics.Requests()
 
     def application(self) -> Starlette:
-        """All routes, each with and without an agent's name."""
         routes = [
             Endpoint(self, "/healthz", self._health),
             Endpoint(self, "/metrics", self._metrics),
@@ -70,7 +67,6 @@ class Gateway:
         return application
 
     async def crowded(self, scope: Any, receive: Receive, send: Send) -> None:
-        """Answers on connections that are too many."""
         sentence = f"There are {self.limits.connections} connections already; try again when one has been closed."
         refusal = Refusal(503, "too_many_connections", sentence, retry_after=1.0)
         await refuse(send, Request(scope), refusal, {"Connection": "close"})
@@ -78,7 +74,6 @@ class Gateway:
     async def _ask(
         self, make: Callable[[bytes, Who], Exchange], request: Request, line: Line, send: Send
     ) -> Response | None:
-        """Have the model asked, until the client has gone."""
         line.key, line.agent = key_of(request), agent_of(request)
         with self.load.body() as reading:
             body = await read(request, reading, self.limits)
@@ -148,13 +143,11 @@ class Endpoint(Route):
     """A route of the gateway."""
 
     def __init__(self, gateway: Gateway, name: str, handle: Handle, prefix: str = "", method: str = "GET") -> None:
-        """``name`` is its path without the prefix."""
         super().__init__(prefix + name.replace("{id}", "{id:path}"), self._serve, methods=[method])
         self.app = self._serve
         self._gateway, self._name, self._handle = gateway, name, handle
 
     async def _serve(self, scope: Any, receive: Receive, send: Send) -> None:
-        """Answer one request of ASGI, and write a line about it."""
         request, gateway = Request(scope, receive), self._gateway
         line, began = gateway.log.begin(self._name)
         gateway.load.requests += 1
@@ -165,7 +158,7 @@ class Endpoint(Route):
                 await response(scope, receive, send)
         except Exception as error:
             refusal = explained(error)
-            begun = line.status or refusal.status == 499  # uvicorn closes what was begun: nothing else can be said
+            begun = line.status or refusal.status == 499  # uvicorn closes a begun answer; nothing more can be sent
             line.status, line.error = refusal.status, refusal.code
             if not begun:
                 await refuse(send, request, refusal)
@@ -176,7 +169,7 @@ class Endpoint(Route):
 
 
 async def refuse(send: Send, request: Request, refusal: Refusal, headers: dict[str, str] | None = None) -> None:
-    """Send a refusal in the form that the client can read."""
+    """Send a refusal in the client's format."""
     form = errors.form_of(request.url.path, request.headers)
     more = {"Connection": "close"} if refusal.status == 408 else {}
     body = errors.body(refusal, form)
@@ -184,7 +177,7 @@ async def refuse(send: Send, request: Request, refusal: Refusal, headers: dict[s
 
 
 def explained(error: Exception) -> Refusal:
-    """The error as a refusal; of one that nobody foresaw the trace goes to standard error."""
+    """The error as a refusal; an unexpected one is traced to standard error."""
     if isinstance(error, Refusal):
         return error
     traceback.print_exception(error, file=sys.stderr)

@@ -1,4 +1,4 @@
-"""One request in one interface: what was sent, what it asks of the engine, how pieces and errors are written."""
+"""One request in one interface: its body, the question to the engine, and the format of pieces and errors."""
 
 from __future__ import annotations
 
@@ -15,10 +15,9 @@ from msgspec import Meta, Struct
 
 from ...wire import Answered, Chat, Choice, Complete, Piece, Refusal
 
-# What a client sent, checked: JSON of the expected types, texts from lists of parts, tools, stops and schemas.
+# Checks a client's body: JSON types, texts from lists of parts, tools, stops and schemas.
 #
-# Types are msgspec's, so a wrong one is refused with its parameter's name; unknown keys are ignored, because clients
-# send many that make no difference here. What would make a difference and cannot be done is refused in a sentence.
+# Unknown keys are ignored, because clients send many without effect here. An unsupported key with an effect is refused.
 
 T = TypeVar("T")
 
@@ -32,7 +31,6 @@ Likeliest = Annotated[int, Meta(ge=0, le=20)]
 Choices = Annotated[int, Meta(ge=1, le=64)]
 MOST_STOPS, LONGEST_STOP = 16, 500
 LONGEST_NAME = 128
-"""Characters of a tool's name."""
 _SURROGATE = re.compile(rb"\\u[dD][89a-fA-F]")
 
 
@@ -45,9 +43,9 @@ class Part(Struct):
 
 
 def decode(body: bytes, kind: type[T]) -> T:
-    """The body as ``kind``. Raises ``Refusal`` that names the parameter at fault.
+    r"""The body as ``kind``. Raises ``Refusal`` with the wrong parameter.
 
-    Half a character (a lone surrogate, ``\\ud83d``) is valid JSON that UTF-8 cannot express: it becomes U+FFFD.
+    Half a character (a lone surrogate, ``\ud83d``) is valid JSON that UTF-8 cannot express: it becomes U+FFFD.
     """
     try:
         return msgspec.json.decode(_whole_characters(body), type=kind)
@@ -68,7 +66,7 @@ def _whole_characters(body: bytes) -> bytes:
     try:
         text = json.dumps(json.loads(body), ensure_ascii=False)
     except ValueError:
-        return body  # its mistake is named where it is decoded
+        return body  # decoding will name its mistake
     return text.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace").encode()
 
 
@@ -78,12 +76,12 @@ def wrong(sentence: str, where: str = "", code: str = "invalid_value") -> Refusa
 
 
 def unsupported(sentence: str, where: str) -> Refusal:
-    """A refusal of what is right elsewhere, and not done here."""
+    """A refusal of something that is valid but not supported here."""
     return Refusal(400, "unsupported", sentence, where)
 
 
 def text_of(content: str | Sequence[Part] | None, where: str) -> str:
-    """A message's text: that of its parts is joined by line ends. Raises ``Refusal`` for what is no text."""
+    """A message's text; its parts are joined by line ends. Raises ``Refusal`` for content without text."""
     if content is None or isinstance(content, str):
         return content or ""
     texts = []
@@ -98,7 +96,7 @@ def text_of(content: str | Sequence[Part] | None, where: str) -> str:
 
 
 def stops(stop: str | list[str] | None, where: str = "stop") -> tuple[str, ...]:
-    """Where to stop, without empty ones."""
+    """The texts that stop a reply, without empty ones."""
     found = (stop,) if isinstance(stop, str) else tuple(stop or ())
     if len(found) > MOST_STOPS or any(len(text) > LONGEST_STOP for text in found):
         raise wrong(f"{where} may name {MOST_STOPS} texts of up to {LONGEST_STOP} characters.", where)
@@ -119,15 +117,14 @@ def function(name: Any, description: Any, parameters: Any, where: str) -> dict[s
 
 
 def chosen(name: str, tools: Sequence[dict[str, Any]]) -> str:
-    """``tool_choice`` of the wire for a tool by name. Raises ``Refusal`` if no tool has it."""
+    """``tool_choice`` of the wire for a tool by name. Raises ``Refusal`` for an unknown tool."""
     if name not in {tool["function"]["name"] for tool in tools}:
         raise wrong(f"tool_choice names {name!r}, which is not among the tools.", "tool_choice")
     return f"tool:{name}"
 
 
 def schema_of(form: dict[str, Any] | None, where: str) -> str:
-    """A response format as the wire's ``schema``; its schema may lie inside ``json_schema``, as chat completions have
-    it."""
+    """A response format as the wire's ``schema``; chat completions put the schema inside ``json_schema``."""
     kind = (form or {"type": "text"}).get("type")
     if kind == "text":
         return ""
@@ -145,9 +142,9 @@ def schema_of(form: dict[str, Any] | None, where: str) -> str:
 # Refusals as each interface writes them: OpenAI's error object, or Anthropic's.
 
 Form = Literal["openai", "responses", "anthropic"]
-"""Whose errors a client can read, and whose names of parameters it knows."""
+"""The client's format of errors and names of parameters."""
 RESPONSES = {"messages": "input", "response_format": "text.format", "max_tokens": "max_output_tokens"}
-"""Parameters of chat completions, by which the engine names what is wrong, in the interface of responses."""
+"""Parameters of chat completions, used in the engine's errors, under their names in responses."""
 
 _OPENAI = {
     400: "invalid_request_error",
@@ -158,7 +155,6 @@ _OPENAI = {
 }
 _ANTHROPIC = _OPENAI | {413: "request_too_large", 503: "overloaded_error", 504: "timeout_error"}
 SOON = 1.0
-"""Seconds after which to try again, if nobody knows better."""
 
 
 def body(refusal: Refusal, form: Form) -> dict[str, Any]:
@@ -172,19 +168,19 @@ def body(refusal: Refusal, form: Form) -> dict[str, Any]:
 
 
 def parameter(refusal: Refusal, form: Form) -> str | None:
-    """The name of the parameter that is wrong, if one is."""
+    """The name of the wrong parameter, or None."""
     return (RESPONSES.get(refusal.where, refusal.where) if form == "responses" else refusal.where) or None
 
 
 def headers(refusal: Refusal) -> dict[str, str]:
-    """What goes with it: when to try again, if that may help."""
+    """Headers with the time of another try, if that may help."""
     if refusal.status not in (429, 503):
         return {}
     return {"Retry-After": str(max(1, math.ceil(SOON if refusal.retry_after is None else refusal.retry_after)))}
 
 
 def form_of(path: str, headers: Any) -> Form:
-    """Whose errors the client of this request can read."""
+    """The format of errors for this request's client."""
     if "anthropic-version" in headers or path.endswith(("/messages", "/messages/count_tokens")):
         return "anthropic"
     return "responses" if path.endswith("/responses") else "openai"
@@ -194,12 +190,11 @@ def _general(status: int) -> str:
     return "invalid_request_error" if status < 500 else "api_error"
 
 
-# Server-sent events as bytes: a name where the interface has names, and one line of JSON.
+# Server-sent events as bytes: a name if the interface has names, and one line of JSON.
 
 HEADERS = {"Content-Type": "text/event-stream; charset=utf-8", "Cache-Control": "no-cache", "X-Accel-Buffering": "no"}
-"""Of a stream; the last asks reverse proxies not to hold it back."""
 ALIVE = b": \n\n"
-"""A comment, which clients ignore, so that nobody takes a stream that waits for a dead one."""
+"""A comment, ignored by clients, so that a waiting stream does not look dead."""
 
 
 @dataclass(frozen=True)
@@ -224,12 +219,12 @@ def encode(events: Iterable[Event]) -> bytes:
     )
 
 
-# How much of each choice was streamed, so that what pieces left out is told at the choice's end.
+# The streamed part of each choice, so that the rest is sent at the choice's end.
 
 
 @dataclass
 class StreamedChoice:
-    """What pieces have told of one choice."""
+    """The streamed part of one choice."""
 
     text: list[str] = field(default_factory=list)
     thinking: list[str] = field(default_factory=list)
@@ -238,14 +233,15 @@ class StreamedChoice:
     """Characters of the tokens, for the offsets of completions."""
 
     def add(self, piece: Piece) -> None:
-        """Note a piece."""
         self.text.append(piece.text)
         self.thinking.append(piece.thinking)
         self.tokens += len(piece.tokens)
 
     def rest(self, choice: Choice) -> Piece:
-        """What of the choice no piece has told. Where pieces told something else than the choice (it holds calls of
-        tools, which were streamed as text, say), nothing is added."""
+        """The unstreamed rest of the choice.
+
+        Adds nothing if the pieces differ from the choice, for example calls of tools streamed as text.
+        """
         return Piece(
             0,
             choice.choice,
@@ -259,12 +255,12 @@ def _rest(told: str, whole: str) -> str:
     return whole[len(told) :] if whole.startswith(told) else ""
 
 
-# One request in one interface: what it asks of the engine, and how its answer is written, whole or as a stream.
+# One request in one interface: the question to the engine, and the format of its answer, whole or as a stream.
 
 
 @dataclass(frozen=True)
 class Who:
-    """Whose request it is: key, name of the agent in the path, idempotency key, and count of tries before."""
+    """The sender of a request: key, agent in the path, idempotency key, and count of earlier tries."""
 
     key: str
     agent: str = ""
@@ -273,33 +269,33 @@ class Who:
 
 
 class Exchange(Protocol):
-    """A request in one of the interfaces; made from its body and ``Who``, with ``Refusal`` where the body is wrong."""
+    """A request in one of the interfaces; made from its body and ``Who``. Raises ``Refusal`` for a wrong body."""
 
     @property
     def form(self) -> Form:
-        """Whose errors its client reads."""
+        """The client's format of errors."""
 
     @property
     def asked(self) -> Chat | Complete:
-        """What the engine is asked, with id 0: the link has the numbers."""
+        """The question to the engine, with id 0: the link numbers it."""
 
     def reply(self, answer: Answered) -> dict[str, Any]:
         """The whole answer, as JSON."""
 
     def opening(self) -> Iterable[Event]:
-        """What a stream begins with."""
+        """The beginning of a stream."""
 
     def piece(self, piece: Piece) -> Iterable[Event]:
         """More of a choice."""
 
     def choice(self, choice: Choice) -> Iterable[Event]:
-        """The end of a choice; what no piece has told is told now."""
+        """The end of a choice, with its unstreamed rest."""
 
     def closing(self, answer: Answered) -> Iterable[Event]:
-        """The end of the stream, once all choices are told."""
+        """The end of the stream, after all choices."""
 
     def broken(self, refusal: Refusal) -> Iterable[Event]:
-        """The end of a stream that cannot go on."""
+        """The end of a stream that cannot continue."""
 
 
 def new_id(prefix: str) -> str:

@@ -1,4 +1,4 @@
-"""The gateway's end of the link: asks the engine, and hands what it says to whoever asked."""
+"""The gateway's end of the link: asks the engine, and passes its messages to the requests."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from ... import wire
 from ...wire import Refusal
 
 MOST_UNREAD = 4096
-"""Messages of one stream that its client has not read; a slower one is cut off, so that nothing piles up."""
+"""Unread messages of one stream after which its slow client is cut off."""
 LAST = wire.Answered | wire.Refused | wire.ModelList | wire.FigureTable
 Asked = wire.Chat | wire.Complete | wire.Models | wire.Figures
 
@@ -31,11 +31,9 @@ class Link:
 
     @property
     def up(self) -> bool:
-        """Whether the engine is there."""
         return self._writer is not None
 
     async def serve(self, connection: socket.socket) -> None:
-        """Read until the engine closes its end; then every open call is refused."""
         reader, self._writer = await asyncio.open_connection(sock=connection)
         try:
             while True:
@@ -51,7 +49,7 @@ class Link:
             writer.close()
 
     async def ask(self, asked: Asked, seconds: float) -> Call:
-        """Send a request under a number of its own, to be answered within this many seconds.
+        """Send a request under a new number, to be answered within ``seconds``.
 
         Raises ``Refusal`` if it is too long, or the engine is gone.
         """
@@ -75,13 +73,12 @@ class Link:
         return call
 
     def forget(self, call: Call) -> None:
-        """Nobody listens to this call any more; the engine is told unless it has said all."""
         if self._calls.pop(call.id, None) and not call.finished and self._writer is not None:
             self._writer.write(wire.frame(wire.Cancel(call.id)))
 
     def _take(self, message: wire.Response) -> None:
         call = self._calls.get(message.id)
-        if call is None:  # cancelled, and the engine has not heard of it yet
+        if call is None:  # cancelled, but the engine does not know yet
             return
         call.take(message)
         if call.unread > MOST_UNREAD:
@@ -90,12 +87,11 @@ class Link:
 
 
 class Call:
-    """One request in progress, until the engine has said its last message. Left before that, it is cancelled."""
+    """One request in progress, until the engine's last message. Leaving earlier cancels it."""
 
     def __init__(self, link: Link, id: int, seconds: float) -> None:
         self.id = id
         self.finished = False
-        """Whether the engine has said all, or never will."""
         self._link = link
         self._seconds = seconds
         self._deadline = time.monotonic() + seconds
@@ -103,19 +99,16 @@ class Call:
 
     @property
     def unread(self) -> int:
-        """Messages that nobody has asked for yet."""
         return self._said.qsize()
 
     def take(self, message: wire.Response) -> None:
-        """The engine has said something."""
         self._said.put_nowait(message)
 
     def fail(self, refusal: Refusal) -> None:
-        """It will say nothing more."""
         self._said.put_nowait(refusal)
 
     async def next(self, patience: float = math.inf) -> wire.Response | None:
-        """What the engine says next; None if it says nothing for this many seconds.
+        """The engine's next message; None after ``patience`` seconds without one.
 
         Raises ``Refusal`` if it refuses, is gone, or takes too long.
         """

@@ -1,6 +1,6 @@
-"""One line of JSON for each request; no prompts unless they were asked for, and of keys the beginning alone.
+"""One line of JSON for each request, without prompts by default, and with only the beginning of keys.
 
-What clients send cannot forge a line, nor move a terminal's cursor: all of it is ASCII, and shown up to a length.
+Clients cannot forge a line or move a terminal's cursor: all text is ASCII and cut to a length.
 """
 
 from __future__ import annotations
@@ -19,19 +19,18 @@ from msgspec import Struct
 from ..limits import Limits
 
 LONGEST = 64 << 20
-"""Bytes of a log, which is then begun again; the one before is kept beside it."""
+"""Bytes of a log before a new one begins; the previous one is kept next to it."""
 SHOWN = 8
-"""Characters that are shown of what is no key of ours: it may be one for somebody else's service."""
+"""Shown characters of a foreign key: it may belong to another service."""
 SECRET = 37
 """Characters at a key's end that are never shown."""
 LONGEST_MODEL = 200
-"""Characters of a model's name that are shown."""
 _OTHERS = re.compile(r"[^ -~]")
 _KEY = re.compile(r"tml-[A-Za-z0-9_.-]{1,64}-[A-Za-z0-9_-]{43}")
 
 
 class Line(Struct, omit_defaults=True):
-    """What is known of a request when it ends."""
+    """Facts of a finished request."""
 
     time: str
     route: str
@@ -45,9 +44,7 @@ class Line(Struct, omit_defaults=True):
     completion_tokens: int = 0
     cached_tokens: int = 0
     error: str = ""
-    """Code of the refusal."""
     sent: Any = None
-    """The body, if prompts are logged."""
     said: Any = None
 
 
@@ -60,21 +57,18 @@ class Log:
         self._file: TextIO | None = None
 
     def begin(self, route: str) -> tuple[Line, float]:
-        """A line, and when its request began."""
         return Line(datetime.now(UTC).isoformat(timespec="milliseconds"), route), time.monotonic()
 
     def end(self, line: Line, began: float) -> None:
-        """Write a line."""
         line.ms = round(1000 * (time.monotonic() - began), 1)
         line.key = shown_key(line.key)
         line.model = line.model[:LONGEST_MODEL]
         try:
             print(_ascii(msgspec.json.encode(line).decode()), file=self._open(), flush=True)
-        except OSError as error:  # a full disk is no reason to answer nobody
+        except OSError as error:  # a full disk must not stop the answers
             print(f"The log of requests cannot be written: {error}.", file=sys.stderr)
 
     def close(self) -> None:
-        """Write no more."""
         if self._file is not None:
             self._file.close()
             self._file = None
@@ -92,8 +86,9 @@ class Log:
 
 
 def shown_body(body: bytes) -> Any:
-    """A body for ``Line.sent``: its JSON without line ends between values; as a text where that cannot be written, as
-    with numbers beyond all bounds under keys that nobody reads."""
+    """A body for ``Line.sent``: its JSON without line ends between values; a text if it cannot be encoded, as with
+    infinite numbers under unknown keys.
+    """
     try:
         return msgspec.Raw(msgspec.json.encode(msgspec.json.decode(body)))
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
@@ -101,10 +96,10 @@ def shown_body(body: bytes) -> Any:
 
 
 def shown_key(key: str) -> str:
-    """A key up to where its secret begins, which is how `marlaas api key list` names it."""
+    """A key up to its secret, as in `marlaas api key list`."""
     return key[:-SECRET] if _KEY.fullmatch(key) else key[:SHOWN]
 
 
 def _ascii(text: str) -> str:
-    """JSON with all but printable ASCII escaped, which stands in strings alone."""
+    """JSON with all but printable ASCII escaped; other characters occur only in strings."""
     return _OTHERS.sub(lambda found: json.dumps(found[0])[1:-1], text)

@@ -1,7 +1,7 @@
 """The gateway's main program: ``python -P -m marlaas.engine.gateway.http.main LINK LISTEN LIMITS``.
 
 LINK is one end of a socketpair, LISTEN a bound listening socket, both inherited as file descriptors; LIMITS is JSON of
-``limits.Limits``. The process ends when the engine closes the link or dies: open requests are refused with 503 first.
+``limits.Limits``. The process ends when the engine closes the link or dies; open requests get a 503 first.
 """
 
 from __future__ import annotations
@@ -25,16 +25,16 @@ def main(arguments: list[str]) -> None:
     """Serve until the engine goes away."""
     link, listen, told = arguments
     limits = decode(told)
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C belongs to the engine, which ends its processes in order
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the engine handles Ctrl-C and ends its processes in order
     if sys.platform == "linux":  # elsewhere the closed link ends it
         ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
     _open_files(limits.files)
-    logging.getLogger("uvicorn").setLevel(logging.CRITICAL)  # our own log has what is worth knowing
+    logging.getLogger("uvicorn").setLevel(logging.CRITICAL)  # our own log is enough
     asyncio.run(serve(socket.socket(fileno=int(link)), socket.socket(fileno=int(listen)), limits))
 
 
 def _open_files(wanted: int) -> None:
-    """Let this process have as many files open, as far as the system allows: a connection is one."""
+    """Raise the limit of open files, as far as the system allows: a connection is one."""
     now, most = resource.getrlimit(resource.RLIMIT_NOFILE)
     if most != resource.RLIM_INFINITY:
         wanted = min(wanted, most)
@@ -51,7 +51,7 @@ async def serve(link: socket.socket, listen: socket.socket, limits: Limits) -> N
     from .protocol import config_of
 
     class Server(uvicorn.Server):
-        """uvicorn's server, which leaves signals alone."""
+        """uvicorn's server without signal handlers."""
 
         @contextlib.contextmanager
         def capture_signals(self) -> Iterator[None]:

@@ -1,4 +1,4 @@
-"""What Prometheus reads: figures of the engine, and how many requests this process has answered."""
+"""Prometheus metrics: the engine's figures, and counts of this process's requests."""
 
 from __future__ import annotations
 
@@ -20,14 +20,12 @@ class Requests:
         self._tokens: Counter[str] = Counter()
 
     def add(self, route: str, status: int, milliseconds: float, prompt_tokens: int, completion_tokens: int) -> None:
-        """One request has been answered."""
         self._answered[route, status] += 1
         self._seconds[route] += milliseconds / 1000  # type: ignore[assignment]
         self._tokens["prompt"] += prompt_tokens
         self._tokens["completion"] += completion_tokens
 
     def rows(self, under_way: int) -> Iterable[Row]:
-        """Totals since the process began."""
         for (route, status), count in sorted(self._answered.items()):
             yield "gateway_requests_total", {"route": route, "status": str(status)}, count
         for route, seconds in sorted(self._seconds.items()):
@@ -38,7 +36,7 @@ class Requests:
 
 
 def text(rows: Iterable[Row]) -> str:
-    """Rows in Prometheus's text format, those of a name together."""
+    """Rows in Prometheus's text format, grouped by name."""
     by_name: dict[str, list[str]] = {}
     for name, labels, value in rows:
         inner = ",".join(f'{label}="{_escaped(str(said))}"' for label, said in labels.items())

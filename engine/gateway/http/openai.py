@@ -37,14 +37,14 @@ from .exchange import (
     wrong,
 )
 
-# Log-probabilities as chat completions and the Responses interface write them.
+# Log-probabilities of chat completions and the Responses interface.
 
 LEAST = -9999.0
-"""In place of minus infinity, and of a token that has none: JSON has no infinity."""
+"""Replaces minus infinity, which JSON lacks, and a missing value."""
 
 
 def finite(logprob: float | None) -> float:
-    """The log-probability as JSON can say it."""
+    """The log-probability as a JSON number."""
     return logprob if logprob is not None and math.isfinite(logprob) else LEAST
 
 
@@ -63,7 +63,7 @@ def _row(text: str, logprob: float | None) -> dict[str, Any]:
     return {"token": text, "logprob": finite(logprob), "bytes": list(text.encode("utf-8", "surrogatepass"))}
 
 
-# What bodies of OpenAI's chat completions and completions have in common, and what their answers say they cost.
+# Common parts of OpenAI's chat completions and completions, and their usage.
 
 
 class StreamOptions(Struct):
@@ -73,7 +73,7 @@ class StreamOptions(Struct):
 
 
 class SamplingBody(Struct):
-    """How to sample and to stream; a body of each kind adds what it continues with."""
+    """How to sample and to stream."""
 
     temperature: Temperature | None = None
     top_p: Share | None = None
@@ -91,7 +91,6 @@ class SamplingBody(Struct):
 
     @property
     def wants_usage(self) -> bool:
-        """Whether a stream ends with what it cost."""
         return bool(self.stream_options and self.stream_options.include_usage)
 
     def wishes(
@@ -103,7 +102,6 @@ class SamplingBody(Struct):
         tool_choice: str = "",
         thinking: bool | None = None,
     ) -> Wishes:
-        """The same on the wire, with what each kind of body says in its own way. Raises ``Refusal``."""
         if self.logit_bias:
             raise unsupported("logit_bias is not supported: tokens are sampled as the model has them.", "logit_bias")
         return Wishes(
@@ -126,7 +124,7 @@ class SamplingBody(Struct):
 
 
 def usage(answer: Answered) -> dict[str, Any]:
-    """What an answer cost, in tokens."""
+    """An answer's tokens."""
     return {
         "prompt_tokens": answer.prompt_tokens,
         "completion_tokens": answer.completion_tokens,
@@ -169,13 +167,13 @@ class SentMessage(Struct):
 
 
 class TemplateWords(Struct):
-    """What vLLM's clients hand to the chat template; of it, whether to think."""
+    """vLLM's options for the chat template; only thinking is read."""
 
     enable_thinking: bool | None = None
 
 
 class ChatBody(SamplingBody, kw_only=True):
-    """Body of ``/v1/chat/completions``; keys that are not here are ignored."""
+    """Body of ``/v1/chat/completions``; unknown keys are ignored."""
 
     model: str
     messages: list[SentMessage]
@@ -224,7 +222,6 @@ class ChatCompletions:
         )
 
     def reply(self, answer: Answered) -> dict[str, Any]:
-        """A ``chat.completion``."""
         rows = []
         for choice in answer.choices:
             message: dict[str, Any] = {"role": "assistant", "content": choice.text, "refusal": None}
@@ -244,13 +241,11 @@ class ChatCompletions:
         return {**self._head("chat.completion", answer.model), "choices": rows, "usage": usage(answer)}
 
     def opening(self) -> Iterable[Event]:
-        """Each choice begins with its role."""
         for index in range(self.asked.wishes.n):
             self._streamed[index] = StreamedChoice()
             yield self._chunk(index, {"role": "assistant", "content": ""})
 
     def piece(self, piece: Piece) -> Iterable[Event]:
-        """Thoughts, text, and the tokens that they are."""
         self._streamed[piece.choice].add(piece)
         delta = {}
         if piece.thinking:
@@ -261,21 +256,18 @@ class ChatCompletions:
             yield self._chunk(piece.choice, delta, self._logprobs(piece))
 
     def choice(self, choice: Choice) -> Iterable[Event]:
-        """Calls of tools come whole, and then why the choice ends."""
         yield from self.piece(self._streamed[choice.choice].rest(choice))
         for index, call in enumerate(choice.tool_calls):
             yield self._chunk(choice.choice, {"tool_calls": [{"index": index, **_told_call(call)}]})
         yield self._chunk(choice.choice, {}, finish=FINISH.get(choice.finish, choice.finish))
 
     def closing(self, answer: Answered) -> Iterable[Event]:
-        """What it cost, if the client asked for it."""
         if self._usage:
             head = self._head("chat.completion.chunk", answer.model)
             yield Event({**head, "choices": [], "usage": usage(answer)})
         yield END
 
     def broken(self, refusal: Refusal) -> Iterable[Event]:
-        """An error in place of a chunk."""
         return (Event(error_body(refusal, self.form)), END)
 
     def _head(self, kind: str, model: str) -> dict[str, Any]:
@@ -352,17 +344,16 @@ def _told_call(call: ToolCall) -> dict[str, Any]:
     return {"id": call.id, "type": "function", "function": {"name": call.name, "arguments": call.arguments}}
 
 
-# OpenAI's older completions, with prompts as text or as token ids, alone or in batches: what evaluators use.
+# OpenAI's older completions, with prompts as text or token ids, single or in batches: evaluators use them.
 
 TokenId = Annotated[int, Meta(ge=0, le=(1 << 31) - 1)]
 MOST_PROMPTS = 1024
 MOST_CHOICES = 1024
 USUAL_TOKENS = 16
-"""OpenAI's ``max_tokens``, if a client says none."""
 
 
 class CompletionBody(SamplingBody, kw_only=True):
-    """Body of ``/v1/completions``; keys that are not here are ignored."""
+    """Body of ``/v1/completions``; unknown keys are ignored."""
 
     model: str
     prompt: str | list[str | TokenId | list[TokenId]]
@@ -405,7 +396,6 @@ class Completions:
         self._streamed = [StreamedChoice() for _ in range(len(self.asked.prompts) * self.asked.wishes.n)]
 
     def reply(self, answer: Answered) -> dict[str, Any]:
-        """A ``text_completion``."""
         rows = [
             self._row(choice.choice, choice.text, self._logprobs(choice.tokens, 0), choice.finish)
             for choice in answer.choices
@@ -413,11 +403,9 @@ class Completions:
         return {**self._head(answer.model), "choices": rows, "usage": usage(answer)}
 
     def opening(self) -> Iterable[Event]:
-        """Nothing: a choice begins with its text."""
         return ()
 
     def piece(self, piece: Piece) -> Iterable[Event]:
-        """Text, and the tokens that it is."""
         streamed = self._streamed[piece.choice]
         streamed.add(piece)
         if piece.text or piece.tokens:
@@ -425,18 +413,15 @@ class Completions:
         streamed.offset += sum(len(token.text) for token in piece.tokens)
 
     def choice(self, choice: Choice) -> Iterable[Event]:
-        """Why the choice ends."""
         yield from self.piece(self._streamed[choice.choice].rest(choice))
         yield self._chunk(choice.choice, "", None, choice.finish)
 
     def closing(self, answer: Answered) -> Iterable[Event]:
-        """What it cost, if the client asked for it."""
         if self._usage:
             yield Event({**self._head(answer.model), "choices": [], "usage": usage(answer)})
         yield END
 
     def broken(self, refusal: Refusal) -> Iterable[Event]:
-        """An error in place of a chunk."""
         return (Event(error_body(refusal, self.form)), END)
 
     def _head(self, model: str) -> dict[str, Any]:
@@ -465,7 +450,7 @@ class Completions:
 
 
 def prompts(sent: str | list[str | int | list[int]]) -> tuple[str | tuple[int, ...], ...]:
-    """The prompts of a body, each as text or as tokens. Raises ``Refusal`` if they are none, or mixed."""
+    """The prompts of a body, each as text or as tokens. Raises ``Refusal`` if they are empty or mixed."""
     if isinstance(sent, str):
         return (sent,)
     if not sent:

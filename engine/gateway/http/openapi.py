@@ -1,4 +1,4 @@
-"""The OpenAPI document: what can be asked, with the schemas that bodies are checked against."""
+"""The OpenAPI document, with the schemas that check the bodies."""
 
 from __future__ import annotations
 

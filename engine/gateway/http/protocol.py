@@ -1,8 +1,6 @@
-"""Connections with an end to patience: heads that come too slowly, more connections than are allowed, and what is no
-HTTP.
+"""Limits of connections: slow heads, too many connections, and input that is not HTTP.
 
-uvicorn's own protocol waits forever for the head of a first request, answers what is over its limit without saying when
-to come back, and what it cannot read in plain text, which no client of an interface understands.
+uvicorn's own protocol waits forever for the first head, and refuses in plain text without a time for another try.
 """
 
 from __future__ import annotations
@@ -26,7 +24,7 @@ def patient(limits: Limits, crowded: Application) -> type[H11Protocol]:
     """A protocol for these limits; ``crowded`` answers on connections that are too many."""
 
     class Patient(H11Protocol):
-        """uvicorn's protocol, which closes what is idle where a request should be."""
+        """uvicorn's protocol that closes idle connections without a request."""
 
         _patience: asyncio.TimerHandle | None = None
 
@@ -50,9 +48,9 @@ def patient(limits: Limits, crowded: Application) -> type[H11Protocol]:
             super().connection_lost(exc)
 
         def send_400_response(self, msg: str) -> None:
-            """Refuse what is no HTTP; nothing more can be said where an answer has begun."""
+            """Refuse input that is not HTTP, unless an answer has begun."""
             path, names = "", set[str]()
-            if self._busy:  # the head was read, and its body is at fault: whoever answers has nothing to say any more
+            if self._busy:  # its body is wrong after a valid head: end the answer
                 self.cycle.disconnected = True
                 path, names = self.scope["path"], {name.decode("latin-1") for name, _ in self.headers}
             if self.conn.our_state not in (h11.IDLE, h11.SEND_RESPONSE):

@@ -1,4 +1,4 @@
-"""What is read off a request before its body is understood, and what the gateway allows at the same time."""
+"""Reads a request up to its body's bytes, within the gateway's limits."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 class Load:
-    """Counts what is in progress."""
+    """Counts the work in progress."""
 
     def __init__(self, limits: Limits) -> None:
         self._limits = limits
@@ -27,7 +27,6 @@ class Load:
 
     @contextmanager
     def body(self) -> Iterator[Body]:
-        """A body, from its first byte until its request is answered."""
         body = Body(self, self._limits)
         try:
             yield body
@@ -35,7 +34,7 @@ class Load:
             self.hold(-body.bytes)
 
     def hold(self, size: int) -> None:
-        """Count bytes; negative ones are let go. Raises ``Refusal`` if all bodies are too large together."""
+        """Count bytes; negative ones are released. Raises ``Refusal`` if all bodies together are too large."""
         if size > 0 and self._bytes + size > self._limits.bodies_bytes:
             raise Refusal(503, "too_busy", "The bodies of all requests are too large together.", retry_after=1.0)
         self._bytes += size
@@ -50,28 +49,28 @@ class Body:
         self.bytes = 0
 
     def expect(self, size: int) -> None:
-        """What its head says. Raises ``Refusal`` if that is too much."""
+        """Check the announced size. Raises ``Refusal``."""
         if size > self._most:
             raise Refusal(413, "too_large", f"The body has more than {self._most:,} bytes, the most that is read.")
 
     def add(self, size: int) -> None:
-        """Some bytes have come. Raises ``Refusal`` if they are too many."""
         self.expect(self.bytes + size)
         self._load.hold(size)
         self.bytes += size
 
 
-# What is read off a request before its body is understood: key, agent, and the body's bytes within limits.
+# Reads key, agent, and the body's bytes within limits.
 
 AGENT = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,63}")
 LONGEST_KEY = 512
 PROXIES = {"forwarded", "x-forwarded-for", "x-forwarded-host", "x-real-ip", "via"}
-"""Headers by which a reverse proxy is known; one that sends none of them asks for the host that it was asked for, or
-for the address here, and has to keep ``/metrics`` to itself."""
+"""Headers that show a reverse proxy. One without them keeps the host name or uses the address here, and must block
+``/metrics`` itself.
+"""
 
 
 def key_of(request: Request) -> str:
-    """The key that the client shows. Raises ``Refusal`` if it shows none."""
+    """The client's key. Raises ``Refusal`` without one."""
     scheme, _, bearer = request.headers.get("authorization", "").partition(" ")
     key = bearer.strip() if scheme.lower() == "bearer" else ""
     key = key or request.headers.get("x-api-key", "").strip()
@@ -82,7 +81,7 @@ def key_of(request: Request) -> str:
 
 
 def agent_of(request: Request) -> str:
-    """The agent's name in the path; empty if it names none. Raises ``Refusal`` if that cannot be a name."""
+    """The agent's name in the path; may be empty. Raises ``Refusal`` for an invalid name."""
     agent = request.path_params.get("agent", "")
     if agent and not AGENT.fullmatch(agent):
         sentence = "An agent's name has letters, digits, dots, dashes and underscores, at most 64."
@@ -91,8 +90,9 @@ def agent_of(request: Request) -> str:
 
 
 def is_local(request: Request) -> bool:
-    """Whether it comes from this machine itself, not by way of a reverse proxy, and not from a web page whose name
-    leads here: both ask for a host of another name."""
+    """True for a request from this machine, not through a reverse proxy or a web page with a name that leads here: both
+    use another host name.
+    """
     if request.client is None or PROXIES & set(request.headers.keys()):
         return False
     try:
@@ -104,8 +104,10 @@ def is_local(request: Request) -> bool:
 
 
 async def read(request: Request, body: Body, limits: Limits) -> bytes:
-    """The body's bytes. Raises ``Refusal`` if they are too many, too slow, or compressed: a few bytes could hide
-    more than is ever read."""
+    """The body's bytes.
+
+    Raises ``Refusal`` if they are too many, too slow, or compressed: a few bytes could expand without limit.
+    """
     from starlette.requests import ClientDisconnect
 
     encoding = request.headers.get("content-encoding", "identity")

@@ -52,7 +52,7 @@ class Item(Struct):
 
 
 class Reasoning(Struct):
-    """Whether and how to think."""
+    """How to think."""
 
     effort: str | None = None
     summary: str | None = None
@@ -65,7 +65,7 @@ class TextForm(Struct):
 
 
 class ResponsesBody(Struct):
-    """Body of ``/v1/responses``; keys that are not here are ignored."""
+    """Body of ``/v1/responses``; unknown keys are ignored."""
 
     model: str
     input: str | list[Item]
@@ -88,7 +88,7 @@ class ResponsesBody(Struct):
 
 
 def ask(sent: ResponsesBody, who: Who) -> Chat:
-    """What this body asks of the engine. Raises ``Refusal``."""
+    """The body's question to the engine. Raises ``Refusal``."""
     _refuse(sent)
     tools = tuple(_tool(tool, f"tools[{index}]") for index, tool in enumerate(sent.tools or ()))
     messages = [Message("system", sent.instructions)] if sent.instructions else []
@@ -120,11 +120,13 @@ def ask(sent: ResponsesBody, who: Who) -> Chat:
 
 
 def turns(items: Sequence[Item]) -> list[Message]:
-    """The conversation: thoughts, a message and calls of tools that follow each other are one turn, as they were when
-    the model answered. Raises ``Refusal``."""
+    """The conversation: consecutive thoughts, message and calls of tools are one turn, as the model gave them.
+
+    Raises ``Refusal``.
+    """
     messages: list[Message] = []
     open_ = False
-    """Whether the last message is a turn of the model that may go on."""
+    """True if the last message is a turn of the model that may continue."""
     for index, item in enumerate(items):
         where = f"input[{index}]"
         text, thinking = "", ""
@@ -160,7 +162,6 @@ def turns(items: Sequence[Item]) -> list[Message]:
 
 
 def _thoughts(item: Item) -> str:
-    """What the model thought: its own words, or else their summary."""
     parts = item.content if isinstance(item.content, list) and item.content else item.summary or []
     return "\n".join(part.text for part in parts if part.text)
 
@@ -211,13 +212,11 @@ class Responses:
         self._streamed = StreamedChoice()
         self._items: list[dict[str, Any]] = []
         self._open: dict[str, Any] | None = None
-        """The item that is being told, and in ``_part`` its text so far."""
         self._part: list[str] = []
         self._tokens: list[Token] = []
         self._finish = "stop"
 
     def reply(self, answer: Answered) -> dict[str, Any]:
-        """A ``response``."""
         choice = answer.choices[0]
         items = [_reasoning(choice.thinking)] if choice.thinking else []
         if choice.text or not choice.tool_calls:
@@ -226,12 +225,10 @@ class Responses:
         return self._response(items, choice.finish, answer)
 
     def opening(self) -> Iterable[Event]:
-        """The response, still without output."""
         yield self._event("response.created", response=self._response([]))
         yield self._event("response.in_progress", response=self._response([]))
 
     def piece(self, piece: Piece) -> Iterable[Event]:
-        """Thoughts and text, each in an item of its kind."""
         self._streamed.add(piece)
         self._tokens += piece.tokens
         if piece.thinking:
@@ -249,7 +246,6 @@ class Responses:
             yield self._event("response.output_text.delta", **self._place(), delta=piece.text, logprobs=rows)
 
     def choice(self, choice: Choice) -> Iterable[Event]:
-        """Calls of functions come whole, an item each."""
         yield from self.piece(self._streamed.rest(choice))
         yield from self._end_item()
         if not choice.tool_calls and not any(item["type"] == "message" for item in self._items):
@@ -268,12 +264,10 @@ class Responses:
         self._finish = choice.finish
 
     def closing(self, answer: Answered) -> Iterable[Event]:
-        """The whole response."""
         response = self._response(self._items, self._finish, answer)
         yield self._event(f"response.{response['status']}", response=response)
 
     def broken(self, refusal: Refusal) -> Iterable[Event]:
-        """An error in place of an event."""
         where = parameter(refusal, "responses")
         yield self._event("error", code=refusal.code or None, message=refusal.message, param=where)
 

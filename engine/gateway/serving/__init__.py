@@ -1,1 +1,1 @@
-"""Versions of tenants, and the base, for clients that have a key: names, loading on demand, sampling, limits."""
+"""Versions of tenants, and the base, for clients with a key: names, loading on demand, sampling, limits."""

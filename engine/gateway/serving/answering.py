@@ -31,43 +31,37 @@ from ...wire import Answered, Chat, Choice, Complete, Piece, Tell, Token
 from .requests import SamplingOptions, calls, check_tools, forced, messages, of_chat, of_prompt, options, refused
 from .versions import Held
 
-# One choice: sampled at the samplers that serve its version, in its tenant's turn, and streamed if the client asks.
+# One choice: sampled in its tenant's turn by a sampler of its version, and streamed on request.
 
 TextOf = Callable[[int], str]
-"""The text of a token."""
 
 
 @dataclass(frozen=True)
 class Sampled:
-    """What a choice has become."""
+    """The result of a choice."""
 
     tokens: tuple[int, ...]
-    """Those that were sampled, up to a text that ended it."""
     finish: str
     """stop or length."""
     shown: tuple[Token, ...] = ()
-    """The same with log-probabilities, if these were asked for."""
     prompt: tuple[Token, ...] = ()
-    """Those of the prompt, likewise."""
     cached: int = 0
     """Tokens of the prompt that were not computed for this choice."""
 
 
 class TurnStream:
-    """The tokens of one turn: passes their text on, and ends the turn where a text does that the client named."""
+    """The tokens of one turn: passes their text on, and ends the turn at one of the client's stop texts."""
 
     def __init__(self, reply: ReplyStream, text_of: TextOf, tell: Callable[[tuple[Token, ...]], None] | None) -> None:
-        """``tell`` is called after each piece with its tokens, which are empty without log-probabilities."""
+        """``tell`` is called after each piece with its tokens; they are empty without log-probabilities."""
         self.reply = reply
         self._text_of = text_of
         self._tell = tell
         self.tokens: list[int] = []
         self.shown: list[Token] = []
         self.turn: asyncio.Future[SampleResult] | None = None
-        """To be cancelled where the reply has ended before the sampler ends it."""
 
     def add(self, new: NewTokens) -> None:
-        """Further tokens were sampled."""
         if self.reply.kept is not None:
             return
         ids = new.tokens.tolist()
@@ -83,7 +77,7 @@ class TurnStream:
 
 
 async def sample(client: SamplerClient, request: SampleRequest, stream: TurnStream | None, text_of: TextOf) -> Sampled:
-    """Sample one choice. Raises what the samplers raise; if it is cancelled the turn ends at once."""
+    """Sample one choice. Raises what the samplers raise; cancelling ends the turn at once."""
     if stream is None:
         result = await client.generate(request)
         shown = _tokens(result.tokens.tolist(), result.extras, text_of)
@@ -109,12 +103,10 @@ async def sample(client: SamplerClient, request: SampleRequest, stream: TurnStre
 
 
 def _tokens(ids: Sequence[int], extras: Extras | None, text_of: TextOf) -> list[Token]:
-    """Sampled tokens with their log-probabilities; none if there are none."""
     return [] if extras is None else _with(ids, extras.logprobs, extras.likeliest, text_of)
 
 
 def _prompt(request: SampleRequest, extras: Extras | None, text_of: TextOf) -> tuple[Token, ...]:
-    """The prompt's tokens, of which the first has no log-probability; none if they were not asked for."""
     if extras is None or extras.prompt_logprobs is None:
         return ()
     first, *others = request.tokens.tolist()
@@ -137,10 +129,9 @@ def _nothing(rows: int) -> Likeliest:
     return Likeliest(np.empty((rows, 0), np.int32), np.empty((rows, 0), np.float32))
 
 
-# Answers one request: its prompts in tokens, all choices side by side, and what each has become.
+# Answers one request: its prompts in tokens, all choices in parallel, and their results.
 
 AT_ONCE = 64
-"""Turns of a request that wait or are in progress; the next one begins when one has ended."""
 _numbers = itertools.count(1)
 
 T = TypeVar("T")
@@ -148,18 +139,14 @@ T = TypeVar("T")
 
 @dataclass(frozen=True)
 class Desk:
-    """What a request is answered with."""
+    """The resources to answer a request."""
 
     rollout: Rollout
-    """Renders and pays for the tenant."""
     lent: Held
-    """The version, and the samplers that hold it."""
     model: str
-    """The version's name in full."""
 
     @property
     def renderer(self) -> Renderer:
-        """The base's template and tokenizer."""
         return self.rollout.rendering.renderer
 
     @property
@@ -168,11 +155,9 @@ class Desk:
         return self.lent.replicas.context
 
     def text_of(self, token: int) -> str:
-        """The text of a token by itself."""
         return self.renderer.vocabulary.decode([token])
 
     def request(self, prompt: Tokens, how: SamplingOptions, seed: int, echo: bool) -> SampleRequest:
-        """What a sampler is asked for one choice; ``echo``: with what it says of the prompt."""
         room = self.context - len(prompt)
         request = SampleRequest(
             conversation=f"client-{next(_numbers)}",
@@ -188,8 +173,10 @@ class Desk:
         return request if wishes is None else request.wishing(wishes)
 
     async def sampled(self, request: SampleRequest, stream: TurnStream | None, where: str) -> Sampled:
-        """Sample one choice, and free the samplers from it. Raises ``Refusal`` of the parameter ``where`` for what no
-        sampler can do."""
+        """Sample one choice, then free the samplers.
+
+        Raises ``Refusal`` of the parameter ``where`` if no sampler can do it.
+        """
         if request.max_tokens == 0 and (request.wishes is None or not request.wishes.prompt):
             return Sampled((), "length")
         client = self.rollout.sampler_client(self.lent.replicas, "")
@@ -202,7 +189,7 @@ class Desk:
 
 
 async def answer_chat(desk: Desk, request: Chat, tell: Tell) -> Answered:
-    """Go on with a conversation. Raises ``Refusal``, and what the samplers raise."""
+    """Continue a conversation. Raises ``Refusal``, and what the samplers raise."""
     wishes, renderer = request.wishes, desk.renderer
     check_tools(request.tools)
     wanted = forced(wishes.tool_choice, request.tools)
@@ -232,7 +219,7 @@ async def answer_chat(desk: Desk, request: Chat, tell: Tell) -> Answered:
 
 
 async def answer_prompts(desk: Desk, request: Complete, tell: Tell) -> Answered:
-    """Go on with prompts. Raises ``Refusal``, and what the samplers raise."""
+    """Continue prompts. Raises ``Refusal``, and what the samplers raise."""
     how = options(request.wishes)
     prompts = [await of_prompt(desk.renderer, prompt, desk.context) for prompt in request.prompts]
 
@@ -258,8 +245,6 @@ async def answer_prompts(desk: Desk, request: Complete, tell: Tell) -> Answered:
 
 
 def _pieces(choice: int, tell: Tell, reply: ReplyStream) -> Callable[[tuple[Token, ...]], None]:
-    """Passes on what of a choice is certain, piece by piece; the gateway adds what is held back until the end."""
-
     def add(tokens: tuple[Token, ...]) -> None:
         thinking, text = reply.delta()
         if text or thinking or tokens:
@@ -274,7 +259,6 @@ def _reply_stream(desk: Desk, how: SamplingOptions, thinks: bool, opened: bool, 
 
 
 def _text(desk: Desk, tokens: Sequence[int]) -> str:
-    """Text of tokens, without those that end a turn."""
     ends = desk.renderer.stop_ids
     return desk.renderer.vocabulary.decode([one for one in tokens if one not in ends])
 
@@ -287,7 +271,6 @@ def _answered(desk: Desk, prompts: Sequence[int], found: Sequence[tuple[Choice, 
 
 
 async def _all(works: Iterable[Callable[[], Awaitable[T]]]) -> list[T]:
-    """Do all, ``AT_ONCE`` at a time; if one fails the others end, and its error is raised."""
     room = asyncio.Semaphore(AT_ONCE)
 
     async def one(work: Callable[[], Awaitable[T]]) -> T:

@@ -1,6 +1,6 @@
 """Serves versions and the base to clients: one ``Answerer`` for each tenant's keys.
 
-Turns wait in the same lines as those of tasks: a tenant's clients are to the samplers like one more task of the tenant.
+To the samplers, a tenant's clients are one more task of the tenant, in the same queues.
 """
 
 from __future__ import annotations
@@ -31,8 +31,10 @@ class Serving:
     def __init__(
         self, store: Store, workers: WorkerSupervisor, base: str, per_minute: int = 0, patience: float = PATIENCE
     ) -> None:
-        """``base``: its name, as the settings have it. ``per_minute``: requests of a key, 0 for any number.
-        ``patience``: seconds for which a request waits for workers."""
+        """``base``: its name in the settings.
+
+        ``per_minute``: requests of a key, 0 for any number. ``patience``: seconds that a request waits for workers.
+        """
         self.store = store
         self.workers = workers
         self.patience = patience
@@ -41,23 +43,18 @@ class Serving:
         self.base = PurePath(base).name if base.startswith((".", "/", "~")) else base
         self._machine: Services | None = None
         self._rollouts: dict[str, Rollout] = {}
-        """By tenant: renders its prompts and pays for its turns, on the workers of now."""
 
     @property
     def busy(self) -> bool:
-        """Whether a client is being answered: then the engine does not count as idle."""
         return self.limits.under_way > 0
 
     def answerer(self, identity: Identity) -> Answerer:
-        """Answers a client with what its tenant may see."""
         return _Answerer(self, identity.key, identity.tenant)
 
     def names(self, tenant: str) -> Names:
-        """What a tenant may name as a model."""
         return Names(self.store.served, tenant, self.base)
 
     def rollout(self, machine: Services, tenant: str) -> Rollout:
-        """What renders and pays for a tenant."""
         if machine is not self._machine:
             self._machine, self._rollouts = machine, {}
         if tenant not in self._rollouts:
@@ -75,7 +72,6 @@ class _Answerer:
     tenant: str
 
     async def models(self, key: str) -> tuple[Model, ...]:
-        """See ``Answerer``."""
         with _explained():
             models = self.serving.names(self.tenant).models()
             workers = self.serving.workers
@@ -86,7 +82,6 @@ class _Answerer:
             return tuple(Model(one.id, one.parent, one.created, one.owner, context) for one in models)
 
     async def answer(self, request: Chat | Complete, tell: Tell) -> Answered:
-        """See ``Answerer``."""
         serving = self.serving
         with _explained(), serving.limits.admitted(self.key, self.tenant):
             named = serving.names(self.tenant).find(request.model)
@@ -101,7 +96,6 @@ class _Answerer:
 
 @contextmanager
 def _explained() -> Iterator[None]:
-    """Turn what may go wrong into what a client hears."""
     try:
         yield
     except WorkerDied as error:

@@ -1,4 +1,4 @@
-"""What a client asks for, checked: sampling options, messages and tools, prompts in tokens, limits and rates."""
+"""Checks a client's request: sampling options, messages and tools, prompts in tokens, limits and rates."""
 
 from __future__ import annotations
 
@@ -22,20 +22,19 @@ from ...store import Store
 from ...trajectories import Tokens
 from ...wire import Message as Sent, Refusal, ToolCall as Call, Wishes as Asked
 
-# How much clients may ask at once, and when they are to come again: nothing piles up in the engine.
+# Limits of clients' requests, with a time for another try: nothing piles up in the engine.
 
 MOST_OF_KEY = 128
 """Requests of one key that are in progress or wait for their turn."""
 MOST = 1024
-"""Requests of all keys."""
 SOON = 1.0
-"""Seconds after which another try may go through."""
+"""Seconds after which another try may succeed."""
 DAY = 86_400
 
 
 @dataclass(eq=False)
 class Limits:
-    """Counts requests in progress and requests a minute, and looks at tenants' quotas."""
+    """Counts requests in progress and requests a minute, and checks tenants' quotas."""
 
     store: Store
     rates: Rates = field(default_factory=lambda: Rates(0))
@@ -45,13 +44,11 @@ class Limits:
 
     @property
     def under_way(self) -> int:
-        """Requests that are being answered."""
         return self._of_key.total()
 
     @contextmanager
     def admitted(self, key: int, tenant: str) -> Iterator[None]:
-        """A request of a key, by its number, is answered while the block runs. Raises ``Refusal`` for one too many,
-        and ``StoreError``."""
+        """Count a request of a key while the block runs. Raises ``Refusal`` for one too many, and ``StoreError``."""
         if self._of_key[key] >= self.most_of_key:
             message = f"This key has {self.most_of_key} requests under way; more are answered once some have ended."
             raise Refusal(429, "too_many_requests", message, retry_after=SOON)
@@ -67,7 +64,7 @@ class Limits:
             yield
         finally:
             self._of_key[key] -= 1
-            self._of_key += Counter()  # keys without a request leave
+            self._of_key += Counter()  # drops keys without a request
 
     def _check_quota(self, tenant: str) -> None:
         quota = self.store.tenants.get(tenant).tokens_per_day
@@ -77,35 +74,35 @@ class Limits:
             raise Refusal(429, "quota_exceeded", message, retry_after=left)
 
 
-# How many requests a minute each key may make: as a leaky bucket, so that a minute's worth may come at once.
+# Requests a minute of each key: a leaky bucket, so that a minute's worth may come at once.
 
 MINUTE = 60.0
 
 
 class Rates:
-    """Counts by key; the generic cell rate algorithm (ITU-T I.371), which remembers one time for each."""
+    """Counts by key with the generic cell rate algorithm (ITU-T I.371): one time for each key."""
 
     def __init__(self, most: int, clock: Callable[[], float] = time.monotonic) -> None:
         """``most`` requests a minute; 0: any number. ``clock`` is in seconds."""
         self._most = most
         self._clock = clock
         self._full: dict[int, float] = {}
-        """By key, when its bucket will be empty again."""
+        """By key, the time when its bucket will be empty again."""
 
     def wait(self, key: int) -> float:
-        """Count a request, and return 0; or the seconds after which the next one is possible, and count none."""
+        """Count a request and return 0; or return the seconds until the next one, and count none."""
         if not self._most:
             return 0.0
         now = self._clock()
         empty = max(self._full.get(key, now), now) + MINUTE / self._most
         late = empty - now - MINUTE
-        if late > 1e-9:  # what rounding leaves of a whole minute
+        if late > 1e-9:  # rounding error of a whole minute
             return late
         self._full[key] = empty
         return 0.0
 
 
-# How a client wants to be answered: what a sampler is asked for. The gateway has checked each number's range.
+# A client's options for the sampler. The gateway has checked each number's range.
 
 FORMAT = "response_format"
 
@@ -117,23 +114,18 @@ class SamplingOptions:
     asked: Asked
     truncation: Truncation
     seed: int
-    """Of the request; each prompt and choice has its own."""
     schema: str
     schema_from: str
-    """The parameter that the schema came with."""
 
     @property
     def temperature(self) -> float:
-        """1 unless the client says it."""
         return 1.0 if self.asked.temperature is None else self.asked.temperature
 
     def seed_of(self, prompt: int, choice: int) -> int:
-        """The seed of a choice; the first of the first prompt has the same, however many there are."""
+        """The seed of a choice; the first choice of the first prompt has a fixed one, for any number of them."""
         return noise_seed("served", self.seed, prompt, choice)
 
     def wishes(self, prompt: bool = False) -> Wishes | None:
-        """What is asked of the sampler beyond tokens; None if that is nothing. ``prompt``: also log-probabilities of
-        the prompt."""
         wanted = Wishes(
             likeliest=self.asked.top_logprobs if self.asked.logprobs else 0,
             prompt=prompt and self.asked.logprobs,
@@ -145,7 +137,7 @@ class SamplingOptions:
 
 
 def options(asked: Asked, schema: str = "") -> SamplingOptions:
-    """What a client asked for. ``schema``: of a call that is forced. Raises ``Refusal``."""
+    """A client's options. ``schema``: of a forced call. Raises ``Refusal``."""
     if schema and asked.schema:
         raise refused("A call that is forced and a form of the answer cannot both be asked for.", "tool_choice")
     top_k = max(0, asked.top_k or 0)  # some clients write -1 for all
@@ -156,13 +148,13 @@ def options(asked: Asked, schema: str = "") -> SamplingOptions:
     return SamplingOptions(asked, truncation, seed, schema or asked.schema, "tools" if schema else FORMAT)
 
 
-# A client's messages and tools as the base's template takes them, and the calls that a model wrote as clients do.
+# Converts messages and tools to the base's template, and a model's calls to the client's form.
 #
-# Everything here comes from outside: each mistake is a ``Refusal`` that says what is wrong.
+# All input is foreign: each mistake is a ``Refusal`` with the reason.
 
 
 def messages(sent: Sequence[Sent], thinks: bool) -> tuple[Message, ...]:
-    """The conversation. ``thinks``: whether the base's template knows thoughts, which are left out else."""
+    """The conversation. ``thinks``: True if the base's template knows thoughts; else they are left out."""
     names = {call.id: call.name for message in sent for call in message.tool_calls}
     return tuple(_message(message, names, thinks) for message in sent)
 
@@ -176,7 +168,7 @@ def check_tools(sent: Sequence[dict[str, Any]]) -> None:
 
 
 def calls(made: Iterable[ToolCall]) -> tuple[Call, ...]:
-    """What the model called, each under an id of its own."""
+    """The model's calls, each with a new id."""
     return tuple(Call(f"call_{secrets.token_hex(12)}", one.name, json.dumps(one.arguments)) for one in made)
 
 
@@ -189,7 +181,7 @@ def forced(wish: str, sent: Sequence[dict[str, Any]]) -> str:
 
 
 def refused(message: str, where: str, code: str = "invalid_request") -> Refusal:
-    """What to raise for a request that cannot be."""
+    """The error for an impossible request."""
     return Refusal(400, code, message, where)
 
 
@@ -211,12 +203,11 @@ def _call(sent: Call) -> ToolCall:
     return ToolCall(sent.name, arguments)
 
 
-# What a client's prompt is in tokens: a conversation by the base's template, a text, or tokens as they are.
+# A client's prompt in tokens: a conversation in the base's template, a text, or tokens.
 
 SHORT = 4000
 """Most characters that are tokenised on the event loop."""
 LARGEST = 2**31 - 1
-"""The largest id that tokens can have."""
 
 
 async def of_chat(
@@ -226,7 +217,7 @@ async def of_chat(
     thinking: bool | None,
     context: int,
 ) -> Tokens:
-    """The tokens of a conversation, up to where the reply begins. Raises ``Refusal``."""
+    """The tokens of a conversation, up to the beginning of the reply. Raises ``Refusal``."""
     try:
         rendering.renderer.check_thinking(thinking)
         opening = await rendering.open(Ask("client", said, tools), thinking, context)
@@ -255,7 +246,6 @@ async def of_prompt(renderer: Renderer, prompt: str | Sequence[int], context: in
 
 
 async def _encoded(renderer: Renderer, text: str) -> list[int]:
-    """A text in tokens; of a long one in another thread."""
     if len(text) <= SHORT:
         return renderer.vocabulary.encode(text)
     return await asyncio.get_running_loop().run_in_executor(renderer.thread, renderer.vocabulary.encode, text)

@@ -1,4 +1,4 @@
-"""What a client's word for a model means, and the versions and workers that answer."""
+"""Finds the version and the workers for a client's model name."""
 
 from __future__ import annotations
 
@@ -21,25 +21,21 @@ from ...wire import Model, Refusal
 if TYPE_CHECKING:
     from ...fleet import Services, WorkerSupervisor
 
-# What a client's word for a model means: the base, a version of the tenant's own tasks, or a name that it gave.
+# A model name is the base, a version of the tenant's own tasks, or a name that the tenant gave.
 #
-# Nothing else can be named: whatever a key asks for, only rows of its own tenant are looked at.
+# Only rows of the key's tenant are read.
 
 NEWEST = "newest"
 LONGEST_NUMBER = 18
-"""Digits of a task's number."""
 LONGEST = 500
-"""Characters of a name."""
 LOOKED = 1000
-"""Names among which the nearest is looked for."""
 SHOWN = 80
-"""Characters of a wrong name that an error repeats."""
 LISTS = "GET /v1/models lists what there is."
 
 
 @dataclass(frozen=True)
 class Named:
-    """What a name means."""
+    """The meaning of a name."""
 
     name: str
     """In full: ``17@12``, ``17/player@12``, or the base's name."""
@@ -49,15 +45,14 @@ class Named:
 
 @dataclass(frozen=True)
 class Names:
-    """The names that one tenant may say."""
+    """The valid names of one tenant."""
 
     table: ServedTable
     tenant: str
     base: str
-    """The base's name for people; it has another one for programs."""
 
     def find(self, said: str) -> Named:
-        """What ``said`` means. Raises ``Refusal`` with the nearest of the tenant's own names, and ``StoreError``."""
+        """The meaning of ``said``. Raises ``Refusal`` with the tenant's nearest name, and ``StoreError``."""
         if said in (self.base, BASE):
             return Named(self.base)
         for base in (self.base, BASE):  # as some clients write it: BASE:ADAPTER
@@ -70,14 +65,13 @@ class Names:
         if version is None:
             try:
                 version = choose_at(self.table.versions(self.tenant, _task(said)), said)
-            except ConfigError as error:  # it fits several
+            except ConfigError as error:  # several match
                 raise self._unknown(said, str(error)) from None
             except MarlaasError:
                 raise self._unknown(said) from None
         return Named(reference(version), version)
 
     def models(self) -> tuple[Model, ...]:
-        """The base, the best and the newest version of each policy, and the names given. Raises ``StoreError``."""
         rows = self.table.versions(self.tenant)
         by_id = {row.id: row for row in rows}
         found = [self._model(words, row) for words, row in _of_policies(rows)]
@@ -98,7 +92,7 @@ class Names:
 
 
 def reference(row: VersionRow) -> str:
-    """The version in the words of verbs: 17@12, or 17/player@12."""
+    """The version's reference in commands: 17@12, or 17/player@12."""
     return f"{_owner(row)}@{row.number}"
 
 
@@ -107,7 +101,6 @@ def _owner(row: VersionRow) -> str:
 
 
 def _of_policies(rows: Iterable[VersionRow]) -> list[tuple[str, VersionRow]]:
-    """The best, if one is known, and the newest of each policy, under their names; rows are newest first."""
     best: dict[str, VersionRow] = {}
     newest: dict[str, VersionRow] = {}
     for row in rows:
@@ -124,23 +117,22 @@ def _of_policies(rows: Iterable[VersionRow]) -> list[tuple[str, VersionRow]]:
 
 
 def _task(said: str) -> int | None:
-    """The task of which versions are to be looked at; None if that is not said by a number."""
     word = said.partition("@")[0].partition("/")[0]
     return int(word) if word.isascii() and word.isdigit() and len(word) <= LONGEST_NUMBER else None
 
 
-# The workers that answer clients: there, about to be, or not while the engine yields the machine.
+# The workers that answer clients: ready, starting, or gone while the engine yields the machine.
 
 PATIENCE = 20.0
-"""Seconds for which a request waits for workers that start."""
+"""Seconds that a request waits for starting workers."""
 SOON = 5.0
-"""Seconds after which workers may be there that start, or start again."""
+"""Seconds until starting workers may be ready."""
 LONGEST_WAIT = 3600.0
-"""Most seconds after which a client is told to try again."""
+"""Largest Retry-After in seconds."""
 
 
 async def machine_of(workers: WorkerSupervisor, patience: float) -> Services:
-    """The workers. Raises ``Refusal`` while the engine yields the machine, and where they are not there in time."""
+    """The workers. Raises ``Refusal`` while the engine yields the machine, or if they are not ready in time."""
     yielding = workers.yielding
     if yielding is not None and yielding.holds:
         left = SOON if yielding.until is None else yielding.until - time.time()
@@ -156,28 +148,27 @@ async def machine_of(workers: WorkerSupervisor, patience: float) -> Services:
 
 
 def lost() -> Refusal:
-    """What a client hears whose answer was lost with the workers."""
+    """The refusal for an answer that was lost with the workers."""
     return Refusal(503, "workers_lost", "The engine's workers have ended; others take their place.", retry_after=SOON)
 
 
-# Versions that samplers hold because clients asked for them: loaded on demand, the least recently used leave.
+# Versions that samplers hold for clients: loaded on demand, least recently used first out.
 #
-# Beside the versions of tasks at most ``MOST`` are held. One that a client is being answered with never leaves, and
-# its file stays on the disk. With new workers all begin again; if one sampler has a successor, each is loaded
-# again.
+# At most ``MOST`` are held next to the versions of tasks. One in use is never dropped, and its file stays. New workers
+# begin with none.
 
 MOST = 8
-"""Versions that are held for clients: each takes a sampler about as much memory as a task's version."""
+"""Versions held for clients: each needs about as much sampler memory as a task's version."""
 ROOM_SOON = 2.0
-"""Seconds after which a version that could not be held may find room."""
+"""Seconds after which a version may find room."""
 
 
 @dataclass(eq=False)
 class Held:
-    """A version that the samplers have, or are about to."""
+    """A version that the samplers have or are loading."""
 
     name: str
-    """At the samplers: it has the checksum in it, so it stands for the same bytes for ever."""
+    """Name at the samplers, with the checksum: it always stands for the same bytes."""
     replicas: Replicas
     loading: asyncio.Task[None]
     users: int = 0
@@ -196,17 +187,16 @@ class LoadedVersions:
 
     @property
     def names(self) -> tuple[str, ...]:
-        """What is held, the least recently used first."""
         return tuple(self._held)
 
     @asynccontextmanager
     async def lent(self, machine: Services, named: Named) -> AsyncIterator[Held]:
-        """Have the samplers hold what was named while the block runs.
+        """Make the samplers hold the named version while the block runs.
 
-        Raises ``Refusal`` if all that may be held are in use; ``AdapterError`` for a file that is gone or damaged;
-        what the workers raise.
+        Raises ``Refusal`` if all held ones are in use; ``AdapterError`` for a missing or damaged file; what the workers
+        raise.
         """
-        if machine is not self._machine:  # other workers: they hold nothing yet
+        if machine is not self._machine:  # other workers hold nothing yet
             self._machine, self._held, self._retiring = machine, OrderedDict(), {}
         version = named.version
         key = f"clients/{named.name}-{version.checksum}" if version else "clients/base"
@@ -224,7 +214,6 @@ class LoadedVersions:
                 held.users -= 1
 
     def _begin(self, machine: Services, endpoints: Sequence[SamplerEndpoint], named: Named, key: str) -> Held:
-        """Load a version, in the place of the one that nobody has used for longest, if it must be."""
         if key not in self._held and len(self._held) >= self.most:
             free = next((held for held in self._held.values() if not held.users), None)
             if free is None:
@@ -240,7 +229,6 @@ class LoadedVersions:
         return held
 
     def _loaded(self, held: Held, done: asyncio.Task[None]) -> None:
-        """Forget a version that could not be loaded: the next request tries again."""
         failed = done.cancelled() or done.exception() is not None
         if failed and self._held.get(held.name) is held:
             del self._held[held.name]
@@ -262,7 +250,6 @@ class LoadedVersions:
     async def _load_file(
         self, machine: Services, endpoints: Sequence[SamplerEndpoint], key: str, path: str, checksum: str
     ) -> None:
-        """Every sampler loads it: each turn goes to the one that is done with it first."""
         loads = (endpoint.sampler.load(key, path) for endpoint in endpoints)
         found = await asyncio.gather(*loads, return_exceptions=True)
         problem = next((one for one in found if isinstance(one, BaseException)), None)
@@ -275,7 +262,7 @@ class LoadedVersions:
     def _retire(self, machine: Services, key: str) -> None:
         async def retire() -> None:
             for endpoint in machine.endpoints.values():
-                with contextlib.suppress(MarlaasError, ValueError):  # it was never there, or no worker is any more
+                with contextlib.suppress(MarlaasError, ValueError):  # it was never there, or the workers are gone
                     await endpoint.sampler.retire(key)
 
         self._retiring[key] = leaving = asyncio.ensure_future(retire())

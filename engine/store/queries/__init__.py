@@ -1,4 +1,4 @@
-"""Reads of the store, a subject a file: rows come back as frozen dataclasses. Standard library only."""
+"""Reads of the store, one subject a file: rows are frozen dataclasses. Standard library only."""
 
 from ...door import door
 

@@ -1,4 +1,4 @@
-"""Reads of episodes: steps, groups, conversations with their tokens, and what was recorded for a replay."""
+"""Reads of episodes: steps, groups, conversations with their tokens, and recordings for a replay."""
 
 from __future__ import annotations
 
@@ -17,24 +17,23 @@ from .policy import PLAY, POLICY
 if TYPE_CHECKING:
     from .reader import Reader
 
-# Frozen rows that the reads of rollouts return, from a summary of steps down to the tokens of one conversation.
+# Frozen rows, from a summary of steps down to the tokens of one conversation.
 
 TRAIN, EVAL = "train", "eval"
 
 
 @dataclass(frozen=True)
 class StepSummary:
-    """The groups that one step has consumed, or that one held-out evaluation has played."""
+    """The groups of one step or one held-out evaluation."""
 
     split: str
     """train or eval"""
     step: int | None
-    """The step; None: groups that no step has consumed yet."""
+    """None: groups that no step has consumed yet."""
     groups: int
     reward: float | None
-    """Mean over the episodes that have one; for an evaluation the score. None if it is not known."""
+    """Mean over the rewarded episodes; for an evaluation the score. None if unknown."""
     failures: int
-    """Trajectories whose episode did not end with status ok."""
 
 
 @dataclass(frozen=True)
@@ -46,16 +45,15 @@ class MemberSummary:
     status: str
     reward: float | None
     reply: str = ""
-    """Its last reply, a long one shortened, as ``Excerpt`` has it. Hostile text: a model wrote it."""
+    """Its last reply, a long one shortened, as in ``Excerpt``. Hostile text: a model wrote it."""
     replies: int = 0
-    """Turns in which the agent answered."""
     distinct: int = 0
     """The number of its last reply among the distinct ones of the group, from 0: equal replies have the same."""
 
 
 @dataclass(frozen=True)
 class GroupSummary:
-    """What a list shows of a group."""
+    """A group in a list."""
 
     id: int
     split: str
@@ -65,33 +63,30 @@ class GroupSummary:
     environment_version: str
     step: int | None
     members: tuple[MemberSummary, ...]
-    """In order; an agent's further trajectories are left out."""
+    """In order, without an agent's further trajectories."""
     suite: str = ""
-    """The suite that it was played for, or ``test``; empty for the task's own held-out prompts, and in training."""
+    """Its suite, or ``test``; empty for the task's own held-out prompts, and in training."""
     prompt: str = ""
-    """The beginning of what the first member was asked first, as ``Excerpt`` has it. Hostile text."""
+    """The beginning of the first sample's first prompt, as in ``Excerpt``. Hostile text."""
 
     @property
     def rewards(self) -> list[float]:
-        """The rewards of the members that have one."""
         return [member.reward for member in self.members if member.reward is not None]
 
     @property
     def staleness(self) -> int | None:
-        """How many versions old its tokens were when they were trained on; None if no step has consumed them."""
+        """Age of its tokens in versions when they were trained on; None if no step has consumed them."""
         return self.step - 1 - self.version if self.split == TRAIN and self.step is not None else None
 
 
 @dataclass(frozen=True)
 class ConversationSummary:
-    """What a list shows of one agent's conversation in one episode. Its id is that of its first trajectory."""
+    """One agent's conversation in one episode, in a list. Its id is that of its first trajectory."""
 
     id: int
     group: int
-    """The group's id."""
     split: str
     number: int
-    """The group's number."""
     step: int | None
     member: int
     agent: str
@@ -99,21 +94,16 @@ class ConversationSummary:
     reward: float | None
     advantage: float
     tokens: int
-    """Tokens of its first trajectory."""
     policy: str = ""
-    """The policy that the group belongs to."""
     version: int = 0
-    """Version of that policy that the group was played with."""
     speaker: str = ""
-    """Who spoke, if that was not ``policy``: a policy or a version that is not trained on it."""
+    """The untrained policy or version that spoke instead of ``policy``; else empty."""
     spoke: int | None = None
-    """The version that spoke, among those of whoever spoke; None if nothing was said."""
+    """The version that spoke, among those of the speaker; None without a reply."""
     prompt: str = ""
-    """The beginning of what it was asked first, as ``Excerpt`` has it. Hostile text, as the next."""
+    """The beginning of its first prompt, as in ``Excerpt``. Hostile text, as the next."""
     reply: str = ""
-    """Its last reply, a long one shortened."""
     replies: int = 0
-    """Turns in which the agent answered."""
 
 
 @dataclass(frozen=True)
@@ -129,10 +119,11 @@ class Tokens:
     spans: tuple[tuple[int, int, int], ...] = ()
     """(start, stop, version) of each reply."""
     weights: Sequence[float] = ()
-    """(N,): the logarithm of each sampled token's importance weight, trainer over sampler; NaN where it was not trained
-    on. Empty where no weights are stored."""
+    """(N,): log importance weight of each sampled token, trainer over sampler; NaN if not trained on. Empty if not
+    stored.
+    """
     advantages: tuple[float | None, ...] = ()
-    """Of each reply; None: it has that of the conversation. Empty where this is so for all."""
+    """Of each reply; None: that of the conversation. Empty if all are None."""
 
 
 @dataclass(frozen=True)
@@ -140,7 +131,6 @@ class Paid:
     """A part of the reward that was paid during the episode."""
 
     turns: int
-    """Replies that the agent had given by then."""
     amount: float
     name: str
 
@@ -151,22 +141,21 @@ class StoredTrajectory:
 
     id: int
     length: int
-    """Its number of tokens, also if these have been removed."""
+    """Number of tokens, also if they have been removed."""
     turns: tuple[Turn, ...]
     """Turns that the conversation's earlier trajectories do not have."""
     tokens: Tokens
     places: tuple[int, ...] = ()
-    """The place of each turn among all turns of the episode, in the order in which they were said, from 0."""
+    """The place of each turn among all turns of the episode in time, from 0."""
 
 
 @dataclass(frozen=True)
 class StoredConversation:
-    """All that is stored of one agent's conversation in one episode."""
+    """All stored data of one agent's conversation in one episode."""
 
     id: int
     task: int
     group: int
-    """The group's id."""
     split: str
     number: int
     instance: int
@@ -174,53 +163,45 @@ class StoredConversation:
     version: int
     environment_version: str
     component: str
-    """Which environment of a mixture it was played on; empty if the task has none."""
     member: int
     agent: str
     status: str
     reward: float | None
     advantage: float
     cut: bool
-    """Whether the length limit ended it."""
     seconds: float
     parts: tuple[StoredTrajectory, ...]
-    """Its trajectories: several where the chat template rewrote earlier turns, or where the agent forked."""
+    """Its trajectories: several if the chat template rewrote earlier turns, or the agent forked."""
     scores: dict[str, float] = field(default_factory=dict)
-    """Named parts of the reward."""
     metrics: dict[str, Any] = field(default_factory=dict)
-    """What the environment logged."""
     paid: tuple[Paid, ...] = ()
-    """In the order in which they were paid."""
+    """In order of payment."""
     failure: str = ""
     file: str = ""
     line: int = 0
     traceback: str = ""
     policy: str = ""
-    """The policy that the group belongs to."""
     speaker: str = ""
-    """Who spoke, if that was not ``policy``: a policy's name, or the words that mean a version. It is not trained on
-    this."""
+    """The untrained policy or version that spoke instead of ``policy``; else empty."""
     play: int = 0
     """Id of the first group of its play: the same for all agents of an episode."""
     order_known: bool = True
-    """Whether it was written down who spoke when; else ``places`` are the most likely ones."""
+    """True if the order of turns was recorded; else ``places`` are the most likely ones."""
 
     @property
     def spoke(self) -> int:
-        """The version that spoke, among those of whoever spoke."""
         spans = (span for part in self.parts for span in part.tokens.spans)
         return next((version for _, _, version in spans), self.version)
 
     @property
     def tokens(self) -> int:
-        """Tokens of all its trajectories."""
         return sum(part.length for part in self.parts)
 
 
-# What was asked and answered in a conversation, in a few words, for lists. Standard library only.
+# Excerpts of conversations, for lists. Standard library only.
 
 PROMPT, REPLY = 2000, 200
-"""Characters that lists get to see: what differs between prompts may stand behind much that all have in common."""
+"""Most characters in lists: prompts may differ only after a long common beginning."""
 BETWEEN = " … "
 
 
@@ -231,26 +212,24 @@ class Excerpt:
     prompt: str = ""
     """The last message before the first reply."""
     reply: str = ""
-    """The last reply, without its thoughts; empty if there is none, or nothing in it."""
+    """The last reply, without its thoughts; empty if there is none."""
     replies: int = 0
-    """Turns in which the agent answered."""
 
     @property
     def short_prompt(self) -> str:
-        """The beginning of the prompt."""
         return self.prompt[:PROMPT]
 
     @property
     def short_reply(self) -> str:
-        """The reply; of a long one its beginning and its end, if answers stand."""
+        """The reply; the beginning and the end of a long one, because answers may be at the end."""
         half = REPLY // 2
         return self.reply if len(self.reply) <= REPLY else f"{self.reply[:half]}{BETWEEN}{self.reply[-half:]}"
 
 
 def excerpt(trajectories: Iterable[str | None]) -> Excerpt:
-    """What a conversation was about, from the stored turns of its trajectories, in order.
+    """Excerpt of a conversation, from the stored turns of its trajectories, in order.
 
-    A damaged row gives nothing, so that it spoils no list; whoever opens it is told what is wrong.
+    A damaged row gives an empty one, so that it spoils no list; opening it shows the error.
     """
     prompt, reply, replies = "", "", 0
     try:
@@ -267,14 +246,14 @@ def excerpt(trajectories: Iterable[str | None]) -> Excerpt:
 
 
 def first_place(places: str | None) -> int:
-    """The place in its episode of a trajectory's first turn, from the stored places; 0 if it is not known."""
+    """The place in its episode of a trajectory's first turn; 0 if unknown."""
     try:
         return int(json.loads(places or "[0]")[0])
     except (ValueError, TypeError, LookupError):
         return 0
 
 
-# When each turn of an episode was said, for episodes of which it was not written down: the best order that is known.
+# The most likely order of turns, for episodes without a recorded one.
 #
 # Pure. Standard library only.
 
@@ -290,7 +269,7 @@ def reply_ends(turns: Sequence[Turn]) -> list[int]:
 
 
 def likely_places(conversations: Sequence[Sequence[Turn]]) -> list[list[int]]:
-    """A place among the turns of the episode, from 0, for every turn of each conversation: they speak by turns."""
+    """A place among the turns of the episode, from 0, for every turn: the conversations alternate."""
     exchanges = [_exchanges(turns) for turns in conversations]
     places: list[list[int]] = [[] for _ in exchanges]
     count = 0
@@ -303,13 +282,12 @@ def likely_places(conversations: Sequence[Sequence[Turn]]) -> list[list[int]]:
 
 
 def _exchanges(turns: Sequence[Turn]) -> list[Sequence[Turn]]:
-    """What was told before a reply together with the reply; the last may lack its reply."""
     ends = reply_ends(turns)
     bounds = [0, *ends, *([len(turns)] if turns and len(turns) not in ends else [])]
     return [turns[start:stop] for start, stop in pairwise(bounds)]
 
 
-# Reads one agent's conversation in one episode with its tokens, or the conversations of all agents of the episode.
+# Reads one agent's conversation in one episode with its tokens, or those of all agents.
 #
 # Standard library only.
 
@@ -335,7 +313,7 @@ _MASKS = 'SELECT mask FROM trajectories WHERE "group" = ? AND id < ? ORDER BY id
 
 
 def conversation(reader: Reader, id: int) -> StoredConversation | None:
-    """The conversation that the trajectory ``id`` belongs to; None if there is no such trajectory."""
+    """The conversation of the trajectory ``id``, or None."""
     heads = reader.all(_HEAD, id)
     if not heads:
         return None
@@ -369,10 +347,7 @@ def conversation(reader: Reader, id: int) -> StoredConversation | None:
 
 
 def episode(reader: Reader, id: int) -> list[StoredConversation]:
-    """The conversation that the trajectory ``id`` belongs to, then those of all other agents of its episode.
-
-    Empty where there is no such trajectory.
-    """
+    """The conversation of the trajectory ``id``, then those of all other agents of its episode; may be empty."""
     own = conversation(reader, id)
     if own is None:
         return []
@@ -394,7 +369,7 @@ def _part(reader: Reader, head: sqlite3.Row, row: sqlite3.Row) -> StoredTrajecto
 
 
 def _likely(reader: Reader, head: sqlite3.Row) -> tuple[dict[int, tuple[int, ...]], bool]:
-    """(likely places by trajectory, whether its conversation is alone in the episode, so that the order is certain)."""
+    """(likely places by trajectory, True if the episode has no other conversation: the order is certain)."""
     own: dict[tuple[int, str], list[tuple[int, Sequence[Turn]]]] = {}
     for row in reader.all(_EPISODE, head["group"], head["member"]):
         own.setdefault((row["group"], row["agent"]), []).append((row["id"], _turns(row)))
@@ -413,7 +388,7 @@ def _turns(row: sqlite3.Row) -> tuple[Turn, ...]:
 
 
 def _weights(reader: Reader, head: sqlite3.Row, id: int, count: int) -> tuple[float, ...]:
-    """The weights of one trajectory: a group's weights are those of its trajectories, one after the other."""
+    """The weights of one trajectory; a group's weights are concatenated."""
     before = sum(sum(row["mask"] or b"") for row in reader.all(_MASKS, head["group"], id))
     own = head["weights"][2 * before : 2 * (before + count)]
     return struct.unpack(f"<{count}e", own) if len(own) == 2 * count else ()
@@ -423,25 +398,20 @@ def _table(text: str | None) -> dict[str, Any]:
     return dict(json.loads(text)) if text else {}
 
 
-# Reads of rollouts: steps, their groups, and the conversations in them. Standard library only.
+# Reads of rollouts: steps, groups and conversations. Standard library only.
 #
-# Lists are read as ids first, from indexes alone, then as rows by id, a page at a time: so 100,000 trajectories are
-# counted and paged through without reading their tokens. A conversation's id is that of its first trajectory.
-#
-# Steps and groups are those of one policy of the task, by default the first.
+# Lists are read as ids first, from indexes only, then as rows by id, page by page: 100,000 trajectories are listed
+# without reading their tokens. Steps and groups belong to one policy of the task, by default the first.
 
 _OWN = "evals WHERE suite = '' AND score IS NOT NULL AND split = (SELECT split FROM policies p WHERE p.id = policy)"
 _KIND = "CASE g.split WHEN 'train' THEN 'train' ELSE 'eval' END"
-"""SQL: whether a group was trained on or measured; test prompts and suites belong to the evaluation of their step."""
 _SPLITS = {TRAIN: "'train'", EVAL: "'eval', 'test'"}
-"""SQL: the splits of groups that were trained on, and of those that were measured."""
 _WAITING = -1
-"""Stands in the table ``played`` for the step of groups that no step has consumed."""
 _LISTED = "(SELECT value FROM json_each(?))"
 
 
 def rollout_steps(reader: Reader, task: int, since: int = 0, policy: str | None = None) -> list[StepSummary]:
-    """Steps and evaluations from step ``since`` on, oldest first; groups that no step has consumed come last."""
+    """Steps and evaluations from step ``since`` on, oldest first; unconsumed groups come last."""
     whose = (task, policy)
     rewards = _by_step(reader, f"metrics WHERE policy = {POLICY} AND name = 'reward'", "step", "value", whose, since)
     scores = _by_step(reader, f"{_OWN} AND policy = {POLICY}", "step", "score", whose, since)
@@ -470,8 +440,7 @@ def group_ids(
 ) -> array[int]:
     """Ids of groups: with ``split`` those of a step or evaluation, by number; else all, newest first.
 
-    ``step`` None with ``split``: groups that no step has consumed. ``failures``: only groups with an episode that did
-    not end with status ok.
+    ``step`` None with ``split``: unconsumed groups. ``failures``: only groups with an episode without status ok.
     """
     where, arguments = _groups_where(task, policy, split, step)
     if failures:
@@ -484,10 +453,7 @@ def group_ids(
 def group_ids_numbered(
     reader: Reader, task: int, split: str, number: int, step: int | None = None, policy: str | None = None
 ) -> array[int]:
-    """Ids of the groups with a number, newest first: at most one of training, and one of each evaluation.
-
-    ``step``: only that step's or evaluation's.
-    """
+    """Ids of the groups with a number, newest first: at most one of training, and one of each evaluation."""
     where, arguments = ("AND step = ?", (step,)) if step is not None else ("", ())
     return _ids(
         reader.all(
@@ -502,7 +468,7 @@ def group_ids_numbered(
 
 
 def group_rows(reader: Reader, ids: Sequence[int]) -> dict[int, GroupSummary]:
-    """Some groups by id, with excerpts of what was said; one group's texts are in memory at a time."""
+    """Some groups by id, with excerpts; one group's texts are in memory at a time."""
     rows = reader.all(
         f"SELECT id, {_KIND} AS split, number, instance, version, environment_version, step,"
         " CASE WHEN suite = '' AND split = 'test' THEN 'test' ELSE suite END AS suite"
@@ -544,11 +510,10 @@ def conversation_ids(
     after: int = 0,
     policy: str | None = None,
 ) -> array[int]:
-    """Ids of conversations: with ``group`` those of its play, by member; else newest first.
+    """Ids of conversations: with ``group`` those of its play, by sample; else newest first.
 
-    With ``split`` they are those of a policy's step or evaluation, with ``policy`` alone all of that policy, with
-    neither all of the task. ``failures``: only those that did not end with status ok; ``after``: only those with a
-    trajectory above this id.
+    With ``split`` those of a policy's step or evaluation, with only ``policy`` all of that policy, with neither all of
+    the task. ``failures``: only those without status ok; ``after``: only those with a trajectory above this id.
     """
     if group is not None:
         return _of_play(reader, group, failures)
@@ -557,7 +522,7 @@ def conversation_ids(
         of_groups, arguments = "g.policy IN (SELECT id FROM policies WHERE task = ?)", (task,)
     where = f'j."group" IN (SELECT g.id FROM groups g WHERE {of_groups})'
     rows = "trajectories j"
-    if after:  # what came since are the last rows of the table: they are looked at, and no list of all groups is made
+    if after:  # newer ones are the last rows of the table: no list of all groups is made
         rows = "trajectories j NOT INDEXED"
         where = f'j.id > ? AND EXISTS (SELECT 1 FROM groups g WHERE g.id = j."group" AND {of_groups})'
         arguments = (after, *arguments)
@@ -568,7 +533,6 @@ def conversation_ids(
 
 
 def _of_play(reader: Reader, group: int, failures: bool) -> array[int]:
-    """Ids of all conversations of a group's play: episode by episode, in each the group's own agents first."""
     where = f'j."group" IN {PLAY}' + (" AND j.status != 'ok'" if failures else "")
     return _ids(
         reader.all(
@@ -581,7 +545,7 @@ def _of_play(reader: Reader, group: int, failures: bool) -> array[int]:
 
 
 def conversation_rows(reader: Reader, ids: Sequence[int]) -> dict[int, ConversationSummary]:
-    """Some conversations by id, with excerpts of what was said."""
+    """Some conversations by id, with excerpts."""
     rows = reader.all(
         f'SELECT j.id, j."group", {_KIND} AS split, g.number, g.step, j.member, j.agent, j.status, j.reward,'
         " j.advantage, coalesce(j.length, length(j.tokens) / 4, 0) AS tokens, p.name AS policy, g.version,"
@@ -601,7 +565,7 @@ def _conversation(reader: Reader, row: sqlite3.Row) -> ConversationSummary:
 
 
 def conversation_texts(reader: Reader, ids: Sequence[int]) -> dict[int, str]:
-    """The text of some conversations, by id, as the stored JSON: what a search looks through."""
+    """The text of some conversations, by id, as the stored JSON, for a search."""
     rows = reader.all(
         "SELECT first.id, group_concat(coalesce(j.turns, '[]')) AS turns FROM trajectories first JOIN trajectories j"
         ' ON j."group" = first."group" AND j.member = first.member AND j.agent = first.agent'
@@ -633,9 +597,9 @@ def _json(ids: Sequence[int]) -> str:
     return json.dumps(list(ids))
 
 
-# Reads for replay: groups as they were played, with the text of all turns. Standard library only.
+# Reads for replay: groups with the text of all turns. Standard library only.
 #
-# Tokens are not read: the text is exact, and it is kept where tokens have been removed to free disk space.
+# Tokens are not read: the text is exact, and stays after tokens have been removed.
 
 _PLAYS = """
 SELECT json_group_array(g.id) AS groups, g.number, g.instance, g.environment_version, g.step, min(g.id)
@@ -656,15 +620,15 @@ class RecordedAgent:
     """One agent's conversation, over all its trajectories."""
 
     turns: tuple[Turn, ...]
-    """Its prompts and replies; thinking is a turn of its own before the answer."""
+    """Its prompts and replies; thinking is a separate turn before the answer."""
     replies: tuple[int, ...]
     """Length of each of its replies in tokens, in order."""
     reward: float | None
     cut: bool
-    """Whether the length limit ended its last reply."""
     step: int | None = None
-    """The step that consumed it, or that an evaluation measured; None while it waits. The conversation of a policy that
-    is not trained on it has the step of one that is."""
+    """The step that consumed or evaluated it; None while it waits. An untrained policy's conversation has the step of a
+    trained one.
+    """
 
 
 @dataclass(frozen=True)
@@ -692,11 +656,11 @@ class RecordedGroup:
 
 
 def recorded_groups(reader: Reader, task: int, split: str, last: int, component: str = "") -> list[RecordedGroup]:
-    """The ``last`` groups of a task's split, train or eval, in the order of training or of evaluation.
+    """The ``last`` groups of a task's split, train or eval, in order.
 
-    Of a task with a mixture: those that were played on the ``component`` of this name.
+    ``component``: only those of this component of a mixture.
 
-    The groups of several policies from one play are one group here: its rewards depend on what all of them said.
+    The groups of several policies from one play are one group here: rewards depend on all of them.
     """
     rows = reader.all(_PLAYS, task, split, component, last)
     return [_recorded_group(row, reader.all(_TRAJECTORIES, row["groups"])) for row in reversed(rows)]

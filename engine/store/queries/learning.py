@@ -16,8 +16,7 @@ from .policy import POLICY
 if TYPE_CHECKING:
     from .reader import Reader
 
-# Metrics of steps, as arrays. Runs may have 100,000 steps, so what was read before is passed in, and only later steps
-# are read.
+# Metrics of steps, as arrays. Runs may have 100,000 steps, so only steps after the earlier read are read.
 
 _LAST = f"SELECT number, created FROM steps WHERE policy = {POLICY} ORDER BY number DESC LIMIT 1"
 _SAME = f"SELECT 1 FROM steps WHERE policy = {POLICY} AND number = ? AND created = ?"
@@ -28,7 +27,7 @@ SELECT number, environment_version FROM (
     FROM steps WHERE policy = {POLICY} AND environment_version != '' AND number > ?)
 WHERE environment_version != before ORDER BY number
 """
-# The plus signs keep sqlite from using the index by name, with which it would read every step.
+# The plus signs keep sqlite from using the index by name, and so from reading every step.
 _AGES = f"""
 SELECT name, total(value) AS groups FROM metrics
 WHERE policy = {POLICY} AND +name >= 'staleness_0' AND +name < 'staleness_:' AND step > ? GROUP BY +name
@@ -44,12 +43,10 @@ class Track:
     values: array[float] = field(default_factory=lambda: array("d"))
 
     def at(self, step: int) -> float | None:
-        """The value of a step; None if it recorded none."""
         place = self.place(step)
         return self.values[place] if place is not None and self.steps[place] == step else None
 
     def place(self, step: int) -> int | None:
-        """The index of the step nearest to ``step``; None in an empty track."""
         if not self.steps:
             return None
         after = bisect_left(self.steps, step)
@@ -59,7 +56,7 @@ class Track:
 
 @dataclass(frozen=True)
 class Change:
-    """A step from which on a task trained on another environment version."""
+    """A step at which a task changed to another environment version."""
 
     step: int
     environment_version: str
@@ -70,14 +67,12 @@ class History:
     """The metrics and environment versions of a task's steps, up to the step ``last``."""
 
     tracks: Mapping[str, Track] = field(default_factory=dict)
-    """By the metric's name."""
     environments: tuple[Change, ...] = ()
-    """In order; the first is the version that training began with."""
+    """In order; the first is the version at the beginning of training."""
     last: tuple[int, float] = (0, 0.0)
-    """The newest step of the history, and when it was committed."""
+    """The newest step of the history, and the time of its commit."""
 
     def environment_at(self, step: int) -> str:
-        """The environment version that a step was trained on; empty if it is not known."""
         begun = [change.environment_version for change in self.environments if change.step <= step]
         return begun[-1] if begun else ""
 
@@ -87,7 +82,7 @@ def history(
 ) -> History:
     """The metrics ``names`` of a task's policy, by default its first.
 
-    What ``before`` holds is not read again, unless its last step has been voided since.
+    Data in ``before`` is not read again, unless its last step has been voided since.
     """
     known = before if before and reader.all(_SAME, task, policy, *before.last) else History()
     last = next(((row["number"], row["created"]) for row in reader.all(_LAST, task, policy)), (0, 0.0))
@@ -108,12 +103,11 @@ def _longer(reader: Reader, task: int, policy: str | None, name: str, track: Tra
 
 
 def _number(value: float | None) -> float:
-    """A stored value, NaN for None: sqlite stores NaN as NULL."""
     return math.nan if value is None else value
 
 
 def evals_made(reader: Reader, task: int, policy: str | None = None) -> tuple[int, int]:
-    """How many evaluations there are, and the newest one's id; if both are unchanged, so are the evaluations."""
+    """Number of evaluations and the newest one's id: unchanged values mean unchanged evaluations."""
     count = f"SELECT count(*) AS count, coalesce(max(id), 0) AS id FROM evals WHERE policy = {POLICY}"
     (row,) = reader.all(count, task, policy)
     return row["count"], row["id"]
@@ -145,9 +139,9 @@ def metric_samples(reader: Reader, task: int, most: int = 64, policy: str | None
 
 
 def recent_means(reader: Reader, task: int, over: int = 10, policy: str | None = None) -> dict[str, float]:
-    """The mean of each metric over the last ``over`` steps that were made, of those that recorded it."""
+    """The mean of each metric over the last ``over`` steps, of those that recorded it."""
     newest = f"(SELECT max(number) FROM steps WHERE policy = {POLICY})"
-    rows = reader.all(  # the plus sign is there for the reason that _AGES has
+    rows = reader.all(  # plus sign: as for _AGES
         f"SELECT name, avg(value) AS mean FROM metrics WHERE policy = {POLICY} AND step > {newest} - ? GROUP BY +name",
         task,
         policy,
@@ -159,12 +153,12 @@ def recent_means(reader: Reader, task: int, over: int = 10, policy: str | None =
 
 
 def group_ages(reader: Reader, task: int, after: int, policy: str | None = None) -> dict[int, int]:
-    """How many groups of the steps above ``after`` had which staleness, in versions."""
+    """Number of groups by staleness in versions, of the steps above ``after``."""
     counted = {stale_age(row["name"]): int(row["groups"]) for row in reader.all(_AGES, task, policy, after)}
     return dict(sorted((age, groups) for age, groups in counted.items() if age is not None))
 
 
-# How far a policy's first step is: of the episodes that it needs, how many are there. Standard library only.
+# Progress to a policy's first step: episodes finished and needed. Standard library only.
 
 _COUNTED = f"""
 WITH own AS (
@@ -187,16 +181,14 @@ FROM own
 
 @dataclass(frozen=True)
 class FirstStep:
-    """What a policy that has made no step yet is waiting for."""
+    """The wait of a policy for its first step."""
 
     episodes: int
-    """That have ended well, of its first groups."""
     wanted: int
-    """That the step needs."""
 
 
 def first_step(reader: Reader, task: int, policy: str | None = None) -> FirstStep | None:
-    """Of a task's policy, by default its first; None once it has made a step, and of evaluations."""
+    """Of a task's policy, by default its first; None after its first step, and for evaluations."""
     for row in reader.all(_COUNTED, task, policy):
         if row["step"] == 0 and row["groups"] and row["size"]:
             wanted = row["groups"] * row["size"]
@@ -204,7 +196,7 @@ def first_step(reader: Reader, task: int, policy: str | None = None) -> FirstSte
     return None
 
 
-# Reads for the report of a home: how far its policies came in a span of time. Standard library only.
+# Reads for the report of a home: its policies' progress in a span of time. Standard library only.
 
 _SCORE = (
     "(SELECT score FROM evals WHERE policy = p.id AND suite = '' AND split = 'eval' AND score IS NOT NULL"
@@ -226,12 +218,12 @@ JOIN policies p ON p.id = s.policy ORDER BY p.id
 
 @dataclass(frozen=True)
 class ProgressRow:
-    """How far a policy has come since some moment."""
+    """A policy's progress since some moment."""
 
     task: int
     policy: str
     steps: int
-    """Those that were committed since then."""
+    """Committed since then."""
     reward_before: float | None
     """Of the first of these steps."""
     reward: float | None
@@ -239,23 +231,20 @@ class ProgressRow:
     score_before: float | None
     """The last held-out score before that moment, else the first since; of the newest series."""
     score: float | None
-    """The newest."""
 
 
 def progress(reader: Reader, since: float) -> list[ProgressRow]:
-    """Policies with steps that were committed since a moment (seconds since 1970), oldest first."""
+    """Policies with steps since a moment (seconds since 1970), oldest first."""
     rows = reader.all(_PROGRESS, since)
     return [ProgressRow(**dict(row)) for row in rows]
 
 
-# Reads for estimates: what earlier tasks on an environment took. Standard library only.
+# Reads for estimates: durations of earlier tasks on an environment. Standard library only.
 
 TASKS = 20
-"""Tasks that are read, the newest."""
 STEPS = 500
-"""Steps of each task that are read, the last: they are enough to tell its speed; a long run has a hundred thousand."""
+"""Last steps of each task that are read: enough for its speed; a long run has a hundred thousand."""
 GROUPS = 8
-"""Groups of each task whose trajectories are measured, the newest."""
 LEAST_STEPS = 3
 """A task with fewer steps is left out: its first step waits for the first evaluation."""
 
@@ -286,19 +275,16 @@ FROM trajectories j WHERE j."group" IN
 
 @dataclass(frozen=True)
 class PastRun:
-    """What an earlier task took, for estimates."""
+    """Durations and sizes of an earlier task."""
 
     task: int
     groups_per_step: int
     group_size: int
     max_tokens: int
-    """Tokens of a turn that its task file allowed."""
     steps: int
-    """Steps that were read."""
     seconds: float
-    """Wall time of these steps, beside whatever else ran."""
+    """Wall time of these steps, shared with other tasks."""
     tokens: int
-    """Sampled in these steps."""
     rollout: float
     """Seconds of the rollout worker for a step, evaluations included."""
     training: float
@@ -310,7 +296,6 @@ class PastRun:
 
     @property
     def episodes(self) -> int:
-        """Episodes of a step."""
         return self.groups_per_step * self.group_size
 
 
@@ -339,7 +324,7 @@ def past_runs(reader: Reader, names: Sequence[str], base: str) -> list[PastRun]:
     return runs
 
 
-# What a home has counted in all, for ``/metrics``: tasks, tokens, steps, versions, and what keys have used.
+# All totals of a home, for ``/metrics``: tasks, tokens, steps, versions, and use of keys.
 #
 # Standard library only.
 
@@ -373,13 +358,13 @@ class Total:
 
 
 def totals(reader: Reader) -> list[Total]:
-    """All of them, by one query."""
+    """All totals, by one query."""
     return [Total(*row) for row in reader.all(_TOTALS)]
 
 
-# Reads the adapter versions whose files are kept, with what a person chooses by. Standard library only.
+# Reads the kept adapter versions, with the data to choose one. Standard library only.
 #
-# A policy's mark changes when its kept versions do, so that only those of changed policies need be read again.
+# A policy's mark changes with its kept versions, so only changed policies need be read again.
 
 _KEPT = f"""
 SELECT v.id, t.id AS task, t.tenant, t.name AS task_name, p.name AS policy, v.number, v.name, v.state, v.label,
@@ -401,19 +386,18 @@ WHERE v.state = 'committed' GROUP BY v.policy
 _OWN = ("policy_id", "task_state", "environment", "steps")
 
 KeptMarks = Mapping[int, tuple[object, ...]]
-"""By policy: a value that differs once anything about its kept versions has changed."""
+"""By policy: a value that changes with its kept versions."""
 
 
 @dataclass(frozen=True)
 class KeptVersion:
-    """A version whose file is on the disk, with its task."""
+    """A version with a file on the disk, and its task."""
 
     row: VersionRow
     policy_id: int
     task_state: str
     environment: str
     steps: int
-    """Steps that the task is to make."""
 
     @property
     def label(self) -> str:
@@ -423,7 +407,7 @@ class KeptVersion:
 
 
 def kept_marks(reader: Reader) -> KeptMarks:
-    """The marks of all policies that have a version on the disk."""
+    """The marks of all policies with a version on the disk."""
     return {row[0]: tuple(row) for row in reader.all(_MARKS)}
 
 
@@ -444,7 +428,7 @@ def _kept(reader: Reader, row: sqlite3.Row) -> KeptVersion:
 
 @dataclass(frozen=True)
 class GivenName:
-    """A name under which the clients of a tenant find a version."""
+    """A tenant's name for a version."""
 
     tenant: str
     name: str
@@ -452,9 +436,7 @@ class GivenName:
     policy: str
     number: int
     version: str
-    """The version's own name."""
     kept: bool
-    """Whether its file is on the disk: else the name means nothing any more."""
 
 
 def given_names(reader: Reader) -> list[GivenName]:
@@ -467,11 +449,10 @@ def given_names(reader: Reader) -> list[GivenName]:
     return [GivenName(**{**dict(row), "kept": bool(row["kept"])}) for row in rows]
 
 
-# Reads which versions met each other in the episodes of a task, and their rewards. Standard library only.
+# Reads the versions that met in the episodes of a task, and their rewards. Standard library only.
 #
-# There is a row for each pair of versions that spoke in one episode, in training or in an evaluation. A version's
-# reward in an episode is the mean of its agents' rewards. An agent that had no turn is not stored, so only episodes
-# count in which both spoke. A version's episodes against itself are left out.
+# One row for each pair of versions that spoke in one episode. A version's reward in an episode is the mean of its
+# agents' rewards. Episodes against itself are left out.
 
 _SPOKEN = """
 SELECT coalesce(g.play, g.id) AS play, j.member, j.agent, avg(j.reward) AS reward,
@@ -492,19 +473,15 @@ WHERE a.reward IS NOT NULL AND (a.who, a.version) != (b.who, b.version) GROUP BY
 
 @dataclass(frozen=True)
 class Matchup:
-    """The rewards of one version in the episodes in which another one spoke, too."""
+    """The rewards of one version in its episodes with another one."""
 
     who: str
-    """A policy's name, or the words that mean a version."""
     version: int
-    """Its number among that policy's versions."""
     against: str
     against_version: int
     games: int
     total: float
-    """Sum of its rewards."""
     squares: float
-    """Sum of the squares of its rewards."""
 
 
 def matchups(reader: Reader, task: int) -> list[Matchup]:
@@ -512,7 +489,7 @@ def matchups(reader: Reader, task: int) -> list[Matchup]:
     return [Matchup(**dict(row)) for row in reader.all(_MET, task)]
 
 
-# Reads what each prompt of an evaluation was worth, for comparisons by prompt. Standard library only.
+# Reads the score of each prompt of an evaluation, for comparisons by prompt. Standard library only.
 
 _SCORES = f"""
 WITH played AS (SELECT id, instance, rewards FROM groups
@@ -530,7 +507,7 @@ SELECT instance, avg(reward) AS score FROM episodes GROUP BY instance ORDER BY i
 
 
 def prompt_scores(reader: Reader, task: int, evaluation: EvalRow, policy: str | None = None) -> dict[int, float]:
-    """The mean reward of the episodes of each instance, by instance; those without a reward are left out.
+    """The mean reward of each instance's episodes, without those that have no reward.
 
     ``evaluation`` is one of the policy's, by default of the task's first.
     """

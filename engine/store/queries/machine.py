@@ -1,4 +1,4 @@
-"""Reads of the machine: cards, nodes, environments, how busy stages were and who used them, engines and the log."""
+"""Reads of the machine: GPUs, nodes, environments, use of stages, engines and the log."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ from ..rows import EngineRow, EventRow
 if TYPE_CHECKING:
     from .reader import Reader
 
-# Reads the machine's cards as the engine last saw them. Standard library only.
+# Reads the GPUs as the engine last saw them. Standard library only.
 
 
 @dataclass(frozen=True)
 class DeviceRow:
-    """One card."""
+    """One GPU."""
 
     uuid: str
     label: str
@@ -30,19 +30,17 @@ class DeviceRow:
     memory: int
     """Bytes of memory in all."""
     free: int
-    """Bytes of memory that no process holds."""
     utilisation: float | None
-    """Share of the time just before in which it computed, 0 to 1; None if the driver does not say."""
+    """Share of the last moment in which it computed, 0 to 1; None if the driver has no figure."""
     reason: str
-    """Why the engine does not use it, in one sentence; empty if it may."""
+    """Why the engine does not use it, in one sentence; else empty."""
     holders: tuple[Holder, ...]
-    """Processes that hold memory of it, the largest first."""
     updated: float
     """In seconds since 1970."""
 
 
 def devices(reader: Reader) -> list[DeviceRow]:
-    """All cards, in the driver's order; none if the engine has seen none."""
+    """All GPUs, in the driver's order; none if the engine has seen none."""
     rows = reader.all("SELECT * FROM devices ORDER BY place")
     return [
         DeviceRow(
@@ -54,7 +52,7 @@ def devices(reader: Reader) -> list[DeviceRow]:
 
 
 def held_by(rows: Sequence[DeviceRow]) -> dict[int, int]:
-    """Bytes of memory that each process (by pid) holds on all cards together."""
+    """Bytes of memory that each process (by pid) holds on all GPUs together."""
     held: dict[int, int] = {}
     for row in rows:
         for holder in row.holders:
@@ -72,32 +70,24 @@ class NodeRow:
     id: str
     """Ray's id: another each time that the machine joins."""
     name: str
-    """What people call it."""
     address: str
-    """Its address in the cluster."""
     alive: bool
     here: bool
-    """Whether it is the engine's own machine."""
     draining: bool = False
-    """Whether it gets nothing new."""
     refused: str = ""
-    """Why it is not used, in one sentence; empty if it is."""
+    """Why it is not used, in one sentence; else empty."""
     cores: int = 0
-    """Cores that may be used there."""
     memory: int = 0
-    """Bytes of main memory that were free there."""
+    """Free bytes of main memory."""
     cards: tuple[str, ...] = ()
-    """Labels and names of the cards that may be used."""
     left_out: tuple[str, ...] = ()
-    """Why other cards are left alone, in a sentence each."""
     clock: float | None = None
-    """Seconds by which its clock is ahead of the engine's; None if that is not known."""
+    """Seconds that its clock is ahead of the engine's; None if unknown."""
     versions: str = ""
     """``Python 3.12.3, torch 2.11.0``"""
     workers: tuple[str, ...] = ()
-    """Names of the workers that run there."""
     updated: float = 0.0
-    """When the engine last heard of it, in seconds since 1970."""
+    """Time of its last report, in seconds since 1970."""
 
     @property
     def state(self) -> str:
@@ -108,7 +98,7 @@ class NodeRow:
 
 
 def nodes(reader: Reader) -> list[NodeRow]:
-    """All nodes, the engine's machine first, then by name; none if the engine knows of no cluster."""
+    """All nodes, the engine's machine first, then by name; none if the engine knows no cluster."""
     return [
         NodeRow(
             id=row["id"],
@@ -132,7 +122,7 @@ def nodes(reader: Reader) -> list[NodeRow]:
 
 
 def drained_nodes(reader: Reader) -> frozenset[str]:
-    """Names of the nodes that people drain, with what they have asked for since the last engine ended."""
+    """Names of the drained nodes, with requests since the last engine ended."""
     drained = {row["node"] for row in reader.all("SELECT node FROM drains")}
     asked = reader.all(
         "SELECT kind, arguments FROM commands WHERE kind IN ('drain_node', 'undrain_node') AND done IS NULL ORDER BY id"
@@ -143,7 +133,7 @@ def drained_nodes(reader: Reader) -> frozenset[str]:
     return frozenset(drained)
 
 
-# Reads how the episodes of each environment have ended lately, and how long they took. Standard library only.
+# Reads recent outcomes and durations of episodes, by environment. Standard library only.
 
 LATELY = 3600.0
 """Seconds before the present that count."""
@@ -157,10 +147,10 @@ _FAILURES = "SELECT * FROM failures WHERE created >= ? ORDER BY created"
 
 @dataclass(frozen=True)
 class EpisodeUse:
-    """How some episodes ended and how long they took."""
+    """Outcomes and durations of some episodes."""
 
     statuses: Mapping[str, int] = field(default_factory=dict)
-    """How many ended with each status: ok, skip, timeout, error or cancelled."""
+    """Episodes by status: ok, skip, timeout, error or cancelled."""
     median: float = 0.0
     """Median seconds of the episodes that ended ok, waiting for the model included."""
     slow: float = 0.0
@@ -168,12 +158,10 @@ class EpisodeUse:
 
     @property
     def episodes(self) -> int:
-        """The number of episodes."""
         return sum(self.statuses.values())
 
     @property
     def failed(self) -> float:
-        """Share of the episodes that ended by an error or a time limit."""
         bad = self.statuses.get("error", 0) + self.statuses.get("timeout", 0)
         return bad / self.episodes if self.episodes else 0.0
 
@@ -194,12 +182,11 @@ class EnvironmentUse(EpisodeUse):
     """The last hour's episodes of one environment, of all its versions together."""
 
     versions: Mapping[str, EpisodeUse] = field(default_factory=dict)
-    """The same for each version."""
     failure: EpisodeFailure | None = None
 
 
 def environment_use(reader: Reader, now: float, seconds: float = LATELY) -> dict[str, EnvironmentUse]:
-    """The use of each environment ("plugin/environment") with an episode that ended in ``seconds`` before ``now``."""
+    """The use of each environment ("plugin/environment") in the ``seconds`` before ``now``."""
     failures = {
         row["environment"]: EpisodeFailure(row["message"], row["file"], row["line"], row["version"], row["created"])
         for row in reader.all(_FAILURES, now - seconds)
@@ -219,7 +206,6 @@ def _environment(rows: Iterable[tuple[str, str, int, int]], failure: EpisodeFail
 
 
 def _summed(rows: Iterable[tuple[str, str, int, int]]) -> tuple[Mapping[str, int], float, float]:
-    """Episodes by status, and the median and the 95th percentile of the seconds of those that ended ok."""
     statuses, seconds = Counter[str](), Counter[int]()
     for _, status, bucket, episodes in rows:
         statuses[status] += episodes
@@ -227,7 +213,7 @@ def _summed(rows: Iterable[tuple[str, str, int, int]]) -> tuple[Mapping[str, int
     return +statuses, quantile(+seconds, 0.5), quantile(+seconds, 0.95)
 
 
-# Reads for ``marlaas stats``: how busy the stages were over a time, and who used them. Standard library only.
+# Reads for ``marlaas stats``: use of the stages over a time, and by task. Standard library only.
 #
 # Use by stage is stored by the second, use by task by the day (UTC).
 
@@ -256,7 +242,7 @@ WHERE u.task IS NOT NULL OR t.state = 'running' ORDER BY t.id
 
 @dataclass(frozen=True)
 class TaskUse:
-    """What a task used."""
+    """A task's use."""
 
     id: int
     tenant: str
@@ -267,16 +253,15 @@ class TaskUse:
     rollout: float
     """Seconds of the rollout worker."""
     environment: float
-    """Seconds that its episodes spent with their environments, side by side."""
+    """Sum of its episodes' seconds in their environments."""
     training: float
     """Seconds of the training worker."""
     ready: int
-    """Groups that are complete and wait for their step."""
 
 
 @dataclass(frozen=True)
 class TenantUse:
-    """What a tenant's tasks used together."""
+    """The use of all of a tenant's tasks."""
 
     tenant: str
     weight: float
@@ -287,11 +272,11 @@ class TenantUse:
     environment: float = 0.0
     tokens: int = 0
     share: float = 0.0
-    """Its share of the seconds of the rollout and the training worker that all tenants used, 0 to 1."""
+    """Its share of the rollout and training seconds of all tenants, 0 to 1."""
 
 
 def stages(reader: Reader, since: float) -> list[StageSample]:
-    """All stages since a time in seconds since 1970, one row for each device that they ran on."""
+    """All stages since a time in seconds since 1970, one row for each device."""
     return [StageSample(**dict(row)) for row in reader.all(_STAGES, since)]
 
 
@@ -301,7 +286,7 @@ def tasks_used(reader: Reader, day: str) -> list[TaskUse]:
 
 
 def weights(reader: Reader) -> dict[str, float]:
-    """Weights of tenants; a tenant that is missing has weight 1."""
+    """Weights of tenants; a missing tenant has weight 1."""
     return {row["name"]: row["weight"] for row in reader.all("SELECT name, weight FROM tenants")}
 
 
@@ -327,39 +312,35 @@ def tenants_used(tasks: Sequence[TaskUse], weights: dict[str, float]) -> list[Te
 
 
 def engine_cost(stages: Sequence[StageSample]) -> float | None:
-    """Processor seconds of the engine for each episode that ended; None if none did."""
+    """Processor seconds of the engine for each ended episode; None without one."""
     episodes = sum(stage.ended for stage in stages if stage.stage == "environment")
     return sum(stage.busy for stage in stages if stage.stage == "engine") / episodes if episodes else None
 
 
-# What stages did over time, tenants' places in line, past engines.
+# Use of stages over time, tenants' places in the queue, past engines.
 
 STAGES = ("rollout", "environment", "training", "engine")
-"""The stages in the order in which an episode passes them; the engine last."""
 _NEWEST_STEPS = 5000
-"""The newest steps among which ``steps_since`` counts."""
 _SUMS = """total(wall) AS wall, total(busy) AS busy,
     total(waiting * wall) / max(total(wall), 1e-9) AS waiting, total(active * wall) / max(total(wall), 1e-9) AS active,
     sum(ended) AS ended, sum(tokens) AS tokens"""
 WORKER = "env "
-"""Prefix of the names of environment workers; each has samples of its own beside those of its stage."""
+"""Prefix of environment workers' names; each has its own samples next to those of its stage."""
 _LISTED = f"stage IN ({', '.join(repr(stage) for stage in STAGES)})"
 _WITH_WORKERS = f"VALUES {', '.join(f'({stage!r})' for stage in STAGES)} UNION SELECT name FROM workers"
 
 
 @dataclass(frozen=True)
 class StageSample:
-    """What a stage, or one environment worker, did in some seconds."""
+    """The work of a stage, or of one environment worker, in some seconds."""
 
     stage: str
     """rollout, environment, training or engine; or a worker of the environment stage: env NAME"""
     device: str
-    """What it computes on, in words."""
     begun: float
     wall: float
-    """Seconds that the sample covers."""
     busy: float
-    """Seconds of them with useful work; for several processes, the sum of their processor time."""
+    """Seconds of useful work; for several processes, the sum of their processor time."""
     waiting: float = 0.0
     """Requests that waited, on average."""
     active: float = 0.0
@@ -371,34 +352,34 @@ class StageSample:
     read: int = 0
     """Tokens of prompts that were read (rollout)."""
     passes: int = 0
-    """Passes over the base, each of which sampled one token for all conversations in it (rollout)."""
+    """Passes over the base, each sampling one token for all its conversations (rollout)."""
 
     @property
     def share(self) -> float:
-        """Share of the time in which it was busy."""
         return self.busy / self.wall if self.wall > 0 else 0.0
 
 
 @dataclass(frozen=True)
 class StandingRow:
-    """Where a tenant that waits or is being served stands in the line before a stage."""
+    """The place of an active tenant in the queue of a stage."""
 
     stage: str
     tenant: str
     waiting: int
     behind: float
-    """How much less service, divided by its weight, it has had than the tenant with the most: at rollout in tokens
-    weighted by their cost, at training in microseconds."""
+    """Deficit of weighted service against the tenant with the most: at rollout in cost-weighted tokens, at training in
+    microseconds.
+    """
 
 
 def newest_samples(reader: Reader) -> tuple[float, float]:
-    """When the newest sample began and ended, in seconds since 1970; 0 if there is none."""
+    """Begin and end of the newest sample, in seconds since 1970; 0 if there is none."""
     rows = reader.all("SELECT begun, begun + wall FROM stages ORDER BY id DESC LIMIT 1")
     return tuple(rows[0]) if rows else (0.0, 0.0)
 
 
 def stage_spans(reader: Reader, since: float, grain: int) -> list[StageSample]:
-    """Samples of every stage on every device, and of each environment worker of the newest engine, oldest first.
+    """Samples of every stage and device, and of the newest engine's environment workers, oldest first.
 
     Those within each ``grain`` seconds of the clock are merged into one.
     """
@@ -425,8 +406,7 @@ def stage_totals(reader: Reader, since: float) -> dict[str, StageSample]:
 
 
 def turn_rate(reader: Reader, over: float = 10.0) -> float | None:
-    """Turns a second that all samplers together ended over the last ``over`` seconds that were measured; None if
-    nothing was."""
+    """Turns a second that all samplers together ended over the last ``over`` measured seconds, or None."""
     newest = "(SELECT max(begun) FROM stages WHERE stage = 'rollout')"
     rows = reader.all(
         "SELECT total(ended) AS ended, max(begun + wall) - min(begun) AS seconds FROM stages WHERE stage = 'rollout'"
@@ -438,19 +418,19 @@ def turn_rate(reader: Reader, over: float = 10.0) -> float | None:
 
 
 def steps_since(reader: Reader, since: float) -> int:
-    """Optimizer steps that were committed since a recent time; at most the newest 5,000 count."""
+    """Optimizer steps since a recent time; at most the newest 5,000 count."""
     newest = f"SELECT created FROM steps ORDER BY id DESC LIMIT {_NEWEST_STEPS}"
     return int(reader.all(f"SELECT count(*) FROM ({newest}) WHERE created >= ?", since)[0][0])
 
 
 def standings(reader: Reader) -> list[StandingRow]:
-    """Tenants' places in line, as the engine last wrote them."""
+    """Tenants' places in the queues, as the engine last wrote them."""
     rows = reader.all("SELECT stage, tenant, waiting, behind FROM standings ORDER BY tenant, stage")
     return [StandingRow(**dict(row)) for row in rows]
 
 
 def seconds_used(reader: Reader, day: str) -> list[TenantUse]:
-    """Tenants that used a shared stage in a day (2026-11-21, UTC), or have a task that runs; by name."""
+    """Tenants that used a shared stage in a day (2026-11-21, UTC), or have a running task; by name."""
     rows = reader.all(
         "SELECT t.tenant, coalesce(n.weight, 1.0) AS weight,"
         " total(u.seconds) FILTER (WHERE u.stage = 'rollout') AS rollout,"
@@ -468,20 +448,18 @@ def engine_starts(reader: Reader, limit: int) -> list[EngineRow]:
     return [reader.engine_row(row) for row in rows]
 
 
-# The event log. A filter gives ids only, so that 100,000 lines can be listed without being read.
+# The event log. A filter gives only ids, so that 100,000 lines can be listed without being read.
 
 LEVELS = ("info", "warning", "error")
-"""From harmless to bad."""
 
 
 @dataclass(frozen=True)
 class EventFilter:
-    """Which lines of the log pass: those to which all that is set applies."""
+    """A filter of log lines; a line must match all set fields."""
 
     words: tuple[str, ...] = ()
-    """Each must be in the message, in upper or lower case."""
+    """Each must be in the message, ignoring case."""
     level: str = ""
-    """The least level that passes."""
     task: int | None = None
     tenant: str = ""
     """Must be part of the name of the task's tenant."""
@@ -492,7 +470,7 @@ class EventFilter:
 
     @property
     def levels(self) -> tuple[str, ...]:
-        """The levels that pass; all of them where none is set."""
+        """The levels that pass; by default all."""
         return LEVELS[LEVELS.index(self.level) :] if self.level else LEVELS
 
 
@@ -504,7 +482,7 @@ def event_ids(reader: Reader, wanted: EventFilter, after: int = 0) -> array[int]
 
 
 def event_rows(reader: Reader, wanted: Sequence[int]) -> dict[int, EventRow]:
-    """Some lines by id; those that are gone are left out."""
+    """Some lines by id; missing ones are left out."""
     found = reader.all(
         "SELECT id, task, level, kind, message, created FROM events WHERE id IN (SELECT value FROM json_each(?))",
         json.dumps(list(wanted)),
@@ -525,13 +503,12 @@ def newest_events(reader: Reader, wanted: EventFilter, after: int = 0, limit: in
 
 
 def event_bounds(reader: Reader) -> tuple[int, int]:
-    """Ids of the oldest and the newest line that are kept; 0 if there is none."""
+    """Ids of the oldest and the newest line; 0 if there is none."""
     least, most = (f"(SELECT coalesce({end}(id), 0) FROM events)" for end in ("min", "max"))  # together they would scan
     return tuple(reader.all(f"SELECT {least}, {most}")[0])
 
 
 def _where(wanted: EventFilter) -> tuple[str, list[str | float]]:
-    """The filter as SQL conditions, each after an AND, and their arguments."""
     where, arguments = "", list[str | float]()
     for column, texts in (("message", wanted.words), ("kind", (wanted.kind,) if wanted.kind else ())):
         for text in texts:

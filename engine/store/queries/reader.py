@@ -1,6 +1,6 @@
 """Reads for screens and the command line: a read-only connection, standard library only, no long transactions.
 
-Every method is one short query that returns frozen rows; ``changed`` is cheap enough to be called once a second.
+Every method is one short query that returns frozen rows; ``changed`` is cheap enough for once a second.
 """
 
 from __future__ import annotations
@@ -52,16 +52,16 @@ from .policy import BEHIND, PLAY, POLICY
 SUMMED = ("tokens", "lost", "errors")
 _SUMS = f"""SELECT {", ".join(f"total(value) FILTER (WHERE name = '{name}')" for name in SUMMED)} FROM metrics
 WHERE policy = ? AND name IN ('{"', '".join(SUMMED)}') AND step > ? AND step <= ?"""
-"""SQL for tokens that a policy was trained on, episodes that failed each time, and those of them that are members of a
-group all the same."""
+"""SQL for a policy's trained tokens, its episodes that failed each time, and those of them that stayed in a group."""
 _NEWEST = "FROM evals WHERE policy = p.id AND suite = '' AND split = p.split ORDER BY id DESC LIMIT 1"
 SCORES = f"""(SELECT score {_NEWEST}) AS score,
        (SELECT max(score) FROM evals WHERE policy = p.id AND suite = '' AND split = p.split
            AND series = (SELECT series {_NEWEST})) AS best,
        (SELECT floor {_NEWEST}) AS floor,
        (SELECT {BASIS} {_NEWEST}) AS basis"""
-"""SQL for the newest held-out score of a policy ``p``, the best of the same series, their baseline, and what the score
-rests on."""
+"""SQL for the newest held-out score of a policy ``p``, the best of the same series, their baseline, and the score's
+basis.
+"""
 
 
 _TRAINED = f"""
@@ -74,7 +74,7 @@ SELECT p.id, p.name, p.step,
 FROM policies p WHERE p.task = ?
 """
 SILENT = 15.0
-"""Seconds without a heartbeat after which an engine's processes are taken to have ended with it."""
+"""Seconds without a heartbeat after which an engine's processes count as ended."""
 _TASKS = f"""
 SELECT t.id, t.tenant, t.name, t.environment, {shown_state("t")} AS state, t.reason, t.reason_code, t.priority, t.steps,
        t.seconds,
@@ -144,8 +144,9 @@ class Reader:
         self._database, self._file = database, _identity(database)
         self._seen: int | None = None
         self._sums: dict[int, tuple[int, float, tuple[int, int, int]]] = {}
-        """By policy: the last step that is in its sums, when that was made (after a rollback another step gets its
-        number), and the sums of ``SUMMED``."""
+        """By policy: the last summed step, its time (after a rollback another step gets its number), and the sums of
+        ``SUMMED``.
+        """
         if not database.exists():
             raise StoreError(f"There is no database at {database}.", "Submit a task first, or give --home.")
         with ExitStack() as undo:
@@ -170,11 +171,9 @@ class Reader:
         self.close()
 
     def close(self) -> None:
-        """Close the connection."""
         self._connection.close()
 
     def all(self, sql: str, *arguments: Any) -> list[sqlite3.Row]:
-        """All rows of one short query; only for modules of this package, if all SQL is."""
         try:
             return self._connection.execute(sql, arguments).fetchall()
         except sqlite3.Error as error:
@@ -183,7 +182,7 @@ class Reader:
             raise StoreError(f"The database cannot be read: {error}.") from error
 
     def changed(self) -> int:
-        """A number that differs after anybody has committed; raises if a newer program changed the schema since."""
+        """A number that changes with every commit; raises if a newer program changed the schema since."""
         number = int(self.all("PRAGMA data_version")[0][0])
         if number != self._seen:
             refuse_newer(self._connection)
@@ -191,15 +190,13 @@ class Reader:
         return number
 
     def stale(self) -> bool:
-        """Whether the open file is not the home's database: that was replaced, or is gone."""
+        """True if the open file is no longer the home's database."""
         return _identity(self._database) != self._file
 
     def tasks(self) -> list[TaskRow]:
-        """All tasks, oldest first."""
         return [self._task(row) for row in self.all(f"{_TASKS} ORDER BY t.id")]
 
     def task(self, task: int) -> TaskRow | None:
-        """One task."""
         rows = self.all(f"{_TASKS} WHERE t.id = ?", task)
         return self._task(rows[0]) if rows else None
 
@@ -215,7 +212,7 @@ class Reader:
         return TaskRow(**values)
 
     def _lost(self, row: sqlite3.Row, sums: tuple[int, int, int], episodes: int) -> LostEpisodes | None:
-        """What a task's environment lost. ``episodes``: how many its steps consume."""
+        """Episodes that a task's environment lost. ``episodes``: the number its steps consume."""
         _, lost, members = sums
         if not lost:
             return None
@@ -226,8 +223,7 @@ class Reader:
     def _summed(self, policy: int | None, step: int) -> tuple[int, int, int]:
         """``SUMMED`` over a policy's steps up to ``step``.
 
-        Screens ask every second, and a long run has thousands of steps: what was summed is kept, and later steps are
-        added.
+        Screens ask every second, and a long run has thousands of steps: only later steps are added to the kept sums.
         """
         if policy is None or not step:
             return 0, 0, 0
@@ -252,7 +248,7 @@ class Reader:
     ) -> tuple[PolicyRow, ...]:
         """The policies of a task, in the order of its file; empty if it has only one; an evaluation has versions.
 
-        ``named``, ``agents`` and ``versions`` are what the task file has under *policies*, *agents* and *versions*.
+        ``named``, ``agents`` and ``versions`` are the file's *policies*, *agents* and *versions*.
         """
         if not named and not versions:
             return ()
@@ -277,12 +273,10 @@ class Reader:
         return values
 
     def known_tasks(self) -> list[KnownTask]:
-        """All tasks, as dependencies may name them, oldest first."""
         rows = self.all("SELECT id, tenant, name, family, created FROM tasks ORDER BY id")
         return [KnownTask(**dict(row)) for row in rows]
 
     def needs(self, task: int) -> list[TaskRow]:
-        """The tasks that must be done before this one."""
         return [
             self._task(row)
             for row in self.all(
@@ -291,11 +285,9 @@ class Reader:
         ]
 
     def warnings(self, task: int) -> list[str]:
-        """What people should know of a task, oldest first."""
         return [row[0] for row in self.all("SELECT message FROM warnings WHERE task = ? ORDER BY created, about", task)]
 
     def tenants(self, day: str) -> list[TenantRow]:
-        """Tenants that have tasks, a weight or quotas; ``day`` is today in UTC: 2026-11-21."""
         return [TenantRow(**dict(row)) for row in self.all(_TENANTS, day, day)]
 
     def task_config(self, task: int) -> dict[str, Any]:
@@ -303,10 +295,9 @@ class Reader:
         rows = self.all("SELECT config FROM tasks WHERE id = ?", task)
         return dict(json.loads(rows[0]["config"])) if rows else {}
 
-    # Where ``policy`` is None, the following methods read the task's first policy.
+    # By default (``policy`` None) the following methods read the task's first policy.
 
     def rewards(self, task: int, limit: int = 60, policy: str | None = None) -> list[float]:
-        """Mean training reward of each of the last ``limit`` steps, oldest first, for a sparkline."""
         rows = self.all(
             f"SELECT value FROM metrics WHERE name = 'reward' AND policy = {POLICY} ORDER BY step DESC LIMIT ?",
             task,
@@ -316,10 +307,10 @@ class Reader:
         return [row["value"] for row in reversed(rows)]
 
     def pace(self, task: int, over: int = 20, policy: str | None = None) -> PaceRow | None:
-        """How fast the last ``over`` steps went; None before the second step.
+        """The speed of the last ``over`` steps; None before the second step.
 
-        By default of the policy that has made the fewest steps. What lies between two steps does not count where the
-        task was paused, waited or began again there, also with another engine: it says nothing of the speed.
+        By default of the policy with the fewest steps. Gaps in which the task was paused, waited or restarted do not
+        count.
         """
         (row,) = self.all(
             "SELECT count(*) AS gaps, avg(made - before) AS seconds, avg(tokens) AS tokens FROM"
@@ -338,9 +329,9 @@ class Reader:
         return PaceRow(row["seconds"], row["tokens"] or 0.0, row["gaps"]) if row["gaps"] else None
 
     def steps(self, task: int, after: int = 0, policy: str | None = None) -> list[StepRow]:
-        """Steps with a number above ``after``, oldest first, with all their metrics.
+        """Steps above ``after``, oldest first, with all their metrics.
 
-        Two queries: of a join, sqlite would look through all of the policy's metrics for each step.
+        Two queries: in a join, sqlite would look through all of the policy's metrics for each step.
         """
         made = f"SELECT number, created, seconds FROM steps WHERE policy = {POLICY} AND number > ? ORDER BY number"
         rows = self.all(made, task, policy, after)
@@ -352,7 +343,6 @@ class Reader:
         return list(steps.values())
 
     def evals(self, task: int, policy: str | None = None) -> list[EvalRow]:
-        """Held-out evaluations of all series, suites and splits, oldest first."""
         rows = self.all(
             "SELECT step, score, coalesce(stderr, 0) AS stderr, n, failures, prompts, samples, best_of, pass_at, floor,"
             f" environment_version, series, suite, split, metrics, created FROM evals WHERE policy = {POLICY}"
@@ -364,7 +354,7 @@ class Reader:
 
     def trajectories(self, task: int, limit: int = 50, before: int | None = None) -> list[TrajectoryRow]:
         """Trajectories of a task, newest first; for the next page, ``before`` is the last id of this one."""
-        ids = (  # from indexes alone: rows are read of the page only
+        ids = (  # from indexes only: just the page's rows are read
             'SELECT j.id FROM policies p JOIN groups g ON g.policy = p.id JOIN trajectories j ON j."group" = g.id'
             " WHERE p.task = ? AND j.id < ? ORDER BY j.id DESC LIMIT ?"
         )
@@ -373,10 +363,10 @@ class Reader:
         return [_trajectory(row) for row in rows]
 
     def newest_group(self, task: int, policy: str | None = None) -> list[TrajectoryRow]:
-        """Trajectories of all agents in the play of the newest training group; without one, of the newest that was
-        measured on.
+        """Trajectories of all agents in the play of the newest training group; without one, of the newest measured
+        group.
 
-        The last member comes first, and of each agent the newest trajectory.
+        The last sample comes first, and of each agent the newest trajectory.
         """
         newest = self._newest_group(task, policy)
         if newest is None:
@@ -386,23 +376,23 @@ class Reader:
         return [_trajectory(row) for row in rows]
 
     def newest_rollout(self, task: int, policy: str | None = None) -> TrajectoryRow | None:
-        """The newest trajectory in the play of the newest training group; without such a group, of the newest that was
-        measured on. One with a reward comes before others, and the policy's own before those of whom it played with.
-        None if nothing was said."""
+        """The newest trajectory in the play of the newest training group; without one, of the newest measured group.
+
+        Rewarded ones come first, and the policy's own before those of its partners. None without any reply.
+        """
         newest = self._newest_group(task, policy)
         order = "ORDER BY j.reward IS NULL, g.id != ?, j.speaker != '', j.id DESC LIMIT 1"
         rows = self.all(f"{_TRAJECTORIES} WHERE g.id IN {PLAY} {order}", newest, newest) if newest is not None else []
         return _trajectory(rows[0]) if rows else None
 
     def _newest_group(self, task: int, policy: str | None) -> int | None:
-        """The id of the newest training group; without one, of the newest that was measured on."""
         of_policy = f"SELECT id FROM groups WHERE split = 'train' AND policy = {POLICY} ORDER BY number DESC LIMIT 1"
         measured = f"SELECT id FROM groups WHERE policy = {POLICY} ORDER BY id DESC LIMIT 1"
         rows = self.all(of_policy, task, policy) or self.all(measured, task, policy)
         return int(rows[0]["id"]) if rows else None
 
     def versions(self, task: int | None = None, kept: bool = False) -> list[VersionRow]:
-        """Adapter versions, newest first; void ones left out, and with ``kept`` those whose files were removed, too."""
+        """Adapter versions, newest first, without void ones; with ``kept`` also without removed files."""
         where, arguments = ("AND t.id = ?", (task,)) if task is not None else ("", ())
         state = "= 'committed'" if kept else "!= 'void'"
         of_version = (  # the plus sign keeps sqlite from looking through all evaluations of the policy
@@ -420,12 +410,11 @@ class Reader:
         return [self.version(row) for row in rows]
 
     def version(self, row: sqlite3.Row | Mapping[str, Any]) -> VersionRow:
-        """A ``VersionRow`` from its columns, with its path made absolute: the database has it relative to the home."""
+        """A ``VersionRow`` from its columns, with an absolute path: the database has it relative to the home."""
         path, resumable, basis = self._root / row["path"], bool(row["resumable"]), basis_of(row["basis"])
         return VersionRow(**{**dict(row), "path": str(path), "resumable": resumable, "basis": basis})
 
     def events(self, task: int | None = None, after: int = 0, limit: int = 200) -> list[EventRow]:
-        """The last ``limit`` events with an id above ``after``, oldest first; of one task, or of all."""
         where, arguments = ("AND task = ?", (task,)) if task is not None else ("", ())
         rows = self.all(
             f"SELECT id, task, level, kind, message, created FROM events WHERE id > ? {where} ORDER BY id DESC LIMIT ?",
@@ -436,17 +425,14 @@ class Reader:
         return [EventRow(**dict(row)) for row in reversed(rows)]
 
     def engine(self) -> EngineRow | None:
-        """The newest engine; None if none has run yet."""
         rows = self.all("SELECT * FROM engines ORDER BY incarnation DESC LIMIT 1")
         return self.engine_row(rows[0]) if rows else None
 
     def engine_row(self, row: sqlite3.Row) -> EngineRow:
-        """One engine, with what its home knows of the base."""
         values = dict(row)  # an older engine's row lacks columns
         return EngineRow(**values, unverified=is_unverified(self._root, values.get("fingerprint") or ""))
 
     def bound_tasks(self) -> list[BoundTask]:
-        """Tasks that are unfinished or have adapter versions on disk, with the base that each belongs to."""
         rows = self.all(
             f"SELECT t.id, t.tenant, t.name, {shown_state('t')} AS state, t.base, count(v.id) AS versions,"
             " coalesce(sum(v.size), 0) AS size,"
@@ -459,11 +445,9 @@ class Reader:
         return [task for task in bound if task.state in ACTIVE or task.versions]
 
     def workers(self) -> list[WorkerRow]:
-        """Worker processes of the newest engine."""
         return [WorkerRow(**dict(row)) for row in self.all("SELECT * FROM workers ORDER BY name")]
 
     def environments(self) -> list[EnvironmentRow]:
-        """Environments as the engine last saw them; their processes have ended with it."""
         engine = self.engine()
         ended = engine is None or engine.state == "stopped" or wall_time() - engine.heartbeat > SILENT
         rows = self.all(
@@ -480,22 +464,18 @@ class Reader:
         return EnvironmentRow(**{**dict(row), **lists, "findings": found, "path": path})
 
     def command_outcomes(self, commands: Iterable[int]) -> dict[int, str]:
-        """Outcome of those of the commands that the engine has carried out; empty text is success."""
+        """Outcomes of the commands that the engine has carried out; empty text is success."""
         wanted = list(commands)
         marks = ",".join("?" * len(wanted))
         rows = self.all(f"SELECT id, outcome FROM commands WHERE done IS NOT NULL AND id IN ({marks})", *wanted)
         return {row["id"]: row["outcome"] for row in rows}
 
     def task_source(self, task: int) -> str:
-        """The task file as its author wrote it; empty for an unknown task, and one made without a file."""
         rows = self.all("SELECT source FROM tasks WHERE id = ?", task)
         return str(rows[0]["source"]) if rows else ""
 
     def tasks_from(self, source: str) -> list[int]:
-        """Numbers of the tasks that wait or run and were made from exactly this text, oldest first.
-
-        None for an empty text.
-        """
+        """Numbers of the waiting and running tasks made from exactly this text, oldest first; "" gives none."""
         rows = self.all(
             "SELECT id FROM tasks WHERE source = ? AND source != '' AND state IN ('submitted', 'queued', 'running')"
             " ORDER BY id",
@@ -504,18 +484,17 @@ class Reader:
         return [int(row["id"]) for row in rows]
 
     def api_keys(self) -> list[ApiKeyRow]:
-        """Keys of the API, revoked ones too, oldest first."""
         return [key_row(dict(row)) for row in self.all(f"{KEYS} ORDER BY id")]
 
     def api_state(self) -> ApiRow | None:
-        """Whether the API is open, as its engine wrote last: one that was killed has not written that it is closed.
+        """The API's state as last written by its engine: a killed one has not recorded the closing.
 
         None if nobody ever asked for it.
         """
         rows = self.all("SELECT * FROM api")
         return api_row(dict(rows[0])) if rows else None
 
-    # Reads with their own rows stand in modules of their own.
+    # Reads with their own rows are in separate modules.
 
     past_runs = learning.past_runs
     progress = learning.progress

@@ -1,6 +1,6 @@
-"""When what happened: episodes turn by turn, steps, samples of stages. What a simulation is fitted to, and measured by.
+"""Times of episodes turn by turn, of steps, and of stages: input and reference of the simulation.
 
-Standard library only. Rows come in the order in which they were stored, so that equal homes give equal answers.
+Standard library only. Rows come in the order of storage, so that equal homes give equal answers.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from .reader import Reader
 
 WINDOW = 30.0
-"""Seconds: samples of stages that cover less are of one look at the workers. Older ones are merged to a minute."""
+"""Seconds: shorter samples of stages come from one look at the workers. Older ones are merged to a minute."""
 _TIMED = """
 SELECT p.task, p.name AS policy, t.config, g.split, g.component, g.suite, coalesce(g.play, g.id) AS play,
        g.id AS "group", j.member, j.agent, j.spans, j.reward, j.timing
@@ -70,7 +70,6 @@ class TimedTrajectory:
     task: int
     policy: str
     config: str
-    """The task file, as JSON."""
     split: str
     component: str
     suite: str
@@ -83,7 +82,7 @@ class TimedTrajectory:
     """(start, stop, version, fork …) of each reply."""
     reward: float | None
     timing: list[Any] | None
-    """[[[agent, asked, answered], …], over, ended] in seconds since the episode began, beside its first trajectory."""
+    """[[[agent, asked, answered], …], over, ended] in seconds since the episode began, only in its first trajectory."""
 
 
 @dataclass(frozen=True)
@@ -98,24 +97,24 @@ class EpisodeTimes:
 
 @dataclass(frozen=True)
 class StepTimes:
-    """What one step took, in seconds; None if it was not recorded."""
+    """Durations of one step, in seconds; None if not recorded."""
 
     policy: int
     number: int
     groups: int
-    """Groups whose rewards differed: the others need no pass."""
+    """Groups with different rewards: the others need no pass."""
     tokens: int
-    """Tokens of their trajectories, those that were read included."""
+    """Tokens of their trajectories, read ones included."""
     training: float | None
     update: float | None
     calls: float | None
-    """Calls of a trainer for its groups; of one that policies shared, the part that this one's seconds are."""
+    """Calls of a trainer for its groups; of a shared call, this policy's part."""
     publish: float | None
 
 
 @dataclass(frozen=True)
 class EngineWindow:
-    """What the engine did between two looks at the workers."""
+    """The engine's work between two looks at the workers."""
 
     busy: float
     """Processor seconds of its process."""
@@ -130,24 +129,22 @@ class EngineWindow:
 
 @dataclass(frozen=True)
 class FailedPlays:
-    """What a task's steps or evaluations say of plays that failed."""
+    """Failed episodes of a task's steps or evaluations."""
 
     config: str
-    """The task file, as JSON."""
     failed: float
     members: float
-    """Of all groups, as the task file says; of evaluations, their episodes."""
+    """Samples of all groups by the task file; of evaluations, their episodes."""
 
 
 @dataclass(frozen=True)
 class PolicyHistory:
-    """How whole a policy's history is."""
+    """Completeness of a policy's history."""
 
     task: int
     policy: str
     step: int
     batch: int
-    """Groups of a step."""
     bound: int
     """``max_staleness``."""
     consumed: int
@@ -159,7 +156,6 @@ class PolicyHistory:
 
     @property
     def gaps(self) -> int:
-        """Groups, steps and versions that are missing or came twice."""
         wanted = self.step * self.batch
         lacking = abs(self.consumed - wanted) + wanted - self.in_order
         return lacking + abs(self.steps - self.step) + (abs(self.versions - self.step - 1) if self.versions else 0)
@@ -173,7 +169,7 @@ def timed_trajectories(reader: Reader) -> Iterator[TimedTrajectory]:
 
 
 def timings_of(reader: Reader, after: int = 0) -> Iterator[EpisodeTimes]:
-    """When turns of training episodes were asked and answered, of tasks above the number ``after``."""
+    """Times of asks and answers in training episodes, of tasks above the number ``after``."""
     for row in reader.all(_EPISODES, after):
         yield EpisodeTimes(row["play"], row["member"], json.loads(row["timing"])[0])
 
@@ -184,19 +180,19 @@ def step_times(reader: Reader) -> list[StepTimes]:
 
 
 def state_sizes(reader: Reader) -> list[int]:
-    """Bytes of the state files of all versions that were trained, sorted."""
+    """Bytes of the state files of all trained versions, sorted."""
     sql = "SELECT size FROM versions WHERE number > 0 AND resumable = 1 ORDER BY size"
     return [row[0] for row in reader.all(sql)]
 
 
 def outcome_counts(reader: Reader) -> list[tuple[str, str, int, int]]:
-    """(environment, status, bucket of seconds, episodes) of all that was counted."""
+    """(environment, status, bucket of seconds, episodes) of all counts."""
     sql = "SELECT environment, status, bucket, sum(episodes) FROM outcomes GROUP BY 1, 2, 3 ORDER BY 1, 2, 3"
     return [tuple(row) for row in reader.all(sql)]
 
 
 def sampler_windows(reader: Reader) -> list[StageSample]:
-    """What samplers did between two looks at them, if they did something."""
+    """The samplers' work between two looks, without idle ones."""
     sql = (
         "SELECT stage, device, begun, wall, busy, waiting, active, ended, tokens, read, passes FROM stages"
         " WHERE stage = 'rollout' AND busy > 0 AND passes > 0 AND wall < ? ORDER BY id"
@@ -205,7 +201,7 @@ def sampler_windows(reader: Reader) -> list[StageSample]:
 
 
 def engine_windows(reader: Reader) -> list[EngineWindow]:
-    """What the engine did between two looks, if it did something; without the first, which has its start."""
+    """The engine's work between two looks, without idle ones and the first, which has its start."""
     sql = (
         "SELECT total(busy) FILTER (WHERE stage = 'engine') AS busy,"
         " total(busy) FILTER (WHERE stage = 'environment') AS hosts,"
@@ -220,7 +216,7 @@ def engine_windows(reader: Reader) -> list[EngineWindow]:
 
 
 def failed_plays(reader: Reader) -> list[FailedPlays]:
-    """How often members of the groups that tasks trained on had failed, by task."""
+    """Failed samples of the trained groups, by task."""
     sql = (
         "SELECT t.config, total((SELECT sum(value) FROM metrics m WHERE m.policy = s.policy AND m.step = s.number"
         " AND m.name IN ('replayed', 'lost'))) AS failed, total(json_extract(t.config, '$.train.groups_per_step') *"
@@ -231,7 +227,7 @@ def failed_plays(reader: Reader) -> list[FailedPlays]:
 
 
 def failed_evaluations(reader: Reader) -> list[FailedPlays]:
-    """How many episodes of tasks' own evaluations had no reward after all tries, by task."""
+    """Episodes of tasks' own evaluations without a reward after all tries, by task."""
     sql = (
         "SELECT t.config, total(e.failures) AS failed, total(e.n + e.failures) AS members"
         " FROM evals e JOIN policies p ON p.id = e.policy JOIN tasks t ON t.id = p.task"
@@ -241,7 +237,7 @@ def failed_evaluations(reader: Reader) -> list[FailedPlays]:
 
 
 def device_use(reader: Reader, since: float = 0.0) -> list[StageSample]:
-    """What each stage did on each device from a time on, in all."""
+    """Total work of each stage on each device since a time."""
     sql = (
         "SELECT stage, device, min(begun) AS begun, total(wall) AS wall, total(busy) AS busy, sum(ended) AS ended,"
         " sum(tokens) AS tokens FROM stages"
@@ -251,7 +247,7 @@ def device_use(reader: Reader, since: float = 0.0) -> list[StageSample]:
 
 
 def tenant_seconds(reader: Reader, after: int = 0) -> dict[tuple[str, str], float]:
-    """Seconds of devices that tasks above a number have used, by stage and tenant."""
+    """Device seconds of tasks above a number, by stage and tenant."""
     sql = (
         "SELECT u.stage, t.tenant, total(u.seconds) AS seconds FROM usage u JOIN tasks t ON t.id = u.task"
         " WHERE t.id > ? AND u.stage IN ('rollout', 'training') GROUP BY 1, 2 ORDER BY 1, 2"
@@ -260,7 +256,7 @@ def tenant_seconds(reader: Reader, after: int = 0) -> dict[tuple[str, str], floa
 
 
 def staleness_counts(reader: Reader, after: int = 0) -> dict[int, int]:
-    """Consumed groups of tasks above a number, by how many versions old they were."""
+    """Consumed groups of tasks above a number, by staleness in versions."""
     sql = (
         "SELECT g.step - 1 - g.version AS age, count(*) AS count FROM groups g JOIN policies p ON p.id = g.policy"
         " WHERE g.split = 'train' AND g.state = 'consumed' AND p.task > ? GROUP BY 1 ORDER BY 1"
@@ -269,13 +265,14 @@ def staleness_counts(reader: Reader, after: int = 0) -> dict[int, int]:
 
 
 def policy_histories(reader: Reader, after: int = 0) -> list[PolicyHistory]:
-    """How whole the histories of all trained policies are."""
+    """Completeness of all trained policies' histories."""
     return [PolicyHistory(**dict(row)) for row in reader.all(_HISTORIES) if row["task"] > after]
 
 
 def engines_said(reader: Reader) -> tuple[str, str, str, list[str]]:
-    """Of the newest engine: its base, its samplers' kind, its placement; and what engines said of their memory and of
-    the workers' start."""
+    """The newest engine's base, sampler kind and placement; and all engines' messages about memory and the workers'
+    start.
+    """
     rows = reader.all("SELECT base, sampler, placement FROM engines ORDER BY incarnation DESC LIMIT 1")
     base, sampler, placement = tuple(rows[0]) if rows else ("", "", "")
     sql = "SELECT message FROM events WHERE kind IN ('base', 'worker') AND level = 'info' ORDER BY id"
