@@ -1,7 +1,7 @@
 """Training: groups of trajectories become gradients, gradients become steps, steps become state files.
 
-``Trainer`` is the protocol of the worker; ``TorchTrainer`` is that worker. The losses are in ``losses``, the passes
-over the base in ``decoder``. Nothing here knows a task, a text or an environment.
+``Trainer`` is the protocol of the worker; ``TorchTrainer`` implements it. Losses are in ``losses``, passes over the
+base in ``decoder``.
 """
 
 from ..door import door

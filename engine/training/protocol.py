@@ -1,8 +1,7 @@
 """The trainer protocol: one base model in memory, an adapter with its own optimizer per policy.
 
 Gradients of complete groups accumulate at fixed weights, then ``step`` makes one optimizer step and writes one state
-file. A trainer knows nothing of tasks, environments, text or the store. ``tests/engine/training/contract.py`` holds the
-tests that each backend passes.
+file. ``tests/engine/training/contract.py`` holds the tests that each backend passes.
 """
 
 from __future__ import annotations
@@ -25,10 +24,10 @@ LogWeights: TypeAlias = "NDArray[np.float16]"
 
 @dataclass(frozen=True)
 class Probe:
-    """Tokens whose log-probabilities are wanted under the weights that groups are passed with."""
+    """Tokens to score under the weights of a pass."""
 
     sequences: tuple[tuple[Tokens, int], ...]
-    """Tokens, int32 (T,), and where the wanted ones begin."""
+    """Tokens, int32 (T,), and the index of the first to score."""
 
 
 @dataclass(frozen=True)
@@ -39,7 +38,7 @@ class Job:
     groups: tuple[TrainGroup, ...]
     probe: Probe | None = None
     path: str = ""
-    """Where the state file of the step goes that these groups complete; empty: they complete none."""
+    """State file of the step that these groups complete; empty: they complete none."""
 
 
 @dataclass(frozen=True)
@@ -49,17 +48,16 @@ class Refused:
     reason: str
     hint: str = ""
     bad_input: bool = False
-    """Whether its groups are at fault."""
+    """True if its groups are at fault."""
     kind: type[AdapterError] = AdapterError
-    """Of the error: from a full disk a task continues by itself, from others it does not."""
+    """A task continues by itself after a full disk, but not after other errors."""
 
     @classmethod
     def of(cls, error: AdapterError) -> Refused:
-        """Refused for this error."""
         return cls(error.message, error.hint, kind=type(error))
 
     def error(self) -> ValueError:
-        """What ``accumulate`` would have raised: ``AdapterError``, or ``ValueError`` on bad input."""
+        """The error that ``accumulate`` would have raised: ``AdapterError``, or ``ValueError`` on bad input."""
         return ValueError(self.reason) if self.bad_input else self.kind(self.reason, self.hint)
 
 
@@ -67,7 +65,7 @@ class Refused:
 class GroupStats:
     """Sums over the trained tokens of the groups of one call, so that calls add up to the step's means.
 
-    A group without signal is skipped: its tokens count, but it adds nothing to ``measured`` and what a pass measures.
+    A group without signal is skipped: its tokens count, but it adds nothing to ``measured`` and the sums of a pass.
     """
 
     tokens: int

@@ -25,10 +25,8 @@ from .memory.policy_memory import PolicyMemory
 from .model import Model
 from .protocol import GroupStats, Job, LogWeights, Refused
 
-# Repeats a pass that a device has no memory for, in passes of half the size.
-#
-# What the failed attempt has added is undone first, so that nothing counts twice. Raises ``AdapterError`` if not
-# even the smallest pass fits. Knows no model and no policy.
+# A pass that does not fit is repeated in passes of half the size. What the failed attempt added is undone first, so
+# that nothing counts twice.
 
 log = logging.getLogger(__name__)
 R = TypeVar("R")
@@ -39,7 +37,7 @@ class DeviceFull(Exception):
 
 
 def on(name: str, work: Callable[[], R]) -> R:
-    """Do work on the device called ``name``. Raises ``DeviceFull`` instead of what torch raises."""
+    """Do work on the device called ``name``. Raises ``DeviceFull`` for torch's out-of-memory error."""
     try:
         return work()
     except Exception as error:
@@ -57,9 +55,9 @@ class PassBackoff:
         self._notices: list[str] = []
 
     def make(self, work: Callable[[], R], undo: Callable[[], None] = lambda: None) -> R:
-        """Do work; if it raises ``DeviceFull``, ``undo`` what it has changed and repeat it in passes of half the size.
+        """Do work; on ``DeviceFull``, ``undo`` its changes and repeat it in passes of half the size.
 
-        Raises ``AdapterError`` if passes cannot be made smaller; everything is undone then, too.
+        Raises ``AdapterError``, with everything undone, if passes cannot be smaller.
         """
         while True:
             try:
@@ -86,7 +84,7 @@ class PassBackoff:
 
 
 def once_more(name: str, work: Callable[[], R]) -> R:
-    """Do work that is not a pass, and repeat it once if memory ran out. Raises ``AdapterError`` if it does again."""
+    """Do work that is not a pass; repeat it once if memory runs out, then raise ``AdapterError``."""
     try:
         return on(name, work)
     except DeviceFull:
@@ -107,18 +105,15 @@ def release() -> None:
         torch.cuda.empty_cache()
 
 
-# Runs the jobs of several policies in one call: in shared passes, and so that one's failure does not affect others.
-#
-# Gradients are added to the policies in the cache. Knows nothing of optimizers and files.
-
-
 class Jobs:
-    """Runs jobs over a base of ``vocabulary`` token ids, in passes made by ``gradients``."""
+    """Runs jobs over a base of ``vocabulary`` token ids, in passes made by ``gradients``.
+
+    One policy's failure does not affect others. ``close`` closes a policy whose gradient may be wrong.
+    """
 
     def __init__(
         self, vocabulary: int, gradients: Gradients, cache: AdapterCache, close: Callable[[str], None]
     ) -> None:
-        """``close`` closes a policy whose gradient may be wrong."""
         self._vocabulary = vocabulary
         self._gradients = gradients
         self._cache = cache
@@ -145,7 +140,7 @@ class Jobs:
         return tuple(results[job.policy] for job in jobs)
 
     def _refusal(self, job: Job, beside: Sequence[Job]) -> Refused | None:
-        """What is wrong with a job; if nothing is, its policy is in memory afterwards, with those of ``beside``."""
+        """Why a job is refused. If None, its policy is in memory afterwards, with those of ``beside``."""
         try:
             self._cache.use(*(other.policy for other in beside), job.policy)
         except AdapterError as error:
@@ -158,11 +153,11 @@ class Jobs:
         return None
 
     def _add_or_refuse(self, jobs: Sequence[Job], begun: float) -> dict[str, GroupStats | Refused]:
-        """As ``_add``, but the failure of a single job becomes its result, so that others in the call go on."""
+        """As ``_add``, but the failure of a single job becomes its result."""
         try:
             return self._add(jobs, begun)
         except Exception as error:
-            policies = " and ".join(job.policy for job in jobs)  # one: several are run again one by one
+            policies = " and ".join(job.policy for job in jobs)  # only one: several are repeated one by one
             log.exception("A pass over groups of policy %s failed.", policies)
             reason = f"Training on groups of policy {policies} failed: {type(error).__name__}: {error}."
             return {job.policy: Refused(reason) for job in jobs}
@@ -194,19 +189,16 @@ class Jobs:
 
 
 def _groups(job: Job) -> tuple[TrainGroup, ...]:
-    """All that a job's passes are made over."""
     return (*job.groups, probe_group(job.probe)) if job.probe else job.groups
 
 
-# One copy of the base on each device: the groups of a call are divided among them, and their gradients are added up.
-#
+# One copy of the base is on each device: the groups of a call are divided among them, and their gradients are added up.
 # Policies are on the first device, the primary. The other devices get a policy's weights for a call and return a
-# gradient; these are added in the order of devices, so that sums are the same each time. The update is that of one
-# device except for the last bits. Each copy computes in a thread of its own; all share one interpreter, so they
-# launch kernels in turn.
+# gradient. Gradients are added in the order of devices, so that sums repeat. The update is that of one device except
+# for the last bits. Each copy computes in its own thread; all share one interpreter, so they launch kernels in turn.
 
 WORTH = 1024
-"""The least tokens for each device with which dividing a call is worth the copies."""
+"""The least tokens per device for which dividing a call is worth the copies."""
 
 
 @dataclass(frozen=True)
@@ -216,15 +208,14 @@ class Replica:
     model: Model[Any]
     device: str
     name: str
-    """The device's name for people."""
     thread: ThreadPoolExecutor | None = None
     """The thread that it computes in; None: the caller's."""
 
 
 class Replicas:
-    """Copies of the base, of which the first is the primary.
+    """Copies of the base; the first is the primary.
 
-    ``make`` loads a model onto a device; ``threads`` is how many cores each may use.
+    ``make`` loads a model onto a device; ``threads`` is the number of cores of each.
     """
 
     def __init__(
@@ -237,7 +228,6 @@ class Replicas:
 
     @property
     def primary(self) -> Replica:
-        """The copy on the device that policies are on."""
         return self._all[0]
 
     def add_gradients(self, work: Work) -> tuple[GroupStats, ...]:
@@ -276,16 +266,14 @@ class Replicas:
         return on(primary.name, partial(sequence_logprobs, primary.model, memory, tokens, start, temperature))
 
     def unmount(self) -> None:
-        """Forget which policies are mounted."""
         for replica in self._all:
             replica.model.unmount()
 
     def shrink(self) -> bool:
-        """Halve the memory that the newest passes may take, on every device; False if all are smallest."""
+        """Halve the memory of the newest passes on every device; False if all are smallest."""
         return any([replica.model.shrink() for replica in self._all])
 
     def shutdown(self) -> None:
-        """End the threads."""
         for replica in self._all:
             if replica.thread is not None:
                 replica.thread.shutdown()
@@ -324,8 +312,8 @@ class _Run:
 def shares(work: Sequence[Sequence[TrainGroup]], replicas: int, worth: int) -> tuple[tuple[PolicyGroups, ...], ...]:
     """For each replica and policy its groups, in order.
 
-    The largest runs of sequences are assigned first, each to the replica with the least, the first of equals. Below
-    ``worth`` tokens for each replica, the first computes everything.
+    The largest runs of sequences are assigned first, each to the replica with the least work. Below ``worth`` tokens
+    per replica, the first computes everything.
     """
     total = sum(_tokens(group) for groups in work for group in groups)
     if replicas == 1 or total < worth * replicas:
@@ -367,9 +355,9 @@ def _laid_out(work: Sequence[Sequence[TrainGroup]], runs: Sequence[_Run]) -> tup
 def together(
     groups: Sequence[TrainGroup], parts: Sequence[tuple[Sequence[TrainGroup], GroupStats]], seconds: float
 ) -> GroupStats:
-    """The statistics of a policy's ``groups`` from those of its parts, which took ``seconds``.
+    """The statistics of a policy's ``groups`` from those of its parts; ``seconds`` is their time.
 
-    Parts are added in order, so that the sums are the same each time.
+    Parts are added in order, so that the sums repeat.
     """
     stats = [each for _, each in parts]
     return GroupStats(
@@ -390,7 +378,6 @@ def together(
 def _weights(
     groups: Sequence[TrainGroup], parts: Sequence[tuple[Sequence[TrainGroup], GroupStats]]
 ) -> dict[int, LogWeights]:
-    """The importance weights of those groups whose sequences all went through a pass."""
     found: dict[int, LogWeights] = {}
     for own, stats in parts:
         for group in own:
