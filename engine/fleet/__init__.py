@@ -1,8 +1,8 @@
-"""The machine's workers: which are started, where, with how much memory; who supervises them; who may use them.
+"""The machine's workers: their placement, memory, supervision and sharing.
 
 ``placement`` decides, ``supervisor`` keeps the workers alive, ``routing`` chooses a sampler for each policy,
-``trainers`` shares the trainers among all tasks, ``yielding`` gives the machine back to people. A run gets all of
-it as ``Services``.
+``trainers`` shares the trainers among all tasks, ``yielding`` gives the machine back to people. A run gets all of it as
+``Services``.
 """
 
 from ..door import door
