@@ -1,9 +1,8 @@
 """The rates of each device, measured once and kept in the home.
 
-They are in a JSON file by device, driver and torch, so that another card, an update or another build is measured again;
-so is a device of which the file does not say all.
-Each measurement runs in a child process: if it fails or hangs, the device has no rates, and a sentence says why. Knows
-neither rules nor placements.
+They are in a JSON file by device, driver and torch: after a change, or with missing rates, a device is measured again.
+Each measurement runs in a child process: if it fails or hangs, the device has no rates, and a sentence gives the
+reason.
 """
 
 from __future__ import annotations
@@ -24,7 +23,7 @@ from .machine import Cpu, Gpu, Inventory, Machine, Rates
 from .memory import address_space
 
 SECONDS = 60.0
-"""Seconds for a measurement, the start of torch included."""
+"""Seconds for a measurement, including the start of torch."""
 MEASURED = ("cuda", "metal")
 """Kinds of cards that torch reaches; others have no rates."""
 
@@ -41,7 +40,7 @@ class Calibrated:
 def with_rates(found: Inventory, path: Path, *, missing: bool = False, anew: bool = False) -> Calibrated:
     """Add the rates from the file ``path``; with ``missing`` measure the others and add them to the file.
 
-    ``again`` measures all devices. A measurement takes some seconds a device, most of them to start torch.
+    ``anew`` measures all devices. A measurement takes some seconds a device, mostly to start torch.
     """
     known = _read(path)
     notes: list[str] = []
@@ -106,7 +105,7 @@ def measure(device: Cpu | Gpu) -> Rates | str:
 
 
 def _read(path: Path) -> dict[str, Rates]:
-    """The rates in the file; damaged entries are left out, and so measured again."""
+    """The rates in the file, without damaged entries."""
     found = {key: _rates(value) for key, value in read_table(path).items()}
     return {key: rates for key, rates in found.items() if rates is not None}
 
