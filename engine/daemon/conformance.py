@@ -1,4 +1,4 @@
-"""The checks of promoted environments in this engine: findings go to the store, and errors to the log as well."""
+"""The checks of promoted environments: findings go to the store, and errors to the log as well."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ Log = Callable[[str, str, str], None]
 
 
 def background(environments: EnvironmentService, store: Store, ruler: Ruler, log: Log) -> Background:
-    """The checks of an engine. Environments that ship with marlaas are left out: its tests check them."""
+    """The checks of an engine, without environments that ship with marlaas: its tests check them."""
 
     def known(environment: str, version: str) -> bool:
         return store.conformance.known(environment, version, store.fingerprint)

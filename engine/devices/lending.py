@@ -83,7 +83,7 @@ class LentCores:
 
 
 def _shared(path: str) -> mmap.mmap | bytearray:
-    """The file in memory. Without one (a full disk, no shared memory) it is private, and the other worker never lends."""
+    """The file in memory. Without one (full disk, no shared memory) it is private, and the other never lends."""
     try:
         file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
         try:

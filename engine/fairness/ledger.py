@@ -1,4 +1,4 @@
-"""The ledger: tokens and seconds that tasks have used of each stage."""
+"""The ledger: tasks' tokens and seconds of each stage, in memory until they are written each second."""
 
 from __future__ import annotations
 
@@ -7,12 +7,10 @@ from dataclasses import dataclass
 
 from .fair_clock import rollout_cost
 
-# How many tokens a policy's episodes have samplers read and sample, on average. Pure.
-#
-# Newer episodes count for more, because replies grow and shrink while a policy learns.
+# Average tokens of a policy's episodes. Newer episodes count for more, because replies change while a policy learns.
 
 REMEMBERED = 512
-"""Number of episodes at which the sums are halved, so that old episodes count less."""
+"""The sums are halved at this number of episodes."""
 
 
 @dataclass
@@ -25,13 +23,13 @@ class Mix:
     turns: float = 0.0
 
     def turn(self, prefilled: int, sampled: int) -> None:
-        """Count a turn that has been sampled."""
+        """Count a sampled turn."""
         self.prefilled += prefilled
         self.sampled += sampled
         self.turns += 1
 
     def episode(self) -> None:
-        """Count an episode that has ended."""
+        """Count an ended episode."""
         self.episodes += 1
         if self.episodes >= REMEMBERED:
             self.prefilled, self.sampled = self.prefilled / 2, self.sampled / 2
@@ -44,7 +42,7 @@ class Mix:
 
     @property
     def of_one(self) -> tuple[float, float] | None:
-        """Tokens (read, sampled) of an episode; None until one has ended in which something was sampled."""
+        """Tokens (read, sampled) of an episode; None until one with sampled tokens has ended."""
         if not self.sampled or not self.episodes:
             return None
         return self.prefilled / self.episodes, self.sampled / self.episodes
@@ -55,10 +53,7 @@ class Mix:
         return self.turns / self.episodes if self.episodes else 0.0
 
 
-# The ledger: tokens and seconds that tasks have used of each stage, in memory until they are written each second.
-#
-# A rollout worker serves many conversations at once, so its seconds are divided among tasks by what their tokens
-# cost. Pure; knows nothing of tenants, of the store or of days.
+# A rollout worker serves many conversations at once, so its seconds are divided among tasks by their token costs.
 
 ROLLOUT, ENVIRONMENT, TRAINING = "rollout", "environment", "training"
 
@@ -70,7 +65,7 @@ def stage_of(worker: str) -> str:
 
 @dataclass(frozen=True)
 class Usage:
-    """What a task has used of a stage since the last write."""
+    """A task's use of a stage since the last write."""
 
     task: int
     stage: str
@@ -90,23 +85,22 @@ class Ledger:
         self._tokens: defaultdict[tuple[int, str], int] = defaultdict(int)
         self._seconds: defaultdict[tuple[int, str], float] = defaultdict(float)
         self._costs: defaultdict[str, defaultdict[int, int]] = defaultdict(lambda: defaultdict(int))
-        """Cost of rollout tokens among which seconds have not been divided yet, by worker and task."""
+        """Cost of rollout tokens with seconds not divided yet, by worker and task."""
         self._unshared: defaultdict[str, float] = defaultdict(float)
         self.busy: defaultdict[str, float] = defaultdict(float)
         """Total of busy seconds."""
         self.ended: defaultdict[str, int] = defaultdict(int)
-        """Total of turns, episodes and calls that ended."""
+        """Total of ended turns, episodes and calls."""
         self.made: defaultdict[str, int] = defaultdict(int)
         """Total of tokens sampled (rollout) and trained on (training)."""
         self.read: defaultdict[str, int] = defaultdict(int)
         """Total of tokens that samplers read."""
         self.passes: defaultdict[str, int] = defaultdict(int)
-        """Total of samplers' passes over the base, as far as they were told."""
+        """Total of samplers' known passes over the base."""
         self.mixes: defaultdict[int, defaultdict[str, Mix]] = defaultdict(lambda: defaultdict(Mix))
-        """What turns have asked of the samplers, by task and policy."""
+        """The mixes of turns, by task and policy."""
 
     def rollout(self, task: int, prefilled: int, sampled: int, worker: str = ROLLOUT, policy: str = "") -> None:
-        """Count a turn of one of the task's policies that has been sampled."""
         self._tokens[task, ROLLOUT] += prefilled + sampled
         self._costs[worker][task] += rollout_cost(prefilled, sampled)
         self.ended[worker] += 1
@@ -115,14 +109,14 @@ class Ledger:
         self.mixes[task][policy].turn(prefilled, sampled)
 
     def reply(self, task: int, policy: str, most: int) -> float:
-        """Tokens that a turn of a policy may be expected to sample: its mean so far, or what it may sample at most."""
+        """Expected sampled tokens of a policy's turn: its mean so far, or its limit."""
         mean = self.mixes[task][policy].reply
         return most if mean is None else min(mean, most)
 
     def rollout_seconds(self, seconds: float, worker: str = ROLLOUT) -> None:
-        """Divide a rollout worker's busy seconds among its turns that have ended since the last call.
+        """Divide a rollout worker's busy seconds among its turns ended since the last call.
 
-        If there are none, the seconds are kept for the next call.
+        Without turns, the seconds are kept for the next call.
         """
         self.busy[worker] += seconds
         self._unshared[worker] += seconds
@@ -136,13 +130,12 @@ class Ledger:
         self._unshared[worker] = 0.0
 
     def environment(self, task: int, seconds: float) -> None:
-        """Count an episode that has ended, and the seconds that it spent with its environment."""
+        """Count an ended episode, and its seconds with its environment."""
         self._add(task, ENVIRONMENT, 0, seconds, ENVIRONMENT)
         for mix in self.mixes[task].values():
             mix.episode()
 
     def training(self, task: int, tokens: int, seconds: float, worker: str = TRAINING) -> None:
-        """Count a call of a trainer for a task."""
         self.made[worker] += tokens
         self._add(task, TRAINING, tokens, seconds, worker)
 

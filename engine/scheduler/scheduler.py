@@ -1,6 +1,6 @@
 """Runs the queue: carries out commands, starts and stops tasks, and records their states.
 
-What may run is decided in ``decision``; ``task_run`` runs a task; ``fleet.supervisor`` keeps the workers alive.
+``decision`` decides what may run; ``task_run`` runs a task; ``fleet.supervisor`` keeps the workers alive.
 """
 
 from __future__ import annotations
@@ -20,22 +20,21 @@ from .task_run import Ending, Runner, failed, run_task
 POLL = 0.2
 """Seconds between looks at the database for new commands."""
 REVIEW = 1.0
-"""Seconds after which the queue is looked through although nothing changed it: a pause may be over, and a blocked task
-may be tried again."""
+"""Seconds after which an unchanged queue is reviewed: a pause may be over, and a blocked task may be tried again."""
 TRIES = 20.0
-"""Blocked tasks that are tried again each second, at most: a thousand of one broken environment must not keep the
-engine busy. When it is repaired, all are tried at once."""
+"""Blocked tasks tried each second, at most: a thousand of one broken environment must not keep the engine busy.
+After its repair, all are tried at once."""
 LONG = 1000
-"""Unfinished tasks from which on the queue is not looked through each time that one ends: all ends together would take
-the square of their number."""
+"""Unfinished tasks from which on the queue is not reviewed at each end: all ends together would take the square of
+their number."""
 LOOKED_AT = 10_000.0
-"""Tasks of so long a queue that are looked at each second, at most, which leaves most of a second to all else."""
+"""Tasks of such a queue reviewed each second, at most; most of a second stays for the rest."""
 STARTING = Reason(ReasonCode.STARTING, "is starting")
 INTERRUPTED = Reason(ReasonCode.INTERRUPTED, "was interrupted")
 
 
 class Scheduler:
-    """Runs the queue of one home until a *stop* command arrives or it is cancelled."""
+    """Runs the queue of one home until a *stop* command or its cancellation."""
 
     def __init__(
         self,
@@ -46,8 +45,11 @@ class Scheduler:
         tell: Callable[[str, int], None] = lambda event, task: None,
         patience: float = 600.0,
     ) -> None:
-        """``clock`` gives seconds since 1970. ``tell`` hears of tasks that are *done*, have *failed* or have *stalled*:
-        they paused themselves, or are blocked for ``patience`` seconds; and of a *finding* about their learning."""
+        """``clock`` gives seconds since 1970.
+
+        ``tell`` gets tasks that are *done*, have *failed* or have *stalled* (paused themselves, or blocked for
+        ``patience`` seconds), and a *finding* about their learning.
+        """
         self._store = store
         self._supervisor = supervisor
         self._slots = slots
@@ -55,31 +57,31 @@ class Scheduler:
         self._commands = Commands(store, self._end_run, self.stop, self.drain, supervisor.reload)
         self._runs: dict[int, asyncio.Task[Ending]] = {}
         self._runners: dict[int, Runner] = {}
-        """What runs the tasks that are not blocked, by task."""
+        """Runners of tasks that are not blocked."""
         self._unwritten: dict[int, Ending] = {}
         self._since: dict[int, float] = {}
         self._blocked: dict[int, tuple[Reason, float]] = {}
         self._tell = tell
         self._stalls = Stalls(patience, clock)
         self._told: dict[int, str] = {}
-        """Why tasks are blocked, as their events say it: each try finds the same again."""
+        """Reasons of blocked tasks in their events: each try has the same."""
         self._wake = asyncio.Event()
         self._seen = -1
         self._review = 0.0
-        """When the queue is looked through at the latest, though nothing changed it."""
+        """Time of the next review without changes."""
         self._rested = 0.0
-        """When it may be looked through again for the end of a task."""
+        """Earliest time of the next review after the end of a task."""
         self._stopping = False
         self._settled: Callable[[], None] | None = None
-        """What to do once all running tasks have committed their steps; they then go on."""
+        """Called once all running tasks have committed their steps; they then continue."""
 
     async def run(self) -> None:
-        """Serve until told to stop; running tasks then stop at their last commit, in state *running*."""
+        """Serve until stopped; running tasks then stop at their last commit, in state *running*."""
         try:
             while not self._stopping:
                 try:
                     await self._turn()
-                except StoreError:  # a full disk, another program's lock: the whole turn is tried again
+                except StoreError:  # a full disk, another program's lock: the complete turn is tried again
                     self._seen = -1
                 with contextlib.suppress(TimeoutError):
                     async with asyncio.timeout(POLL):
@@ -89,7 +91,7 @@ class Scheduler:
             await self._end_runs(list(self._runs))
 
     def account(self) -> None:
-        """Add to every running task the seconds that have passed since it started or was last accounted for."""
+        """Add to every running task the seconds since its start or the last call."""
         self._account_for(self._since)
 
     def _account_for(self, tasks: Collection[int]) -> None:
@@ -99,21 +101,20 @@ class Scheduler:
 
     @property
     def stopping(self) -> bool:
-        """Whether ``run`` ends soon, or at once if it has not begun."""
+        """True if ``run`` ends soon, or at once if it has not begun."""
         return self._stopping
 
     @property
     def busy(self) -> bool:
-        """Whether a task runs, or begins to; one that only looks whether it is still blocked does not count."""
+        """True if a task runs, or begins to; a check of a blocked task does not count."""
         return any(task not in self._blocked for task in self._runs)
 
     def stop(self) -> None:
-        """End ``run`` soon."""
         self._stopping = True
         self._wake.set()
 
     def drain(self) -> None:
-        """Start nothing more, and end ``run`` once every running task has committed the step that it is at.
+        """Start nothing more, and end ``run`` once every running task has committed its current step.
 
         The tasks stay in state *running*, and the next engine continues with them.
         """
@@ -123,9 +124,9 @@ class Scheduler:
         self._wake.set()
 
     def settle(self, then: Callable[[], None]) -> None:
-        """Call ``then`` at a moment at which no task is within a step, and start none before; all go on afterwards.
+        """Call ``then`` when no task is within a step, and start none before; all continue afterwards.
 
-        An engine that drains calls nothing: the next one begins with what was to be changed.
+        A draining engine calls nothing: the next one begins with the change.
         """
         if self._supervisor.draining.is_set() and not self._supervisor.settling:
             return
@@ -136,7 +137,7 @@ class Scheduler:
 
     @property
     def note(self) -> str:
-        """What people should know of this engine at the moment, or nothing."""
+        """A message for people on this engine, or empty."""
         if not self._supervisor.draining.is_set():
             return ""
         left = len(self._runs)
@@ -173,7 +174,7 @@ class Scheduler:
                 self._end_drain()
 
     def _end_drain(self) -> None:
-        """No task is within a step: end, or do what waited for that and go on."""
+        """No task is within a step: end, or call the waiting function and continue."""
         then, self._settled = self._settled, None
         if then is None:
             self.stop()
@@ -185,10 +186,10 @@ class Scheduler:
         then()
 
     def _collect(self) -> None:
-        """Record how finished runs ended; what the disk refuses is recorded later."""
+        """Record the ends of finished runs; failed writes are repeated later."""
         ended = [task for task, run in self._runs.items() if run.done()]
         if ended:
-            self._account_for(ended)  # not for all that run: they may be a thousand
+            self._account_for(ended)  # not for all running tasks: they may be a thousand
             self._review = min(self._review, self._rested)
         for task in ended:
             run = self._runs.pop(task)
@@ -199,7 +200,7 @@ class Scheduler:
             del self._unwritten[task]
 
     def _record(self, task: int, ending: Ending) -> None:
-        """Write down how a run ended, and whether the task is tried again."""
+        """Record a run's end, and a retry."""
         store = self._store
         if ending.state == "running":
             return
@@ -244,7 +245,7 @@ class Scheduler:
         stopped = {number: verdict.reason for number, verdict in verdicts.items() if verdict.act is Act.HOLD}
         if stopped:
             await self._hold(stopped)
-            return  # what was read of the others may be out of date
+            return  # the other rows may be out of date
         reasons, notes = {}, {}
         for task in tasks:
             verdict = verdicts.get(task.id)
@@ -265,7 +266,7 @@ class Scheduler:
             self._store.tasks.note(notes)
 
     async def _hold(self, reasons: Mapping[int, Reason]) -> None:
-        """Stop runs at their last commit, to go on by themselves later."""
+        """Stop runs at their last commit, to continue by themselves later."""
         self._seen = -1
         await self._end_runs(list(reasons))
         self._collect()
@@ -275,7 +276,7 @@ class Scheduler:
                 self._store.telemetry.event("task", f"The task waits: {reason.words}.", task)
 
     def _held(self) -> str:
-        """Why no task may run at the moment; empty if tasks may, even if workers must be started for them."""
+        """Why no task may run now; empty if tasks may, even if workers must be started for them."""
         yielding = self._supervisor.yielding
         return waits_for(yielding, self._clock()) if yielding is not None and yielding.holds else ""
 
@@ -315,7 +316,7 @@ class Scheduler:
 
     async def _end_run(self, task: int) -> None:
         await self._end_runs([task])
-        self._collect()  # it may have ended by itself in the same moment
+        self._collect()  # it may have ended at the same moment
 
     async def _end_runs(self, tasks: list[int]) -> None:
         with contextlib.suppress(StoreError):

@@ -22,12 +22,12 @@ T = TypeVar("T")
 
 @dataclass(frozen=True)
 class Shared:
-    """What all devices of a simulation have in common."""
+    """Common objects of all devices of a simulation."""
 
     network: Network
     seed: int
     engine: EngineTime
-    """Passes where the engine asks a device, and gets its answer."""
+    """Delays the engine's requests and answers."""
     profile: Profile
     states: StateFiles
     cores: Mapping[str, Cores]
@@ -48,13 +48,12 @@ class Device:
         assert isinstance(loop, VirtualLoop)
         self._loop = loop
         self.threads = max(1, site.threads)
-        self.cores = shared.cores[site.node] if site.threads else Cores(loop)  # what is on cards shares none
+        self.cores = shared.cores[site.node] if site.threads else Cores(loop)  # a worker on cards shares none
         self._random = Random(f"{shared.seed}/{name}")
         self._waits: set[asyncio.Future[Any]] = set()
         self.dead = False
 
     def death(self) -> WorkerDied:
-        """What its callers hear."""
         return WorkerDied(f"Worker {self.name} died with its node {self.node}.")
 
     def die(self) -> None:

@@ -1,7 +1,7 @@
-"""Where the processor time of a simulation goes: to the engine's real code, by package, or to what is simulated.
+"""Divides the processor time of a simulation between the engine's real code, by package, and the simulation.
 
-Every few milliseconds of processor time the running code is looked at; what a library does counts for whoever of us
-called it. This needs the main thread, and a system with such a timer.
+A timer samples the running code every few milliseconds of processor time; a library counts for our calling code. This
+needs the main thread, and a system with such a timer.
 """
 
 from __future__ import annotations
@@ -16,11 +16,11 @@ from dataclasses import dataclass, field
 from types import FrameType
 
 EVERY = 0.002
-"""Seconds of processor time between two looks."""
+"""Seconds of processor time between two samples."""
 OWN = "simulate"
-"""The package of what is simulated."""
+"""The package of the simulation."""
 LOOP = "loop"
-"""What nobody of us called: the event loop itself."""
+"""Samples without our code: the event loop itself."""
 PREFIX = "marlaas.engine."
 
 
@@ -30,13 +30,13 @@ class ProcessorTime:
 
     seconds: float = 0.0
     looks: Counter[str] = field(default_factory=Counter)
-    """By package; empty if nobody could look."""
+    """By package; empty without a timer."""
     functions: Counter[str] = field(default_factory=Counter)
     """By function of the real code, as module:name."""
 
     @property
     def real(self) -> float:
-        """Seconds of the engine's real code; all seconds where nobody could look."""
+        """Seconds of the engine's real code; all seconds without a timer."""
         looks = self.looks.total()
         return self.seconds * (1 - self.looks[OWN] / looks) if looks else self.seconds
 
@@ -46,7 +46,7 @@ class ProcessorTime:
         return {name: self.seconds * count / looks for name, count in self.looks.most_common()}
 
     def dearest(self, most: int = 12) -> dict[str, float]:
-        """Seconds of the functions of the real code that took the most."""
+        """Seconds of the most expensive functions of the real code."""
         looks = self.looks.total()
         return {name: self.seconds * count / looks for name, count in self.functions.most_common(most)}
 
@@ -77,7 +77,7 @@ def watched() -> Iterator[ProcessorTime]:
 
 
 def _place(frame: FrameType | None) -> tuple[str, str]:
-    """The package of ours that runs, and its function."""
+    """Our running package, and its function."""
     while frame is not None:
         module = frame.f_globals.get("__name__", "")
         if module.startswith(PREFIX):

@@ -1,4 +1,4 @@
-"""A simulated trainer: groups take as long as their tokens ask for, and adapters are digests of their names."""
+"""A simulated trainer: groups take time by their tokens, and adapters are digests of their names."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from .layout import Site
 from .state_files import Written
 
 ENVELOPE = 512
-"""Bytes of a call or an answer beside its arrays."""
+"""Bytes of a call or an answer besides its arrays."""
 ARRAYS = 9
 """Bytes of a token with its mask and its log-probability."""
 
@@ -29,11 +29,11 @@ class _Open:
     config: PolicyConfig
     step: int
     pending: list[int] = field(default_factory=list)
-    """Numbers of the groups whose gradients are in the sum."""
+    """Numbers of the groups in the gradient."""
 
 
 class SimulatedTrainer(Device):
-    """``training.Trainer`` without a model. Refuses what a trainer must never be given."""
+    """``training.Trainer`` without a model. Refuses invalid input."""
 
     def __init__(self, name: str, site: Site, shared: Shared) -> None:
         super().__init__(name, site, shared)
@@ -42,7 +42,7 @@ class SimulatedTrainer(Device):
         self._policies: dict[str, _Open] = {}
 
     async def open(self, policy: str, config: PolicyConfig, path: str, resume: bool) -> StepResult:
-        """See ``Trainer``: the state file travels to the node, or from there."""
+        """The state file travels to the node, or from there."""
         state = self._states.get(path) if resume else None
         await self.carry(self._states.size)
         seconds = await self._compute(self._update())
@@ -53,15 +53,14 @@ class SimulatedTrainer(Device):
     async def accumulate(
         self, policy: str, groups: tuple[TrainGroup, ...], probe: Probe | None = None, path: str = ""
     ) -> GroupStats:
-        """See ``Trainer``."""
         return (await self._pass((Job(policy, groups, probe, path),)))[0]
 
     async def accumulate_together(self, jobs: tuple[Job, ...]) -> tuple[GroupStats | Refused, ...]:
-        """See ``Trainer``: what a pass takes beside its tokens and groups, it takes once."""
+        """A pass takes its fixed time once."""
         return tuple(await self._pass(jobs))
 
     async def _pass(self, jobs: tuple[Job, ...]) -> list[GroupStats]:
-        """A pass over the groups of all jobs, then the steps that these complete; its seconds are divided by tokens."""
+        """A pass over the groups of all jobs, then their steps; its seconds are divided by tokens."""
         known = [self._known(job.policy) for job in jobs]
         for own, job in zip(known, jobs, strict=True):
             numbers = [group.number for group in job.groups]
@@ -83,7 +82,6 @@ class SimulatedTrainer(Device):
         return found
 
     async def step(self, policy: str, path: str) -> StepResult:
-        """See ``Trainer``."""
         made = await self._step(policy, path)
         self.engine.call()
         return made
@@ -102,32 +100,29 @@ class SimulatedTrainer(Device):
         return self._result(self._states.write(policy, known.step, known.config, path), path, seconds)
 
     async def close(self, policy: str) -> None:
-        """See ``Trainer``."""
         self._policies.pop(policy, None)
 
     async def score(self, policy: str, tokens: Tokens, start: int, temperature: float) -> Logprobs:
-        """See ``Trainer``: all are 0, as the sampler's."""
+        """All are 0, as the sampler's."""
         await self._compute(self._rates.token * len(tokens) / self.speed)
         return np.zeros(len(tokens) - start, np.float32)
 
     async def get_state(self, policy: str) -> Any:
-        """See ``Trainer``: a training state is three times as large as its adapter's part of the file; it travels."""
+        """A training state is three times as large as its adapter's part of the file; it travels."""
         known = self._known(policy)
         await self.carry(self._states.size)
         return known
 
     async def set_state(self, policy: str, moved: Any) -> None:
-        """See ``Trainer``."""
         await self.carry(self._states.size)
         self._policies[policy] = _Open(moved.config, moved.step, list(moved.pending))
 
     def die(self) -> None:
-        """See ``Device``."""
         super().die()
         self._process.end()
 
     async def _compute(self, seconds: float) -> float:
-        """Let the trainer compute; returns how long it took on cores that others use, too."""
+        """Let the trainer compute; returns its duration on shared cores."""
         if self.dead:
             raise self.death()
         return await self.until(self._process.compute(seconds))
@@ -140,7 +135,7 @@ class SimulatedTrainer(Device):
         return self._policies[policy]
 
     def _seconds(self, groups: Sequence[TrainGroup]) -> float:
-        """What a pass over groups takes; those of equal rewards need none."""
+        """Seconds of a pass over groups; those of equal rewards need none."""
         rates = self._rates
         passed = [group for group in groups if any(sequence.advantage for sequence in group.sequences)]
         if not passed:

@@ -1,4 +1,4 @@
-"""The engine's side of a template: starts it, has it fork workers, and learns how each of them has ended."""
+"""The engine's side of a template: starts it, has it fork workers, and learns of their ends."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ NAME = "template"
 
 
 class ForkedProcess:
-    """A worker that a template has forked, with as much of ``asyncio.subprocess.Process`` as a handle needs."""
+    """A worker forked by a template, with the part of ``asyncio.subprocess.Process`` that a handle needs."""
 
     def __init__(self, pid: int) -> None:
         self.pid = pid
@@ -31,20 +31,18 @@ class ForkedProcess:
         self._ended = asyncio.Event()
 
     async def wait(self) -> int:
-        """Wait until it has ended; its ``returncode``."""
         await self._ended.wait()
         assert self.returncode is not None
         return self.returncode
 
     def end(self, code: int) -> None:
-        """Note that it has ended."""
         if self.returncode is None:
             self.returncode = code
             self._ended.set()
 
 
 class Template:
-    """A running template. Make one with ``start``; all methods belong to the event loop that did."""
+    """A running template. Make one with ``start``; all methods belong to its event loop."""
 
     def __init__(
         self,
@@ -54,9 +52,9 @@ class Template:
         log_path: Path,
         log_start: int,
     ) -> None:
-        """``log_start`` is how long the log was before it began."""
+        """``log_start`` is the length of the log before it began."""
         self.threads = threads
-        """How many cores its workers have; 0: any."""
+        """Cores of its workers; 0: any."""
         self._process = process
         self._connection = connection
         self._log_path, self._log_start = log_path, log_start
@@ -70,7 +68,8 @@ class Template:
     async def start(
         cls, modules: Sequence[str], threads: int, environment: Mapping[str, str], log_path: Path
     ) -> Template:
-        """Start one that imports ``modules`` for workers of this many ``threads``, with what ``environment`` sets.
+        """Start one that imports ``modules`` for workers of this many ``threads``, with the variables of
+        ``environment``.
 
         Its output is appended to ``log_path``. Raises ``WorkerDied`` if it ends before it is ready.
         """
@@ -104,12 +103,10 @@ class Template:
 
     @property
     def pid(self) -> int:
-        """Process id."""
         return self._process.pid
 
     @property
     def alive(self) -> bool:
-        """Whether it can fork."""
         return self._connection.fileno() >= 0
 
     async def fork(
@@ -131,7 +128,7 @@ class Template:
         return await born
 
     async def stop(self) -> None:
-        """End it, and with it all workers that it has forked and that still live."""
+        """End it, and with it all of its living workers."""
         self._close()
         with contextlib.suppress(ProcessLookupError):
             os.kill(self._process.pid, signal.SIGKILL)

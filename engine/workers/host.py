@@ -1,10 +1,10 @@
 """The child's main program: builds one object and serves calls to its async methods, and its parts', concurrently.
 
 ``python -P -m marlaas.engine.workers.host NAME FD PARENT CORES NICE`` with CORES such as ``0,1`` or ``any``. Frames
-come in over the inherited socket FD; answers go out as they are ready. When the engine closes the socket, or dies, the
-child ends at once: everything that must survive is written atomically by the object itself. It also ends when a method
-raises ``OutOfMemory``. Must not import anything heavy before the cores are pinned and the threads are limited, because
-thread pools read both when they are loaded.
+come in over the inherited socket FD; answers go out as they are ready. When the engine closes the socket, or dies, or a
+method raises ``OutOfMemory``, the child ends at once: the object writes its durable state atomically. Must not import
+anything heavy before the cores are pinned and the threads are limited, because thread pools read both when they are
+loaded.
 """
 
 from __future__ import annotations
@@ -74,15 +74,15 @@ def pin(cores: str) -> None:
     for variable in THREAD_VARIABLES:
         os.environ[variable] = str(len(wanted))
     if hasattr(os, "sched_setaffinity"):
-        with contextlib.suppress(OSError):  # a container may have taken the core away since; slower, but it runs
+        with contextlib.suppress(OSError):  # a container may have lost the core; slower, but it runs
             os.sched_setaffinity(0, wanted)
 
 
 async def serve(connection: socket.socket) -> None:
-    """Build the object named in the first frame, then run every call as a task of its own.
+    """Build the object named in the first frame, then run every call as a task.
 
-    If the object has a method ``tidy``, that is called once the engine is gone, without waiting for calls in progress:
-    it removes files that nobody will need.
+    An object's method ``tidy`` is called once the engine is gone, without waiting for calls in progress: it removes
+    temporary files.
     """
     reader, writer = await asyncio.open_connection(sock=connection)
 
@@ -150,7 +150,7 @@ def _run(target: Any, call: Call, send: Callable[[Message], None]) -> Awaitable[
 
 
 def _end(code: int) -> NoReturn:
-    """Leave without waiting for threads: one that computes for a caller who is gone would hold the process up."""
+    """Leave without waiting for threads: one that still computes would delay the process."""
     sys.stdout.flush()
     sys.stderr.flush()
     os._exit(code)

@@ -21,10 +21,9 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 
-# Pickles numpy arrays between the engine and its workers: a vector of plain numbers is its bytes and one letter.
-#
-# numpy's own pickles describe every array's type again, which costs several times what a short vector does. Imports
-# numpy only if it is needed: a child reads its first frame before it may import what starts threads.
+# A vector of plain numbers is pickled as its bytes and one letter. numpy's own pickles describe every array's type
+# again, several times the cost of a short vector. numpy is imported only if needed: a child reads its first frame
+# before it may import what starts threads.
 
 PLAIN = frozenset("bBhHiIlLqQefd?")
 """Numpy's letters for plain numbers; both ends run on one machine, so their bytes mean the same."""
@@ -58,12 +57,9 @@ def rebuild(data: bytearray, letter: str) -> NDArray[np.generic]:
     return numpy.frombuffer(data, letter)
 
 
-# What travels between the engine and a worker: pickled messages in length-prefixed frames.
-#
-# A frame holds all messages of one turn of the sender's event loop, and those before them that could wait: one write,
-# one wake-up of the receiver, and one pickle, in which names and array types are written once. Both ends are our own
-# processes over a private socketpair that no other account can reach, so pickle is safe here. Arrays travel as their
-# bytes (``arrays``).
+# A frame holds all messages of one turn of the sender's event loop, and waiting ones: one write, one wake-up of the
+# receiver, and one pickle with each name and array type once. Both ends are our own processes over a private socketpair
+# that no other account can reach, so pickle is safe here.
 
 HEADER = struct.Struct("<Q")
 """Number of bytes of the pickle that follows."""
@@ -90,15 +86,15 @@ class Call:
     """Run one async method of the worker's object."""
 
     id: int | None
-    """None if nobody waits for the answer: none is sent."""
+    """None if no answer is wanted."""
     method: str
-    """Its name, or ``part.method`` where the object has parts."""
+    """Its name, or ``part.method`` for a part of the object."""
     args: tuple[Any, ...]
 
 
 @dataclass(frozen=True)
 class StreamingCall(Call):
-    """One whose method streams values to its caller before it returns: it gets the argument ``stream_to``."""
+    """A call with streamed values before its answer: the method gets the argument ``stream_to``."""
 
 
 @dataclass(frozen=True)
@@ -119,7 +115,7 @@ class Answer:
 
 @dataclass(frozen=True)
 class Failed:
-    """What a call raised; with id 0, what the start-up raised."""
+    """A call's error; with id 0, the start-up's."""
 
     id: int
     kind: str
@@ -130,8 +126,7 @@ class Failed:
 
 
 PING = "?"
-"""The method of a call that the host answers itself: whether its event loop still runs. No method of a worker can have
-this name."""
+"""A check of the event loop; the host answers it itself. No method of a worker can have this name."""
 
 Message = Start | Ready | Call | Streamed | Answer | Failed
 
@@ -160,16 +155,16 @@ class Outbox:
     """Gathers the messages of one turn of the event loop and writes them as one frame."""
 
     def __init__(self, write: Callable[[bytes], None], refuse: Callable[[Message, Exception], None]) -> None:
-        """``refuse`` is told of a message that cannot be pickled; the others of its frame still go."""
-        self._loop = asyncio.get_running_loop()  # kept: to ask for it is a system call in Python 3.11
+        """``refuse`` gets a message that cannot be pickled; the others of its frame still go."""
+        self._loop = asyncio.get_running_loop()  # kept: asking for it is a system call in Python 3.11
         self._write = write
         self._refuse = refuse
         self._messages: list[Message] = []
         self._flushing = False
-        """Whether the gathered messages are sent at the end of this turn."""
+        """True if the gathered messages are sent at the end of this turn."""
 
     def send(self, message: Message, haste: bool = True) -> None:
-        """Write a message at the end of this turn of the loop; one without ``haste`` with the next frame, soon."""
+        """Write a message at the end of this turn of the loop; without ``haste`` with the next frame, soon."""
         if haste and not self._flushing:
             self._flushing = True
             self._loop.call_soon(self._flush)
@@ -192,11 +187,11 @@ class Outbox:
                 self._flush()
 
 
-# Exceptions across the process border: a known error arrives as itself, anything else as ``CallFailed``.
+# A known error arrives as itself, any other as ``CallFailed``.
 
 
 def describe(call: int, error: BaseException) -> Failed:
-    """The message that stands for an exception."""
+    """The message for an exception."""
     message, hint = (error.message, error.hint) if isinstance(error, MarlaasError) else (str(error), "")
     return Failed(call, type(error).__name__, message, hint, "".join(traceback.format_exception(error)))
 
