@@ -19,8 +19,7 @@ from ..rollout import Renderer, Sampler
 from ..training import PolicyConfig, Trainer
 from ..trajectories import Logprobs, Tokens
 
-# Gaps are absolute differences of log-probabilities, in nats, on the same tokens under the same adapter. A gap that
-# rounding does not explain shows a wrong adapter or a wrong base.
+# Gaps are absolute differences of log-probabilities, in nats. A gap beyond rounding shows a wrong adapter or base.
 
 
 @dataclass(frozen=True)
@@ -54,16 +53,15 @@ ROUNDED = {
     "q5_k_m": Tolerance(mean=0.8),
     "q4_k_m": Tolerance(mean=1.5),
 }
-"""By the type of stored matrices: two or three times the mean gap on random weights, which exaggerate it; trained
-bases stay far below. Another base has several nats. With bf16 the torch sampler also rounds the other factors, and
-keys and values. A random base of Qwen2.5-0.5B's shape then has a gap of 0.02 on average and of 0.10 at most, with
-q8_0 0.09 and 0.36; the shipped base 0.008 and 0.033, with q8_0 0.039 and 0.15."""
+"""By the type of stored matrices: two or three times the mean gap on random weights; trained bases stay far below,
+and another base has several nats. A random base of Qwen2.5-0.5B's shape has a gap with bf16 of 0.02 on average and
+of 0.10 at most, with q8_0 0.09 and 0.36; the shipped base 0.008 and 0.033, with q8_0 0.039 and 0.15."""
 
 HALF = Tolerance(mean=0.1)
-"""Sixteen bits throughout, on either side or both, as on cards: four times the mean gap on random weights. A trainer
-in bfloat16 on a processor differs from a sampler in float32 by 0.025 on average and by 0.09 at most (random base of
-Qwen2.5-0.5B's shape) and by 0.011 and 0.06 (shipped base); from one in bfloat16 by 0.026 and 0.09, and by 0.014 and
-0.09; from one in q8_0 (bounded by ``ROUNDED``) by 0.10 and 0.30, and by 0.035 and 0.15. Not measured on a card."""
+"""Sixteen bits on either side: four times the mean gap on random weights. A trainer in bfloat16 on a processor
+differs from a sampler in float32 by 0.025 on average and 0.09 at most (random base of Qwen2.5-0.5B's shape), 0.011
+and 0.06 (shipped base); in bfloat16 by 0.026 and 0.09, 0.014 and 0.09; in q8_0 by 0.10 and 0.30, 0.035 and 0.15. Not
+measured on a card."""
 
 
 def tolerance_of(rollout: RolloutSettings, stored: str, exact: bool = True) -> Tolerance:
@@ -73,14 +71,13 @@ def tolerance_of(rollout: RolloutSettings, stored: str, exact: bool = True) -> T
     """
     if not exact:
         return HALF if stored in ("f32", "f16", "bf16") else ROUNDED[stored]
-    if not SAMPLERS[rollout.sampler].gguf and stored == "f32":  # it then computes in float32 on a processor
+    if not SAMPLERS[rollout.sampler].gguf and stored == "f32":
         return EXACT
-    foreign = rollout.gguf or rollout.weights == GGUF  # files converted by others may be rounded
+    foreign = rollout.gguf or rollout.weights == GGUF
     return EXACT if rollout.exact and stored == "f32" and not foreign else ROUNDED[stored]
 
 
-# Both score a few tokens under the bare base and under a random adapter. A GGUF of other weights shows in the first
-# comparison, rows in another order show in the second.
+# A GGUF of other weights shows under the bare base, rows in another order show under a random adapter.
 
 POLICY = "agreement"
 CONFIG = PolicyConfig(rank=4, alpha=4.0)
@@ -102,7 +99,6 @@ class Agreement:
     """Mean difference between sampler and trainer under the bare base."""
     gap_max: float
     moved: float
-    """Mean change by the random adapter, as the trainer computes it."""
     moved_gap: float
     """Mean difference between the adapter's changes in the sampler and in the trainer."""
 

@@ -12,13 +12,9 @@ from numpy.typing import NDArray
 
 from ..training import PolicyConfig
 
-# How much a tenant may lengthen a shared pass for those that have had less of the trainer.
-#
-# A clock cannot share out passes in which the calls of many go together. Two alternating passes would hold the calls of
-# all, so each policy would have one step in the time of both, at any tenant's share: a tenant with one task as much as
-# each of another's eight, and weights would mean nothing. So a tenant that is ahead, by weight, makes passes that are
-# short enough for the others, measured by their usual absence between an answer and the next call. A tenant that calls
-# rarely loses little by a long pass, and does not delay the others.
+# A clock cannot share out passes in which the calls of many go together: each policy would have one step in every pass,
+# and weights would mean nothing. So a tenant that is ahead, by weight, makes passes that are short enough for the
+# others, measured by their usual absence between an answer and the next call.
 
 LATE = 2.0
 """A tenant is expected for this many times its longest recent absence."""
@@ -36,7 +32,6 @@ class PassShares:
         self._had: dict[str, float] = {}
         """Seconds of service, divided by the tenant's weight, decayed."""
         self._calls: dict[str, set[object]] = {}
-        """Calls waiting or in progress."""
         self._left: dict[str, float] = {}
         """Time of the last answer of tenants without a call."""
         self._away: dict[str, float] = {}
@@ -69,7 +64,6 @@ class PassShares:
                 self._left[tenant] = self._now()
 
     def passed(self) -> None:
-        """A pass has ended and is charged next: decay earlier service."""
         for tenant in self._had:
             self._had[tenant] *= KEPT
 
@@ -85,26 +79,21 @@ class PassShares:
         return min([usual, *(WAIT * self._away[one] for one in behind if one in self._away)])
 
     def _there(self) -> list[str]:
-        """Tenants with a call here, or expected at any moment."""
         return [*self._calls, *filter(self._soon, self._left)]
 
     def _soon(self, tenant: str) -> bool:
-        """True if a tenant without a call is not away for longer than usual."""
         return self._now() - self._left.get(tenant, -inf) < LATE * self._longest.get(tenant, 0.0)
 
 
-# A pass takes a fixed time, and time for each token. Several policies in one pass pay most of the fixed time once. How
-# much depends on the base, the device and the policies' shape, so it is learnt from passes. Others wait for the end of
-# a shared pass; that is bounded by a share of the time between their calls.
+# A pass takes a fixed time, and time for each token. Several policies in one pass pay the fixed time once; how much
+# that gains is learnt from passes. The wait of others is bounded by a share of the time between their calls.
 
 GAIN = 0.05
 """Share of the separate time that a shared pass must save."""
 WAIT = 0.25
 """Share of the time between two calls of a policy by which a shared pass may lengthen the wait of others."""
 LEAST_WAIT = 0.05
-"""Seconds by which it always may."""
 MOST = 32
-"""Most policies in one pass."""
 NEWEST = 0.25
 """Weight of the newest in moving means."""
 PRIOR = 1e-3
@@ -186,13 +175,11 @@ class PassTimes:
             self._solved.pop(shape, None)
 
     def of(self, shape: Shape) -> Times | None:
-        """The times of a shape; None before the first pass."""
         if shape not in self._solved and self._fits[shape].passes:
             self._solved[shape] = self._fits[shape].solved()
         return self._solved.get(shape)
 
     def seconds(self, pieces: Sequence[Piece]) -> float:
-        """Seconds of a pass over these pieces, at least one; 0 if unknown."""
         known = [(piece, times) for piece in pieces if (times := self.of(piece.shape))]
         if not known:
             return 0.0

@@ -41,14 +41,10 @@ def zeros(config: BaseConfig) -> dict[str, Array]:
     }
 
 
-# It runs for minutes, perhaps next to a working engine: it plans no trainer, few conversations, no database.
-
 SEQUENCES = 4
 """Only one conversation is in progress; others that lose their slot are read again."""
 CONTEXT = 2048
-"""Tokens of a conversation, by default."""
 BARE = "base"
-"""The version of the base without an adapter."""
 
 
 @dataclass(frozen=True)
@@ -75,7 +71,6 @@ class LoneSampler:
         return self.endpoint.sampler
 
     def talk(self, version: str, number: int, place: str) -> Talk:
-        """A conversation with a version that was loaded."""
         return Talk(self.sampler, self.renderer, self.endpoint.context, version, number, place)
 
     async def load(self, version: str, path: Path, expected: str) -> None:
@@ -85,7 +80,6 @@ class LoneSampler:
             raise AdapterError(f"the state file is damaged: it holds {loaded}, not {expected}.", where=str(path))
 
     async def load_bare(self, scratch: Path) -> None:
-        """Serve the base itself as version ``BARE``."""
         path = scratch / f"{BARE}.safetensors"
         await self.load(BARE, path, write_bare(self.base, path))
 

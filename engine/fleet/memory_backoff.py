@@ -60,7 +60,6 @@ class MemoryBackoff:
         return Aftermath(" ".join(told), mended)
 
     def fitted(self, placement_plan: PlacementPlan) -> PlacementPlan:
-        """The same plan with limited conversations."""
         pairs = zip(placement_plan.placement.samplers, placement_plan.memory, strict=True)
         return replace(placement_plan, memory=tuple(self._fitted(assignment, plan) for assignment, plan in pairs))
 

@@ -18,10 +18,7 @@ from ..racing import until_first
 from ..workers import Launcher, Template, WorkerHandle
 from .worker_specs import LOCAL, WorkerSpec
 
-# Ending the processes can be cancelled and resumed: none is forgotten.
-
 TEMPLATE = "template"
-"""Name of its log."""
 
 
 Launchers = Callable[[str], Awaitable[Launcher]]
@@ -40,7 +37,6 @@ class WorkerProcesses:
         Raises ``MarlaasError`` if the node cannot be reached.
         """
         self.handles: dict[str, WorkerHandle] = {}
-        """Handles that take calls, by name."""
         self.cards: frozenset[str] = frozenset()
         """``Gpu.uuid`` of their cards, from before their start until their end."""
         self._logs = logs
@@ -66,11 +62,9 @@ class WorkerProcesses:
         self.handles[spec.name] = await spec.spawn(self._logs, self._nice, template, launcher)
 
     async def start_again(self, spec: WorkerSpec) -> None:
-        """Start one with a dead process. Raises as ``WorkerSpec.spawn`` does."""
         await self._spawn(spec)
 
     def forget(self, name: str) -> None:
-        """Drop a dead worker."""
         self._let_end(self.handles.pop(name))
 
     async def until_death(self, *others: asyncio.Event) -> dict[str, WorkerDied]:
@@ -123,9 +117,8 @@ async def _end(handle: WorkerHandle) -> None:
         await handle.stop()
 
 
-# Keeps a process host on every other node that may run environments and scores. Hosts outlive the samplers and
-# trainers, which restart with every plan. A host that dies is restarted while its node exists; its work is run again
-# elsewhere meanwhile.
+# Hosts outlive the samplers and trainers, which restart with every plan. A host that dies is restarted while its node
+# exists; its work is run again elsewhere meanwhile.
 
 FACTORY = "marlaas.engine.environments.nodes.host:ProcessHost"
 LOOK = 1.0
@@ -160,9 +153,7 @@ class EnvironmentHosts:
         self._nodes: dict[str, RemoteNode] = {}
         self._handles: dict[str, WorkerHandle] = {}
         self._tried: dict[str, float] = {}
-        """Time of the last start, by node."""
         self._told: dict[str, str] = {}
-        """Last message on a node without a host."""
 
     async def run(self) -> None:
         while True:

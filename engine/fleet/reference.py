@@ -49,14 +49,11 @@ CLOSE = 0.02
 """The largest difference of a log-probability in nats. Float32 in another order of sums changed those of a base of
 30 layers by less than 0.001 over 3,072 tokens; a wrong switch changes them by whole nats."""
 SHARE = 0.02
-"""The largest difference as a share of the log-probabilities' standard deviation. It bounds bases with nearly equal
-log-probabilities, such as random weights."""
+"""The largest difference as a share of the log-probabilities' standard deviation, for bases with nearly equal ones."""
 EVERY = 16
 """Every token at a multiple of this is drawn from the whole vocabulary, so that rare rows are compared."""
 PATIENCE = 3600.0
-"""Seconds for the comparison."""
 PROGRAM = 1_200 << 20
-"""Bytes of Python, torch and transformers."""
 
 
 def compared_before(base: BaseModel, home: Path, free: int) -> Comparison | None:
@@ -181,7 +178,7 @@ def compare_here(base: BaseModel) -> Comparison:
         return _compare_scores(base, _text(base, renderer), result)
     except MarlaasError as error:
         return replace(result, state=UNVERIFIED, words=f"marlaas cannot read it: {error.cause.rstrip('.')}")
-    except Exception as error:  # transformers raises many types
+    except Exception as error:
         reason = " ".join(str(error).split())[:300].rstrip(".")
         return replace(result, state=UNVERIFIED, words=f"transformers cannot read it: {type(error).__name__}: {reason}")
 

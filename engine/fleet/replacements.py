@@ -1,8 +1,8 @@
-"""Replaces workers that died while the others continue.
+"""Replaces workers that died while the others continue: samplers in their own processes, and trainers while others
+live.
 
-This holds for samplers in their own processes, and for trainers while others live. Users of a dead worker continue from
-their last commit, or with their next turn at another sampler with the same version. If a successor cannot be started,
-and nobody else does the work, all workers restart.
+Users of a dead worker continue from their last commit, or with their next turn at another sampler with the same
+version. If a successor cannot be started, and nobody else does the work, all workers restart.
 """
 
 from __future__ import annotations
@@ -41,7 +41,6 @@ class Planned:
     elsewhere: Callable[[], Awaitable[bool]]
     """Moves all workers if a new plan names other devices; returns True if it does."""
     anew: Callable[[], None]
-    """Restarts all workers."""
 
 
 def replaceable(deaths: Collection[str], plan: PlacementPlan, trainers: Collection[str]) -> bool:
@@ -63,19 +62,16 @@ class Replacements:
         log: Callable[[str, str, str], None],
     ) -> None:
         self.deaths = 0
-        """Deaths that were noticed so far."""
         self.returned = asyncio.Event()
-        """Deaths noticed so far."""
+        """Set when a successor takes calls."""
         self._processes = processes
         self._factory = factory
         self._planned = planned
         self._log = log
         self._starts: dict[str, asyncio.Task[None]] = {}
-        """By the worker's name."""
         self._changed = asyncio.Event()
 
     def note(self, deaths: int) -> None:
-        """Set the number of handled deaths."""
         self.deaths += deaths
         self.wake()
 
@@ -90,15 +86,12 @@ class Replacements:
 
     @property
     def starting(self) -> frozenset[str]:
-        """Workers that died and are restarted, until they take calls."""
         return frozenset(name for name, start in self._starts.items() if not start.done())
 
     async def change(self) -> None:
-        """Wait until a worker has died, or has a successor."""
         await self._changed.wait()
 
     def replace(self, deaths: Mapping[str, WorkerDied], live: Live) -> None:
-        """Let all others continue without these workers, and start their successors."""
         for name in deaths:
             if name in live.endpoints.by_name:
                 live.endpoints.lose(name)
@@ -118,7 +111,6 @@ class Replacements:
             await asyncio.wait(starts)
 
     async def _start(self, name: str, live: Live) -> None:
-        """Start a worker in place of a dead one, with retries."""
         told, tries = "", 0
         while True:
             try:

@@ -49,23 +49,19 @@ class Services:
     rollout: Rollout
     endpoints: Mapping[str, SamplerEndpoint]
     router: Router
-    """Assigns them to tasks."""
     trainers: TrainerPool
     trainer: PolicyTrainer
     tolerances: Mapping[str, Tolerance]
     """The gap between a sampler and the trainer that a canary accepts, by endpoint."""
     traits: BaseTraits
-    """What ``auto`` in task files depends on."""
     write_bare: Callable[[Path], str]
     """Writes an adapter that adds nothing to the base, and returns its checksum; blocks."""
     unadapted: str = ""
     """Parts of the base that adapters do not change, in words; empty if they change every linear layer."""
     baselines: ConstantBaselines = field(default_factory=ConstantBaselines)
-    """Known scores of constant answers, over all tasks."""
     shortage: Callable[[], str] = str
     """Why no task may continue on a full disk, in one sentence; empty while there is room."""
     tell: Callable[[str, int], None] = lambda event, task: None
-    """Sends a notification of an event of a task."""
     token_steps: int = 0
     """Steps of a policy with kept tokens; 0: all."""
     draining: asyncio.Event = field(default_factory=asyncio.Event)
@@ -77,7 +73,6 @@ class Services:
         return slots | {name: Load(trainer.waiting, trainer.active) for name, trainer in trainers}
 
     def standings(self) -> dict[str, list[Standing]]:
-        """Tenants' standings in the lines of the shared stages, by stage."""
         lines = [endpoint.slots.standings() for endpoint in self.endpoints.values()]
         return {ROLLOUT: together(lines), TRAINING: self.trainers.standings()}
 
@@ -154,7 +149,6 @@ class ServicesFactory:
         return services, endpoints
 
     def trainers(self, handles: Handles, placement_plan: PlacementPlan) -> list[SharedTrainer]:
-        """All trainers, with lines of one clock."""
         clock: SharedClock[str] = SharedClock()
         names = (assignment.name for assignment in placement_plan.placement.trainers)
         return [self.trainer(handles, placement_plan, name, clock) for name in names]
@@ -162,7 +156,6 @@ class ServicesFactory:
     def trainer(
         self, handles: Handles, placement_plan: PlacementPlan, name: str, clock: FairClock[str]
     ) -> SharedTrainer:
-        """The trainer of that name, with a line of ``clock``."""
         line, fuse = Line[Call](self._weight, clock), self.settings.training.fuse
         like = placement_plan.bits_of(name)
         return SharedTrainer(
@@ -211,7 +204,6 @@ class ServicesFactory:
         return precision(self.base, self.settings, own, plan, placement.trainer)
 
     async def _compare(self, endpoint: SamplerEndpoint, trainer: Trainer, tolerance: Tolerance, gguf: str) -> None:
-        """Raise ``BaseModelError`` if a person's file holds another base than the trainer's."""
         tokens = comparison_tokens(self.renderer, endpoint.context)
         agreement = await compare(endpoint.sampler, trainer, tokens, self.home.scratch)
         agreement.check(tolerance, f"The file {gguf}")

@@ -67,8 +67,8 @@ class WorkerSupervisor:
     ) -> None:
         """``placement_plan`` holds until workers die or yield; then ``plan`` is called in a thread; it takes long.
 
-        ``endpoints``: see ``ServicesFactory``. With a ``cluster`` the first plan is made again when the workers start.
-        A simulation passes its own ``processes`` and ``renderer``. ``measure`` runs before the first start.
+        With a ``cluster`` the first plan is made again when the workers start. A simulation passes its own
+        ``processes`` and ``renderer``. ``measure`` runs before the first start.
         """
         self.cluster = cluster
         self._home = home
@@ -79,21 +79,17 @@ class WorkerSupervisor:
         self.waits = ""
         """What the start waits for, in a sentence; empty if for nothing."""
         self.failed: tuple[Sharing, ...] = ()
-        """Ways of sharing a card that could not be started."""
         self._memory_backoff = MemoryBackoff()
         self.mended = False
         """True if the last dead workers ran out of memory, and continue with less."""
         self._moved = asyncio.Event()
-        """Set to move the workers to other assignments."""
         self._anew = asyncio.Event()
-        """Set to restart all workers by a new plan."""
         self.store = store
         self.environments = environments
         self.shortage = shortage
         self._log = log
         self._renderer = renderer or Renderer(base.path)
         self.draining = asyncio.Event()
-        """Set once tasks are to end with their current step."""
         self.settling = False
         """True if tasks then continue with workers elsewhere; else the engine ends."""
         self._opening = ServicesFactory(
@@ -115,9 +111,7 @@ class WorkerSupervisor:
         """Set when a worker of the current incarnation has died; replaced together with the workers."""
 
     def place(self, placement_plan: PlacementPlan) -> None:
-        """Use this plan from the workers' next start on."""
         self.hosts = placement_plan.placement.hosts
-        """Hosts for environments."""
         self._follow(placement_plan)
 
     def _follow(self, placement_plan: PlacementPlan) -> None:
@@ -161,7 +155,6 @@ class WorkerSupervisor:
             self._moved.set()
 
     async def _start_again(self) -> None:
-        """Start the workers; again if one dies meanwhile, and by another plan if a shared card fails."""
         for last in (*[False] * (ATTEMPTS - 1), True):
             sharing = self.placement_plan.placement.trainer.sharing
             try:
@@ -173,11 +166,10 @@ class WorkerSupervisor:
                     await self._plan_anew()
                 elif last or not (isinstance(error, WorkerDied) or self.cluster):
                     raise
-                elif self.cluster is not None:  # a node may have left
+                elif self.cluster is not None:
                     await self._plan_anew()
 
     def _wait(self, reason: str) -> None:
-        """Show why the workers are not started yet."""
         self.waits = reason
         self._log("engine", reason, "info")
 
@@ -201,7 +193,6 @@ class WorkerSupervisor:
         return placement_plan if _where(placement_plan) != _where(self.placement_plan) else None
 
     async def _plan_anew(self) -> None:
-        """Plan for the machine as it is, while no worker lives, and log a changed plan."""
         before = self.placement_plan.placement
         self.place(await asyncio.to_thread(self._plan, self.failed, self.ours))
         if self.placement_plan.placement != before:
@@ -212,7 +203,7 @@ class WorkerSupervisor:
         self._anew.clear()
         await until_compiled(self._specs, self._wait)
         self.waits = loading(self._specs)
-        placement_plan = self.placement_plan  # ``move`` may set another meanwhile
+        placement_plan = self.placement_plan
         if self.cluster is not None:
             self.cluster.held = _held(placement_plan)
         try:
@@ -235,7 +226,6 @@ class WorkerSupervisor:
         return Ours(frozenset(pid for _, pid in self.processes()), self._worker_processes.cards)
 
     def processes(self) -> list[tuple[str, int]]:
-        """Names and ids of this engine's processes on this machine: its own, workers', environments'."""
         workers = [(name, handle.pid) for name, handle in self._worker_processes.handles.items() if not handle.node]
         environments = [(f"env {name}", pid) for name, pid in self.environments.processes()]
         return [("engine", os.getpid()), *workers, *environments]
@@ -245,7 +235,6 @@ class WorkerSupervisor:
         return {name: handle.node for name, handle in self._worker_processes.handles.items()}
 
     def draining_nodes(self, names: frozenset[str]) -> None:
-        """From the next plan on, leave these nodes out."""
         if self.cluster is not None:
             self.cluster.drained = names
 
@@ -253,18 +242,15 @@ class WorkerSupervisor:
         await self.environments.reload(plugin)
 
     def loads(self) -> dict[str, Load]:
-        """The workers' loads, by worker."""
         return self._live.services.loads() if self._live else {}
 
     async def sampler_stats(self, patience: float) -> dict[str, SamplerStats]:
-        """Totals of the samplers that answer within ``patience`` seconds."""
         return await self._live.endpoints.stats(patience) if self._live else {}
 
     def standings(self) -> dict[str, list[Standing]]:
         return self._live.services.standings() if self._live else {}
 
     async def services(self) -> Services:
-        """The stages with live workers, waiting for them if needed."""
         while True:
             await self._ready.wait()
             if self._live is not None and self._live.endpoints.alive:
@@ -313,7 +299,6 @@ class WorkerSupervisor:
             await self._preemptible.during(self._keep())
 
     async def _keep(self) -> None:
-        """Start the workers if there are none, and replace them whenever one dies."""
         if not self._ready.is_set():
             begun = monotonic()
             await self._bring_back(anew=True)
@@ -345,19 +330,17 @@ class WorkerSupervisor:
         live = self._live
         if live is None or not replaceable(deaths, self.placement_plan, live.services.trainers.trainers):
             return False
-        self._follow(self.placement_plan)  # a worker that ran out of memory continues with less
+        self._follow(self.placement_plan)
         self._replacements.replace(deaths, live)
         return True
 
     async def _moves_away(self) -> bool:
-        """True if the workers move because a node or a card is gone."""
         try:
             return await self.place_anew()
         except MarlaasError:
             return False
 
     def _let_go(self, deaths: int = 0) -> None:
-        """Withdraw the services and set ``lost``; this many workers have died."""
         self._ready.clear()
         if self._live is not None:
             self._live.services.trainers.end()
@@ -385,11 +368,9 @@ class WorkerSupervisor:
 
 
 def _where(plan: PlacementPlan) -> tuple[frozenset[tuple[str, str]], frozenset[str]]:
-    """The cards and nodes of a plan."""
     return plan.placement.devices, plan.placement.nodes
 
 
 def _held(plan: PlacementPlan) -> dict[str, frozenset[str]]:
-    """``Gpu.uuid`` of a plan's cards, by node."""
     placement = plan.placement
     return {node: frozenset(uuid for at, uuid in placement.devices if at == node) for node in placement.nodes}

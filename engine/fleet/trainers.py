@@ -17,8 +17,7 @@ from ..racing import until_first
 from ..training import GroupStats, Job, PolicyConfig, Probe, Refused, StepResult, Trainer, TrainGroup, pass_tokens
 from .fusing import PassShares, PassTimes, Piece, Shape, joins, moving_mean, patience
 
-# Waiting calls are kept as sums. Otherwise each call would look at every call before every trainer, and its cost would
-# grow with the number of tasks.
+# Waiting calls are kept as sums, so that the cost of a call does not grow with the number of tasks.
 
 
 class WaitingCall(Protocol):
@@ -53,7 +52,6 @@ class WaitingCalls:
             self._count(call, 1)
 
     def discard(self, call: WaitingCall) -> None:
-        """Remove a call; one that does not wait is ignored."""
         if call in self._there:
             self._there.discard(call)
             self._count(call, -1)
@@ -77,8 +75,8 @@ class WaitingCalls:
             del self._shapes[piece.shape]
 
 
-# One trainer, many policies: calls go to it in fair order, and each is charged for its time. Calls of several policies
-# share a pass if that gains (``fusing``). ``TrainerPool`` decides which policies are served here.
+# Calls go to a trainer in fair order, and each is charged for its time. Calls of several policies share a pass if that
+# gains (``fusing``).
 
 
 @dataclass(eq=False)
@@ -90,7 +88,6 @@ class Call:
     policy: str
     make: Callable[[Trainer], Awaitable[Any]]
     job: Job | None = None
-    """The job of an accumulation that may share its pass with other policies."""
     piece: Piece | None = None
     answer: asyncio.Future[Any] = field(default_factory=lambda: asyncio.get_running_loop().create_future())
 
@@ -134,9 +131,7 @@ class SharedTrainer:
         self.name = name
         self.like = like
         self.died = asyncio.Event()
-        """Set once the pool has given up this worker."""
         self.rested: Callable[[], None] = _nothing
-        """Called when the worker becomes idle."""
         self._line, self._ledger, self._fuse, self._now = line, ledger, fuse, now
         self._waiting = WaitingCalls()
         self._running: asyncio.Task[None] | None = None
@@ -146,7 +141,6 @@ class SharedTrainer:
         self._usual: dict[str, float] = {}
         """Moving mean of the seconds of other calls than accumulations, by kind."""
         self._asked: dict[str, float] = {}
-        """Time of each policy's last call."""
         self._intervals: dict[str, float] = {}
         """Moving mean of the seconds between two calls of each policy."""
         self._shares = PassShares(now)
@@ -176,7 +170,6 @@ class SharedTrainer:
         return self.remaining + self._waiting.seconds(self._times, self._usual)
 
     def standings(self) -> list[Standing]:
-        """Standings of tenants in the line, in microseconds."""
         return self._line.standings()
 
     async def call(self, call: Call) -> Any:
@@ -191,7 +184,6 @@ class SharedTrainer:
             self.give(call)
 
     def take_in(self, call: Call) -> None:
-        """Put a call in line."""
         if self.died.is_set():
             raise RuntimeError(f"{self.name} serves nobody any more.")
         self._rhythm(call.policy)
@@ -201,7 +193,6 @@ class SharedTrainer:
         self._dispatch()
 
     def next(self) -> Call | None:
-        """The next call; None if none waits."""
         return self._line.peek() if self._line else None
 
     def give(self, call: Call) -> None:
@@ -229,7 +220,6 @@ class SharedTrainer:
             self._intervals[policy] = moving_mean(self._intervals.get(policy, now - before), now - before)
 
     def _together(self, calls: Sequence[Call]) -> float:
-        """Expected seconds of these in one pass; 0 if unknown."""
         pieces = [call.piece for call in calls if call.piece]
         return self._times.seconds(pieces) if pieces else self._usual.get(calls[0].kind, 0.0)
 
@@ -302,10 +292,9 @@ class SharedTrainer:
                 return await self.trainer.accumulate_together(jobs)
             return [await calls[0].make(self.trainer)]
         finally:
-            self._under_way = ()  # before the callers continue, and ask for the least work
+            self._under_way = ()
 
     def _learn(self, calls: Sequence[Call], results: Sequence[Any], elapsed: float) -> None:
-        """Learn the duration of a pass or another call."""
         pieces = [call.piece for call in calls if call.piece]
         stats = [result for result in results if isinstance(result, GroupStats)]
         if pieces and len(stats) == len(results):
@@ -346,8 +335,6 @@ def _nothing() -> None:
     """Default for ``rested``."""
 
 
-# A policy is served by the trainer with the least work, if that is worth a move.
-
 PAYS = 2.0
 """The wait must be shorter by this many times the seconds of a move: one for going there, one for coming back."""
 
@@ -357,9 +344,7 @@ class Busy:
     """The load of a trainer."""
 
     work: float
-    """Expected seconds."""
     policies: int
-    """Policies with their state here."""
 
 
 def chosen(home: str, trainers: Mapping[str, Busy], move: float) -> str:
@@ -373,10 +358,9 @@ def chosen(home: str, trainers: Mapping[str, Busy], move: float) -> str:
     return home
 
 
-# FlexMARL (arXiv 2602.09578) binds devices to agents on demand and swaps training states in and out; here a policy's
-# state moves by get and set, through the engine, with a checksum and without the disk. It stays unless the wait for its
-# trainer is longer than a move. Policies are served on all workers at the same time; their lines share one clock, so
-# shares are of all of them together.
+# FlexMARL (arXiv 2602.09578) swaps training states in and out of devices; here a policy's state moves by get and set,
+# through the engine, with a checksum. It stays unless the wait for its trainer is longer than a move. All lines share
+# one clock, so shares are of all trainers together.
 
 MOVE = 0.1
 """Seconds of a move before the first measurement."""
@@ -384,8 +368,6 @@ MOVE = 0.1
 
 @dataclass(eq=False)
 class _Home:
-    """The place of a policy's state."""
-
     trainer: SharedTrainer
     config: PolicyConfig
     alone: bool = False
@@ -412,10 +394,8 @@ class TrainerPool:
         self.clock = trainers[0].clock
         self._like = trainers[0].like
         self._arrived = asyncio.Event()
-        """Set, and replaced, when a trainer is added."""
         self._homes: dict[str, _Home] = {}
         self._lost: set[str] = set()
-        """Policies without a state until they are opened again."""
         self._moves, self._log, self._now = moves, log, now
         self._seconds: dict[int, float] = {}
         """Moving mean of the seconds of a move, by rank."""
@@ -433,11 +413,9 @@ class TrainerPool:
         return dict(self._trainers)
 
     def standings(self) -> list[Standing]:
-        """Standings of tenants in all lines together, in microseconds."""
         return together(trainer.standings() for trainer in self._trainers.values())
 
     def config(self, policy: str) -> PolicyConfig | None:
-        """A policy's configuration; None if it is not open."""
         home = self._homes.get(policy)
         return home.config if home else None
 
@@ -471,7 +449,7 @@ class TrainerPool:
         if home is None:
             if call.policy in self._lost:
                 raise _lost(call.policy)
-            return await next(iter(self._trainers.values())).call(call)  # it raises the error
+            return await next(iter(self._trainers.values())).call(call)
         home.calls += 1
         try:
             await self._place(home, call.policy)
@@ -495,11 +473,9 @@ class TrainerPool:
         trainer.give_up(StateLost(f"Worker {name} died, which had the training state of this policy."))
 
     def end(self) -> None:
-        """All workers restart: stop waiting for replacements."""
         self._ended.set()
 
     def take_in(self, trainer: SharedTrainer) -> None:
-        """Add a trainer."""
         self._trainers[trainer.name] = trainer
         arrived, self._arrived = self._arrived, asyncio.Event()
         arrived.set()
@@ -512,7 +488,7 @@ class TrainerPool:
             return await home.trainer.call(call)
         except StateLost:
             raise
-        except WorkerDied as error:  # of the policy's present trainer
+        except WorkerDied as error:
             await self._noticed(home.trainer)
             raise _lost(call.policy) from error
 
@@ -533,7 +509,6 @@ class TrainerPool:
         return {name: Busy(trainer.work, counts[name]) for name, trainer in self._trainers.items()}
 
     def _able(self, alone: bool) -> dict[str, Busy]:
-        """Trainers for a policy: all, or those that give the same bits as the first."""
         return {name: busy for name, busy in self._busy().items() if not alone or self._suits(name)}
 
     def _suits(self, name: str) -> bool:
@@ -570,7 +545,7 @@ class TrainerPool:
     async def _take_over(self, home: _Home, call: Call, idle: SharedTrainer) -> None:
         try:
             await self._move(home, call.policy, idle)
-        except Exception as error:  # the call's waiter must get it
+        except Exception as error:
             call.fail(error)
         if home.trainer.died.is_set():
             call.fail(_lost(call.policy))
@@ -593,7 +568,7 @@ class TrainerPool:
             raise _lost(policy) from error
         try:
             await there.trainer.set_state(policy, moved)
-        except Exception as error:  # for example, it has no memory for it
+        except Exception as error:
             self._log(f"The state of policy {policy} could not move from {here.name} to {there.name}: {error}")
             return
         if self._homes.get(policy) is not home or there.died.is_set():  # it was closed meanwhile, or both died
@@ -615,7 +590,6 @@ class TrainerPool:
             await trainer.trainer.close(policy)
 
     def _errand(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
-        """Run work in the background."""
         errand = asyncio.ensure_future(work)
         self._errands.add(errand)
         errand.add_done_callback(self._errands.discard)
@@ -623,7 +597,6 @@ class TrainerPool:
 
 
 def _heard(move: asyncio.Task[None]) -> None:
-    """Retrieve the result of a move, also if its task is gone."""
     if not move.cancelled():
         move.exception()
 

@@ -45,15 +45,12 @@ def _tokens(group: TrainGroup) -> int:
     return every - (len(prompts) - 1) * len(prompts[0]) if shared else every
 
 
-# Credit within an episode. A reply is answerable for what was paid after it: its *return to go*. GRPO's process
-# supervision (arXiv 2402.03300, section 4.1.3) gives each token the sum of the rewards of its step and of later ones.
-# It differs in one point: it normalises single rewards, by mean and deviation over all steps of the group. Here returns
-# are compared, turn by turn, so that any ``AdvantageKind`` can be used and late rewards are not mixed with early ones.
+# A reply is answerable for what was paid after it: its *return to go*. GRPO's process supervision (arXiv 2402.03300,
+# section 4.1.3) normalises single rewards by mean and deviation over all steps of the group. Here returns are compared,
+# turn by turn, so that any ``AdvantageKind`` can be used and late rewards are not mixed with early ones.
 #
-# Samples of a group may differ in turns. At a turn that a sample did not reach, it counts with the return to go of its
-# last turn. So all samples are compared at every turn, and an episode that is paid only at its end has its own
-# advantage at each turn. The baseline of a reply does not depend on that reply, except through the sample's share in
-# the mean, as always in GRPO.
+# At a turn that a sample did not reach, it counts with the return to go of its last turn. So all samples are compared
+# at every turn, and an episode that is paid only at its end has its own advantage at each turn.
 
 
 @dataclass(frozen=True)
@@ -116,9 +113,9 @@ class Overlong:
     """How a task treats episodes that the length limit ended: kept, left out, or given a penalty.
 
     ``mask`` is DAPO's overlong filtering: a cut-off episode has no loss, because its reward reflects its length, not
-    its reasoning. For the same reason its reward is not part of the baseline here. (The paper does not specify it; TRL
-    counts it.) If it counted, it would lower the baseline without its own loss: in a group whose finished samples were
-    all right, all would be reinforced, and the policy would lose entropy.
+    its reasoning. Its reward is not part of the baseline, either. (The paper does not specify it; TRL counts it.) If it
+    counted, a group whose finished samples were all right would reinforce all of them, and the policy would lose
+    entropy.
 
     ``penalty`` is DAPO's soft punishment (equation 13): nothing while at least ``buffer`` tokens are left, then a
     straight line down to −1 if none is left.
@@ -134,7 +131,6 @@ class Overlong:
     """The limit of all turns of an agent."""
 
     def leaves_out(self, own: Sequence[Trajectory]) -> bool:
-        """True if an agent's episode carries no loss."""
         return self.how == "mask" and any(trajectory.cut for trajectory in own)
 
     def penalty(self, own: Sequence[Trajectory]) -> float:
@@ -154,10 +150,8 @@ KEEP = Overlong()
 """Cut-off episodes are treated like all others."""
 
 
-# Advantages are fixed when a group closes.
-
 DEVIATION_FLOOR = 1e-4
-"""Added to a group's deviation before dividing by it, so that rewards that hardly differ are not blown up."""
+"""Added to a group's deviation before dividing by it, so that tiny differences are not blown up."""
 MIN_REWARDED = 2
 """The least rewards of a group for any task: the mean of one reward is that reward."""
 
@@ -238,15 +232,13 @@ def close_group(group: Group, rules: ClosingRules = PLAIN) -> ClosedGroup | TooF
     """Fix the advantages of all trajectories, per agent name; those without a reward keep 0 and train nothing.
 
     An agent's baseline is taken over the episodes in which it was rewarded. An episode with several of its trajectories
-    (rewritten history or forks) counts with their mean, so that their number does not change the baseline. Each of them
-    has the full advantage of the episode: a sampled token is marked in exactly one of them, so an episode weighs as
-    much as if all its turns were in one trajectory. Masked overlong episodes keep 0, too, and are not part of the
-    baseline. A group without episodes, which its policy skips, is closed.
+    (rewritten history or forks) counts with their mean; each of them has the full advantage, since a sampled token is
+    marked in exactly one of them. Masked overlong episodes keep 0 and are not part of the baseline. A group without
+    episodes is closed.
 
-    With ``ClosingRules.credit`` each reply also has its own advantage (``Span.advantage``). Replies in forks without a
-    name keep the whole episode's: the order does not show what they were paid. Returns ``TooFewRewards`` if fewer than
-    ``rules.min_members`` episodes ended with status ok, or fewer than two have a reward. A policy's agents need not
-    speak in every episode, so the two numbers can differ.
+    With ``ClosingRules.credit`` each reply also has its own advantage (``Span.advantage``), except in forks without a
+    name. Returns ``TooFewRewards`` if fewer than ``rules.min_members`` episodes ended with status ok, or fewer than two
+    have a reward.
 
     Raises ``ValueError`` if a reward is not finite.
     """
@@ -268,7 +260,6 @@ def close_group(group: Group, rules: ClosingRules = PLAIN) -> ClosedGroup | TooF
 
 
 def _scores(episodes: Sequence[Episode], agent: str, rules: ClosingRules) -> dict[int, float]:
-    """The counted reward of each episode in which the agent was rewarded, by the episode's place."""
     scores: dict[int, float] = {}
     for place, episode in enumerate(episodes):
         own = [t for t in episode.trajectories if t.agent == agent]
@@ -281,7 +272,6 @@ def _scores(episodes: Sequence[Episode], agent: str, rules: ClosingRules) -> dic
 def _turn_advantages(
     episodes: Sequence[Episode], agent: str, scores: Mapping[int, float], rules: ClosingRules, credit: Credit
 ) -> dict[int, list[float]]:
-    """The advantage of each of the agent's replies outside of forks, by the episode's place."""
     returns = [
         returns_to_go(score, payments_by_turn(episodes[place], agent), credit.discount)
         for place, score in scores.items()
@@ -291,7 +281,6 @@ def _turn_advantages(
 
 
 def _with_advantages(episode: Episode, agent: str, overall: float, turns: Sequence[float]) -> Episode:
-    """The episode with the advantages of one agent; ``turns`` is empty if turns have none."""
     own = iter(turns)
     trajectories = []
     for trajectory in episode.trajectories:
@@ -319,7 +308,6 @@ def _check(rewards: Sequence[float]) -> None:
 
 
 def _advantages(trajectory: Trajectory) -> list[float]:
-    """The advantages of the trajectory's replies, or its own if it has no reply."""
     replies = [trajectory.advantage if span.advantage is None else span.advantage for span in trajectory.spans]
     return replies or [trajectory.advantage]
 

@@ -67,11 +67,10 @@ def fault_of(lesson: Lesson, logp: Tensor, gradient: Tensor) -> str:
     )
 
 
-# A probe rides as the last group of a policy's passes and teaches nothing. Its log-probabilities cost the products of
-# its few tokens and no extra pass. It is removed before the loss sees it.
+# A probe rides as the last group of a policy's passes. Its log-probabilities cost no extra pass. It is removed before
+# the loss sees it.
 
 PROBED = -1
-"""The group number of a probe; others count from 0."""
 
 
 def probe_group(probe: Probe) -> TrainGroup:
@@ -113,7 +112,6 @@ class ProbeNotes:
         self._found: dict[int, Logprobs] = {}
 
     def note(self, lesson: Lesson, logp: Tensor) -> None:
-        """Keep a batch's scores of the probe; ``logp`` (N,) covers all of the lesson's tokens."""
         if PROBED not in lesson.groups:
             return
         parts = np.split(logp.numpy(), np.flatnonzero(np.diff(lesson.trained.sequence)) + 1)
@@ -121,7 +119,6 @@ class ProbeNotes:
         self._found.update((id(sequence), part.copy()) for number, sequence, part in of if number == PROBED)
 
     def of(self, groups: Iterable[TrainGroup]) -> tuple[Logprobs, ...]:
-        """The scores, by sequence; none without a probe. A sequence without a token to score has none."""
         return tuple(_scores(groups, self._found))
 
 
@@ -143,9 +140,6 @@ def joined(
     return tuple(_scores(groups, found))
 
 
-# These weights are only for people to look at. The loss computes and bounds its own.
-
-
 class ImportanceNotes:
     """Importance weights over the batches of a pass."""
 
@@ -154,14 +148,12 @@ class ImportanceNotes:
         """By the sequence's ``id``: batches may hold sequences in any order, and the groups keep them alive."""
 
     def note(self, lesson: Lesson, logp: Tensor) -> None:
-        """Keep the weights of a lesson's tokens; ``logp`` is (N,)."""
         trained = lesson.trained
         moved = np.clip(logp.cpu().numpy() - trained.behaviour, -LOG_RATIO_LIMIT, LOG_RATIO_LIMIT).astype(np.float16)
         parts = np.split(moved, np.flatnonzero(np.diff(trained.sequence)) + 1)
         self._found.update((id(s), part) for s, part in zip(lesson.sequences, parts, strict=True))
 
     def of(self, groups: Iterable[TrainGroup]) -> dict[int, LogWeights]:
-        """Weights by group number, of groups with a complete pass."""
         found = {group.number: [self._found.get(id(s)) for s in group.sequences] for group in groups}
         return {
             number: np.concatenate(whole)
@@ -192,8 +184,8 @@ class PolicyLoss:
     ) -> Slopes:
         """The gradient of this batch's part of the step's loss by ``logp`` and ``entropy``, not yet divided.
 
-        ``base``, ``logp`` and ``entropy`` (N,) belong to ``trained``; a KL term needs ``base``, its reference. The
-        entropy bonus takes weight × entropy off the loss of each token (arXiv 1707.06347, equation 9).
+        All arguments are (N,). The entropy bonus takes weight × entropy off the loss of each token (arXiv 1707.06347,
+        equation 9).
         """
         config = self.config
         behaviour, advantage, sequence, share = (
@@ -227,7 +219,6 @@ class PolicyLoss:
 
 
 Work = Sequence[tuple[PolicyMemory, Sequence[TrainGroup]]]
-"""Policies, each with its groups; the last group may be a probe."""
 Gradients = Callable[[Work], tuple[GroupStats, ...]]
 """``add_gradients`` with one model or with several."""
 
@@ -305,10 +296,6 @@ def _gradient(
     logp: Tensor,
     entropy: Tensor,
 ) -> Slopes:
-    """The gradient of each policy's loss by its tokens' ``logp`` and ``entropy``; these and ``base`` are (N,).
-
-    ``base`` are the log-probabilities by the KL terms' references.
-    """
     result = torch.zeros_like(logp)
     bonus = any(policies[lesson.policy].config.entropy > 0.0 for lesson in lessons)
     by_entropy = torch.zeros_like(entropy) if bonus else None

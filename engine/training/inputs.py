@@ -1,4 +1,4 @@
-"""The inputs of a trainer: the configuration of a policy's updates, and the groups that it learns from."""
+"""The inputs of a trainer: the configuration of a policy's updates, and the groups."""
 
 from __future__ import annotations
 
@@ -29,7 +29,6 @@ class PolicyConfig:
     steps: int = 0
     """Steps of the whole run; only schedules that fall need it."""
     epochs: int = 1
-    """Optimizer updates on the groups of one step."""
     betas: tuple[float, float] = (0.9, 0.95)
     epsilon: float = 1e-8
     """Of AdamW: added to the root of the second moment."""

@@ -52,7 +52,6 @@ def _sequences(episode: Episode, overlong: Overlong) -> list[TrainSequence]:
 
 
 def _advantages(trajectory: Trajectory) -> Advantages | None:
-    """Per token (T,), if turns have their own advantages."""
     if all(span.advantage is None for span in trajectory.spans):
         return None
     result = np.zeros(len(trajectory.tokens), dtype=np.float32)

@@ -1,7 +1,7 @@
 """The losses: each computes a value for every trained token from its log-probabilities and its advantage.
 
-``LOSSES`` has them by their names in task files; ``engine.spec.losses`` has the papers' settings. Tensors are (N,), a
-value for each trained token of a batch, unless noted.
+``LOSSES`` has them by their names in task files. Tensors are (N,), a value for each trained token of a batch, unless
+noted.
 """
 
 from __future__ import annotations
@@ -155,9 +155,8 @@ def kl_to_base(logp: Tensor, base_logp: Tensor) -> Tensor:
 def weighted_gradient(view: TokenView, config: PolicyConfig) -> TokenLoss:
     """``dr_grpo`` and ``reinforce``: −w · A · log pi with w = pi / pi_behaviour, bounded and without a gradient.
 
-    They differ in the mean (``published``) and the advantage: Dr.GRPO (arXiv 2503.20783) divides by a constant number
-    of tokens, RLOO (arXiv 2402.14740) by episodes, with a leave-one-out baseline. At staleness 0 the weights are 1
-    except for rounding, and both are REINFORCE.
+    Dr.GRPO (arXiv 2503.20783) divides by a constant number of tokens, RLOO (arXiv 2402.14740) by episodes, with a
+    leave-one-out baseline. At staleness 0 the weights are 1 except for rounding.
     """
     weights, changed = importance_weights(view.logp, view.behaviour, view.sequence, config)
     return TokenLoss(-(weights * view.advantage * view.logp), changed)
@@ -167,8 +166,7 @@ def clipped_ratio(view: TokenView, config: PolicyConfig) -> TokenLoss:
     """``grpo`` and ``dapo``: −min(r·A, clip(r)·A) with r = pi / pi_behaviour, at most −c·A if A < 0.
 
     GRPO (arXiv 2402.03300, equation 3) and DAPO (arXiv 2503.14476, equation 8) differ in the mean and in the upper end
-    of the clip range (``published``). The old policy of the papers is the one that sampled, of any version: the ratio
-    itself corrects for staleness, so no importance weight is multiplied on top of it.
+    of the clip range. The ratio itself corrects for staleness, so there is no importance weight.
     """
     values, clipped = clipped_objective(ratio(view.logp, view.behaviour), view.advantage, config)
     left_out = masked_out(view.logp, view.behaviour, view.sequence, config)
@@ -191,10 +189,9 @@ def cispo(view: TokenView, config: PolicyConfig) -> TokenLoss:
 def gspo(view: TokenView, config: PolicyConfig) -> TokenLoss:
     """−min(s·A, clip(s)·A) at each token of a sequence, with s = exp(mean of log pi − log pi_behaviour).
 
-    GSPO (arXiv 2507.18071, equations 5 to 7). s is the geometric mean of the tokens' ratios, so it stays near 1 and its
-    clip range is narrow. Each trajectory of an episode is a sequence. Tokens may have the advantages of their turns, so
-    this is GSPO-token (section 4.3, equations 13 and 14): the ratio has the value of the sequence and the gradient of
-    its token. With one advantage per sequence, both have the same gradient.
+    GSPO (arXiv 2507.18071, equations 5 to 7). s is the geometric mean of the tokens' ratios, so its clip range is
+    narrow. Each trajectory is a sequence. Tokens may have the advantages of their turns, so this is GSPO-token (section
+    4.3, equations 13 and 14): the ratio has the value of the sequence and the gradient of its token.
 
     At most −c·A if A < 0, against short replies that the sampler found unlikely; the paper has no such bound.
     """

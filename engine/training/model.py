@@ -18,7 +18,6 @@ from .memory.policy_memory import Layout, PolicyMemory
 PASSES, POLICIES = 0.6, 0.3
 """Shares of the memory that the base leaves. The rest is for steps, and for gaps between blocks."""
 HOST_BYTES = 1 << 30
-"""Bytes of host memory for policies paged out of a card."""
 
 
 def limit(device: str, memory: int) -> None:
@@ -87,12 +86,9 @@ class Lesson:
 
     policy: int
     tokens: slice
-    """Its part of the batch's trained tokens."""
     groups: tuple[int, ...]
-    """The number of each sequence's group."""
     sequences: tuple[TrainSequence, ...]
     trained: TrainedTokens
-    """The sequences' tokens."""
 
 
 def lesson_of(policy: int, first: int, groups: Sequence[int], sequences: Sequence[TrainSequence]) -> Lesson:
@@ -129,11 +125,11 @@ def count_trained(group: TrainGroup) -> int:
     return sum(int(np.count_nonzero(sequence.mask)) for sequence in group.sequences)
 
 
-# Two models implement this protocol: ``decoder`` for the Qwen and Llama families, and ``peft_model`` for all others.
-
-
 class Batch(Protocol):
-    """A part of some groups that is computed in one pass; each model adds what it needs."""
+    """A part of some groups that is computed in one pass.
+
+    Models: ``decoder`` for the Qwen and Llama families, ``peft_model`` for others.
+    """
 
     @property
     def lessons(self) -> tuple[Lesson, ...]:
@@ -143,7 +139,6 @@ class Batch(Protocol):
 B = TypeVar("B", bound=Batch)
 
 Groups = Iterable[TrainGroup]
-"""The groups of one policy."""
 
 
 @dataclass(frozen=True)
@@ -157,9 +152,7 @@ class Slopes:
 
 
 Criterion = Callable[[Tensor, Tensor], Slopes]
-"""Log-probabilities and entropies (N,) of a batch's trained tokens → gradient of the loss by both.
-
-All are on the host: losses are a few small operations, and each would wait for a device."""
+"""Log-probabilities and entropies (N,) of a batch's trained tokens → gradient of the loss by both; all on the host."""
 
 
 class Model(Protocol[B]):
@@ -177,21 +170,17 @@ class Model(Protocol[B]):
         """The layout of an adapter of this rank."""
 
     def mount(self, policies: Sequence[PolicyMemory]) -> None:
-        """Make the next calls use these policies' weights; call it again after they have changed."""
+        """Use these policies' weights from now on; call it again after they have changed."""
 
     def unmount(self) -> None:
         """Forget which policies are mounted."""
 
     def batches(self, jobs: Sequence[Groups]) -> Iterator[B]:
-        """Batches of all sequences with trained tokens, in order and within the memory that a pass may take.
-
-        ``jobs`` are the groups of each mounted policy.
-        """
+        """Batches of all sequences with trained tokens, in order; ``jobs`` are the groups of each mounted policy."""
 
     def logprobs(self, batch: B, temperatures: tuple[float, ...], adapted: bool = True) -> Tensor:
-        """Log-probabilities of the trained tokens, (N,), on the host, without a gradient.
-
-        They are by the base only unless ``adapted``. ``temperatures`` are those of the mounted policies, in order.
+        """Log-probabilities of the trained tokens, (N,), on the host, without a gradient; by the base only unless
+        ``adapted``.
         """
 
     def differentiate(self, batch: B, temperatures: tuple[float, ...], criterion: Criterion) -> None:

@@ -1,8 +1,7 @@
-"""Any causal language model of transformers, with LoRA layers by PEFT.
+"""Any causal language model of transformers, with LoRA layers by PEFT. Implements ``model.Model``.
 
-Implements ``model.Model``. PEFT supplies the layers (one adapter slot per rank in use), policies the weights: a switch
-is one assignment per matrix. It is slower than ``decoder``, which is tested against it. The only place that imports
-transformers and peft.
+PEFT supplies one adapter slot per rank; a switch of policies is one assignment per matrix. It is slower than
+``decoder``, which is tested against it. The only place that imports transformers and peft.
 """
 
 from __future__ import annotations
@@ -43,7 +42,6 @@ class PeftModel:
     """
 
     def __init__(self, folder: str, device: str = "cpu", room: int = PASS_BYTES, precision: Precision = "f32") -> None:
-        """``room`` is how many bytes a pass may take, padding included; a single sequence may need more."""
         self._device = device
         base = load_base(folder)
         self._config = base.config
@@ -79,7 +77,6 @@ class PeftModel:
         return Layout.of(self._modules, rank)
 
     def mount(self, policies: Sequence[PolicyMemory]) -> None:
-        """Make the next calls use this policy's weights; repeating it for the same policy costs nothing."""
         (memory,) = policies
         if memory is self._mounted:
             return
@@ -107,7 +104,6 @@ class PeftModel:
             yield batch
 
     def logprobs(self, batch: PaddedBatch, temperatures: tuple[float, ...], adapted: bool = True) -> Tensor:
-        """Log-probabilities of the trained tokens, (N,), without a gradient; by the base only unless ``adapted``."""
         with torch.no_grad(), nullcontext() if adapted else self._base_only():
             return self._scores(batch, temperatures)[0].cpu()
 
@@ -191,7 +187,6 @@ class PeftModel:
                 layer.enable_adapters(True)
 
     def _slot(self, rank: int) -> str:
-        """Name of the PEFT adapter for this rank, made on first use."""
         if rank not in self._slots:
             slot = f"rank{rank}"
             # alpha = rank: the scale is set per policy when it is mounted
@@ -249,8 +244,8 @@ def load_transformers(folder: str, precision: Precision = "f32") -> Any:
 class PaddedBatch:
     """B sequences padded to length S on the right, with N trained tokens.
 
-    The logits for trained token n are at ``(trained.sequence[n], columns[n])``, one place before the token. Under
-    causal attention no such place sees the padding, so there is no attention mask.
+    The logits for trained token n are at ``(trained.sequence[n], columns[n])``, one place before the token. Causal
+    attention never sees the padding, so there is no mask.
     """
 
     inputs: Ints
@@ -294,7 +289,6 @@ def _cut(group: TrainGroup, max_tokens: int) -> Iterator[PaddedBatch]:
 
 
 def _input_length(sequence: TrainSequence) -> int:
-    """Tokens before the last trained one."""
     return int(np.flatnonzero(sequence.mask)[-1])
 
 

@@ -32,7 +32,7 @@ class Probe:
 
 @dataclass(frozen=True)
 class Job:
-    """Groups of one policy that may share passes over the base with those of others."""
+    """Groups of one policy that may share passes with those of others."""
 
     policy: str
     groups: tuple[TrainGroup, ...]
@@ -71,7 +71,6 @@ class GroupStats:
     tokens: int
     """Trained tokens of the groups, measured or not."""
     loss: float
-    """The groups' part of the step's loss, before it is divided by ``StepResult.divisor``."""
     entropy: float
     """Sum over trained tokens, in nats."""
     clipped: int
@@ -85,16 +84,14 @@ class GroupStats:
     measured: int = 0
     """Tokens that went through a pass: entropy, clipped, gap_sum and kl are sums over these."""
     weights: Mapping[int, LogWeights] = field(default_factory=dict, compare=False)
-    """By number of each group that went through a pass: the weights of its sequences' sampled tokens, in order."""
+    """By group number: the weights of its sequences' sampled tokens, in order."""
     notice: str = field(default="", compare=False)
-    """A sentence for the event log, if something happened that people should know; else empty."""
+    """A sentence for the event log, or empty."""
     scores: tuple[Logprobs, ...] = field(default=(), compare=False)
-    """Of the probe, if there was one: by sequence, float32 (T-start,), at the policy's temperature."""
+    """Of the probe: by sequence, float32 (T-start,), at the policy's temperature."""
     step: StepResult | None = field(default=None, compare=False)
-    """The step that the groups completed, if it was asked for."""
     calls: float = field(default=1.0, compare=False)
-    """Calls of a trainer that passed over the groups: of one that several policies shared, the part that this one's
-    seconds are. Whoever shares out a trainer says so (``fleet/trainer.py``); a trainer does not know."""
+    """Calls of a trainer that passed over the groups; a fraction for a shared call."""
 
 
 @dataclass(frozen=True)
@@ -109,14 +106,11 @@ class StepResult:
     size: int
     """Bytes of the state file."""
     grad_norm: float
-    """Norm of the gradient before clipping; the largest of the step's updates."""
     seconds: float
     divisor: float = 1.0
     """What the sums of the step's groups were divided by."""
     learning_rate: float = 0.0
-    """Learning rate of this step, by the schedule."""
     notice: str = ""
-    """A sentence for the event log, as in ``GroupStats``."""
 
 
 class PolicyTrainer(Protocol):
@@ -137,19 +131,19 @@ class PolicyTrainer(Protocol):
     ) -> GroupStats:
         """Add the gradients of some groups at the current weights, and return the sums over their tokens.
 
-        With a ``path`` they are the last ones of their step, and what ``step`` does follows in the same call: on a
-        trainer that others share, a second call would wait once more for passes of others.
+        With a ``path`` they complete their step, and ``step`` follows in the same call: a second call would wait again
+        on a shared trainer.
 
-        A group of equal rewards costs nothing without KL term and entropy bonus. Groups of one call may share passes;
-        for a gradient that is the same to the last bit, give the groups one by one, in order, and a ``probe`` without
-        groups: it rides in their passes, which costs next to nothing. It adds nothing to gradient and sums.
+        A group of equal rewards costs nothing without KL term and entropy bonus. For a gradient that repeats to the
+        last bit, give the groups one by one, in order. A ``probe`` rides in their passes and adds nothing to gradient
+        and sums.
         """
 
     async def step(self, policy: str, path: str) -> StepResult:
         """Finish the step: clip, update, clear the gradients, write the state file (write, fsync, rename).
 
-        With ``epochs`` above 1, passes over all of the groups follow, each with an update. Raises ``AdapterError``
-        where a loss or gradient is not finite, with the evidence; the step has then not happened.
+        With ``epochs`` above 1, passes over all of the groups follow, each with an update. Raises ``AdapterError`` with
+        the evidence if a loss or gradient is not finite; the step then has not happened.
         """
 
     async def close(self, policy: str) -> None:
@@ -160,9 +154,9 @@ class Trainer(PolicyTrainer, Protocol):
     """A backend: it serves many policies, whose calls may be made at the same time."""
 
     async def accumulate_together(self, jobs: tuple[Job, ...]) -> tuple[GroupStats | Refused, ...]:
-        """``accumulate`` for several policies, each at most once, in shared passes over the base: one result per job.
+        """``accumulate`` for several policies, each at most once, in shared passes: one result per job.
 
-        The update is that of single calls except for the last bits. A job that fails does not affect the others.
+        The update is that of single calls except for the last bits. A failed job does not affect the others.
         """
 
     async def score(self, policy: str, tokens: Tokens, start: int, temperature: float) -> Logprobs:
@@ -172,8 +166,8 @@ class Trainer(PolicyTrainer, Protocol):
         """All of a policy's training, between two of its calls; it stays open here. Raises ``AdapterError``."""
 
     async def set_state(self, policy: str, moved: MovedState) -> None:
-        """Open a policy with a state that another trainer of the same base had, in place of one of that name.
+        """Open a policy with another trainer's state of the same base.
 
-        Raises ``AdapterError`` if the state does not have its checksum, or does not fit this base; the policy is
-        then not open.
+        Raises ``AdapterError`` if the state does not have its checksum, or does not fit this base; the policy is then
+        not open.
         """

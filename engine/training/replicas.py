@@ -25,8 +25,7 @@ from .memory.policy_memory import PolicyMemory
 from .model import Model
 from .protocol import GroupStats, Job, LogWeights, Refused
 
-# A pass that does not fit is repeated in passes of half the size. What the failed attempt added is undone first, so
-# that nothing counts twice.
+# A failed pass is undone first and repeated in passes of half the size, so that nothing counts twice.
 
 log = logging.getLogger(__name__)
 R = TypeVar("R")
@@ -55,10 +54,6 @@ class PassBackoff:
         self._notices: list[str] = []
 
     def make(self, work: Callable[[], R], undo: Callable[[], None] = lambda: None) -> R:
-        """Do work; on ``DeviceFull``, ``undo`` its changes and repeat it in passes of half the size.
-
-        Raises ``AdapterError``, with everything undone, if passes cannot be smaller.
-        """
         while True:
             try:
                 return work()
@@ -153,7 +148,6 @@ class Jobs:
         return None
 
     def _add_or_refuse(self, jobs: Sequence[Job], begun: float) -> dict[str, GroupStats | Refused]:
-        """As ``_add``, but the failure of a single job becomes its result."""
         try:
             return self._add(jobs, begun)
         except Exception as error:
@@ -163,10 +157,9 @@ class Jobs:
             return {job.policy: Refused(reason) for job in jobs}
 
     def _add(self, jobs: Sequence[Job], begun: float) -> dict[str, GroupStats | Refused]:
-        """Run jobs in a shared pass; their time includes bringing their policies into memory.
+        """Run jobs in a shared pass; if it fails, one by one.
 
-        If it fails, they are run one by one. A policy whose own pass fails is closed, because its gradient may hold
-        some of the groups. Raises what a single job's pass raises.
+        A policy whose own pass fails is closed, because its gradient may hold some of the groups.
         """
         if not jobs:
             return {}
@@ -192,10 +185,9 @@ def _groups(job: Job) -> tuple[TrainGroup, ...]:
     return (*job.groups, probe_group(job.probe)) if job.probe else job.groups
 
 
-# One copy of the base is on each device: the groups of a call are divided among them, and their gradients are added up.
-# Policies are on the first device, the primary. The other devices get a policy's weights for a call and return a
-# gradient. Gradients are added in the order of devices, so that sums repeat. The update is that of one device except
-# for the last bits. Each copy computes in its own thread; all share one interpreter, so they launch kernels in turn.
+# The groups of a call are divided among copies of the base on several devices. Policies are on the first, the primary;
+# the others get weights for a call and return a gradient. Gradients are added in the order of devices, so that sums
+# repeat.
 
 WORTH = 1024
 """The least tokens per device for which dividing a call is worth the copies."""
@@ -209,7 +201,6 @@ class Replica:
     device: str
     name: str
     thread: ThreadPoolExecutor | None = None
-    """The thread that it computes in; None: the caller's."""
 
 
 class Replicas:
@@ -261,7 +252,6 @@ class Replicas:
         )
 
     def logprobs(self, memory: PolicyMemory, tokens: Tokens, start: int, temperature: float) -> Logprobs:
-        """As ``group_pass.sequence_logprobs``, on the primary device; may also raise ``DeviceFull``."""
         primary = self.primary
         return on(primary.name, partial(sequence_logprobs, primary.model, memory, tokens, start, temperature))
 
@@ -270,7 +260,6 @@ class Replicas:
             replica.model.unmount()
 
     def shrink(self) -> bool:
-        """Halve the memory of the newest passes on every device; False if all are smallest."""
         return any([replica.model.shrink() for replica in self._all])
 
     def shutdown(self) -> None:
@@ -295,13 +284,10 @@ class Replicas:
 
 
 PolicyGroups = tuple[TrainGroup, ...]
-"""The groups of one policy."""
 
 
 @dataclass(frozen=True)
 class _Run:
-    """Consecutive sequences of a group."""
-
     policy: int
     group: int
     begin: int
@@ -328,7 +314,6 @@ def shares(work: Sequence[Sequence[TrainGroup]], replicas: int, worth: int) -> t
 
 
 def _runs(work: Sequence[Sequence[TrainGroup]], most: int) -> Iterator[_Run]:
-    """Groups as runs; those of more than ``most`` tokens are divided by sequences."""
     for policy, groups in enumerate(work):
         for number, group in enumerate(groups):
             begin = tokens = 0

@@ -14,11 +14,10 @@ from .group_pass import Gradients
 from .inputs import PolicyConfig
 from .memory.policy_memory import AdamState, PolicyMemory, adamw, clip
 
-# Groups are accumulated undivided, at fixed weights; the sum is divided once, at the step. So the update does not
-# depend on the order of groups or the number of calls, also for means over all tokens of the step. The learning rate is
-# a pure function of the configuration, so that a restart continues with it: a rise over the first ``warmup`` steps,
-# then constant, or a fall to 0 after step ``steps`` that is linear or half a cosine (arXiv 1608.03983, equation 5,
-# without restarts), as in transformers.
+# Groups are accumulated undivided; the sum is divided once, at the step, so the update does not depend on the order of
+# groups. The learning rate is a pure function of the configuration: a rise over ``warmup`` steps, then constant, or a
+# fall to 0 after step ``steps``, linear or half a cosine (arXiv 1608.03983, equation 5, without restarts), as in
+# transformers.
 
 
 @dataclass(frozen=True)

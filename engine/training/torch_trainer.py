@@ -54,7 +54,7 @@ def load_model(
     if not reason:
         return Decoder.of(base, replace(compute_on(device, precision), settle=settle), room)
     log.warning("The base in %s is trained through transformers and PEFT, which is slower: %s.", folder, reason)
-    from .peft_model import PeftModel  # takes seconds, and the decoder does not need it
+    from .peft_model import PeftModel
 
     return PeftModel(folder, device, room, precision)
 
@@ -90,8 +90,6 @@ async def _in(thread: Executor, work: Callable[P, R], *args: P.args, **kwargs: P
 
 @dataclass(frozen=True)
 class _Written:
-    """A state file on disk."""
-
     checksum: str
     size: int
     seconds: float
@@ -108,13 +106,12 @@ class _Made:
 class TorchTrainer:
     """Implements ``protocol.Trainer``.
 
-    ``base`` is a Hugging Face folder in any precision, ``fingerprint`` its fingerprint in state files, ``threads`` the
-    number of cores, ``sync`` flushes state files to the disk, ``names`` are the devices' names for people, ``memory``
-    the most bytes of each card (0: no limit). A pass may take ``room`` bytes of each device. At most ``slots`` policies
-    are held, in ``held`` bytes of the first device. If these are 0, a card's are computed from what the base leaves,
-    and a processor has no limit. Other policies are paged out to a folder below ``scratch``. With a ``loan``, passes of
-    policies that need not repeat take a sampler's idle cores, and lend their own. ``model``, if given, makes the model
-    in the computing thread, and no ``base`` is loaded.
+    ``base`` is a Hugging Face folder, ``fingerprint`` its fingerprint in state files, ``threads`` the number of cores,
+    ``sync`` flushes state files to the disk, ``names`` are the devices' names for people, ``memory`` the most bytes of
+    each card (0: no limit). A pass may take ``room`` bytes of each device. At most ``slots`` policies are held, in
+    ``held`` bytes; 0: as the base leaves on a card, unlimited on a processor. Other policies are paged out below
+    ``scratch``. With a ``loan``, passes that need not repeat borrow a sampler's idle cores. ``model`` makes the model
+    in the computing thread instead of loading ``base``.
 
     Raises ``BaseModelError`` if the folder cannot be loaded. Call ``shutdown`` to end its threads.
     """
@@ -142,8 +139,8 @@ class TorchTrainer:
         self._sync = sync
         self._device = devices[0]
         self._largest_rank = largest_rank
-        # OpenMP's number of threads is set per calling thread, hence the initializer. A second computing thread would
-        # give more threads than cores, which sleep at every barrier. So the base is loaded in this thread, too.
+        # OpenMP's number of threads is set per calling thread, hence the initializer. The base is loaded in this
+        # thread, too: a second computing thread would oversubscribe the cores.
         self._cores = LentCores(loan, torch.set_num_threads) if loan else None
         self._repeats = True
         """True if a policy of the current pass needs the same last bits each time."""
@@ -165,10 +162,7 @@ class TorchTrainer:
         self._opened: dict[str, int] = {}
 
     async def open(self, policy: str, config: PolicyConfig, path: str, resume: bool) -> StepResult:
-        """Bring a policy into memory, from its state file or fresh; raises ``AdapterError`` or ``ValueError``.
-
-        An open policy of that name is closed first, so after a failure none is open.
-        """
+        """Bring a policy into memory, from its state file or fresh; raises ``AdapterError`` or ``ValueError``."""
         return await self._run(self._open, policy, config, Path(path), resume)
 
     async def accumulate(
@@ -185,8 +179,7 @@ class TorchTrainer:
     async def accumulate_together(self, jobs: tuple[Job, ...]) -> tuple[GroupStats | Refused, ...]:
         """``accumulate`` for several policies in shared passes; one result per job.
 
-        If a shared pass fails, its jobs are run one by one. A job that fails again is refused and its policy closed. A
-        job whose step fails is refused, too.
+        If a shared pass fails, its jobs are run one by one. A job that fails again is refused and its policy closed.
         """
         results = await self._run(self._together, jobs)
         return tuple(await asyncio.gather(*(self._end(job, *one) for job, one in zip(jobs, results, strict=True))))
@@ -194,13 +187,11 @@ class TorchTrainer:
     async def step(self, policy: str, path: str) -> StepResult:
         """Make the step's updates and write its state file.
 
-        If all groups were skipped, the step counts and the adapter stays as it is. Raises ``AdapterError`` if a loss or
-        gradient is not finite or the disk refuses; the step then has not happened and can be repeated.
+        Raises ``AdapterError`` if a loss or gradient is not finite or the disk refuses; the step can then be repeated.
         """
         return await self._finish(policy, path, await self._run(self._make, policy))
 
     async def _finish(self, policy: str, path: str, made: _Made) -> StepResult:
-        """Write the state file of a step, then adopt the step."""
         written = await _in(self._disk, self._write, Path(path), made.state)
         version, seconds = await self._run(self._adopt, policy, made)
         return StepResult(

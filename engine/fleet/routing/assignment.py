@@ -10,20 +10,18 @@ from typing import TypeAlias
 from ...devices import Rates
 from ...fairness import PREFILLED, SAMPLED, rollout_cost
 
-# Tasks are assigned by their mix of prefilled and sampled tokens. A sampler on a card with much arithmetic reads
-# prompts cheaply, one with much bandwidth writes replies cheaply. Tasks are ordered by mix, samplers by what suits
-# them, and the row is cut so that all are busy equally long (the hardware affinity of RollArt, arXiv 2512.22560, with a
-# computed map).
+# A sampler on a card with much arithmetic reads prompts cheaply, one with much bandwidth writes replies cheaply. Tasks
+# are ordered by their mix of both tokens, samplers by what suits them, and the row is cut so that all are busy equally
+# long (the hardware affinity of RollArt, arXiv 2512.22560, with a computed map).
 
 WORTH = 0.1
-"""Least gain, as a share of the busiest sampler's time, for which tasks change samplers: a task that moves loses its
-conversations' caches, and its versions are loaded again."""
+"""Least gain, as a share of the busiest sampler's time, for which tasks change samplers: a move loses caches and
+loads versions again."""
 LEAST_PART = 0.1
 """Smallest part of a task's demand for which a further sampler loads its versions."""
 CELLS = 4
 """Classes of mixes per octave: tasks of one class are not sorted among each other."""
 HALVINGS = 40
-"""Bisection steps for the busiest sampler's time."""
 
 
 @dataclass(frozen=True)
@@ -50,9 +48,7 @@ class Demand:
     only: tuple[str, ...] = ()
     """Samplers that may serve it; empty: all."""
     whole: bool = False
-    """True if it must be at one sampler only."""
     turns: float = 0.0
-    """Turns with these tokens."""
 
 
 @dataclass(frozen=True)
@@ -159,7 +155,6 @@ def _check(samplers: Sequence[TokenCosts], demands: Sequence[Demand]) -> None:
 def _completed(
     samplers: Sequence[TokenCosts], demands: Sequence[Demand], before: Routes
 ) -> dict[str, tuple[Share, ...]]:
-    """The routes ``before``, as far as they are possible; other tasks are added, the largest first."""
     routes: dict[str, tuple[Share, ...]] = {}
     names = {sampler.name for sampler in samplers}
     for demand in demands:
@@ -198,7 +193,6 @@ def _by_mix(sampler: TokenCosts) -> tuple[float, float, str]:
 
 
 def _by_mix_and_way(sampler: TokenCosts) -> tuple[float, float, str]:
-    """Within a class of mixes, the nearest first."""
     return round(CELLS * math.log2(sampler.prefilled / sampler.sampled)), sampler.turn, sampler.name
 
 
@@ -251,14 +245,12 @@ def _shares(parts: Mapping[str, float], whole: bool) -> tuple[Share, ...]:
     return tuple(Share(name, part / together) for name, part in large)
 
 
-# Costs are learnt from a sampler's totals (``SamplerStats``). A guess gives the proportion, busy seconds give the
-# scale. Windows of different mixes separate the two kinds of token; if all mixes are alike, the guess's proportion
-# stays.
+# A guess gives the proportion of costs, a sampler's busy seconds give the scale, and windows of different mixes
+# separate the two kinds of token.
 
 HALF_LIFE = 60.0
 """Busy seconds after which a window counts half."""
 SHORTEST = 1e-3
-"""Least busy seconds of a window."""
 NOTHING = 1e-9
 """Least guessed seconds of a window: squares of much less would underflow."""
 PULL = 0.02
@@ -266,7 +258,6 @@ PULL = 0.02
 LEAST = 0.05
 """Least cost of either kind of token, as a share of the scaled guess."""
 ROWS = 32
-"""Conversations per pass in a guess."""
 REACHED = 0.5
 """Share of a device's measured rates that such passes reach; a guess."""
 PROPORTION = 3.0
@@ -280,11 +271,9 @@ class CostMeter:
 
     guess: TokenCosts
     totals: tuple[float, float, float] = (0.0, 0.0, 0.0)
-    """Last prefilled and sampled tokens and busy seconds."""
     products: tuple[float, float, float, float, float] = (0.0,) * 5
-    """Sums over windows, decayed, of products of the guessed seconds for prefilled and for sampled tokens and the
-    busy seconds: prefilled squared, prefilled times sampled, sampled squared, prefilled times busy, sampled times
-    busy."""
+    """Decayed sums of products of the guessed seconds for prefilled and for sampled tokens and the busy seconds: pp,
+    ps, ss, pb, sb."""
 
     def seen(self, prefilled: float, sampled: float, busy: float) -> CostMeter:
         """The meter after a sampler's new totals; lower ones are those of a new worker."""
@@ -298,7 +287,6 @@ class CostMeter:
         if read + written < NOTHING:
             return replace(self, totals=totals)
         kept = 0.5 ** (spent / HALF_LIFE)
-        # divided by its seconds, so that each window weighs by its length
         fresh = (read * read, read * written, written * written, read * spent, written * spent)
         products = tuple(kept * old + new / spent for old, new in zip(self.products, fresh, strict=True))
         return replace(self, totals=totals, products=products)

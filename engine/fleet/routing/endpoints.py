@@ -43,7 +43,6 @@ class SamplerEndpoints:
         size = parameters(base)
         self._links = dict(links or {})
         self._known: dict[str, SamplerStats] = {}
-        """The last totals of each endpoint."""
         self._classes = {endpoint.name: endpoint.alike or endpoint.name for endpoint in endpoints}
         known = {self._classes[name]: found for name, found in (rates or {}).items()}
         self._meters = {
@@ -77,7 +76,6 @@ class SamplerEndpoints:
         return {name: endpoint.slots.count for name, endpoint in self.by_name.items()}
 
     async def stats(self, patience: float) -> dict[str, SamplerStats]:
-        """The totals of the endpoints that answer within ``patience`` seconds, by name."""
         asked = await asyncio.gather(*(self._ask(endpoint, patience) for endpoint in self.by_name.values()))
         answers = dict(answer for answer in asked if answer is not None)
         self._known |= answers
@@ -89,14 +87,13 @@ class SamplerEndpoints:
         return answers
 
     def _tell(self) -> None:
-        """Let each endpoint measure its load by its token costs."""
         for costs in self.costs():
             backlog = self.by_name[costs.name].backlog
             backlog.read, backlog.written = costs.prefilled, costs.sampled
             backlog.way = self._links.get(costs.name, Link()).call
 
     async def _ask(self, endpoint: SamplerEndpoint, patience: float) -> tuple[str, SamplerStats] | None:
-        with contextlib.suppress(Exception):  # the supervisor replaces a dying worker
+        with contextlib.suppress(Exception):
             async with asyncio.timeout(patience):  # Python 3.11's wait_for may swallow the caller's cancellation
                 return endpoint.name, await endpoint.sampler.stats()
         return None

@@ -1,7 +1,7 @@
 """Routes policies to endpoints, by the tokens of their turns and the costs at each sampler.
 
-A policy changes its endpoints only between two versions. Policies of one task may have very different demands. A
-deterministic task keeps one endpoint, and one of the same kind of sampler after a restart.
+A policy changes its endpoints only between two versions. A deterministic task keeps one endpoint, and one of the same
+kind of sampler after a restart.
 """
 
 from __future__ import annotations
@@ -21,10 +21,9 @@ from .assignment import Demand, Share, TokenCosts, busy_seconds, guess, mean_of,
 AGAIN = 2.0
 """Seconds between two updates of the routes."""
 MANY = 100
-"""From this many tasks on, a new one is added to the present routes until the next update. An update's time grows
-with tasks and samplers, and of a thousand tasks several begin each second."""
+"""From this many tasks on, a new one is added to the present routes until the next update, whose time grows with
+tasks and samplers."""
 PROMPT = 64
-"""Tokens of a first prompt, before a measurement."""
 
 
 @dataclass(frozen=True)
@@ -33,7 +32,6 @@ class _Routed:
     policies: Mapping[str, tuple[str, ...]]
     """Each served policy with all that its endpoints serve: itself, and pools of its own versions."""
     only: tuple[str, ...]
-    """Its only endpoint, if it must have one."""
 
     @property
     def under_way(self) -> int:
@@ -57,18 +55,15 @@ class Router:
         """
         self._endpoints = {endpoint.name: endpoint for endpoint in endpoints}
         self._arrived = asyncio.Event()
-        """Set, and replaced, when an endpoint is added."""
         self._costs = costs
         self._mixes = mixes
         self._clock = clock
         self._tell = tell
         self._told: dict[str, frozenset[str]] = {}
-        """The samplers reported last, by policy."""
         self._tasks: dict[int, _Routed] = {}
         self._routes: dict[str, tuple[Share, ...]] = {}
         self._busy: dict[str, float] = {}
         self._usual: Demand | None = None
-        """Average demand of a task at the last update."""
         self._looked = -math.inf
 
     def join(self, task: int, spec: TaskSpec, kind: str = "") -> str:
@@ -83,7 +78,6 @@ class Router:
         return only.kind if only else ""
 
     async def served(self, task: int) -> None:
-        """Wait until a sampler lives that may serve a joined task."""
         only = self._tasks[task].only
         while not any(not endpoint.lost for name, endpoint in self._endpoints.items() if name in (only or (name,))):
             await self._arrived.wait()
@@ -96,7 +90,6 @@ class Router:
         arrived.set()
 
     def leave(self, task: int) -> None:
-        """Remove a task; one that never joined is ignored."""
         routed = self._tasks.pop(task, None)
         for policy in routed.policies if routed is not None else ():
             self._routes.pop(_key(task, policy), None)
@@ -136,7 +129,6 @@ class Router:
         self._busy = busy_seconds(costs, demands, self._routes) if costs else {}
 
     def _add(self, task: int, lost: Set[str]) -> None:
-        """Add a joined task to the sampler with the most room."""
         costs = [one for one in self._costs() if one.name in self._busy and one.name not in lost]
         routed = self._tasks[task]
         demands = self._measured(task, routed) or _guessed(task, routed, self._usual)
@@ -150,7 +142,6 @@ class Router:
         return shares
 
     def _sentence(self, policy: str, samplers: frozenset[str]) -> str:
-        """A policy's samplers, in words."""
         every = self._endpoints.values()
         named = [f"{endpoint.kind} ({endpoint.name})" for endpoint in every if endpoint.name in samplers]
         whose = "The task" if policy == ONLY else f"The policy {policy}"
@@ -167,7 +158,6 @@ class Router:
         ]
 
     def _measured(self, task: int, routed: _Routed) -> list[Demand]:
-        """A task's measured demands; empty until an episode has ended; nothing for a policy that has not spoken."""
         mixes = self._mixes.get(task, {})
         seen = {name: mix.of_one for name, mix in mixes.items() if mix.of_one is not None}
         if not seen:
@@ -211,7 +201,6 @@ def _key(task: int, policy: str) -> str:
 
 
 def _guessed(task: int, routed: _Routed, usual: Demand | None) -> list[Demand]:
-    """A guess for each of a task's policies."""
     reply, only = as_number(routed.spec.sampling.max_tokens), routed.only
     return [guess(_key(task, policy), PROMPT, reply, usual, only, bool(only)) for policy in routed.policies]
 

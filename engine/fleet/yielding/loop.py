@@ -50,7 +50,6 @@ class YieldLoop:
         self._yielded = store.yields.get()
         self._told: Yielding | None = None
         self._quiet = monotonic()
-        """Time since nothing runs."""
         self._seen = -1
 
     async def run(self) -> None:
@@ -85,7 +84,6 @@ class YieldLoop:
         return found
 
     def _hear(self, command: Command) -> str:
-        """Store a person's request; returns the reason of a refusal, or empty."""
         if command.kind == "yield":
             until = command.arguments.get("until")
             self._yielded = YieldRequest(None if until is None else float(until))
@@ -110,7 +108,6 @@ class YieldLoop:
         return 0 < self._patience <= monotonic() - self._quiet
 
     def _tell(self, yielding: Yielding | None, now: float) -> None:
-        """Write changes down, for the log, for screens and for the next engine."""
         if self._yielded is None:
             self._store.yields.end()
         else:

@@ -44,7 +44,6 @@ class Preemptible:
             self._work.cancel()
 
     async def begun(self) -> None:
-        """Wait until cancelled work has ended."""
         if self._work is not None:
             await asyncio.gather(self._work, return_exceptions=True)
 

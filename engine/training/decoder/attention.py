@@ -12,13 +12,10 @@ from torch.nn.functional import scaled_dot_product_attention
 from ...base import HeadShape, attend, attend_backward, merged
 from .packing import Places, Slots
 
-# Plain products: a family's answers share their prompt's keys and values.
-#
-# Queries of a prompt see that prompt; queries of an answer see the whole prompt and the answer so far, with one softmax
-# over both. Query heads that share keys and values (Ainslie et al., arXiv 2305.13245) are folded into the query axis,
-# so that keys and values are never repeated. Backward: dV = Pᵀ dO, dS = P ∘ (dP − rowsum(P ∘ dP)) with dP = dO Vᵀ, dQ =
-# s dS K, dK = s dSᵀ Q. Probabilities are kept for the backward pass. This is fastest on a processor, in float32, for
-# short sequences.
+# Queries of a prompt see that prompt; queries of an answer see the prompt and the answer so far, with one softmax over
+# both. Query heads that share keys and values (Ainslie et al., arXiv 2305.13245) are folded into the query axis, so
+# that keys and values are never repeated. Backward: dV = Pᵀ dO, dS = P ∘ (dP − rowsum(P ∘ dP)) with dP = dO Vᵀ, dQ = s
+# dS K, dK = s dSᵀ Q. Plain products are fastest on a processor, in float32, for short sequences.
 #
 # Shapes: T places, F families, P prompt slots, G rows of L slots, K heads of keys, R query heads for each, D head size.
 
@@ -54,9 +51,7 @@ class AttentionPlan:
     rows: int
     """G"""
     queries: Slots
-    """Slots of the queries, in the table of queries and keys."""
     keys: Slots
-    """Slots of the keys, in the same table."""
     values: Slots
     outputs: Slots
     sees_prompt: Tensor
@@ -90,7 +85,6 @@ class AttentionPlan:
         return attention_backward(grad, tape, self)
 
     def by_row(self, answers: Tensor) -> Tensor:
-        """A view of (F · K, G · X, Y) as (F · K · G, X, Y)."""
         return torch.unflatten(answers, 1, (self.rows, -1)).flatten(0, 1)
 
 
@@ -178,13 +172,9 @@ def _causal(length: int, device: torch.device) -> Tensor:
     return torch.full((length, length), -torch.inf, device=device).triu_(1)
 
 
-# Torch's fused kernels, for cards: they never hold a score. Prompts are causal, for flash attention; answers attend to
-# their prompt, padded on the right, and to themselves, which needs a mask and the memory-efficient kernel. Only
-# queries, keys and values are kept; the backward pass recomputes attention and lets torch differentiate it. Query heads
-# that share keys are folded into the queries of answers, so that only a family's keys are repeated, once for each
-# answer.
-#
-# Results equal those of ``AttentionPlan`` within the precision of ``dtype``; torch chooses the kernel.
+# Torch's fused kernels, for cards: they never hold a score. Prompts use flash attention; answers need a mask and the
+# memory-efficient kernel. The backward pass recomputes attention and lets torch differentiate it. Results equal those
+# of ``AttentionPlan`` within the precision of ``dtype``.
 
 
 @dataclass(frozen=True)
@@ -269,7 +259,6 @@ class FusedAttention:
     def _attend(
         self, q_prompt: Tensor, q_answer: Tensor, k_prompt: Tensor, k_answer: Tensor, v_prompt: Tensor, v_answer: Tensor
     ) -> tuple[Tensor, Tensor]:
-        """Outputs in the slots of the queries."""
         heads, by_head = self.heads, (self.families, self.heads.queries, -1, self.heads.size)
         k_repeated, v_repeated = (
             slots.view(self.families, heads.keys, 1, -1, heads.size).expand(-1, -1, heads.fold, -1, -1).reshape(by_head)
@@ -295,18 +284,15 @@ class FusedAttention:
         return torch.cat([shared, answer.view(shape)], 3)
 
     def _scatter(self, slots: Slots, prompt: Tensor, answer: Tensor) -> Tensor:
-        """The table (T, heads · D) from vectors in slots."""
         size = self.heads.size
         parts = [prompt.reshape(-1, size), answer.reshape(-1, size), prompt.new_zeros(1, size)]
         return slots.scatter(torch.cat(parts), self.places)
 
 
-# Tiles, for long sequences on a processor: no memory grows with the square of the length. Queries of an answer see the
-# prompt and the answer so far as two parts that are merged into one softmax. Tokens of a prompt are adjacent in a
-# batch, and so are all answers to it: each call reads and writes views of the tables, without padding. Results and sums
-# are kept; the backward pass recomputes the tiles. See ``base/kernels.py``.
-#
-# Results equal those of ``AttentionPlan`` within the precision of ``dtype``.
+# Tiles, for long sequences on a processor: no memory grows with the square of the length. An answer's prompt and the
+# answer so far are two parts that are merged into one softmax. Prompts and answers are adjacent in a batch, so calls
+# use views of the tables. The backward pass recomputes the tiles. See ``base/kernels.py``. Results equal those of
+# ``AttentionPlan`` within the precision of ``dtype``.
 
 
 @dataclass(frozen=True)
@@ -364,7 +350,6 @@ class TiledAttention:
         return cls(heads, places.count, dtype, tuple(first), tuple(then))
 
     def forward(self, turned: Tensor, v: Tensor) -> tuple[Tensor, TiledTape]:
-        """See ``attention.Attention``."""
         turned, v = turned.to(self.dtype), v.to(self.dtype)
         outputs = turned.new_zeros(self.places, self.heads.queries * self.heads.size)
         sums = torch.zeros(self.heads.keys, self.heads.fold, self.places)

@@ -76,13 +76,11 @@ from .linear import (
 )
 from .packing import ROUND_SLOTS, PackedBatch, Places, Spans, packed_batches, places_within
 
-# Kernels, types and sizes of passes are chosen once, by device and precision. A processor multiplies fastest what is in
-# its cache, and calls are cheap: attention in plain products, in tiles for long sequences, adapters policy by policy,
-# small tiles of the head. On a card each call is expensive: its own kernels for attention and adapters, large tiles and
-# batches. The code for cards also runs on a processor, for tests.
+# Chosen once, by device and precision. On a processor, calls are cheap and the cache matters: plain products, small
+# tiles. On a card each call is expensive: its own kernels, large tiles and batches. The code for cards also runs on a
+# processor, for tests.
 
 Attend = Callable[[Places, HeadShape], Attention]
-"""Prepares attention over a batch."""
 GROUPED_SINCE = (9, 0)
 """The least compute capability with kernels for grouped products in bfloat16."""
 
@@ -100,7 +98,6 @@ class Compute:
     attention: Attend
     stack: Stack
     tile: Tile
-    """Tile of the output head."""
     most: int
     """Tokens beyond which a batch gains nothing."""
     kept: Kept
@@ -195,7 +192,6 @@ class Decoding:
     base: Base
     compute: Compute
     layers: Sequence[Layer[Linear]]
-    """The layers, with the mounted adapters or without."""
 
 
 def logprobs(over: Decoding, batch: PackedBatch, temperatures: Temperatures) -> Tensor:
@@ -277,8 +273,7 @@ def _place(over: Decoding, batch: PackedBatch, places: Places) -> PassLayout:
     )
 
 
-# Groups are packed, policy after policy. All share the base's products; each policy's adapter is multiplied with its
-# own rows, and gradients are added to its vector directly.
+# Groups are packed, policy after policy. All share the base's products; each adapter is multiplied with its own rows.
 
 SMALLEST = 16
 """A batch of fewer tokens is not made smaller: a single sequence usually has more."""
@@ -297,7 +292,6 @@ class Decoder:
         """The budget of a pass, and the part that the newest batches take."""
         plain: tuple[Layer[Linear], ...] = tuple(_Linears(base.layers, compute))
         self.plain = Decoding(replace(base, layers=()), compute, plain)
-        """The base without adapters."""
         self._over = self.plain
         self._mounted: tuple[AdamState, ...] = ()
         self._largest = (0, 0)
@@ -326,7 +320,6 @@ class Decoder:
         return Layout.of(self._modules, rank)
 
     def mount(self, policies: Sequence[PolicyMemory]) -> None:
-        """Make the next calls use these policies' weights, unless they are mounted and unchanged."""
         states = tuple(policy.optimised for policy in policies)
         if len(states) == len(self._mounted) and all(map(operator.is_, states, self._mounted)):
             return
@@ -351,11 +344,9 @@ class Decoder:
             yield batch
 
     def keeps_all(self, batch: PackedBatch) -> bool:
-        """True if the layers keep all for the backward pass; else they are recomputed in it."""
         return self._now.keeps_all(self._config, *_size(batch))
 
     def shrink(self) -> bool:
-        """Halve the memory of a pass; False if that changes nothing."""
         if self._budget.most <= SMALLEST:
             return False
         self._budget = self._budget.below(self._config, *self._largest)
@@ -363,7 +354,6 @@ class Decoder:
 
     @torch.no_grad()
     def logprobs(self, batch: PackedBatch, temperatures: Temperatures, adapted: bool = True) -> Tensor:
-        """Log-probabilities of the trained tokens, (N,); by the base only unless ``adapted``."""
         return logprobs(self._over if adapted else self.plain, batch, temperatures).cpu()
 
     @torch.no_grad()

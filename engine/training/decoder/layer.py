@@ -25,20 +25,16 @@ from .attention import Attention
 from .linear import Applied, Linear
 from .packing import Spans
 
-# The head: from hidden states to log-probabilities of the trained tokens, and back, one tile of logits at a time.
-#
 # The logits of a step can be larger than everything else: 64 answers of 200 tokens with 152,000 entries are 7.8 GB. So
-# tiles stay in the processor's cache, and only running sums are kept: of the exponentials, and of the head's rows
-# weighted by them, both relative to the largest logit so far, as in flash attention (Dao et al., arXiv 2205.14135). The
-# backward pass needs only the second sum: with m = Σ softmax_v · W_v, the gradient of log-probability n is (W_target −
-# m) / temperature, and the entropy is log Σ exp − hidden · m / temperature. So logits are computed once for both
-# passes.
+# they are computed in tiles that stay in the cache, and only running sums are kept: of the exponentials, and of the
+# head's rows weighted by them, both relative to the largest logit so far, as in flash attention (Dao et al., arXiv
+# 2205.14135). With m = Σ softmax_v · W_v, the gradient of log-probability n is (W_target − m) / temperature, and the
+# entropy is log Σ exp − hidden · m / temperature. So logits are computed once for both passes.
 #
-# Only an entropy bonus needs them again: the gradient of an entropy is −Σ p_v · (log p_v + entropy) · W_v /
-# temperature, and these weights need the whole distribution.
+# Only an entropy bonus needs them again: its gradient is −Σ p_v · (log p_v + entropy) · W_v / temperature.
 #
-# A head in bfloat16 on a processor is multiplied in bfloat16, several times as fast on some. Logits keep their float32
-# sums. The hidden states are rounded once, first, so that all later results are of the same logits.
+# A head in bfloat16 on a processor is multiplied in bfloat16, with float32 sums; the hidden states are rounded once,
+# first.
 
 Tile = tuple[int, int]
 """Size of a tile: places and entries of the vocabulary."""
@@ -190,11 +186,8 @@ def _dot(left: Tensor, right: Tensor) -> Tensor:
     return result
 
 
-# One decoder block: attention and feed-forward part, each after an RMS norm, added to its input.
-#
-# If a block keeps only its input, its feed-forward part, the widest, is computed some rows at a time, also backward. So
-# its memory does not grow with the sequence.
-#
+# One decoder block: attention and feed-forward part, each after an RMS norm, added to its input. If a block keeps only
+# its input, its feed-forward part is computed some rows at a time, so its memory does not grow with the sequence.
 # Qwen2, Qwen3 and Llama differ only in biases and in the norms of queries and keys.
 
 
@@ -210,11 +203,8 @@ class PassLayout:
     needed: Tensor
     """(M,): places whose outputs are needed."""
     eps: float
-    """Epsilon of the norms."""
     spans: Spans
-    """Spans of the policies among the T places."""
     needed_spans: Spans
-    """Their spans among the M needed places."""
 
 
 @dataclass(frozen=True)
@@ -233,7 +223,6 @@ class AttendTape:
     qkv: Applied
     head_norm: Normed | None
     attention: Any
-    """The tape of the pass's ``Attention``."""
     o: Applied
 
 
@@ -284,7 +273,7 @@ def backward_again(layer: Layer[Linear], grad: Tensor, x: Tensor, place: PassLay
     for part, spans in _parts(place, last, len(x), rows):
         feed = _feed(layer, x[part], place.eps, spans)[1]
         by_x.append(_feed_backward(layer, grad[part], feed, spans))
-        del feed  # else two tapes would be held while the next part is computed
+        del feed
     return _attend_backward(layer, _joined(by_x), attend, place, last)
 
 
@@ -336,7 +325,6 @@ def _attend_backward(layer: Layer[Linear], grad: Tensor, tape: AttendTape, place
 
 
 def _feed(layer: Layer[Linear], x: Tensor, eps: float, spans: Spans) -> tuple[Tensor, FeedTape]:
-    """The feed-forward part, added to its input."""
     normed, *norm = rms_norm(x, layer.mlp_norm, eps)
     gates, gates_applied = layer.gate_up.forward(normed, spans)
     product, opened = swiglu(gates)

@@ -16,9 +16,8 @@ from ...errors import BaseModelError
 from ..memory.policy_memory import PolicyMemory
 from .packing import Spans
 
-# Matrices of the frozen base in four bits (NormalFloat, Dettmers et al., arXiv 2305.14314), by bitsandbytes. They take
-# a quarter of bfloat16's memory. For each product a matrix is widened to bfloat16 and dropped again. bitsandbytes is
-# optional, and imported only if a trainer has this precision.
+# Four bits (NormalFloat, Dettmers et al., arXiv 2305.14314), by bitsandbytes: a quarter of bfloat16's memory. For each
+# product a matrix is widened to bfloat16 and dropped again. bitsandbytes is optional.
 
 
 @dataclass(frozen=True)
@@ -29,7 +28,6 @@ class Quantised:
     codes: Tensor
     """uint8: two values in each element."""
     state: Any
-    """Scales and shape."""
     writes: torch.dtype = torch.float32
 
     @property
@@ -66,10 +64,9 @@ def quantising(device: torch.device, writes: torch.dtype) -> Callable[[Tensor], 
     return quantised
 
 
-# Residual stream and norms are float32. On a card sums are float32, too, in any precision: with bfloat16 factors the
-# error is then a third smaller than with sums of 16 bits. On the shipped base log-probabilities are off by 0.008 on
-# average instead of 0.011, on sixteen random layers by 0.022 instead of 0.031. A processor rounds these sums in any
-# case, so they stay in 16 bits: half as much to move.
+# Residual stream and norms are float32. On a card sums are float32, too: with bfloat16 factors the error is a third
+# smaller than with sums of 16 bits (log-probabilities of the shipped base: 0.008 instead of 0.011 on average; sixteen
+# random layers: 0.022 instead of 0.031). A processor rounds these sums in any case.
 
 
 class Matrix(Protocol):
@@ -126,10 +123,8 @@ def loaded_as(precision: Precision) -> torch.dtype:
     return torch.float32 if precision == "f32" else torch.bfloat16
 
 
-# Each policy's adapter is multiplied with its own span of rows. The products are thin: in float32, or in bfloat16 if
-# the base's products are. Values in one policy's rows, infinities included, never reach another's. In float32 a switch
-# between policies copies only the matrices A. This is fastest on a processor; on cards, each product is a kernel
-# launch, see ``grouped``.
+# Each policy's adapter is multiplied with its own span of rows, so values of one policy, infinities included, never
+# reach another. This is fastest on a processor; for cards see ``grouped``.
 
 Downs = tuple[Tensor, ...]
 """x Aᵀ, (rows, ranks): one for each span, or one for all rows."""
@@ -205,7 +200,6 @@ def _backward(adapter: Adapter, grad: Tensor, x: Tensor, down: Tensor, by_x: Ten
 
 
 def _add_product(sums: Tensor, left: Tensor, right: Tensor, scale: float) -> None:
-    """Add ``scale`` times a product to float32 ``sums``."""
     if left.dtype == sums.dtype:
         sums.addmm_(left, right, alpha=scale)
     else:
@@ -222,7 +216,6 @@ class Views:
 
     @classmethod
     def of(cls, policy: PolicyMemory) -> Views:
-        """Backward passes add to the policy's gradient through these views."""
         layout = policy.layout
         return cls(policy.scale, layout.views(policy.optimised.weights), layout.views(policy.gradient))
 
@@ -252,14 +245,12 @@ def _parts(modules: Sequence[str], outputs: Sequence[int], views: Views, dtype: 
         output, column = output + count, column + rank
 
 
-# Linear layers with LoRA adapters (Hu et al., arXiv 2106.09685): y = x (W + s B A)ᵀ + b, and the gradients of A and B.
-#
-# The rows of a pass may belong to several policies, each with a contiguous span: the base's weights are multiplied with
-# all rows in one product, each policy's thin matrices with its own span (mLoRA, arXiv 2312.02515). Layers that read the
-# same input (q, k, v; gate, up) are fused.
+# LoRA (Hu et al., arXiv 2106.09685): y = x (W + s B A)ᵀ + b. The base's weights are multiplied with the rows of all
+# policies in one product, each policy's thin matrices with its own contiguous span (mLoRA, arXiv 2312.02515). Layers
+# that read the same input (q, k, v; gate, up) are fused.
 
 Stack = Callable[[Sequence[str], Sequence[int], Sequence[Views]], Adapters]
-"""Makes the adapters of some policies on layers with one input, given the layers' names and numbers of outputs."""
+"""Makes the policies' adapters on layers with one input, given the layers' names and numbers of outputs."""
 
 
 @dataclass(frozen=True)
@@ -276,9 +267,7 @@ class Linear:
     """One or more layers with the same input, and the adapters of the mounted policies."""
 
     modules: tuple[str, ...]
-    """Their paths in the Hugging Face model."""
     outputs: tuple[int, ...]
-    """Rows of each layer."""
     matrix: Matrix
     """(sum of outputs, in)"""
     bias: Tensor | None
@@ -318,10 +307,9 @@ def adapted(
 
 
 # Several policies in each product, for cards. A kernel launch costs as much as thousands of multiplications, and 32
-# policies one by one need some 30,000 launches a pass. So their matrices are stacked, with zeros to the largest rank,
-# and each of the five products is one call: grouped if the card has kernels for it (``Kernel``), else batched over rows
-# padded to the longest span (``Padded``). Products never mix the rows of two policies, so infinities of one never reach
-# another. Memory: a copy of the mounted adapters, and of the gradients of one layer at a time.
+# policies one by one need some 30,000 launches a pass. So matrices are stacked, with zeros to the largest rank: grouped
+# products if the card has kernels for them (``Kernel``), else batched ones over padded spans (``Padded``). Products
+# never mix the rows of two policies.
 
 ROUND_RANK = 8
 """Ranks are rounded up to this: grouped kernels want rows of whole 16 bytes."""
@@ -398,14 +386,12 @@ class Grouped:
 
     jagged: Jagged
     scales: tuple[float, ...]
-    """The factor s of each policy."""
     a: Tensor
     """(policies, layers · ranks, in)"""
     layers: tuple[Layered, ...]
     grad_a: tuple[Tensor, ...]
     """The gradient of A of each policy and layer, (r, in)."""
     ranks: tuple[int, ...]
-    """The rank of each policy."""
 
     def add(self, y: Tensor, x: Tensor, spans: Spans) -> Downs:
         down = self.jagged.times(x.to(self.jagged.dtype), self.a.mT, spans)

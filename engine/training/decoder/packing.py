@@ -16,8 +16,6 @@ from ...base import AGAIN
 from ..inputs import TrainGroup, TrainSequence
 from ..model import Ints, Lesson, lesson_of
 
-# Rows of policies: each mounted policy has a contiguous span, in the order of policies.
-
 
 @dataclass(frozen=True)
 class Spans:
@@ -65,8 +63,8 @@ class Spans:
 
 
 # Sequences of a group with the same tokens before their first trained one are a *family*: that prompt is in the batch
-# once, and each sample adds only what follows it. Samples with equal inputs, or one the beginning of the other, share a
-# row. Sums over trained tokens stay the same, and so does the gradient (``tests/engine/training/decoder``).
+# once, and each sample adds only what follows it. Equal inputs, or beginnings of others, share a row. Sums and gradient
+# stay the same (``tests/engine/training/decoder``).
 
 PADDED = 2
 """The most slots of attention for each place of a batch."""
@@ -84,7 +82,6 @@ class PackedBatch:
     tokens: Ints
     """(T,)"""
     positions: Ints
-    """(T,): within the sequence."""
     prefixes: Ints
     """(F, P): places of each prompt."""
     prefix_lengths: Ints
@@ -121,7 +118,6 @@ class Family:
     prompt: Ints
     rows: tuple[Ints, ...]
     members: tuple[tuple[TrainSequence, int], ...]
-    """The sequences, each with the number of its row."""
 
     @property
     def size(self) -> int:
@@ -135,7 +131,6 @@ class Extent:
     families: int = 0
     places: int = 0
     prompt: int = 0
-    """Tokens of the longest prompt."""
     rows: int = 0
     row: int = 0
 
@@ -159,10 +154,9 @@ def packed_batches(
 ) -> Iterator[PackedBatch]:
     """Yield the trained tokens of each policy's groups in batches of at most ``max_tokens`` places, in order.
 
-    A family that is too large is divided by samples; a single sequence that is too large gets its own batch. Families
-    of very different lengths get different batches, because attention pads each to the longest. A family whose long
-    prompt would be computed too often is divided into parts of up to ``most_tokens``. Those batches hold nothing else,
-    and their layers are recomputed.
+    Too large families are divided by samples; a too large sequence gets its own batch. Families of very different
+    lengths get different batches, because attention pads each to the longest. A family with a long prompt is divided
+    into parts of up to ``most_tokens``, alone in batches with recomputed layers.
     """
     pending: list[tuple[int, Family]] = []
     extent, before = Extent(), max_tokens
@@ -285,7 +279,6 @@ def _spans(borders: Sequence[int]) -> tuple[slice, ...]:
 
 
 def _lay(piece: Ints, position: int, place: int, tokens: Ints, positions: Ints, slots: Ints) -> int:
-    """Write a run of tokens at ``place``; return the place after it."""
     count = len(piece)
     tokens[place : place + count] = piece
     positions[place : place + count] = np.arange(position, position + count)
@@ -307,8 +300,7 @@ def _round(count: int, to: int) -> int:
     return -(-count // to) * to
 
 
-# Indices are views of one tensor: a copy to a card costs some microseconds at any size. From pinned memory, the program
-# need not wait for it.
+# Indices are views of one tensor: a copy to a card costs some microseconds at any size.
 
 
 @dataclass(frozen=True)
@@ -338,7 +330,6 @@ class Places:
 
     @classmethod
     def of(cls, batch: PackedBatch, device: torch.device) -> Places:
-        """Bring a batch to a device."""
         return cls(
             *uploaded(
                 (
@@ -386,8 +377,8 @@ def uploaded(arrays: Sequence[Ints], device: torch.device) -> list[Tensor]:
     return [part.view(array.shape) for part, array in zip(parts, arrays, strict=True)]
 
 
-# A table (T, heads · D) holds a vector for each head of each place; slots (S, D) hold the same vectors in the order of
-# batched products. Every vector has at most one slot, so the way back is a gather, too, and not a sum.
+# A table (T, heads · D) holds a vector for each head of each place; slots (S, D) hold them in the order of batched
+# products. Every vector has at most one slot, so the way back is a gather, too.
 
 
 @dataclass(frozen=True)
@@ -434,7 +425,6 @@ class Slots:
         return room
 
     def split(self, slots: Tensor) -> tuple[Tensor, Tensor]:
-        """Views of prompts' and answers' slots, in the shapes of ``gather``."""
         middle = self.shape_prompt[0] * self.shape_prompt[1]
         size = slots.shape[-1]
         return (

@@ -20,16 +20,13 @@ from ...faults import Point, reach
 from ...home import PrivateFolder, remove_orphans
 from .policy_memory import PolicyMemory, TrainingState, to_device, to_host
 
-# Pages: policies are paged out to host memory up to a limit, then to files of a private folder.
-#
-# A policy comes back bit for bit, with its unfinished gradient. Files are removed at the end of the process or, after a
-# crash, at the start of the next one. Arrays are read and written without a copy in between. The file of a policy that
-# has come back is overwritten by the next: to remove it and make another takes longer than to fill it.
+# A policy comes back bit for bit, with its unfinished gradient. After a crash, files are removed at the next start. The
+# file of a policy that has come back is overwritten by the next: to remove it and make another takes longer than to
+# fill it.
 
 PREFIX = "marlaas-pages-"
 HINT = "Resume the task: it goes on from its last committed step."
 WORD = 8
-"""Bytes."""
 SPARE = 2
 """Most files that are kept to be overwritten."""
 
@@ -40,7 +37,6 @@ class _File:
     sizes: tuple[int, ...]
     """Bytes of its parts: a pickle, then the arrays that it refers to."""
     checksum: int
-    """Of the file, against damage."""
 
 
 class Pages:
@@ -138,7 +134,7 @@ def _read(policy: str, page: _File) -> TrainingState:
     if not whole or checksum != page.checksum:
         page.path.unlink(missing_ok=True)
         raise AdapterError(f"Policy {policy} was paged out to {page.path}, which has been damaged since.", HINT)
-    state: TrainingState = pickle.loads(parts[0].data, buffers=parts[1:])  # our own bytes
+    state: TrainingState = pickle.loads(parts[0].data, buffers=parts[1:])
     return state
 
 
@@ -158,16 +154,14 @@ log = logging.getLogger(__name__)
 class AdapterCache:
     """Holds at most ``slots`` policies in at most ``room`` bytes of ``device``; 0 is no limit.
 
-    ``use`` pages in the policies that are needed now, and pages out the least recently used. Policies used together are
-    held together, even beyond the limits: check first that they ``fit``. One thread makes all calls except ``look``,
-    which any thread may make.
+    ``use`` pages out the least recently used policies. Policies used together are held together, even beyond the
+    limits: check first that they ``fit``. One thread makes all calls except ``look``, which any thread may make.
     """
 
     def __init__(self, pages: Pages, slots: int = 0, room: int = 0, device: str = "cpu") -> None:
         self._pages, self._slots, self._room, self._device = pages, slots, room, device
         self._held: dict[str, PolicyMemory] = {}
         self._sizes: dict[str, int] = {}
-        """Bytes of each open policy."""
         self._paging = threading.Lock()
 
     def add(self, policy: str, memory: PolicyMemory) -> None:

@@ -17,8 +17,8 @@ from ...adapters import Array, PolicyState, StateHeader
 from ...errors import AdapterDamaged
 from ..inputs import PolicyConfig, TrainGroup
 
-# One AdamW step on a flat vector (Loshchilov and Hutter, arXiv 1711.05101, algorithm 2). The old weights and moments
-# are not changed, so a step whose state file could not be written has not happened.
+# AdamW on a flat vector (Loshchilov and Hutter, arXiv 1711.05101, algorithm 2). Old weights and moments are not
+# changed, so a step whose state file could not be written has not happened.
 
 
 @dataclass(frozen=True)
@@ -63,11 +63,10 @@ def adamw(
     return AdamState(weights, moment1, moment2, step)
 
 
-# One flat vector per policy makes clipping, optimizer step and state file single operations. Every matrix begins at a
-# multiple of 64 bytes, so that vectorised kernels give the same bits for each policy.
+# One flat vector per policy makes clipping, optimizer step and state file single operations.
 
 ALIGNMENT = 16
-"""In float32 elements: 64 bytes, a cache line and an AVX-512 register."""
+"""In float32 elements: 64 bytes, an AVX-512 register, so that kernels give the same bits for each policy."""
 
 
 class Vector(Protocol):
@@ -118,8 +117,7 @@ class Layout:
         return {entry.name: vector[entry.start : entry.stop].reshape(entry.shape) for entry in self.entries}
 
 
-# A policy whose state was moved, also in the middle of an accumulation, continues to the last bit as if it had stayed.
-# A trainer keeps no random state.
+# A policy whose state was moved continues to the last bit as if it had stayed. A trainer keeps no random state.
 
 Numbers: TypeAlias = "NDArray[np.float32]"
 
@@ -139,11 +137,8 @@ class TrainingState:
     reference: Numbers | None
     """float32 (P,): the adapter that the KL term pulls to; None: the base."""
     updates: int
-    """Optimizer updates made."""
     version: int
-    """Steps made."""
     tokens: int
-    """Trained tokens of the groups in the gradient."""
     rehearsal: tuple[TrainGroup, ...]
     """With several epochs: the groups in the gradient, with the log-probabilities of the first epoch."""
     fault: str
@@ -192,8 +187,6 @@ class MovedState:
 def _bytes(array: NDArray[Any]) -> memoryview:
     return np.ascontiguousarray(array).data
 
-
-# All of a policy is in its own flat vectors, so that one policy cannot affect another.
 
 VECTORS = 4
 """Weights, gradient and both moments; a KL term needs more."""
@@ -292,18 +285,15 @@ class PolicyMemory:
         return PolicyMemory.of(self.config, self.layout, state, device, reference=reference)
 
     def take(self, copy: PolicyMemory) -> None:
-        """Add what a copy made by ``on`` has accumulated."""
         self.gradient.add_(copy.gradient.to(self.gradient.device))
         self.tokens += copy.tokens
         self.rehearsal += copy.rehearsal
         self.fault = self.fault or copy.fault
 
     def gathered(self) -> Gathered:
-        """A copy of what has been accumulated, for ``go_back``."""
         return Gathered(self.gradient.clone(), self.tokens, tuple(self.rehearsal), self.fault)
 
     def go_back(self, before: Gathered) -> None:
-        """Undo what has been accumulated since ``before`` was copied."""
         self.gradient.copy_(before.gradient)
         self.tokens, self.rehearsal, self.fault = before.tokens, list(before.rehearsal), before.fault
 
