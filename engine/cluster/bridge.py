@@ -17,8 +17,8 @@ from .node import Node, NodeFacts, Versions, link_of, trouble_with, unreached
 from .node_host import checksum_of
 from .relay import PIECE, WINDOW, Begin, Close, Data, Ended, Event, InOrder, Kill, gathered
 
-# State files are put once into Ray's object store and pulled once by each node. A version from a trainer's node is in
-# the store already. If the store is full a file goes in pieces, slower. Both ends verify its checksum.
+# State files are put once into Ray's object store and pulled once by each node; if it is full they go in pieces,
+# slower. Both ends verify the checksum.
 
 HELD = 4
 """Files that stay in the object store after their last use, for nodes that need them soon."""
@@ -38,17 +38,12 @@ class Shipping:
     """The files in progress."""
 
     def __init__(self, put: Callable[[bytes], Any]) -> None:
-        """``put`` puts bytes into the store and returns Ray's reference to them; it blocks."""
         self._put_bytes = put
         self._held: OrderedDict[str, Any] = OrderedDict()
-        """Ray's references to stored files, by checksum."""
         self._known: OrderedDict[Path, tuple[tuple[int, int], str]] = OrderedDict()
-        """Checksums of files of this machine, with their size and time."""
         self._putting: dict[str, asyncio.Future[Any]] = {}
         self.put = 0
-        """Files put into the store here."""
         self.pieced = 0
-        """Files sent in pieces."""
 
     async def bring(self, link: Way, path: Path) -> str:
         digest = await asyncio.to_thread(self._checksum, path)
@@ -90,7 +85,6 @@ class Shipping:
         return b"".join(parts)
 
     async def _reference(self, digest: str, path: Path) -> Any:
-        """Ray's reference to a file; the first caller stores it."""
         if digest in self._held:
             self._held.move_to_end(digest)
             return self._held[digest]
@@ -139,9 +133,8 @@ class Shipping:
         return AdapterUnreachable(f"the state file cannot be read: {error.strerror}.", where=str(path))
 
 
-# The bridge's side of one node host. The host is lost once, with a reason: its process or node has died, Ray cannot
-# reach it, or a call to it has failed. For the engine all its children have then ended, and the host is killed if it
-# still lives.
+# A host is lost once, with a reason: its process or node has died, Ray cannot reach it, or a call to it has failed. For
+# the engine all its children have then ended.
 
 CONNECT = 60.0
 """Seconds for a node host's start: it imports Ray and numpy, on a busy machine."""
@@ -174,11 +167,8 @@ class NodeLink:
 
     def __init__(self, host: Host) -> None:
         self.lost = ""
-        """Why it is lost; empty while it lives."""
         self.link = Link()
-        """Measured when it was connected."""
         self.clock = 0.0
-        """Seconds by which the node's clock is ahead."""
         self._host = host
         self._children: dict[int, tuple[Callable[[Event], None], asyncio.Future[Ended]]] = {}
         self._waiting: deque[Event] = deque()
@@ -276,7 +266,7 @@ class NodeLink:
     def _hand_on(self, event: Event) -> None:
         on_event, end = self._children.get(event.child, (None, None))
         if on_event is None or end is None:
-            return  # of a child that the engine has dropped
+            return
         if isinstance(event, Ended):
             if not end.done():
                 end.set_result(event)
@@ -312,11 +302,9 @@ class NodeWorkers:
     """Workers on nodes, and their state files: the bridge without Ray. All methods belong to its event loop."""
 
     def __init__(self, host: Callable[[str], Host], put: Callable[[bytes], Any]) -> None:
-        """``host`` starts a node's host, ``put`` stores bytes for nodes to pull and returns a reference to them."""
         self._host = host
         self._links: dict[str, NodeLink] = {}
         self._of: dict[int, NodeLink] = {}
-        """The link of each child."""
         self._shipping = Shipping(put)
 
     async def resolve(self, node: str, kwargs: dict[str, Any]) -> dict[str, Any]:
@@ -333,7 +321,6 @@ class NodeWorkers:
             self._of.pop(begin.child, None)
 
     async def tell(self, event: Data | Close | Kill) -> None:
-        """Send an event to a child; one that has ended is fine."""
         if event.child in self._of:
             self._of[event.child].tell(event)
 
@@ -364,9 +351,8 @@ class NodeWorkers:
         return link
 
 
-# Only the bridge, a worker process, speaks to Ray for the engine. Ray ends its driver's process when the head or this
-# machine's part of it dies, so the driver is not the engine. When the bridge ends, Ray ends its job, and with it the
-# node hosts and their children.
+# Ray ends its driver's process when the head or this machine's part of it dies, so the driver is not the engine. When
+# the bridge ends, Ray ends its job, and with it the node hosts and their children.
 
 RECONNECT = "10"
 """Seconds until Ray ends this driver if the head does not answer; Ray's default is 60."""
@@ -383,7 +369,7 @@ class Bridge(NodeWorkers):
         ``versions`` are the engine's. Raises ``ClusterUnreachable``.
         """
         os.environ.setdefault("RAY_gcs_rpc_server_reconnect_timeout_s", RECONNECT)
-        os.environ.setdefault("RAY_COLOR_PREFIX", "0")  # no colours in the log
+        os.environ.setdefault("RAY_COLOR_PREFIX", "0")
         import ray
 
         try:

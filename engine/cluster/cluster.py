@@ -20,8 +20,7 @@ from .joining.addresses import AUTO, check_listens, parse_address
 from .node import Node, look_here, own_versions, trouble_with, unreached, usable_nodes
 from .relay import NodeLauncher
 
-# State files travel by checksum, and the engine sees paths of its own machine. A version's file is at home before its
-# step can be committed, and at a sampler's node before that loads it.
+# A version's file is at home before its step can be committed, and at a sampler's node before that loads it.
 
 T = TypeVar("T")
 
@@ -30,7 +29,6 @@ class StateFiles:
     """Carries files over one bridge."""
 
     def __init__(self, bridge: WorkerHandle, sync: bool) -> None:
-        """With ``sync``, files at home survive a power cut."""
         self._bridge = bridge
         self._sync = sync
         self._numbers = itertools.count()
@@ -74,7 +72,6 @@ class RemoteSampler:
         self._sampler = sampler
         self._worker = worker
         self._files = files
-        # called for every turn: no detour
         self.generate = sampler.generate
         self.release = sampler.release
         self.limits = sampler.limits
@@ -127,16 +124,13 @@ class RemoteTrainer:
         )
 
     async def _there(self, path: str) -> str:
-        """The worker's file for ``path`` on this machine; empty if there is none."""
         return await self._files.fresh(self._worker) if path else ""
 
     async def _home(self, step: StepResult, path: str, new: bool = False) -> StepResult:
-        """The same step with its state file at ``path`` on this machine; ``new``: of version 0."""
         await self._files.collect(self._worker, step.path, path, new)
         return replace(step, path=path)
 
     async def _with_step(self, stats: GroupStats, path: str) -> GroupStats:
-        """The same with the state file of its step at home, if it made one."""
         return replace(stats, step=await self._home(stats.step, path)) if stats.step else stats
 
 
@@ -166,7 +160,6 @@ class Cluster:
         ``named``: see ``NodeLauncher``. With ``sync``, state files at home survive a power cut.
         """
         self.drained: frozenset[str] = frozenset()
-        """Names of nodes that get nothing new."""
         self.held: Mapping[str, frozenset[str]] = {}
         """``Gpu.uuid`` of the workers' cards, by node."""
         self._address = address
@@ -181,14 +174,12 @@ class Cluster:
         self._failed: tuple[float, ClusterUnreachable] | None = None
         self._files: StateFiles | None = None
         self._lack: dict[str, str] = {}
-        """Nodes without the base, and their messages."""
 
     @property
     def log_path(self) -> Path:
         return self._home.logs / "bridge.log"
 
     async def bridge(self) -> WorkerHandle:
-        """The living bridge, started if needed. Raises ``ClusterUnreachable``, at once for a while after a try."""
         if self._bridge is not None and self._bridge.alive:
             return self._bridge
         if self._failed is not None and time.monotonic() - self._failed[0] < RETRY:
@@ -246,7 +237,7 @@ class Cluster:
         return usable_nodes(found, self.drained)
 
     async def _with_base(self, node: Node) -> Node:
-        known = self._lack.pop(node.id, "")  # a person may have copied it there
+        known = self._lack.pop(node.id, "")
         if node.here or node.refused not in ("", known) or not node.alive:
             return node
         bridge = await self.bridge()
@@ -258,7 +249,6 @@ class Cluster:
         return replace(node, refused="")
 
     async def launcher(self, node: str) -> Launcher:
-        """Starts workers on a node; empty: the engine's machine. Raises ``ClusterUnreachable``."""
         return NodeLauncher(await self.bridge(), node, self._named) if node else LocalLauncher()
 
     @property

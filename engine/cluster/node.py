@@ -91,7 +91,6 @@ def _counts(name: str, version: str) -> str:
 
 
 NO_MACHINE = Machine(Cpu((), 0, 0))
-"""Stands for a node that was not looked at."""
 
 
 @dataclass(frozen=True)
@@ -104,7 +103,6 @@ class Node:
     address: str
     alive: bool = True
     draining: bool = False
-    """True if it gets nothing new."""
     versions: Versions = Versions()  # it is frozen
     machine: Machine = NO_MACHINE
     """Its usable part, by the rules that hold there."""
@@ -117,7 +115,6 @@ class Node:
     left_out: tuple[str, ...] = ()
     """Reasons for unused cards, in a sentence each."""
     base: str = ""
-    """Fingerprint of its own base; empty if it has none."""
     link: Link = Link()  # noqa: RUF009  # likewise
     """The way from the engine's machine, measured at the first look."""
     clock: float | None = None
@@ -152,8 +149,7 @@ def link_of(calls: Sequence[float], sent: int, seconds: float) -> Link:
     return Link(call, max(0.0, seconds - call) / sent if sent else 0.0)
 
 
-# A node looks at itself, by its own rules. This blocks, for seconds if there are cards or measurements. Nothing is
-# raised: ``trouble`` gives the reason.
+# Nothing is raised: ``trouble`` gives the reason.
 
 
 @dataclass(frozen=True)
@@ -191,7 +187,7 @@ def _base(name: str) -> str:
     try:
         return load_base(name).fingerprint
     except MarlaasError:
-        return ""  # the launcher looks for the engine's base by its fingerprint
+        return ""
 
 
 def trouble_with(facts: NodeFacts, engine: Versions) -> str:
@@ -206,11 +202,8 @@ def trouble_with(facts: NodeFacts, engine: Versions) -> str:
 
 
 REFUSED = ("nauthenticated", "UNAUTHENTICATED", "AuthenticationError", "InvalidAuth")
-"""Signs of a refused token."""
 OTHER = ("Failed to connect to GCS", "http2 header")
-"""Signs of a listener that is no head."""
 MIXED = "Version mismatch"
-"""Ray's words for different versions."""
 HINT = "`marlaas cluster status` says how this machine stands."
 
 
@@ -250,14 +243,11 @@ LIMIT = 10.0
 
 @dataclass(frozen=True)
 class ClockReading:
-    """A question and its answer, by two clocks."""
+    """A question and its answer: seconds since 1970, by the asker's clock, the other's, and the asker's again."""
 
     asked: float
-    """Time of the question, by the asker's clock, in seconds since 1970."""
     answered: float
-    """The other clock's time."""
     heard: float
-    """Time of the answer's arrival, by the asker's clock."""
 
     @property
     def ahead(self) -> float:

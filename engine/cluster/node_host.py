@@ -26,8 +26,6 @@ from ..workers import kill, run_host
 from .node import NodeFacts, look_here
 from .relay import Begin, Born, Close, Data, Ended, Event, InOrder, Kill, Printed, batch, size
 
-# The engine names the purpose of folders in a worker's arguments, and a node inserts its own.
-
 
 @dataclass(frozen=True)
 class BaseFolder:
@@ -35,9 +33,7 @@ class BaseFolder:
 
     fingerprint: str
     path: str
-    """Its path on the engine's machine; also tried on a node, since many labs mount it everywhere."""
     file: str = ""
-    """A file in it, such as its source GGUF."""
 
 
 @dataclass(frozen=True)
@@ -108,8 +104,6 @@ def find_base(wanted: BaseFolder, home: Home) -> Path:
     )
 
 
-# State files on a node: kept by checksum, each pulled once, verified before it has its name, oldest removed first.
-
 KEPT = 64
 """Kept files. A sampler reads its version before it serves it; a missing file is pulled again."""
 PREFIX = "states-"
@@ -129,11 +123,9 @@ class NodeFiles:
         self._parts: dict[str, dict[int, bytes]] = {}
 
     def path(self, digest: str) -> Path:
-        """Where the file with a checksum is, or will be."""
         return self.folder / f"{digest}.safetensors"
 
     def here(self, digest: str) -> str:
-        """The path of a present file; else empty."""
         path = self.path(digest)
         with contextlib.suppress(OSError):
             os.utime(path)  # it is in use
@@ -165,7 +157,6 @@ class NodeFiles:
         return path
 
     def take_part(self, digest: str, begin: int, part: bytes) -> None:
-        """A part of a file that cannot come at once."""
         self._parts.setdefault(digest, {})[begin] = part
 
     async def parts_are_there(self, digest: str) -> str:
@@ -211,12 +202,10 @@ def checksum_of(data: bytes | memoryview) -> str:
     return hashlib.sha256(data).hexdigest()
 
 
-# One Ray actor on each node starts the same child programs as a local engine, and relays them. A child has the same
-# cores, variables and niceness as on the engine's machine, so its bits are the same. The kernel ends the children with
-# the node host. It decides and restarts nothing. Only this module and ``bridge`` may import ray.
+# One Ray actor on each node starts the same child programs as a local engine, and relays them; the kernel ends them
+# with it. It decides and restarts nothing. Only this module and ``bridge`` may import ray.
 
 CHUNK = 2**16
-"""Bytes read from a child at once."""
 MUCH = 64 * 2**20
 """Bytes waiting for the bridge until children are not read any more: they then wait to write."""
 SEEN = 30.0
@@ -231,7 +220,6 @@ class NodeHost:
     """Runs on a node as an async actor; all methods belong to its event loop."""
 
     def __init__(self, home: Home | None = None) -> None:
-        """``home`` is the node's; by default that of its environment."""
         self._home = home or find_home()
         self.files = NodeFiles(self._home.scratch)
         self._children: dict[int, _Relayed] = {}
@@ -264,7 +252,6 @@ class NodeHost:
         return self._facts
 
     async def resolve(self, kwargs: dict[str, Any]) -> dict[str, Any]:
-        """A worker's arguments with this node's own folders. Raises ``BaseModelError`` if the base is not here."""
         return await asyncio.to_thread(resolve, kwargs, self._home)
 
     async def folder(self) -> str:
@@ -315,7 +302,6 @@ class NodeHost:
         return number, events
 
     def tell(self, event: Event) -> None:
-        """Queue an event for the bridge."""
         self._waiting.append(event)
         self._weight += size(event)
         if self._weight >= MUCH:
@@ -323,7 +309,6 @@ class NodeHost:
         self._some.set()
 
     async def room(self) -> None:
-        """Wait until more may be queued."""
         await self._room.wait()
 
     def _carry_out(self, event: Event) -> None:
@@ -346,15 +331,12 @@ class NodeHost:
 
 
 class _Relayed:
-    """One child, from its start to its end."""
-
     def __init__(self, host: NodeHost, begin: Begin) -> None:
         self.number = begin.child
         self.pid = 0
         self._host = host
         self._begin = begin
         self._early: list[Data | Close | Kill] = []
-        """Events before the process was there."""
         self._process: asyncio.subprocess.Process | None = None
         self._writer: asyncio.StreamWriter | None = None
 
@@ -369,7 +351,6 @@ class _Relayed:
             kill(self._process)
 
     async def run(self) -> None:
-        """Start it, relay it, and report its end."""
         try:
             status: int | None = await self._run()
             reason = ""

@@ -14,16 +14,14 @@ from typing import Any, TypeAlias
 from ..errors import MarlaasError
 from ..workers import NOTHING, Template, WorkerHandle, last_line
 
-# Events of children travel in numbered batches between the bridge and a node host. Several batches are in progress at
-# the same time, so that a long link costs its delay once and not once a message. Ray may reorder them; each waits for
-# those before it. A piece is small enough that Ray sends it inside the call, without the object store.
+# Several numbered batches of events are in progress at the same time, so that a long link costs its delay once. Ray may
+# reorder them. A piece is small enough that Ray sends it inside the call.
 
 PIECE = 90_000
 """Bytes of one argument or result of a call; from 100 kB on Ray puts it into an object store."""
 WINDOW = 8
 """Batches in progress in one direction, at most."""
 OVERHEAD = 200
-"""Bytes of an event besides its data, about."""
 
 
 @dataclass(frozen=True)
@@ -83,7 +81,6 @@ class Ended:
     status: int | None
     """Its exit status, negative for a signal; None if unknown."""
     reason: str = ""
-    """Why it is unknown."""
 
 
 Event: TypeAlias = Begin | Data | Close | Kill | Born | Printed | Ended
@@ -125,7 +122,6 @@ class InOrder:
         self._early: dict[int, tuple[Event, ...]] = {}
 
     def accept(self, number: int, events: tuple[Event, ...]) -> Iterator[Event]:
-        """The events that are due with this batch; a repeated batch is dropped."""
         if number >= self._next:
             self._early[number] = events
         due: list[Event] = []
@@ -193,7 +189,7 @@ class RemoteChild:
         elif isinstance(event, Born):
             self.pid = event.pid
         elif isinstance(event, Printed):
-            with contextlib.suppress(OSError), open(self._log_path, "ab") as log:  # a full disk ends nobody
+            with contextlib.suppress(OSError), open(self._log_path, "ab") as log:
                 log.write(event.data)
 
     def _end(self, running: asyncio.Future[Any]) -> None:
@@ -231,7 +227,6 @@ class NodeLauncher:
         node: str,
         named: Callable[[dict[str, Any]], dict[str, Any]] = lambda kwargs: kwargs,
     ) -> None:
-        """``named`` replaces folders in a worker's arguments by their purposes."""
         self._bridge = bridge
         self._node = node
         self._named = named

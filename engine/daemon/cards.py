@@ -61,14 +61,11 @@ class CardMonitor:
         self._account = own_account()
         self._last: Inventory | None = None
         self._labels: dict[str, str] = {}
-        """Labels of all cards ever seen, by id."""
         self._watch = CardWatch()
         self._failure = ""
-        """Why workers could not be placed again, as last logged."""
         store.devices.replace(())
 
     async def run(self) -> None:
-        """Look until cancelled; unwritten rows are written at the next look."""
         if not has_driver():
             await asyncio.Event().wait()
         while True:
@@ -86,7 +83,7 @@ class CardMonitor:
         if not found.machine.gpus and found.reason:
             return  # a silent driver does not mean lost cards: workers on a failed card die
         cards = {gpu.uuid for gpu in usable.machine.gpus}
-        if first or not self._supervisor.ready:  # starting workers are placed by the present cards
+        if first or not self._supervisor.ready:
             self._watch = self._watch.planned(cards)
         else:
             await self._keep(cards, ours.cards)
@@ -102,7 +99,6 @@ class CardMonitor:
         self._labels |= {gpu.uuid: gpu.label for gpu in found.machine.gpus}
 
     async def _keep(self, usable: Collection[str], used: Collection[str]) -> None:
-        """Have workers placed again if the usable cards changed."""
         self._watch = self._watch.after(usable, used)
         if not (self._watch.leaves or self._watch.takes):
             return

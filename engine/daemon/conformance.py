@@ -11,7 +11,6 @@ from ..home import BUNDLED_PLUGINS
 from ..store import Store
 
 Log = Callable[[str, str, str], None]
-"""Takes the kind, a sentence and the level."""
 
 
 def background(environments: EnvironmentService, store: Store, ruler: Ruler, log: Log) -> Background:

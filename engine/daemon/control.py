@@ -23,7 +23,6 @@ from .lock import EngineLock, holder, starts
 STALE = 15.0
 """Seconds without a heartbeat after which an engine counts as hung."""
 SERVING = ("running", "draining")
-"""States of an engine that hears commands."""
 NOTICE = 5.0
 """Seconds until a waiting user gets the reason."""
 UPDATE = 600.0
@@ -74,7 +73,7 @@ def update_database(home: Home) -> None:
             _refuse_older_engine(home)
             if time.monotonic() > deadline:
                 raise
-            continue  # a starting engine does the same
+            continue
         try:
             if not is_current(home.database):
                 open_database(home.database)
@@ -90,9 +89,8 @@ def open_database(database: Path) -> None:
 
 
 def _refuse_older_engine(home: Home) -> None:
-    """Raise ``StoreError`` if the lock's holder works with the older schema."""
     engine = None
-    with contextlib.suppress(StoreError), Reader(home.database) as reader:  # there is none, or it is being made
+    with contextlib.suppress(StoreError), Reader(home.database) as reader:
         engine = reader.engine()
     if engine is not None and engine.pid == holder(home.lock):
         raise StoreError(
@@ -131,7 +129,6 @@ def refuse_suspended(process: int | None) -> None:
 
 
 def _state(home: Home) -> str:
-    """The state of a home's engine; empty without one or with an old heartbeat."""
     if holder(home.lock) is None:
         return ""
     engine = _engine(home)
@@ -139,7 +136,6 @@ def _state(home: Home) -> str:
 
 
 def _engine(home: Home) -> EngineRow | None:
-    """The newest engine of a home, alive or not."""
     if not home.database.exists():
         return None
     with Reader(home.database) as reader:
@@ -164,7 +160,7 @@ def ensure_running(home: Home, timeout: float = 60.0, notice: Callable[[str], No
     suspended; ``ConfigError`` if the home cannot be locked.
     """
     create_database(home, notice)
-    check_lockable(home.lock)  # else any old text there counts as held
+    check_lockable(home.lock)
     log = home.logs / "engine.log"
     process: subprocess.Popen[bytes] | None = None
     begun, said = time.monotonic(), ""
@@ -195,7 +191,6 @@ def ensure_running(home: Home, timeout: float = 60.0, notice: Callable[[str], No
 
 
 def _waits_for(home: Home) -> str:
-    """A starting engine's reason to wait, in a sentence; else empty."""
     engine = _engine(home)
     return engine.note if engine is not None and engine.state == "starting" else ""
 
@@ -208,7 +203,7 @@ def stop(home: Home, timeout: float = 30.0) -> bool:
     refuse_suspended(engine)
     try:
         command(home.database, "stop")
-    except DatabaseUnwritable:  # a read-only or full disk: the engine hears of it all the same
+    except DatabaseUnwritable:
         with contextlib.suppress(ProcessLookupError):
             os.kill(engine, signal.SIGTERM)
     deadline = time.monotonic() + timeout
@@ -250,7 +245,6 @@ def drain(home: Home, notice: Callable[[str], None]) -> bool:
 
 
 def _start(home: Home, log: Path) -> subprocess.Popen[bytes]:
-    """Start a detached child in its own session: it hears neither Ctrl-C nor the closing of a terminal."""
     command_line = [sys.executable, "-P", "-m", "marlaas.engine.daemon.main", str(home.root)]
     try:
         with open(log, "ab") as output:
@@ -270,7 +264,6 @@ def _start(home: Home, log: Path) -> subprocess.Popen[bytes]:
 
 
 def _see_off(engine: int, deadline: float) -> None:
-    """Reap an engine that is a child of this process: it releases its lock a moment before its end."""
     for process in started:
         if process.pid == engine:
             with contextlib.suppress(subprocess.TimeoutExpired):
@@ -288,7 +281,7 @@ def why_not(code: int | None, log: Path) -> MarlaasError:
     words = _last_line(log).removeprefix("marlaas: ")
     if code == ConfigError.exit_code:
         return ConfigError(words)
-    if code == 0:  # its log ends with something else
+    if code == 0:
         words = "it was asked to stop."
     elif code is not None and code < 0:
         words = f"it was ended by signal {signal_name(-code)}."

@@ -54,7 +54,6 @@ class Engine:
         self._home, self._settings, self._base, self._store = home, settings, base, store
         self._serves = False
         self._compares = ""
-        """The start's work on the base, in a sentence."""
         self._environments = EnvironmentService(
             [BUNDLED_PLUGINS, home.plugins],
             home.scratch,
@@ -128,7 +127,6 @@ class Engine:
             await self._stop()
 
     async def _start_workers(self) -> None:
-        """Start the workers, after the base's comparison with transformers."""
         base, home, free = self._base, self._home.root, available_memory(self._settings.resources.memory)
         if compared_before(base, home, free) is None:
             self._compares = "The engine compares the base with transformers, which it does once for each base."
@@ -151,7 +149,6 @@ class Engine:
             self._log("base", self._supervisor.warning, "warning")
 
     async def _run(self) -> None:
-        """Run until the first part ends: the queue, if somebody stops the engine."""
         supervisor = self._supervisor
         await until_first(
             *(self._disk.run(), self._scheduler.run(), supervisor.run(), self._yielding.run()),
@@ -177,7 +174,6 @@ class Engine:
             self._store.telemetry.event(kind, message, None, level)
 
     def _on_environment(self, event: EnvironmentEvent) -> None:
-        """Store an environment's event, and wake its waiting tasks."""
         store, environments = self._store, self._environments
         self._log("environment", describe(event), "warning" if event.failure else "info")
         with contextlib.suppress(StoreError):
@@ -192,7 +188,6 @@ class Engine:
         self._scheduler.wake(names_of(event.plugin, environments.infos()) if loaded else frozenset())
 
     def _played(self) -> Set[str] | None:
-        """The environment versions of stored groups; None if they cannot be read."""
         with contextlib.suppress(StoreError):
             return self._store.experience.environment_versions()
         return None

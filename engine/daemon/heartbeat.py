@@ -29,9 +29,7 @@ class Seen:
     name: str
     pid: int
     rss: int
-    """Bytes of memory."""
     started: float
-    """Seconds of the epoch."""
     spent: float
     """Processor seconds since the last look, user and system; for a new process, since its start."""
 
@@ -48,11 +46,11 @@ class Processes:
         known, spent, seen = self._known, self._spent, []
         self._known, self._spent = {}, {}
         for name, pid in processes:
-            with contextlib.suppress(psutil.Error):  # it has ended meanwhile
+            with contextlib.suppress(psutil.Error):
                 process = known.get(pid) or psutil.Process(pid)
                 times = process.cpu_times()
                 now = times.user + times.system
-                if now < spent.get(pid, 0.0):  # another process has got the id
+                if now < spent.get(pid, 0.0):
                     process, spent[pid] = psutil.Process(pid), 0.0
                 seen.append(
                     Seen(name, pid, process.memory_info().rss, process.create_time(), now - spent.get(pid, 0.0))
@@ -61,12 +59,10 @@ class Processes:
         return seen
 
 
-# There is one sample for each stage, or for each of its workers. Workers report their busy time; for environments and
-# the engine it is the processor time of their processes.
+# Workers report their busy time; for environments and the engine it is the processor time of their processes.
 
 ENGINE = "engine"
 WORKER = "env "
-"""Prefix of environment workers' names."""
 IDLE = {stage: Load() for stage in (ROLLOUT, ENVIRONMENT, TRAINING, ENGINE)}
 """All stages, under the names of their first workers; a worker that is being replaced is idle."""
 
@@ -82,7 +78,6 @@ class StageMeter:
         self._read: dict[str, int] = {}
         self._passes: dict[str, int] = {}
         self.busy: dict[str, float] = {}
-        """Busy seconds of each worker, or stage without workers, between the last two beats."""
 
     def samples(
         self,
@@ -127,7 +122,7 @@ class StageMeter:
         ] + [StageSample(name, "cpu", begun, wall, seconds, 0.0, 0.0, 0) for name, seconds in workers]
 
 
-# In a large cluster, workers' samples are written more seldom. Commits then reach the disk.
+# In a large cluster, workers' samples are written more seldom.
 
 HEARTBEAT = 1.0
 NONE_YET = SamplerStats(0, 0, 0.0, 0, 0)
@@ -135,7 +130,6 @@ LOOKED_AT = 128
 """Most workers looked at in a second, on average. A look at one costs the engine a call, an answer and two rows:
 this must not grow with the cluster."""
 THIN = 600.0
-"""Seconds between two merges of old samples."""
 
 
 class Heartbeat:
@@ -163,11 +157,8 @@ class Heartbeat:
         self._look = look or Processes().look
         self._keep = keep
         self._thin = 0.0
-        """Time of the next merge of old samples."""
         self._looked = monotonic()
-        """Time of the last look at workers."""
         self._sampled: dict[str, SamplerStats] = {}
-        """The last totals of each sampler."""
 
     async def run(self, supervisor: WorkerSupervisor) -> None:
         """Beat until cancelled; a failed beat (full disk, lock, vanished process) is tried again."""
@@ -194,7 +185,6 @@ class Heartbeat:
         await asyncio.to_thread(self._store.checkpoint)
 
     def _measure(self, supervisor: WorkerSupervisor, elapsed: float) -> None:
-        """Record what processes and stages did in the last ``elapsed`` seconds."""
         processes, now = self._look(supervisor.processes()), wall_time()
         samples = self._meter.samples(processes, supervisor.loads(), supervisor.devices, now - elapsed, elapsed)
         rows = worker_rows(processes, self._meter.busy, supervisor.devices, elapsed, supervisor.starting)
@@ -228,7 +218,6 @@ class Heartbeat:
             raise
 
     async def _ask_samplers(self, supervisor: WorkerSupervisor) -> None:
-        """Record each sampler's work; one that does not answer is asked again next time."""
         for name, stats in (await supervisor.sampler_stats(HEARTBEAT)).items():
             before = self._sampled.get(name, NONE_YET)
             self._ledger.rollout_seconds(max(0.0, stats.busy_seconds - before.busy_seconds), name)

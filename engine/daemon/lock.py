@@ -18,7 +18,6 @@ PREPARES = " prepares the database"
 STARTS = " starts: "
 """Follows the id of an engine that is not in the database yet; a sentence follows."""
 SIZE = 512
-"""Bytes to read: more than the file has."""
 
 
 class EngineLock:
@@ -72,11 +71,9 @@ class EngineLock:
         self._file = again._file
 
     def starting(self, words: str) -> None:
-        """Report the work before the first heartbeat, in a sentence."""
         self._write(f"{STARTS}{words}")
 
     def started(self) -> None:
-        """From now on the database reports this engine's work."""
         self._write("")
 
     def release(self) -> None:
@@ -85,7 +82,6 @@ class EngineLock:
             self._file = None
 
     def _write(self, what: str) -> None:
-        """Write this process's id and work over the present text: concurrent readers find the id."""
         assert self._file is not None, "the lock is not held"
         line = f"{os.getpid()}{what}\n".encode()
         os.pwrite(self._file, line, 0)
@@ -107,6 +103,5 @@ def starts(path: Path) -> str:
 
 
 def _held(path: Path) -> str | None:
-    """The first line of the lock's file, perhaps followed by old text; None if nobody holds the lock."""
     said = said_by_holder(path, SIZE)
     return None if said is None else said.partition("\n")[0]

@@ -30,10 +30,8 @@ from .planning import plan, without_nodes
 from .saying import say
 
 YOUNG_OBJECTS = 100_000
-"""New objects until Python looks for cycles, which takes a hundredth of a second. Thousands of messages and futures
-come and go each second without cycles. With many tasks some ten thousand objects stay for an episode or a step:
-frequent looks at them took a tenth of the engine's time. Objects that exist after the imports are frozen, and not
-looked at again."""
+"""New objects until Python looks for cycles, which takes a hundredth of a second. With many tasks some ten thousand
+objects stay for an episode or a step: frequent looks at them took a tenth of the engine's time."""
 
 
 def run(home: Home) -> int:
@@ -83,7 +81,6 @@ def run(home: Home) -> int:
 async def _serve(
     home: Home, settings: Settings, base: BaseModel, placement_plan: PlacementPlan, store: Store, lock: EngineLock
 ) -> None:
-    # made here, because its parts want the event loop
     await Engine(home, settings, base, placement_plan, store, lock.keep).serve()
 
 

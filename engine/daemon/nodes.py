@@ -19,9 +19,7 @@ from ..fleet import PlacementPlan
 from ..store import NODE_COMMANDS, Command, NodeRow, Store
 
 INTERVAL = 5.0
-"""Seconds between two looks at the nodes."""
 POLL = 0.2
-"""Seconds between looks at the database for commands."""
 
 
 class Placed(Protocol):
@@ -63,15 +61,11 @@ class NodeMonitor:
         self._seen = -1
         self._last: tuple[NodeRow, ...] = ()
         self._works: frozenset[str] | None = None
-        """Names of the nodes that worked at the last look; None before the first one."""
         self._told: set[str] = set()
-        """Logged sentences: each is logged once."""
         self._moving: asyncio.Task[None] | None = None
-        """The latest planning."""
         supervisor.draining_nodes(store.nodes.drained())
 
     async def run(self) -> None:
-        """Look until cancelled; unwritten rows are written at the next look."""
         looked = -INTERVAL
         while True:
             with contextlib.suppress(StoreError):
@@ -86,11 +80,10 @@ class NodeMonitor:
         if seen == self._seen:
             return []
         found = [command for command in self._store.tasks.new_commands() if command.kind in NODE_COMMANDS]
-        self._seen = -1 if found else seen  # read them again until they are finished
+        self._seen = -1 if found else seen
         return found
 
     async def look(self, commands: Sequence[Command] = ()) -> None:
-        """Ask for the nodes, carry out commands, log changes, and have workers move if needed."""
         nodes: tuple[Node, ...] | None = None
         try:
             nodes = of_each_name(await self._nodes())
@@ -115,7 +108,6 @@ class NodeMonitor:
             self._store.tasks.finish_command(command, outcome)
 
     def _hear(self, command: Command, nodes: Sequence[Node | NodeRow]) -> str:
-        """Store a person's request; returns the reason of a refusal, or empty."""
         word, drained = str(command.arguments.get("node")), self._store.nodes.drained()
         name, unknown = meant(word, nodes)
         if command.kind == "undrain_node":
@@ -131,7 +123,6 @@ class NodeMonitor:
         return ""
 
     def _follow(self, rows: Sequence[NodeRow]) -> None:
-        """Have workers placed again if the working nodes changed; for living leavers, between steps."""
         before, self._works = self._works, frozenset(row.name for row in rows if row.state == "ready")
         if before is None or before == self._works:
             return
@@ -140,7 +131,6 @@ class NodeMonitor:
         self._moving = asyncio.ensure_future(self._plan())
 
     async def _plan(self) -> None:
-        """Have workers move if the plan changed; else no task is delayed."""
         try:
             placement_plan = await self._supervisor.planned_anew()
         except MarlaasError as error:

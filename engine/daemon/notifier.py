@@ -25,16 +25,13 @@ from ..home import Home
 from ..store import Reader
 
 LIMIT = 30.0
-"""Seconds of the command for one event."""
 FAREWELL = 5.0
 """Seconds that a stopping engine waits for queued events."""
 MOST = 1000
 """Most queued events: a slow command must not fill the memory."""
 EXCERPT = 2000
-"""Bytes read of the end of its standard error."""
 
 Log = Callable[[str, str, str], None]
-"""Kind, message, level."""
 
 
 class Notifier:
@@ -61,7 +58,6 @@ class Notifier:
             self._failed(f"more than {MOST} events wait for it")
 
     async def delivered(self) -> None:
-        """Wait until all queued events were delivered."""
         await self._events.join()
 
     async def stop(self) -> None:

@@ -58,13 +58,10 @@ if TYPE_CHECKING:
     from .nodes import NodeMonitor
 
 
-# Once a minute, cards move between stages if the ledger's busy seconds and tokens show that it pays.
-# ``fleet/placement/balance.py`` decides if a move is worth its cost.
+# Once a minute, cards move between stages if that pays (``fleet/placement/balance.py``).
 
 INTERVAL = 60.0
-"""Seconds of a window."""
 LOOK = 1.0
-"""Seconds between checks for the start of moved workers."""
 RESTART = 60.0
 """Seconds of a move before the first measurement: vLLM takes about as long to start."""
 
@@ -150,17 +147,12 @@ class Rebalancing:
 
 
 def _trained(ledger: Ledger) -> int:
-    """Tokens trained on so far, of all trainers."""
     return sum(tokens for worker, tokens in ledger.made.items() if stage_of(worker) == TRAINING)
 
-
-# The look at the machine blocks for seconds if there are cards. In a cluster the plan is over its nodes, or only over
-# this machine while no cluster answers.
 
 SECONDS = 60.0
 """Seconds for measuring copies of a base; later ones are left out."""
 LOOK_SECONDS = 0.5
-"""Seconds for a look at other programs' usage."""
 
 
 def plan(
@@ -206,7 +198,7 @@ def copies_to_measure(
             plan = plan_of(base, with_copy(settings, copy), free - taken, precision=placement.trainer.precision)
             if plan.sequences >= (settings.rollout.sequences or ENOUGH):
                 plans[copy] = plan
-                taken = taken or dict(plan.parts).get("the sampler's weights", 0)  # the first stays
+                taken = taken or dict(plan.parts).get("the sampler's weights", 0)
     return plans
 
 
@@ -322,7 +314,6 @@ class Planner:
     def monitor(
         self, store: Store, supervisor: WorkerSupervisor, settle: Callable[[Callable[[], None]], None]
     ) -> NodeMonitor | None:
-        """The monitor of the nodes; None without a cluster."""
         if self._cluster is None:
             return None
         from .nodes import NodeMonitor
@@ -331,7 +322,6 @@ class Planner:
         return NodeMonitor(store, lambda: cluster.nodes(supervisor.ours), supervisor, settle, self._log)
 
     def hosts(self, environments: EnvironmentService, supervisor: WorkerSupervisor) -> EnvironmentHosts | None:
-        """The hosts of environments on other nodes; None without a cluster."""
         if self._cluster is None:
             return None
         home, _, settings = self._asked
@@ -347,7 +337,6 @@ class Planner:
         return self._hosts
 
     async def stop(self, workers: Awaitable[None]) -> None:
-        """End the workers, then the bridge to the cluster."""
         await workers
         if self._hosts is not None:
             await self._hosts.stop()

@@ -36,7 +36,6 @@ _SAID = {
     "elsewhere": "not on all nodes",
     "polled": "changes are looked for every few seconds",
 }
-"""Kinds of events with another word on the screens."""
 
 
 def describe(event: EnvironmentEvent) -> str:

@@ -29,7 +29,7 @@ async def start_up(
     try:
         while not task.done():
             await asyncio.wait((task,), timeout=INTERVAL)
-            with contextlib.suppress(StoreError):  # a full disk: the beat is missed, the start continues
+            with contextlib.suppress(StoreError):
                 store.telemetry.heartbeat(store.incarnation, "starting", note())
                 if stopping() or any(command.kind in ENDS for command in store.tasks.new_commands()):
                     return False

@@ -1,8 +1,7 @@
 """The rates of each device, measured once and kept in the home.
 
-They are in a JSON file by device, driver and torch: after a change, or with missing rates, a device is measured again.
-Each measurement runs in a child process: if it fails or hangs, the device has no rates, and a sentence gives the
-reason.
+They are in a JSON file by device, driver and torch. Each measurement runs in a child process: if it fails or hangs, the
+device has no rates, and a sentence gives the reason.
 """
 
 from __future__ import annotations
@@ -34,7 +33,6 @@ class Calibrated:
 
     found: Inventory
     notes: tuple[str, ...] = ()
-    """Why rates are missing, in one sentence each."""
 
 
 def with_rates(found: Inventory, path: Path, *, missing: bool = False, anew: bool = False) -> Calibrated:
@@ -63,7 +61,6 @@ def with_rates(found: Inventory, path: Path, *, missing: bool = False, anew: boo
 
 
 def _rated(found: Inventory, rates: Mapping[str, Rates]) -> Machine:
-    """The machine with these rates; under a limit of the address space bfloat16 has none, because it needs oneDNN."""
     machine, key = found.machine, key_of(found.machine.cpu, found)
     if key in rates and address_space() is not None:
         rates = {**rates, key: replace(rates[key], bfloat16=0.0)}
@@ -105,7 +102,6 @@ def measure(device: Cpu | Gpu) -> Rates | str:
 
 
 def _read(path: Path) -> dict[str, Rates]:
-    """The rates in the file, without damaged entries."""
     found = {key: _rates(value) for key, value in read_table(path).items()}
     return {key: rates for key, rates in found.items() if rates is not None}
 

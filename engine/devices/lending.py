@@ -16,11 +16,9 @@ from dataclasses import dataclass
 AT_WORK, IDLE = 1, 2
 """Values of a byte; 0 before: an absent worker lends nothing."""
 SIZE = 2
-"""Bytes of the file: one for each worker."""
 SLEEPING = {"OMP_WAIT_POLICY": "passive"}
-"""Variable for borrowing workers: a waiting thread sleeps. Spinning threads take the time of a core that its owner,
-or another program, uses at that moment: on a busy machine a pass then took six times as long as on one core, and
-half as long with this."""
+"""Variable for borrowing workers: a waiting thread sleeps. With spinning threads a pass on a busy machine took six
+times as long as on one core, and half as long with this."""
 
 
 @dataclass(frozen=True)
@@ -28,12 +26,10 @@ class Loan:
     """A worker's own and borrowable cores."""
 
     path: str
-    """The file that both workers share."""
     place: int
     """The index of this worker's byte, 0 or 1."""
     own: tuple[int, ...]
     other: tuple[int, ...]
-    """The other worker's cores."""
 
 
 class LentCores:
@@ -48,11 +44,9 @@ class LentCores:
         self.rest()
 
     def work(self) -> None:
-        """This worker has work: the other one gives its cores back."""
         self._shared[self._loan.place] = AT_WORK
 
     def rest(self) -> None:
-        """This worker is idle: the other one may use its cores."""
         self._borrow(False)
         self._shared[self._loan.place] = IDLE
 

@@ -6,7 +6,6 @@ from dataclasses import dataclass
 from typing import Literal
 
 Kind = Literal["cpu", "cuda", "rocm", "metal", "vulkan"]
-"""The backend of a device."""
 
 Mode = Literal["shared", "exclusive", "prohibited"]
 """How many processes may compute on a card at the same time: any number, one, or none."""
@@ -54,7 +53,6 @@ class Gpu:
     name: str
     kind: Kind
     memory: int
-    """Bytes in all."""
     free: int
     """Bytes that no process holds."""
     capability: tuple[int, int] = (0, 0)
@@ -86,7 +84,6 @@ class Cpu:
     """Bytes of free main memory."""
     name: str = ""
     rates: Rates | None = None
-    """The rates of one core; None until they are measured."""
 
 
 @dataclass(frozen=True)
@@ -116,7 +113,6 @@ class UsableNode:
     """A node as the placement sees it: its usable part."""
 
     node: str
-    """Ray's id of it; empty for the engine's machine."""
     name: str
     machine: Machine
     software: Software
@@ -124,11 +120,9 @@ class UsableNode:
     """Usable bytes of main memory."""
     link: Link = Link()
     draining: bool = False
-    """True if it is to get nothing new."""
     refused: str = ""
     """Why it cannot be used, in a sentence; empty if it can."""
     reasons: tuple[str, ...] = ()
-    """What is left out there, and why, in sentences."""
 
 
 @dataclass(frozen=True)
@@ -136,13 +130,11 @@ class Inventory:
     """What was found on the machine, and what could not be."""
 
     machine: Machine
-    """The complete machine, before rules apply."""
     driver: str = ""
     cuda: str = ""
     reason: str = ""
     """Why there is no NVIDIA card; empty if there is one."""
     notes: tuple[str, ...] = ()
-    """Sentences on faulty cards."""
     order: tuple[str, ...] | None = None
     """Ids of the cards in CUDA's order; None if unknown."""
 
@@ -154,16 +146,12 @@ class Software:
     vllm: str = ""
     """Version of a vLLM that works on this machine's cards, or on its processor without cards; else empty."""
     vllm_build: Kind | None = None
-    """The kind of device of the installed vLLM's binaries."""
     vllm_reason: str = ""
-    """Why no vLLM works here, and what to install."""
     torch_cuda: bool = False
-    """True if torch reaches the cards."""
     torch_reason: str = ""
     llama_backend: Kind = "cpu"
     """The kind of card that the installed llama.cpp reaches, besides the processor."""
     llama_reason: str = ""
-    """Why llama.cpp reaches no card, if that matters."""
     bitsandbytes: bool = False
     cards: tuple[Gpu, ...] = ()
     """Cards that llama.cpp reaches by another way than CUDA; their ``uuid`` is its name for them."""
@@ -193,7 +181,6 @@ class SamplerAssignment:
     """A rollout worker in a placement plan."""
 
     name: str
-    """``rollout``, ``rollout-2``, …"""
     kind: SamplerKind
     place: Place
     sharing: Sharing = ""
@@ -223,9 +210,7 @@ class EnvironmentHost:
     node: str
     name: str
     cores: int
-    """Processes that may compute there at the same time."""
     call: float = 0.0
-    """Seconds of a message and its answer on the way."""
 
 
 @dataclass(frozen=True)
@@ -234,11 +219,8 @@ class Placement:
 
     samplers: tuple[SamplerAssignment, ...]
     trainer: TrainerAssignment
-    """The first training worker, the only one unless there are ``more``."""
     reasons: tuple[str, ...] = ()
-    """One sentence with a reason for each decision."""
     more: tuple[TrainerAssignment, ...] = ()
-    """Further training workers: ``training-2``, …"""
     hosts: tuple[EnvironmentHost, ...] = ()
     """Hosts of environments and scores, the preferred first; empty: only the engine's machine."""
 

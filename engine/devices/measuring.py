@@ -1,8 +1,7 @@
 """Measures how fast a device multiplies matrices and moves memory, and prints both rates as JSON, as a program.
 
 ``python -P -m marlaas.engine.devices.measuring cpu CORE`` measures one core in float32 and in bfloat16; ``cuda`` and
-``metal`` measure the only visible card, in the base's type there. It takes about a second after torch is loaded. Rates
-are medians over short runs, because the first runs warm up caches and clocks, and others use the machine as well; a
+``metal`` measure the only visible card, in the base's type there. Rates are medians over short runs, about a second; a
 core's are of its processor time. On cards this has never run.
 """
 
@@ -24,17 +23,13 @@ if TYPE_CHECKING:
     import torch
 
 SECONDS = 0.4
-"""Seconds to measure each rate."""
 RUNS = 5
-"""The least number of runs."""
 SIDES = {"cpu": 1024, "cuda": 8192, "metal": 4096}
 """Rows of the square matrices: enough to fill the device, but soon done."""
 FEW = 32
-"""Rows of the first bfloat16 product."""
 EMULATED = 20e9
 """Least bfloat16 operations a second of a core with instructions for it; ten times those of one without."""
 MOVED = {"cpu": 1 << 26, "cuda": 1 << 30, "metal": 1 << 28}
-"""Bytes copied at once: more than any cache holds."""
 
 
 def measure(kind: str) -> Rates:
@@ -92,7 +87,6 @@ def _bfloat16_rate(side: int) -> float:
 
 
 def _type_of(kind: str) -> torch.dtype:
-    """float32 for the processor; for a card bfloat16 if it supports it, else float16."""
     import torch
 
     if kind == "cpu":
@@ -106,7 +100,6 @@ def _pace(
     settle: Callable[[], object] = lambda: None,
     clock: Callable[[], float] = time.thread_time,
 ) -> float:
-    """Median seconds of one run, by ``clock``."""
     work()
     settle()
     taken: list[float] = []

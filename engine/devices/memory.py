@@ -12,8 +12,8 @@ from typing import NoReturn
 
 from ..errors import OutOfMemory
 
-# Containers are control groups (https://docs.kernel.org/admin-guide/cgroup-v2.html; version 1:
-# https://docs.kernel.org/admin-guide/cgroup-v1/cgroups.html): each group on the way up may have its own limits.
+# Each control group on the way up may have its own limits (https://docs.kernel.org/admin-guide/cgroup-v2.html; version
+# 1: https://docs.kernel.org/admin-guide/cgroup-v1/cgroups.html).
 
 MEMBERSHIP, MOUNTED = Path("/proc/self/cgroup"), Path("/sys/fs/cgroup")
 
@@ -26,7 +26,6 @@ class Group:
     version: int
 
     def read(self, name: str) -> str:
-        """The text of one of its files; empty if there is none."""
         return read(self.folder / name)
 
 
@@ -61,9 +60,8 @@ def read(path: Path) -> str:
         return ""
 
 
-# Free memory is the least of what machine, container and limits leave. Each control group on the way up may have its
-# own limit (https://docs.kernel.org/admin-guide/cgroup-v2.html, section "Memory"; cgroup-v1/memory.html). Memory of
-# cached files that have not been read lately counts as free.
+# Free memory is the least of what machine, control groups and limits leave. Cached files that have not been read lately
+# count as free.
 
 UNLIMITED = 1 << 62
 """Larger limits are none: version 1 of control groups writes "no limit" as a very large number of bytes."""
@@ -71,8 +69,6 @@ UNLIMITED = 1 << 62
 
 @dataclass(frozen=True)
 class _Names:
-    """File names in one version of control groups."""
-
     limit: str
     usage: str
     cached: str
@@ -120,12 +116,10 @@ def _room(group: Group) -> int | None:
 
 
 WORDS = ("out of memory", "not enough memory", "can't allocate memory", "ALLOC_FAILED")
-"""Parts of the messages of torch's allocators and lower libraries, which have no exception for it."""
 ONEDNN = ("could not create a primitive", "could not execute a primitive")
 """oneDNN's messages without memory for its compiled code or its buffers.
 
-Unsupported shapes and types have other messages ("could not create a primitive descriptor …"). A process that may
-not run compiled code does not use oneDNN, and continues without it after this error (``base/kernels.py``)."""
+Unsupported shapes and types have other messages ("could not create a primitive descriptor …")."""
 STATUS = int(errno.ENOMEM)
 """Exit status of a process without memory."""
 

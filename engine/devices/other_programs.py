@@ -32,7 +32,6 @@ class OtherPrograms:
         return f"This machine is busy: other programs use {used:.1f} of {many} {'core' if many == 1 else 'cores'}."
 
     def _look(self) -> tuple[float, float, float]:
-        """The time, and the processor seconds of everybody on these cores and of our processes."""
         counted = psutil.cpu_times(percpu=True)
         ours = [counted[core] for core in self._cores]
         busy = sum(sum(times) - times.idle - getattr(times, "iowait", 0.0) for times in ours)

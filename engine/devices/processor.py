@@ -2,7 +2,7 @@
 
 A quota is time, not cores (https://docs.kernel.org/admin-guide/cgroup-v2.html, ``cpu.max``; version 1:
 https://docs.kernel.org/scheduler/sched-bwc.html): a container with a quota of two cores on a machine of 64 still sees
-64, and threads on all of them would be stopped most of the time.
+64.
 """
 
 from __future__ import annotations

@@ -28,7 +28,6 @@ LIMIT = 120.0
 TORCH_CARDS = "marlaas.engine.devices.libraries.torch_cards"
 LLAMA_CARDS = "marlaas.engine.rollout.llama.native"
 KINDS = ("rocm", "metal", "vulkan")
-"""Kinds of cards that only llama.cpp reports."""
 
 
 @dataclass(frozen=True)
@@ -38,14 +37,12 @@ class Answers:
     torch_cuda: str = ""
     """PyTorch's CUDA version: ``13.0``; empty for a build without."""
     torch_count: int = 0
-    """Cards that PyTorch reaches."""
     torch_built_for: tuple[str, ...] = ()
     """Architectures of PyTorch's kernels: ``sm_90``."""
     torch_error: str = ""
     driver_cuda: int = 0
     """The driver's newest CUDA, as 1000 x major + 10 x minor; 0 without one."""
     vllm_platform: str = ""
-    """The platform that vLLM detects: ``cuda``."""
     vllm_error: str = ""
     cards: tuple[Gpu, ...] = ()
     """Cards that llama.cpp reaches by another way than CUDA."""
@@ -89,7 +86,6 @@ def _gpu(index: int, line: Mapping[str, Any]) -> Gpu:
 
 
 def _run(probe: str, gpus: Sequence[Gpu], libraries: Sequence[str]) -> dict[str, Mapping[str, Any]]:
-    """Run one probe: its answer for each library, or how it ended before that, as an error."""
     ended = "it said nothing"
     try:
         done = subprocess.run(
@@ -126,10 +122,7 @@ def read_lines(out: str) -> dict[str, Mapping[str, Any]]:
     return found
 
 
-# Installed libraries are found by files and package records, without imports or processes, in a few milliseconds.
-
 BACKENDS: dict[str, Kind] = {"ggml-cuda": "cuda", "ggml-hip": "rocm", "ggml-metal": "metal", "ggml-vulkan": "vulkan"}
-"""The kind of card of llama.cpp's libraries."""
 
 
 @dataclass(frozen=True)
@@ -138,11 +131,9 @@ class Installed:
 
     vllm: str = ""
     vllm_build: Kind | None = None
-    """The kind of device of vLLM's binaries."""
     torch: str = ""
     llama: str = ""
     llama_backends: tuple[Kind, ...] = ()
-    """Kinds of cards that llama.cpp was built for, besides the processor."""
     bitsandbytes: bool = False
 
 
@@ -187,8 +178,7 @@ def version_of(name: str) -> str:
         return ""
 
 
-# ``tools/llama.py`` compiles llama.cpp and leaves a file of facts in the environment, and a lock that its process
-# holds: so a killed one is noticed.
+# ``tools/llama.py`` leaves a file of facts and a lock, so that a killed one is noticed.
 
 STATE, LOCK = ".llama-state", ".llama-lock"
 INTERRUPTED = "it was interrupted"
@@ -202,13 +192,10 @@ class LlamaBuild:
 
     state: State
     seconds: float
-    """How long it has taken so far, or took."""
     ended: float = 0.0
     """End, in seconds since 1970; 0 while it continues, or if unknown."""
     reason: str = ""
-    """Why it failed."""
     log: str = ""
-    """The compiler's output."""
 
 
 def llama_build(folder: Path | None = None, now: float | None = None) -> LlamaBuild | None:
@@ -266,8 +253,6 @@ def _held(path: Path) -> bool:
             os.close(file)
     return False
 
-
-# Each text gives the problem, what to install, and what marlaas does until then; empty without a problem.
 
 LEAST_VLLM, READ_VLLM = Version("0.26"), Version("0.33")
 """The oldest vLLM that is used, and the newest whose source was read for marlaas. Older ones can serve another
@@ -368,13 +353,11 @@ def _sampled_instead(backend: Kind) -> str:
 
 
 def _generations(built_for: Sequence[str]) -> list[tuple[int, int]]:
-    """Compute capabilities of kernels, from names such as ``sm_90`` and ``compute_120``."""
     digits = ["".join(filter(str.isdecimal, name.partition("_")[2])) for name in built_for]
     return [(int(number[:-1]), int(number[-1])) for number in digits if len(number) > 1]
 
 
 def _cuda_number(text: str) -> int:
-    """A version as the driver writes it: 13000 for ``13.0``."""
     major, _, minor = text.partition(".")
     return int(major) * 1000 + int(minor or 0) * 10 if major.isdecimal() and (minor or "0").isdecimal() else 0
 
@@ -441,7 +424,6 @@ def notes(known: Software) -> tuple[str, ...]:
 
 
 def _backend(there: Installed, answers: Answers, cuda: bool) -> Kind:
-    """The kind of the cards that llama.cpp reaches; "cpu" without any."""
     if cuda and "cuda" in there.llama_backends and answers.llama_reaches and not answers.llama_error:
         return "cuda"
     return answers.cards[0].kind if answers.cards else "cpu"

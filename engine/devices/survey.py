@@ -85,10 +85,6 @@ if __name__ == "__main__":
     main()
 
 
-# It blocks, for seconds if there are cards. Only usable devices are measured, because a measurement takes memory of a
-# card.
-
-
 @dataclass(frozen=True)
 class Survey:
     """All known facts of the machine."""
@@ -98,7 +94,6 @@ class Survey:
     software: Software
     account: str
     notes: tuple[str, ...] = ()
-    """Why measured rates are missing, in one sentence each."""
 
 
 def survey_machine(

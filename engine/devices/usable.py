@@ -35,7 +35,6 @@ class Ours:
 
     processes: Collection[int] = ()
     cards: Collection[str] = ()
-    """``Gpu.uuid`` of its workers' cards, also of starting ones."""
 
 
 NOTHING = Ours()
@@ -80,7 +79,6 @@ class UsableResources:
 
     @property
     def reasons(self) -> tuple[str, ...]:
-        """All reasons for people, in sentences."""
         return (*(out.reason for out in self.left_out), *self.notes)
 
     def reason(self, uuid: str) -> str:
@@ -110,7 +108,7 @@ def usable_resources(
         if reason:
             left_out.append(LeftOut(gpu.uuid, f"{gpu.label} is left alone: {reason}."))
         else:
-            ours = sum(holder.memory for holder in gpu.holders if holder.ours)  # a plan replaces all of our workers
+            ours = sum(holder.memory for holder in gpu.holders if holder.ours)
             kept.append(replace(gpu, free=min(gpu.free + ours, share_of(gpu.memory, resources.gpu_memory))))
     notes = [seen.note] if seen.note else []
     notes += [f"`gpus` under [resources] names {name!r}, which is no card here." for name in unknown]
@@ -137,7 +135,6 @@ def _seen(environment: Mapping[str, str], gpus: Sequence[Gpu], order: Sequence[s
 
 
 def _wanted(names: str | Sequence[int | str], gpus: Sequence[Gpu]) -> tuple[set[str], list[int | str]]:
-    """Ids of the cards that the settings name, and names of unknown cards."""
     if isinstance(names, str):
         return ({gpu.uuid for gpu in gpus} if names == "all" else set()), []
     wanted: set[str] = set()
@@ -189,8 +186,7 @@ def _amount(account: str, memory: int) -> str:
     return f"{who} {memory / GB:.1f} GB" if memory else f"{who} part"
 
 
-# Compares inventories of the cards. Workers are placed again once cards have stayed available, or unavailable, for a
-# number of looks.
+# Workers are placed again once cards have stayed available, or unavailable, for a number of looks.
 
 LEAVE, TAKE = 2, 24
 """Looks in a row, one every five seconds, until a card counts as lost, or as new."""
@@ -198,7 +194,7 @@ LEAVE, TAKE = 2, 24
 
 @dataclass(frozen=True)
 class CardWatch:
-    """Looks since the last placement."""
+    """Looks at the cards since the last placement."""
 
     known: frozenset[str] = frozenset()
     """Cards usable at the last plan, and at every look since."""
@@ -217,12 +213,10 @@ class CardWatch:
 
     @property
     def leaves(self) -> bool:
-        """True if cards of our workers count as lost."""
         return self.lost >= LEAVE
 
     @property
     def takes(self) -> bool:
-        """True if there are new cards to use."""
         return self.had >= TAKE
 
     def planned(self, usable: Collection[str]) -> CardWatch:

@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Hashable, Iterable
 from typing import Generic, TypeVar
 
-# Token costs at rollout, in units of a prefilled token. The engine and the sampler both charge by it.
+# Both the engine and the sampler charge by these.
 
 PREFILLED = 1
 SAMPLED = 2
@@ -24,7 +24,6 @@ def rollout_cost(prefilled: int, sampled: int) -> int:
 K = TypeVar("K", bound=Hashable)
 
 NEWEST = 0.25
-"""Weight of the newest cost in the moving mean."""
 KNOWN = 1000
 """The most keys with a mean; the least recently updated one is dropped."""
 
@@ -49,18 +48,14 @@ class Expected(Generic[K]):
 
 
 # The virtual token counter of Sheng et al., *Fairness in Serving Large Language Models* (arXiv 2401.00588): of the
-# waiting keys, serve the one with the smallest counter; and lift the counter of a key that was idle, so that it cannot
-# save up service. It is lifted to the counter of the key served last (start-time fair queueing, Goyal et al. 1996) and
-# not, as in VTC, to the smallest waiting one: a key that wants one thing at a time begins to wait again for each, and
-# would each time lose what it is behind.
+# waiting keys, serve the one with the smallest counter; and lift the counter of an idle key, so that it cannot save up
+# service. It is lifted to the counter of the key served last (start-time fair queueing, Goyal et al. 1996) and not, as
+# in VTC, to the smallest waiting one: a key with one item at a time would lose its arrears at each.
 
 ROOM = 64
-"""Accounts that are always kept; irrelevant ones beyond it are dropped from time to time."""
 
 
 class _Account:
-    """One key's charges and reservations."""
-
     __slots__ = ("reserved", "spent", "weight")
 
     def __init__(self) -> None:
@@ -84,7 +79,6 @@ class FairClock(Generic[K]):
         self._accounts: dict[K, _Account] = {}
         self._room = ROOM
         self._waiting: dict[K, None] = {}
-        """Waiting keys, in order of arrival."""
         self._time = 0.0
         """The level for idle keys: the counter of the key served last, or a smaller one of a waiting key."""
 
@@ -129,7 +123,7 @@ class FairClock(Generic[K]):
         accounts, least = self._accounts, math.inf
         for key in self._waiting if among is None else among:
             account = accounts.get(key) or self._account(key)
-            level = account.spent + account.reserved / account.weight  # no call: this runs for every key
+            level = account.spent + account.reserved / account.weight
             if level < least:
                 found, least = key, level
         if found is None:

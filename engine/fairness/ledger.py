@@ -7,8 +7,6 @@ from dataclasses import dataclass
 
 from .fair_clock import rollout_cost
 
-# Average tokens of a policy's episodes. Newer episodes count for more, because replies change while a policy learns.
-
 REMEMBERED = 512
 """The sums are halved at this number of episodes."""
 
@@ -23,13 +21,11 @@ class Mix:
     turns: float = 0.0
 
     def turn(self, prefilled: int, sampled: int) -> None:
-        """Count a sampled turn."""
         self.prefilled += prefilled
         self.sampled += sampled
         self.turns += 1
 
     def episode(self) -> None:
-        """Count an ended episode."""
         self.episodes += 1
         if self.episodes >= REMEMBERED:
             self.prefilled, self.sampled = self.prefilled / 2, self.sampled / 2
@@ -42,18 +38,14 @@ class Mix:
 
     @property
     def of_one(self) -> tuple[float, float] | None:
-        """Tokens (read, sampled) of an episode; None until one with sampled tokens has ended."""
         if not self.sampled or not self.episodes:
             return None
         return self.prefilled / self.episodes, self.sampled / self.episodes
 
     @property
     def turns_of_one(self) -> float:
-        """Turns of an episode; 0 until one has ended."""
         return self.turns / self.episodes if self.episodes else 0.0
 
-
-# A rollout worker serves many conversations at once, so its seconds are divided among tasks by their token costs.
 
 ROLLOUT, ENVIRONMENT, TRAINING = "rollout", "environment", "training"
 
@@ -85,20 +77,15 @@ class Ledger:
         self._tokens: defaultdict[tuple[int, str], int] = defaultdict(int)
         self._seconds: defaultdict[tuple[int, str], float] = defaultdict(float)
         self._costs: defaultdict[str, defaultdict[int, int]] = defaultdict(lambda: defaultdict(int))
-        """Cost of rollout tokens with seconds not divided yet, by worker and task."""
         self._unshared: defaultdict[str, float] = defaultdict(float)
         self.busy: defaultdict[str, float] = defaultdict(float)
-        """Total of busy seconds."""
         self.ended: defaultdict[str, int] = defaultdict(int)
-        """Total of ended turns, episodes and calls."""
         self.made: defaultdict[str, int] = defaultdict(int)
         """Total of tokens sampled (rollout) and trained on (training)."""
         self.read: defaultdict[str, int] = defaultdict(int)
         """Total of tokens that samplers read."""
         self.passes: defaultdict[str, int] = defaultdict(int)
-        """Total of samplers' known passes over the base."""
         self.mixes: defaultdict[int, defaultdict[str, Mix]] = defaultdict(lambda: defaultdict(Mix))
-        """The mixes of turns, by task and policy."""
 
     def rollout(self, task: int, prefilled: int, sampled: int, worker: str = ROLLOUT, policy: str = "") -> None:
         self._tokens[task, ROLLOUT] += prefilled + sampled
@@ -130,7 +117,6 @@ class Ledger:
         self._unshared[worker] = 0.0
 
     def environment(self, task: int, seconds: float) -> None:
-        """Count an ended episode, and its seconds with its environment."""
         self._add(task, ENVIRONMENT, 0, seconds, ENVIRONMENT)
         for mix in self.mixes[task].values():
             mix.episode()
@@ -148,7 +134,6 @@ class Ledger:
         return taken
 
     def put_back(self, usages: list[Usage]) -> None:
-        """Add back sums that could not be written, for the next ``take``."""
         for usage in usages:
             self._tokens[usage.task, usage.stage] += usage.tokens
             self._seconds[usage.task, usage.stage] += usage.seconds

@@ -1,12 +1,9 @@
 """The line before one device: the next item, and the charges of each payer.
 
 Among tenants the one that is behind by weight goes first (``fair_clock``). Within a tenant the order is: urgent items,
-then higher priorities, then the task that is behind (a tenant's tasks have even shares), then the task's policy that is
-behind, then the order of arrival. So a tenant's priorities affect only its own tasks, and urgent items of one tenant
-never delay another. A policy with few requests does not wait behind one with many: their common episode is complete
-sooner, and the other policy loses nothing.
-
-It is cheap with thousands of items.
+higher priorities, the task that is behind (a tenant's tasks have even shares), the task's policy that is behind, then
+the order of arrival. So urgent items of one tenant never delay another, and a policy with few requests does not wait
+behind one with many. It is cheap with thousands of items.
 """
 
 from __future__ import annotations
@@ -38,7 +35,6 @@ class Payer:
 
 
 NOBODY = Payer("", 0)
-"""The payer of an unshared device."""
 
 
 class Reservation(NamedTuple):
@@ -77,7 +73,6 @@ class _Tenant(Generic[T]):
         self.tasks: FairClock[int] = FairClock()
         self.policies: FairClock[Policy] = FairClock()
         self.ranks: dict[Rank, dict[int, dict[Policy, OrderedDict[T, Payer]]]] = {}
-        """Waiting items, by rank, task and policy; no inner mapping is empty."""
 
     def add(self, payer: Payer, item: T, urgent: bool) -> None:
         policies = self.ranks.setdefault((urgent, payer.priority), {}).setdefault(payer.task, {})
@@ -106,7 +101,6 @@ class _Tenant(Generic[T]):
         return sum(len(items) for tasks in self.ranks.values() for items in tasks.get(task, {}).values())
 
     def next(self) -> tuple[T, Payer, Rank]:
-        """The oldest item of the policy, of the task, that is behind."""
         rank = max(self.ranks)
         policies = self.ranks[rank][self.tasks.behind(self.ranks[rank])]
         item, payer = next(iter(policies[self.policies.behind(policies)].items()))
@@ -146,7 +140,6 @@ class Line(Generic[T]):
     weight: Callable[[str], float] = lambda tenant: 1.0
     clock: FairClock[str] = field(default_factory=FairClock)
     _here: dict[str, None] = field(default_factory=dict)
-    """Tenants that wait in this line, in order of arrival."""
     _tenants: dict[str, _Tenant[T]] = field(default_factory=dict)
     _expected: Expected[tuple[Policy, str]] = field(default_factory=Expected)
     _length: int = 0
@@ -164,12 +157,10 @@ class Line(Generic[T]):
         self._length += 1
 
     def waiting(self, payer: Payer) -> int:
-        """Waiting items of the payer's task."""
         tenant = self._tenants.get(payer.tenant)
         return tenant.waiting(payer.task) if tenant is not None else 0
 
     def items(self) -> Iterator[T]:
-        """All waiting items, in no particular order."""
         for tenant in self._here:
             for tasks in self._tenants[tenant].ranks.values():
                 for policies in tasks.values():
@@ -216,14 +207,12 @@ class Line(Generic[T]):
         self._tenant(payer).settle(payer, reservation.reserved, cost)
 
     def withdraw(self, reservation: Reservation) -> None:
-        """Remove the reservation of an item that was not served after all."""
         payer, _, reserved = reservation
         self._weigh(payer)
         self.clock.give_back(payer.tenant, reserved)
         self._tenant(payer).give_back(payer, reserved)
 
     def standings(self) -> list[Standing]:
-        """The places of all tenants that wait or are being served and have used this line."""
         counters = self.clock.standings()
         most = max(counters.values(), default=0.0)
         known = ((name, has) for name, has in counters.items() if name in self._tenants)

@@ -46,10 +46,9 @@ from ..training import (
 )
 from ..trajectories import Logprobs, Tokens
 
-# Each party computes in passes (a step of the sampler, a batch of the trainer), which nothing interrupts. Between two
-# passes the holder continues until it has had its slice and as much time as the other, or has nothing to do; then a
-# waiting party goes. A slice is long enough that switching takes a small share of the time. Times are arguments here;
-# ``Gate`` waits.
+# Each party computes in passes, which nothing interrupts. Between two passes the holder continues until it has had its
+# slice and as much time as the other, or has nothing to do. A slice is long enough that switching takes a small share
+# of the time.
 
 Party = Literal["sampler", "trainer"]
 
@@ -70,20 +69,17 @@ class DeviceTurns:
     since: float = 0.0
     """Time at which it got the device."""
     begun: float | None = None
-    """Start of the running pass; None if none runs."""
     more: bool = False
-    """True if the holder has further passes to come."""
     waiting: frozenset[Party] = frozenset()
     lead: float = 0.0
-    """Seconds by which the sampler is ahead of the trainer, over time in which the other waited: alternation would
-    give most of the time to the longer passes. Only time pays off arrears."""
+    """Seconds by which the sampler is ahead, over time in which the other waited: alternation would favour longer
+    passes."""
     cost: float = 0.0
-    """Measured seconds of a switch: one party's leaving and the other's coming."""
 
     @property
     def least(self) -> float:
-        """Seconds that a holder with work keeps the device while the other waits, so that switches take at most
-        ``SHARE`` of the time.
+        """Seconds that a busy holder keeps the device while the other waits: switches take at most ``SHARE`` of the
+        time.
         """
         return max(self.slice, self.cost * (1.0 - SHARE) / SHARE)
 
@@ -117,7 +113,6 @@ class DeviceTurns:
         return replace(self, begun=None, lead=ahead if self.holder == "sampler" else -ahead)
 
     def rest(self, party: Party) -> DeviceTurns:
-        """``party`` has nothing to do now."""
         return replace(self, more=False) if self.holder == party else self
 
     def switched(self, seconds: float, now: float) -> DeviceTurns:
@@ -126,7 +121,6 @@ class DeviceTurns:
         return replace(self, cost=cost, since=now, begun=now)
 
     def deserted(self) -> DeviceTurns:
-        """The next party could not come: neither has the device."""
         return replace(self, holder=None, begun=None, more=False)
 
     def _left(self, holder: Party, now: float) -> float:
@@ -138,8 +132,7 @@ class DeviceTurns:
         return self.lead if party == "sampler" else -self.lead
 
 
-# Threads of sampler and trainer wait at the gate for their turns. A party brings its weights and takes them away in the
-# thread that gets the turn; the gate measures this.
+# A party brings its weights and takes them away in the thread that gets the turn; the gate measures this.
 
 
 def nothing() -> None:
@@ -153,7 +146,6 @@ class Move:
     come: Callable[[], None] = nothing
     """Before the first pass of a turn: brings what the party needs to the device, or raises and brings nothing."""
     go: Callable[[], None] = nothing
-    """After the last pass of a turn: frees the device's memory."""
 
 
 STAYS = Move()
@@ -212,7 +204,6 @@ class Gate:
                 self._rest(party)
 
     def _begin(self, party: Party) -> Party | None:
-        """Wait for the turn and take it; returns the previous holder."""
         with self._changed:
             self._turns = self._turns.wait(party)
             while delay := self._turns.delay(party, now := self._clock()):
@@ -222,7 +213,6 @@ class Gate:
             return before
 
     def _rest(self, party: Party) -> None:
-        """Wake the other party if it waits: this one has no call in progress."""
         if not self._calls[party]:
             self._turns = self._turns.rest(party)
         self._changed.notify_all()
@@ -242,8 +232,7 @@ class Gate:
             self._turns = self._turns.switched(now - begun, now)
 
 
-# Passes over the base go through the gate, one at a time. A pass takes tens to hundreds of milliseconds, by the
-# trainer's memory, and the sampler may have to wait for its end.
+# A pass takes tens to hundreds of milliseconds, by the trainer's memory; the sampler may have to wait for its end.
 
 B = TypeVar("B", bound=Batch)
 
@@ -297,10 +286,9 @@ class Paced(Generic[B]):
             torch.cuda.current_stream().synchronize()
 
 
-# The base is frozen, so nothing is copied back: values stay in main memory, pinned if there is a card, and are written
-# again into the same tensors on the device. Tensors and views stay valid; only their storage is freed, as in PyTorch's
-# FSDP. Bringing a base of 16 GB costs under a second over PCIe, a tenth of vLLM's waking, and leaves that much memory
-# to its keys and values meanwhile.
+# The base is frozen, so nothing is copied back: values stay in main memory (pinned for cards) and are written again
+# into the same tensors; only the storage is freed, as in PyTorch's FSDP. Bringing a base of 16 GB costs under a second
+# over PCIe, a tenth of vLLM's waking.
 
 
 class OffloadedBase:
@@ -308,7 +296,6 @@ class OffloadedBase:
 
     def __init__(self) -> None:
         self._kept: list[tuple[UntypedStorage, UntypedStorage]] = []
-        """Each storage on the device, with its copy in main memory."""
 
     def pack(self, tensors: Iterator[Tensor]) -> None:
         """Manage these tensors on the device; nobody may write to them any more."""
@@ -317,7 +304,6 @@ class OffloadedBase:
 
     @property
     def size(self) -> int:
-        """Bytes brought and freed."""
         return sum(values.nbytes() for _, values in self._kept)
 
     def come(self) -> None:
@@ -334,7 +320,7 @@ class OffloadedBase:
         """Free the device's memory, for other programs and libraries, too."""
         for storage, _ in self._kept:
             storage.resize_(0)
-        torch.cuda.empty_cache()  # does nothing without a card
+        torch.cuda.empty_cache()
 
 
 def tensors_of(record: object) -> Iterator[Tensor]:
@@ -355,12 +341,10 @@ def _copy(storage: UntypedStorage) -> UntypedStorage:
     return copy if storage.device.type == "cpu" else copy.pin_memory()
 
 
-# vLLM stacks q, k, v and gate, up as our trainer does, and pads the rows of embedding and head; ``base.tensors`` cuts
-# the padding off by a view. Nothing here copies. Tensors that vLLM quantises, repacks for a processor or splits over
-# cards cannot be shared and are refused.
+# vLLM stacks q, k, v and gate, up as our trainer does. Tensors that it quantises, repacks for a processor or splits
+# over cards cannot be shared and are refused.
 
 WRAPPED = ".base_layer"
-"""Part of vLLM's name of a layer that takes adapters."""
 HINT = 'Write `share = "memory"` under [resources] in marlaas.toml: sampler and trainer then hold a copy each.'
 
 
@@ -383,7 +367,6 @@ def named_tensors(model: nn.Module, config: BaseConfig, dtype: torch.dtype) -> d
 
 
 def _expected(config: BaseConfig) -> dict[str, tuple[int, int]]:
-    """Shape of every linear layer of the blocks, by its name, with stacked layers as one."""
     shapes = {name: shape for name, shape in linear_shapes(config).items() if name.startswith("model.layers.")}
     expected: dict[str, tuple[int, int]] = {}
     for module, (outputs, inputs) in shapes.items():
@@ -393,7 +376,6 @@ def _expected(config: BaseConfig) -> dict[str, tuple[int, int]]:
 
 
 def _stacked(module: str) -> str:
-    """The name of vLLM's stacked layer with this one."""
     for parts in (ATTENTION, FEED_FORWARD):
         for part in parts:
             if module.endswith(part):
@@ -405,7 +387,7 @@ def _form(dtype: torch.dtype, shape: tuple[int, ...]) -> str:
     return f"{str(dtype).removeprefix('torch.')} {shape}"
 
 
-# vLLM's CPU builds rewrite each matrix for their own products and free the original (``model_executor/layers/utils.py:
+# vLLM's CPU builds rewrite each matrix and free the original (``model_executor/layers/utils.py:
 # dispatch_cpu_unquantized_gemm``), and disable ``torch.set_num_threads`` (``v1/worker/cpu_worker.py: init_device``);
 # read in 0.32. On cards they do neither.
 
@@ -429,12 +411,10 @@ def considerate_vllm() -> Iterator[None]:
 
 
 def _plain(layer: Any, remove_weight: bool) -> None:
-    """Multiply by torch; the matrix stays for any ``remove_weight``."""
     layer.cpu_linear = torch.nn.functional.linear
 
 
-# A party with a call in progress has more passes to come, and keeps the device between two of them for the rest of its
-# slice.
+# A party with a call in progress keeps the device between two passes for the rest of its slice.
 
 T = TypeVar("T")
 
@@ -515,12 +495,10 @@ class LightSleeper:
         await call()
 
     async def _catch_up(self) -> None:
-        """Wait for all postponed work, whoever began it; a cancelled caller cancels none of it."""
         if self._later or self._catching_up.locked():
             await asyncio.shield(asyncio.ensure_future(self._do_what_was_put_off()))
 
     async def _do_what_was_put_off(self) -> None:
-        """Raises the first failure, once all have ended."""
         async with self._catching_up:
             later, self._later = self._later, []
             with self._gate.busy("sampler"):
@@ -530,11 +508,8 @@ class LightSleeper:
                 raise end
 
 
-# A worker that samples with vLLM and trains, on one device: two services, each with its own proxy.
-#
 # With ``sharing = "base"`` the trainer computes with vLLM's own tensors: one copy of the base. With ``"sleep"`` each
-# has its own. While the trainer computes, vLLM's weights are in main memory and its keys and values are gone; while
-# vLLM samples, the trainer's base is off the device. vLLM recomputes interrupted sequences from their tokens when it
+# has its own, and leaves the device for the other; vLLM recomputes interrupted sequences from their tokens when it
 # wakes.
 #
 # It was run on a processor, with vLLM's CPU build, whose sleep does nothing. It is written for cards after vLLM 0.32,
@@ -544,7 +519,7 @@ Shared = Literal["base", "sleep"]
 
 SLICE = 0.05
 """Seconds of a slice: some steps of the sampler, a small batch of the trainer. On two busy cores, with passes of a
-second and steps of fifty milliseconds, each reached half its separate speed, as with slices of a second."""
+second and steps of fifty milliseconds, each reached half its separate speed."""
 
 
 class ColocatedWorker:
@@ -576,7 +551,6 @@ class ColocatedWorker:
         self.sampler = LightSleeper(self._vllm, self._gate) if sharing == "sleep" else announced
 
     def tidy(self) -> None:
-        """Remove both services' own files."""
         self._vllm.tidy()
         self._trainer.tidy()
 

@@ -46,8 +46,8 @@ from .placement.choices import Copy
 from .placement.limits import sampler_limits
 from .placement.processor import on_cores, usual_sampler
 
-# Reads sizes of files and starts nothing. A worker on cards sees only its own, numbered from 0. A sampler and a trainer
-# in one process are one spec with two parts.
+# A worker on cards sees only its own, numbered from 0. A sampler and a trainer in one process are one spec with two
+# parts.
 
 LLAMA = "marlaas.engine.rollout.llama.model:LlamaSampler"
 TORCH = "marlaas.engine.rollout.torch_sampler.sampler:TorchSampler"
@@ -67,14 +67,11 @@ class WorkerSpec:
     kwargs: dict[str, Any]
     cores: tuple[int, ...]
     environment: Mapping[str, str] = field(default_factory=dict)
-    """Its own variables, such as its visible cards."""
     gpus: tuple[int, ...] = ()
     node: str = ""
-    """Its node, as in its assignment."""
 
     @property
     def device(self) -> str:
-        """Its device, in words."""
         if self.gpus:
             return numbered("gpu", self.gpus)
         return numbered("core", self.cores) if self.cores else "cpu"
@@ -274,7 +271,6 @@ def trainer_spec(
 
 COLOCATED = "marlaas.engine.fleet.colocated:ColocatedWorker"
 SAMPLER_PART, TRAINER_PART = "sampler", "trainer"
-"""Parts of a worker that samples and trains, as ``WorkerHandle.proxy`` names them."""
 IN_ONE_PROCESS: tuple[Sharing, ...] = ("base", "sleep")
 """Ways of sharing a card that need sampler and trainer in one process."""
 
@@ -296,7 +292,6 @@ def sampler_on_card(spec: WorkerSpec, assignment: SamplerAssignment, machine: Ma
     gpus = _gpus(assignment.place, machine)
     if assignment.kind == "vllm":
         limits = sampler_limits(assignment, wanted)
-        # less than the room if memory has run out before: then there are fewer conversations
         cache = limits.cache * spec.kwargs["sequences"] // max(1, limits.sequences)
         own: dict[str, Any] = {"device": "cuda", "memory": cache, "slots": limits.slots}
     else:
@@ -325,17 +320,15 @@ def _on(gpus: list[Gpu], spec: WorkerSpec, own: dict[str, Any]) -> WorkerSpec:
     return replace(spec, kwargs=spec.kwargs | own, environment=environment(gpus), gpus=numbers)
 
 
-# Idle workers lend each other their cores: sampler and trainer of a base of ``LEAST`` parameters or more on a processor
-# of two cores. Lending with several cores each was not measured: their threads spin there, and would keep a lent core
-# busy.
+# Sampler and trainer of a base of ``LEAST`` parameters or more lend each other their cores on a processor of two.
+# Lending with several cores each was not measured: their threads spin there.
 
 LENDERS = ("torch", "llama.cpp")
 
 
 LEAST = 32_000_000
-"""Parameters from which on operations are so large that a second thread pays. It makes decoding 1.4 to 1.6 times as
-fast for bases of 39 and 494 million parameters, and training 1.3 and 1.9 times; for one of 26 million, twelve layers
-of width 384, decoding is hardly faster, and takes half as much processor time again."""
+"""Parameters from which on a second thread pays. It makes decoding 1.4 to 1.6 times as fast for bases of 39 and 494
+million parameters, and training 1.3 and 1.9 times; for 26 million (twelve layers of width 384) hardly."""
 
 
 def lending(specs: Sequence[WorkerSpec], placement: Placement, parameters: int, scratch: Path) -> list[WorkerSpec]:
@@ -357,10 +350,7 @@ def _with(spec: WorkerSpec, loan: Loan | None) -> WorkerSpec:
     return replace(spec, kwargs=spec.kwargs | {"loan": loan}, environment={**spec.environment, **SLEEPING})
 
 
-# Only workers on llama.cpp wait while the set-up still compiles it.
-
 POLL = 0.5
-"""Seconds between two checks."""
 
 
 async def until_compiled(

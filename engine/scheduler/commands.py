@@ -16,8 +16,6 @@ from ..store import API_SWITCHES, FINISHED, NODE_COMMANDS, YIELDS, Command, Reas
 from ..submission import next_state
 from ..train import Retention, deciding, reached, stalled
 
-# *delete*: adapter versions of a finished task leave the disk, their rows stay.
-
 
 async def delete_versions(store: Store, task: int, number: int | None, policy: str | None = None) -> None:
     """Delete all versions of a task, or those of one number or policy.
@@ -59,9 +57,6 @@ async def delete_versions(store: Store, task: int, number: int | None, policy: s
 
 
 def _check(folders: Set[Path]) -> None:
-    """Raise ``AdapterUnreachable`` for a missing folder, such as one on an unmounted disk: its files would come back
-    with it, without rows.
-    """
     for folder in folders:
         if not folder.is_dir():
             raise AdapterUnreachable(
@@ -72,7 +67,6 @@ def _check(folders: Set[Path]) -> None:
 
 
 def _remove(store: Store, files: Sequence[Path]) -> None:
-    """Remove the files; call it in a thread, for it waits for the disk."""
     store.barrier()  # else a power cut could bring back rows without files
     for file in files:
         try:
@@ -82,12 +76,11 @@ def _remove(store: Store, files: Sequence[Path]) -> None:
                 f"cannot be removed: {error.strerror}.", "Remove it by hand.", where=str(file)
             ) from error
     for folder in {file.parent for file in files}:
-        with contextlib.suppress(OSError):  # it holds other versions
+        with contextlib.suppress(OSError):
             folder.rmdir()
 
 
-# *extend* is refused if the result would not be the same run made longer: if the learning rate has begun to fall, or if
-# the task ended for another reason than its number of steps.
+# *extend* is refused if the result would not be the same run made longer.
 
 
 async def extend(store: Store, task: int, steps: object, end_run: Callable[[int], Awaitable[None]]) -> None:
@@ -112,10 +105,9 @@ async def extend(store: Store, task: int, steps: object, end_run: Callable[[int]
 
 
 def _check_extension(store: Store, task: int, before: TaskSpec, steps: int) -> str:
-    """The task's new state; raises ``ConfigError`` or ``AdapterError`` if it cannot be extended."""
     state = store.tasks.state(task)
     after = next_state("extend", state)
-    parse(replace(before, steps=steps).to_json(), f"task {task}")  # the bounds of task files hold here, too
+    parse(replace(before, steps=steps).to_json(), f"task {task}")
     if store.tasks.base(task) not in ("", store.fingerprint):
         raise ConfigError("It belongs to another base than the one that this home has.")
     made = store.tasks.steps_made(task)
@@ -131,7 +123,6 @@ def _check_extension(store: Store, task: int, before: TaskSpec, steps: int) -> s
 
 
 def _check_ended(store: Store, task: int, spec: TaskSpec, made: int) -> None:
-    """Check a done task: a policy ended by its number of steps, and all of its adapters are there."""
     if made < spec.steps:
         raise ConfigError(
             f"It was done at step {made} of {spec.steps}, before its last: more steps would change nothing.",
@@ -176,8 +167,7 @@ def unname(store: Store, tenant: object, name: object) -> None:
     store.telemetry.event("adapter", f"The name {name} of tenant {tenant} means no version any more.")
 
 
-# *rollback* voids the steps after an earlier version. Nothing is copied: the version becomes the newest, and the task
-# starts from it as always (``recovery.open_policy``), with a new optimizer if only the adapter was kept.
+# *rollback* copies nothing: the version becomes the newest, with a new optimizer if only the adapter was kept.
 
 
 async def roll_back(store: Store, task: int, number: object, policy: str | None = None) -> None:
@@ -232,15 +222,12 @@ def _check_wanted(store: Store, version: Version) -> None:
 
 
 def _check_file(version: Version) -> None:
-    """Raise ``AdapterError`` for a damaged file; call it in a thread, for it waits for the disk."""
     read_expected(Path(version.path), version.checksum, moments=True)
 
 
 def _listed(versions: list[Version]) -> str:
     return ", ".join(str(version.number) for version in versions)
 
-
-# A command's outcome is empty if it was done, else one sentence with the reason.
 
 PAUSED = Reason(ReasonCode.PERSON, "paused by you")
 
@@ -266,7 +253,6 @@ class Commands:
         self._drain = drain
         self._reload = reload
         self._reloads: dict[int, asyncio.Task[None]] = {}
-        """Reloads in progress, by the command's number."""
 
     async def carry_out(self, command: Command) -> None:
         """Do it and record the outcome; a reload, which may take long, continues in the background."""
@@ -312,11 +298,10 @@ class Commands:
             outcome = str(error)
         finally:
             del self._reloads[command.id]
-        with contextlib.suppress(StoreError):  # on a full disk the command is carried out again
+        with contextlib.suppress(StoreError):
             self._store.tasks.finish_command(command.id, outcome)
 
     async def _steer(self, kind: str, task: int) -> None:
-        """Move a task to a command's state. Raises ``ConfigError`` if that is not possible."""
         tasks = self._store.tasks
         next_state(kind, tasks.state(task))
         if kind == "retry" and tasks.base(task) not in ("", self._store.fingerprint):
@@ -327,7 +312,6 @@ class Commands:
         self._store.telemetry.event("task", f"The task is {state} ({kind}).", task)
 
     async def _prioritise(self, task: int, priority: Any) -> None:
-        """Give a task another priority; a running one continues from its last commit. Raises ``ConfigError``."""
         tasks = self._store.tasks
         spec, before = tasks.spec(task), tasks.state(task)
         next_state("priority", before)
@@ -349,5 +333,4 @@ class Commands:
 
 
 def _version(command: Command) -> tuple[int | None, str | None]:
-    """The number and the policy of a command's version."""
     return command.arguments.get("version"), command.arguments.get("policy")

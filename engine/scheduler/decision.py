@@ -12,8 +12,6 @@ from enum import Enum, auto
 from ..clock import monotonic
 from ..store import NO_REASON, Needed, QueuedTask, Reason, ReasonCode, Tenant
 
-# Retries after an outside failure, with growing pauses, and reports of blocked tasks.
-
 PAUSES = (10.0, 60.0, 300.0, 900.0, 3600.0)
 """Seconds before the first try, the second, …; the last one holds for all later tries."""
 
@@ -37,7 +35,6 @@ class Stalls:
     """Tracks since when tasks are blocked."""
 
     def __init__(self, patience: float, clock: Callable[[], float] = monotonic) -> None:
-        """``patience``: seconds until a blocked task is reported."""
         self._patience = patience
         self._clock = clock
         self._since: dict[int, float] = {}
@@ -52,12 +49,10 @@ class Stalls:
         return True
 
     def moved(self, task: int) -> None:
-        """The task runs: forget its block."""
         self._since.pop(task, None)
         self._told.discard(task)
 
     def only(self, waiting: Set[int]) -> None:
-        """Forget all other tasks."""
         for task in self._since.keys() - waiting:
             self.moved(task)
 
@@ -95,7 +90,6 @@ class Situation:
     """What the decision depends on besides the queue."""
 
     now: float
-    """Seconds since 1970."""
     slots: int
     running: Set[int]
     """Tasks that hold a slot."""
@@ -122,9 +116,7 @@ def decide(tasks: Sequence[QueuedTask], situation: Situation) -> dict[int, Verdi
     """
     verdicts: dict[int, Verdict] = {}
     ready: defaultdict[str, deque[QueuedTask]] = defaultdict(deque)
-    for task in sorted(
-        tasks, key=lambda task: task.state != "running"
-    ):  # tasks interrupted by an engine's end come first
+    for task in sorted(tasks, key=lambda task: task.state != "running"):  # interrupted tasks come first
         if task.id in situation.running:
             if situation.yielding:
                 verdicts[task.id] = Verdict(Act.HOLD, Reason(ReasonCode.YIELDED, situation.yielding))
@@ -141,7 +133,6 @@ def decide(tasks: Sequence[QueuedTask], situation: Situation) -> dict[int, Verdi
 
 
 def _own_obstacle(task: QueuedTask, situation: Situation) -> Verdict | None:
-    """What keeps a task waiting independently of others; else None."""
     if task.needs:
         return _dependency(task)
     if situation.yielding:
@@ -159,7 +150,6 @@ def _own_obstacle(task: QueuedTask, situation: Situation) -> Verdict | None:
 def _share_out(
     ready: Mapping[str, deque[QueuedTask]], running: Counter[str], situation: Situation
 ) -> dict[int, Verdict]:
-    """Give the free slots to tenants in fair order; the others learn their places."""
     verdicts: dict[int, Verdict] = {}
     planned, ahead = running.copy(), 0
     free = situation.slots - len(situation.running)
@@ -194,7 +184,6 @@ def _share_out(
 
 
 def _over_quota(name: str, quota: int, runs: int, planned: int, waiting: Sequence[QueuedTask]) -> dict[int, Verdict]:
-    """Verdicts for tasks of a tenant at its quota, now or before their turn."""
     verdicts = {}
     for place, task in enumerate(waiting, planned):
         reason = f"tenant {name} runs {runs} of {quota} {_tasks(quota)} at the same time"
@@ -242,7 +231,6 @@ def _tasks(count: int) -> str:
 
 
 def _about(count: int) -> str:
-    """A count, exact if it is small, else rounded down, so that its words rarely change."""
     if count <= EXACT:
         return str(count)
     scale: int = 10 ** (len(str(count - 1)) - 1)
@@ -250,5 +238,4 @@ def _about(count: int) -> str:
 
 
 def _coarse(seconds: float) -> str:
-    """A time rounded up, to tens of seconds, then to minutes, so that its row is seldom written."""
     return f"{math.ceil(seconds / 10) * 10} s" if seconds <= 60 else f"{math.ceil(seconds / 60)} min"

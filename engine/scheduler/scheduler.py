@@ -18,7 +18,6 @@ from .decision import Act, Situation, Stalls, decide, in_words, pause_before
 from .task_run import Ending, Runner, failed, run_task
 
 POLL = 0.2
-"""Seconds between looks at the database for new commands."""
 REVIEW = 1.0
 """Seconds after which an unchanged queue is reviewed: a pause may be over, and a blocked task may be tried again."""
 TRIES = 20.0
@@ -57,23 +56,18 @@ class Scheduler:
         self._commands = Commands(store, self._end_run, self.stop, self.drain, supervisor.reload)
         self._runs: dict[int, asyncio.Task[Ending]] = {}
         self._runners: dict[int, Runner] = {}
-        """Runners of tasks that are not blocked."""
         self._unwritten: dict[int, Ending] = {}
         self._since: dict[int, float] = {}
         self._blocked: dict[int, tuple[Reason, float]] = {}
         self._tell = tell
         self._stalls = Stalls(patience, clock)
         self._told: dict[int, str] = {}
-        """Reasons of blocked tasks in their events: each try has the same."""
         self._wake = asyncio.Event()
         self._seen = -1
         self._review = 0.0
-        """Time of the next review without changes."""
         self._rested = 0.0
-        """Earliest time of the next review after the end of a task."""
         self._stopping = False
         self._settled: Callable[[], None] | None = None
-        """Called once all running tasks have committed their steps; they then continue."""
 
     async def run(self) -> None:
         """Serve until stopped; running tasks then stop at their last commit, in state *running*."""
@@ -81,7 +75,7 @@ class Scheduler:
             while not self._stopping:
                 try:
                     await self._turn()
-                except StoreError:  # a full disk, another program's lock: the complete turn is tried again
+                except StoreError:
                     self._seen = -1
                 with contextlib.suppress(TimeoutError):
                     async with asyncio.timeout(POLL):
@@ -91,7 +85,6 @@ class Scheduler:
             await self._end_runs(list(self._runs))
 
     def account(self) -> None:
-        """Add to every running task the seconds since its start or the last call."""
         self._account_for(self._since)
 
     def _account_for(self, tasks: Collection[int]) -> None:
@@ -149,7 +142,7 @@ class Scheduler:
 
         Tasks of environments in ``mended``, which have a new version, are tried at once.
         """
-        with contextlib.suppress(StoreError):  # they are tried when they are due
+        with contextlib.suppress(StoreError):
             self._store.tasks.hurry(mended)
         self._blocked.clear()
         self._seen = -1
@@ -169,12 +162,11 @@ class Scheduler:
             await self._go_through_the_queue()
         else:
             if self._held():
-                await self._end_runs(list(self._runs))  # without workers no step can be finished
+                await self._end_runs(list(self._runs))
             if not self._runs:
                 self._end_drain()
 
     def _end_drain(self) -> None:
-        """No task is within a step: end, or call the waiting function and continue."""
         then, self._settled = self._settled, None
         if then is None:
             self.stop()
@@ -186,7 +178,6 @@ class Scheduler:
         then()
 
     def _collect(self) -> None:
-        """Record the ends of finished runs; failed writes are repeated later."""
         ended = [task for task, run in self._runs.items() if run.done()]
         if ended:
             self._account_for(ended)  # not for all running tasks: they may be a thousand
@@ -200,7 +191,6 @@ class Scheduler:
             del self._unwritten[task]
 
     def _record(self, task: int, ending: Ending) -> None:
-        """Record a run's end, and a retry."""
         store = self._store
         if ending.state == "running":
             return
@@ -251,7 +241,7 @@ class Scheduler:
             verdict = verdicts.get(task.id)
             if verdict is None:
                 if task.id in self._runs and task.state != "running" and task.reason.code != ReasonCode.STARTING:
-                    reasons[task.id] = STARTING  # it was blocked before
+                    reasons[task.id] = STARTING
                 elif task.id in self._runners and task.reason.words != (note := self._runners[task.id].waits_for):
                     notes[task.id] = note
             elif verdict.act is Act.START:
@@ -266,7 +256,6 @@ class Scheduler:
             self._store.tasks.note(notes)
 
     async def _hold(self, reasons: Mapping[int, Reason]) -> None:
-        """Stop runs at their last commit, to continue by themselves later."""
         self._seen = -1
         await self._end_runs(list(reasons))
         self._collect()
@@ -304,7 +293,7 @@ class Scheduler:
 
         try:
             spec = self._store.tasks.spec(task.id)
-        except ConfigError as error:  # it must not stop the others
+        except ConfigError as error:
             self._record(task.id, failed(f"This marlaas cannot read the task: {error}"))
             return
         if task.state != "running" and task.id not in self._blocked:
@@ -316,7 +305,7 @@ class Scheduler:
 
     async def _end_run(self, task: int) -> None:
         await self._end_runs([task])
-        self._collect()  # it may have ended at the same moment
+        self._collect()
 
     async def _end_runs(self, tasks: list[int]) -> None:
         with contextlib.suppress(StoreError):

@@ -96,8 +96,8 @@ async def run_task(
             return Ending("running") if runner.drained else done(runner.remark)
         except WorkerDied as error:
             step = runner.progress if runner else last
-            yielding = supervisor.yielding is not None  # they were ended on purpose
-            if not isinstance(error, StateLost):  # else the replacement is known already
+            yielding = supervisor.yielding is not None
+            if not isinstance(error, StateLost):
                 await until_first(lost.wait(), supervisor.noticed(deaths))
             if not (yielding or supervisor.mended):
                 losses, last = (losses + 1 if step <= last else 1), max(step, last)
@@ -129,6 +129,5 @@ async def run_task(
 
 
 async def _unless_lost(runner: Runner, lost: asyncio.Event) -> None:
-    """Run it; a worker's death ends it at any moment."""
     if 0 not in await until_first(runner.run(), lost.wait()):
         raise WorkerDied("A worker died.")

@@ -18,7 +18,6 @@ from .profile import Profile, config_key, read_profile
 SHIPPED = "tiny"
 """The default base."""
 FOREVER = 1e9
-"""Seconds: as long as it takes."""
 
 
 @dataclass(frozen=True)
@@ -26,7 +25,6 @@ class LinkSpec:
     """A node's link to the head."""
 
     latency: float = between(0.0, 0.0, 60.0)
-    """Seconds in one direction."""
     bandwidth: float = between(0.0, 0.0, 1e15)
     """Bytes a second; 0: no limit."""
 
@@ -45,10 +43,8 @@ class NodeSpec:
     cores: int = between(2, 1, 4096)
     """Usable cores of its processor."""
     memory: float = between(64.0, 0.1, 1e6)
-    """Gigabytes of free main memory."""
     cards: int = between(0, 0, 1024)
     card_memory: float = between(80.0, 0.1, 1e5)
-    """Gigabytes of each card."""
     sampling: float = between(1.0, 1e-3, 1e6)
     """Speed of its devices at sampling, as a multiple of the recorded one's."""
     training: float = between(1.0, 1e-3, 1e6)
@@ -77,7 +73,6 @@ class TasksSpec:
     at: float = between(0.0, 0.0, FOREVER)
     """Seconds until the first is submitted."""
     every: float = between(0.0, 0.0, FOREVER)
-    """Seconds between one and the next."""
 
 
 @dataclass(frozen=True)
@@ -94,9 +89,7 @@ class FailureSpec:
 
     node: str
     at: float = between(0.0, 0.0, FOREVER)
-    """Seconds until it fails."""
     seconds: float = between(60.0, 0.0, FOREVER)
-    """Seconds of its absence."""
     link: bool = False
     """Only its link fails: messages arrive when it is back."""
 
@@ -108,7 +101,6 @@ class ChanceSpec:
     mean: float = between(0.0, 0.0, FOREVER)
     """Mean seconds until a node fails; 0: none does."""
     seconds: float = between(300.0, 0.0, FOREVER)
-    """Mean seconds of its absence."""
 
 
 @dataclass(frozen=True)
@@ -148,9 +140,7 @@ class Case:
 
     spec: ClusterSpec
     nodes: tuple[NodeSpec, ...]
-    """Separate nodes, each with its own name."""
     arrivals: tuple[Arrival, ...]
-    """In the order of their moments."""
     profile: Profile
     base: BaseModel
     """Its weights are not read."""
@@ -209,7 +199,6 @@ def profile_of(source: Path) -> Profile:
 
 
 def _renamed(mistake: ConfigError) -> ConfigError:
-    """The mistake with the key as people write it."""
     cause = mistake.cause.replace("'source'", "'from'")
     return ConfigError(cause, mistake.hint.replace("'source'", "'from'"), where=mistake.where, path=mistake.path)
 
@@ -294,7 +283,6 @@ def _arrivals(spec: ClusterSpec, path: Path, mistakes: list[ConfigError]) -> lis
 
 
 def _beyond(submission: Submission) -> str:
-    """A task's need of earlier results; empty without one."""
     config = submission.config
     if config.get("kind") == "eval":
         return "measures versions"
@@ -312,7 +300,6 @@ def _profile(source: str, path: Path, mistakes: list[ConfigError]) -> Profile | 
 
 
 def _base(name: str, profile: Profile, where: str, mistakes: list[ConfigError]) -> BaseModel | None:
-    """The base for the placement of workers."""
     try:
         return load_base(name or profile.base or SHIPPED)
     except BaseModelError as error:
@@ -322,7 +309,6 @@ def _base(name: str, profile: Profile, where: str, mistakes: list[ConfigError]) 
 
 
 def _unplayed(arrivals: list[Arrival], profile: Profile, where: str) -> list[ConfigError]:
-    """A mistake for each environment of a task that was never recorded."""
     played = {
         (part.name, config_key(part.config)) for arrival in arrivals for part in environments_of(arrival.submission)
     }

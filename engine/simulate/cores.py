@@ -1,11 +1,8 @@
 """The cores of a node: trainers without cards share them with all other work there.
 
 This is processor sharing (Kleinrock, Queueing Systems II, 1976, 4.4): n threads on c cores run at min(1, c / n) of
-their speed. So all sharing threads have computed equally long in any span of time, and the end of each, counted in this
-common work, does not change when others come and go. One heap and one timer are enough.
-
-The engine and samplers count among the n and are not slowed: they sleep most of the time, and systems give a core at
-once to a thread that woke and has had little. A busy trainer waits.
+their speed. So all sharing threads have computed equally long in any span of time, and one heap and one timer are
+enough. The engine and samplers count among the n and are not slowed: they sleep most of the time.
 """
 
 from __future__ import annotations
@@ -114,7 +111,6 @@ class Cores:
         return self._due[0][2] if self._due else None
 
     def _when(self, computation: Computation) -> float:
-        """The time of its end, if nothing comes or goes."""
         return self.now + max(0.0, computation.end - self.work) / self._speed
 
     def _end(self, first: Computation) -> None:
@@ -165,7 +161,6 @@ class Process:
         return done
 
     def end(self) -> None:
-        """Stop computing; waiters are not informed."""
         self._waiting.clear()
         if self._computes is not None:
             self._cores.stop(self._computes)

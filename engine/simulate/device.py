@@ -31,7 +31,6 @@ class Shared:
     profile: Profile
     states: StateFiles
     cores: Mapping[str, Cores]
-    """By node."""
 
 
 class Device:
@@ -48,7 +47,7 @@ class Device:
         assert isinstance(loop, VirtualLoop)
         self._loop = loop
         self.threads = max(1, site.threads)
-        self.cores = shared.cores[site.node] if site.threads else Cores(loop)  # a worker on cards shares none
+        self.cores = shared.cores[site.node] if site.threads else Cores(loop)
         self._random = Random(f"{shared.seed}/{name}")
         self._waits: set[asyncio.Future[Any]] = set()
         self.dead = False
@@ -57,7 +56,6 @@ class Device:
         return WorkerDied(f"Worker {self.name} died with its node {self.node}.")
 
     def die(self) -> None:
-        """Every call in progress fails."""
         self.dead = True
         for wait in self._waits:
             if not wait.done():
@@ -83,11 +81,9 @@ class Device:
             self._waits.discard(wait)
 
     async def carry(self, size: int) -> None:
-        """Let bytes travel between the head and this node."""
         await self.rest(self._network.seconds(self.node, size, self._loop.time()))
 
     def draw(self, values: Sequence[float]) -> float:
-        """One of the values of a distribution."""
         return values[0] if len(values) == 1 else self._random.choice(values)
 
 

@@ -20,7 +20,6 @@ class EngineTime:
         self._cores = cores
         self._rates = rates
         self._spent = 0.0
-        """Since the last look."""
 
     async def ask(self) -> None:
         """A turn is requested. All requests of one round of the loop leave together, at its end."""
@@ -32,7 +31,6 @@ class EngineTime:
         self._occupy(self._rates.turn / 2)
 
     def episode(self) -> None:
-        """An episode begins, or has ended."""
         self._occupy(self._rates.episode / 2)
 
     def call(self) -> None:
@@ -40,7 +38,6 @@ class EngineTime:
         self._occupy(self._rates.call)
 
     async def beats(self) -> None:
-        """The engine's fixed work, once a second; for ever."""
         while True:
             await asyncio.sleep(HEARTBEAT)
             self._occupy(self._rates.beat)

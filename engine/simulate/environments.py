@@ -67,7 +67,6 @@ class Host:
         self._free = 0.0
 
     async def work(self, seconds: float) -> None:
-        """Compute for ``seconds``, after earlier work."""
         if seconds > 0:
             now = asyncio.get_running_loop().time()
             self._free = max(self._free, now) + seconds
@@ -148,7 +147,7 @@ class SimulatedEnvironments:
             outcome = await _failed(random, failures)
         else:
             outcome = await self._played(self._member(random, lease, spec, self._plays[key]), lease, spec, answer)
-        rewards = outcome.rewards if counts else dict.fromkeys(outcome.rewards, 0.0)  # constant answers earn nothing
+        rewards = outcome.rewards if counts else dict.fromkeys(outcome.rewards, 0.0)
         outcome = EpisodeOutcome(outcome.status, rewards, failure=outcome.failure, seconds=loop.time() - began)
         if counts:
             self.engine.episode()
@@ -172,7 +171,7 @@ class SimulatedEnvironments:
                 await asyncio.sleep(turn.delay - busy)
             await host.work(busy)
             given = turn.given
-            if turn.agent not in spoken:  # a group shares its first prompt
+            if turn.agent not in spoken:
                 shared = next((one for one in opened.turns if one.agent == turn.agent), turn)
                 given = shared.given
                 spoken.add(turn.agent)
@@ -202,7 +201,6 @@ class SimulatedEnvironments:
         return found
 
     def _group(self, lease: SimulatedLease, spec: EpisodeSpec) -> tuple[RecordedEpisode, ...]:
-        """The recorded group of an instance."""
         recorded = lease.recorded
         groups = recorded.groups if spec.split == "train" else recorded.held_out or recorded.groups
         return Random(f"{self.seed}/{_about(lease, spec)}/{spec.seed}").choice(groups)

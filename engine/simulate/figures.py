@@ -23,7 +23,6 @@ class Figures:
     done: int
     steps: int
     episodes: int
-    """Kept training episodes that ended well."""
     turns: int
     makespan: float
     """Seconds from the first submission to the last end."""
@@ -34,15 +33,12 @@ class Figures:
     idle: dict[str, float] = field(default_factory=dict)
     """Idle share of the makespan, by stage and device."""
     shares: dict[str, dict[str, float]] = field(default_factory=dict)
-    """Each tenant's share of a stage's seconds, by stage."""
     staleness: dict[int, int] = field(default_factory=dict)
-    """Consumed groups, by their staleness in versions."""
     beyond: int = 0
     """Consumed groups that were older than their task allows."""
     gaps: int = 0
     """Missing or repeated groups, steps and versions."""
     reasons: tuple[str, ...] = ()
-    """Why tasks failed or paused, each once."""
 
     def idle_of(self, stage: str) -> float:
         """The mean over a stage's devices; 1 if it has none."""
@@ -87,7 +83,6 @@ def quantile(values: Sequence[float], share: float) -> float:
 
 
 def _reply_waits(reader: Reader, after: int) -> tuple[list[float], int]:
-    """The duration of each turn, and the number of episodes."""
     waits: list[float] = []
     seen: set[tuple[int, int]] = set()
     for row in timings.timings_of(reader, after):

@@ -20,7 +20,6 @@ THREADS = 0.26
 """A small base gains by this power of the number of threads: with two it is 1.2 times as fast, as measured
 (``fleet/placement/trainers.py``). A large one gains by the placement's speeds."""
 ALL = Software(vllm="simulated", vllm_build="cuda", torch_cuda=True, llama_backend="cuda", bitsandbytes=True)
-"""The software of every node."""
 
 
 @dataclass(frozen=True)
@@ -29,7 +28,6 @@ class Site:
 
     node: str
     speed: float
-    """As a multiple of the recorded one's."""
     threads: int = 0
     """Threads on its node's cores; 0: it is on cards."""
     sequences: int = 0
@@ -113,7 +111,7 @@ def usable(nodes: Sequence[NodeSpec], head: LinkSpec = AT_THE_HEAD) -> list[Usab
 def _machine(node: NodeSpec) -> Machine:
     """Its devices have the placement's speed of unmeasured ones, times the file's."""
     cores, memory = tuple(range(node.cores)), int(node.card_memory * 1e9)
-    words = f"{node.sampling:g} and {node.training:g} times as fast"  # by which the engine distinguishes devices
+    words = f"{node.sampling:g} and {node.training:g} times as fast"
     cpu = Cpu(cores, node.cores, int(node.memory * 1e9), f"processor, {words}", _scaled(CORE, node))
     gpus = (
         Gpu(number, f"{node.name}-{number}", f"card, {words}", "cuda", memory, memory, (9, 0), rates=rates)
@@ -136,7 +134,6 @@ def _link(own: LinkSpec, head: LinkSpec) -> Link:
 
 
 def _threads(place: Place) -> int:
-    """One for each core; an unpinned worker has one."""
     return 0 if place.gpus else max(1, len(place.cores))
 
 
@@ -147,7 +144,7 @@ def _by_devices(place: Place, node: NodeSpec, recorded: int, small: bool, sample
     """
     if place.gpus or not recorded:
         return float(len(place.gpus) or 1) if not recorded else 1.0
-    count = len(place.cores) or max(1, node.cores // 2)  # unpinned workers share the cores
+    count = len(place.cores) or max(1, node.cores // 2)
     if small:
         return float((count / recorded) ** THREADS)
     if not samples:

@@ -16,9 +16,7 @@ class Link:
     def __init__(self, spec: LinkSpec) -> None:
         self.spec = spec
         self.bytes = 0
-        """Sent so far, in both directions."""
         self.busy = 0.0
-        """Seconds of traffic."""
         self.dark = 0.0
         """Until then nothing goes over it."""
         self._free = 0.0

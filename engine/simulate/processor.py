@@ -16,9 +16,7 @@ from dataclasses import dataclass, field
 from types import FrameType
 
 EVERY = 0.002
-"""Seconds of processor time between two samples."""
 OWN = "simulate"
-"""The package of the simulation."""
 LOOP = "loop"
 """Samples without our code: the event loop itself."""
 PREFIX = "marlaas.engine."
@@ -30,9 +28,7 @@ class ProcessorTime:
 
     seconds: float = 0.0
     looks: Counter[str] = field(default_factory=Counter)
-    """By package; empty without a timer."""
     functions: Counter[str] = field(default_factory=Counter)
-    """By function of the real code, as module:name."""
 
     @property
     def real(self) -> float:
@@ -41,7 +37,6 @@ class ProcessorTime:
         return self.seconds * (1 - self.looks[OWN] / looks) if looks else self.seconds
 
     def by_package(self) -> dict[str, float]:
-        """Seconds by package, the most first."""
         looks = self.looks.total()
         return {name: self.seconds * count / looks for name, count in self.looks.most_common()}
 
@@ -77,7 +72,6 @@ def watched() -> Iterator[ProcessorTime]:
 
 
 def _place(frame: FrameType | None) -> tuple[str, str]:
-    """Our running package, and its function."""
     while frame is not None:
         module = frame.f_globals.get("__name__", "")
         if module.startswith(PREFIX):

@@ -22,9 +22,6 @@ from ..home import Home
 from ..store import Reader, timings
 from ..train import EVAL_ATTEMPTS
 
-# Costs of a token are fitted to totals. Least squares without negative results: more work does not make a device
-# faster.
-
 KEPT = 512
 """Kept values of a distribution, spread evenly in their order of size."""
 
@@ -58,8 +55,6 @@ def thinned(values: Sequence[float], most: int = KEPT) -> tuple[float, ...]:
     return tuple(ordered[round(place * (len(ordered) - 1) / (most - 1))] for place in range(most))
 
 
-# Distributions to draw from, in a JSON file without text: only lengths, times, rewards and failures.
-
 VERSION = 1
 """Of the format; a file of another one is refused."""
 
@@ -74,9 +69,7 @@ class RecordedTurn:
     delay: float
     """Seconds of the environment between that reply and the ask."""
     given: int
-    """Tokens added to the agent's context."""
     said: int
-    """Tokens of the reply."""
 
 
 @dataclass(frozen=True)
@@ -100,7 +93,6 @@ class RecordedFailures:
     timeouts: float = 0.0
     """The share of timeouts among failures; others raised an error."""
     seconds: tuple[float, ...] = ()
-    """Some durations."""
 
 
 @dataclass(frozen=True)
@@ -116,7 +108,6 @@ class RecordedEnvironment:
     """Groups of evaluations, perhaps with other durations; empty: as in training."""
     failures: RecordedFailures = RecordedFailures()
     held_out_failures: RecordedFailures = RecordedFailures()
-    """Those of evaluations."""
 
 
 @dataclass(frozen=True)
@@ -136,7 +127,6 @@ class SamplerRates:
     sequences: int = 64
     context: int = 4096
     cores: int = 1
-    """Its cores; 0: it was on a card."""
     turn: float = 0.0
 
 
@@ -152,9 +142,7 @@ class TrainerRates:
     token: float
     noise: tuple[float, ...] = (1.0,)
     update: tuple[float, ...] = (0.0,)
-    """Recorded seconds of optimizer updates."""
     cores: int = 1
-    """Its cores; 0: it was on cards."""
     a_pass: float = 0.0
     """0 if calls were not recorded: the fixed part is then in ``group``."""
 
@@ -187,7 +175,6 @@ class Profile:
     """All distributions."""
 
     source: str
-    """The recorded base and devices, in words."""
     environments: tuple[RecordedEnvironment, ...]
     sampler: SamplerRates
     trainer: TrainerRates
@@ -196,7 +183,6 @@ class Profile:
     state_bytes: int = 0
     """Median bytes of a version's state file."""
     start: float = 10.0
-    """Seconds of the workers' start."""
     base: str = ""
     """The home's name of the base; empty: the shipped one."""
     engine: EngineRates = EngineRates()
@@ -206,7 +192,6 @@ class Profile:
     format: int = field(default=VERSION)
 
     def names(self) -> list[str]:
-        """The known environments, sorted."""
         return sorted({one.environment for one in self.environments})
 
     def find(self, environment: str, config: str) -> RecordedEnvironment | None:
@@ -257,8 +242,6 @@ def read_profile(path: Path) -> Profile:
         raise ConfigError(f"is no sound profile: {error}.", hint, where=str(path)) from error
 
 
-# Recording uses a home's training episodes, steps and device samples.
-
 GROUPS = 400
 """The newest groups of an environment with some parameters are kept."""
 FASTEST = 4
@@ -272,8 +255,6 @@ UNHINDERED = 2
 
 @dataclass(frozen=True)
 class _Spoken:
-    """One turn with its duration."""
-
     seconds: float
     given: int
     said: int
@@ -362,7 +343,6 @@ def _newest(groups: Mapping[int, Sequence[RecordedEpisode]]) -> tuple[tuple[Reco
 
 
 def _played(config: dict[str, Any], component: str) -> tuple[str, str]:
-    """The environment of a task's group, and its parameters."""
     for part in config.get("mixture") or ():
         if component in (part.get("name"), part["environment"], part["environment"].rpartition("/")[2]):
             return part["environment"], config_key(part.get("config") or {})
@@ -370,7 +350,6 @@ def _played(config: dict[str, Any], component: str) -> tuple[str, str]:
 
 
 def _episode(rows: Sequence[timings.TimedTrajectory], turns: list[_Spoken]) -> RecordedEpisode:
-    """One episode, from its trajectories; each agent's replies are taken in their order."""
     (times, over, ended) = next(row.timing for row in rows if row.timing)
     replies: defaultdict[str, list[tuple[int, int]]] = defaultdict(list)
     for row in rows:
@@ -395,7 +374,6 @@ def _episode(rows: Sequence[timings.TimedTrajectory], turns: list[_Spoken]) -> R
 
 
 def _failures(counts: Iterable[tuple[str, str, int, int]]) -> dict[str, RecordedFailures]:
-    """By the last part of an environment's name."""
     ended: Counter[str] = Counter()
     failed: defaultdict[str, Counter[str]] = defaultdict(Counter)
     seconds: defaultdict[str, list[float]] = defaultdict(list)
@@ -432,13 +410,11 @@ def _shares(known: Iterable[timings.FailedPlays], tries: int) -> dict[tuple[str,
 
 
 def _of_parameters(failures: RecordedFailures | None, share: float | None) -> RecordedFailures:
-    """An environment's failures, with the share for some parameters if that is known."""
     known = failures or RecordedFailures()
     return known if share is None else replace(known, share=share)
 
 
 def _engine(windows: Sequence[timings.EngineWindow]) -> EngineRates:
-    """The engine's costs by its work; a second costs at most that of the idlest window."""
     if not windows:
         return EngineRates()
     rows = [(float(window.turns), float(window.episodes), float(window.calls), window.wall) for window in windows]
@@ -450,7 +426,6 @@ def _engine(windows: Sequence[timings.EngineWindow]) -> EngineRates:
 
 
 def _hosts(windows: Sequence[timings.EngineWindow]) -> HostRates:
-    """The costs of environments' processes by their episodes."""
     rows = [(float(window.turns), float(window.episodes)) for window in windows]
     return HostRates(*(non_negative(rows, [window.hosts for window in windows]) or (0.0, 0.0)))
 
@@ -473,7 +448,6 @@ def _sampler(reader: Reader, turns: Sequence[_Spoken], kinds: str, said: Sequenc
 
 
 def _trainer(steps: Sequence[timings.StepTimes]) -> TrainerRates:
-    """A trainer's costs for calls, groups, tokens and updates."""
     known = [step for step in steps if step.training is not None and step.groups]
     took = [max(0.0, (step.training or 0.0) - (step.update or 0.0)) for step in known]
     rows = [(step.calls or 0.0, float(step.groups), float(step.tokens)) for step in known]
@@ -488,7 +462,6 @@ def _trainer(steps: Sequence[timings.StepTimes]) -> TrainerRates:
 
 
 def _cores(reader: Reader, stage: str) -> int:
-    """Cores of the first worker of a stage; 0 for one on a card."""
     device = next((use.device for use in timings.device_use(reader) if use.stage == stage), "")
     where = device.rpartition("/")[2]
     numbers = [int(number) for number in re.findall(r"\d+", where)]
@@ -498,12 +471,10 @@ def _cores(reader: Reader, stage: str) -> int:
 
 
 def _limits(said: Iterable[str]) -> tuple[int, int]:
-    """Conversations of a sampler, and their tokens, as planned by the newest engine."""
     found = [match for line in said if (match := re.search(r"(\d+) conversations of ([\d,]+) tokens", line))]
     return (int(found[-1][1]), int(found[-1][2].replace(",", ""))) if found else (64, 4096)
 
 
 def _start(said: Iterable[str]) -> float:
-    """Seconds of the workers' start, by the engines' events."""
     found = [float(match[1]) for line in said if (match := re.search(r"workers were started in ([\d.]+) s", line))]
     return median(found) if found else 10.0

@@ -23,7 +23,6 @@ from .layout import Site
 REPLY: ContextVar[int] = ContextVar("reply")
 """Tokens of the requested reply, set by the code that draws the episode."""
 STOP = 0
-"""The token that ends a reply."""
 ENVELOPE = 512
 """Bytes of a call or an answer besides its arrays."""
 NOTHING = 1e-9
@@ -53,7 +52,6 @@ class SimulatedSampler(Device):
         self._publish = shared.profile.publish
         self._limits = SamplerLimits(site.sequences, site.context)
         self._versions: dict[str, str] = {}
-        """Checksums, by name."""
         self._held: dict[str, tuple[int, tuple[str, bytes]]] = {}
         """Each conversation's remembered tokens, and the version and prompt of its beginning."""
         self._prompts: Counter[tuple[str, bytes]] = Counter()
@@ -164,7 +162,6 @@ class SimulatedSampler(Device):
         return self._versions[version]
 
     def _begin(self, reading: float, wanted: int) -> _Row:
-        """Begin a turn after this many seconds of reading."""
         if self.dead:
             raise self.death()
         self._advance()
@@ -175,7 +172,6 @@ class SimulatedSampler(Device):
         return row
 
     def _advance(self) -> None:
-        """Count the work since the last call, and end finished turns."""
         now = self._loop.time()
         passed, self._seen = now - self._seen, now
         loaded = min(passed, self._loading)
@@ -192,7 +188,7 @@ class SimulatedSampler(Device):
                 self._made += passed / each
                 self._busy += passed
                 return
-            self._made = max(self._made, self._rows[0][0])  # sums are rounded
+            self._made = max(self._made, self._rows[0][0])
             self._busy += each * left
             passed = max(0.0, passed - each * left)
             self._end_first()
@@ -213,7 +209,6 @@ class SimulatedSampler(Device):
         self._wakes()
 
     def _wakes(self) -> None:
-        """Report to its cores if it computes."""
         if self._awake != bool(self._rows):
             self._awake = bool(self._rows)
             self.cores.wake(self.threads if self._awake else -self.threads)

@@ -42,7 +42,6 @@ from .virtual import VirtualLoop, run_virtually
 from .workers import SimulatedWorkers
 
 YOUNG_OBJECTS = 100_000
-"""As in the engine's own process."""
 UNHEARD = BEAT * MISSED
 """Seconds until the engine gives up a silent node."""
 
@@ -54,17 +53,12 @@ class Result:
     figures: Figures
     processor: ProcessorTime
     simulated: float
-    """Simulated seconds."""
     head_bytes: int
-    """Bytes over the head's network."""
     head_busy: float
-    """Seconds of traffic there."""
     starts: int
     """Starts of all workers: one, and one after each failure with samplers."""
     lost: int
-    """Failures of nodes."""
     placement: tuple[str, ...] = ()
-    """The first placement's decisions and reasons."""
 
     @property
     def load(self) -> float:
@@ -178,14 +172,13 @@ class World:
                         self._arrivals(),
                         self._failures(supervisor),
                     )
-            await asyncio.sleep(1.0)  # a beat, for the last second
+            await asyncio.sleep(1.0)
         finally:
             self.ended = self._loop.time()
             await heartbeat.stop(supervisor)
             await supervisor.stop()
 
     async def _arrivals(self) -> None:
-        """Submit every task at its moment; then wait for ever."""
         database, begun = self._home.database, self._loop.time()
         due = list(self._case.arrivals)
         while due:
@@ -197,7 +190,6 @@ class World:
         await asyncio.Event().wait()
 
     async def _failures(self, supervisor: WorkerSupervisor) -> None:
-        """Let nodes fail and come back, as in the file."""
         spec, begun = self._case.spec, self._loop.time()
         async with asyncio.TaskGroup() as group:
             for failure in spec.failures:
@@ -230,7 +222,7 @@ class World:
         self.workers.lose(node)
         await asyncio.sleep(seconds)
         self._away.discard(node)
-        with contextlib.suppress(WorkerDied):  # others are still away
+        with contextlib.suppress(WorkerDied):
             supervisor.move(self._planned())
 
     def _laid_out(self) -> Layout:
@@ -259,7 +251,6 @@ class World:
         return device(name, site, shared)
 
     def _told(self, event: str, task: int) -> None:
-        """A task has ended, or has paused itself: nobody resumes it."""
         if event in ("done", "failed", "stalled") and task not in self._ended:
             self._ended.add(task)
             if len(self._ended) == self._left:

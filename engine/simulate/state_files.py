@@ -22,24 +22,19 @@ class Written:
     step: int
     checksum: str
     size: int
-    """Bytes that travel."""
 
 
 class StateFiles:
     """All state files of one simulation."""
 
     def __init__(self, size: int, fingerprint: str) -> None:
-        """``size``: bytes of a real one; ``fingerprint`` is the base's."""
         self.size = size
         """Bytes of one on the network."""
         self._fingerprint = fingerprint
         self._known: dict[str, Written] = {}
-        """By path."""
         self._there: set[tuple[str, str]] = set()
-        """Nodes, and their checksums."""
 
     def write(self, policy: str, step: int, config: PolicyConfig, path: str) -> Written:
-        """Write the state of a policy after a step."""
         digest = blake2b(f"{policy} {step} {path}".encode(), digest_size=16).digest()
         adapter = {"m.lora_A": np.frombuffer(digest, np.uint16).astype(np.float32)[None]}
         header = StateHeader(config.rank, config.alpha, step, self._fingerprint)

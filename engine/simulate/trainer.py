@@ -24,12 +24,9 @@ ARRAYS = 9
 
 @dataclass
 class _Open:
-    """A policy in the trainer's memory."""
-
     config: PolicyConfig
     step: int
     pending: list[int] = field(default_factory=list)
-    """Numbers of the groups in the gradient."""
 
 
 class SimulatedTrainer(Device):
@@ -42,7 +39,6 @@ class SimulatedTrainer(Device):
         self._policies: dict[str, _Open] = {}
 
     async def open(self, policy: str, config: PolicyConfig, path: str, resume: bool) -> StepResult:
-        """The state file travels to the node, or from there."""
         state = self._states.get(path) if resume else None
         await self.carry(self._states.size)
         seconds = await self._compute(self._update())
@@ -103,7 +99,6 @@ class SimulatedTrainer(Device):
         self._policies.pop(policy, None)
 
     async def score(self, policy: str, tokens: Tokens, start: int, temperature: float) -> Logprobs:
-        """All are 0, as the sampler's."""
         await self._compute(self._rates.token * len(tokens) / self.speed)
         return np.zeros(len(tokens) - start, np.float32)
 
@@ -122,7 +117,6 @@ class SimulatedTrainer(Device):
         self._process.end()
 
     async def _compute(self, seconds: float) -> float:
-        """Let the trainer compute; returns its duration on shared cores."""
         if self.dead:
             raise self.death()
         return await self.until(self._process.compute(seconds))

@@ -46,7 +46,6 @@ class VirtualLoop(asyncio.SelectorEventLoop):
     def run_in_executor(
         self, executor: Executor | None, func: Callable[[Unpack[Ts]], R], *args: *Ts
     ) -> asyncio.Future[R]:
-        """Do at once what would go to a thread."""
         done: asyncio.Future[R] = self.create_future()
         try:
             done.set_result(func(*args))
@@ -56,8 +55,6 @@ class VirtualLoop(asyncio.SelectorEventLoop):
 
 
 class _Jump(selectors.DefaultSelector):
-    """Lets time pass instead of waiting for sockets: there are none."""
-
     def __init__(self, loop: VirtualLoop) -> None:
         super().__init__()
         self._virtual = loop
@@ -71,8 +68,6 @@ class _Jump(selectors.DefaultSelector):
 
 
 class _VirtualClock:
-    """``clock.Clock`` by a virtual loop."""
-
     def __init__(self, loop: VirtualLoop) -> None:
         self._loop = loop
 

@@ -31,7 +31,6 @@ class SimulatedHandle:
         self.died = asyncio.Event()
 
     def proxy(self, protocol: Any, posted: Collection[str] = (), part: str = "") -> Any:
-        """Calls go to the device, which simulates the transfers."""
         return self.device
 
     def death(self) -> WorkerDied:
@@ -46,14 +45,12 @@ class SimulatedWorkers:
     """The used part of ``WorkerProcesses``."""
 
     def __init__(self, make: Make, start: float) -> None:
-        """``start``: seconds of the workers' start."""
         self._make = make
         self._start = start
         self._pids = count(NO_PROCESS)
         self.handles: dict[str, SimulatedHandle] = {}
         self.cards: frozenset[str] = frozenset()
         self.starts = 0
-        """Starts of all workers."""
         self.busy: dict[str, float] = {}
 
     async def start(self, specs: Sequence[WorkerSpec], cards: Collection[str]) -> None:

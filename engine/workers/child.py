@@ -87,7 +87,6 @@ class LocalChild:
         nice: int = 0,
         template: Template | None = None,
     ) -> LocalChild:
-        """Start the child's program; see ``Launcher.start``."""
         log_path.parent.mkdir(parents=True, exist_ok=True)
         ours, theirs = socket.socketpair()
         cores_word = ",".join(map(str, cores)) or "any"
@@ -137,7 +136,7 @@ async def run_host(
         stderr=output,
         env=environment,
         pass_fds=(theirs.fileno(),),
-        process_group=0,  # Ctrl-C in a terminal goes to the complete foreground group; workers stay out of it
+        process_group=0,  # Ctrl-C goes to the foreground group; workers stay out of it
     )
 
 

@@ -8,7 +8,6 @@ from pathlib import Path
 from ..devices import STATUS
 
 TAIL = 4096
-"""Bytes of the log that are searched for its last line."""
 
 HINTS = {
     signal.SIGILL: "A library was built for another processor; install it again on this machine (`make install`).",

@@ -27,7 +27,6 @@ class ForkedProcess:
     def __init__(self, pid: int) -> None:
         self.pid = pid
         self.returncode: int | None = None
-        """Its exit code, or the number of the signal that ended it, negative; None while it lives."""
         self._ended = asyncio.Event()
 
     async def wait(self) -> int:
@@ -54,7 +53,6 @@ class Template:
     ) -> None:
         """``log_start`` is the length of the log before it began."""
         self.threads = threads
-        """Cores of its workers; 0: any."""
         self._process = process
         self._connection = connection
         self._log_path, self._log_start = log_path, log_start
@@ -95,7 +93,7 @@ class Template:
             await template._ready
         except WorkerDied:
             await process.wait()
-            raise template._death() from None  # with its last words
+            raise template._death() from None
         except BaseException:
             await asyncio.shield(template.stop())
             raise
@@ -152,7 +150,7 @@ class Template:
         elif isinstance(message, Born):
             worker = self._workers[message.pid] = ForkedProcess(message.pid)
             born = self._orders.popleft()
-            if born.done():  # nobody waits for it any more
+            if born.done():
                 with contextlib.suppress(ProcessLookupError):
                     os.kill(message.pid, signal.SIGKILL)
             else:
@@ -161,7 +159,6 @@ class Template:
             self._workers.pop(message.pid).end(message.code)
 
     def _close(self) -> None:
-        """The template is gone, or goes: the kernel kills its workers."""
         if not self.alive:
             return
         self._loop.remove_reader(self._connection)

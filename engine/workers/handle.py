@@ -31,13 +31,11 @@ from .wire import (
     rebuild_error,
 )
 
-# Calls have a number and may overlap; an answer to a cancelled caller is dropped (the worker still finishes the call).
-# A handle never restarts a worker: that is the engine's decision.
+# An answer to a cancelled caller is dropped; the worker still finishes the call.
 
 T = TypeVar("T")
 
 BEAT = 5.0
-"""Seconds between two checks of the worker's event loop."""
 MISSED = 6
 """Checks in a row without an answer after which a worker counts as hung. Its event loop answers while its threads
 compute. Checks are counted, not seconds, so that a delayed engine blames nobody."""
@@ -55,7 +53,6 @@ class WorkerHandle:
         """Set when the process has ended, by ``stop`` or by itself."""
         self._child = child
         self._begun = False
-        """True if it takes calls."""
         self._loop = asyncio.get_running_loop()  # kept: asking for it is a system call in Python 3.11
         self._outbox = Outbox(child.write, self._refuse)
         self._listener: asyncio.Task[None] | None = None
@@ -64,7 +61,7 @@ class WorkerHandle:
         self._watch: asyncio.Task[None] | None = None
         self._waiting: dict[int, asyncio.Future[Any]] = {}
         self._streams: dict[int, Callable[[Any], None]] = {}
-        self._numbers = itertools.count(1)  # 0 is the start-up
+        self._numbers = itertools.count(1)
 
     @classmethod
     async def begin(cls, child: Child, name: str, factory: str, kwargs: dict[str, Any], log_path: Path) -> WorkerHandle:
@@ -82,12 +79,10 @@ class WorkerHandle:
 
     @property
     def pid(self) -> int:
-        """Process id of the child, on its machine."""
         return self._child.pid
 
     @property
     def node(self) -> str:
-        """Ray's id of its node; empty for the engine's machine."""
         return self._child.node
 
     @property
@@ -179,7 +174,6 @@ class WorkerHandle:
         self._child.close()
 
     async def _look_after(self) -> None:
-        """Kill a worker with a silent event loop: its callers then learn that it died."""
         asked, missed = asyncio.ensure_future(self._ask()), 0
         try:
             while missed < MISSED:
@@ -204,7 +198,7 @@ class WorkerHandle:
         answer = self._waiting.pop(message.id, None)
         self._streams.pop(message.id, None)
         if answer is None or answer.done():
-            return  # its caller was cancelled
+            return
         if isinstance(message, Answer):
             answer.set_result(message.value)
         else:
@@ -213,14 +207,13 @@ class WorkerHandle:
     def _pass_on(self, streamed: Streamed) -> None:
         answer, stream_to = self._waiting.get(streamed.id), self._streams.get(streamed.id)
         if answer is None or answer.done() or stream_to is None:
-            return  # its caller was cancelled
+            return
         try:
             stream_to(streamed.value)
-        except Exception as error:  # other callers wait for their answers
+        except Exception as error:
             self._loop.call_exception_handler({"message": "what a worker streamed was not taken", "exception": error})
 
     def _refuse(self, message: Message, error: Exception) -> None:
-        """Fail a call with arguments that cannot be pickled."""
         if isinstance(message, Call) and message.id is None:
             self._loop.call_exception_handler({"message": f"{message.method} was not posted", "exception": error})
         answer = self._waiting.pop(message.id, None) if isinstance(message, Call) and message.id is not None else None
@@ -242,8 +235,6 @@ class WorkerHandle:
 
 
 class _Proxy:
-    """Turns attribute access into calls, for the names that the protocol has."""
-
     def __init__(self, handle: WorkerHandle, protocol: Callable[..., Any], posted: Collection[str], part: str) -> None:
         self._handle = handle
         self._prefix = part and f"{part}."
@@ -263,8 +254,7 @@ class _Proxy:
         return method
 
 
-# ``LocalLauncher`` is for the engine's own machine; ``cluster.NodeLauncher`` for another.
-# ``tests/engine/workers/contract.py`` holds the tests that each passes.
+# ``tests/engine/workers/contract.py`` holds the tests that each launcher passes.
 
 
 class Launcher(Protocol):
@@ -284,11 +274,11 @@ class Launcher(Protocol):
     ) -> WorkerHandle:
         """Start a child that builds ``factory`` (``"module:Class"``) with ``kwargs``, and wait until it takes calls.
 
-        ``cores`` pins it, one thread each; empty leaves it free. It has its starter's environment, with the variables
-        of ``environment`` (such as its visible cards), and runs at niceness ``nice``, 0 to 19. Its output is appended
-        to ``log_path`` on the engine's machine. A ``template`` of that machine forks it; it then shares the template's
-        memory. Raises the constructor's ``MarlaasError`` or ``ValueError``, ``CallFailed`` for any other exception, and
-        ``WorkerDied`` with the last line of the log if the process just ended.
+        ``cores`` pins it, one thread each; empty leaves it free. It has its starter's environment with the variables of
+        ``environment``, and runs at niceness ``nice``, 0 to 19. Its output is appended to ``log_path`` on the engine's
+        machine. A ``template`` of that machine forks it. Raises the constructor's ``MarlaasError`` or ``ValueError``,
+        ``CallFailed`` for any other exception, and ``WorkerDied`` with the last line of the log if the process just
+        ended.
         """
 
 

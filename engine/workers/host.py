@@ -1,10 +1,9 @@
 """The child's main program: builds one object and serves calls to its async methods, and its parts', concurrently.
 
 ``python -P -m marlaas.engine.workers.host NAME FD PARENT CORES NICE`` with CORES such as ``0,1`` or ``any``. Frames
-come in over the inherited socket FD; answers go out as they are ready. When the engine closes the socket, or dies, or a
-method raises ``OutOfMemory``, the child ends at once: the object writes its durable state atomically. Must not import
-anything heavy before the cores are pinned and the threads are limited, because thread pools read both when they are
-loaded.
+come in over the inherited socket FD. When the engine closes it, or a method raises ``OutOfMemory``, the child ends at
+once. Must not import anything heavy before the cores are pinned and the threads are limited, because thread pools read
+both when they are loaded.
 """
 
 from __future__ import annotations
@@ -62,7 +61,7 @@ def die_with(parent: int) -> None:
     """Ask the kernel to end this process with its parent; on other systems than Linux the closed socket ends it."""
     if sys.platform == "linux":
         ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
-    if os.getppid() != parent:  # it died before the kernel could be asked
+    if os.getppid() != parent:
         os._exit(1)
 
 
@@ -150,7 +149,6 @@ def _run(target: Any, call: Call, send: Callable[[Message], None]) -> Awaitable[
 
 
 def _end(code: int) -> NoReturn:
-    """Leave without waiting for threads: one that still computes would delay the process."""
     sys.stdout.flush()
     sys.stderr.flush()
     os._exit(code)

@@ -1,15 +1,13 @@
 """The main program of a template: imports what several workers need, then becomes each of them by forking.
 
-``python -P -m marlaas.engine.workers.template FD PARENT THREADS MODULE …``. A fork shares earlier imports in memory
-with all others until one of them writes there: of PyTorch's 150 MB in each process, 20 are written to. It also saves
-the seconds of the import.
+``python -P -m marlaas.engine.workers.template FD PARENT THREADS MODULE …``. Forks share earlier imports until one of
+them writes: of PyTorch's 150 MB in each process, 20 are written to. They also save the seconds of the import.
 
-Each ``Order`` over the inherited socket FD has two descriptors: the worker's socket and its log. ``Born`` has the
-process id of the worker, ``Ended`` its end. The worker continues in ``host.main``, as one that was started by itself,
-and dies with the template, which dies with the engine.
+Each ``Order`` over the inherited socket FD has two descriptors: the worker's socket and its log. The worker continues
+in ``host.main``, and dies with the template, which dies with the engine.
 
-The template computes nothing and has one thread, so a fork copies no lock of another thread. Libraries read their
-number of threads when they are imported, so all workers of a template have THREADS cores (0: any).
+The template has one thread, so a fork copies no lock of another thread. Libraries read their number of threads when
+they are imported, so all workers of a template have THREADS cores (0: any).
 """
 
 from __future__ import annotations

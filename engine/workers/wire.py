@@ -21,9 +21,8 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 
-# A vector of plain numbers is pickled as its bytes and one letter. numpy's own pickles describe every array's type
-# again, several times the cost of a short vector. numpy is imported only if needed: a child reads its first frame
-# before it may import what starts threads.
+# A vector of plain numbers is pickled as its bytes and one letter: numpy's own pickles cost several times as much.
+# numpy is imported only if needed: a child reads its first frame before it may import what starts threads.
 
 PLAIN = frozenset("bBhHiIlLqQefd?")
 """Numpy's letters for plain numbers; both ends run on one machine, so their bytes mean the same."""
@@ -57,9 +56,8 @@ def rebuild(data: bytearray, letter: str) -> NDArray[np.generic]:
     return numpy.frombuffer(data, letter)
 
 
-# A frame holds all messages of one turn of the sender's event loop, and waiting ones: one write, one wake-up of the
-# receiver, and one pickle with each name and array type once. Both ends are our own processes over a private socketpair
-# that no other account can reach, so pickle is safe here.
+# A frame holds all messages of one turn of the sender's event loop. Both ends are our own processes over a private
+# socketpair, so pickle is safe here.
 
 HEADER = struct.Struct("<Q")
 """Number of bytes of the pickle that follows."""
@@ -72,7 +70,6 @@ class Start:
     """First frame to the child: what to build."""
 
     factory: str
-    """``"package.module:Class"``"""
     kwargs: dict[str, Any]
 
 
@@ -86,9 +83,7 @@ class Call:
     """Run one async method of the worker's object."""
 
     id: int | None
-    """None if no answer is wanted."""
     method: str
-    """Its name, or ``part.method`` for a part of the object."""
     args: tuple[Any, ...]
 
 
@@ -161,7 +156,6 @@ class Outbox:
         self._refuse = refuse
         self._messages: list[Message] = []
         self._flushing = False
-        """True if the gathered messages are sent at the end of this turn."""
 
     def send(self, message: Message, haste: bool = True) -> None:
         """Write a message at the end of this turn of the loop; without ``haste`` with the next frame, soon."""
@@ -175,7 +169,7 @@ class Outbox:
     def _flush(self) -> None:
         messages, self._messages = self._messages, []
         self._flushing = False
-        if not messages:  # they went with an earlier frame
+        if not messages:
             return
         try:
             self._write(pack(*messages))
@@ -185,9 +179,6 @@ class Outbox:
             for message in messages:
                 self._messages = [message]
                 self._flush()
-
-
-# A known error arrives as itself, any other as ``CallFailed``.
 
 
 def describe(call: int, error: BaseException) -> Failed:

@@ -83,7 +83,6 @@ def in_the_way(listening: Iterable[int], first: int, head: int | None) -> list[i
 AUTO = "auto"
 """The address of any Ray on this machine."""
 SECONDS = 3.0
-"""Seconds to wait for an answer."""
 VIRTUAL = ("docker", "br-", "veth", "virbr", "tun", "tap", "wg", "cni", "flannel", "podman", "lxc")
 """Prefixes of networks that lead to no other machine, or not by the shortest way."""
 
@@ -178,17 +177,15 @@ def own_address(given: str = "") -> str:
 
 TOKEN_BYTES = 32
 LONGEST = 4096
-"""Most bytes read of a token's file."""
 LEAST_STORE = 75 * 2**20
-"""Least bytes of Ray's object store."""
 
 FIXED = {
     # Ray asks for consent on a terminal, then reports use to its makers.
     "RAY_USAGE_STATS_ENABLED": "0",
     # Only Python's minor version must agree: code goes by name, not by value. ``Versions`` compares the rest.
     "RAY_DEFAULT_PYTHON_VERSION_MATCH_LEVEL": "minor",
-    # At 95 % of a machine's memory Ray kills several of its own processes: here the node host, and with it all workers.
-    # Without it the kernel ends one worker, and the engine starts with less (``fleet/memory_backoff.py``).
+    # At 95 % of a machine's memory Ray would kill the node host, and with it all workers. The kernel ends one worker,
+    # and the engine starts with less (``fleet/memory_backoff.py``).
     "RAY_memory_monitor_refresh_ms": "0",
     # The engine's placement divides the cards. Ray would hide all cards from a process that asks it for none.
     "RAY_EXPERIMENTAL_NOSET_CUDA_VISIBLE_DEVICES": "1",
@@ -228,12 +225,10 @@ def ray_environment(home: Home, cluster: ClusterSettings) -> dict[str, str]:
 def ray_flags(cluster: ClusterSettings) -> list[str]:
     """Options of ``ray start`` besides addresses and ports."""
     return [
-        # No resources of Ray's: it places only one node host a machine, and starts no idle processes.
         "--num-cpus=0",
         "--num-gpus=0",
         # Ray's default is 30 % of the memory, unknown to the engine's plan.
         f"--object-store-memory={max(LEAST_STORE, int(cluster.object_store_gb * 1e9))}",
-        # The engine fetches the logs that it needs.
         "--include-log-monitor=false",
         "--disable-usage-stats",
     ]
@@ -304,19 +299,15 @@ def keep_token(path: Path, token: str) -> None:
         raise ConfigError(f"The token cannot be written: {error.strerror}.", where=str(path)) from error
 
 
-# Questions to a Ray head, in a separate process: its token, members and open ports. A client of Ray waits long, writes
-# to the terminal, and may end its process; so ``ask`` runs this module as a program with a time limit. The last printed
-# line is JSON. Only the program imports ray.
+# A client of Ray waits long, writes to the terminal, and may end its process; so ``ask`` runs this module as a program
+# with a time limit. The last printed line is JSON.
 
 ASKING_SECONDS = 45.0
 """Seconds for a question, including the imports of a busy machine."""
 KEY = b"marlaas/head"
-"""Key of the head's record in Ray's key-value store."""
 SPACE = b"marlaas"
 MARK = "marlaas-answer "
-"""Begins the line with the answer."""
 PATIENCE = 10
-"""Seconds of one request to Ray."""
 HASTE = {"RAY_gcs_rpc_server_reconnect_timeout_s": "3"}
 """A client of Ray would try for a minute."""
 
@@ -390,7 +381,7 @@ def meet(address: str, given: object) -> dict[str, Any]:
     )
     place = NodeAffinitySchedulingStrategy(head, soft=False)
     clock = ray.remote(num_cpus=0, max_retries=0)(lambda: time.time()).options(scheduling_strategy=place)
-    ray.get(clock.remote())  # starts a process there
+    ray.get(clock.remote())
     readings = []
     for _ in range(5):
         asked = time.time()

@@ -1,8 +1,7 @@
 """This machine's Ray: started for a home, known by a lock that the kernel drops with it, and ended.
 
-``ray start --block`` stays the parent of all of Ray's processes of this node, and the kernel kills them with it. It
-inherits the lock on ``node.lock``. So the lock's holder is a home's Ray, and ``ray stop``, which ends everybody's, is
-never needed. Imports no ray.
+``ray start --block`` stays the parent of Ray's processes of this node, and inherits the lock on ``node.lock``. So the
+lock's holder is a home's Ray, and ``ray stop``, which ends everybody's, is never needed. Imports no ray.
 """
 
 from __future__ import annotations
@@ -34,17 +33,14 @@ END_SECONDS = 20.0
 """Seconds until an ending Ray is killed."""
 POLL = 0.1
 FREE_SECONDS = 5.0
-"""Seconds until the ports of an ended Ray must be free."""
 ATTEMPTS = 3
 """Tries at taking the lock: a process that asks for its holder has it for a moment."""
 STARTED = "Ray runtime started"
-"""``ray start`` prints it once its processes serve."""
 SIZE = 4096
 LONGEST_FOLDER = 48
 """Characters of Ray's folder: with the names of its sockets it must fit into 107."""
 EXTRA = "cluster"
 started: dict[int, subprocess.Popen[bytes]] = {}
-"""Processes of this process by id: a parent must reap them."""
 
 
 @dataclass(frozen=True)
@@ -56,7 +52,6 @@ class LocalNode:
     """Address of the cluster's head."""
     is_head: bool
     name: str
-    """Its name for people."""
     ip: str
 
 
@@ -86,7 +81,7 @@ def local_node(home: Home) -> LocalNode | None:
     try:
         return LocalNode(**json.loads(text))
     except (ValueError, TypeError):
-        return LocalNode(0, "", False, "", "")  # it has just taken the lock
+        return LocalNode(0, "", False, "", "")
 
 
 def start_ray(
@@ -128,7 +123,7 @@ def start_ray(
         os.ftruncate(lock, 0)
         os.pwrite(lock, json.dumps(asdict(node)).encode(), 0)
     finally:
-        os.close(lock)  # from now on only Ray holds it
+        os.close(lock)
     deadline = time.monotonic() + seconds
     while STARTED not in (said := _said(log, begun)):
         if process.poll() is not None:
@@ -212,7 +207,6 @@ _SIGNS = (
     ("Only one usage of each socket", "a port is taken; `port` and `ports` under [cluster] name others."),
     ("No space left on device", "its disk, or /dev/shm, is full."),
 )
-"""Signs in Ray's output, and the sentence for each."""
 
 
 def _parts(address: str) -> tuple[str, int]:
@@ -254,7 +248,6 @@ def listening() -> set[int]:
 
 
 def _locked(home: Home) -> int:
-    """The lock, held. Raises ``ConfigError`` if this home's Ray holds it, and as ``try_lock`` does."""
     lock = os.open(home.node_lock, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     try:
         for _ in range(ATTEMPTS):

@@ -9,7 +9,6 @@ class Parameters(Protocol):
     """The used part of Ray's parameters."""
 
     ray_client_server_port: int | None
-    """The port through which outside programs drive the cluster; None: there is none."""
 
 
 def prepare(parameters: Parameters, head: bool) -> None:
@@ -25,8 +24,7 @@ def tell_listen_port() -> None:
     """Publish the port of a node's agent before the agent listens.
 
     A node reads it from a file, and ends if the agent has not written it within 15 s (ray#65983): on a busy machine the
-    agent's imports take as long. No option sets that time or passes the port. The port is fixed, so the agent will
-    write the same.
+    agent's imports take as long. The port is fixed, so the agent will write the same.
     """
     try:
         from ray._private.node import Node

@@ -16,7 +16,6 @@ import uuid
 from .visible import VARIABLE
 
 SECONDS = 20.0
-"""Seconds to wait for an answer."""
 
 
 def cuda_order() -> tuple[str, ...] | None:

@@ -17,8 +17,6 @@ import psutil
 
 from ..machine import Gpu, Holder, Mode
 
-# In a container the driver may list process ids from outside, without known accounts, or none.
-
 PEOPLE = 500 if sys.platform == "darwin" else 1000
 """Account numbers below this belong to the system (``UID_MIN`` of login.defs)."""
 
@@ -59,10 +57,9 @@ def _holder(one: Listed, ours: Collection[int]) -> Holder:
     return Holder(one.pid, account, one.memory, is_ours, screen=system)
 
 
-# A machine without card, driver or library is no error: it has no cards, and a reason. Unreported facts stay unknown; a
-# failed card has a sentence. NVML needs no CUDA and takes no memory of a card. It may hang with a card, so ``survey``
-# calls it in a child process. NVML: https://docs.nvidia.com/deploy/nvml-api. Run against an imaginary driver library
-# only, never a real card.
+# A machine without card, driver or library is no error. Unreported facts stay unknown. NVML needs no CUDA and takes no
+# memory of a card; it may hang, so ``survey`` calls it in a child process. NVML:
+# https://docs.nvidia.com/deploy/nvml-api. Run against an imaginary driver library only, never a real card.
 
 LIBRARY = "libnvidia-ml.so.1"
 NO_DRIVER = "there is no NVIDIA driver"
@@ -81,9 +78,7 @@ class Cards:
     driver: str = ""
     cuda: str = ""
     reason: str = ""
-    """Why there is no card; empty if there is one."""
     notes: tuple[str, ...] = ()
-    """Sentences on failed cards."""
 
 
 def has_driver() -> bool:
@@ -142,7 +137,6 @@ def _read(nvml: Any, ours: Collection[int]) -> Cards:
 
 
 def _devices(nvml: Any, index: int, ours: Collection[int]) -> Iterator[Gpu]:
-    """The card, or the parts of a divided one, which cannot compute as a whole."""
     handle = nvml.nvmlDeviceGetHandleByIndex(index)
     capability = _ask(nvml, nvml.nvmlDeviceGetCudaComputeCapability, handle) or (0, 0)
     mode = _MODES.get(_ask(nvml, nvml.nvmlDeviceGetComputeMode, handle) or 0, "shared")
@@ -159,7 +153,6 @@ def _devices(nvml: Any, index: int, ours: Collection[int]) -> Iterator[Gpu]:
 
 
 def _device(nvml: Any, index: int, handle: Any, ours: Collection[int]) -> Gpu:
-    """Read a card, or a part of one. Raises if it has failed."""
     uuid = str(nvml.nvmlDeviceGetUUID(handle))
     total, used, free, unseen = _memory(nvml, handle)
     holders = holders_of(_processes(nvml, handle), ours)
@@ -216,7 +209,6 @@ def _ask(nvml: Any, question: Callable[..., Any], *arguments: Any) -> Any:
 # about three quarters of the memory (``recommendedMaxWorkingSetSize``).
 
 METAL = "metal-0"
-"""Id of the card: the system gives it none, and there is only one."""
 _SHARE = 0.75
 
 

@@ -15,7 +15,6 @@ from ..machine import Gpu, Kind
 
 VARIABLE, ORDER, BY_BUS = "CUDA_VISIBLE_DEVICES", "CUDA_DEVICE_ORDER", "PCI_BUS_ID"
 _NUMBER = re.compile(r"[+-]?\d+", re.ASCII)
-"""A number as C's ``strtol`` reads it: ``1st`` is 1."""
 
 
 @dataclass(frozen=True)
@@ -23,7 +22,6 @@ class Mask:
     """The cards that the variable leaves visible."""
 
     uuids: tuple[str, ...]
-    """In CUDA's order of them."""
     note: str = ""
     """One sentence, if the variable probably does not do what its author meant."""
 
@@ -63,7 +61,6 @@ def find(name: str, gpus: Sequence[Gpu]) -> str | None:
 
 
 def _name(text: str, kind: str) -> int | str | None:
-    """One entry: a number, or, for ``kind``, the beginning of an id; None for others."""
     if kind:
         return text if text.startswith(kind) else None
     number = _NUMBER.match(text)
@@ -83,7 +80,6 @@ def _meant(name: int | str | None, gpus: Sequence[Gpu], order: Sequence[str] | N
 
 VARIABLES: dict[Kind, str] = {"cuda": "CUDA_VISIBLE_DEVICES", "rocm": "HIP_VISIBLE_DEVICES"}
 GGML: dict[Kind, str] = {"cuda": "CUDA", "rocm": "ROCm"}
-"""ggml's name for a card of each kind, before the number."""
 
 
 def environment(gpus: Sequence[Gpu]) -> dict[str, str]:

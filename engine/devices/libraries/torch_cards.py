@@ -1,7 +1,7 @@
 """Prints PyTorch's, and if asked vLLM's, view of this machine's cards: a line of JSON for each library.
 
-It runs in a separate process: the engine must load no such library, and a driver may hang or crash. It only asks the
-driver for versions and counts, which takes no memory of a card.
+It runs in a separate process, since a driver may hang or crash. It only asks for versions and counts, which takes no
+memory of a card.
 """
 
 from __future__ import annotations
@@ -52,7 +52,6 @@ def _torch() -> dict[str, object]:
 
 
 def _driver_cuda() -> int:
-    """The newest CUDA that the driver supports, as 1000 x major + 10 x minor; 0 if it supports none."""
     try:
         version = ctypes.c_int()
         return version.value if ctypes.CDLL("libcuda.so.1").cuDriverGetVersion(ctypes.byref(version)) == 0 else 0
