@@ -21,7 +21,6 @@ from .relay import PIECE, WINDOW, Begin, Close, Data, Ended, Event, InOrder, Kil
 # slower. Both ends verify the checksum.
 
 HELD = 4
-"""Files that stay in the object store after their last use, for nodes that need them soon."""
 
 
 class Way(Protocol):
@@ -137,9 +136,7 @@ class Shipping:
 # the engine all its children have then ended.
 
 CONNECT = 60.0
-"""Seconds for a node host's start: it imports Ray and numpy, on a busy machine."""
 SAMPLE = 80_000
-"""Bytes for measuring a link: they go inside the call."""
 ECHOES = 5
 AT_ONCE = 16
 """Pieces in one call to a node host: Ray has 10 MB of arguments inside a call."""
@@ -198,11 +195,9 @@ class NodeLink:
             self._pump()
 
     async def call(self, method: str, *args: Any) -> Any:
-        """Call the node host. Raises ``WorkerDied`` if it is lost, and the method's errors."""
         return (await self.fetch(method, *args))[1]
 
     async def fetch(self, method: str, *args: Any) -> tuple[Any, Any]:
-        """The same, with Ray's reference to the answer, which keeps it in the object store."""
         await self._ready
         return await self._ask(method, *args)
 
@@ -313,7 +308,6 @@ class NodeWorkers:
         return answer
 
     async def start(self, node: str, begin: Begin, stream_to: Callable[[Event], None]) -> Ended:
-        """Run a child on a node until it has ended; ``stream_to`` gets its events."""
         link = self._of[begin.child] = self.link(node)
         try:
             return await link.child(begin, stream_to)
@@ -339,12 +333,10 @@ class NodeWorkers:
         await self._shipping.collect(self.link(node), there, Path(path), sync, new)
 
     async def folder(self, node: str) -> str:
-        """A folder on a node for workers' state files. Raises ``WorkerDied``."""
         found: str = await self.link(node).call("folder")
         return found
 
     def link(self, node: str) -> NodeLink:
-        """The link to a node's host, started if there is none."""
         link = self._links.get(node)
         if link is None or link.lost:
             link = self._links[node] = NodeLink(self._host(node))
@@ -357,7 +349,6 @@ class NodeWorkers:
 RECONNECT = "10"
 """Seconds until Ray ends this driver if the head does not answer; Ray's default is 60."""
 ANSWER = 60.0
-"""Seconds for a node to describe itself; it may measure a device."""
 
 
 class Bridge(NodeWorkers):
@@ -424,5 +415,4 @@ class Bridge(NodeWorkers):
 
 
 def _all_said(error: BaseException | None) -> str:
-    """An error with its causes: Ray's own often only reports that something failed."""
     return "" if error is None else f"{error}\n{_all_said(error.__cause__)}"

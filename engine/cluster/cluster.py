@@ -20,8 +20,6 @@ from .joining.addresses import AUTO, check_listens, parse_address
 from .node import Node, look_here, own_versions, trouble_with, unreached, usable_nodes
 from .relay import NodeLauncher
 
-# A version's file is at home before its step can be committed, and at a sampler's node before that loads it.
-
 T = TypeVar("T")
 
 
@@ -46,7 +44,6 @@ class StateFiles:
         await alive(worker, self._bridge.call("collect", worker.node, there, path, self._sync, new))
 
     async def fresh(self, worker: WorkerHandle) -> str:
-        """A path on the worker's node for a new file. Raises as ``bring``."""
         if worker not in self._folders:
             self._folders[worker] = await alive(worker, self._bridge.call("folder", worker.node))
         return f"{self._folders[worker]}/{worker.name}-{next(self._numbers)}.part"
@@ -139,7 +136,6 @@ class RemoteTrainer:
 
 BRIDGE = "marlaas.engine.cluster.bridge:Bridge"
 RETRY = 15.0
-"""Seconds until a cluster that did not answer is asked again."""
 
 
 class Cluster:
@@ -161,7 +157,6 @@ class Cluster:
         """
         self.drained: frozenset[str] = frozenset()
         self.held: Mapping[str, frozenset[str]] = {}
-        """``Gpu.uuid`` of the workers' cards, by node."""
         self._address = address
         self._home = home
         self._environment = environment
@@ -192,7 +187,7 @@ class Cluster:
     async def _start(self) -> WorkerHandle:
         kwargs = {"address": self._address, "versions": self._versions}
         try:
-            if self._address != AUTO:  # Ray would try for half a minute
+            if self._address != AUTO:
                 await asyncio.to_thread(check_listens, parse_address(self._address, ClusterSettings().port))
             bridge = await LocalLauncher().start(
                 "bridge", BRIDGE, kwargs, log_path=self.log_path, environment=self._environment
@@ -257,7 +252,6 @@ class Cluster:
         return self._files
 
     async def stop(self) -> None:
-        """End the bridge, and with it all workers on nodes."""
         if self._starting is not None:
             self._starting.cancel()
             await asyncio.wait([self._starting])

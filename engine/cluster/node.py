@@ -105,15 +105,12 @@ class Node:
     draining: bool = False
     versions: Versions = Versions()  # it is frozen
     machine: Machine = NO_MACHINE
-    """Its usable part, by the rules that hold there."""
     software: Software = Software()  # noqa: RUF009  # that, too
     free_bytes: int = 0
     refused: str = ""
-    """Why it is not used, in a sentence; empty if it is."""
     here: bool = False
     """True for the engine's own machine."""
     left_out: tuple[str, ...] = ()
-    """Reasons for unused cards, in a sentence each."""
     base: str = ""
     link: Link = Link()  # noqa: RUF009  # likewise
     """The way from the engine's machine, measured at the first look."""
@@ -149,9 +146,6 @@ def link_of(calls: Sequence[float], sent: int, seconds: float) -> Link:
     return Link(call, max(0.0, seconds - call) / sent if sent else 0.0)
 
 
-# Nothing is raised: ``trouble`` gives the reason.
-
-
 @dataclass(frozen=True)
 class NodeFacts:
     """A node's description of itself."""
@@ -163,7 +157,6 @@ class NodeFacts:
     free_bytes: int = 0
     base: str = ""
     trouble: str = ""
-    """Why the node cannot work, in a sentence; empty if it can."""
     clock: float = 0.0
     """The node's time after the look, in seconds since 1970."""
 
@@ -238,7 +231,6 @@ def plainly(text: str) -> str:
 # Nothing depends on another machine's clock: only the engine stamps what it stores. But people compare logs.
 
 LIMIT = 10.0
-"""Largest unreported difference of clocks in seconds: logs of two machines are then hard to compare."""
 
 
 @dataclass(frozen=True)
@@ -251,7 +243,6 @@ class ClockReading:
 
     @property
     def ahead(self) -> float:
-        """Seconds by which the other clock is ahead, if it answered in the middle."""
         return self.answered - (self.asked + self.heard) / 2
 
     @property

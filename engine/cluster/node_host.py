@@ -88,7 +88,7 @@ def find_base(wanted: BaseFolder, home: Home) -> Path:
     Raises ``BaseModelError`` if neither has its fingerprint.
     """
     names = [wanted.path]
-    with contextlib.suppress(MarlaasError):  # the node's inventory reports it
+    with contextlib.suppress(MarlaasError):
         names.insert(0, load_settings(home).base)
     for name in names:
         try:
@@ -160,7 +160,6 @@ class NodeFiles:
         self._parts.setdefault(digest, {})[begin] = part
 
     async def parts_are_there(self, digest: str) -> str:
-        """Complete a file of which all parts have come. Raises as ``pull``."""
         parts = self._parts.pop(digest, {})
         data = b"".join(parts[begin] for begin in sorted(parts))
         return str(await asyncio.to_thread(self._keep, digest, data))
@@ -183,7 +182,6 @@ class NodeFiles:
         return digest, len(data)
 
     def read(self, digest: str, begin: int = 0, count: int = -1) -> bytes:
-        """Bytes of a present file. Raises ``AdapterError`` if it is gone."""
         try:
             with open(self.path(digest), "rb") as file:
                 file.seek(begin)
@@ -209,11 +207,9 @@ CHUNK = 2**16
 MUCH = 64 * 2**20
 """Bytes waiting for the bridge until children are not read any more: they then wait to write."""
 SEEN = 30.0
-"""Seconds for which a look at the node stays valid."""
 PATIENCE = 1.0
 """Seconds for a child's last output after its end; a process that it left behind may hold its output open."""
 OF_RAY = ("RAY_", "SPT_NOENV", "PYTHONBREAKPOINT", "OMP_NUM_THREADS")
-"""Prefixes of Ray's own variables; actors that ask for no processor get one thread."""
 
 
 class NodeHost:
@@ -285,12 +281,10 @@ class NodeHost:
         return await asyncio.to_thread(self.files.read, digest, begin, count)
 
     async def take(self, number: int, *batches: tuple[Event, ...]) -> None:
-        """Carry out a batch of the bridge's events, after those before it."""
         for event in self._arrived.accept(number, tuple(event for part in batches for event in part)):
             self._carry_out(event)
 
     async def give(self) -> tuple[int, tuple[Event, ...]]:
-        """The next numbered batch of children's events; waits for one."""
         while not self._waiting:
             self._some.clear()
             await self._some.wait()

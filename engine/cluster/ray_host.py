@@ -20,7 +20,6 @@ class RayHost:
     """Implements ``bridge.Host``."""
 
     def __init__(self, node: str) -> None:
-        """Starts it on the node with Ray's id ``node``."""
         self._node = node
         self._actor = (
             ray.remote(NodeHost)

@@ -20,7 +20,6 @@ from ..workers import NOTHING, Template, WorkerHandle, last_line
 PIECE = 90_000
 """Bytes of one argument or result of a call; from 100 kB on Ray puts it into an object store."""
 WINDOW = 8
-"""Batches in progress in one direction, at most."""
 OVERHEAD = 200
 
 
@@ -135,7 +134,6 @@ class InOrder:
 # Later events are dropped.
 
 SILENCE = 5.0
-"""Seconds after an order to kill until the child counts as ended."""
 
 
 class RemoteChild:
@@ -215,7 +213,6 @@ class RemoteChild:
 
 
 numbers = itertools.count(1)
-"""Numbers of children, unique in an engine."""
 
 
 class NodeLauncher:

@@ -20,7 +20,7 @@ def background(environments: EnvironmentService, store: Store, ruler: Ruler, log
         return store.conformance.known(environment, version, store.fingerprint)
 
     def found(environment: str, version: str, findings: list[Finding]) -> None:
-        with contextlib.suppress(StoreError):  # a full disk: the next engine looks again
+        with contextlib.suppress(StoreError):
             store.conformance.add(environment, version, store.fingerprint, findings)
         if count(findings, "error"):
             log("environment", sentence(environment, version, findings), "warning")

@@ -21,10 +21,8 @@ from ..workers import signal_name
 from .lock import EngineLock, holder, starts
 
 STALE = 15.0
-"""Seconds without a heartbeat after which an engine counts as hung."""
 SERVING = ("running", "draining")
 NOTICE = 5.0
-"""Seconds until a waiting user gets the reason."""
 UPDATE = 600.0
 """Most seconds of waiting for another process that makes or changes the database."""
 POLL = 0.05
@@ -119,7 +117,7 @@ def refuse_suspended(process: int | None) -> None:
     """Raise ``EngineUnreachable`` if this engine was stopped by a signal: it hears nothing."""
     if not process:
         return
-    with contextlib.suppress(OSError):  # no /proc, as on macOS, or it has ended meanwhile
+    with contextlib.suppress(OSError):
         state = Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()[0]
         if state in ("T", "t"):
             raise EngineUnreachable(

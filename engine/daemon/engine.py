@@ -109,7 +109,6 @@ class Engine:
         self._api.show(FigureReader(home.database, ledger).rows)
 
     async def serve(self) -> None:
-        """Start all parts, run them until stopped, and end them."""
         store, supervisor = self._store, self._supervisor
         loop = asyncio.get_running_loop()
         for number in (signal.SIGINT, signal.SIGTERM):
@@ -183,7 +182,6 @@ class Engine:
                 store.failing.replace(event.plugin, event.version, standstills)
         if event.kind in ("loaded", "removed"):
             self._conformance.changed(event.plugin)
-        # at the start every plugin is loaded: no task is hurried for that
         loaded = event.kind == "loaded" and self._serves
         self._scheduler.wake(names_of(event.plugin, environments.infos()) if loaded else frozenset())
 

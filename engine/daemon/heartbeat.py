@@ -42,7 +42,6 @@ class Processes:
         self._spent: dict[int, float] = {}
 
     def look(self, processes: Iterable[tuple[str, int]]) -> list[Seen]:
-        """Measure the living ones of these processes (name and id)."""
         known, spent, seen = self._known, self._spent, []
         self._known, self._spent = {}, {}
         for name, pid in processes:
@@ -122,8 +121,6 @@ class StageMeter:
         ] + [StageSample(name, "cpu", begun, wall, seconds, 0.0, 0.0, 0) for name, seconds in workers]
 
 
-# In a large cluster, workers' samples are written more seldom.
-
 HEARTBEAT = 1.0
 NONE_YET = SamplerStats(0, 0, 0.0, 0, 0)
 LOOKED_AT = 128
@@ -164,7 +161,7 @@ class Heartbeat:
         """Beat until cancelled; a failed beat (full disk, lock, vanished process) is tried again."""
         while True:
             await asyncio.sleep(HEARTBEAT)
-            with contextlib.suppress(OSError):  # a full disk, a moved home: the next beat tries again
+            with contextlib.suppress(OSError):
                 self._keep()
             with contextlib.suppress(StoreError, psutil.Error, OSError):
                 await self._beat(supervisor)
@@ -198,7 +195,6 @@ class Heartbeat:
             self._store.outcomes.thin(now)
 
     async def stop(self, supervisor: WorkerSupervisor) -> None:
-        """Write the usage since the last beat, while the workers are still alive."""
         await self._ask_samplers(supervisor)
         with contextlib.suppress(StoreError):
             self._write()

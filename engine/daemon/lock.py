@@ -14,9 +14,7 @@ from ..locks import said_by_holder, try_lock
 ATTEMPTS, PAUSE = 10, 0.02
 """Tries at taking the lock, and seconds between them: a process that asks for the holder has it for a moment."""
 PREPARES = " prepares the database"
-"""Follows the id of a process that prepares the database and keeps engines out meanwhile."""
 STARTS = " starts: "
-"""Follows the id of an engine that is not in the database yet; a sentence follows."""
 SIZE = 512
 
 

@@ -26,7 +26,6 @@ from ..store import Reader
 
 LIMIT = 30.0
 FAREWELL = 5.0
-"""Seconds that a stopping engine waits for queued events."""
 MOST = 1000
 """Most queued events: a slow command must not fill the memory."""
 EXCERPT = 2000
@@ -61,7 +60,6 @@ class Notifier:
         await self._events.join()
 
     async def stop(self) -> None:
-        """Wait up to ``FAREWELL`` seconds for queued events, then end."""
         if self._work is None:
             return
         with contextlib.suppress(TimeoutError):

@@ -100,7 +100,6 @@ class Rebalancing:
 
     @property
     def times(self) -> Times | None:
-        """The stages' measured times; None until enough was seen."""
         return self._balance.times
 
     async def run(self) -> None:
@@ -151,7 +150,6 @@ def _trained(ledger: Ledger) -> int:
 
 
 SECONDS = 60.0
-"""Seconds for measuring copies of a base; later ones are left out."""
 LOOK_SECONDS = 0.5
 
 

@@ -15,7 +15,6 @@ from ..store import Store
 
 INTERVAL = 0.5
 ENDS = ("stop", "drain")
-"""Commands that end an engine; a starting one has no step in progress."""
 
 
 async def start_up(

@@ -22,9 +22,7 @@ from .machine import Cpu, Gpu, Inventory, Machine, Rates
 from .memory import address_space
 
 SECONDS = 60.0
-"""Seconds for a measurement, including the start of torch."""
 MEASURED = ("cuda", "metal")
-"""Kinds of cards that torch reaches; others have no rates."""
 
 
 @dataclass(frozen=True)

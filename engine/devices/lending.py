@@ -27,7 +27,6 @@ class Loan:
 
     path: str
     place: int
-    """The index of this worker's byte, 0 or 1."""
     own: tuple[int, ...]
     other: tuple[int, ...]
 
@@ -69,7 +68,7 @@ class LentCores:
         cores = (*self._loan.own, *self._loan.other) if borrows else self._loan.own
         try:
             os.sched_setaffinity(0, cores)  # of the calling thread; its new threads inherit it
-        except OSError:  # a container may have lost a core since
+        except OSError:
             if borrows:
                 return
         self._borrows = borrows

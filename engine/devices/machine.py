@@ -18,7 +18,6 @@ class Rates:
     matrix: float
     """Floating-point operations a second in a matrix product, in the base's type on that device."""
     bandwidth: float
-    """Bytes of memory a second, read and written."""
     bfloat16: float = 0.0
     """Of a processor (``matrix`` is of float32): operations a second with factors in bfloat16; else 0."""
 
@@ -36,7 +35,6 @@ class Holder:
     account: str
     """The process's account; empty if it cannot be seen."""
     memory: int
-    """Bytes; 0 if the driver does not report it."""
     ours: bool = False
     """True for a worker of this home's engine, or a child of one."""
     screen: bool = False
@@ -54,14 +52,12 @@ class Gpu:
     kind: Kind
     memory: int
     free: int
-    """Bytes that no process holds."""
     capability: tuple[int, int] = (0, 0)
     """CUDA compute capability; (0, 0) for other kinds."""
     utilisation: float | None = None
     """Share of the recent time in which it computed, 0 to 1; None if unknown."""
     holders: tuple[Holder, ...] = ()
     rates: Rates | None = None
-    """None until they are measured."""
     part: int | None = None
     """The part's number on a divided card (MIG). A process computes on one part at most."""
     mode: Mode = "shared"
@@ -81,7 +77,6 @@ class Cpu:
     count: int
     """Usable cores' worth of time: fewer than ``cores`` under a quota."""
     memory: int
-    """Bytes of free main memory."""
     name: str = ""
     rates: Rates | None = None
 
@@ -117,11 +112,9 @@ class UsableNode:
     machine: Machine
     software: Software
     free: int
-    """Usable bytes of main memory."""
     link: Link = Link()
     draining: bool = False
     refused: str = ""
-    """Why it cannot be used, in a sentence; empty if it can."""
     reasons: tuple[str, ...] = ()
 
 
@@ -133,7 +126,6 @@ class Inventory:
     driver: str = ""
     cuda: str = ""
     reason: str = ""
-    """Why there is no NVIDIA card; empty if there is one."""
     notes: tuple[str, ...] = ()
     order: tuple[str, ...] | None = None
     """Ids of the cards in CUDA's order; None if unknown."""
@@ -171,7 +163,6 @@ class Place:
     cores: tuple[int, ...] = ()
     """Cores that it is pinned to; it has as many threads, or one."""
     gpus: tuple[str, ...] = ()
-    """``Gpu.uuid`` of its cards; empty: it computes on its cores."""
     memory: int = 0
     """Bytes of each of these cards, or of main memory; 0: no known limit."""
 
@@ -188,7 +179,6 @@ class SamplerAssignment:
     """The form of the base's matrices: for llama.cpp on a card, one of ``base.precision.PRECISIONS``; for torch,
     ``bf16``. Empty: as fits main memory, and torch in float32."""
     node: str = ""
-    """``UsableNode.node`` of its node; empty: the engine's machine."""
 
 
 @dataclass(frozen=True)
@@ -230,12 +220,10 @@ class Placement:
 
     @property
     def cards(self) -> frozenset[str]:
-        """``Gpu.uuid`` of all workers' cards on the engine's machine."""
         return frozenset(uuid for node, uuid in self.devices if not node)
 
     @property
     def devices(self) -> frozenset[tuple[str, str]]:
-        """All workers' cards: the node and ``Gpu.uuid`` of each."""
         return frozenset((each.node, uuid) for each in self._workers for uuid in each.place.gpus)
 
     @property

@@ -83,7 +83,7 @@ _NAMES = {
 
 def available_memory(gigabytes: float = 0.0) -> int:
     """Free memory in bytes; at most ``gigabytes`` times 1e9, unless that is 0."""
-    import psutil  # here, to keep the command line fast
+    import psutil
 
     bounds = [int(psutil.virtual_memory().available), address_space(), container_room(MEMBERSHIP, MOUNTED)]
     bounds.append(int(gigabytes * 1e9) if gigabytes else None)
@@ -121,7 +121,6 @@ ONEDNN = ("could not create a primitive", "could not execute a primitive")
 
 Unsupported shapes and types have other messages ("could not create a primitive descriptor …")."""
 STATUS = int(errno.ENOMEM)
-"""Exit status of a process without memory."""
 
 
 def ran_out(error: BaseException) -> bool:

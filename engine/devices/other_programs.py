@@ -20,12 +20,10 @@ class OtherPrograms:
         self._began = self._look()
 
     def used(self) -> float:
-        """Mean number of used cores so far."""
         (before, all_before, own_before), (now, everybody, own) = self._began, self._look()
         return max(0.0, (everybody - all_before - own + own_before) / max(1e-9, now - before))
 
     def warning(self) -> str:
-        """A sentence on a busy machine; empty on a quiet one."""
         used, many = self.used(), len(self._cores)
         if used <= BUSY * many:
             return ""

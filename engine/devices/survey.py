@@ -75,7 +75,7 @@ def _nothing(reason: str) -> Inventory:
 def main() -> None:
     """Take the inventory and write it to the standard output."""
     out = os.dup(1)
-    os.dup2(2, 1)  # a driver's library may print
+    os.dup2(2, 1)
     ours = frozenset(int(word) for word in sys.argv[1].split(",") if word) if len(sys.argv) > 1 else frozenset()
     with os.fdopen(out, "wb") as stream:
         pickle.dump(look(ours), stream)

@@ -82,7 +82,6 @@ class UsableResources:
         return (*(out.reason for out in self.left_out), *self.notes)
 
     def reason(self, uuid: str) -> str:
-        """Why a card is not used; empty if it is."""
         return next((out.reason for out in self.left_out if out.uuid == uuid), "")
 
 
@@ -197,14 +196,12 @@ class CardWatch:
     """Looks at the cards since the last placement."""
 
     known: frozenset[str] = frozenset()
-    """Cards usable at the last plan, and at every look since."""
     lost: int = 0
     """Looks in a row at which a card of our workers was unusable."""
     had: int = 0
     """Looks in a row with a usable card outside of ``known``."""
 
     def after(self, usable: Collection[str], used: Collection[str]) -> CardWatch:
-        """The state after another look, given the ids of usable cards and of our workers' cards."""
         return CardWatch(
             self.known & frozenset(usable),
             self.lost + 1 if set(used) - set(usable) else 0,
@@ -220,7 +217,6 @@ class CardWatch:
         return self.had >= TAKE
 
     def planned(self, usable: Collection[str]) -> CardWatch:
-        """The state after a plan for these cards, also a failed one."""
         return replace(self, known=frozenset(usable), lost=0, had=0)
 
 

@@ -7,8 +7,6 @@ from collections import Counter
 from collections.abc import Hashable, Iterable
 from typing import Generic, TypeVar
 
-# Both the engine and the sampler charge by these.
-
 PREFILLED = 1
 SAMPLED = 2
 """Cost of a sampled token, as in Sheng et al. (arXiv 2401.00588). Measured with the shipped base on one core, it
@@ -25,7 +23,6 @@ K = TypeVar("K", bound=Hashable)
 
 NEWEST = 0.25
 KNOWN = 1000
-"""The most keys with a mean; the least recently updated one is dropped."""
 
 
 class Expected(Generic[K]):
@@ -102,7 +99,6 @@ class FairClock(Generic[K]):
 
     @property
     def known(self) -> int:
-        """Keys with a remembered counter."""
         return len(self._accounts)
 
     def join(self, key: K) -> None:
@@ -111,7 +107,6 @@ class FairClock(Generic[K]):
             self._waiting[key] = None
 
     def leave(self, key: K) -> None:
-        """The key does not wait any more; its counter is kept."""
         self._waiting.pop(key, None)
 
     def behind(self, among: Iterable[K] | None = None) -> K:
@@ -188,7 +183,6 @@ class SharedClock(FairClock[K]):
     def __init__(self) -> None:
         super().__init__()
         self._lines: Counter[K] = Counter()
-        """The number of lines in which each key waits."""
 
     def join(self, key: K) -> None:
         self._lines[key] += 1

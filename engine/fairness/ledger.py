@@ -8,7 +8,6 @@ from dataclasses import dataclass
 from .fair_clock import rollout_cost
 
 REMEMBERED = 512
-"""The sums are halved at this number of episodes."""
 
 
 @dataclass
@@ -33,7 +32,6 @@ class Mix:
 
     @property
     def reply(self) -> float | None:
-        """Tokens that a turn samples; None until one has ended."""
         return self.sampled / self.turns if self.turns else None
 
     @property
@@ -83,7 +81,6 @@ class Ledger:
         self.made: defaultdict[str, int] = defaultdict(int)
         """Total of tokens sampled (rollout) and trained on (training)."""
         self.read: defaultdict[str, int] = defaultdict(int)
-        """Total of tokens that samplers read."""
         self.passes: defaultdict[str, int] = defaultdict(int)
         self.mixes: defaultdict[int, defaultdict[str, Mix]] = defaultdict(lambda: defaultdict(Mix))
 
@@ -126,7 +123,6 @@ class Ledger:
         self._add(task, TRAINING, tokens, seconds, worker)
 
     def take(self) -> list[Usage]:
-        """Return the sums since the last call, and begin new ones."""
         keys = sorted(self._tokens.keys() | self._seconds.keys())
         taken = [Usage(task, stage, self._tokens[task, stage], self._seconds[task, stage]) for task, stage in keys]
         self._tokens.clear()

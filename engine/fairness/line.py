@@ -18,7 +18,6 @@ from .fair_clock import Expected, FairClock
 
 T = TypeVar("T", bound=Hashable)
 Policy = tuple[int, str]
-"""A task's number and the policy's name."""
 Rank = tuple[bool, int]
 """Urgency and priority: larger ones first."""
 
@@ -31,7 +30,6 @@ class Payer:
     task: int
     priority: int = 0
     policy: str = ""
-    """The task's policy, if it matters."""
 
 
 NOBODY = Payer("", 0)
@@ -51,7 +49,6 @@ class Standing:
 
     tenant: str
     waiting: int
-    """Its items in the line."""
     behind: float
     """Its weighted service below that of the tenant with the most, in the unit of costs."""
 
@@ -67,8 +64,6 @@ def together(lines: Iterable[Sequence[Standing]]) -> list[Standing]:
 
 
 class _Tenant(Generic[T]):
-    """One tenant's part of the line."""
-
     def __init__(self) -> None:
         self.tasks: FairClock[int] = FairClock()
         self.policies: FairClock[Policy] = FairClock()

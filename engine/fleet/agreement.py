@@ -43,7 +43,6 @@ class Tolerance:
 EXACT = Tolerance(largest=0.002, rounding=1e-5)
 """Float32 throughout."""
 FAST = Tolerance(largest=0.15, rounding=1e-3)
-"""llama.cpp's half-precision attention."""
 ROUNDED = {
     "f32": FAST,
     "f16": FAST,
@@ -96,11 +95,9 @@ class Agreement:
     """Differences in nats, over the tokens compared."""
 
     gap_mean: float
-    """Mean difference between sampler and trainer under the bare base."""
     gap_max: float
     moved: float
     moved_gap: float
-    """Mean difference between the adapter's changes in the sampler and in the trainer."""
 
     def check(self, tolerance: Tolerance, what: str) -> None:
         """Raise ``BaseModelError`` beginning with ``what``, unless the differences are rounding."""

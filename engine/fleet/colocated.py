@@ -53,7 +53,6 @@ from ..trajectories import Logprobs, Tokens
 Party = Literal["sampler", "trainer"]
 
 SHARE = 0.1
-"""Largest share of the time that switches may take."""
 LATEST = 0.5
 """Weight of the latest switch in the moving mean of the switching cost."""
 
@@ -63,11 +62,9 @@ class DeviceTurns:
     """The state of the device; each method gives the next one."""
 
     slice: float
-    """Least seconds of a party's turn while the other waits."""
     holder: Party | None = None
     """The last party that computed, with its weights on the device; None before the first turn."""
     since: float = 0.0
-    """Time at which it got the device."""
     begun: float | None = None
     more: bool = False
     waiting: frozenset[Party] = frozenset()
@@ -116,7 +113,6 @@ class DeviceTurns:
         return replace(self, more=False) if self.holder == party else self
 
     def switched(self, seconds: float, now: float) -> DeviceTurns:
-        """The device was switched in ``seconds``: slice and pass begin at the end of that."""
         cost = seconds if not self.cost else self.cost + LATEST * (seconds - self.cost)
         return replace(self, cost=cost, since=now, begun=now)
 
@@ -130,9 +126,6 @@ class DeviceTurns:
 
     def _ahead(self, party: Party) -> float:
         return self.lead if party == "sampler" else -self.lead
-
-
-# A party brings its weights and takes them away in the thread that gets the turn; the gate measures this.
 
 
 def nothing() -> None:
@@ -161,7 +154,6 @@ class Gate:
         holder: Party | None = None,
         clock: Callable[[], float] = perf_counter,
     ) -> None:
-        """``slice`` in seconds, see ``DeviceTurns``; ``holder`` has the device at first."""
         self._turns = DeviceTurns(slice, holder)
         self._moves = moves or {}
         self._clock = clock
@@ -209,7 +201,7 @@ class Gate:
             while delay := self._turns.delay(party, now := self._clock()):
                 self._changed.wait(None if math.isinf(delay) else delay)
             before = self._turns.holder
-            self._turns = self._turns.begin(party, now)  # a later moment might be one too late
+            self._turns = self._turns.begin(party, now)
             return before
 
     def _rest(self, party: Party) -> None:
@@ -244,7 +236,6 @@ class Paced(Generic[B]):
         self._model = model
         self._gate = gate
         self._queued = device != "cpu"
-        """True if the device still computes a pass when its call returns."""
 
     @property
     def vocabulary(self) -> int:
@@ -298,7 +289,6 @@ class OffloadedBase:
         self._kept: list[tuple[UntypedStorage, UntypedStorage]] = []
 
     def pack(self, tensors: Iterator[Tensor]) -> None:
-        """Manage these tensors on the device; nobody may write to them any more."""
         found = {storage.data_ptr(): storage for storage in (tensor.untyped_storage() for tensor in tensors)}
         self._kept = [(storage, _copy(storage)) for storage in found.values() if storage.resizable()]
 
@@ -317,7 +307,6 @@ class OffloadedBase:
             raise
 
     def go(self) -> None:
-        """Free the device's memory, for other programs and libraries, too."""
         for storage, _ in self._kept:
             storage.resize_(0)
         torch.cuda.empty_cache()
@@ -398,7 +387,7 @@ def considerate_vllm() -> Iterator[None]:
 
     After the block ``torch.set_num_threads`` works again.
     """
-    os.environ.update(environment("cpu"))  # read when vllm is imported
+    os.environ.update(environment("cpu"))
     from vllm.model_executor.layers import utils
 
     rewrite, set_num_threads = utils.dispatch_cpu_unquantized_gemm, torch.set_num_threads
@@ -413,8 +402,6 @@ def considerate_vllm() -> Iterator[None]:
 def _plain(layer: Any, remove_weight: bool) -> None:
     layer.cpu_linear = torch.nn.functional.linear
 
-
-# A party with a call in progress keeps the device between two passes for the rest of its slice.
 
 T = TypeVar("T")
 
@@ -473,7 +460,6 @@ class LightSleeper:
         await self._when_awake(partial(self._sampler.retire, version))
 
     async def stats(self) -> SamplerStats:
-        """Those of its last turn while it sleeps."""
         if not self._asleep:
             self._stats = await self._sampler.stats()
         return self._stats
@@ -544,7 +530,6 @@ class ColocatedWorker:
         self._gate = Gate(slice, moves if sharing == "sleep" else None, holder="sampler")
         self._vllm = self._start_vllm(sampler, dozes=on_card and sharing == "sleep")
         model = self._borrow if sharing == "base" else self._lodge
-        # a limit on the process would hold for vLLM, too; passes and policies have limits in bytes
         self._trainer = TorchTrainer(**{**trainer, "memory": 0, "model": model})
         self.trainer = Announced(self._trainer, self._gate, "trainer")
         announced = Announced(self._vllm, self._gate, "sampler")
@@ -555,7 +540,6 @@ class ColocatedWorker:
         self._trainer.tidy()
 
     def _start_vllm(self, arguments: dict[str, Any], dozes: bool) -> VllmSampler:
-        """``dozes``: True if vLLM can be put to sleep; on processors it refuses to start so."""
         extra = {**(arguments.get("extra") or {}), **({"enable_sleep_mode": True} if dozes else {})}
         with considerate_vllm() if self._compute.device.type == "cpu" else nullcontext():
             return VllmSampler(**{**arguments, "extra": extra, "gate": self._sampling})
@@ -591,7 +575,6 @@ class ColocatedWorker:
         self._or_end(self._vllm.engine.llm.wake_up)
 
     def _doze(self) -> None:
-        """Put vLLM's weights into main memory and drop its keys and values; requests in progress are kept as tokens."""
         self._or_end(partial(self._vllm.engine.llm.sleep, level=1, mode="keep"))
 
     def _or_end(self, change: Callable[[], Any]) -> None:

@@ -30,7 +30,6 @@ class PassShares:
     def __init__(self, now: Callable[[], float]) -> None:
         self._now = now
         self._had: dict[str, float] = {}
-        """Seconds of service, divided by the tenant's weight, decayed."""
         self._calls: dict[str, set[object]] = {}
         self._left: dict[str, float] = {}
         """Time of the last answer of tenants without a call."""
@@ -55,7 +54,6 @@ class PassShares:
         calls.add(call)
 
     def went(self, tenant: str, call: object) -> None:
-        """A call is answered or cancelled; an unknown one is ignored."""
         calls = self._calls.get(tenant, set())
         if call in calls:
             calls.discard(call)
@@ -89,13 +87,11 @@ class PassShares:
 # that gains is learnt from passes. The wait of others is bounded by a share of the time between their calls.
 
 GAIN = 0.05
-"""Share of the separate time that a shared pass must save."""
 WAIT = 0.25
 """Share of the time between two calls of a policy by which a shared pass may lengthen the wait of others."""
 LEAST_WAIT = 0.05
 MOST = 32
 NEWEST = 0.25
-"""Weight of the newest in moving means."""
 PRIOR = 1e-3
 """Weight, in passes, of the prior: a pass costs as much fixed as by its tokens, and further policies add nothing to
 the fixed part."""
@@ -107,7 +103,6 @@ class Shape:
 
     rank: int
     kl: bool
-    """True if a pass of the base only is computed, too."""
     entropy: bool
 
     @classmethod
@@ -134,8 +129,6 @@ class Times:
 
 @dataclass
 class _Fit:
-    """Least squares of the relative error over the passes of one shape, decayed."""
-
     products: NDArray[np.float64] = field(default_factory=lambda: np.zeros((3, 3)))
     answers: NDArray[np.float64] = field(default_factory=lambda: np.zeros(3))
     tokens: float = 0.0
@@ -152,7 +145,7 @@ class _Fit:
 
     def solved(self) -> Times:
         mean, tokens = self.seconds / self.passes, max(1.0, self.tokens / self.passes)
-        scale = np.array([mean, mean, mean / tokens])  # each number then is a share of a mean pass
+        scale = np.array([mean, mean, mean / tokens])
         believed = np.array([0.5, 0.0, 0.5])
         products = scale[:, None] * self.products * scale + PRIOR * np.eye(3)
         first, further, token = np.linalg.solve(products, scale * self.answers + PRIOR * believed) * scale

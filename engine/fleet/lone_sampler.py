@@ -22,7 +22,6 @@ from .worker_specs import plan_of, sampler_spec, with_sampler
 # Samplers always serve a version, so the base itself needs an adapter that changes nothing.
 
 CHANGED = "model.layers.0.mlp.down_proj"
-"""The layer of the zero adapter; every architecture that can be sampled has it in one piece."""
 
 
 def write_bare(base: BaseModel, path: Path) -> str:

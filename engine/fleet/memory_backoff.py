@@ -23,7 +23,6 @@ class Aftermath:
 
     words: str
     mended: bool
-    """True if all that died continue with fewer conversations: then their deaths do not count against tasks."""
 
 
 class MemoryBackoff:

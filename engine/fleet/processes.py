@@ -38,7 +38,6 @@ class WorkerProcesses:
         """
         self.handles: dict[str, WorkerHandle] = {}
         self.cards: frozenset[str] = frozenset()
-        """``Gpu.uuid`` of their cards, from before their start until their end."""
         self._logs = logs
         self._nice = nice
         self._launcher = launcher
@@ -68,13 +67,11 @@ class WorkerProcesses:
         self._let_end(self.handles.pop(name))
 
     async def until_death(self, *others: asyncio.Event) -> dict[str, WorkerDied]:
-        """Wait until a worker dies, or for one of ``others``; returns the errors of dead workers, by name."""
         ends = [*others, *(handle.died for handle in self.handles.values())]
         await until_first(*(end.wait() for end in ends))
         return {name: handle.death() for name, handle in self.handles.items() if handle.died.is_set()}
 
     async def stop(self) -> None:
-        """End all. After a cancellation, the next call waits for the rest."""
         handles, self.handles = list(self.handles.values()), {}
         for handle in handles:
             self._let_end(handle)
@@ -124,7 +121,6 @@ FACTORY = "marlaas.engine.environments.nodes.host:ProcessHost"
 LOOK = 1.0
 """Seconds between two checks."""
 AGAIN = 15.0
-"""Seconds until a failed or dead host is started again."""
 
 
 class EnvironmentHosts:
@@ -161,7 +157,6 @@ class EnvironmentHosts:
             await asyncio.sleep(LOOK)
 
     async def look(self) -> None:
-        """Start missing hosts, end superfluous ones, and report both to the environments."""
         wanted = {host.node: host for host in self._wanted() if host.node}
         for node, handle in list(self._handles.items()):
             if not handle.alive:

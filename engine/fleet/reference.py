@@ -105,7 +105,6 @@ def spoken_comparison(result: Comparison) -> str:
 
 
 def _needed(base: BaseModel) -> int:
-    """Bytes of the child, about: a layer in float32, embedding and head, the text."""
     config = base.config
     if unsupported(config):
         return PROGRAM
@@ -173,7 +172,7 @@ def compare_here(base: BaseModel) -> Comparison:
         result = replace(result, conversations=count)
         if words:
             return replace(result, state=DISAGREES, words=words)
-        if unsupported(base.config):  # the trainer uses transformers, too
+        if unsupported(base.config):
             return result
         return _compare_scores(base, _text(base, renderer), result)
     except MarlaasError as error:
@@ -184,7 +183,6 @@ def compare_here(base: BaseModel) -> Comparison:
 
 
 def _compare_ids(renderer: Renderer, tokenizer: Any) -> tuple[int, str]:
-    """The number of compared conversations, and the first difference in words; empty if there is none."""
     from ..rollout import plain
 
     count = 0
@@ -194,7 +192,7 @@ def _compare_ids(renderer: Renderer, tokenizer: Any) -> tuple[int, str]:
             try:
                 ours = renderer.open(messages, tools, switch.get(SWITCH))
             except BaseModelError:
-                continue  # its template refuses such a conversation, or shows no tools
+                continue
             text = tokenizer.apply_chat_template(
                 [plain(message) for message in messages],
                 tools=tools or None,
@@ -290,7 +288,7 @@ def score_by_transformers(base: BaseModel, tokens: Tokens) -> Tensor:
         factory: Any = AutoModelForCausalLM
         model = factory.from_config(config, dtype=torch.float32).eval()
     inner = model.model
-    inner.rotary_emb = type(inner.rotary_emb)(config=config)  # its frequencies are computed, not loaded
+    inner.rotary_emb = type(inner.rotary_emb)(config=config)
     fill(inner.norm, "model.norm.")
     for number, layer in enumerate(inner.layers):
         prefix = f"model.layers.{number}."

@@ -63,7 +63,6 @@ class Replacements:
     ) -> None:
         self.deaths = 0
         self.returned = asyncio.Event()
-        """Set when a successor takes calls."""
         self._processes = processes
         self._factory = factory
         self._planned = planned
@@ -98,7 +97,7 @@ class Replacements:
             else:
                 live.services.trainers.lose(name)
             self._processes.forget(name)
-            if name in self._starts:  # the successor died before it was added
+            if name in self._starts:
                 self._starts[name].cancel()
             self._starts[name] = asyncio.ensure_future(self._start(name, live))
         self.note(len(deaths))
@@ -120,7 +119,7 @@ class Replacements:
             except (MarlaasError, ValueError, OSError) as error:
                 if told != (told := str(error)):
                     self._log("worker", f"Worker {name} cannot be started: {told}", "error")
-            if name in self._processes.handles:  # it takes calls; it answered one with an error, or died
+            if name in self._processes.handles:
                 self._processes.forget(name)
                 self.wake()
             tries += 1

@@ -52,10 +52,8 @@ class Services:
     trainers: TrainerPool
     trainer: PolicyTrainer
     tolerances: Mapping[str, Tolerance]
-    """The gap between a sampler and the trainer that a canary accepts, by endpoint."""
     traits: BaseTraits
     write_bare: Callable[[Path], str]
-    """Writes an adapter that adds nothing to the base, and returns its checksum; blocks."""
     unadapted: str = ""
     """Parts of the base that adapters do not change, in words; empty if they change every linear layer."""
     baselines: ConstantBaselines = field(default_factory=ConstantBaselines)
@@ -77,7 +75,6 @@ class Services:
         return {ROLLOUT: together(lines), TRAINING: self.trainers.standings()}
 
     def of(self, payer: Payer, deterministic: bool) -> Services:
-        """The services for one task: its calls wait for its turn and are charged to its tenant."""
         return replace(
             self,
             rollout=self.rollout.of(payer, anew=deterministic),
@@ -100,9 +97,7 @@ class ServicesFactory:
     renderer: Renderer
     log: Callable[[str, str, str], None]
     files: Callable[[], StateFiles | None] = lambda: None
-    """Carries state files to and from nodes; None if there are none."""
     endpoints: Endpoints | None = None
-    """Gives episodes addresses for their programs; None if nothing serves any."""
     baselines: ConstantBaselines = field(default_factory=ConstantBaselines)
 
     async def open(self, handles: Handles, placement_plan: PlacementPlan) -> tuple[Services, SamplerEndpoints]:

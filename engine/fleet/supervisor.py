@@ -35,7 +35,6 @@ if TYPE_CHECKING:
     from ..cluster import Cluster
 
 ATTEMPTS = 3
-"""Tries at starting workers that die while they start."""
 Plan = Callable[[tuple[Sharing, ...], Ours], PlacementPlan]
 """Makes a plan for the machine as it is. It avoids the given failed ways of sharing a card, and counts what this
 engine holds as free."""
@@ -77,11 +76,9 @@ class WorkerSupervisor:
         self._plan = plan
         self._measure = measure
         self.waits = ""
-        """What the start waits for, in a sentence; empty if for nothing."""
         self.failed: tuple[Sharing, ...] = ()
         self._memory_backoff = MemoryBackoff()
         self.mended = False
-        """True if the last dead workers ran out of memory, and continue with less."""
         self._moved = asyncio.Event()
         self._anew = asyncio.Event()
         self.store = store
@@ -91,7 +88,6 @@ class WorkerSupervisor:
         self._renderer = renderer or Renderer(base.path)
         self.draining = asyncio.Event()
         self.settling = False
-        """True if tasks then continue with workers elsewhere; else the engine ends."""
         self._opening = ServicesFactory(
             *(home, settings, base, store, environments, ledger, shortage, self.draining, self._renderer, log),
             files=lambda: cluster.files if cluster else None,
@@ -130,14 +126,12 @@ class WorkerSupervisor:
 
     @property
     def warning(self) -> str:
-        """A warning on the base's chat template and experts, or empty."""
         return " ".join(filter(None, (self._renderer.warning, unadapted(self._base.config))))
 
     def ruler(self) -> PromptRuler:
         return PromptRuler(self._renderer, self.placement_plan.context)
 
     async def start(self) -> None:
-        """Start all workers, unless the engine yields. Raises their errors."""
         await self._preemptible.during(self._start_first())
 
     async def _start_first(self) -> None:
@@ -231,7 +225,6 @@ class WorkerSupervisor:
         return [("engine", os.getpid()), *workers, *environments]
 
     def nodes_of_workers(self) -> dict[str, str]:
-        """Each worker's node, by name; empty for the engine's machine."""
         return {name: handle.node for name, handle in self._worker_processes.handles.items()}
 
     def draining_nodes(self, names: frozenset[str]) -> None:
@@ -259,12 +252,10 @@ class WorkerSupervisor:
 
     @property
     def ready(self) -> bool:
-        """True if there are workers for each stage, as far as known."""
         return self._ready.is_set() and self._live is not None and self._live.endpoints.alive
 
     @property
     def starting(self) -> frozenset[str]:
-        """Workers of this machine that are starting and take no calls yet; none while the engine yields."""
         if self._ready.is_set():
             return self._replacements.starting - self._elsewhere
         return frozenset(self.devices) - self._elsewhere if self.yielding is None else frozenset()
@@ -274,7 +265,6 @@ class WorkerSupervisor:
         return self._replacements.deaths
 
     async def noticed(self, since: int) -> None:
-        """Wait until more than ``since`` deaths were noticed, and all dead workers are being replaced."""
         await self._replacements.noticed(since)
 
     @property
@@ -289,11 +279,9 @@ class WorkerSupervisor:
         await self.stop()
 
     def wake(self) -> None:
-        """A task wants workers: start them, unless the task must wait for the end of yielding."""
         self._preemptible.end()
 
     async def run(self) -> None:
-        """Have workers whenever the engine does not yield, until cancelled."""
         while True:
             await self._preemptible.wanted()
             await self._preemptible.during(self._keep())
@@ -324,7 +312,6 @@ class WorkerSupervisor:
             await self._bring_back(anew)
 
     def _go_on_without(self, deaths: Mapping[str, WorkerDied]) -> bool:
-        """Have only the dead workers replaced, if the others can continue."""
         if not deaths:
             return True
         live = self._live
@@ -349,14 +336,13 @@ class WorkerSupervisor:
         self._replacements.note(deaths)
 
     async def _bring_back(self, anew: bool) -> None:
-        """Retry the start until it succeeds; with ``anew``, by a new plan for the machine as it is."""
         told = ""
         while True:
             try:
                 if anew:
                     await self._plan_anew()
                 return await self._start_again()
-            except (MarlaasError, ValueError, OSError) as error:  # memory or files for a process may run out, too
+            except (MarlaasError, ValueError, OSError) as error:
                 if told != (told := str(error)):
                     self._log("worker", f"The workers cannot be started: {told}", "error")
                 await asyncio.sleep(RETRY)

@@ -57,7 +57,6 @@ class WaitingCalls:
             self._count(call, -1)
 
     def seconds(self, times: PassTimes, usual: Mapping[str, float]) -> float:
-        """Seconds of all calls one after the other; unknown ones count as zero."""
         passes = ((known, own) for shape, own in self._shapes.items() if (known := times.of(shape)))
         return sum(known.first * own.calls + known.token * own.tokens for known, own in passes) + sum(
             usual.get(kind, 0.0) * count for kind, count in self._kinds.items()
@@ -93,7 +92,6 @@ class Call:
 
     @property
     def urgent(self) -> bool:
-        """True if it goes before its tenant's accumulations."""
         return self.kind != "accumulate"
 
     def succeed(self, result: Any) -> None:
@@ -139,10 +137,8 @@ class SharedTrainer:
         self._begun = 0.0
         self._times = PassTimes()
         self._usual: dict[str, float] = {}
-        """Moving mean of the seconds of other calls than accumulations, by kind."""
         self._asked: dict[str, float] = {}
         self._intervals: dict[str, float] = {}
-        """Moving mean of the seconds between two calls of each policy."""
         self._shares = PassShares(now)
 
     @property
@@ -159,14 +155,12 @@ class SharedTrainer:
 
     @property
     def remaining(self) -> float:
-        """Expected seconds of the worker's remaining current work."""
         if not self._under_way:
             return 0.0
         return max(0.0, self._together(self._under_way) - (self._now() - self._begun))
 
     @property
     def work(self) -> float:
-        """Expected seconds of all current and waiting work."""
         return self.remaining + self._waiting.seconds(self._times, self._usual)
 
     def standings(self) -> list[Standing]:
@@ -196,7 +190,6 @@ class SharedTrainer:
         return self._line.peek() if self._line else None
 
     def give(self, call: Call) -> None:
-        """Take a call out of the line for another trainer; one that is not in it is ignored."""
         self._line.discard(call.payer, call, call.urgent)
         self._waiting.discard(call)
         self._shares.went(call.payer.tenant, call)
@@ -206,7 +199,6 @@ class SharedTrainer:
         self._intervals.pop(policy, None)
 
     def give_up(self, error: MarlaasError) -> None:
-        """The worker is gone: all waiting calls fail with ``error``."""
         self.died.set()
         while self._line:
             call = self._line.take()[1]
@@ -237,7 +229,6 @@ class SharedTrainer:
             self.rested()
 
     def _next(self) -> Served:
-        """Take the next call, and those after it that gain by sharing its pass."""
         first = self._take()
         calls, usual = [first], patience(self._intervals.values())
         pieces = [first[0].piece]
@@ -318,7 +309,6 @@ class SharedTrainer:
 
 
 def _told(calls: Served, results: Sequence[Any]) -> Sequence[Any]:
-    """The results; each accumulation names its part of the call."""
     passed = any(call.piece is None or call.piece.tokens for call, _ in calls)
     if passed and len(calls) == 1:
         return results
@@ -371,9 +361,7 @@ class _Home:
     trainer: SharedTrainer
     config: PolicyConfig
     alone: bool = False
-    """True if it stays at trainers that give the same bits as the first one."""
     calls: int = 0
-    """Its calls waiting or in progress; it does not move with more than one."""
 
 
 class TrainerPool:
@@ -398,9 +386,7 @@ class TrainerPool:
         self._lost: set[str] = set()
         self._moves, self._log, self._now = moves, log, now
         self._seconds: dict[int, float] = {}
-        """Moving mean of the seconds of a move, by rank."""
         self._moving: dict[str, asyncio.Task[None]] = {}
-        """The newest move of each policy, perhaps finished."""
         self._errands: set[asyncio.Task[None]] = set()
         self._ended = asyncio.Event()
         self.moved = 0
@@ -409,7 +395,6 @@ class TrainerPool:
 
     @property
     def trainers(self) -> dict[str, SharedTrainer]:
-        """Live trainers, by worker's name."""
         return dict(self._trainers)
 
     def standings(self) -> list[Standing]:
@@ -426,7 +411,7 @@ class TrainerPool:
         """
         policy, before = call.policy, self._homes.get(call.policy)
         await self._still(policy)
-        while not (able := self._able(alone)):  # the only such trainer has died: it has a successor soon
+        while not (able := self._able(alone)):
             await until_first(self._arrived.wait(), self._ended.wait())
             if self._ended.is_set():
                 raise WorkerDied("The trainer died that gives this policy's bits.")
@@ -465,7 +450,6 @@ class TrainerPool:
             await self._close(home.trainer, policy)
 
     def lose(self, name: str) -> None:
-        """A trainer died: its waiting calls fail, and its policies are closed."""
         trainer = self._trainers.pop(name)
         for policy in [policy for policy, home in self._homes.items() if home.trainer is trainer]:
             del self._homes[policy]
@@ -526,7 +510,6 @@ class TrainerPool:
             await asyncio.shield(move)  # a move that has begun is finished, even without waiters
 
     def _rested(self, idle: SharedTrainer) -> None:
-        """Let an idle trainer take the next call of the busiest one, if that pays."""
         others = [trainer for trainer in self._trainers.values() if trainer is not idle and trainer.waiting]
         if not self._moves or not others or idle.died.is_set():
             return
@@ -571,7 +554,7 @@ class TrainerPool:
         except Exception as error:
             self._log(f"The state of policy {policy} could not move from {here.name} to {there.name}: {error}")
             return
-        if self._homes.get(policy) is not home or there.died.is_set():  # it was closed meanwhile, or both died
+        if self._homes.get(policy) is not home or there.died.is_set():
             self._errand(self._close(there, policy))
             return
         home.trainer = there

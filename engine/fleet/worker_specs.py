@@ -55,7 +55,6 @@ VLLM = "marlaas.engine.rollout.vllm.sampler:VllmSampler"
 TRAINER = "marlaas.engine.training.torch_trainer:TorchTrainer"
 LOCAL = LocalLauncher()
 FORKED = (TORCH, TRAINER)
-"""Workers that can share the memory of their imports."""
 
 
 @dataclass(frozen=True)
@@ -272,7 +271,6 @@ def trainer_spec(
 COLOCATED = "marlaas.engine.fleet.colocated:ColocatedWorker"
 SAMPLER_PART, TRAINER_PART = "sampler", "trainer"
 IN_ONE_PROCESS: tuple[Sharing, ...] = ("base", "sleep")
-"""Ways of sharing a card that need sampler and trainer in one process."""
 
 
 def shared_spec(sampler: WorkerSpec, trainer: WorkerSpec, sharing: Sharing) -> WorkerSpec:

@@ -50,7 +50,7 @@ async def delete_versions(store: Store, task: int, number: int | None, policy: s
     store.versions.prune(*(version.id for version in versions))
     store.telemetry.event("adapter", f"Deleted: {', '.join(version.name for version in versions)}.", task)
     files = [Path(version.path) for version in versions]
-    if number is None and policy is None:  # also files of steps that were never committed
+    if number is None and policy is None:
         own = {file.parent for file in files if file.parent.name == f"task-{task}"}
         files += [file for folder in own for file in (*folder.glob("*.safetensors"), folder / MARK)]
     await asyncio.to_thread(_remove, store, files)
@@ -139,9 +139,6 @@ def _check_ended(store: Store, task: int, spec: TaskSpec, made: int) -> None:
         raise ConfigError(f"Its held-out score {why}: it would end at once.")
 
 
-# *name* and *unname*: a tenant's own names for versions, used by clients.
-
-
 def name_version(store: Store, task: int, name: object, number: int | None, policy: str | None = None) -> None:
     """Let ``name`` mean a version of a task, for clients of the task's tenant.
 
@@ -206,7 +203,6 @@ async def roll_back(store: Store, task: int, number: object, policy: str | None 
 
 
 def _check_wanted(store: Store, version: Version) -> None:
-    """Raise ``AdapterError`` if another task needs a later version, or clients know it by a name: its file would go."""
     for wanted, waiting in store.versions.wanted(version.policy).items():
         if wanted > version.number:
             raise AdapterError(
@@ -255,9 +251,8 @@ class Commands:
         self._reloads: dict[int, asyncio.Task[None]] = {}
 
     async def carry_out(self, command: Command) -> None:
-        """Do it and record the outcome; a reload, which may take long, continues in the background."""
         if command.kind in (*YIELDS, *API_SWITCHES, *NODE_COMMANDS):
-            return  # ``fleet.yielding``, ``api`` and ``daemon.nodes`` hear them without waiting for a stage
+            return
         if command.kind == "reload":
             if command.id not in self._reloads:
                 self._reloads[command.id] = asyncio.ensure_future(self._reloaded(command))
@@ -285,7 +280,7 @@ class Commands:
             elif command.task is not None:
                 await self._steer(command.kind, command.task)
         except DatabaseLocked:
-            raise  # it is carried out in a later turn
+            raise
         except MarlaasError as error:
             outcome = str(error)
         self._store.tasks.finish_command(command.id, outcome)

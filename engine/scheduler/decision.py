@@ -74,7 +74,6 @@ class Act(Enum):
     FAIL = auto()
     """It can never start."""
     HOLD = auto()
-    """It runs, and has to stop at its last commit for now."""
 
 
 @dataclass(frozen=True)
@@ -92,19 +91,15 @@ class Situation:
     now: float
     slots: int
     running: Set[int]
-    """Tasks that hold a slot."""
     blocked: Mapping[int, Reason]
     """Why tasks could not run at their turn: no environment served them, or the disk was full."""
     tried: Set[int]
     """Blocked tasks that were tried a moment ago; the others may be tried again if a slot is free."""
     tenant: Callable[[str], Tenant]
     used: Mapping[str, int]
-    """Tokens of tenants in the day of ``now``."""
     yielding: str = ""
-    """Why no task may run; empty if tasks may."""
 
     def spent(self, tenant: str) -> bool:
-        """True if a tenant has used up its tokens of the day."""
         quota = self.tenant(tenant).tokens_per_day
         return 0 < quota <= self.used.get(tenant, 0)
 

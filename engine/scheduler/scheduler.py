@@ -94,12 +94,10 @@ class Scheduler:
 
     @property
     def stopping(self) -> bool:
-        """True if ``run`` ends soon, or at once if it has not begun."""
         return self._stopping
 
     @property
     def busy(self) -> bool:
-        """True if a task runs, or begins to; a check of a blocked task does not count."""
         return any(task not in self._blocked for task in self._runs)
 
     def stop(self) -> None:
@@ -130,7 +128,6 @@ class Scheduler:
 
     @property
     def note(self) -> str:
-        """A message for people on this engine, or empty."""
         if not self._supervisor.draining.is_set():
             return ""
         left = len(self._runs)
@@ -180,7 +177,7 @@ class Scheduler:
     def _collect(self) -> None:
         ended = [task for task, run in self._runs.items() if run.done()]
         if ended:
-            self._account_for(ended)  # not for all running tasks: they may be a thousand
+            self._account_for(ended)
             self._review = min(self._review, self._rested)
         for task in ended:
             run = self._runs.pop(task)
@@ -204,7 +201,7 @@ class Scheduler:
         if ending.again and tries.made < tries.allowed:
             pause, cause = pause_before(tries.made + 1), in_words(tries.made + 1, tries.allowed, ending.reason.words)
             store.telemetry.event("task", f"Retrying in {pause:.0f} s, {cause}", task, "warning")
-            store.tasks.try_again(task, self._clock() + pause, cause)  # last: if the disk refuses, all is done again
+            store.tasks.try_again(task, self._clock() + pause, cause)
             return
         store.tasks.set_state(task, ending.state, ending.reason)
         text = f"The task is {ending.state}. {ending.reason.words}".strip()
@@ -221,7 +218,6 @@ class Scheduler:
             self._told[task] = reason.words
 
     async def _go_through_the_queue(self) -> None:
-        """Start the tasks that may run, stop those that may not, and record why the others wait."""
         tasks = self._store.tasks.unfinished()
         self._rested = monotonic() + (len(tasks) / LOOKED_AT if len(tasks) > LONG else 0.0)
         self._review = max(self._review, self._rested)
@@ -229,13 +225,13 @@ class Scheduler:
         self._blocked = {task: block for task, block in self._blocked.items() if task in waiting}
         self._told = {task: reason for task, reason in self._told.items() if task in waiting}
         situation = self._situation()
-        self._stalls.only(set() if situation.yielding else waiting)  # while the engine yields no task is stalled
+        self._stalls.only(set() if situation.yielding else waiting)
         self._runners = {task: runner for task, runner in self._runners.items() if task in self._runs}
         verdicts = decide(tasks, situation)
         stopped = {number: verdict.reason for number, verdict in verdicts.items() if verdict.act is Act.HOLD}
         if stopped:
             await self._hold(stopped)
-            return  # the other rows may be out of date
+            return
         reasons, notes = {}, {}
         for task in tasks:
             verdict = verdicts.get(task.id)
@@ -265,7 +261,6 @@ class Scheduler:
                 self._store.telemetry.event("task", f"The task waits: {reason.words}.", task)
 
     def _held(self) -> str:
-        """Why no task may run now; empty if tasks may, even if workers must be started for them."""
         yielding = self._supervisor.yielding
         return waits_for(yielding, self._clock()) if yielding is not None and yielding.holds else ""
 

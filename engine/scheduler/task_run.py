@@ -46,7 +46,6 @@ class Ending:
     """The task's state from now on; *running* if the next engine continues from its last commit."""
     reason: Reason = NO_REASON
     again: bool = False
-    """True if the cause was outside of the task, so that another try may succeed."""
 
 
 def done(remark: str = "") -> Ending:
@@ -89,7 +88,6 @@ async def run_task(
                 await check_ready(task, spec, supervisor.store, supervisor.environments, supervisor.shortage)
                 supervisor.wake()
             services = replace((await supervisor.services()).of(payer, spec.train.deterministic), tell=tell)
-            # of these workers: when a runner has ended, the supervisor may have the next ones
             lost, deaths = supervisor.lost, supervisor.deaths
             runner = (EvalRun if spec.kind == "eval" else TrainRun)(services, task, spec, started)
             await _unless_lost(runner, lost)

@@ -30,7 +30,6 @@ class LinkSpec:
 
 
 AT_THE_HEAD = LinkSpec()
-"""The link of a node without travel."""
 
 
 @dataclass(frozen=True)
@@ -41,14 +40,12 @@ class NodeSpec:
     count: int = between(1, 1, 100_000)
     """Number of nodes; from two on they are called name-1, name-2, …"""
     cores: int = between(2, 1, 4096)
-    """Usable cores of its processor."""
     memory: float = between(64.0, 0.1, 1e6)
     cards: int = between(0, 0, 1024)
     card_memory: float = between(80.0, 0.1, 1e5)
     sampling: float = between(1.0, 1e-3, 1e6)
     """Speed of its devices at sampling, as a multiple of the recorded one's."""
     training: float = between(1.0, 1e-3, 1e6)
-    """Their speed at training, likewise."""
     sequences: int = between(0, 0, 1 << 20)
     """Conversations of each sampler; 0: as recorded."""
     link: LinkSpec = AT_THE_HEAD
@@ -71,7 +68,6 @@ class TasksSpec:
     tenants: int = between(0, 0, 100_000)
     """Tenants that get the tasks in turn, called after the file's tenant; 0: all are that tenant's."""
     at: float = between(0.0, 0.0, FOREVER)
-    """Seconds until the first is submitted."""
     every: float = between(0.0, 0.0, FOREVER)
 
 
@@ -111,14 +107,11 @@ class ClusterSpec:
     nodes: tuple[NodeSpec, ...]
     tasks: tuple[TasksSpec, ...]
     base: str = ""
-    """The trained base, as in ``marlaas.toml``; empty: the recorded one."""
     seed: int = between(0, 0, 2**31)
     at_once: int = between(32, 1, 1_000_000)
     """Tasks that run at the same time, as ``[engine] tasks``."""
     seconds: float = between(FOREVER, 0.0, FOREVER)
-    """Simulated seconds until its end in any case."""
     head: LinkSpec = LinkSpec()
-    """The head's own network, which all nodes share."""
     tenants: tuple[TenantSpec, ...] = ()
     failures: tuple[FailureSpec, ...] = ()
     chance: ChanceSpec = field(default=ChanceSpec())
@@ -143,7 +136,6 @@ class Case:
     arrivals: tuple[Arrival, ...]
     profile: Profile
     base: BaseModel
-    """Its weights are not read."""
 
 
 def read_case(path: Path) -> Case:

@@ -44,7 +44,6 @@ class Cores:
         self._timer: asyncio.TimerHandle | None = None
         self._going_on = False
         self._awake = 0
-        """Additional threads that are not slowed."""
         self.now = loop.time()
         """The time up to which all have computed. The consequences of an end have its time, perhaps in the loop's
         past, if the loop itself was busy meanwhile."""
@@ -53,7 +52,6 @@ class Cores:
 
     @property
     def _speed(self) -> float:
-        """Seconds of work in each second."""
         return min(1.0, self._number / max(1, self._threads + self._awake))
 
     def begin(self, seconds: float, then: Callable[[], None], threads: int = 1) -> Computation:
@@ -150,7 +148,6 @@ class Process:
         self._computes: Computation | None = None
 
     def compute(self, seconds: float) -> asyncio.Future[float]:
-        """Compute after earlier work; the answer is its own duration."""
         done: asyncio.Future[float] = asyncio.get_running_loop().create_future()
         if seconds > 0:
             self._waiting.append((seconds, done))

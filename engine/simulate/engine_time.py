@@ -34,7 +34,6 @@ class EngineTime:
         self._occupy(self._rates.episode / 2)
 
     def call(self) -> None:
-        """A trainer has answered; the commits that follow belong to it."""
         self._occupy(self._rates.call)
 
     async def beats(self) -> None:
@@ -43,7 +42,6 @@ class EngineTime:
             self._occupy(self._rates.beat)
 
     def look(self, processes: Iterable[tuple[str, int]]) -> list[Seen]:
-        """See ``Heartbeat``: only the engine is a process, and has spent the time that passed here."""
         spent, self._spent = self._spent, 0.0
         return [Seen(name, pid, 0, 0.0, spent) for name, pid in processes if name == ENGINE]
 

@@ -23,7 +23,6 @@ from .renderer import message
 from .sampler import REPLY
 
 EVER = "recorded"
-"""The version of every environment: nobody edits it."""
 FIRST = 24
 """Tokens of a first prompt without a recorded one."""
 
@@ -206,10 +205,6 @@ class SimulatedEnvironments:
         return Random(f"{self.seed}/{_about(lease, spec)}/{spec.seed}").choice(groups)
 
     def _member(self, random: Random, lease: SimulatedLease, spec: EpisodeSpec, play: int) -> RecordedEpisode:
-        """A sample of a group.
-
-        Each differs while there are others, so that rewards are as often equal as recorded; a repeated run draws any.
-        """
         group = list(self._group(lease, spec))
         if play > 1:
             return random.choice(group)

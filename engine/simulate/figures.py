@@ -12,7 +12,6 @@ from ..fairness import stage_of
 from ..store import Reader, StageSample, timings
 
 WAITED = 0.95
-"""The quantile of reported waits."""
 
 
 @dataclass(frozen=True)
@@ -41,7 +40,6 @@ class Figures:
     reasons: tuple[str, ...] = ()
 
     def idle_of(self, stage: str) -> float:
-        """The mean over a stage's devices; 1 if it has none."""
         own = [share for name, share in self.idle.items() if stage_of(name.partition(" ")[0]) == stage]
         return math.fsum(own) / len(own) if own else 1.0
 

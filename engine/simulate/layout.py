@@ -29,7 +29,6 @@ class Site:
     node: str
     speed: float
     threads: int = 0
-    """Threads on its node's cores; 0: it is on cards."""
     sequences: int = 0
     context: int = 0
 
@@ -109,7 +108,6 @@ def usable(nodes: Sequence[NodeSpec], head: LinkSpec = AT_THE_HEAD) -> list[Usab
 
 
 def _machine(node: NodeSpec) -> Machine:
-    """Its devices have the placement's speed of unmeasured ones, times the file's."""
     cores, memory = tuple(range(node.cores)), int(node.card_memory * 1e9)
     words = f"{node.sampling:g} and {node.training:g} times as fast"
     cpu = Cpu(cores, node.cores, int(node.memory * 1e9), f"processor, {words}", _scaled(CORE, node))

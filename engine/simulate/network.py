@@ -22,7 +22,6 @@ class Link:
         self._free = 0.0
 
     def send(self, now: float, size: int) -> float:
-        """Send bytes; returns the time when the last of them has left."""
         self.bytes += size
         now = max(now, self.dark)
         if not self.spec.bandwidth:
@@ -41,7 +40,6 @@ class Network:
         self._links = {name: Link(spec) for name, spec in nodes.items() if spec != LinkSpec()}
 
     def darken(self, node: str, until: float) -> None:
-        """Let nothing go over a node's link until then; messages in progress arrive."""
         link = self._links[node]
         link.dark = max(link.dark, until)
 

@@ -18,7 +18,6 @@ from types import FrameType
 EVERY = 0.002
 OWN = "simulate"
 LOOP = "loop"
-"""Samples without our code: the event loop itself."""
 PREFIX = "marlaas.engine."
 
 
@@ -41,7 +40,6 @@ class ProcessorTime:
         return {name: self.seconds * count / looks for name, count in self.looks.most_common()}
 
     def dearest(self, most: int = 12) -> dict[str, float]:
-        """Seconds of the most expensive functions of the real code."""
         looks = self.looks.total()
         return {name: self.seconds * count / looks for name, count in self.functions.most_common(most)}
 

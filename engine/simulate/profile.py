@@ -56,7 +56,6 @@ def thinned(values: Sequence[float], most: int = KEPT) -> tuple[float, ...]:
 
 
 VERSION = 1
-"""Of the format; a file of another one is refused."""
 
 
 @dataclass(frozen=True)
@@ -78,7 +77,6 @@ class RecordedEpisode:
 
     turns: tuple[RecordedTurn, ...]
     tail: float
-    """Seconds of the environment after the last reply."""
     scoring: float
     """Seconds from then until its reward."""
     rewards: dict[str, float]
@@ -89,7 +87,6 @@ class RecordedFailures:
     """The frequency and duration of failed episodes."""
 
     share: float = 0.0
-    """Of all episodes that ended."""
     timeouts: float = 0.0
     """The share of timeouts among failures; others raised an error."""
     seconds: tuple[float, ...] = ()
@@ -101,7 +98,6 @@ class RecordedEnvironment:
 
     environment: str
     config: str
-    """The parameters, as JSON with sorted keys."""
     groups: tuple[tuple[RecordedEpisode, ...], ...]
     """Groups of training; samples of one group have their instance in common, so they are drawn from one of these."""
     held_out: tuple[tuple[RecordedEpisode, ...], ...] = ()
@@ -184,11 +180,9 @@ class Profile:
     """Median bytes of a version's state file."""
     start: float = 10.0
     base: str = ""
-    """The home's name of the base; empty: the shipped one."""
     engine: EngineRates = EngineRates()
     hosts: HostRates = HostRates()
     cards: bool = False
-    """True if samplers and trainers computed on cards."""
     format: int = field(default=VERSION)
 
     def names(self) -> list[str]:
@@ -395,10 +389,6 @@ def _failures(counts: Iterable[tuple[str, str, int, int]]) -> dict[str, Recorded
 
 
 def _shares(known: Iterable[timings.FailedPlays], tries: int) -> dict[tuple[str, str], float]:
-    """The failed share of episodes, by environment and parameters, from tasks with only one of them.
-
-    An episode failed if all of its ``tries`` have.
-    """
     failed, plays = Counter[tuple[str, str]](), Counter[tuple[str, str]]()
     for task in known:
         config = json.loads(task.config)

@@ -26,7 +26,6 @@ STOP = 0
 ENVELOPE = 512
 """Bytes of a call or an answer besides its arrays."""
 NOTHING = 1e-9
-"""Seconds and tokens that count as none: sums are rounded."""
 
 
 class _Row:
@@ -74,7 +73,6 @@ class SimulatedSampler(Device):
         return self._limits
 
     async def load(self, version: str, path: str) -> str:
-        """The state file travels to a node once."""
         state = self._states.get(path)
         if self._states.first(self.node, state.checksum):
             await self.carry(state.size)
@@ -114,7 +112,7 @@ class SimulatedSampler(Device):
         await self.carry(ENVELOPE + 8 * made)
         self.engine.answer()
         tokens = np.ones(made, np.int32)
-        tokens[:1] = 2 + self._random.getrandbits(16)  # replies differ, as those of a model do
+        tokens[:1] = 2 + self._random.getrandbits(16)
         ended = made == wanted
         if ended and wanted < request.max_tokens:
             tokens[-1] = STOP

@@ -43,7 +43,6 @@ from .workers import SimulatedWorkers
 
 YOUNG_OBJECTS = 100_000
 UNHEARD = BEAT * MISSED
-"""Seconds until the engine gives up a silent node."""
 
 
 @dataclass(frozen=True)
@@ -136,7 +135,6 @@ class World:
             store.tenants.set(tenant.name, weight=tenant.weight)
 
     async def live(self) -> None:
-        """Run all tasks to their end, or up to the file's end time."""
         case, store = self._case, self._store
         ledger = Ledger()
         environments = SimulatedEnvironments(case.profile, self._seed, self._engine)
@@ -200,7 +198,6 @@ class World:
             await asyncio.Event().wait()
 
     async def _happen(self, supervisor: WorkerSupervisor, at: float, failure: FailureSpec) -> None:
-        """A failure of the file. A node with a dark link is silent; the engine gives it up after a while."""
         node, seconds = failure.node, failure.seconds
         if failure.link:
             await asyncio.sleep(max(0.0, at - self._loop.time()))

@@ -29,7 +29,6 @@ class StateFiles:
 
     def __init__(self, size: int, fingerprint: str) -> None:
         self.size = size
-        """Bytes of one on the network."""
         self._fingerprint = fingerprint
         self._known: dict[str, Written] = {}
         self._there: set[tuple[str, str]] = set()

@@ -52,11 +52,9 @@ class SimulatedTrainer(Device):
         return (await self._pass((Job(policy, groups, probe, path),)))[0]
 
     async def accumulate_together(self, jobs: tuple[Job, ...]) -> tuple[GroupStats | Refused, ...]:
-        """A pass takes its fixed time once."""
         return tuple(await self._pass(jobs))
 
     async def _pass(self, jobs: tuple[Job, ...]) -> list[GroupStats]:
-        """A pass over the groups of all jobs, then their steps; its seconds are divided by tokens."""
         known = [self._known(job.policy) for job in jobs]
         for own, job in zip(known, jobs, strict=True):
             numbers = [group.number for group in job.groups]
@@ -83,7 +81,6 @@ class SimulatedTrainer(Device):
         return made
 
     async def _step(self, policy: str, path: str) -> StepResult:
-        """Make a step; its state file travels to the head before it is committed."""
         known = self._known(policy)
         batch = len(known.pending)
         first = known.step * batch
@@ -129,7 +126,6 @@ class SimulatedTrainer(Device):
         return self._policies[policy]
 
     def _seconds(self, groups: Sequence[TrainGroup]) -> float:
-        """Seconds of a pass over groups; those of equal rewards need none."""
         rates = self._rates
         passed = [group for group in groups if any(sequence.advantage for sequence in group.sequences)]
         if not passed:

@@ -32,7 +32,6 @@ class VirtualLoop(asyncio.SelectorEventLoop):
 
     def __init__(self) -> None:
         self.now = 0.0
-        """Seconds since the simulation began."""
         selector = _Jump(self)
         super().__init__(selector)
 

@@ -27,7 +27,6 @@ class SimulatedHandle:
         self.pid = pid
         self.device = device
         self.node = ""
-        """The engine's own; the device computes the transfers."""
         self.died = asyncio.Event()
 
     def proxy(self, protocol: Any, posted: Collection[str] = (), part: str = "") -> Any:
@@ -80,7 +79,6 @@ class SimulatedWorkers:
             handle.die()
 
     def lose(self, node: str) -> None:
-        """A node is away: its workers die."""
         for handle in self.handles.values():
             if handle.device.node == node:
                 handle.die()

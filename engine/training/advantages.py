@@ -126,15 +126,12 @@ class Overlong:
     buffer: int = 0
     """With ``penalty``: tokens before the limit over which the reward falls by up to 1."""
     max_tokens: int = 0
-    """The limit of one turn."""
     max_episode_tokens: int = 0
-    """The limit of all turns of an agent."""
 
     def leaves_out(self, own: Sequence[Trajectory]) -> bool:
         return self.how == "mask" and any(trajectory.cut for trajectory in own)
 
     def penalty(self, own: Sequence[Trajectory]) -> float:
-        """The penalty that is added to the reward of an agent's episode: from −1 to 0."""
         if self.how != "penalty":
             return 0.0
         if any(trajectory.cut for trajectory in own):
@@ -147,7 +144,6 @@ class Overlong:
 
 
 KEEP = Overlong()
-"""Cut-off episodes are treated like all others."""
 
 
 DEVIATION_FLOOR = 1e-4
@@ -171,7 +167,6 @@ class RewardSummary:
 
 
 NOTHING = RewardSummary(0, 0.0, 0.0, True, 0.0, 0.0)
-"""The summary of a group in which none of the policy's agents spoke."""
 
 
 @dataclass(frozen=True)
@@ -187,7 +182,6 @@ class TooFewRewards:
     """A group that cannot be trained on: its number is to be filled again."""
 
     rewarded: int
-    """Samples (episodes) that have a reward."""
 
 
 @dataclass(frozen=True)
@@ -203,7 +197,6 @@ class ClosingRules:
 
 
 PLAIN = ClosingRules()
-"""Rewards minus their mean, for any length and number of samples."""
 
 
 def group_advantages(rewards: Sequence[float], kind: AdvantageKind = "mean") -> NDArray[np.float64]:
@@ -296,7 +289,6 @@ def _with_advantages(episode: Episode, agent: str, overall: float, turns: Sequen
 
 
 def _mean(values: Iterable[float]) -> float:
-    """The mean; of equal values exactly that value. Raises ``ValueError`` as ``group_advantages`` does."""
     listed = list(values)
     _check(listed)
     return listed[0] if min(listed) == max(listed) else math.fsum(listed) / len(listed)

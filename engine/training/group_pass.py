@@ -220,7 +220,6 @@ class PolicyLoss:
 
 Work = Sequence[tuple[PolicyMemory, Sequence[TrainGroup]]]
 Gradients = Callable[[Work], tuple[GroupStats, ...]]
-"""``add_gradients`` with one model or with several."""
 
 
 def add_gradient(model: Model[B], memory: PolicyMemory, groups: Sequence[TrainGroup]) -> GroupStats:

@@ -25,7 +25,6 @@ class PolicyConfig:
     schedule: str = "constant"
     """constant, linear or cosine: how the learning rate falls to 0 at step ``steps``."""
     warmup: int = 0
-    """Steps in which the learning rate rises."""
     steps: int = 0
     """Steps of the whole run; only schedules that fall need it."""
     epochs: int = 1
@@ -34,7 +33,6 @@ class PolicyConfig:
     """Of AdamW: added to the root of the second moment."""
     weight_decay: float = 0.0
     clip_norm: float = 1.0
-    """Largest gradient norm; 0 is off."""
     clip_low: float | None = None
     """A ratio is clipped below 1 - clip_low; None: the loss's published value."""
     clip_high: float | None = None
@@ -43,7 +41,6 @@ class PolicyConfig:
     """The largest ratio with a negative advantage; None: the published value."""
     importance: str = "truncate"
     importance_cap: float = 2.0
-    """The largest importance weight, C."""
     importance_floor: float = 0.0
     geometric_cap: float = 2.0
     """With ``geometric_mask``: the largest geometric mean of a sequence's ratios; the smallest is its reciprocal."""

@@ -30,7 +30,6 @@ from .memory.policy_memory import Layout, PolicyMemory
 from .model import Criterion, Groups, Ints, Lesson, TrainedTokens, lesson_of, pass_room
 
 SMALLEST = 16
-"""A batch of fewer tokens is not made smaller."""
 MAX_LOGITS = 1 << 23
 """The most logits of a chunk, 32 MiB: with a vocabulary of 152,000 these are 55 trained tokens."""
 
@@ -46,12 +45,10 @@ class PeftModel:
         base = load_base(folder)
         self._config = base.config
         self._largest = (0, 0)
-        """Tokens of the largest of the newest batches, and of its longest sequence."""
         # as a path: transformers would take a name for one on the hub
         self._model: Any = load_transformers(str(base.path), precision).to(device)
         self._budget = Budget(room or pass_room(device))
         self._again = False
-        """True if decoder layers keep only their inputs and are recomputed in the backward pass."""
         for module in self._model.modules():
             if isinstance(module, GradientCheckpointingLayer):  # its own checkpointing works in training mode only
                 module.forward = partial(self._layer, module.forward)
@@ -142,7 +139,6 @@ class PeftModel:
         hidden, (temperature,) = self._hidden_states(inputs, rows, columns), temperatures
         size = max(1, MAX_LOGITS // self.vocabulary)
         scores = [
-            # recomputed in the backward pass, because its logits are not kept
             checkpoint(self._chunk, chunk, some, temperature, bonus, use_reentrant=False, preserve_rng_state=False)
             for chunk, some in zip(torch.split(hidden, size), torch.split(targets, size), strict=True)
         ]
@@ -155,7 +151,7 @@ class PeftModel:
 
         def select(_module: nn.Module, arguments: tuple[Tensor, ...]) -> tuple[Tensor]:
             found.append(arguments[0][rows, columns])
-            return (arguments[0][:1, :1].detach(),)  # its logits are not used
+            return (arguments[0][:1, :1].detach(),)
 
         with _before_call(self._head, select):
             self._model(input_ids=inputs, use_cache=False)
@@ -225,7 +221,7 @@ def load_transformers(folder: str, precision: Precision = "f32") -> Any:
         )
         model, found = loaded
     except (OSError, ValueError, KeyError, RuntimeError) as error:
-        reason = str(error).partition("\n")[0].partition(". ")[0].rstrip(".")  # what follows is advice on installing
+        reason = str(error).partition("\n")[0].partition(". ")[0].rstrip(".")
         raise BaseModelError(f"the base model cannot be loaded: {reason}.", where=str(folder)) from error
     for keys, words in (("missing_keys", "hold no"), ("mismatched_keys", "have another shape of")):
         if found.get(keys):

@@ -48,7 +48,6 @@ class Refused:
     reason: str
     hint: str = ""
     bad_input: bool = False
-    """True if its groups are at fault."""
     kind: type[AdapterError] = AdapterError
     """A task continues by itself after a full disk, but not after other errors."""
 
@@ -69,7 +68,6 @@ class GroupStats:
     """
 
     tokens: int
-    """Trained tokens of the groups, measured or not."""
     loss: float
     entropy: float
     """Sum over trained tokens, in nats."""
@@ -104,7 +102,6 @@ class StepResult:
     checksum: str
     """Of the adapter's bytes (A and B, not moments): equal to what a sampler computes on load."""
     size: int
-    """Bytes of the state file."""
     grad_norm: float
     seconds: float
     divisor: float = 1.0

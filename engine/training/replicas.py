@@ -71,7 +71,6 @@ class PassBackoff:
             self._notices.append(notice)
 
     def notice(self) -> str:
-        """What has happened since the last call, in a sentence; empty if nothing has."""
         notices, self._notices = self._notices, []
         if len(notices) > 1:
             return notices[-1].replace("half as large", f"{2 ** len(notices)} times smaller")
@@ -135,7 +134,6 @@ class Jobs:
         return tuple(results[job.policy] for job in jobs)
 
     def _refusal(self, job: Job, beside: Sequence[Job]) -> Refused | None:
-        """Why a job is refused. If None, its policy is in memory afterwards, with those of ``beside``."""
         try:
             self._cache.use(*(other.policy for other in beside), job.policy)
         except AdapterError as error:
@@ -151,7 +149,7 @@ class Jobs:
         try:
             return self._add(jobs, begun)
         except Exception as error:
-            policies = " and ".join(job.policy for job in jobs)  # only one: several are repeated one by one
+            policies = " and ".join(job.policy for job in jobs)
             log.exception("A pass over groups of policy %s failed.", policies)
             reason = f"Training on groups of policy {policies} failed: {type(error).__name__}: {error}."
             return {job.policy: Refused(reason) for job in jobs}
@@ -222,10 +220,6 @@ class Replicas:
         return self._all[0]
 
     def add_gradients(self, work: Work) -> tuple[GroupStats, ...]:
-        """As ``group_pass.add_gradients``. Raises ``DeviceFull`` if a device has no memory for its part.
-
-        After an error a policy's gradient may be incomplete.
-        """
         if len(self._all) == 1:
             return on(self.primary.name, partial(add_gradients, self.primary.model, work))
         begun = perf_counter()

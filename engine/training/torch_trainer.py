@@ -48,7 +48,7 @@ def load_model(
     Our own decoder calls ``settle`` before each layer, when the number of threads may change. Raises
     ``BaseModelError``.
     """
-    library()  # raises here if its setting is wrong
+    library()
     base = load_base(folder)
     reason = unsupported(base.config)
     if not reason:
@@ -73,7 +73,6 @@ def keep_freed_memory() -> None:
     if tune is not None:
         tune(M_MMAP_THRESHOLD, LARGEST)
         tune(M_TRIM_THRESHOLD, (1 << 31) - 1)
-        # Otherwise the trainer's thread has its own heap, in pieces of 64 MB, too small for its blocks.
         tune(M_ARENA_MAX, 1)
 
 
@@ -143,7 +142,6 @@ class TorchTrainer:
         # thread, too: a second computing thread would oversubscribe the cores.
         self._cores = LentCores(loan, torch.set_num_threads) if loan else None
         self._repeats = True
-        """True if a policy of the current pass needs the same last bits each time."""
         self._thread = ThreadPoolExecutor(1, "trainer", initializer=torch.set_num_threads, initargs=(threads,))
         self._disk = ThreadPoolExecutor(1, "state files")
         self._moves = ThreadPoolExecutor(1, "moves")
@@ -230,7 +228,6 @@ class TorchTrainer:
         self._pages.close()
 
     def shutdown(self) -> None:
-        """Wait for calls in progress, end the threads and remove what was paged out."""
         self._thread.shutdown()
         self._replicas.shutdown()
         self._disk.shutdown()

@@ -126,7 +126,6 @@ class Template:
         return await born
 
     async def stop(self) -> None:
-        """End it, and with it all of its living workers."""
         self._close()
         with contextlib.suppress(ProcessLookupError):
             os.kill(self._process.pid, signal.SIGKILL)

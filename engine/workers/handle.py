@@ -40,7 +40,6 @@ MISSED = 6
 """Checks in a row without an answer after which a worker counts as hung. Its event loop answers while its threads
 compute. Checks are counted, not seconds, so that a delayed engine blames nobody."""
 GRACE = 5.0
-"""Seconds until a stopped worker is killed."""
 
 
 class WorkerHandle:
@@ -50,7 +49,6 @@ class WorkerHandle:
         self.name = name
         self.log_path = log_path
         self.died = asyncio.Event()
-        """Set when the process has ended, by ``stop`` or by itself."""
         self._child = child
         self._begun = False
         self._loop = asyncio.get_running_loop()  # kept: asking for it is a system call in Python 3.11
@@ -161,7 +159,7 @@ class WorkerHandle:
             if len(answers) < len(messages):
                 break
         if not self._stopping:
-            self._child.kill()  # it cannot answer any more, even if it still computes
+            self._child.kill()
         await self._child.wait()
         self.died.set()
         if self._watch is not None:
@@ -250,7 +248,7 @@ class _Proxy:
             handle.post(path, *args)
 
         method = post if name in self._posted else partial(handle.call, path)
-        setattr(self, name, method)  # the next look-up needs no __getattr__
+        setattr(self, name, method)
         return method
 
 

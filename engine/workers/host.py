@@ -46,7 +46,7 @@ THREAD_VARIABLES = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"
 def main(arguments: list[str]) -> None:
     """Serve until the engine goes away; never returns."""
     name, descriptor, parent, cores, nice = arguments
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C belongs to the engine, which stops its workers in order
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
     die_with(int(parent))
     pin(cores)
     os.nice(int(nice))

@@ -111,7 +111,7 @@ def become(order: Order, template: int, connection: int, log: int) -> None:
 def call_oneself(command: Sequence[str]) -> None:
     """Show another command line to `ps` by overwriting the template's, as far as there is room."""
     fields = Path("/proc/self/stat").read_text("utf-8").rpartition(")")[2].split()
-    begins, ends = int(fields[45]), int(fields[46])  # arg_start and arg_end of proc(5), 0 if they may not be seen
+    begins, ends = int(fields[45]), int(fields[46])
     room = ends - begins
     if room > 0:
         ctypes.memmove(begins, b"\0".join(map(os.fsencode, command))[: room - 1].ljust(room, b"\0"), room)

@@ -60,7 +60,6 @@ def rebuild(data: bytearray, letter: str) -> NDArray[np.generic]:
 # socketpair, so pickle is safe here.
 
 HEADER = struct.Struct("<Q")
-"""Number of bytes of the pickle that follows."""
 LINGER = 0.005
 """Seconds that a message without haste waits for others to share its frame."""
 
@@ -151,7 +150,7 @@ class Outbox:
 
     def __init__(self, write: Callable[[bytes], None], refuse: Callable[[Message, Exception], None]) -> None:
         """``refuse`` gets a message that cannot be pickled; the others of its frame still go."""
-        self._loop = asyncio.get_running_loop()  # kept: asking for it is a system call in Python 3.11
+        self._loop = asyncio.get_running_loop()
         self._write = write
         self._refuse = refuse
         self._messages: list[Message] = []

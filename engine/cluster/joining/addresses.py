@@ -28,13 +28,11 @@ class Port:
     flags: tuple[str, ...]
     """Options of ``ray start`` that set it: the first and, if there are two, the last port."""
     first: int
-    """Counted from the first of the range."""
     last: int
     what: str
 
 
 FIGURES = 6
-"""The place of a port that no option sets."""
 RANGE = (
     Port(("--node-manager-port",), 0, 0, "Ray's node manager: starts the node host, tells which machines live"),
     Port(("--object-manager-port",), 1, 1, "Ray's object manager: versions' files between machines"),
@@ -81,7 +79,6 @@ def in_the_way(listening: Iterable[int], first: int, head: int | None) -> list[i
 
 
 AUTO = "auto"
-"""The address of any Ray on this machine."""
 SECONDS = 3.0
 VIRTUAL = ("docker", "br-", "veth", "virbr", "tun", "tap", "wg", "cni", "flannel", "podman", "lxc")
 """Prefixes of networks that lead to no other machine, or not by the shortest way."""
@@ -202,7 +199,6 @@ FIXED = {
     # Disables the server for outside programs and the end of a node with a slow agent: neither has an option.
     "RAY_START_HOOK": "marlaas.engine.cluster.joining.start_hook.prepare",
 }
-"""The environment of every Ray process that marlaas starts."""
 
 
 def ray_environment(home: Home, cluster: ClusterSettings) -> dict[str, str]:
@@ -237,7 +233,6 @@ def ray_flags(cluster: ClusterSettings) -> list[str]:
 HEAD_FLAGS = (
     # A web page that can start programs, and 400 MB.
     "--include-dashboard=false",
-    # It rents machines by load; here people join them.
     "--no-monitor",
 )
 
@@ -303,7 +298,6 @@ def keep_token(path: Path, token: str) -> None:
 # with a time limit. The last printed line is JSON.
 
 ASKING_SECONDS = 45.0
-"""Seconds for a question, including the imports of a busy machine."""
 KEY = b"marlaas/head"
 SPACE = b"marlaas"
 MARK = "marlaas-answer "

@@ -30,11 +30,9 @@ from .addresses import HEAD_FLAGS, Address, in_the_way, port_flags, ray_environm
 START_SECONDS = 120.0
 """Seconds that Ray may take to start: 3 to 7 on a quiet machine."""
 END_SECONDS = 20.0
-"""Seconds until an ending Ray is killed."""
 POLL = 0.1
 FREE_SECONDS = 5.0
 ATTEMPTS = 3
-"""Tries at taking the lock: a process that asks for its holder has it for a moment."""
 STARTED = "Ray runtime started"
 SIZE = 4096
 LONGEST_FOLDER = 48
@@ -49,7 +47,6 @@ class LocalNode:
 
     pid: int
     head: str
-    """Address of the cluster's head."""
     is_head: bool
     name: str
     ip: str
@@ -215,7 +212,6 @@ def _parts(address: str) -> tuple[str, int]:
 
 
 def _made(folder: Path) -> Path:
-    """Ray's folder, of this account only. Raises ``ConfigError`` if somebody else made it."""
     try:
         folder.mkdir(mode=0o700, exist_ok=True)
         if folder.is_symlink() or folder.stat().st_uid != os.getuid():

@@ -31,7 +31,7 @@ def tell_listen_port() -> None:
         from ray._raylet import persist_port
 
         start = Node.start_raylet
-    except (ImportError, AttributeError):  # another Ray: it waits as usual
+    except (ImportError, AttributeError):
         return
 
     def start_raylet(node: Any, *args: Any, **kwargs: Any) -> None:

@@ -67,7 +67,6 @@ UNSEEN, UNSEEN_ROUGHLY = 200_000_000, 1_000_000_000
 """Bytes of held memory without a visible process, above which it counts as an unseen process. The second is for the
 older of NVML's two functions, which also counts the driver's own memory."""
 _MODES: dict[int, Mode] = {1: "exclusive", 2: "prohibited", 3: "exclusive"}
-"""NVML's numbers of compute modes; 0 is shared."""
 
 
 @dataclass(frozen=True)
@@ -96,7 +95,7 @@ def has_driver() -> bool:
 def read_cards(ours: Collection[int] = ()) -> Cards:
     """All cards; ``ours`` are the ids of this engine's own processes."""
     try:
-        import pynvml as nvml  # here, because few machines have a card
+        import pynvml as nvml
     except ImportError:
         return Cards(reason="NVIDIA cards cannot be looked for: the package nvidia-ml-py is not installed")
     try:
@@ -174,7 +173,6 @@ def _device(nvml: Any, index: int, handle: Any, ours: Collection[int]) -> Gpu:
 
 
 def _memory(nvml: Any, handle: Any) -> tuple[int, int, int, int]:
-    """Bytes in all, held and free, and the threshold of held ones for an unseen process."""
     exact = _ask(nvml, nvml.nvmlDeviceGetMemoryInfo, handle, nvml.nvmlMemory_v2)
     found = exact or _ask(nvml, nvml.nvmlDeviceGetMemoryInfo, handle)
     if found is None:  # a card without its own memory uses the machine's

@@ -19,7 +19,7 @@ def main(names: list[str]) -> None:
     warnings.simplefilter("ignore")
     tell("torch", _torch())
     if "vllm" in names:
-        logging.disable(logging.CRITICAL)  # its log is for people who run it
+        logging.disable(logging.CRITICAL)
         tell("vllm", _vllm())
 
 

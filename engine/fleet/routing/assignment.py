@@ -46,7 +46,6 @@ class Demand:
     prefilled: float
     sampled: float
     only: tuple[str, ...] = ()
-    """Samplers that may serve it; empty: all."""
     whole: bool = False
     turns: float = 0.0
 
@@ -78,7 +77,7 @@ def route(
     samplers = sorted(samplers, key=lambda sampler: sampler.name)
     demands = sorted(demands, key=lambda demand: demand.task)
     routes = _completed(samplers, demands, before or {})
-    while True:  # the order of alike tasks follows their placement, so another cut may be better
+    while True:
         other = _cut(samplers, demands, routes)
         now, then = (max(busy_seconds(samplers, demands, one).values(), default=0.0) for one in (routes, other))
         if now <= (1 + worth) * then:
@@ -171,7 +170,6 @@ def _completed(
 
 
 def _cut(samplers: Sequence[TokenCosts], demands: Sequence[Demand], before: Routes) -> dict[str, tuple[Share, ...]]:
-    """Cut the row of tasks between the samplers; tasks for only some samplers are placed before that."""
     routes: dict[str, tuple[Share, ...]] = {}
     busy = {sampler.name: 0.0 for sampler in samplers}
     place(samplers, [demand for demand in demands if demand.only], busy, routes)
@@ -216,10 +214,6 @@ def _row(demands: Sequence[Demand], order: Sequence[str], before: Routes, far: b
 def _filled(
     order: Sequence[TokenCosts], row: Sequence[Demand], busy: Mapping[str, float], time: float
 ) -> list[dict[str, float]] | None:
-    """Each task's part at each sampler, if these in order take from the row what fits into ``time``.
-
-    None if some of the row is left.
-    """
     parts: list[dict[str, float]] = [{} for _ in row]
     at, left = 0, 1.0
     for sampler in order:
@@ -237,7 +231,6 @@ def _filled(
 
 
 def _shares(parts: Mapping[str, float], whole: bool) -> tuple[Share, ...]:
-    """The parts as shares, the largest first; small parts, or all if ``whole``, are added to the largest."""
     ranked = sorted(parts.items(), key=lambda item: (-item[1], item[0]))
     total = math.fsum(parts.values())
     large = [(name, part) for name, part in ranked if part >= LEAST_PART * total and not whole] or ranked[:1]
@@ -276,7 +269,6 @@ class CostMeter:
     ps, ss, pb, sb."""
 
     def seen(self, prefilled: float, sampled: float, busy: float) -> CostMeter:
-        """The meter after a sampler's new totals; lower ones are those of a new worker."""
         totals = (prefilled, sampled, busy)
         fell = any(now < then for now, then in zip(totals, self.totals, strict=True))
         before = (0.0, 0.0, 0.0) if fell else self.totals
@@ -297,7 +289,6 @@ class CostMeter:
 
     @property
     def costs(self) -> TokenCosts:
-        """The guess, each kind by its own factor: least squares, pulled towards one factor for both."""
         if not self.measured:
             return self.guess
         squared, mixed, other, first, second = self.products

@@ -66,7 +66,6 @@ class SamplerEndpoints:
         self.by_name[name].lost = True
 
     def take_in(self, endpoint: SamplerEndpoint) -> None:
-        """Replace the dead sampler of the same name."""
         self.by_name[endpoint.name] = endpoint
         self._known.pop(endpoint.name, None)
         self._tell()

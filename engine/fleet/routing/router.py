@@ -19,7 +19,6 @@ from ...spec import ONLY, TaskSpec, agent_map_of, as_number, spec_of
 from .assignment import Demand, Share, TokenCosts, busy_seconds, guess, mean_of, place, route
 
 AGAIN = 2.0
-"""Seconds between two updates of the routes."""
 MANY = 100
 """From this many tasks on, a new one is added to the present routes until the next update, whose time grows with
 tasks and samplers."""
@@ -83,7 +82,6 @@ class Router:
             await self._arrived.wait()
 
     def take_in(self, endpoint: SamplerEndpoint) -> None:
-        """Replace the dead sampler of the same name."""
         self._endpoints[endpoint.name] = endpoint
         self._looked = -math.inf
         arrived, self._arrived = self._arrived, asyncio.Event()
@@ -122,7 +120,6 @@ class Router:
         return self._routes[key]
 
     def _look(self, lost: Set[str]) -> None:
-        """Find the routes over the live samplers, for all tasks that these may serve."""
         costs = [one for one in self._costs() if one.name not in lost]
         demands = [one for one in self.demands() if not one.only or set(one.only) - lost]
         self._routes = route(costs, demands, self._routes) if costs else {}
@@ -136,7 +133,6 @@ class Router:
         place(costs, able, self._busy, self._routes)
 
     def _living(self, shares: tuple[Share, ...]) -> tuple[Share, ...]:
-        """Return ``shares``. Raises ``WorkerDied`` if there are none, or if a sampler among them has died."""
         if not shares or any(self._endpoints[share.sampler].lost for share in shares):
             raise WorkerDied("No sampler lives that may serve this policy.")
         return shares

@@ -19,7 +19,6 @@ from ..supervisor import WorkerSupervisor
 from .decision import TAKEN_BACK, clock, state, yield_at
 
 POLL = 0.2
-"""Seconds between looks at the database and the clock."""
 
 
 class YieldLoop:
@@ -54,7 +53,7 @@ class YieldLoop:
 
     async def run(self) -> None:
         while True:
-            with contextlib.suppress(StoreError):  # a full disk; unwritten notes are tried again
+            with contextlib.suppress(StoreError):
                 await self.look()
             await asyncio.sleep(POLL)
 
@@ -80,7 +79,7 @@ class YieldLoop:
         if seen == self._seen:
             return []
         found = [command for command in self._store.tasks.new_commands() if command.kind in YIELDS]
-        self._seen = -1 if found else seen  # read them again until they are finished
+        self._seen = -1 if found else seen
         return found
 
     def _hear(self, command: Command) -> str:

@@ -14,7 +14,6 @@ class Preemptible:
 
     def __init__(self) -> None:
         self.yielding: Yielding | None = None
-        """Why the engine yields; None while work may run."""
         self._wanted = asyncio.Event()
         self._wanted.set()
         self._work: asyncio.Future[None] | None = None

@@ -157,7 +157,6 @@ def attention_backward(grad: Tensor, tape: AttentionTape, plan: AttentionPlan) -
 
 
 def _halves(answers: Tensor, plan: AttentionPlan) -> tuple[Tensor, Tensor]:
-    """The columns (…, P + L) of an answer's scores that belong to the prompt, and those of the answer itself."""
     prompt = plan.sees_prompt.shape[1]
     return answers[..., :prompt], answers[..., prompt:]
 
@@ -193,7 +192,6 @@ class FusedAttention:
     places: int
     """T"""
     dtype: torch.dtype
-    """The type in which queries, keys and values are multiplied."""
     families: int
     """F"""
     rows: int
@@ -328,7 +326,6 @@ class TiledAttention:
     places: int
     """T"""
     dtype: torch.dtype
-    """The type in which queries, keys and values are multiplied."""
     first: tuple[Part, ...]
     """Prompts on themselves, and all answers to a prompt on that prompt."""
     then: tuple[Part, ...]

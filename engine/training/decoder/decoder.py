@@ -101,7 +101,6 @@ class Compute:
     most: int
     """Tokens beyond which a batch gains nothing."""
     kept: Kept
-    """What these kernels keep for the backward pass."""
     writes: torch.dtype = torch.float32
     """The type of products with the base, and of what is computed from them."""
     settle: Callable[[], None] = nothing
@@ -159,14 +158,12 @@ def _stack(jagged: Jagged, modules: Sequence[str], outputs: Sequence[int], polic
 
 
 Temperatures = tuple[float, ...]
-"""The temperature of each policy that has a span in the batch."""
 
 
 class Keep(Enum):
     """What a forward pass keeps for the backward pass."""
 
     NOTHING = auto()
-    """Nothing: there is no backward pass."""
     INPUTS = auto()
     """The input of each layer, which is recomputed in the backward pass (Chen et al., arXiv 1604.06174): a third
     more work."""
@@ -273,8 +270,6 @@ def _place(over: Decoding, batch: PackedBatch, places: Places) -> PassLayout:
     )
 
 
-# Groups are packed, policy after policy. All share the base's products; each adapter is multiplied with its own rows.
-
 SMALLEST = 16
 """A batch of fewer tokens is not made smaller: a single sequence usually has more."""
 
@@ -289,13 +284,11 @@ class Decoder:
     def __init__(self, config: BaseConfig, base: Base, compute: Compute, room: int = PASS_BYTES) -> None:
         self._config, self._modules = config, base.modules
         self._budget = self._now = Budget(room, most=compute.most, kept=compute.kept)
-        """The budget of a pass, and the part that the newest batches take."""
         plain: tuple[Layer[Linear], ...] = tuple(_Linears(base.layers, compute))
         self.plain = Decoding(replace(base, layers=()), compute, plain)
         self._over = self.plain
         self._mounted: tuple[AdamState, ...] = ()
         self._largest = (0, 0)
-        """Tokens of the largest of the newest batches, and the most tokens that one attends to."""
 
     @classmethod
     def of(cls, base: BaseModel, compute: Compute | None = None, room: int = PASS_BYTES) -> Decoder:
@@ -304,7 +297,7 @@ class Decoder:
         With ``room`` 0, a pass may take most of what the base leaves of a card.
         """
         compute = compute or compute_on("cpu")
-        packed = torch.device("cpu") if compute.precision == "nf4" else None  # else it would hold them twice
+        packed = torch.device("cpu") if compute.precision == "nf4" else None
         tensors = load(base, compute.device, loaded_as(compute.precision), matrices=packed)
         return cls(base.config, tensors, compute, room or pass_room(str(compute.device)))
 
@@ -400,7 +393,6 @@ def _size(batch: PackedBatch) -> tuple[int, int]:
 
 
 def _keeping(compute: Compute) -> Callable[[Tensor], Matrix]:
-    """The conversion of the base's matrices. Raises ``BaseModelError`` if it needs a library that is not installed."""
     if compute.precision == "nf4":
         from .linear import quantising
 

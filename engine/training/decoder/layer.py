@@ -37,7 +37,6 @@ from .packing import Spans
 # first.
 
 Tile = tuple[int, int]
-"""Size of a tile: places and entries of the vocabulary."""
 CACHED: Tile = (512, 1024)
 """2 MiB of float32: stays in a processor's cache."""
 WIDE: Tile = (2048, 16384)
@@ -137,14 +136,12 @@ def _in_bfloat16(head: Tensor) -> bool:
 
 
 def _logits(hidden: Tensor, entries: Tensor, room: Tensor | None = None) -> Tensor:
-    """float32 (n, m) of (n, H) and the head's ``entries`` (m, H); perhaps stored in ``room``."""
     if _in_bfloat16(entries):
         return widened_product(hidden, entries.T, room)
     return product(hidden, entries.float().T, room=room)
 
 
 def _add_weighted(sums: Tensor, weights: Tensor, entries: Tensor) -> None:
-    """Add to ``sums`` (n, H) the head's ``entries`` (m, H) by their ``weights`` (n, m)."""
     if _in_bfloat16(entries):
         add_bfloat16_product(sums, weights.bfloat16(), entries)
     else:

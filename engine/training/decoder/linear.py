@@ -343,7 +343,7 @@ class Kernel:
 
     def outer(self, left: Tensor, right: Tensor, spans: Spans) -> Tensor:
         result = torch.nn.functional.grouped_mm(left[: spans.end].T, right[: spans.end], offs=spans.stops)
-        for number in spans.empty:  # kernels need not write the part of an empty span
+        for number in spans.empty:
             result[number].zero_()
         return result
 

@@ -95,9 +95,7 @@ class PackedBatch:
     lessons: tuple[Lesson, ...]
     """For each policy its trained tokens, N together."""
     spans: tuple[slice, ...]
-    """The places of each mounted policy, also without trained tokens."""
     needed_spans: tuple[slice, ...]
-    """Those of each mounted policy among the needed places."""
 
     @property
     def targets(self) -> Ints:
@@ -287,7 +285,7 @@ def _lay(piece: Ints, position: int, place: int, tokens: Ints, positions: Ints, 
 
 
 def _predicting(sequence: TrainSequence, prefix: Ints, start: int, row: Ints) -> NDArray[np.int64]:
-    before = np.flatnonzero(sequence.mask) - 1 - start  # within the row; -1 is the prompt's end
+    before = np.flatnonzero(sequence.mask) - 1 - start
     return np.where(before < 0, prefix[start - 1], row[np.maximum(before, 0)] if row.size else prefix[start - 1])
 
 

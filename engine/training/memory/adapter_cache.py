@@ -28,7 +28,6 @@ PREFIX = "marlaas-pages-"
 HINT = "Resume the task: it goes on from its last committed step."
 WORD = 8
 SPARE = 2
-"""Most files that are kept to be overwritten."""
 
 
 @dataclass(frozen=True)
@@ -82,7 +81,6 @@ class Pages:
         return state
 
     def look(self, policy: str) -> TrainingState:
-        """Return a policy without removing it. Raises as ``take`` does."""
         page = self._pages[policy]
         return page if isinstance(page, TrainingState) else _read(policy, page)
 
@@ -119,7 +117,6 @@ def _write(path: Path, state: TrainingState) -> _File:
 
 
 def _read(policy: str, page: _File) -> TrainingState:
-    # torch aligns its memory for its kernels
     parts = [torch.empty(size, dtype=torch.uint8).numpy() for size in page.sizes]
     checksum = 0
     try:
@@ -218,7 +215,6 @@ class AdapterCache:
             raise
 
     def _make_room(self, needed: Collection[str]) -> None:
-        """Page out the least recently used policies. They stay in memory if the disk refuses, so that none is lost."""
         for policy in tuple(self._held):
             if self.fit(self._held):
                 return
@@ -235,7 +231,7 @@ class AdapterCache:
         state = self._pages.take(policy)
         try:
             memory = to_device(state, self._device)
-        except RuntimeError:  # the device has no memory left
+        except RuntimeError:
             self._pages.put(policy, state)
             raise
         reach(Point.PAGE_IN)

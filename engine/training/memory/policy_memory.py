@@ -63,8 +63,6 @@ def adamw(
     return AdamState(weights, moment1, moment2, step)
 
 
-# One flat vector per policy makes clipping, optimizer step and state file single operations.
-
 ALIGNMENT = 16
 """In float32 elements: 64 bytes, an AVX-512 register, so that kernels give the same bits for each policy."""
 
@@ -100,7 +98,6 @@ class Layout:
 
     entries: tuple[Entry, ...]
     size: int
-    """Elements of the vector, padding included."""
 
     @classmethod
     def of(cls, modules: Mapping[str, tuple[int, int]], rank: int) -> Layout:
@@ -142,7 +139,6 @@ class TrainingState:
     rehearsal: tuple[TrainGroup, ...]
     """With several epochs: the groups in the gradient, with the log-probabilities of the first epoch."""
     fault: str
-    """The place of a loss that was not finite; empty if there is none."""
 
     @property
     def size(self) -> int:
@@ -189,7 +185,6 @@ def _bytes(array: NDArray[Any]) -> memoryview:
 
 
 VECTORS = 4
-"""Weights, gradient and both moments; a KL term needs more."""
 
 
 @dataclass(frozen=True)
@@ -233,7 +228,6 @@ class PolicyMemory:
         version: int = 0,
         reference: Tensor | None = None,
     ) -> PolicyMemory:
-        """Bring a policy to the memory of ``device`` with an empty gradient."""
         memory = cls.holding(config, layout, optimised.to(device), version=version)
         return memory if reference is None else memory.pulled_to(reference.to(device))
 
@@ -246,13 +240,12 @@ class PolicyMemory:
         gradient: Tensor | None = None,
         version: int = 0,
     ) -> PolicyMemory:
-        """A policy that uses these vectors without copying; with an empty gradient unless one is given."""
         gradient = torch.zeros_like(optimised.weights) if gradient is None else gradient
         gradients = layout.views(gradient)
         parameters = {}
         for name, view in layout.views(optimised.weights).items():
             parameters[name] = Parameter(view)
-            parameters[name].grad = gradients[name]  # autograd adds to it in place
+            parameters[name].grad = gradients[name]
         return cls(config, layout, optimised, gradient, parameters, version)
 
     def pulled_to(self, reference: Tensor) -> PolicyMemory:
@@ -269,7 +262,6 @@ class PolicyMemory:
 
     @property
     def size(self) -> int:
-        """Bytes of weights, gradient, both moments, and the weights that the KL term pulls to."""
         return (VECTORS + (self.reference is not None)) * self.gradient.nbytes
 
     @property
@@ -298,7 +290,6 @@ class PolicyMemory:
         self.tokens, self.rehearsal, self.fault = before.tokens, list(before.rehearsal), before.fault
 
     def adopt(self, stepped: AdamState) -> None:
-        """Take over the state after a step, in place, and clear what was accumulated."""
         self.optimised.weights.copy_(stepped.weights)
         self.optimised = AdamState(self.optimised.weights, stepped.moment1, stepped.moment2, stepped.step)
         self.version += 1
