@@ -343,8 +343,8 @@ class NodeWorkers:
         return link
 
 
-# Ray ends its driver's process when the head or this machine's part of it dies, so the driver is not the engine. When
-# the bridge ends, Ray ends its job, and with it the node hosts and their children.
+# Ray ends its driver's process when the head dies, so the driver is not the engine. When the bridge ends, Ray ends the
+# node hosts and their children.
 
 RECONNECT = "10"
 """Seconds until Ray ends this driver if the head does not answer; Ray's default is 60."""

@@ -65,8 +65,7 @@ def own_versions() -> Versions:
 def differences(here: Versions, there: Versions, node: str = "there") -> str:
     """Why two nodes cannot work together, in one sentence; empty if they can.
 
-    Python counts to its minor version, because data is sent, and code goes by name. A build's part of a version, the
-    ``+cu128`` of a torch, does not count: nodes with cards and nodes without may work together.
+    Python counts to its minor version. A build's part of a version, the ``+cu128`` of a torch, does not count.
     """
     told = []
     for field in fields(Versions):

@@ -1,7 +1,6 @@
 """Looks at the cards every few seconds: for the screen, for the log, and to plan again after changes.
 
-A short-lived child asks the driver (``devices.survey``), because a driver may hang; without a driver there is none.
-``CardWatch`` decides when to plan again.
+A short-lived child asks the driver (``devices.survey``), because a driver may hang.
 """
 
 from __future__ import annotations

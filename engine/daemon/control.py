@@ -154,8 +154,8 @@ def ensure_running(home: Home, timeout: float = 60.0, notice: Callable[[str], No
     """Start an engine in the background unless one is alive, and wait until it serves.
 
     While an engine reports that it starts or drains, this waits without limit; ``notice`` gets the reason. Raises
-    ``EngineUnreachable`` with the last line of its log after ``timeout`` seconds without a report, or if it is
-    suspended; ``ConfigError`` if the home cannot be locked.
+    ``EngineUnreachable`` after ``timeout`` seconds without a report, or if it is suspended; ``ConfigError`` if the home
+    cannot be locked.
     """
     create_database(home, notice)
     check_lockable(home.lock)

@@ -10,8 +10,7 @@ M_ARENA_MAX = -8
 def keep_to_one_heap() -> None:
     """Let all threads of this process take memory from one heap, if its C library is glibc.
 
-    Otherwise each of a dozen waiting threads has its own heap (glibc's arenas), and keeps its largest size. They hardly
-    ever compute at the same time.
+    Otherwise each of a dozen waiting threads keeps its own heap (glibc's arenas) at its largest size.
     """
     tune = getattr(ctypes.CDLL(None), "mallopt", None)
     if tune is not None:

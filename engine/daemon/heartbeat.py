@@ -88,8 +88,8 @@ class StageMeter:
     ) -> list[StageSample]:
         """The samples over ``wall`` seconds (above 0) from ``begun`` on.
 
-        One for each worker of a stage and one for the engine, then one for each active environment worker, under its
-        own name. ``loads`` and ``devices`` are by worker.
+        One for each worker of a stage, for the engine, and for each active environment worker. ``loads`` and
+        ``devices`` are by worker.
         """
         before, self._busy = self._busy, dict(self._ledger.busy)
         busy = {stage: seconds - before.get(stage, 0.0) for stage, seconds in self._busy.items()}

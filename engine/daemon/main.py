@@ -30,8 +30,8 @@ from .planning import plan, without_nodes
 from .saying import say
 
 YOUNG_OBJECTS = 100_000
-"""New objects until Python looks for cycles, which takes a hundredth of a second. With many tasks some ten thousand
-objects stay for an episode or a step: frequent looks at them took a tenth of the engine's time."""
+"""New objects until Python looks for cycles. With many tasks ten thousand objects stay for an episode or a step:
+frequent looks at them took a tenth of the engine's time."""
 
 
 def run(home: Home) -> int:

@@ -1,7 +1,6 @@
 """Runs the command under ``[notify]`` for events of tasks: one JSON line on its standard input for each, in turn.
 
-Each event starts the command in its own process group, without a shell and for a limited time. It never delays the
-engine: a failure is logged once.
+It runs in its own process group, without a shell and for a limited time. A failure is logged once.
 """
 
 from __future__ import annotations

@@ -164,7 +164,7 @@ def plan(
     """The placement plan for this machine as it is, for these ``times`` of the stages.
 
     ``failed`` are failed ways of sharing a card; what is ``ours`` counts as free. The processor's speed is measured
-    once in a home, if it decides the precision of a base. Raises ``MarlaasError`` if the base does not fit.
+    once in a home. Raises ``MarlaasError`` if the base does not fit.
     """
     seen = survey_machine(settings.resources, home.rates, ours)
     machine, size = seen.usable.machine, parameters(base)
@@ -181,7 +181,7 @@ def copies_to_measure(
 ) -> dict[Copy, MemoryPlan]:
     """The copies that a sampler on the processor may keep and that fit, the usual one first, with their plans.
 
-    Empty if cards sample, if the settings or the size of the base decide, or if the copies are measured already.
+    Empty if there is nothing to choose, or if they are measured already.
     """
     placement, cores = placement_plan.placement, settings.resources.cores
     if placement.cards or placement.nodes - {""} or is_small(parameters(base)):

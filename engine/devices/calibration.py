@@ -1,7 +1,7 @@
-"""The rates of each device, measured once and kept in the home.
+"""The rates of each device, measured once and kept in the home, by device, driver and torch.
 
-They are in a JSON file by device, driver and torch. Each measurement runs in a child process: if it fails or hangs, the
-device has no rates, and a sentence gives the reason.
+Each measurement runs in a child process: if it fails or hangs, the device has no rates, and a sentence gives the
+reason.
 """
 
 from __future__ import annotations

@@ -1,8 +1,7 @@
 """Two workers lend each other their cores while they have nothing to compute.
 
-Each has a byte in a small shared file: at work or idle. A computing worker looks at the other's byte between two
-layers, and takes its cores, too, while it is ``IDLE``: so a returning worker has its cores again after some
-milliseconds. Threads and affinity are changed only for the calling thread.
+Each has a byte in a small shared file. A computing worker looks at the other's byte between two layers, and takes its
+cores, too, while it is ``IDLE``. Threads and affinity are changed only for the calling thread.
 """
 
 from __future__ import annotations

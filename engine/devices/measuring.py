@@ -1,8 +1,8 @@
 """Measures how fast a device multiplies matrices and moves memory, and prints both rates as JSON, as a program.
 
 ``python -P -m marlaas.engine.devices.measuring cpu CORE`` measures one core in float32 and in bfloat16; ``cuda`` and
-``metal`` measure the only visible card, in the base's type there. Rates are medians over short runs, about a second; a
-core's are of its processor time. On cards this has never run.
+``metal`` measure the only visible card. Rates are medians over short runs; a core's are of its processor time. On cards
+this has never run.
 """
 
 from __future__ import annotations

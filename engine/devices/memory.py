@@ -32,8 +32,7 @@ class Group:
 def groups(controller: str, membership: Path = MEMBERSHIP, mounted: Path = MOUNTED) -> Iterator[Group]:
     """The groups of this process for ``controller`` (``memory``, ``cpu``), and all groups above them.
 
-    ``membership`` names its groups, ``mounted`` is their folder. Folders may be missing: a container may see its own
-    group as the root, but under its outside name.
+    Folders may be missing: a container may see its own group as the root, but under its outside name.
     """
     for line in read(membership).splitlines():
         _, _, rest = line.partition(":")

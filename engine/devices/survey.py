@@ -19,9 +19,8 @@ from .processor import read_processor
 from .software import usable_software
 from .usable import NOTHING, Ours, ResourceSettings, UsableResources, claimed, usable_resources
 
-# The inventory is taken in a child process, because a driver may hang, crash or hold on to a card. Nothing is ever
-# raised. As a program, ``python -P -m marlaas.engine.devices.survey PID,PID…`` writes a pickled ``Inventory`` to its
-# standard output.
+# The inventory is taken in a child process, because a driver may hang or crash. As a program, ``python -P -m
+# marlaas.engine.devices.survey PID,PID…`` writes a pickled ``Inventory`` to its standard output.
 
 SECONDS = 30.0
 """Seconds for the child process. An unloaded driver takes some seconds to load for each card."""

@@ -51,9 +51,8 @@ def claimed(found: Inventory, ours: Ours) -> Inventory:
     return replace(found, machine=replace(found.machine, gpus=gpus))
 
 
-# Three rules, in this order: the environment (``CUDA_VISIBLE_DEVICES``), ``[resources]`` of marlaas.toml, and other
-# people: a card on which another account holds memory is not used. A display server under a system account does not
-# count.
+# Three rules, in this order: ``CUDA_VISIBLE_DEVICES``, ``[resources]`` of marlaas.toml, and other people: a card on
+# which another account holds memory is not used, except for a display server.
 
 GB = 1e9
 _MENDED = f"set {ORDER}={BY_BUS} as well, or name them by their ids"

@@ -44,10 +44,10 @@ class Expected(Generic[K]):
         self._overall += NEWEST * (cost - self._overall)
 
 
-# The virtual token counter of Sheng et al., *Fairness in Serving Large Language Models* (arXiv 2401.00588): of the
-# waiting keys, serve the one with the smallest counter; and lift the counter of an idle key, so that it cannot save up
-# service. It is lifted to the counter of the key served last (start-time fair queueing, Goyal et al. 1996) and not, as
-# in VTC, to the smallest waiting one: a key with one item at a time would lose its arrears at each.
+# The virtual token counter of Sheng et al., *Fairness in Serving Large Language Models* (arXiv 2401.00588): serve the
+# waiting key with the smallest counter, and lift the counter of an idle key. It is lifted to the counter of the key
+# served last (start-time fair queueing, Goyal et al. 1996) and not, as in VTC, to the smallest waiting one: a key with
+# one item at a time would lose its arrears at each.
 
 ROOM = 64
 
@@ -67,9 +67,8 @@ class _Account:
 class FairClock(Generic[K]):
     """A counter for each key. It grows by cost divided by weight, and falls only when a reservation is given back.
 
-    Costs are whole numbers in any unit (tokens, microseconds), so that giving back a reservation leaves no rounding
-    error. The counters of two keys that wait all the time differ at most by the largest cost served at once, divided by
-    its weight.
+    Costs are whole numbers in any unit, so that giving back leaves no rounding error. The counters of two keys that
+    wait all the time differ at most by the largest cost served at once, divided by its weight.
     """
 
     def __init__(self) -> None:

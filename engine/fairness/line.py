@@ -1,9 +1,8 @@
 """The line before one device: the next item, and the charges of each payer.
 
-Among tenants the one that is behind by weight goes first (``fair_clock``). Within a tenant the order is: urgent items,
-higher priorities, the task that is behind (a tenant's tasks have even shares), the task's policy that is behind, then
-the order of arrival. So urgent items of one tenant never delay another, and a policy with few requests does not wait
-behind one with many. It is cheap with thousands of items.
+Among tenants the one that is behind by weight goes first. Within a tenant the order is: urgent items, higher
+priorities, the task that is behind, the task's policy that is behind, then the order of arrival. So urgent items of one
+tenant never delay another, and a policy with few requests does not wait behind one with many.
 """
 
 from __future__ import annotations
@@ -128,8 +127,7 @@ def _policy(payer: Payer) -> Policy:
 class Line(Generic[T]):
     """One line. ``weight`` gives a tenant's current weight, above 0.
 
-    Lines before several devices of one stage share one ``clock``: shares are of all devices together, so a tenant that
-    gets much of one device gets less of the others.
+    Lines before several devices of one stage share one ``clock``: shares are of all devices together.
     """
 
     weight: Callable[[str], float] = lambda tenant: 1.0

@@ -46,9 +46,8 @@ from ..training import (
 )
 from ..trajectories import Logprobs, Tokens
 
-# Each party computes in passes, which nothing interrupts. Between two passes the holder continues until it has had its
-# slice and as much time as the other, or has nothing to do. A slice is long enough that switching takes a small share
-# of the time.
+# Passes are never interrupted. Between two passes the holder continues until it has had its slice and as much time as
+# the other, or has nothing to do.
 
 Party = Literal["sampler", "trainer"]
 
@@ -277,9 +276,8 @@ class Paced(Generic[B]):
             torch.cuda.current_stream().synchronize()
 
 
-# The base is frozen, so nothing is copied back: values stay in main memory (pinned for cards) and are written again
-# into the same tensors; only the storage is freed, as in PyTorch's FSDP. Bringing a base of 16 GB costs under a second
-# over PCIe, a tenth of vLLM's waking.
+# Values stay in main memory (pinned for cards) and are written again into the same tensors; only the storage is freed,
+# as in PyTorch's FSDP. Bringing a base of 16 GB costs under a second over PCIe, a tenth of vLLM's waking.
 
 
 class OffloadedBase:
@@ -429,8 +427,7 @@ class Announced:
 class LightSleeper:
     """``Sampler`` over one that takes turns with the trainer. Waking costs seconds, so only computing wakes it.
 
-    Releasing conversations and retiring versions wait until it is awake, and come before later requests; totals are
-    those of its last turn.
+    Releasing conversations and retiring versions wait until it is awake, and come before later requests.
     """
 
     def __init__(self, sampler: Sampler, gate: Gate) -> None:
@@ -494,12 +491,11 @@ class LightSleeper:
                 raise end
 
 
-# With ``sharing = "base"`` the trainer computes with vLLM's own tensors: one copy of the base. With ``"sleep"`` each
-# has its own, and leaves the device for the other; vLLM recomputes interrupted sequences from their tokens when it
-# wakes.
+# With ``sharing = "base"`` the trainer computes with vLLM's own tensors. With ``"sleep"`` each has its own, and leaves
+# the device for the other; vLLM recomputes interrupted sequences when it wakes.
 #
-# It was run on a processor, with vLLM's CPU build, whose sleep does nothing. It is written for cards after vLLM 0.32,
-# and was not run on one.
+# It was run only on a processor, with vLLM's CPU build, whose sleep does nothing. It is written for cards after vLLM
+# 0.32.
 
 Shared = Literal["base", "sleep"]
 
@@ -512,10 +508,9 @@ class ColocatedWorker:
     """Serves ``rollout.protocol.Sampler`` as ``sampler`` and ``training.protocol.Trainer`` as ``trainer``."""
 
     def __init__(self, sharing: Shared, sampler: dict[str, Any], trainer: dict[str, Any], slice: float = SLICE) -> None:
-        """Start both, with the arguments of ``VllmSampler`` and ``TorchTrainer``.
+        """Start both, with the arguments of ``VllmSampler`` and ``TorchTrainer``; ``slice`` in seconds.
 
-        ``slice`` is the seconds of a turn while the other waits. Raises ``BaseModelError`` if vLLM cannot be used, or
-        keeps the base in a form that cannot be shared.
+        Raises ``BaseModelError`` if vLLM cannot be used, or keeps the base in a form that cannot be shared.
         """
         require()
         self._base = load_base(trainer["base"])

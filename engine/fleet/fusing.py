@@ -12,9 +12,9 @@ from numpy.typing import NDArray
 
 from ..training import PolicyConfig
 
-# A clock cannot share out passes in which the calls of many go together: each policy would have one step in every pass,
-# and weights would mean nothing. So a tenant that is ahead, by weight, makes passes that are short enough for the
-# others, measured by their usual absence between an answer and the next call.
+# With many calls in each pass, each policy would have one step per pass, and weights would mean nothing. So a tenant
+# that is ahead, by weight, makes passes that are short enough for the others, measured by their usual absence between
+# an answer and the next call.
 
 LATE = 2.0
 """A tenant is expected for this many times its longest recent absence."""
@@ -83,8 +83,8 @@ class PassShares:
         return self._now() - self._left.get(tenant, -inf) < LATE * self._longest.get(tenant, 0.0)
 
 
-# A pass takes a fixed time, and time for each token. Several policies in one pass pay the fixed time once; how much
-# that gains is learnt from passes. The wait of others is bounded by a share of the time between their calls.
+# Several policies in one pass pay its fixed time once; how much that gains is learnt from passes. The wait of others is
+# bounded by a share of the time between their calls.
 
 GAIN = 0.05
 WAIT = 0.25
@@ -184,8 +184,8 @@ class PassTimes:
 def joins(taken: Sequence[Piece], piece: Piece, times: PassTimes, patience: float) -> bool:
     """True if a further policy's groups join the pass with those ``taken``, at least one.
 
-    ``patience`` is how many seconds others may wait longer than for the first one only. Pieces of unknown shape do not
-    join: the first passes are measured separately.
+    ``patience`` is how many seconds others may wait longer. Pieces of unknown shape do not join: the first passes are
+    measured separately.
     """
     if len(taken) >= MOST or any(times.of(each.shape) is None for each in (*taken, piece)):
         return False

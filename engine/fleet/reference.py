@@ -1,7 +1,7 @@
 """Compares how marlaas reads a base with transformers: log-probabilities of a long text, and ids of conversations.
 
-Both sides compute in float32, in a child process, with one layer in memory at a time. As a program, ``python -P -m
-marlaas.engine.fleet.reference PARENT FOLDER`` writes a ``Comparison`` as JSON.
+Both compute in float32, in a child process, one layer at a time. ``python -P -m marlaas.engine.fleet.reference PARENT
+FOLDER`` writes a ``Comparison`` as JSON.
 """
 
 from __future__ import annotations

@@ -1,5 +1,4 @@
-"""Replaces workers that died while the others continue: samplers in their own processes, and trainers while others
-live.
+"""Replaces workers that died while the others continue.
 
 Users of a dead worker continue from their last commit, or with their next turn at another sampler with the same
 version. If a successor cannot be started, and nobody else does the work, all workers restart.

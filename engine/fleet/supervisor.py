@@ -1,7 +1,7 @@
 """Starts, watches and replaces the rollout and training workers of one engine.
 
-Tasks get ``Services`` with live workers. If the others can continue when a worker dies, only that one is replaced
-(``replacements``). Else ``lost`` is set; tasks then restart from their last commit with the next incarnation.
+If the others can continue when a worker dies, only that one is replaced (``replacements``). Else ``lost`` is set; tasks
+then restart from their last commit with the next incarnation.
 """
 
 from __future__ import annotations
@@ -64,10 +64,10 @@ class WorkerSupervisor:
         renderer: Renderer | None = None,
         measure: Measure | None = None,
     ) -> None:
-        """``placement_plan`` holds until workers die or yield; then ``plan`` is called in a thread; it takes long.
+        """``placement_plan`` holds until workers die or yield; then ``plan`` is called in a thread.
 
         With a ``cluster`` the first plan is made again when the workers start. A simulation passes its own
-        ``processes`` and ``renderer``. ``measure`` runs before the first start.
+        ``processes`` and ``renderer``.
         """
         self.cluster = cluster
         self._home = home

@@ -348,9 +348,8 @@ def chosen(home: str, trainers: Mapping[str, Busy], move: float) -> str:
     return home
 
 
-# FlexMARL (arXiv 2602.09578) swaps training states in and out of devices; here a policy's state moves by get and set,
-# through the engine, with a checksum. It stays unless the wait for its trainer is longer than a move. All lines share
-# one clock, so shares are of all trainers together.
+# FlexMARL (arXiv 2602.09578) swaps training states in and out of devices; here a policy's state moves through the
+# engine, with a checksum, if the wait for its trainer is longer than a move. All lines share one clock.
 
 MOVE = 0.1
 """Seconds of a move before the first measurement."""
@@ -593,8 +592,8 @@ def _lost(policy: str) -> StateLost:
 class TaskTrainer:
     """One task's view of the trainers: implements ``training.protocol.PolicyTrainer``, charged to the task.
 
-    With ``alone``, its groups never share a pass with other policies, and its policies stay on alike processors, so
-    that every run has the same bits.
+    With ``alone``, its groups never share a pass and its policies stay on alike processors, so that every run has the
+    same bits.
     """
 
     def __init__(self, pool: TrainerPool, payer: Payer, alone: bool) -> None:

@@ -86,8 +86,8 @@ def _remove(store: Store, files: Sequence[Path]) -> None:
 async def extend(store: Store, task: int, steps: object, end_run: Callable[[int], Awaitable[None]]) -> None:
     """Give a task ``steps`` steps in total; idempotent.
 
-    ``end_run`` stops the task at its last commit, if it runs: a longer run starts like every other. Raises
-    ``ConfigError`` or ``AdapterError`` if it is refused, and then changes nothing.
+    ``end_run`` stops it at its last commit, if it runs. Raises ``ConfigError`` or ``AdapterError`` if it is refused,
+    and then changes nothing.
     """
     before = store.tasks.spec(task)
     if before.kind == "eval":
@@ -170,10 +170,9 @@ def unname(store: Store, tenant: object, name: object) -> None:
 async def roll_back(store: Store, task: int, number: object, policy: str | None = None) -> None:
     """Put a task that does not run back into the queue, to continue from an earlier version.
 
-    ``policy`` may be left out if the task trains one; its other policies stay. Groups consumed by voided steps wait
-    again if a version up to this one sampled them. Raises ``ConfigError`` for a task in a wrong state, of another base
-    or with nothing left to train; ``AdapterError`` if the version is gone or damaged, or another task needs a later
-    one.
+    ``policy`` may be left out if the task trains one. Groups consumed by voided steps wait again if a version up to
+    this one sampled them. Raises ``ConfigError`` for a task in a wrong state, of another base or with nothing left to
+    train; ``AdapterError`` if the version is gone, damaged, or older than one that another task needs.
     """
     state = next_state("rollback", store.tasks.state(task))
     if store.tasks.base(task) not in ("", store.fingerprint):

@@ -57,9 +57,9 @@ class Stalls:
             self.moved(task)
 
 
-# Between tenants the slots go by fair share: to the tenant with the fewest running tasks for its weight, then with the
-# fewest tokens of the day for its weight. Within a tenant they go by priority, then by number. A running task is never
-# preempted for another; only a tenant without tokens of the day stops until the next.
+# Slots go to the tenant with the fewest running tasks for its weight, then with the fewest tokens of the day for its
+# weight; within a tenant by priority, then by number. A running task is never preempted for another; only a tenant
+# without tokens of the day stops until the next.
 
 EXACT = 20
 """The sentence counts up to this many tasks ahead; otherwise every row of a longer queue would be rewritten at every

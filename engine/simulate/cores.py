@@ -1,8 +1,8 @@
 """The cores of a node: trainers without cards share them with all other work there.
 
 This is processor sharing (Kleinrock, Queueing Systems II, 1976, 4.4): n threads on c cores run at min(1, c / n) of
-their speed. So all sharing threads have computed equally long in any span of time, and one heap and one timer are
-enough. The engine and samplers count among the n and are not slowed: they sleep most of the time.
+their speed. All have computed equally long in any span of time, so one heap and one timer are enough. The engine and
+samplers count but are not slowed: they sleep most of the time.
 """
 
 from __future__ import annotations

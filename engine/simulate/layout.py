@@ -1,7 +1,6 @@
-"""The placement of workers: a file's nodes as the placement sees them, the engine's own plan for them, and speeds.
+"""The engine's own plan for a file's nodes, and the speeds of workers.
 
-The placement decides as for real machines. A worker's speed follows from its node's speeds and from its devices, by the
-placement's arithmetic.
+A worker's speed follows from its node's speeds and from its devices, by the placement's arithmetic.
 """
 
 from __future__ import annotations

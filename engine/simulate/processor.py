@@ -1,7 +1,7 @@
 """Divides the processor time of a simulation between the engine's real code, by package, and the simulation.
 
-A timer samples the running code every few milliseconds of processor time; a library counts for our calling code. This
-needs the main thread, and a system with such a timer.
+A timer samples the running code; a library counts for our calling code. This needs the main thread, and a system with
+such a timer.
 """
 
 from __future__ import annotations

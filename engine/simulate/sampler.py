@@ -1,7 +1,6 @@
 """A simulated sampler: conversations share passes, prompts are read in between, and replies have recorded lengths.
 
 A pass over n conversations takes ``a_pass + n * row`` seconds and adds a token to each; reading delays all of them.
-Between two events the rate does not change, so tokens need no events.
 """
 
 from __future__ import annotations

@@ -1,7 +1,6 @@
 """Virtual time: an event loop with a clock that jumps to the next timer once nothing is left to do.
 
-Only the real code takes real time. Work for threads is done at once, in no simulated time. The same program does the
-same in every run.
+Work for threads is done at once, in no simulated time. The same program does the same in every run.
 """
 
 from __future__ import annotations

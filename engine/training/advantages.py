@@ -46,11 +46,10 @@ def _tokens(group: TrainGroup) -> int:
 
 
 # A reply is answerable for what was paid after it: its *return to go*. GRPO's process supervision (arXiv 2402.03300,
-# section 4.1.3) normalises single rewards by mean and deviation over all steps of the group. Here returns are compared,
-# turn by turn, so that any ``AdvantageKind`` can be used and late rewards are not mixed with early ones.
+# section 4.1.3) normalises single rewards over all steps of the group. Here returns are compared, turn by turn, so that
+# any ``AdvantageKind`` can be used and late rewards are not mixed with early ones.
 #
-# At a turn that a sample did not reach, it counts with the return to go of its last turn. So all samples are compared
-# at every turn, and an episode that is paid only at its end has its own advantage at each turn.
+# At a turn that a sample did not reach, it counts with the return to go of its last turn.
 
 
 @dataclass(frozen=True)
@@ -64,8 +63,7 @@ class Credit:
 def payments_by_turn(episode: Episode, agent: str) -> list[float]:
     """What an agent was paid after each reply of its own conversation; at least one entry.
 
-    What was paid before its first reply counts as paid after it. What was paid after an ask without room for a reply
-    counts with the last one.
+    Payments before its first reply count with the first, those after an ask without room for a reply with the last.
     """
     replies = sum(not span.fork for t in episode.trajectories if t.agent == agent for span in t.spans)
     sums = [0.0] * max(1, replies)
@@ -78,8 +76,8 @@ def payments_by_turn(episode: Episode, agent: str) -> list[float]:
 def returns_to_go(reward: float, payments: Sequence[float], discount: float) -> list[float]:
     """The discounted sum of payments after each turn, including the final reward.
 
-    ``reward`` is the whole episode's, ``payments`` the parts that were paid after each turn; the rest was paid at the
-    end. Without a discount the first one is ``reward``, to the last bit.
+    ``reward`` is the whole episode's, ``payments`` the parts paid after each turn. Without a discount the first one is
+    ``reward``, to the last bit.
     """
     before = [0.0, *accumulate(payments[:-1])]
     returns = [reward - paid for paid in before]
@@ -112,10 +110,9 @@ def compare_turns(
 class Overlong:
     """How a task treats episodes that the length limit ended: kept, left out, or given a penalty.
 
-    ``mask`` is DAPO's overlong filtering: a cut-off episode has no loss, because its reward reflects its length, not
-    its reasoning. Its reward is not part of the baseline, either. (The paper does not specify it; TRL counts it.) If it
-    counted, a group whose finished samples were all right would reinforce all of them, and the policy would lose
-    entropy.
+    ``mask`` is DAPO's overlong filtering: a cut-off episode has no loss, because its reward reflects its length. Its
+    reward is not part of the baseline, either (TRL counts it): else a group whose finished samples were all right would
+    reinforce all of them, and the policy would lose entropy.
 
     ``penalty`` is DAPO's soft punishment (equation 13): nothing while at least ``buffer`` tokens are left, then a
     straight line down to −1 if none is left.
@@ -225,9 +222,8 @@ def close_group(group: Group, rules: ClosingRules = PLAIN) -> ClosedGroup | TooF
     """Fix the advantages of all trajectories, per agent name; those without a reward keep 0 and train nothing.
 
     An agent's baseline is taken over the episodes in which it was rewarded. An episode with several of its trajectories
-    (rewritten history or forks) counts with their mean; each of them has the full advantage, since a sampled token is
-    marked in exactly one of them. Masked overlong episodes keep 0 and are not part of the baseline. A group without
-    episodes is closed.
+    counts with their mean; each of them has the full advantage, since a sampled token is marked in exactly one of them.
+    Masked overlong episodes keep 0.
 
     With ``ClosingRules.credit`` each reply also has its own advantage (``Span.advantage``), except in forks without a
     name. Returns ``TooFewRewards`` if fewer than ``rules.min_members`` episodes ended with status ok, or fewer than two

@@ -1,7 +1,7 @@
 """Any causal language model of transformers, with LoRA layers by PEFT. Implements ``model.Model``.
 
-PEFT supplies one adapter slot per rank; a switch of policies is one assignment per matrix. It is slower than
-``decoder``, which is tested against it. The only place that imports transformers and peft.
+A switch of policies is one assignment per matrix. It is slower than ``decoder``, which is tested against it. The only
+place that imports transformers and peft.
 """
 
 from __future__ import annotations
@@ -161,10 +161,10 @@ class PeftModel:
         return token_logprobs(self._logits(hidden).float(), targets, temperature, bonus)
 
     def _logits(self, hidden: Tensor) -> Tensor:
-        """Logits (N, V) for inputs of the head, (N, H), with what the model does to its logits after the head.
+        """Logits (N, V) for inputs of the head, (N, H), as the model changes them after the head.
 
-        Only the model's own forward pass does that. So it is run over a single token, and the head's input is replaced
-        by ``hidden``.
+        Only its own forward pass does that. So it is run over a single token, and the head's input is replaced by
+        ``hidden``.
         """
         with _before_call(self._head, lambda _module, _arguments: (hidden[None],)):
             token = torch.zeros((1, 1), dtype=torch.long, device=hidden.device)

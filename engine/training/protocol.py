@@ -128,12 +128,9 @@ class PolicyTrainer(Protocol):
     ) -> GroupStats:
         """Add the gradients of some groups at the current weights, and return the sums over their tokens.
 
-        With a ``path`` they complete their step, and ``step`` follows in the same call: a second call would wait again
-        on a shared trainer.
-
-        A group of equal rewards costs nothing without KL term and entropy bonus. For a gradient that repeats to the
-        last bit, give the groups one by one, in order. A ``probe`` rides in their passes and adds nothing to gradient
-        and sums.
+        With a ``path`` they complete their step, and ``step`` follows in the same call. For a gradient that repeats to
+        the last bit, give the groups one by one, in order. A ``probe`` rides in their passes and adds nothing to
+        gradient and sums.
         """
 
     async def step(self, policy: str, path: str) -> StepResult:

@@ -183,9 +183,8 @@ def _groups(job: Job) -> tuple[TrainGroup, ...]:
     return (*job.groups, probe_group(job.probe)) if job.probe else job.groups
 
 
-# The groups of a call are divided among copies of the base on several devices. Policies are on the first, the primary;
-# the others get weights for a call and return a gradient. Gradients are added in the order of devices, so that sums
-# repeat.
+# The groups of a call are divided among copies of the base. Policies are on the first device, the primary; the others
+# get weights for a call and return a gradient. These are added in the order of devices, so that sums repeat.
 
 WORTH = 1024
 """The least tokens per device for which dividing a call is worth the copies."""

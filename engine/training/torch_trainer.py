@@ -76,8 +76,8 @@ def keep_freed_memory() -> None:
         tune(M_ARENA_MAX, 1)
 
 
-# All computation runs in one thread, in call order, so the process can answer other calls meanwhile. A second thread
-# writes state files during the passes of other policies; a third reads the states of policies that move.
+# All computation runs in one thread, in call order. A second thread writes state files meanwhile; a third reads the
+# states of policies that move.
 
 P = ParamSpec("P")
 R = TypeVar("R")

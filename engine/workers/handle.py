@@ -91,8 +91,8 @@ class WorkerHandle:
         """Run an async method of the worker's object, or of a part of it (``part.method``): a future of its value.
 
         It is sent at once, awaited or not. The future raises the method's error (``MarlaasError`` and ``ValueError`` as
-        themselves, others as ``CallFailed``), or ``WorkerDied``. ``stream_to`` is for a method with such an argument:
-        values that the method passes to it arrive here, until the future is done.
+        themselves, others as ``CallFailed``), or ``WorkerDied``. Values that the method passes to its argument
+        ``stream_to`` arrive here, until the future is done.
         """
         answer: asyncio.Future[Any] = self._loop.create_future()
         if not self._begun or not self.alive:
@@ -272,11 +272,10 @@ class Launcher(Protocol):
     ) -> WorkerHandle:
         """Start a child that builds ``factory`` (``"module:Class"``) with ``kwargs``, and wait until it takes calls.
 
-        ``cores`` pins it, one thread each; empty leaves it free. It has its starter's environment with the variables of
-        ``environment``, and runs at niceness ``nice``, 0 to 19. Its output is appended to ``log_path`` on the engine's
-        machine. A ``template`` of that machine forks it. Raises the constructor's ``MarlaasError`` or ``ValueError``,
-        ``CallFailed`` for any other exception, and ``WorkerDied`` with the last line of the log if the process just
-        ended.
+        ``cores`` pins it, one thread each; empty leaves it free. It runs with the variables of ``environment``, at
+        niceness ``nice``, 0 to 19. Its output is appended to ``log_path`` on the engine's machine. A ``template`` of
+        that machine forks it. Raises the constructor's ``MarlaasError`` or ``ValueError``, ``CallFailed`` for any other
+        exception, and ``WorkerDied`` with the last line of the log.
         """
 
 

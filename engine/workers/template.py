@@ -3,11 +3,11 @@
 ``python -P -m marlaas.engine.workers.template FD PARENT THREADS MODULE …``. Forks share earlier imports until one of
 them writes: of PyTorch's 150 MB in each process, 20 are written to. They also save the seconds of the import.
 
-Each ``Order`` over the inherited socket FD has two descriptors: the worker's socket and its log. The worker continues
-in ``host.main``, and dies with the template, which dies with the engine.
+Each ``Order`` over the inherited socket FD has two descriptors: the worker's socket and its log. The worker dies with
+the template, which dies with the engine.
 
 The template has one thread, so a fork copies no lock of another thread. Libraries read their number of threads when
-they are imported, so all workers of a template have THREADS cores (0: any).
+they are imported, so all workers have THREADS cores (0: any).
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """This machine's Ray: started for a home, known by a lock that the kernel drops with it, and ended.
 
-``ray start --block`` stays the parent of Ray's processes of this node, and inherits the lock on ``node.lock``. So the
-lock's holder is a home's Ray, and ``ray stop``, which ends everybody's, is never needed. Imports no ray.
+``ray start --block`` is the parent of Ray's processes here and inherits the lock on ``node.lock``. So ``ray stop``,
+which ends everybody's, is never needed. Imports no ray.
 """
 
 from __future__ import annotations
@@ -91,9 +91,8 @@ def start_ray(
 ) -> LocalNode:
     """Start this machine's Ray in the background and wait until it serves; ``node.pid`` is filled in.
 
-    ``starting`` is called about once a tenth of a second. Raises ``ConfigError`` if one runs already, if its ports are
-    in use (Ray takes half a minute to notice, and gives another reason), or if Ray refuses; ``ClusterUnreachable`` if
-    it does not come up in time.
+    ``starting`` is called about every 0.1 s. Raises ``ConfigError`` if one runs already, if its ports are in use or if
+    Ray refuses; ``ClusterUnreachable`` if it does not come up in time.
     """
     environment = os.environ | ray_environment(home, cluster)
     folder = _made(ray_folder(home))

@@ -23,8 +23,8 @@ def prepare(parameters: Parameters, head: bool) -> None:
 def tell_listen_port() -> None:
     """Publish the port of a node's agent before the agent listens.
 
-    A node reads it from a file, and ends if the agent has not written it within 15 s (ray#65983): on a busy machine the
-    agent's imports take as long. The port is fixed, so the agent will write the same.
+    A node ends if the agent has not written it within 15 s (ray#65983): on a busy machine the agent's imports take as
+    long.
     """
     try:
         from ray._private.node import Node

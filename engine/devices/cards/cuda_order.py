@@ -1,8 +1,8 @@
 """Prints the ids of the cards in CUDA's order, a line each, as a program.
 
-``python -P -m marlaas.engine.devices.cards.cuda_order``. Only CUDA itself knows which cards it takes for the fastest,
-and it may hang or crash, so a child process asks. It makes no context, and so takes no memory of a card. Functions:
-https://docs.nvidia.com/cuda/cuda-driver-api, "Initialization" and "Device Management".
+``python -P -m marlaas.engine.devices.cards.cuda_order``. Only CUDA knows which cards it takes for the fastest, and it
+may hang or crash, so a child process asks. It makes no context, and so takes no memory of a card. Functions:
+https://docs.nvidia.com/cuda/cuda-driver-api.
 """
 
 from __future__ import annotations

@@ -57,9 +57,9 @@ def _holder(one: Listed, ours: Collection[int]) -> Holder:
     return Holder(one.pid, account, one.memory, is_ours, screen=system)
 
 
-# A machine without card, driver or library is no error. Unreported facts stay unknown. NVML needs no CUDA and takes no
-# memory of a card; it may hang, so ``survey`` calls it in a child process. NVML:
-# https://docs.nvidia.com/deploy/nvml-api. Run against an imaginary driver library only, never a real card.
+# A machine without card, driver or library is no error. NVML takes no memory of a card; it may hang, so ``survey``
+# calls it in a child process. See https://docs.nvidia.com/deploy/nvml-api. Run against an imaginary driver library
+# only, never a real card.
 
 LIBRARY = "libnvidia-ml.so.1"
 NO_DRIVER = "there is no NVIDIA driver"

@@ -9,9 +9,8 @@ from itertools import takewhile
 
 from ..machine import Gpu, Kind
 
-# The variable is read as the driver reads it (CUDA C++ Programming Guide, "CUDA Environment Variables"; torch does the
-# same in ``torch.cuda._parse_visible_devices``): an entry that is no card hides all later ones, and a repeated card
-# hides all.
+# The variable is read as the driver reads it (CUDA C++ Programming Guide; ``torch.cuda._parse_visible_devices``): an
+# entry that is no card hides all later ones, and a repeated card hides all.
 
 VARIABLE, ORDER, BY_BUS = "CUDA_VISIBLE_DEVICES", "CUDA_DEVICE_ORDER", "PCI_BUS_ID"
 _NUMBER = re.compile(r"[+-]?\d+", re.ASCII)

@@ -1,7 +1,6 @@
 """Prints PyTorch's, and if asked vLLM's, view of this machine's cards: a line of JSON for each library.
 
-It runs in a separate process, since a driver may hang or crash. It only asks for versions and counts, which takes no
-memory of a card.
+It runs in a separate process, since a driver may hang or crash, and takes no memory of a card.
 """
 
 from __future__ import annotations

@@ -11,8 +11,8 @@ from ...devices import Rates
 from ...fairness import PREFILLED, SAMPLED, rollout_cost
 
 # A sampler on a card with much arithmetic reads prompts cheaply, one with much bandwidth writes replies cheaply. Tasks
-# are ordered by their mix of both tokens, samplers by what suits them, and the row is cut so that all are busy equally
-# long (the hardware affinity of RollArt, arXiv 2512.22560, with a computed map).
+# are ordered by their mix, samplers by what suits them, and the row is cut so that all are busy equally long (the
+# hardware affinity of RollArt, arXiv 2512.22560, with a computed map).
 
 WORTH = 0.1
 """Least gain, as a share of the busiest sampler's time, for which tasks change samplers: a move loses caches and
@@ -70,8 +70,8 @@ def route(
 ) -> dict[str, tuple[Share, ...]]:
     """The routes with the least time of the busiest sampler, to within a class of mixes.
 
-    Fewer tasks than samplers are at several of them. The routes ``before`` stay unless others gain more than ``worth``;
-    new tasks are added to the sampler with the most room. Raises ``ValueError`` for a task without a sampler.
+    The routes ``before`` stay unless others gain more than ``worth``; new tasks are added to the sampler with the most
+    room. Raises ``ValueError`` for a task without a sampler.
     """
     _check(samplers, demands)
     samplers = sorted(samplers, key=lambda sampler: sampler.name)

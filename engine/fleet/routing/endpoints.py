@@ -143,10 +143,9 @@ def device_of(assignment: SamplerAssignment, machine: Machine | None) -> str:
 
 
 def rates_at(samplers: Sequence[SamplerAssignment], machine_at: Callable[[str], Machine | None]) -> dict[str, Rates]:
-    """The rates of each sampler's device, measured or assumed, by the sampler's name.
+    """The rates of each sampler's device, by the sampler's name; ``machine_at`` gives the machine of a node.
 
-    ``machine_at`` gives the machine of a node. Empty if all compute on the processor of one machine: there kinds of
-    samplers differ, not devices.
+    Empty if all compute on the processor of one machine: there kinds of samplers differ, not devices.
     """
     cards = any(assignment.place.gpus for assignment in samplers)
     if not cards and len({assignment.node for assignment in samplers}) < 2:

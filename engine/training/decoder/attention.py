@@ -172,8 +172,7 @@ def _causal(length: int, device: torch.device) -> Tensor:
 
 
 # Torch's fused kernels, for cards: they never hold a score. Prompts use flash attention; answers need a mask and the
-# memory-efficient kernel. The backward pass recomputes attention and lets torch differentiate it. Results equal those
-# of ``AttentionPlan`` within the precision of ``dtype``.
+# memory-efficient kernel. The backward pass recomputes attention and lets torch differentiate it.
 
 
 @dataclass(frozen=True)
@@ -288,9 +287,8 @@ class FusedAttention:
 
 
 # Tiles, for long sequences on a processor: no memory grows with the square of the length. An answer's prompt and the
-# answer so far are two parts that are merged into one softmax. Prompts and answers are adjacent in a batch, so calls
-# use views of the tables. The backward pass recomputes the tiles. See ``base/kernels.py``. Results equal those of
-# ``AttentionPlan`` within the precision of ``dtype``.
+# answer so far are two parts that are merged into one softmax. The backward pass recomputes the tiles. See
+# ``base/kernels.py``.
 
 
 @dataclass(frozen=True)

@@ -76,9 +76,8 @@ from .linear import (
 )
 from .packing import ROUND_SLOTS, PackedBatch, Places, Spans, packed_batches, places_within
 
-# Chosen once, by device and precision. On a processor, calls are cheap and the cache matters: plain products, small
-# tiles. On a card each call is expensive: its own kernels, large tiles and batches. The code for cards also runs on a
-# processor, for tests.
+# On a processor, calls are cheap and the cache matters: plain products, small tiles. On a card each call is expensive:
+# its own kernels, large tiles. The code for cards also runs on a processor, for tests.
 
 Attend = Callable[[Places, HeadShape], Attention]
 GROUPED_SINCE = (9, 0)

@@ -306,10 +306,9 @@ def adapted(
     return tuple(layer.map(over) for layer in layers)
 
 
-# Several policies in each product, for cards. A kernel launch costs as much as thousands of multiplications, and 32
-# policies one by one need some 30,000 launches a pass. So matrices are stacked, with zeros to the largest rank: grouped
-# products if the card has kernels for them (``Kernel``), else batched ones over padded spans (``Padded``). Products
-# never mix the rows of two policies.
+# A kernel launch costs as much as thousands of multiplications, and 32 policies one by one need some 30,000 launches a
+# pass. So matrices are stacked, with zeros to the largest rank: grouped products if the card has kernels for them
+# (``Kernel``), else batched ones over padded spans (``Padded``). Products never mix the rows of two policies.
 
 ROUND_RANK = 8
 """Ranks are rounded up to this: grouped kernels want rows of whole 16 bytes."""

@@ -63,8 +63,7 @@ class Spans:
 
 
 # Sequences of a group with the same tokens before their first trained one are a *family*: that prompt is in the batch
-# once, and each sample adds only what follows it. Equal inputs, or beginnings of others, share a row. Sums and gradient
-# stay the same (``tests/engine/training/decoder``).
+# once. Equal inputs, or beginnings of others, share a row. Sums and gradient stay the same.
 
 PADDED = 2
 """The most slots of attention for each place of a batch."""
@@ -152,9 +151,9 @@ def packed_batches(
 ) -> Iterator[PackedBatch]:
     """Yield the trained tokens of each policy's groups in batches of at most ``max_tokens`` places, in order.
 
-    Too large families are divided by samples; a too large sequence gets its own batch. Families of very different
-    lengths get different batches, because attention pads each to the longest. A family with a long prompt is divided
-    into parts of up to ``most_tokens``, alone in batches with recomputed layers.
+    Too large families are divided by samples. Families of very different lengths get different batches, because
+    attention pads each to the longest. A family with a long prompt is divided into parts of up to ``most_tokens``, in
+    separate batches with recomputed layers.
     """
     pending: list[tuple[int, Family]] = []
     extent, before = Extent(), max_tokens

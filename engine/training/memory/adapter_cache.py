@@ -20,9 +20,8 @@ from ...faults import Point, reach
 from ...home import PrivateFolder, remove_orphans
 from .policy_memory import PolicyMemory, TrainingState, to_device, to_host
 
-# A policy comes back bit for bit, with its unfinished gradient. After a crash, files are removed at the next start. The
-# file of a policy that has come back is overwritten by the next: to remove it and make another takes longer than to
-# fill it.
+# A policy comes back bit for bit, with its unfinished gradient. Files are overwritten: to remove one and make another
+# takes longer than to fill it.
 
 PREFIX = "marlaas-pages-"
 HINT = "Resume the task: it goes on from its last committed step."
@@ -151,8 +150,8 @@ log = logging.getLogger(__name__)
 class AdapterCache:
     """Holds at most ``slots`` policies in at most ``room`` bytes of ``device``; 0 is no limit.
 
-    ``use`` pages out the least recently used policies. Policies used together are held together, even beyond the
-    limits: check first that they ``fit``. One thread makes all calls except ``look``, which any thread may make.
+    Policies used together are held together, even beyond the limits: check first that they ``fit``. One thread makes
+    all calls except ``look``.
     """
 
     def __init__(self, pages: Pages, slots: int = 0, room: int = 0, device: str = "cpu") -> None:
