@@ -1,6 +1,6 @@
-"""The machine's cards, cores, memory, drivers and libraries, and the part that marlaas may use.
+"""The machine's cards, cores, memory and libraries, and the part that marlaas may use.
 
-What may hang or crash runs in a child process. ``fleet/placement`` places the workers.
+What may hang or crash runs in a child process.
 """
 
 from ..door import door

@@ -36,7 +36,7 @@ class Calibrated:
 def with_rates(found: Inventory, path: Path, *, missing: bool = False, anew: bool = False) -> Calibrated:
     """Add the rates from the file ``path``; with ``missing`` measure the others and add them to the file.
 
-    ``anew`` measures all devices. A measurement takes some seconds a device, mostly to start torch.
+    ``anew`` measures all devices. A measurement takes some seconds.
     """
     known = _read(path)
     notes: list[str] = []

@@ -34,7 +34,6 @@ class LentCores:
     """One worker's side of a loan; all calls except the constructor come from the computing thread."""
 
     def __init__(self, loan: Loan, set_threads: Callable[[int], object] = int) -> None:
-        """``set_threads`` sets the calling thread's number of threads; without calls of ``settle`` it is not needed."""
         self._shared = _shared(loan.path)
         self._loan = loan
         self._set_threads = set_threads
@@ -57,7 +56,7 @@ class LentCores:
     def settle(self, allowed: bool) -> None:
         """Borrow the other worker's cores if it is idle, else give them back; called between two layers.
 
-        ``allowed`` is False if the last bits must repeat: they depend on the number of threads.
+        ``allowed`` is False if the last bits must repeat.
         """
         self._borrow(allowed and self._shared[1 - self._loan.place] == IDLE)
 

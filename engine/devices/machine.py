@@ -23,7 +23,7 @@ class Rates:
 
     @property
     def gain(self) -> float:
-        """How many times as fast the processor multiplies bfloat16 as float32; 0 for a card."""
+        """Speed of bfloat16 over float32 on the processor; 0 for a card."""
         return self.bfloat16 / self.matrix
 
 
@@ -136,7 +136,7 @@ class Software:
     """Devices that the installed libraries can use, and why not others."""
 
     vllm: str = ""
-    """Version of a vLLM that works on this machine's cards, or on its processor without cards; else empty."""
+    """Version of a vLLM that works on this machine's cards, or without cards on its processor; else empty."""
     vllm_build: Kind | None = None
     vllm_reason: str = ""
     torch_cuda: bool = False

@@ -70,7 +70,7 @@ def _pace_of_onednn(left: torch.Tensor, right: torch.Tensor) -> float:
 def _bfloat16_rate(side: int) -> float:
     """Operations a second of a bfloat16 product of square matrices on the processor; 0.0 if it is wrong.
 
-    Few rows are tried first: without such instructions, all of them would take a second each.
+    Few rows are tried first: without such instructions, all would take a second.
     """
     import torch
 

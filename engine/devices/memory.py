@@ -63,7 +63,7 @@ def read(path: Path) -> str:
 # count as free.
 
 UNLIMITED = 1 << 62
-"""Larger limits are none: version 1 of control groups writes "no limit" as a very large number of bytes."""
+"""Larger limits are none: version 1 of control groups writes "no limit" so."""
 
 
 @dataclass(frozen=True)
@@ -71,7 +71,6 @@ class _Names:
     limit: str
     usage: str
     cached: str
-    """The line in ``memory.stat`` of cached files that have not been read lately."""
 
 
 _NAMES = {
@@ -100,7 +99,7 @@ def address_space() -> int | None:
 
 
 def container_room(membership: Path, mounted: Path) -> int | None:
-    """Bytes that the control groups of this process leave; None without a limit. Arguments as of ``groups``."""
+    """Bytes that this process's control groups leave; None without a limit."""
     rooms = (_room(group) for group in groups("memory", membership, mounted))
     return min((room for room in rooms if room is not None), default=None)
 
@@ -137,7 +136,7 @@ def as_shortage(error: Exception) -> Exception:
 
 
 def end_process(reason: str, error: BaseException) -> NoReturn:
-    """End the process at once because of ``error``, with the first line of the reason as the last line of the log.
+    """End the process because of ``error``, with the first line of the reason as the last line of the log.
 
     The exit status is ``STATUS`` if memory has run out, else 1.
     """

@@ -28,7 +28,7 @@ def affinity() -> tuple[int, ...]:
 
 
 def own_cores(limit: int = 0) -> tuple[int, ...]:
-    """This many cores of this process: those that a quota keeps busy, at most ``limit`` unless it is 0.
+    """Cores of this process: as many as a quota keeps busy, at most ``limit`` unless it is 0.
 
     Empty if the system cannot pin processes to cores.
     """

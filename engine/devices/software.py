@@ -176,8 +176,6 @@ def version_of(name: str) -> str:
         return ""
 
 
-# ``tools/llama.py`` leaves a file of facts and a lock, so that a killed one is noticed.
-
 STATE, LOCK = ".llama-state", ".llama-lock"
 INTERRUPTED = "it was interrupted"
 
@@ -197,10 +195,7 @@ class LlamaBuild:
 
 
 def llama_build(folder: Path | None = None, now: float | None = None) -> LlamaBuild | None:
-    """The attempt in an environment's ``folder``, by default this Python's; None if unknown.
-
-    ``now`` is in seconds since 1970. It reads only a small file; an invalid one counts as none.
-    """
+    """The attempt in an environment's ``folder``, by default this Python's; None if unknown."""
     folder = folder or Path(sys.prefix)
     try:
         facts = json.loads((folder / STATE).read_text("utf-8"))
@@ -374,7 +369,7 @@ answered: dict[tuple[str, ...], Software] = {}
 def usable_software(gpus: Sequence[Gpu] = ()) -> Software:
     """Find which libraries can use ``gpus``, the cards that marlaas may use.
 
-    It blocks, for seconds if there are cards; later calls about the same cards return at once.
+    It blocks, for seconds if there are cards; later calls return at once.
     """
     key = tuple(gpu.uuid for gpu in gpus)
     if key not in answered:

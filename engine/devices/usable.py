@@ -25,8 +25,8 @@ class ResourceSettings:
     nice: int = between(0, 0, 19)
 
 
-# In a container, the driver does not show the container's own processes on a card. So memory without a visible process
-# counts as ours if our workers are on that card, else as somebody else's.
+# In a container, the driver does not show the container's own processes. So memory without a visible process counts as
+# ours if our workers are on that card.
 
 
 @dataclass(frozen=True)
@@ -183,8 +183,6 @@ def _amount(account: str, memory: int) -> str:
     who = f"account {account} holds" if account else "processes that cannot be seen from here hold"
     return f"{who} {memory / GB:.1f} GB" if memory else f"{who} part"
 
-
-# Workers are placed again once cards have stayed available, or unavailable, for a number of looks.
 
 LEAVE, TAKE = 2, 24
 """Looks in a row, one every five seconds, until a card counts as lost, or as new."""

@@ -66,10 +66,7 @@ class Usage:
 
 
 class Ledger:
-    """Sums since the last ``take``, and totals since the start of the engine.
-
-    The totals are by worker's name for rollout and training, and by the stage's name for the environments.
-    """
+    """Sums since the last ``take``, and totals since the start of the engine: by worker, or for environments by stage."""
 
     def __init__(self) -> None:
         self._tokens: defaultdict[tuple[int, str], int] = defaultdict(int)

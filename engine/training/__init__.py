@@ -1,7 +1,6 @@
 """Training: groups of trajectories become gradients, gradients become steps, steps become state files.
 
-``Trainer`` is the protocol of the worker; ``TorchTrainer`` implements it. Losses are in ``losses``, passes over the
-base in ``decoder``.
+``Trainer`` is the protocol of the worker; ``TorchTrainer`` implements it.
 """
 
 from ..door import door

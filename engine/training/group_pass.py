@@ -67,8 +67,7 @@ def fault_of(lesson: Lesson, logp: Tensor, gradient: Tensor) -> str:
     )
 
 
-# A probe rides as the last group of a policy's passes. Its log-probabilities cost no extra pass. It is removed before
-# the loss sees it.
+# A probe rides as the last group of a policy's passes, at no extra pass. It is removed before the loss sees it.
 
 PROBED = -1
 
@@ -145,7 +144,7 @@ class ImportanceNotes:
 
     def __init__(self) -> None:
         self._found: dict[int, LogWeights] = {}
-        """By the sequence's ``id``: batches may hold sequences in any order, and the groups keep them alive."""
+        """By the sequence's ``id``: batches hold sequences in any order, and the groups keep them alive."""
 
     def note(self, lesson: Lesson, logp: Tensor) -> None:
         trained = lesson.trained

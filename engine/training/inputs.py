@@ -51,7 +51,7 @@ class PolicyConfig:
     entropy: float = 0.0
     """Weight of the entropy bonus, in loss per nat; 0 is off."""
     denominator: float = 1.0
-    """The divisor of a step's sums, if it is known before the first group: see ``spec/losses.py``."""
+    """The divisor of a step's sums, if it is known before the first group."""
     temperature: float = 1.0
     """Logits of the rollouts are divided by it before log-probabilities are taken."""
     seed: int = 0
@@ -82,7 +82,7 @@ class TrainSequence:
 
 @dataclass(frozen=True)
 class TrainGroup:
-    """A closed group; its gradient is a sum, so groups may come in any number of calls before a step."""
+    """A closed group. Its gradient is a sum, so groups may come in any number of calls."""
 
     number: int
     sequences: tuple[TrainSequence, ...]

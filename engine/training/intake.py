@@ -16,10 +16,7 @@ from .protocol import LogWeights
 
 
 def train_group(group: Group, overlong: Overlong = KEEP) -> TrainGroup:
-    """Return the trainable part of a policy's ``group``.
-
-    The order of samples and trajectories is kept, so that gradients are summed in the same order each time.
-    """
+    """Return the trainable part of a policy's ``group``, in the same order, so that sums of gradients repeat."""
     return TrainGroup(
         group.number,
         tuple(sequence for episode in group.episodes for sequence in _sequences(episode, overlong)),
@@ -27,7 +24,7 @@ def train_group(group: Group, overlong: Overlong = KEEP) -> TrainGroup:
 
 
 def spread(group: Group, trained: TrainGroup, weights: LogWeights) -> LogWeights:
-    """Spread weights of the sequences that ``train_group`` made of ``group`` (at least one) over all its trajectories.
+    """Spread weights of the sequences of ``trained`` (at least one) over all trajectories of ``group``.
 
     float16, one for each token that a policy sampled, trajectory after trajectory; NaN in those not trained on.
     """

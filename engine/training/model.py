@@ -29,7 +29,7 @@ def limit(device: str, memory: int) -> None:
 
 
 def pass_room(device: str) -> int:
-    """Bytes that a pass may take on the device, once the base is loaded."""
+    """Bytes that a pass may take, once the base is loaded."""
     free = _free(device)
     return PASS_BYTES if free is None else int(PASSES * free)
 

@@ -262,7 +262,7 @@ class PaddedBatch:
 def padded_batches(groups: Iterable[TrainGroup], max_tokens: int) -> Iterator[PaddedBatch]:
     """Yield the groups in batches of at most ``max_tokens``; a sequence too large for that gets its own.
 
-    Sequences are cut after the last token whose logits are needed; those without trained tokens are left out.
+    Sequences are cut after the last token whose logits are needed.
     """
     for group in groups:
         yield from _cut(group, max_tokens)

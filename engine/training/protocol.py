@@ -117,10 +117,9 @@ class PolicyTrainer(Protocol):
     """
 
     async def open(self, policy: str, config: PolicyConfig, path: str, resume: bool) -> StepResult:
-        """Bring a policy into memory.
+        """Bring a policy into memory, in place of an open one, unfinished gradients included.
 
         ``resume`` reads the state file at ``path``; otherwise a fresh adapter is made and version 0 written there.
-        Opening an open policy replaces it, unfinished gradients included.
         """
 
     async def accumulate(
@@ -150,7 +149,7 @@ class Trainer(PolicyTrainer, Protocol):
     async def accumulate_together(self, jobs: tuple[Job, ...]) -> tuple[GroupStats | Refused, ...]:
         """``accumulate`` for several policies, each at most once, in shared passes: one result per job.
 
-        The update is that of single calls except for the last bits. A failed job does not affect the others.
+        The update is that of single calls except for the last bits.
         """
 
     async def score(self, policy: str, tokens: Tokens, start: int, temperature: float) -> Logprobs:
@@ -162,6 +161,5 @@ class Trainer(PolicyTrainer, Protocol):
     async def set_state(self, policy: str, moved: MovedState) -> None:
         """Open a policy with another trainer's state of the same base.
 
-        Raises ``AdapterError`` if the state does not have its checksum, or does not fit this base; the policy is then
-        not open.
+        Raises ``AdapterError`` if it does not have its checksum, or does not fit; the policy is then not open.
         """

@@ -102,7 +102,7 @@ def release() -> None:
 class Jobs:
     """Runs jobs over a base of ``vocabulary`` token ids, in passes made by ``gradients``.
 
-    One policy's failure does not affect others. ``close`` closes a policy whose gradient may be wrong.
+    ``close`` closes a policy whose gradient may be wrong.
     """
 
     def __init__(
@@ -291,8 +291,7 @@ class _Run:
 def shares(work: Sequence[Sequence[TrainGroup]], replicas: int, worth: int) -> tuple[tuple[PolicyGroups, ...], ...]:
     """For each replica and policy its groups, in order.
 
-    The largest runs of sequences are assigned first, each to the replica with the least work. Below ``worth`` tokens
-    per replica, the first computes everything.
+    The largest runs of sequences are assigned first. Below ``worth`` tokens per replica, the first computes everything.
     """
     total = sum(_tokens(group) for groups in work for group in groups)
     if replicas == 1 or total < worth * replicas:
@@ -333,10 +332,7 @@ def _laid_out(work: Sequence[Sequence[TrainGroup]], runs: Sequence[_Run]) -> tup
 def together(
     groups: Sequence[TrainGroup], parts: Sequence[tuple[Sequence[TrainGroup], GroupStats]], seconds: float
 ) -> GroupStats:
-    """The statistics of a policy's ``groups`` from those of its parts; ``seconds`` is their time.
-
-    Parts are added in order, so that the sums repeat.
-    """
+    """The statistics of a policy's ``groups`` from those of its parts, in order, so that the sums repeat."""
     stats = [each for _, each in parts]
     return GroupStats(
         tokens=sum(each.tokens for each in stats),

@@ -45,8 +45,7 @@ def load_model(
 ) -> Model[Any]:
     """Load the base in a Hugging Face folder onto a torch device; a pass over it may take ``room`` bytes.
 
-    Our own decoder calls ``settle`` before each layer, when the number of threads may change. Raises
-    ``BaseModelError``.
+    Our own decoder calls ``settle`` before each layer. Raises ``BaseModelError``.
     """
     library()
     base = load_base(folder)
@@ -67,7 +66,7 @@ LARGEST = 32 << 20
 def keep_freed_memory() -> None:
     """Make this process keep freed memory, if its C library is glibc.
 
-    Every step frees tens of megabytes and asks for them again. Page faults would take a third of a step's time.
+    Else page faults for tens of megabytes would take a third of a step's time.
     """
     tune = getattr(ctypes.CDLL(None), "mallopt", None)
     if tune is not None:
@@ -138,8 +137,8 @@ class TorchTrainer:
         self._sync = sync
         self._device = devices[0]
         self._largest_rank = largest_rank
-        # OpenMP's number of threads is set per calling thread, hence the initializer. The base is loaded in this
-        # thread, too: a second computing thread would oversubscribe the cores.
+        # OpenMP's number of threads is set per calling thread, hence the initializer. A second computing thread would
+        # oversubscribe the cores.
         self._cores = LentCores(loan, torch.set_num_threads) if loan else None
         self._repeats = True
         self._thread = ThreadPoolExecutor(1, "trainer", initializer=torch.set_num_threads, initargs=(threads,))
@@ -177,7 +176,7 @@ class TorchTrainer:
     async def accumulate_together(self, jobs: tuple[Job, ...]) -> tuple[GroupStats | Refused, ...]:
         """``accumulate`` for several policies in shared passes; one result per job.
 
-        If a shared pass fails, its jobs are run one by one. A job that fails again is refused and its policy closed.
+        If a shared pass fails, its jobs are run one by one. A policy that fails again is closed.
         """
         results = await self._run(self._together, jobs)
         return tuple(await asyncio.gather(*(self._end(job, *one) for job, one in zip(jobs, results, strict=True))))

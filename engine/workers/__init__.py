@@ -1,7 +1,6 @@
 """Worker processes: started with a socket, called like objects, watched, and ended.
 
-A worker is a plain class with async methods that does not know its machine. Frames are pickled dataclasses; their
-arrays travel as bytes.
+A worker is a plain class with async methods that does not know its machine.
 """
 
 from ..door import door

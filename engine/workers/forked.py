@@ -66,8 +66,7 @@ class Template:
     async def start(
         cls, modules: Sequence[str], threads: int, environment: Mapping[str, str], log_path: Path
     ) -> Template:
-        """Start one that imports ``modules`` for workers of this many ``threads``, with the variables of
-        ``environment``.
+        """Start one that imports ``modules`` for workers of this many ``threads``.
 
         Its output is appended to ``log_path``. Raises ``WorkerDied`` if it ends before it is ready.
         """
@@ -110,10 +109,7 @@ class Template:
     async def fork(
         self, name: str, connection: int, log: int, cores: str, nice: int, environment: Mapping[str, str]
     ) -> ForkedProcess:
-        """Have it become a worker with the descriptor ``connection``, as ``host.main`` takes it, and its ``log``.
-
-        Raises ``WorkerDied`` if the template has died.
-        """
+        """Have it become a worker with the descriptor ``connection``, as ``host.main`` takes it, and its ``log``."""
         if not self.alive:
             raise self._death()
         born: asyncio.Future[ForkedProcess] = self._loop.create_future()

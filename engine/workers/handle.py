@@ -37,8 +37,8 @@ T = TypeVar("T")
 
 BEAT = 5.0
 MISSED = 6
-"""Checks in a row without an answer after which a worker counts as hung. Its event loop answers while its threads
-compute. Checks are counted, not seconds, so that a delayed engine blames nobody."""
+"""Checks in a row without an answer after which a worker counts as hung. Checks are counted, not seconds, so that a
+delayed engine blames nobody."""
 GRACE = 5.0
 
 

@@ -80,8 +80,7 @@ def pin(cores: str) -> None:
 async def serve(connection: socket.socket) -> None:
     """Build the object named in the first frame, then run every call as a task.
 
-    An object's method ``tidy`` is called once the engine is gone, without waiting for calls in progress: it removes
-    temporary files.
+    Its method ``tidy`` is called once the engine is gone: it removes temporary files.
     """
     reader, writer = await asyncio.open_connection(sock=connection)
 

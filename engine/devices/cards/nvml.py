@@ -64,8 +64,8 @@ def _holder(one: Listed, ours: Collection[int]) -> Holder:
 LIBRARY = "libnvidia-ml.so.1"
 NO_DRIVER = "there is no NVIDIA driver"
 UNSEEN, UNSEEN_ROUGHLY = 200_000_000, 1_000_000_000
-"""Bytes of held memory without a visible process, above which it counts as an unseen process. The second is for the
-older of NVML's two functions, which also counts the driver's own memory."""
+"""Bytes of held memory without a visible process, above which it counts as an unseen process; the second for the
+older of NVML's two functions, which counts the driver's own memory, too."""
 _MODES: dict[int, Mode] = {1: "exclusive", 2: "prohibited", 3: "exclusive"}
 
 
@@ -191,10 +191,7 @@ def _processes(nvml: Any, handle: Any) -> list[Listed]:
 
 
 def _ask(nvml: Any, question: Callable[..., Any], *arguments: Any) -> Any:
-    """The answer; None if the driver does not answer it for this card.
-
-    Raises if the card has failed: then no answer can be trusted.
-    """
+    """The answer; None if the driver gives none. Raises if the card has failed."""
     try:
         return question(*arguments)
     except nvml.NVMLError as error:
@@ -203,8 +200,8 @@ def _ask(nvml: Any, question: Callable[..., Any], *arguments: Any) -> Any:
         return None
 
 
-# Apple's own card shares the machine's memory. Written from documentation, run on no Mac. Metal lets a process take
-# about three quarters of the memory (``recommendedMaxWorkingSetSize``).
+# Written from documentation, run on no Mac. Metal lets a process take about three quarters of the memory
+# (``recommendedMaxWorkingSetSize``).
 
 METAL = "metal-0"
 _SHARE = 0.75

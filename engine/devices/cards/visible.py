@@ -74,18 +74,15 @@ def _meant(name: int | str | None, gpus: Sequence[Gpu], order: Sequence[str] | N
     return next((gpu.uuid for gpu in gpus if gpu.index == name), None)
 
 
-# For NVIDIA's and AMD's cards an environment variable hides all others; the visible ones are numbered from 0. Other
-# backends are chosen by name. Vulkan has a variable, but with other numbers than its list.
+# For NVIDIA's and AMD's cards an environment variable hides all others; the visible ones are numbered from 0. Vulkan's
+# variable has other numbers than its list.
 
 VARIABLES: dict[Kind, str] = {"cuda": "CUDA_VISIBLE_DEVICES", "rocm": "HIP_VISIBLE_DEVICES"}
 GGML: dict[Kind, str] = {"cuda": "CUDA", "rocm": "ROCm"}
 
 
 def environment(gpus: Sequence[Gpu]) -> dict[str, str]:
-    """Environment variables for a worker on ``gpus``, or on the processor if that is empty.
-
-    Without them, a library may take memory of a card of another worker.
-    """
+    """Environment variables for a worker on ``gpus``; empty: on the processor."""
     return {name: ",".join(gpu.uuid for gpu in gpus if gpu.kind == kind) for kind, name in VARIABLES.items()}
 
 

@@ -90,7 +90,7 @@ class AttentionPlan:
 
 @dataclass(frozen=True)
 class AttentionTape:
-    """What the backward pass needs: slots of queries, keys and values, and probabilities, of prompts and answers."""
+    """Slots of queries, keys and values, and probabilities, of prompts and answers."""
 
     q: tuple[Tensor, Tensor]
     k: tuple[Tensor, Tensor]
@@ -245,7 +245,7 @@ class FusedAttention:
         return turned, self._scatter(self.values, by_v_prompt, by_v_answer).float()
 
     def _gathered(self, tape: FusedTape) -> tuple[Tensor, ...]:
-        """Queries, keys and values in their slots, each of prompts (F · K, …, D) and of answers."""
+        """Queries, keys and values in their slots, of prompts (F · K, …, D) and of answers."""
         size = self.heads.size
         return (
             *self.queries.gather(tape.turned, size),

@@ -101,7 +101,6 @@ class Compute:
     """Tokens beyond which a batch gains nothing."""
     kept: Kept
     writes: torch.dtype = torch.float32
-    """The type of products with the base, and of what is computed from them."""
     settle: Callable[[], None] = nothing
     """Called before each layer, when the number of threads may change."""
 
@@ -276,8 +275,7 @@ SMALLEST = 16
 class Decoder:
     """Implements ``model.Model`` over a base's tensors, in passes of ``room`` bytes unless a sequence needs more.
 
-    Matrices are converted to the precision of ``compute``. Raises ``BaseModelError`` if that needs a library that is
-    not installed.
+    Raises ``BaseModelError`` if the precision of ``compute`` needs a library that is not installed.
     """
 
     def __init__(self, config: BaseConfig, base: Base, compute: Compute, room: int = PASS_BYTES) -> None:

@@ -16,8 +16,8 @@ from ...errors import BaseModelError
 from ..memory.policy_memory import PolicyMemory
 from .packing import Spans
 
-# Four bits (NormalFloat, Dettmers et al., arXiv 2305.14314), by bitsandbytes: a quarter of bfloat16's memory. For each
-# product a matrix is widened to bfloat16 and dropped again. bitsandbytes is optional.
+# Four bits (NormalFloat, Dettmers et al., arXiv 2305.14314), by the optional bitsandbytes: a quarter of bfloat16's
+# memory. For each product a matrix is widened to bfloat16 and dropped again.
 
 
 @dataclass(frozen=True)
@@ -123,8 +123,8 @@ def loaded_as(precision: Precision) -> torch.dtype:
     return torch.float32 if precision == "f32" else torch.bfloat16
 
 
-# Each policy's adapter is multiplied with its own span of rows, so values of one policy, infinities included, never
-# reach another. This is fastest on a processor; for cards see ``grouped``.
+# Each policy's adapter is multiplied with its own span of rows: infinities never reach another policy. Fastest on a
+# processor; for cards see ``grouped``.
 
 Downs = tuple[Tensor, ...]
 """x Aᵀ, (rows, ranks): one for each span, or one for all rows."""
@@ -223,7 +223,7 @@ class Views:
 def separate(
     modules: Sequence[str], outputs: Sequence[int], policies: Sequence[Views], dtype: torch.dtype = torch.float32
 ) -> Separate:
-    """The policies' adapters on these layers, in ``dtype``; make them again when their weights have changed."""
+    """The policies' adapters on these layers; make them again when the weights have changed."""
     return Separate(tuple(_adapter(modules, outputs, views, dtype) for views in policies))
 
 
@@ -250,7 +250,7 @@ def _parts(modules: Sequence[str], outputs: Sequence[int], views: Views, dtype: 
 # that read the same input (q, k, v; gate, up) are fused.
 
 Stack = Callable[[Sequence[str], Sequence[int], Sequence[Views]], Adapters]
-"""Makes the policies' adapters on layers with one input, given the layers' names and numbers of outputs."""
+"""Makes the policies' adapters on layers with one input."""
 
 
 @dataclass(frozen=True)
@@ -294,10 +294,7 @@ class Linear:
 def adapted(
     layers: Sequence[Layer[Linear]], policies: Sequence[PolicyMemory], stack: Stack
 ) -> tuple[Layer[Linear], ...]:
-    """The same layers with these policies' adapters; make them again when the weights have changed.
-
-    Backward passes add to the policies' gradients.
-    """
+    """The same layers with these policies' adapters; make them again when the weights have changed."""
     views = [Views.of(policy) for policy in policies]
 
     def over(linear: Linear) -> Linear:
@@ -332,7 +329,7 @@ class Jagged(Protocol):
 class Kernel:
     """Grouped products of torch: bfloat16 and compute capability 9.0 or newer.
 
-    Otherwise they would fall back to a loop that waits for the card at each call.
+    Otherwise they would be a loop that waits for the card at each call.
     """
 
     dtype: torch.dtype = torch.bfloat16
@@ -422,7 +419,7 @@ def _add(gradients: Sequence[Tensor], more: Sequence[Tensor]) -> None:
 
 
 def grouped(jagged: Jagged, modules: Sequence[str], outputs: Sequence[int], policies: Sequence[Views]) -> Grouped:
-    """The policies' adapters on these layers; make them again when their weights have changed."""
+    """The policies' adapters on these layers; make them again when the weights have changed."""
     first = policies[0].weights[f"{modules[0]}.lora_A"]
     own = [views.weights[f"{modules[0]}.lora_A"].shape[0] for views in policies]
     ranks = -(-max(own) // ROUND_RANK) * ROUND_RANK

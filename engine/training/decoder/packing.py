@@ -68,7 +68,7 @@ class Spans:
 PADDED = 2
 """The most slots of attention for each place of a batch."""
 ROUND_TOKENS, ROUND_SLOTS = 32, 8
-"""Lengths are rounded up to these, so that few shapes occur: a new one takes a fraction of a millisecond to prepare."""
+"""Lengths are rounded up to these: a new shape takes a fraction of a millisecond to prepare."""
 
 
 @dataclass(frozen=True)
@@ -109,7 +109,7 @@ class PackedBatch:
 
 @dataclass(frozen=True)
 class Family:
-    """Sequences of a group with one prompt. Each answer is in one of ``rows``; no row is the beginning of another."""
+    """Sequences of a group with one prompt. No row is the beginning of another."""
 
     group: int
     prompt: Ints
@@ -217,7 +217,7 @@ def divide(whole: Family, max_tokens: int) -> Iterator[Family]:
 
 
 def pack(owned: Sequence[tuple[int, Family]], policies: int = 1) -> PackedBatch:
-    """Make a batch of families, each given with its policy's number, in order of policies."""
+    """Make a batch of families, each with its policy's number, in order of policies."""
     pieces = [piece for _, piece in owned]
     total = _round(sum(piece.size for piece in pieces) + 1, ROUND_TOKENS)
     tokens, positions = np.zeros(total, dtype=np.int64), np.zeros(total, dtype=np.int64)
@@ -295,9 +295,6 @@ def places_within(tokens: int) -> int:
 
 def _round(count: int, to: int) -> int:
     return -(-count // to) * to
-
-
-# Indices are views of one tensor: a copy to a card costs some microseconds at any size.
 
 
 @dataclass(frozen=True)

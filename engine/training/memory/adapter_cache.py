@@ -40,7 +40,7 @@ class _File:
 class Pages:
     """Stores paged-out policies in ``host`` bytes of memory, then in files of its own folder in ``scratch``.
 
-    Its calls may be made in different threads, one at a time.
+    Any thread may call it, one at a time.
     """
 
     def __init__(self, scratch: Path, host: int = 0) -> None:

@@ -1,4 +1,4 @@
-"""What a trainer keeps of a policy: adapter, moments of AdamW, gradient; in pages that policies share."""
+"""What a trainer keeps of a policy: adapter, moments of AdamW, gradient."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from ...errors import AdapterDamaged
 from ..inputs import PolicyConfig, TrainGroup
 
 # AdamW on a flat vector (Loshchilov and Hutter, arXiv 1711.05101, algorithm 2). Old weights and moments are not
-# changed, so a step whose state file could not be written has not happened.
+# changed, so a failed step has not happened.
 
 
 @dataclass(frozen=True)
@@ -114,8 +114,6 @@ class Layout:
         return {entry.name: vector[entry.start : entry.stop].reshape(entry.shape) for entry in self.entries}
 
 
-# A policy whose state was moved continues to the last bit as if it had stayed. A trainer keeps no random state.
-
 Numbers: TypeAlias = "NDArray[np.float32]"
 
 
@@ -210,9 +208,8 @@ class PolicyMemory:
     version: int = 0
     """Steps made. Each has one update per epoch, less those with a gradient of zero."""
     tokens: int = 0
-    """Trained tokens of the groups in the gradient, a sum that is divided once, at the step (``step.divisor``)."""
+    """Trained tokens of the groups in the gradient, a sum that is divided once (``step.divisor``)."""
     rehearsal: list[TrainGroup] = field(default_factory=list)
-    """With several epochs: the groups in the gradient, with the log-probabilities of the first epoch."""
     fault: str = ""
     """The place of a loss that was not finite; then no step can be made."""
     reference: PolicyMemory | None = None
@@ -366,7 +363,7 @@ def _flatten(arrays: dict[str, Array], layout: Layout, what: str) -> Tensor:
 
 
 ALIGNED = 64
-"""Bytes. torch aligns tensors to it; policies' vectors must be aligned, too, so that kernels take the same path."""
+"""Bytes. torch aligns tensors to it; policies' vectors must be aligned, too."""
 
 
 def to_host(memory: PolicyMemory) -> TrainingState:
