@@ -66,7 +66,7 @@ class Usage:
 
 
 class Ledger:
-    """Sums since the last ``take``, and totals since the start of the engine: by worker, or for environments by stage."""
+    """Sums since the last ``take``, and totals since the engine's start: by worker, or for environments by stage."""
 
     def __init__(self) -> None:
         self._tokens: defaultdict[tuple[int, str], int] = defaultdict(int)
