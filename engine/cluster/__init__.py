@@ -1,6 +1,6 @@
-"""Several machines, joined by Ray: nodes, what they run, and how this machine becomes one of them.
+"""Several machines, joined by Ray: nodes, their workers, and joining.
 
-A home without ``[cluster]`` never loads this package. Ray itself is imported by the processes that speak with it alone.
+A home without ``[cluster]`` never loads this package. Only processes that speak with Ray import it.
 """
 
 from ..door import door

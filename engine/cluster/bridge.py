@@ -1,4 +1,4 @@
-"""Workers on other nodes: what is shipped there, how they are reached."""
+"""Workers on other nodes: file transfer and links."""
 
 from __future__ import annotations
 
@@ -17,43 +17,34 @@ from .node import Node, NodeFacts, Versions, link_of, trouble_with, unreached
 from .node_host import checksum_of
 from .relay import PIECE, WINDOW, Begin, Close, Data, Ended, Event, InOrder, Kill, gathered
 
-# Carries state files between this machine and nodes: put once into Ray's object store, pulled once by each node.
-#
-# A version that a trainer on a node has written is in the store already, and goes from there to the samplers' nodes.
-# Where the store is full a file goes in pieces, slower. Both ends verify its checksum. Part of the bridge.
+# State files are put once into Ray's object store and pulled once by each node; if it is full they go in pieces,
+# slower. Both ends verify the checksum.
 
 HELD = 4
-"""Files that stay in the object store after their last use, for nodes that want them a moment later."""
 
 
 class Way(Protocol):
-    """The part of ``NodeLink`` that is used here."""
+    """The used part of ``NodeLink``."""
 
     async def call(self, method: str, *args: Any) -> Any:
         """Call the node host."""
 
     async def fetch(self, method: str, *args: Any) -> tuple[Any, Any]:
-        """Call the node host: Ray's reference to what it returns, and that."""
+        """Call the node host: Ray's reference to the result, and the result."""
 
 
 class Shipping:
     """The files in progress."""
 
     def __init__(self, put: Callable[[bytes], Any]) -> None:
-        """``put`` puts bytes into the store and returns Ray's reference to them; it blocks."""
         self._put_bytes = put
         self._held: OrderedDict[str, Any] = OrderedDict()
-        """Ray's references to files in the store, by checksum."""
         self._known: OrderedDict[Path, tuple[tuple[int, int], str]] = OrderedDict()
-        """Checksums of files of this machine, with their size and time."""
         self._putting: dict[str, asyncio.Future[Any]] = {}
         self.put = 0
-        """Files that were put into the store here."""
         self.pieced = 0
-        """Files that went in pieces."""
 
     async def bring(self, link: Way, path: Path) -> str:
-        """See ``Bridge``."""
         digest = await asyncio.to_thread(self._checksum, path)
         if found := await link.call("here", digest):
             return str(found)
@@ -70,7 +61,6 @@ class Shipping:
         return str(await link.call("parts_are_there", digest))
 
     async def collect(self, link: Way, there: str, path: Path, sync: bool, new: bool) -> None:
-        """See ``Bridge``."""
         digest, size = await link.call("adopt", there)
         try:
             reference, data = await link.fetch("read", digest)
@@ -94,7 +84,6 @@ class Shipping:
         return b"".join(parts)
 
     async def _reference(self, digest: str, path: Path) -> Any:
-        """Ray's reference to a file, put into the store by whoever asks first."""
         if digest in self._held:
             self._held.move_to_end(digest)
             return self._held[digest]
@@ -143,31 +132,27 @@ class Shipping:
         return AdapterUnreachable(f"the state file cannot be read: {error.strerror}.", where=str(path))
 
 
-# The bridge's side of one node host: what it sends to children there and hears of them, and how the host is lost.
-#
-# The host is lost once, with a reason: its process or node has died, Ray cannot reach it, or a call to it has failed.
-# All its children have then ended for the engine, and the host is killed where it still lives.
+# A host is lost once, with a reason: its process or node has died, Ray cannot reach it, or a call to it has failed. For
+# the engine all its children have then ended.
 
 CONNECT = 60.0
-"""Seconds that a node host may take to start: a process that imports Ray and numpy, on a busy machine."""
 SAMPLE = 80_000
-"""Bytes with which a link is measured: they go inside the call."""
 ECHOES = 5
 AT_ONCE = 16
 """Pieces in one call to a node host: Ray has 10 MB of arguments inside a call."""
 
 
 class HostLost(Exception):
-    """The node host is gone; the text says why."""
+    """The node host is gone; the text gives the reason."""
 
 
 class Host(Protocol):
-    """One node host, wherever it runs."""
+    """One node host, anywhere."""
 
     async def call(self, method: str, *args: Any) -> tuple[Any, Any]:
-        """Call a method of ``NodeHost``: a reference to what it returns, and that.
+        """Call a method of ``NodeHost``: a reference to the result, and the result.
 
-        Raises ``HostLost``, ``MarlaasError`` of its own, and anything else that goes wrong on the way.
+        Raises ``HostLost``, the method's ``MarlaasError``, and any error on the way.
         """
 
     def kill(self) -> None:
@@ -179,11 +164,8 @@ class NodeLink:
 
     def __init__(self, host: Host) -> None:
         self.lost = ""
-        """Why nothing more can come of it; empty while it lives."""
         self.link = Link()
-        """Measured when it was connected."""
         self.clock = 0.0
-        """Seconds by which the node's clock is ahead."""
         self._host = host
         self._children: dict[int, tuple[Callable[[Event], None], asyncio.Future[Ended]]] = {}
         self._waiting: deque[Event] = deque()
@@ -195,7 +177,7 @@ class NodeLink:
         self._ready = asyncio.ensure_future(self._connect())
 
     async def child(self, begin: Begin, on_event: Callable[[Event], None]) -> Ended:
-        """Start a child; ``on_event`` gets what it does, in order. Returns when it has ended, or the host is lost."""
+        """Start a child; ``on_event`` gets its events, in order. Returns when it has ended, or the host is lost."""
         end: asyncio.Future[Ended] = asyncio.get_running_loop().create_future()
         if self.lost:
             return Ended(begin.child, None, self.lost)
@@ -207,17 +189,15 @@ class NodeLink:
             self._children.pop(begin.child, None)
 
     def tell(self, event: Event) -> None:
-        """Send an event, with all others that wait, as soon as fewer than ``WINDOW`` batches are in progress."""
+        """Send an event, with all waiting ones, once fewer than ``WINDOW`` batches are in progress."""
         if not self.lost:
             self._waiting.append(event)
             self._pump()
 
     async def call(self, method: str, *args: Any) -> Any:
-        """Call the node host. Raises ``WorkerDied`` if it is lost, and what the method raises."""
         return (await self.fetch(method, *args))[1]
 
     async def fetch(self, method: str, *args: Any) -> tuple[Any, Any]:
-        """The same, with Ray's reference to the answer, which keeps it in the object store."""
         await self._ready
         return await self._ask(method, *args)
 
@@ -281,7 +261,7 @@ class NodeLink:
     def _hand_on(self, event: Event) -> None:
         on_event, end = self._children.get(event.child, (None, None))
         if on_event is None or end is None:
-            return  # of a child that the engine has given up
+            return
         if isinstance(event, Ended):
             if not end.done():
                 end.set_result(event)
@@ -292,9 +272,9 @@ class NodeLink:
         async def guarded() -> None:
             try:
                 await work
-            except WorkerDied:  # it is lost already
+            except WorkerDied:
                 pass
-            except Exception as error:  # the children's streams have a gap: they are of no use any more
+            except Exception as error:  # the children's streams have a gap: they are useless now
                 self.lose(f"the way to its node has failed: {type(error).__name__}: {error}")
 
         task = asyncio.ensure_future(guarded())
@@ -313,20 +293,13 @@ class NodeLink:
         self._host.kill()
 
 
-# Workers on nodes, and their state files: what the engine asks of the bridge beside who is in the cluster.
-#
-# Knows nothing of Ray: a node host is whatever answers its calls.
-
-
 class NodeWorkers:
-    """The part of a worker class that relays; all methods belong to its event loop."""
+    """Workers on nodes, and their state files: the bridge without Ray. All methods belong to its event loop."""
 
     def __init__(self, host: Callable[[str], Host], put: Callable[[bytes], Any]) -> None:
-        """``host`` starts a node's host, ``put`` has bytes kept for nodes to pull and returns a reference to them."""
         self._host = host
         self._links: dict[str, NodeLink] = {}
         self._of: dict[int, NodeLink] = {}
-        """The link of each child."""
         self._shipping = Shipping(put)
 
     async def resolve(self, node: str, kwargs: dict[str, Any]) -> dict[str, Any]:
@@ -335,7 +308,6 @@ class NodeWorkers:
         return answer
 
     async def start(self, node: str, begin: Begin, stream_to: Callable[[Event], None]) -> Ended:
-        """Start a child on a node, and return when it has ended; ``stream_to`` gets all that it does."""
         link = self._of[begin.child] = self.link(node)
         try:
             return await link.child(begin, stream_to)
@@ -343,46 +315,40 @@ class NodeWorkers:
             self._of.pop(begin.child, None)
 
     async def tell(self, event: Data | Close | Kill) -> None:
-        """What the engine wants of a child; one that has ended is fine."""
         if event.child in self._of:
             self._of[event.child].tell(event)
 
     async def bring(self, node: str, path: str) -> str:
-        """Have the state file at ``path`` of this machine on a node; returns its path there.
+        """Copy the state file at ``path`` of this machine to a node; returns its path there.
 
-        Raises ``AdapterError`` if it cannot be read here or kept there, and ``WorkerDied`` where the node is lost.
+        Raises ``AdapterError`` if it cannot be read here or kept there, and ``WorkerDied`` if the node is lost.
         """
         return await self._shipping.bring(self.link(node), Path(path))
 
     async def collect(self, node: str, there: str, path: str, sync: bool, new: bool) -> None:
-        """Bring the state file at ``there`` of a node to ``path`` on this machine, if it is whole or not at all.
+        """Copy the state file at ``there`` of a node to ``path`` on this machine, completely or not at all.
 
-        ``sync`` makes it survive a power cut; ``new``: it is version 0. Raises as ``bring`` does.
+        With ``sync`` it survives a power cut; ``new``: it is version 0. Raises as ``bring`` does.
         """
         await self._shipping.collect(self.link(node), there, Path(path), sync, new)
 
     async def folder(self, node: str) -> str:
-        """A folder on a node for state files that a worker writes there. Raises ``WorkerDied``."""
         found: str = await self.link(node).call("folder")
         return found
 
     def link(self, node: str) -> NodeLink:
-        """The way to a node's host, which is started if there is none."""
         link = self._links.get(node)
         if link is None or link.lost:
             link = self._links[node] = NodeLink(self._host(node))
         return link
 
 
-# The bridge: the worker process that speaks to Ray for the engine, which itself never imports it.
-#
-# Ray ends its driver's process when the head or this machine's part of it dies; so the driver is not the engine. When
-# the bridge ends, Ray ends its job, and with it the node hosts and their children. It decides nothing.
+# Ray ends its driver's process when the head dies, so the driver is not the engine. When the bridge ends, Ray ends the
+# node hosts and their children.
 
 RECONNECT = "10"
-"""Seconds for which this driver tries to reach a head that does not answer, before Ray ends it; Ray's own are 60."""
+"""Seconds until Ray ends this driver if the head does not answer; Ray's default is 60."""
 ANSWER = 60.0
-"""Seconds within which a node must describe itself; it may measure a device."""
 
 
 class Bridge(NodeWorkers):
@@ -394,7 +360,7 @@ class Bridge(NodeWorkers):
         ``versions`` are the engine's. Raises ``ClusterUnreachable``.
         """
         os.environ.setdefault("RAY_gcs_rpc_server_reconnect_timeout_s", RECONNECT)
-        os.environ.setdefault("RAY_COLOR_PREFIX", "0")  # what Ray writes into the log is no picture
+        os.environ.setdefault("RAY_COLOR_PREFIX", "0")
         import ray
 
         try:
@@ -409,10 +375,9 @@ class Bridge(NodeWorkers):
         self._versions = versions
 
     async def nodes(self, cards: Mapping[str, frozenset[str]], fresh: bool = False) -> tuple[Node, ...]:
-        """All nodes: what they have, and why some are not used. ``cards`` are those that the engine's workers hold.
+        """All nodes: what they have, and why some are not used. ``cards`` are those of the engine's workers.
 
-        The engine's own machine is among them without what it has: the engine looks there by itself. ``fresh`` looks
-        again instead of taking what was seen within half a minute.
+        The engine looks at its own machine by itself. Unless ``fresh``, a look may be half a minute old.
         """
         seen = await asyncio.to_thread(self._ray.nodes)
         alive = {each["NodeName"] for each in seen if each["Alive"]}
@@ -450,5 +415,4 @@ class Bridge(NodeWorkers):
 
 
 def _all_said(error: BaseException | None) -> str:
-    """An error with those that it comes from: Ray's own often only says that something failed."""
     return "" if error is None else f"{error}\n{_all_said(error.__cause__)}"

@@ -1,4 +1,4 @@
-"""A cluster of Ray's that exists: joined, watched, left."""
+"""The engine's cluster of Ray: joined, watched, left."""
 
 from __future__ import annotations
 
@@ -20,11 +20,6 @@ from .joining.addresses import AUTO, check_listens, parse_address
 from .node import Node, look_here, own_versions, trouble_with, unreached, usable_nodes
 from .relay import NodeLauncher
 
-# Samplers and trainers on nodes: their state files travel by checksum, and the engine sees paths of its own machine.
-#
-# A version's file is at home before its step can be committed, and at a sampler's node before that is asked to load
-# it.
-
 T = TypeVar("T")
 
 
@@ -32,32 +27,30 @@ class StateFiles:
     """Carries files over one bridge."""
 
     def __init__(self, bridge: WorkerHandle, sync: bool) -> None:
-        """``sync``: whether files at home survive a power cut."""
         self._bridge = bridge
         self._sync = sync
         self._numbers = itertools.count()
         self._folders: dict[WorkerHandle, str] = {}
 
     async def bring(self, worker: WorkerHandle, path: str) -> str:
-        """Have a file of this machine on the worker's node; returns its path there.
+        """Copy a file of this machine to the worker's node; returns its path there.
 
-        Raises ``WorkerDied`` once the worker has died, and ``AdapterError`` where a disk refuses.
+        Raises ``WorkerDied`` once the worker has died, and ``AdapterError`` if a disk refuses.
         """
         return await alive(worker, self._bridge.call("bring", worker.node, path))
 
     async def collect(self, worker: WorkerHandle, there: str, path: str, new: bool) -> None:
-        """Bring a file that the worker wrote to ``path`` on this machine; ``new``: of version 0. Raises as it does."""
+        """Copy the worker's file to ``path`` on this machine; ``new``: of version 0. Raises as ``bring``."""
         await alive(worker, self._bridge.call("collect", worker.node, there, path, self._sync, new))
 
     async def fresh(self, worker: WorkerHandle) -> str:
-        """A path on the worker's node for a file that is to be written there. Raises as ``bring``."""
         if worker not in self._folders:
             self._folders[worker] = await alive(worker, self._bridge.call("folder", worker.node))
         return f"{self._folders[worker]}/{worker.name}-{next(self._numbers)}.part"
 
 
 async def alive(worker: WorkerHandle, answer: asyncio.Future[T]) -> T:
-    """The answer to a call that is of use only while the worker lives. Raises ``WorkerDied`` when that has died."""
+    """The answer to a call. Raises ``WorkerDied`` when the worker has died."""
     died = asyncio.ensure_future(worker.died.wait())
     try:
         await asyncio.wait((answer, died), return_when=asyncio.FIRST_COMPLETED)
@@ -76,7 +69,6 @@ class RemoteSampler:
         self._sampler = sampler
         self._worker = worker
         self._files = files
-        # what is called for every turn goes straight there
         self.generate = sampler.generate
         self.release = sampler.release
         self.limits = sampler.limits
@@ -85,7 +77,6 @@ class RemoteSampler:
         self.stats = sampler.stats
 
     async def load(self, version: str, path: str) -> str:
-        """See the protocol."""
         return await self._sampler.load(version, await self._files.bring(self._worker, path))
 
 
@@ -102,7 +93,6 @@ class RemoteTrainer:
         self.close = trainer.close
 
     async def open(self, policy: str, config: PolicyConfig, path: str, resume: bool) -> StepResult:
-        """See the protocol."""
         if config.reference:
             config = replace(config, reference=await self._files.bring(self._worker, config.reference))
         if resume:
@@ -112,18 +102,15 @@ class RemoteTrainer:
         return await self._home(await self._trainer.open(policy, config, there, False), path, new=True)
 
     async def step(self, policy: str, path: str) -> StepResult:
-        """See the protocol."""
         return await self._home(await self._trainer.step(policy, await self._there(path)), path)
 
     async def accumulate(
         self, policy: str, groups: tuple[TrainGroup, ...], probe: Probe | None = None, path: str = ""
     ) -> GroupStats:
-        """See the protocol."""
         there = await self._there(path)
         return await self._with_step(await self._trainer.accumulate(policy, groups, probe, there), path)
 
     async def accumulate_together(self, jobs: tuple[Job, ...]) -> tuple[GroupStats | Refused, ...]:
-        """See the protocol."""
         away = [replace(job, path=await self._there(job.path)) for job in jobs]
         results = await self._trainer.accumulate_together(tuple(away))
         return tuple(
@@ -134,31 +121,25 @@ class RemoteTrainer:
         )
 
     async def _there(self, path: str) -> str:
-        """Where the worker writes what is to be at ``path`` on this machine; nothing if nothing is."""
         return await self._files.fresh(self._worker) if path else ""
 
     async def _home(self, step: StepResult, path: str, new: bool = False) -> StepResult:
-        """The same, with its state file at ``path`` on this machine; ``new``: of version 0."""
         await self._files.collect(self._worker, step.path, path, new)
         return replace(step, path=path)
 
     async def _with_step(self, stats: GroupStats, path: str) -> GroupStats:
-        """The same, with the state file of its step at home, if it made one."""
         return replace(stats, step=await self._home(stats.step, path)) if stats.step else stats
 
 
-# The cluster as the engine has it: the bridge, started when it is needed and again after its death, and what it
-# gives.
-#
-# Where no cluster answers the engine continues with its own machine.
+# The bridge is started when it is needed and again after its death. Without a cluster the engine continues with its own
+# machine.
 
 BRIDGE = "marlaas.engine.cluster.bridge:Bridge"
 RETRY = 15.0
-"""Seconds after which a cluster that did not answer is asked again."""
 
 
 class Cluster:
-    """One engine's cluster. All methods belong to the engine's event loop."""
+    """All methods belong to the engine's event loop."""
 
     def __init__(
         self,
@@ -172,14 +153,10 @@ class Cluster:
     ) -> None:
         """``environment`` is that of a Ray driver (``ray_environment``), ``base`` the folder of the base here.
 
-        ``named``: see ``NodeLauncher``.
-
-        ``sync``: whether state files at home survive a power cut.
+        ``named``: see ``NodeLauncher``. With ``sync``, state files at home survive a power cut.
         """
         self.drained: frozenset[str] = frozenset()
-        """Names of nodes that get nothing new."""
         self.held: Mapping[str, frozenset[str]] = {}
-        """``Gpu.uuid`` of the cards that the engine's workers are on, by node."""
         self._address = address
         self._home = home
         self._environment = environment
@@ -192,15 +169,12 @@ class Cluster:
         self._failed: tuple[float, ClusterUnreachable] | None = None
         self._files: StateFiles | None = None
         self._lack: dict[str, str] = {}
-        """Nodes that were found to be without the base, and what they say."""
 
     @property
     def log_path(self) -> Path:
-        """The bridge's log."""
         return self._home.logs / "bridge.log"
 
     async def bridge(self) -> WorkerHandle:
-        """The bridge that lives, started if need be. Raises ``ClusterUnreachable``, at once for a while after a try."""
         if self._bridge is not None and self._bridge.alive:
             return self._bridge
         if self._failed is not None and time.monotonic() - self._failed[0] < RETRY:
@@ -213,7 +187,7 @@ class Cluster:
     async def _start(self) -> WorkerHandle:
         kwargs = {"address": self._address, "versions": self._versions}
         try:
-            if self._address != AUTO:  # Ray would try for half a minute to reach what is not there
+            if self._address != AUTO:
                 await asyncio.to_thread(check_listens, parse_address(self._address, ClusterSettings().port))
             bridge = await LocalLauncher().start(
                 "bridge", BRIDGE, kwargs, log_path=self.log_path, environment=self._environment
@@ -258,7 +232,7 @@ class Cluster:
         return usable_nodes(found, self.drained)
 
     async def _with_base(self, node: Node) -> Node:
-        known = self._lack.pop(node.id, "")  # a person may have copied it there
+        known = self._lack.pop(node.id, "")
         if node.here or node.refused not in ("", known) or not node.alive:
             return node
         bridge = await self.bridge()
@@ -270,16 +244,14 @@ class Cluster:
         return replace(node, refused="")
 
     async def launcher(self, node: str) -> Launcher:
-        """Starts workers on a node; empty: the engine's machine. Raises ``ClusterUnreachable``."""
         return NodeLauncher(await self.bridge(), node, self._named) if node else LocalLauncher()
 
     @property
     def files(self) -> StateFiles | None:
-        """Carries state files over the bridge that lives; None before there was one."""
+        """Carries state files over the living bridge; None before the first one."""
         return self._files
 
     async def stop(self) -> None:
-        """End the bridge, and with it all workers on nodes."""
         if self._starting is not None:
             self._starting.cancel()
             await asyncio.wait([self._starting])

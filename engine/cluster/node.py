@@ -28,16 +28,12 @@ from ..devices import (
 from ..errors import ClusterUnreachable, MarlaasError
 from ..home import Home, load_settings, version
 
-# Which versions a node runs, and which differences keep it out of a cluster. Pure but for ``own_versions``.
-#
-# Imports none of the libraries.
-
 
 @dataclass(frozen=True)
 class Versions:
-    """Versions of what decides whether nodes understand each other, and whether they compute alike.
+    """Versions that decide if nodes understand each other, and compute alike.
 
-    Empty where something is not installed.
+    Empty if something is not installed.
     """
 
     python: str = ""
@@ -49,9 +45,8 @@ class Versions:
 
 
 NAMES = {"python": "Python", "llama_cpp": "llama-cpp-python", "vllm": "vLLM", "ray": "Ray"}
-"""Names for people, if they differ from the field's."""
 NEEDED = ("python", "marlaas", "ray", "torch")
-"""What every node needs; one without llama.cpp or vLLM has no samplers of that kind, and is no less a node."""
+"""Needed on every node; llama.cpp and vLLM are optional."""
 
 
 def own_versions() -> Versions:
@@ -70,8 +65,7 @@ def own_versions() -> Versions:
 def differences(here: Versions, there: Versions, node: str = "there") -> str:
     """Why two nodes cannot work together, in one sentence; empty if they can.
 
-    Python counts to its minor version, because what is sent is data, and code goes by name. A build's own part of a
-    version, the ``+cu128`` of a torch, does not count: nodes with cards and nodes without may work together.
+    Python counts to its minor version. A build's part of a version, the ``+cu128`` of a torch, does not count.
     """
     told = []
     for field in fields(Versions):
@@ -91,55 +85,40 @@ def versions_in_words(versions: Versions) -> str:
 
 
 def _counts(name: str, version: str) -> str:
-    """The part of a version that must be the same."""
     public = version.partition("+")[0]
     return ".".join(public.split(".")[:2]) if name == "python" else public
 
 
-# A node: one machine of the cluster, as the engine knows it.
-
 NO_MACHINE = Machine(Cpu((), 0, 0))
-"""The machine of a node that was not looked at."""
 
 
 @dataclass(frozen=True)
 class Node:
-    """One machine of the cluster."""
+    """One machine of the cluster, as the engine knows it."""
 
     id: str
-    """Ray's id, hexadecimal: another each time that the machine joins."""
+    """Ray's id, hexadecimal: a new one at each joining."""
     name: str
-    """What people call it."""
     address: str
-    """Its address in the cluster."""
     alive: bool = True
     draining: bool = False
-    """Whether it gets nothing new."""
     versions: Versions = Versions()  # it is frozen
     machine: Machine = NO_MACHINE
-    """What of it may be used, by the rules that hold there."""
     software: Software = Software()  # noqa: RUF009  # that, too
     free_bytes: int = 0
-    """Main memory that may still be taken there."""
     refused: str = ""
-    """Why it is not used, in a sentence; empty if it is."""
     here: bool = False
-    """Whether it is the engine's own machine."""
+    """True for the engine's own machine."""
     left_out: tuple[str, ...] = ()
-    """Why cards of it are left alone, in a sentence each."""
     base: str = ""
-    """Fingerprint of its own base; empty if it has none."""
     link: Link = Link()  # noqa: RUF009  # likewise
-    """The way from the engine's machine, as it was measured when the node was first looked at."""
+    """The way from the engine's machine, measured at the first look."""
     clock: float | None = None
-    """Seconds by which its clock is ahead of the engine's; None if that is not known."""
-
-
-# Nodes as the placement sees them. Pure.
+    """Seconds by which its clock is ahead of the engine's; None if unknown."""
 
 
 def usable_nodes(nodes: Sequence[Node], drained: Collection[str]) -> list[UsableNode]:
-    """Those of the nodes that are alive; people have ``drained`` the ones of these names."""
+    """Living nodes as the placement sees them; people have ``drained`` the ones of these names."""
     return [
         UsableNode(
             node="" if node.here else node.id,
@@ -166,34 +145,25 @@ def link_of(calls: Sequence[float], sent: int, seconds: float) -> Link:
     return Link(call, max(0.0, seconds - call) / sent if sent else 0.0)
 
 
-# What a node has, may be used of, and runs: looked at on the node itself, by the rules that hold there.
-#
-# It blocks, for seconds where there are cards or something is measured. Nothing is raised: a node that cannot be
-# looked at says why.
-
-
 @dataclass(frozen=True)
 class NodeFacts:
-    """What a node says of itself."""
+    """A node's description of itself."""
 
     versions: Versions
     usable: UsableResources = UsableResources(Machine(Cpu((), 0, 0)))  # noqa: RUF009  # it is frozen
-    """By the node's own marlaas.toml, container and other accounts; with rates where they are measured."""
+    """By the node's own marlaas.toml, container and other accounts; with known rates."""
     software: Software = Software()  # noqa: RUF009  # that, too
     free_bytes: int = 0
-    """Main memory that may still be taken there."""
     base: str = ""
-    """Fingerprint of the node's own base; empty if it has none."""
     trouble: str = ""
-    """Why the node cannot work, in a sentence; empty if it can."""
     clock: float = 0.0
-    """The node's time when it had looked, in seconds since 1970."""
+    """The node's time after the look, in seconds since 1970."""
 
 
 def look_here(home: Home, ours: Ours = NOTHING, *, measure: bool = False) -> NodeFacts:
     """Look at this machine for the home of a node; ``ours`` is what the engine's workers hold here already.
 
-    ``measure`` measures devices whose speed is not known yet, some seconds for each; only if no worker runs.
+    ``measure`` measures devices of unknown speed, some seconds for each; only if no worker runs.
     """
     versions = own_versions()
     try:
@@ -209,11 +179,11 @@ def _base(name: str) -> str:
     try:
         return load_base(name).fingerprint
     except MarlaasError:
-        return ""  # the launcher looks for the engine's base by its fingerprint, and says where it is missing
+        return ""
 
 
 def trouble_with(facts: NodeFacts, engine: Versions) -> str:
-    """Why a node is not used beside an engine of these versions, in a sentence; empty if it is. Pure."""
+    """Why a node is not used next to an engine of these versions, in a sentence; empty if it is."""
     if facts.trouble:
         return facts.trouble
     if differ := differences(engine, facts.versions):
@@ -223,29 +193,24 @@ def trouble_with(facts: NodeFacts, engine: Versions) -> str:
     return ""
 
 
-# Why no cluster answers at an address, in one sentence: Ray says it in pages, or ends the process that asked. Pure.
-
 REFUSED = ("nauthenticated", "UNAUTHENTICATED", "AuthenticationError", "InvalidAuth")
-"""Signs that a token was not accepted."""
 OTHER = ("Failed to connect to GCS", "http2 header")
-"""Signs that something listens, and is no head."""
 MIXED = "Version mismatch"
-"""What Ray says where versions differ."""
 HINT = "`marlaas cluster status` says how this machine stands."
 
 
 def refuses_token(said: str) -> bool:
-    """Whether Ray did not accept a token, by what was printed."""
+    """True if Ray did not accept a token, by its output."""
     return any(sign in said for sign in REFUSED)
 
 
 def no_head(said: str) -> bool:
-    """Whether what listens does not speak as a head of Ray does."""
+    """True if the listener is no head of Ray."""
     return not refuses_token(said) and any(sign in said for sign in OTHER)
 
 
 def unreached(address: str, said: str) -> ClusterUnreachable:
-    """The error for a cluster that does not answer; ``said`` is all that Ray had to say."""
+    """The error for a cluster that does not answer; ``said`` is Ray's output."""
     if refuses_token(said):
         why = "it does not accept this machine's token"
     elif no_head(said):
@@ -262,38 +227,31 @@ def plainly(text: str) -> str:
     return re.sub(r"^[\w.]+(Error|Exception): ", "", text.strip()).rstrip(".")
 
 
-# How far a node's clock is from the engine's. Pure.
-#
-# Nothing rests on another machine's clock: the engine alone stamps what it stores. But people compare logs.
+# Nothing depends on another machine's clock: only the engine stamps what it stores. But people compare logs.
 
 LIMIT = 10.0
-"""Seconds by which clocks may differ before people are told: logs of two machines are then hard to read together."""
 
 
 @dataclass(frozen=True)
 class ClockReading:
-    """A question and its answer."""
+    """A question and its answer: seconds since 1970, by the asker's clock, the other's, and the asker's again."""
 
     asked: float
-    """When it was asked, by the clock of the one who asks, in seconds since 1970."""
     answered: float
-    """What the other's clock said."""
     heard: float
-    """When the answer came, by the asking one's clock."""
 
     @property
     def ahead(self) -> float:
-        """Seconds by which the other clock is ahead, as if the answer had been given in the middle."""
         return self.answered - (self.asked + self.heard) / 2
 
     @property
     def at_least(self) -> float:
-        """Seconds by which the clocks differ for certain: the answer was given at some time between the two."""
+        """Least difference of the clocks in seconds: the answer was given at some time in between."""
         return max(0.0, abs(self.ahead) - (self.heard - self.asked) / 2)
 
 
 def clock_warning(name: str, ahead: float, certain: float | None = None) -> str:
-    """What people should know of the clock of node ``name``; empty if it is near enough."""
+    """A warning on the clock of node ``name``; empty if it is near enough."""
     if (abs(ahead) if certain is None else certain) <= LIMIT:
         return ""
     way = "ahead of" if ahead > 0 else "behind"
@@ -309,11 +267,8 @@ def _span(seconds: float) -> str:
     return f"{seconds / 60:.0f} minutes" if seconds < 7200 else f"{seconds / 3600:.0f} hours"
 
 
-# Which nodes there are for people, which one they mean, and whether it may be drained. Pure.
-
-
 class Known(Protocol):
-    """The part of a node that is looked at here."""
+    """The part of a node that is used here."""
 
     @property
     def id(self) -> str:
@@ -325,7 +280,7 @@ class Known(Protocol):
 
     @property
     def alive(self) -> bool:
-        """Whether it is there."""
+        """True if it is there."""
 
     @property
     def refused(self) -> str:
@@ -336,7 +291,7 @@ T = TypeVar("T", bound=Known)
 
 
 def of_each_name(nodes: Sequence[T]) -> tuple[T, ...]:
-    """One node of each name, one that is there before one that is gone: a machine that joins again has another id."""
+    """One node of each name, a living one first: a machine that joins again has another id."""
     found: dict[str, T] = {}
     for node in nodes:
         if node.name not in found or (node.alive and not found[node.name].alive):
@@ -345,7 +300,7 @@ def of_each_name(nodes: Sequence[T]) -> tuple[T, ...]:
 
 
 def meant(word: str, nodes: Sequence[Known]) -> tuple[str, str]:
-    """The name of the node that ``word`` means, its name or the begin of its id, and else why it means none."""
+    """The name of the node that ``word`` means, its name or the begin of its id, else why it means none."""
     names = [node.name for node in nodes]
     if word in names:
         return word, ""

@@ -26,8 +26,6 @@ from ..workers import kill, run_host
 from .node import NodeFacts, look_here
 from .relay import Begin, Born, Close, Data, Ended, Event, InOrder, Kill, Printed, batch, size
 
-# Folders in a worker's arguments, by what they are for: the engine names them, a node puts its own in their place.
-
 
 @dataclass(frozen=True)
 class BaseFolder:
@@ -35,9 +33,7 @@ class BaseFolder:
 
     fingerprint: str
     path: str
-    """Where it lies on the engine's machine; looked at on a node, too, since many labs mount it everywhere."""
     file: str = ""
-    """A file in it that is meant, such as the GGUF that it was made of."""
 
 
 @dataclass(frozen=True)
@@ -48,7 +44,7 @@ class OwnFolder:
 
 
 def named(kwargs: Mapping[str, Any], base: BaseModel, home: Home) -> dict[str, Any]:
-    """Arguments for a worker of this home with its folders named by what they are for. Pure."""
+    """A worker's arguments with this home's folders replaced by their purposes."""
     folders = {
         str(base.path): BaseFolder(base.fingerprint, str(base.path)),
         str(home.base): OwnFolder("base"),
@@ -67,7 +63,7 @@ def named(kwargs: Mapping[str, Any], base: BaseModel, home: Home) -> dict[str, A
 
 
 def resolve(kwargs: Mapping[str, Any], home: Home) -> dict[str, Any]:
-    """The arguments with the folders of this node's ``home``, which are made where they are missing.
+    """The arguments with this node's folders; missing ones are made.
 
     Raises ``BaseModelError`` if the base is not here.
     """
@@ -87,12 +83,12 @@ def resolve(kwargs: Mapping[str, Any], home: Home) -> dict[str, Any]:
 
 
 def find_base(wanted: BaseFolder, home: Home) -> Path:
-    """The folder of a base on this node: that of its own settings, or at the same path as on the engine's machine.
+    """The folder of a base on this node: that of its own settings, or the engine's path.
 
     Raises ``BaseModelError`` if neither has its fingerprint.
     """
     names = [wanted.path]
-    with contextlib.suppress(MarlaasError):  # what is wrong with them is told with the node's inventory
+    with contextlib.suppress(MarlaasError):
         names.insert(0, load_settings(home).base)
     for name in names:
         try:
@@ -108,15 +104,13 @@ def find_base(wanted: BaseFolder, home: Home) -> Path:
     )
 
 
-# State files on a node: kept by checksum, each pulled once, verified before it has its name, oldest gone first.
-
 KEPT = 64
-"""Files that stay. A sampler has read its version before it serves it; what is needed again is pulled again."""
+"""Kept files. A sampler reads its version before it serves it; a missing file is pulled again."""
 PREFIX = "states-"
 
 
 class NodeFiles:
-    """The files of one node host, in a folder of its own below ``scratch``, which goes with the next one's start."""
+    """The files of one node host, in its own folder below ``scratch``, removed when the next one starts."""
 
     def __init__(self, scratch: Path) -> None:
         scratch.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -129,11 +123,9 @@ class NodeFiles:
         self._parts: dict[str, dict[int, bytes]] = {}
 
     def path(self, digest: str) -> Path:
-        """Where the file with a checksum is, or will be."""
         return self.folder / f"{digest}.safetensors"
 
     def here(self, digest: str) -> str:
-        """The path of a file that is here; empty if it is not."""
         path = self.path(digest)
         with contextlib.suppress(OSError):
             os.utime(path)  # it is in use
@@ -141,9 +133,9 @@ class NodeFiles:
         return ""
 
     async def pull(self, digest: str, get: Callable[[], Awaitable[bytes]]) -> str:
-        """Have a file here, which ``get`` brings if it is not; whoever asks meanwhile waits for the same bytes.
+        """Have a file here; ``get`` fetches a missing one, once for all callers.
 
-        Raises ``AdapterDamaged`` if other bytes come, and ``AdapterError`` where the disk refuses.
+        Raises ``AdapterDamaged`` if other bytes come, and ``AdapterError`` if the disk refuses.
         """
         if found := self.here(digest):
             return found
@@ -165,17 +157,15 @@ class NodeFiles:
         return path
 
     def take_part(self, digest: str, begin: int, part: bytes) -> None:
-        """A part of a file that cannot come as a whole."""
         self._parts.setdefault(digest, {})[begin] = part
 
     async def parts_are_there(self, digest: str) -> str:
-        """Have the file of which all parts have come. Raises as ``pull``."""
         parts = self._parts.pop(digest, {})
         data = b"".join(parts[begin] for begin in sorted(parts))
         return str(await asyncio.to_thread(self._keep, digest, data))
 
     async def adopt(self, path: str) -> tuple[str, int]:
-        """Keep a file that a worker wrote here under its checksum; returns that, and its size in bytes.
+        """Keep a worker's file under its checksum; returns that, and its size in bytes.
 
         Raises ``AdapterError`` if it cannot be read.
         """
@@ -192,7 +182,6 @@ class NodeFiles:
         return digest, len(data)
 
     def read(self, digest: str, begin: int = 0, count: int = -1) -> bytes:
-        """Bytes of a file that is here. Raises ``AdapterError`` if it is not any more."""
         try:
             with open(self.path(digest), "rb") as file:
                 file.seek(begin)
@@ -207,33 +196,26 @@ class NodeFiles:
 
 
 def checksum_of(data: bytes | memoryview) -> str:
-    """SHA-256 of a file's bytes, hexadecimal. Pure."""
+    """SHA-256 of a file's bytes, hexadecimal."""
     return hashlib.sha256(data).hexdigest()
 
 
-# The node host: one Ray actor on each node that starts the same child programs as a local engine, and relays them.
-#
-# A child has the cores, variables and niceness that it would have on the engine's machine, so its bits are the same.
-# Its stream, what it prints and its exit status go to the bridge. When the node host ends, for whatever reason, the
-# kernel ends its children. It decides nothing and restarts nothing. Only this module and ``bridge`` may import ray.
+# One Ray actor on each node starts the same child programs as a local engine, and relays them; the kernel ends them
+# with it. It decides and restarts nothing. Only this module and ``bridge`` may import ray.
 
 CHUNK = 2**16
-"""Bytes that are read from a child at a time."""
 MUCH = 64 * 2**20
-"""Bytes that may wait for the bridge before children are not read any more: they then wait to write."""
+"""Bytes waiting for the bridge until children are not read any more: they then wait to write."""
 SEEN = 30.0
-"""Seconds for which what was seen of the node may be told again."""
 PATIENCE = 1.0
-"""Seconds that a child's last words may take after its end; a process that it left behind may hold its output open."""
+"""Seconds for a child's last output after its end; a process that it left behind may hold its output open."""
 OF_RAY = ("RAY_", "SPT_NOENV", "PYTHONBREAKPOINT", "OMP_NUM_THREADS")
-"""Variables that Ray sets for its own processes begin so; actors that ask for no processor get one thread."""
 
 
 class NodeHost:
     """Runs on a node as an async actor; all methods belong to its event loop."""
 
     def __init__(self, home: Home | None = None) -> None:
-        """``home`` is the node's; by default that of its environment."""
         self._home = home or find_home()
         self.files = NodeFiles(self._home.scratch)
         self._children: dict[int, _Relayed] = {}
@@ -249,14 +231,14 @@ class NodeHost:
         self._looked = 0.0
 
     async def echo(self, data: bytes = b"") -> tuple[int, float]:
-        """Answer at once: how many bytes arrived, and the time here, in seconds since 1970."""
+        """Answer at once: the number of bytes, and the time here, in seconds since 1970."""
         return len(data), time.time()
 
     async def describe(self, cards: frozenset[str] = frozenset(), fresh: bool = True) -> NodeFacts:
-        """What this node has; what the children here hold, ``cards`` among it, counts as free.
+        """What this node has; resources of the children here, including ``cards``, count as free.
 
-        Unless it is to be ``fresh``, it is what was seen within ``SEEN`` seconds. Devices whose speed is not known are
-        measured where no child computes.
+        Unless ``fresh``, the result may be ``SEEN`` seconds old. Devices of unknown speed are measured if no child
+        computes.
         """
         if fresh or self._facts is None or time.monotonic() - self._looked > SEEN:
             pids = frozenset(child.pid for child in self._children.values() if child.pid)
@@ -266,21 +248,18 @@ class NodeHost:
         return self._facts
 
     async def resolve(self, kwargs: dict[str, Any]) -> dict[str, Any]:
-        """A worker's arguments with this node's own folders. Raises ``BaseModelError`` if the base is not here."""
         return await asyncio.to_thread(resolve, kwargs, self._home)
 
     async def folder(self) -> str:
-        """A folder for state files that workers write here."""
         return str(self.files.folder)
 
     async def here(self, digest: str) -> str:
-        """The path of a state file that is here; empty if it is not."""
         return self.files.here(digest)
 
     async def pull(self, digest: str, holder: list[Any]) -> str:
-        """Have a state file here, from Ray's object store if need be; returns its path. Raises as ``NodeFiles.pull``.
+        """Have a state file here, perhaps from Ray's object store; returns its path. Raises as ``NodeFiles.pull``.
 
-        ``holder`` has Ray's reference: in a list, so that this call begins before the bytes are here.
+        ``holder`` is a list with Ray's reference, so that this call begins before the bytes are here.
         """
 
         async def get() -> bytes:
@@ -290,28 +269,22 @@ class NodeHost:
         return await self.files.pull(digest, get)
 
     async def take_part(self, digest: str, begin: int, part: bytes) -> None:
-        """A part of a state file that cannot come as a whole."""
         self.files.take_part(digest, begin, part)
 
     async def parts_are_there(self, digest: str) -> str:
-        """All parts have come. Raises as ``pull``."""
         return await self.files.parts_are_there(digest)
 
     async def adopt(self, path: str) -> tuple[str, int]:
-        """Keep a state file that a worker wrote here; returns its checksum and size. Raises ``AdapterError``."""
         return await self.files.adopt(path)
 
     async def read(self, digest: str, begin: int = 0, count: int = -1) -> bytes:
-        """Bytes of a state file that is here. Raises ``AdapterError``."""
         return await asyncio.to_thread(self.files.read, digest, begin, count)
 
     async def take(self, number: int, *batches: tuple[Event, ...]) -> None:
-        """Carry out a batch of the bridge's events, once those before it are."""
         for event in self._arrived.accept(number, tuple(event for part in batches for event in part)):
             self._carry_out(event)
 
     async def give(self) -> tuple[int, tuple[Event, ...]]:
-        """The next batch of what children say, with its number; returns once there is something."""
         while not self._waiting:
             self._some.clear()
             await self._some.wait()
@@ -323,7 +296,6 @@ class NodeHost:
         return number, events
 
     def tell(self, event: Event) -> None:
-        """Have an event given to the bridge."""
         self._waiting.append(event)
         self._weight += size(event)
         if self._weight >= MUCH:
@@ -331,7 +303,6 @@ class NodeHost:
         self._some.set()
 
     async def room(self) -> None:
-        """Wait until more may be told."""
         await self._room.wait()
 
     def _carry_out(self, event: Event) -> None:
@@ -354,20 +325,16 @@ class NodeHost:
 
 
 class _Relayed:
-    """One child, from its start to its end."""
-
     def __init__(self, host: NodeHost, begin: Begin) -> None:
         self.number = begin.child
         self.pid = 0
         self._host = host
         self._begin = begin
         self._early: list[Data | Close | Kill] = []
-        """What came before the process was there."""
         self._process: asyncio.subprocess.Process | None = None
         self._writer: asyncio.StreamWriter | None = None
 
     def obey(self, event: Data | Close | Kill) -> None:
-        """Carry out what the engine asks of the child."""
         if self._process is None or self._writer is None:
             self._early.append(event)
         elif isinstance(event, Data):
@@ -378,7 +345,6 @@ class _Relayed:
             kill(self._process)
 
     async def run(self) -> None:
-        """Start it, relay it, and tell how it ended."""
         try:
             status: int | None = await self._run()
             reason = ""
@@ -434,5 +400,5 @@ class _Relayed:
 
 
 def child_environment(own: Mapping[str, str], wanted: Mapping[str, str]) -> dict[str, str]:
-    """A child's variables: the node's, without what Ray sets for its own processes, and those asked for. Pure."""
+    """A child's variables: the node's, without Ray's own, and the requested ones."""
     return {name: value for name, value in own.items() if not name.startswith(OF_RAY)} | dict(wanted)

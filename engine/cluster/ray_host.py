@@ -17,10 +17,9 @@ from .node_host import NodeHost
 
 
 class RayHost:
-    """Implements ``node_link.Host``."""
+    """Implements ``bridge.Host``."""
 
     def __init__(self, node: str) -> None:
-        """Starts it on the node with Ray's id ``node``."""
         self._node = node
         self._actor = (
             ray.remote(NodeHost)
@@ -34,7 +33,6 @@ class RayHost:
         )
 
     async def call(self, method: str, *args: Any) -> tuple[Any, Any]:
-        """See the protocol."""
         reference = getattr(self._actor, method).remote(*args)
         try:
             return reference, await reference
@@ -49,5 +47,4 @@ class RayHost:
             raise HostLost(f"the node host on node {self._node[:8]} {how}") from None
 
     def kill(self) -> None:
-        """See the protocol."""
         ray.kill(self._actor, no_restart=True)

@@ -14,23 +14,18 @@ from typing import Any, TypeAlias
 from ..errors import MarlaasError
 from ..workers import NOTHING, Template, WorkerHandle, last_line
 
-# What travels between the bridge and a node host: events of children, gathered into numbered batches. Pure.
-#
-# Several batches are in progress at the same time, so that a long link costs its delay once and not once a message. Ray
-# may deliver them in another order: each has a number, and waits for those before it. A piece is small enough that
-# Ray sends it inside the call: what children say never needs room in an object store.
+# Several numbered batches of events are in progress at the same time, so that a long link costs its delay once. Ray may
+# reorder them. A piece is small enough that Ray sends it inside the call.
 
 PIECE = 90_000
 """Bytes of one argument or result of a call; from 100 kB on Ray puts it into an object store."""
 WINDOW = 8
-"""Batches that may be in progress in one direction."""
 OVERHEAD = 200
-"""About how many bytes an event takes beside its data."""
 
 
 @dataclass(frozen=True)
 class Begin:
-    """Start a child with the program, cores and variables that it would have on the engine's machine."""
+    """Start a child with its program, cores and variables."""
 
     child: int
     name: str
@@ -79,20 +74,19 @@ class Printed:
 
 @dataclass(frozen=True)
 class Ended:
-    """The child has ended; nothing of it follows."""
+    """The child has ended; it sends nothing more."""
 
     child: int
     status: int | None
-    """Its exit status, negative for a signal; None if nobody knows."""
+    """Its exit status, negative for a signal; None if unknown."""
     reason: str = ""
-    """Why nobody knows."""
 
 
 Event: TypeAlias = Begin | Data | Close | Kill | Born | Printed | Ended
 
 
 def batch(waiting: deque[Event], limit: int = PIECE) -> tuple[Event, ...]:
-    """Take as many of the first events as fit into a piece, at least one if there is any; large data go in parts."""
+    """Take the first events that fit into a piece, at least one if there is any; large data go in parts."""
     taken: list[Event] = []
     room = limit
     while waiting and room > 0:
@@ -106,12 +100,12 @@ def batch(waiting: deque[Event], limit: int = PIECE) -> tuple[Event, ...]:
 
 
 def size(event: Event) -> int:
-    """About how many bytes an event takes in a call."""
+    """Bytes of an event in a call, about."""
     return OVERHEAD + (len(event.data) if isinstance(event, Data | Printed) else 0)
 
 
 def gathered(events: Sequence[Event]) -> list[tuple[Event, ...]]:
-    """All events in batches of a piece each. Pure."""
+    """All events in batches of a piece each."""
     waiting = deque(events)
     batches = []
     while waiting:
@@ -120,14 +114,13 @@ def gathered(events: Sequence[Event]) -> list[tuple[Event, ...]]:
 
 
 class InOrder:
-    """Hands numbered batches on in the order of their numbers, which begin with 0."""
+    """Puts numbered batches into order, from 0."""
 
     def __init__(self) -> None:
         self._next = 0
         self._early: dict[int, tuple[Event, ...]] = {}
 
     def accept(self, number: int, events: tuple[Event, ...]) -> Iterator[Event]:
-        """The events that are due once this batch is there; a batch that came before is dropped."""
         if number >= self._next:
             self._early[number] = events
         due: list[Event] = []
@@ -137,20 +130,19 @@ class InOrder:
         return iter(due)
 
 
-# A child on a node, as the engine's handle sees it: over the bridge, with its log on the engine's machine.
-#
-# It ends once. Whatever comes first ends it: the child's exit, the loss of its node host, the bridge's death, or an
-# order to kill it that nobody answers, because the way there is dark. What comes later is dropped.
+# A child ends once: by its exit, the loss of its node host, the bridge's death, or an unanswered order to kill it.
+# Later events are dropped.
 
 SILENCE = 5.0
-"""Seconds after an order to kill from which on the child counts as ended."""
 
 
 class RemoteChild:
-    """Implements ``workers.child.Child``. All methods belong to the event loop of the bridge's handle."""
+    """Implements ``workers.child.Child``; its log is on the engine's machine.
+
+    All methods belong to the event loop of the bridge's handle.
+    """
 
     def __init__(self, bridge: WorkerHandle, node: str, begin: Begin, log_path: Path) -> None:
-        """Starts the child."""
         log_path.parent.mkdir(parents=True, exist_ok=True)
         self.node = node
         self.pid = 0
@@ -167,25 +159,20 @@ class RemoteChild:
         self._running.add_done_callback(self._end)
 
     def write(self, data: bytes) -> None:
-        """See ``Child``."""
         self._tell(Data(self._number, data))
 
     def close(self) -> None:
-        """See ``Child``."""
         self._tell(Close(self._number))
 
     def kill(self) -> None:
-        """See ``Child``."""
         self._tell(Kill(self._number))
         if not self._ended.is_set() and self._silence is None:
             self._silence = asyncio.get_running_loop().call_later(SILENCE, self._give_up)
 
     async def wait(self) -> None:
-        """See ``Child``."""
         await self._ended.wait()
 
     def last_words(self) -> str:
-        """See ``Child``."""
         return self._reason or last_line(self._log_path, self._log_start)
 
     def _tell(self, event: Data | Close | Kill) -> None:
@@ -200,7 +187,7 @@ class RemoteChild:
         elif isinstance(event, Born):
             self.pid = event.pid
         elif isinstance(event, Printed):
-            with contextlib.suppress(OSError), open(self._log_path, "ab") as log:  # a full disk ends nobody
+            with contextlib.suppress(OSError), open(self._log_path, "ab") as log:
                 log.write(event.data)
 
     def _end(self, running: asyncio.Future[Any]) -> None:
@@ -225,14 +212,11 @@ class RemoteChild:
         self._ended.set()
 
 
-# Starts workers on a node: the same programs as on the engine's machine, over the bridge.
-
 numbers = itertools.count(1)
-"""Numbers of children: none is used twice in an engine."""
 
 
 class NodeLauncher:
-    """Implements ``workers.Launcher`` for one node."""
+    """Implements ``workers.Launcher`` for one node, over the bridge."""
 
     def __init__(
         self,
@@ -240,7 +224,6 @@ class NodeLauncher:
         node: str,
         named: Callable[[dict[str, Any]], dict[str, Any]] = lambda kwargs: kwargs,
     ) -> None:
-        """``named`` names the folders in a worker's arguments by what they are for; see ``node_paths``."""
         self._bridge = bridge
         self._node = node
         self._named = named
@@ -257,7 +240,7 @@ class NodeLauncher:
         nice: int = 0,
         template: Template | None = None,
     ) -> WorkerHandle:
-        """See ``Launcher``. Raises ``BaseModelError``, too, if the node does not have the base."""
+        """Raises ``BaseModelError``, too, if the node does not have the base."""
         there = await self._bridge.call("resolve", self._node, self._named(kwargs))
         begin = Begin(next(numbers), name, cores, dict(environment), nice)
         child = RemoteChild(self._bridge, self._node, begin, log_path)

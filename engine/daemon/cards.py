@@ -1,7 +1,6 @@
-"""Looks at the cards every few seconds: for the screen, for the log, and to plan again where cards were lost or gained.
+"""Looks at the cards every few seconds: for the screen, for the log, and to plan again after changes.
 
-A short-lived child asks the driver (``devices.survey``), because a driver may hang. On machines without a driver
-none is started. ``devices.cards.watch`` decides when to plan again, and the placement which cards are used.
+A short-lived child asks the driver (``devices.survey``), because a driver may hang.
 """
 
 from __future__ import annotations
@@ -34,11 +33,11 @@ INTERVAL = 5.0
 
 
 class Placed(Protocol):
-    """The part of the supervisor that is used here."""
+    """The used part of the supervisor."""
 
     @property
     def ready(self) -> bool:
-        """Whether the workers are alive."""
+        """True if the workers are alive."""
 
     @property
     def ours(self) -> Ours:
@@ -49,7 +48,7 @@ class Placed(Protocol):
 
 
 class CardMonitor:
-    """Looks at the cards again and again."""
+    """Looks at the cards regularly."""
 
     def __init__(
         self, store: Store, resources: ResourceSettings, supervisor: Placed, log: Callable[[str, str, str], None]
@@ -61,14 +60,11 @@ class CardMonitor:
         self._account = own_account()
         self._last: Inventory | None = None
         self._labels: dict[str, str] = {}
-        """Labels of all cards that were ever seen, by id."""
         self._watch = CardWatch()
         self._failure = ""
-        """Why workers could not be placed again, as last logged."""
         store.devices.replace(())
 
     async def run(self) -> None:
-        """Look until cancelled; what a full disk refuses is written at the next look."""
         if not has_driver():
             await asyncio.Event().wait()
         while True:
@@ -84,9 +80,9 @@ class CardMonitor:
         self._tell(found, usable)
         self._store.devices.replace(rows_of(found, usable, ours.cards, time.time()))
         if not found.machine.gpus and found.reason:
-            return  # a driver that does not answer is no sign that cards are lost: workers on a failed card die
+            return  # a silent driver does not mean lost cards: workers on a failed card die
         cards = {gpu.uuid for gpu in usable.machine.gpus}
-        if first or not self._supervisor.ready:  # starting workers are placed by the cards of that moment
+        if first or not self._supervisor.ready:
             self._watch = self._watch.planned(cards)
         else:
             await self._keep(cards, ours.cards)
@@ -102,7 +98,6 @@ class CardMonitor:
         self._labels |= {gpu.uuid: gpu.label for gpu in found.machine.gpus}
 
     async def _keep(self, usable: Collection[str], used: Collection[str]) -> None:
-        """Have workers placed again where the usable cards are not those that they were placed for."""
         self._watch = self._watch.after(usable, used)
         if not (self._watch.leaves or self._watch.takes):
             return
@@ -120,7 +115,7 @@ class CardMonitor:
 
 
 def rows_of(found: Inventory, usable: UsableResources, used: Collection[str], now: float) -> list[DeviceRow]:
-    """The cards' rows for the store; a card in use counts as usable although others have come to it."""
+    """The cards' rows for the store; a card in use counts as usable even if others use it, too."""
     return [
         DeviceRow(
             gpu.uuid,

@@ -1,4 +1,4 @@
-"""The checks of promoted environments in this engine: findings go to the store, and errors to the log as well."""
+"""The checks of promoted environments: findings go to the store, and errors to the log as well."""
 
 from __future__ import annotations
 
@@ -11,17 +11,16 @@ from ..home import BUNDLED_PLUGINS
 from ..store import Store
 
 Log = Callable[[str, str, str], None]
-"""Takes the kind, a sentence and the level."""
 
 
 def background(environments: EnvironmentService, store: Store, ruler: Ruler, log: Log) -> Background:
-    """The checks of an engine. Environments that ship with marlaas are left out: its tests check them."""
+    """The checks of an engine, without environments that ship with marlaas: its tests check them."""
 
     def known(environment: str, version: str) -> bool:
         return store.conformance.known(environment, version, store.fingerprint)
 
     def found(environment: str, version: str, findings: list[Finding]) -> None:
-        with contextlib.suppress(StoreError):  # a full disk: the next engine looks again
+        with contextlib.suppress(StoreError):
             store.conformance.add(environment, version, store.fingerprint, findings)
         if count(findings, "error"):
             log("environment", sentence(environment, version, findings), "warning")

@@ -1,4 +1,4 @@
-"""How the app starts, asks and stops the engine of a home. Standard library only, so that commands start fast."""
+"""Lets the app start, ask and stop a home's engine. Standard library only, so that commands start fast."""
 
 from __future__ import annotations
 
@@ -21,11 +21,8 @@ from ..workers import signal_name
 from .lock import EngineLock, holder, starts
 
 STALE = 15.0
-"""Seconds without a heartbeat after which an engine counts as hung."""
 SERVING = ("running", "draining")
-"""States of an engine that hears commands."""
 NOTICE = 5.0
-"""Seconds after which whoever waits for an engine is told why."""
 UPDATE = 600.0
 """Most seconds of waiting for another process that makes or changes the database."""
 POLL = 0.05
@@ -34,11 +31,12 @@ _PATIENCE = {
     "draining": "The engine finishes the steps under way and stops; then another one starts.",
 }
 started: list[subprocess.Popen[bytes]] = []
-"""Engines that this process started. They outlive it; kept so that it does not wait for them and Python reaps them."""
+"""Engines started by this process. They outlive it; the list keeps Python from waiting for them and lets it reap
+them."""
 
 
 def make_home(home: Home, notice: Callable[[str], None] | None = None) -> None:
-    """Make the home and its settings file where they are missing; ``notice`` is told which permissions were corrected.
+    """Make the home and its settings file if missing; ``notice`` gets corrected permissions.
 
     Raises ``ConfigError`` if a home cannot be made, or others can write to it.
     """
@@ -54,13 +52,13 @@ def make_home(home: Home, notice: Callable[[str], None] | None = None) -> None:
 
 
 def create_database(home: Home, notice: Callable[[str], None] | None = None) -> None:
-    """``make_home``, and its database where that is missing, or of an older marlaas. Raises as ``update_database``."""
+    """``make_home``, and make or update its database. Raises as ``update_database``."""
     make_home(home, notice)
     update_database(home)
 
 
 def update_database(home: Home) -> None:
-    """Bring the database to this program's schema, under the engine's lock, after whoever is doing so already.
+    """Bring the database to this program's schema, under the engine's lock.
 
     Raises ``StoreError`` if an engine of an older marlaas serves the home, or the database is of a newer one.
     """
@@ -73,7 +71,7 @@ def update_database(home: Home) -> None:
             _refuse_older_engine(home)
             if time.monotonic() > deadline:
                 raise
-            continue  # an engine that starts does the same
+            continue
         try:
             if not is_current(home.database):
                 open_database(home.database)
@@ -82,16 +80,15 @@ def update_database(home: Home) -> None:
 
 
 def open_database(database: Path) -> None:
-    """Make a database, or change an older one; for whoever holds the engine's lock. Raises ``StoreError``."""
+    """Make or update a database; for the holder of the engine's lock. Raises ``StoreError``."""
     from ..store import open_database as opened
 
     opened(database).close()
 
 
 def _refuse_older_engine(home: Home) -> None:
-    """Raise ``StoreError`` where the engine that holds the lock works with the older schema."""
     engine = None
-    with contextlib.suppress(StoreError), Reader(home.database) as reader:  # there is none, or it is being made
+    with contextlib.suppress(StoreError), Reader(home.database) as reader:
         engine = reader.engine()
     if engine is not None and engine.pid == holder(home.lock):
         raise StoreError(
@@ -102,7 +99,7 @@ def _refuse_older_engine(home: Home) -> None:
 
 
 def other_version(engine: EngineRow | None) -> str:
-    """One sentence if the engine is of another version than this program; else empty."""
+    """One sentence if the engine and this program have different versions; else empty."""
     if engine is None or engine.version in ("", version()):
         return ""
     return (
@@ -112,15 +109,15 @@ def other_version(engine: EngineRow | None) -> str:
 
 
 def alive(home: Home) -> bool:
-    """Whether an engine serves this home: it holds the lock and its heartbeat is recent."""
+    """True if an engine serves this home: it holds the lock and its heartbeat is recent."""
     return _state(home) in SERVING
 
 
 def refuse_suspended(process: int | None) -> None:
-    """Raise ``EngineUnreachable`` where somebody has stopped this engine by a signal: it hears nothing."""
+    """Raise ``EngineUnreachable`` if this engine was stopped by a signal: it hears nothing."""
     if not process:
         return
-    with contextlib.suppress(OSError):  # no /proc, as on macOS, or it has ended meanwhile
+    with contextlib.suppress(OSError):
         state = Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()[0]
         if state in ("T", "t"):
             raise EngineUnreachable(
@@ -130,7 +127,6 @@ def refuse_suspended(process: int | None) -> None:
 
 
 def _state(home: Home) -> str:
-    """The state of a home's engine; empty if there is none, or its heartbeat is old."""
     if holder(home.lock) is None:
         return ""
     engine = _engine(home)
@@ -138,7 +134,6 @@ def _state(home: Home) -> str:
 
 
 def _engine(home: Home) -> EngineRow | None:
-    """The newest engine of a home, alive or not."""
     if not home.database.exists():
         return None
     with Reader(home.database) as reader:
@@ -146,7 +141,7 @@ def _engine(home: Home) -> EngineRow | None:
 
 
 def served_base(home: Home) -> HomeBase:
-    """The base that the home's engine serves, or that it would serve. Raises ``ConfigError`` if that cannot be."""
+    """The base of the home's engine, or of its next one. Raises ``ConfigError`` if it is invalid."""
     if alive(home):
         with Reader(home.database) as reader:
             engine = reader.engine()
@@ -158,12 +153,12 @@ def served_base(home: Home) -> HomeBase:
 def ensure_running(home: Home, timeout: float = 60.0, notice: Callable[[str], None] | None = None) -> None:
     """Start an engine in the background unless one is alive, and wait until it serves.
 
-    While an engine says that it is starting, or drains, this waits, however long; ``notice`` is then told what for.
-    Raises ``EngineUnreachable`` with the last line of its log after ``timeout`` seconds without such a word, and where
-    it is suspended, ``ConfigError`` where the home cannot be locked.
+    While an engine reports that it starts or drains, this waits without limit; ``notice`` gets the reason. Raises
+    ``EngineUnreachable`` after ``timeout`` seconds without a report, or if it is suspended; ``ConfigError`` if the home
+    cannot be locked.
     """
     create_database(home, notice)
-    check_lockable(home.lock)  # else whatever an earlier engine has written there counts as held
+    check_lockable(home.lock)
     log = home.logs / "engine.log"
     process: subprocess.Popen[bytes] | None = None
     begun, said = time.monotonic(), ""
@@ -194,7 +189,6 @@ def ensure_running(home: Home, timeout: float = 60.0, notice: Callable[[str], No
 
 
 def _waits_for(home: Home) -> str:
-    """What a starting engine says that it waits for, in a sentence; else empty."""
     engine = _engine(home)
     return engine.note if engine is not None and engine.state == "starting" else ""
 
@@ -207,7 +201,7 @@ def stop(home: Home, timeout: float = 30.0) -> bool:
     refuse_suspended(engine)
     try:
         command(home.database, "stop")
-    except DatabaseUnwritable:  # a disk that became read-only or full: the engine hears of it all the same
+    except DatabaseUnwritable:
         with contextlib.suppress(ProcessLookupError):
             os.kill(engine, signal.SIGTERM)
     deadline = time.monotonic() + timeout
@@ -223,9 +217,9 @@ def stop(home: Home, timeout: float = 30.0) -> bool:
 
 
 def drain(home: Home, notice: Callable[[str], None]) -> bool:
-    """Ask the engine to end once the steps in progress are committed, and wait as long as that takes.
+    """Ask the engine to end once the steps in progress are committed, and wait without limit.
 
-    False if none was running. ``notice`` is told what it still waits for. Raises ``EngineUnreachable`` if it hangs.
+    False if none was running. ``notice`` gets what it still waits for. Raises ``EngineUnreachable`` if it hangs.
     """
     process = holder(home.lock)
     if process is None:
@@ -249,7 +243,6 @@ def drain(home: Home, notice: Callable[[str], None]) -> bool:
 
 
 def _start(home: Home, log: Path) -> subprocess.Popen[bytes]:
-    """A detached child in a session of its own: it hears neither Ctrl-C nor the closing of a terminal."""
     command_line = [sys.executable, "-P", "-m", "marlaas.engine.daemon.main", str(home.root)]
     try:
         with open(log, "ab") as output:
@@ -269,7 +262,6 @@ def _start(home: Home, log: Path) -> subprocess.Popen[bytes]:
 
 
 def _see_off(engine: int, deadline: float) -> None:
-    """Wait for the end of an engine that is a child of this process: it releases its lock a moment before."""
     for process in started:
         if process.pid == engine:
             with contextlib.suppress(subprocess.TimeoutExpired):
@@ -277,17 +269,17 @@ def _see_off(engine: int, deadline: float) -> None:
 
 
 def base_variable() -> dict[str, str]:
-    """``MARLAAS_BASE`` as an absolute path, for the engine works in another folder."""
+    """``MARLAAS_BASE`` as an absolute path: the engine works in another folder."""
     name = os.environ.get("MARLAAS_BASE")
     return {"MARLAAS_BASE": anchored(name, Path.cwd())} if name else {}
 
 
 def why_not(code: int | None, log: Path) -> MarlaasError:
-    """The error for an engine that ended while it started; ``ConfigError`` where its configuration was at fault."""
+    """The error for an engine that ended while it started; ``ConfigError`` for a wrong configuration."""
     words = _last_line(log).removeprefix("marlaas: ")
     if code == ConfigError.exit_code:
         return ConfigError(words)
-    if code == 0:  # its log ends with something else
+    if code == 0:
         words = "it was asked to stop."
     elif code is not None and code < 0:
         words = f"it was ended by signal {signal_name(-code)}."

@@ -1,6 +1,6 @@
-"""An engine: its parts, how they hear of each other, and their start and end.
+"""An engine: its parts, their connections, their start and end.
 
-It serves until a *stop* or *drain* command, Ctrl-C or SIGTERM. What must be there before is seen to in ``main``.
+It serves until a *stop* or *drain* command, Ctrl-C or SIGTERM. ``main`` prepares it.
 """
 
 from __future__ import annotations
@@ -51,11 +51,9 @@ class Engine:
         store: Store,
         keep: Callable[[], None],
     ) -> None:
-        """``keep``: see ``Heartbeat``."""
         self._home, self._settings, self._base, self._store = home, settings, base, store
         self._serves = False
         self._compares = ""
-        """What the start does with the base, in a sentence."""
         self._environments = EnvironmentService(
             [BUNDLED_PLUGINS, home.plugins],
             home.scratch,
@@ -111,7 +109,6 @@ class Engine:
         self._api.show(FigureReader(home.database, ledger).rows)
 
     async def serve(self) -> None:
-        """Start all parts, run them until told to stop, and end them."""
         store, supervisor = self._store, self._supervisor
         loop = asyncio.get_running_loop()
         for number in (signal.SIGINT, signal.SIGTERM):
@@ -129,7 +126,6 @@ class Engine:
             await self._stop()
 
     async def _start_workers(self) -> None:
-        """Start them over a base that was compared with transformers, now if it never was."""
         base, home, free = self._base, self._home.root, available_memory(self._settings.resources.memory)
         if compared_before(base, home, free) is None:
             self._compares = "The engine compares the base with transformers, which it does once for each base."
@@ -152,7 +148,6 @@ class Engine:
             self._log("base", self._supervisor.warning, "warning")
 
     async def _run(self) -> None:
-        """Until the first of the parts ends, which is the queue where somebody stops the engine."""
         supervisor = self._supervisor
         await until_first(
             *(self._disk.run(), self._scheduler.run(), supervisor.run(), self._yielding.run()),
@@ -178,7 +173,6 @@ class Engine:
             self._store.telemetry.event(kind, message, None, level)
 
     def _on_environment(self, event: EnvironmentEvent) -> None:
-        """Write down what happened to an environment, and let those go on who waited for it."""
         store, environments = self._store, self._environments
         self._log("environment", describe(event), "warning" if event.failure else "info")
         with contextlib.suppress(StoreError):
@@ -188,12 +182,10 @@ class Engine:
                 store.failing.replace(event.plugin, event.version, standstills)
         if event.kind in ("loaded", "removed"):
             self._conformance.changed(event.plugin)
-        # at the start every plugin is loaded: no task is hurried for that
         loaded = event.kind == "loaded" and self._serves
         self._scheduler.wake(names_of(event.plugin, environments.infos()) if loaded else frozenset())
 
     def _played(self) -> Set[str] | None:
-        """The versions of environments that stored groups were played on; None if that cannot be read."""
         with contextlib.suppress(StoreError):
             return self._store.experience.environment_versions()
         return None

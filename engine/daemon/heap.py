@@ -1,4 +1,4 @@
-"""Where the engine's threads take memory from."""
+"""Settings of the C library's heap."""
 
 from __future__ import annotations
 
@@ -8,10 +8,9 @@ M_ARENA_MAX = -8
 
 
 def keep_to_one_heap() -> None:
-    """Let all threads of this process take memory from one heap.
+    """Let all threads of this process take memory from one heap, if its C library is glibc.
 
-    Otherwise each of a dozen threads that wait for disks and plugins has a heap of its own (glibc's arenas), and keeps
-    what it once needed. They hardly ever compute at the same time. Does nothing if the C library is not glibc.
+    Otherwise each of a dozen waiting threads keeps its own heap (glibc's arenas) at its largest size.
     """
     tune = getattr(ctypes.CDLL(None), "mallopt", None)
     if tune is not None:

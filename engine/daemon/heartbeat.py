@@ -1,4 +1,4 @@
-"""Once a second: the heartbeat, what processes take, what stages did, what tasks used."""
+"""Once a second: the heartbeat, processes' usage, stages' work, tasks' usage."""
 
 from __future__ import annotations
 
@@ -18,42 +18,38 @@ from ..fleet import Load, WorkerSupervisor
 from ..rollout import SamplerStats
 from ..store import StageSample, Store, WorkerRow
 
-# What this engine's processes take: memory, and processor time since the last look.
-#
-# psutil's objects are kept between two looks: making them again reads three more files.
+# Memory and processor time of this engine's processes. psutil's objects are kept: making them again reads three more
+# files.
 
 
 @dataclass(frozen=True)
 class Seen:
-    """One process that is alive."""
+    """One living process."""
 
     name: str
     pid: int
     rss: int
-    """Bytes of memory."""
     started: float
-    """Seconds of the epoch."""
     spent: float
     """Processor seconds since the last look, user and system; for a new process, since its start."""
 
 
 class Processes:
-    """Measures processes; keeps what it needs from one look to the next."""
+    """Measures processes, with state between looks."""
 
     def __init__(self) -> None:
         self._known: dict[int, psutil.Process] = {}
         self._spent: dict[int, float] = {}
 
     def look(self, processes: Iterable[tuple[str, int]]) -> list[Seen]:
-        """Measure those of the processes (name and id) that are alive."""
         known, spent, seen = self._known, self._spent, []
         self._known, self._spent = {}, {}
         for name, pid in processes:
-            with contextlib.suppress(psutil.Error):  # it has ended meanwhile
+            with contextlib.suppress(psutil.Error):
                 process = known.get(pid) or psutil.Process(pid)
                 times = process.cpu_times()
                 now = times.user + times.system
-                if now < spent.get(pid, 0.0):  # another process has got the id
+                if now < spent.get(pid, 0.0):
                     process, spent[pid] = psutil.Process(pid), 0.0
                 seen.append(
                     Seen(name, pid, process.memory_info().rss, process.create_time(), now - spent.get(pid, 0.0))
@@ -62,20 +58,16 @@ class Processes:
         return seen
 
 
-# What each stage did between two beats: its busy time, its load, what it finished.
-#
-# There is one sample for each stage, or for each of its workers where it has several. Workers report their busy time;
-# environments and the engine do not, so theirs is the processor time of their processes.
+# Workers report their busy time; for environments and the engine it is the processor time of their processes.
 
 ENGINE = "engine"
 WORKER = "env "
-"""How the names of environment workers begin."""
 IDLE = {stage: Load() for stage in (ROLLOUT, ENVIRONMENT, TRAINING, ENGINE)}
 """All stages, under the names of their first workers; a worker that is being replaced is idle."""
 
 
 class StageMeter:
-    """Differences between the totals of one beat and of the one before."""
+    """Differences between the totals of two beats."""
 
     def __init__(self, ledger: Ledger) -> None:
         self._ledger = ledger
@@ -85,7 +77,6 @@ class StageMeter:
         self._read: dict[str, int] = {}
         self._passes: dict[str, int] = {}
         self.busy: dict[str, float] = {}
-        """Seconds that each worker, or stage without workers of its own, was busy between the last two beats."""
 
     def samples(
         self,
@@ -95,10 +86,10 @@ class StageMeter:
         begun: float,
         wall: float,
     ) -> list[StageSample]:
-        """One for each worker of a stage and one for the engine itself, over ``wall`` seconds (above 0) from ``begun``
-        on; then one for each environment worker that did something, under its own name.
+        """The samples over ``wall`` seconds (above 0) from ``begun`` on.
 
-        ``loads`` and ``devices`` are by worker. Environments' names among the processes begin with "env ".
+        One for each worker of a stage, for the engine, and for each active environment worker. ``loads`` and
+        ``devices`` are by worker.
         """
         before, self._busy = self._busy, dict(self._ledger.busy)
         busy = {stage: seconds - before.get(stage, 0.0) for stage, seconds in self._busy.items()}
@@ -130,17 +121,12 @@ class StageMeter:
         ] + [StageSample(name, "cpu", begun, wall, seconds, 0.0, 0.0, 0) for name, seconds in workers]
 
 
-# Once a second: writes the engine's heartbeat, what tasks used, how episodes ended and what workers did.
-#
-# Of a large cluster, what workers did is asked and written more seldom. Commits then reach the disk.
-
 HEARTBEAT = 1.0
 NONE_YET = SamplerStats(0, 0, 0.0, 0, 0)
 LOOKED_AT = 128
-"""Workers that are looked at in a second on average, at most. A look at one costs the engine a call, an answer and two
-rows: all that must not grow with the cluster."""
+"""Most workers looked at in a second, on average. A look at one costs the engine a call, an answer and two rows:
+this must not grow with the cluster."""
 THIN = 600.0
-"""Seconds between two times that old samples are merged."""
 
 
 class Heartbeat:
@@ -156,9 +142,9 @@ class Heartbeat:
         look: Callable[[Iterable[tuple[str, int]]], list[Seen]] | None = None,
         keep: Callable[[], None] = lambda: None,
     ) -> None:
-        """``account`` adds the seconds that tasks ran; ``note`` says what people should know of the engine; ``look``
-        measures processes otherwise than by the system (``Processes.look``); ``keep`` raises ``HomeLocked`` if
-        another engine serves the home, and ends this one."""
+        """``account`` adds the seconds that tasks ran; ``note`` is a message for people; ``look`` replaces
+        ``Processes.look``; ``keep`` raises ``HomeLocked`` if another engine serves the home, and ends this one.
+        """
         self._store = store
         self._ledger = ledger
         self._outcomes = outcomes
@@ -168,17 +154,14 @@ class Heartbeat:
         self._look = look or Processes().look
         self._keep = keep
         self._thin = 0.0
-        """When old samples are merged next."""
         self._looked = monotonic()
-        """When workers were looked at last."""
         self._sampled: dict[str, SamplerStats] = {}
-        """The totals of each sampler, as it last answered."""
 
     async def run(self, supervisor: WorkerSupervisor) -> None:
-        """Beat until cancelled; a beat that fails (full disk, lock, vanished process) is tried again."""
+        """Beat until cancelled; a failed beat (full disk, lock, vanished process) is tried again."""
         while True:
             await asyncio.sleep(HEARTBEAT)
-            with contextlib.suppress(OSError):  # a full disk, a home that was moved: the next beat tries again
+            with contextlib.suppress(OSError):
                 self._keep()
             with contextlib.suppress(StoreError, psutil.Error, OSError):
                 await self._beat(supervisor)
@@ -199,7 +182,6 @@ class Heartbeat:
         await asyncio.to_thread(self._store.checkpoint)
 
     def _measure(self, supervisor: WorkerSupervisor, elapsed: float) -> None:
-        """What processes and stages did in the last ``elapsed`` seconds."""
         processes, now = self._look(supervisor.processes()), wall_time()
         samples = self._meter.samples(processes, supervisor.loads(), supervisor.devices, now - elapsed, elapsed)
         rows = worker_rows(processes, self._meter.busy, supervisor.devices, elapsed, supervisor.starting)
@@ -213,7 +195,6 @@ class Heartbeat:
             self._store.outcomes.thin(now)
 
     async def stop(self, supervisor: WorkerSupervisor) -> None:
-        """Write what has been used since the last beat, while the workers are still alive."""
         await self._ask_samplers(supervisor)
         with contextlib.suppress(StoreError):
             self._write()
@@ -233,7 +214,6 @@ class Heartbeat:
             raise
 
     async def _ask_samplers(self, supervisor: WorkerSupervisor) -> None:
-        """Record what each sampler did; one that does not answer is asked again next time."""
         for name, stats in (await supervisor.sampler_stats(HEARTBEAT)).items():
             before = self._sampled.get(name, NONE_YET)
             self._ledger.rollout_seconds(max(0.0, stats.busy_seconds - before.busy_seconds), name)
@@ -242,7 +222,7 @@ class Heartbeat:
 
 
 def between_looks(workers: int) -> float:
-    """Seconds from one look at this many workers to the next."""
+    """Seconds between two looks at this many workers."""
     return HEARTBEAT * max(1, -(-workers // LOOKED_AT))
 
 
@@ -253,8 +233,7 @@ def worker_rows(
     elapsed: float,
     starting: Collection[str] = (),
 ) -> list[WorkerRow]:
-    """One row per process: its memory, its device, and the share of ``elapsed`` seconds in which it was busy; and one
-    for each worker in ``starting`` that has no process yet.
+    """Each process's memory, device and busy share of ``elapsed`` seconds; and rows for ``starting`` workers.
 
     ``busy`` has the busy seconds of workers that report them; for the others processor time counts.
     """

@@ -1,4 +1,4 @@
-"""One engine per home: an advisory lock that the kernel drops with the process, however it dies."""
+"""One engine per home: an advisory lock that the kernel drops with the process."""
 
 from __future__ import annotations
 
@@ -14,23 +14,23 @@ from ..locks import said_by_holder, try_lock
 ATTEMPTS, PAUSE = 10, 0.02
 """Tries at taking the lock, and seconds between them: a process that asks for the holder has it for a moment."""
 PREPARES = " prepares the database"
-"""Follows the id of a process that is no engine and holds the lock to keep engines out meanwhile."""
 STARTS = " starts: "
-"""Follows the id of an engine that is not in the database yet; what it does follows, in a sentence."""
 SIZE = 512
-"""Bytes to read: more than the file has."""
 
 
 class EngineLock:
-    """Holds a home's lock file while it lives; the file names the holder for people."""
+    """Holds a home's lock file; the file names the holder for people."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
         self._file: int | None = None
 
     def acquire(self, pause: Callable[[float], None] = time.sleep, prepares: bool = False) -> None:
-        """Take the lock; ``prepares``: this process is no engine, and prepares the database. Waits for a holder that
-        does so; raises ``HomeLocked``, naming the holder, for any other, and ``ConfigError`` as ``try_lock`` does."""
+        """Take the lock.
+
+        With ``prepares``, this process prepares the database and is no engine. Waits for a holder that does so; raises
+        ``HomeLocked`` for any other, and ``ConfigError`` as ``try_lock`` does.
+        """
         file = os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
         try:
             self._wait_for(file, pause)
@@ -55,7 +55,7 @@ class EngineLock:
             pause(PAUSE)
 
     def keep(self) -> None:
-        """Put the file back where somebody has removed it, as clean-ups of ``*.lock`` do: no second engine may start.
+        """Put a removed file back (clean-ups of ``*.lock``), so that no second engine starts.
 
         Raises ``HomeLocked`` if one has started already, and has the lock on a new file.
         """
@@ -69,21 +69,17 @@ class EngineLock:
         self._file = again._file
 
     def starting(self, words: str) -> None:
-        """Tell whoever waits for this engine what it does before its first heartbeat, in a sentence."""
         self._write(f"{STARTS}{words}")
 
     def started(self) -> None:
-        """From now on the database says what this engine does."""
         self._write("")
 
     def release(self) -> None:
-        """Give the lock back."""
         if self._file is not None:
             os.close(self._file)
             self._file = None
 
     def _write(self, what: str) -> None:
-        """Write this process's id, and what it does, over what is there: who reads meanwhile finds the id."""
         assert self._file is not None, "the lock is not held"
         line = f"{os.getpid()}{what}\n".encode()
         os.pwrite(self._file, line, 0)
@@ -91,7 +87,7 @@ class EngineLock:
 
 
 def holder(path: Path) -> int | None:
-    """Process id of the engine that holds the lock, 0 until it has written it; None if no engine holds it."""
+    """Process id of the engine that holds the lock, 0 until it has written it; None without an engine."""
     text = _held(path)
     if text is None or text.endswith(PREPARES):
         return None
@@ -100,11 +96,10 @@ def holder(path: Path) -> int | None:
 
 
 def starts(path: Path) -> str:
-    """What the engine that holds the lock says that it does before its first heartbeat; else empty."""
+    """The lock holder's work before its first heartbeat; else empty."""
     return (_held(path) or "").partition(STARTS)[2]
 
 
 def _held(path: Path) -> str | None:
-    """The first line of the lock's file, after which there may be a rest; None if nobody holds the lock."""
     said = said_by_holder(path, SIZE)
     return None if said is None else said.partition("\n")[0]

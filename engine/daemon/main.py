@@ -1,4 +1,4 @@
-"""The engine process: what an engine needs is there (lock, settings, base, plan, store), then ``Engine`` serves.
+"""The engine process: prepares lock, settings, base, plan and store, then runs ``Engine``.
 
 Run as ``python -m marlaas.engine.daemon.main HOME`` or in the foreground by ``marlaas engine run``.
 """
@@ -30,14 +30,12 @@ from .planning import plan, without_nodes
 from .saying import say
 
 YOUNG_OBJECTS = 100_000
-"""New objects after which Python looks for cycles, a hundredth of a second long. Thousands of messages and futures come
-and go each second without any. With many tasks some ten thousand objects stay for the time of an episode, or until
-their step: a look at all of them after every few episodes took a tenth of the engine's time. Objects that exist after
-the imports are frozen, and not looked at again."""
+"""New objects until Python looks for cycles. With many tasks ten thousand objects stay for an episode or a step:
+frequent looks at them took a tenth of the engine's time."""
 
 
 def run(home: Home) -> int:
-    """Serve a home until told to stop; returns an exit code, after one sentence on standard error if it is not 0."""
+    """Serve a home until stopped; returns an exit code, after one sentence on standard error if it is not 0."""
     switch_on("engine")
     keep_to_one_heap()
     lock = EngineLock(home.lock)
@@ -83,20 +81,19 @@ def run(home: Home) -> int:
 async def _serve(
     home: Home, settings: Settings, base: BaseModel, placement_plan: PlacementPlan, store: Store, lock: EngineLock
 ) -> None:
-    # made here, because its parts want the event loop
     await Engine(home, settings, base, placement_plan, store, lock.keep).serve()
 
 
 def refuse_second(home: Home) -> None:
-    """Raise ``HomeLocked`` where another engine lives, though its lock is gone: somebody has removed the file."""
+    """Raise ``HomeLocked`` if another engine lives and its lock file was removed."""
     engine = None
-    with contextlib.suppress(StoreError), Reader(home.database) as reader:  # there is none yet
+    with contextlib.suppress(StoreError), Reader(home.database) as reader:
         engine = reader.engine()
     if engine is None or engine.state == "stopped" or abs(time.time() - engine.heartbeat) > STALE:
         return
     with contextlib.suppress(psutil.Error):
         process = psutil.Process(engine.pid)
-        # another one has its id where the machine was started again, or after many others
+        # after a reboot, or many processes, another one has its id
         if process.create_time() <= engine.heartbeat and process.status() != psutil.STATUS_ZOMBIE:
             raise HomeLocked(
                 f"An engine (process {engine.pid}) serves {home.root} already, though its lock file was removed.",

@@ -1,7 +1,6 @@
-"""Looks at the cluster's nodes every few seconds: for screens, for the log, and to move workers as nodes come and go.
+"""Looks at the cluster's nodes every few seconds: for screens, for the log, and to move workers.
 
-It hears people who drain a node. A node that is drained keeps its workers until no task is within a step; one that has
-died has none. Which node gets what is decided by the placement.
+It hears people who drain a node. A drained node keeps its workers until no task is within a step.
 """
 
 from __future__ import annotations
@@ -20,29 +19,27 @@ from ..fleet import PlacementPlan
 from ..store import NODE_COMMANDS, Command, NodeRow, Store
 
 INTERVAL = 5.0
-"""Seconds between two looks at the nodes."""
 POLL = 0.2
-"""Seconds between looks at the database for commands."""
 
 
 class Placed(Protocol):
-    """The part of the supervisor that is used here."""
+    """The used part of the supervisor."""
 
     def draining_nodes(self, names: frozenset[str]) -> None:
-        """From the next plan on, nodes of these names get nothing."""
+        """From the next plan on, leave these nodes out."""
 
     def nodes_of_workers(self) -> Mapping[str, str]:
-        """Which node each worker runs on, by name; empty for the engine's machine."""
+        """Each worker's node, by name; empty for the engine's machine."""
 
     async def planned_anew(self) -> PlacementPlan | None:
-        """A plan that puts workers elsewhere, or None. Raises ``MarlaasError`` if there is no plan at all."""
+        """A plan that moves workers, or None. Raises ``MarlaasError`` if there is no plan at all."""
 
     def move(self, placement_plan: PlacementPlan) -> None:
         """Change to another plan."""
 
 
 class NodeMonitor:
-    """Looks at the nodes again and again."""
+    """Looks at the nodes regularly."""
 
     def __init__(
         self,
@@ -52,8 +49,10 @@ class NodeMonitor:
         settle: Callable[[Callable[[], None]], None],
         log: Callable[[str, str, str], None],
     ) -> None:
-        """``nodes`` asks the bridge, and raises ``MarlaasError`` if there is none. ``settle`` calls back at a moment
-        at which no task is within a step."""
+        """``nodes`` asks the bridge, and raises ``MarlaasError`` if there is none.
+
+        ``settle`` calls back when no task is within a step.
+        """
         self._store = store
         self._nodes = nodes
         self._supervisor = supervisor
@@ -62,15 +61,11 @@ class NodeMonitor:
         self._seen = -1
         self._last: tuple[NodeRow, ...] = ()
         self._works: frozenset[str] | None = None
-        """Names of the nodes that worked at the last look; None before the first one."""
         self._told: set[str] = set()
-        """Sentences that were logged: each is said once."""
         self._moving: asyncio.Task[None] | None = None
-        """The planning in progress, or the last one."""
         supervisor.draining_nodes(store.nodes.drained())
 
     async def run(self) -> None:
-        """Look until cancelled; what a full disk refuses is written at the next look."""
         looked = -INTERVAL
         while True:
             with contextlib.suppress(StoreError):
@@ -85,11 +80,10 @@ class NodeMonitor:
         if seen == self._seen:
             return []
         found = [command for command in self._store.tasks.new_commands() if command.kind in NODE_COMMANDS]
-        self._seen = -1 if found else seen  # read them again until they are finished
+        self._seen = -1 if found else seen
         return found
 
     async def look(self, commands: Sequence[Command] = ()) -> None:
-        """Ask for the nodes, carry out commands, tell people, and have workers move where that follows."""
         nodes: tuple[Node, ...] | None = None
         try:
             nodes = of_each_name(await self._nodes())
@@ -114,7 +108,6 @@ class NodeMonitor:
             self._store.tasks.finish_command(command, outcome)
 
     def _hear(self, command: Command, nodes: Sequence[Node | NodeRow]) -> str:
-        """Remember what a person asked for; returns why it cannot be, or nothing."""
         word, drained = str(command.arguments.get("node")), self._store.nodes.drained()
         name, unknown = meant(word, nodes)
         if command.kind == "undrain_node":
@@ -130,7 +123,6 @@ class NodeMonitor:
         return ""
 
     def _follow(self, rows: Sequence[NodeRow]) -> None:
-        """Have workers placed again where other nodes work than before; between steps, for those that leave live."""
         before, self._works = self._works, frozenset(row.name for row in rows if row.state == "ready")
         if before is None or before == self._works:
             return
@@ -139,7 +131,6 @@ class NodeMonitor:
         self._moving = asyncio.ensure_future(self._plan())
 
     async def _plan(self) -> None:
-        """Have workers move where the plan says so; if it says no, no task is held up."""
         try:
             placement_plan = await self._supervisor.planned_anew()
         except MarlaasError as error:
@@ -158,7 +149,7 @@ class NodeMonitor:
 def rows_of(
     nodes: Sequence[Node], drained: frozenset[str], workers: Mapping[str, str], now: float
 ) -> tuple[NodeRow, ...]:
-    """The nodes' rows for the store; ``workers`` says where each runs."""
+    """The nodes' rows for the store; ``workers`` maps names to nodes."""
     return tuple(
         NodeRow(
             id=node.id,
@@ -182,7 +173,7 @@ def rows_of(
 
 
 def changes(before: Sequence[NodeRow], rows: Sequence[NodeRow]) -> list[tuple[str, str]]:
-    """What people should know of what changed since the look before: sentences and their levels. Pure."""
+    """Changes since the last look for people: sentences and their levels."""
     known, found = {row.id: row for row in before}, []
     for row in rows:
         was = known.get(row.id)

@@ -1,7 +1,6 @@
 """Runs the command under ``[notify]`` for events of tasks: one JSON line on its standard input for each, in turn.
 
-Events wait in line; each starts the command in a process group of its own, without a shell and for a limited time. The
-command never holds up the engine: a failure is logged once.
+It runs in its own process group, without a shell and for a limited time. A failure is logged once.
 """
 
 from __future__ import annotations
@@ -25,20 +24,16 @@ from ..home import Home
 from ..store import Reader
 
 LIMIT = 30.0
-"""Seconds that the command may take for one event."""
 FAREWELL = 5.0
-"""Seconds that an engine which stops waits for events still in line."""
 MOST = 1000
-"""Most events that wait; a command that is slower than tasks end must not fill the memory."""
+"""Most queued events: a slow command must not fill the memory."""
 EXCERPT = 2000
-"""Bytes of the end of its standard error that are read."""
 
 Log = Callable[[str, str, str], None]
-"""Kind, message, level."""
 
 
 class Notifier:
-    """Runs one home's command; without one it does nothing."""
+    """Runs one home's command, if there is one."""
 
     def __init__(self, command: str, home: Home, log: Log, limit: float = LIMIT) -> None:
         self._words = shlex.split(command)
@@ -50,7 +45,7 @@ class Notifier:
         self._work: asyncio.Task[None] | None = None
 
     def tell(self, event: str, task: int) -> None:
-        """Put an event in line: *done*, *failed*, *stalled* or *finding*. Never waits."""
+        """Queue an event: *done*, *failed*, *stalled* or *finding*. Never waits."""
         if not self._words:
             return
         if self._work is None:
@@ -61,11 +56,9 @@ class Notifier:
             self._failed(f"more than {MOST} events wait for it")
 
     async def delivered(self) -> None:
-        """Wait until the command has had every event that is in line."""
         await self._events.join()
 
     async def stop(self) -> None:
-        """Wait up to ``FAREWELL`` seconds for events in line, then end."""
         if self._work is None:
             return
         with contextlib.suppress(TimeoutError):
@@ -90,10 +83,9 @@ class Notifier:
                 self._failing = False
 
     async def _deliver(self, line: bytes) -> str:
-        """Run the command with a line on its standard input; returns what went wrong, or nothing.
+        """Run the command with a line on its standard input; returns the error, or empty.
 
-        Processes that it leaves running are ended. Standard error goes to a file, because a pipe ends only with its
-        last holder.
+        Its remaining processes are ended. Standard error goes to a file, because a pipe ends only with its last holder.
         """
         program = str(Path(self._words[0]).expanduser())
         with tempfile.TemporaryFile() as errors:
@@ -129,7 +121,7 @@ def _last_line(errors: IO[bytes]) -> str:
 
 
 def described(home: Home, event: str, task: int) -> bytes:
-    """The JSON line of an event: its kind, the home, and the task's whole row; numbers that are not finite are null.
+    """The JSON line of an event: its kind, the home, and the task's row; numbers that are not finite are null.
 
     Raises ``StoreError``.
     """

@@ -58,27 +58,22 @@ if TYPE_CHECKING:
     from .nodes import NodeMonitor
 
 
-# Once a minute: moves cards from one stage to the other where the ledger's busy seconds and tokens show that it pays.
-#
-# ``fleet/placement/balance.py`` decides when a move is worth its cost; the placement decides where everything goes.
+# Once a minute, cards move between stages if that pays (``fleet/placement/balance.py``).
 
 INTERVAL = 60.0
-"""Seconds of a window."""
 LOOK = 1.0
-"""Seconds between looks at whether workers that move have started."""
 RESTART = 60.0
-"""Seconds that a move is assumed to take until one was measured: vLLM takes about as long to start."""
+"""Seconds of a move before the first measurement: vLLM takes about as long to start."""
 
 
 class Movable(Protocol):
-    """The part of the supervisor that is used here."""
+    """The used part of the supervisor."""
 
     placement_plan: PlacementPlan
-    """The present plan."""
 
     @property
     def ready(self) -> bool:
-        """Whether the workers are alive."""
+        """True if the workers are alive."""
 
     def move(self, placement_plan: PlacementPlan) -> None:
         """Change to another plan."""
@@ -105,7 +100,6 @@ class Rebalancing:
 
     @property
     def times(self) -> Times | None:
-        """The stages' times as measured; None until enough was seen."""
         return self._balance.times
 
     async def run(self) -> None:
@@ -122,7 +116,7 @@ class Rebalancing:
                 self._balance = self._balance.begun(loop.time(), loop.time() - moved)
 
     def look(self, now: float, seconds: float) -> bool:
-        """Take in the last ``seconds``; returns whether the workers move. ``now`` is in seconds of any clock."""
+        """Take in the last ``seconds``; returns True if the workers move. ``now`` is in seconds of any clock."""
         machine, present = self._supervisor.placement_plan.machine, self._supervisor.placement_plan.placement
         before, self._busy = self._busy, dict(self._ledger.busy)
         made = _trained(self._ledger)
@@ -152,18 +146,11 @@ class Rebalancing:
 
 
 def _trained(ledger: Ledger) -> int:
-    """Tokens that all trainers together have trained on so far."""
     return sum(tokens for worker, tokens in ledger.made.items() if stage_of(worker) == TRAINING)
 
 
-# Placement plans for this engine, after a look at the machine, which blocks for seconds where there are cards.
-#
-# Where the home is in a cluster the plan is over its nodes, and over this machine alone while no cluster answers.
-
 SECONDS = 60.0
-"""Seconds for measuring copies of a base; later ones are left out."""
 LOOK_SECONDS = 0.5
-"""Seconds for a look at what other programs use."""
 
 
 def plan(
@@ -174,11 +161,10 @@ def plan(
     ours: Ours = NOTHING,
     times: Times | None = None,
 ) -> PlacementPlan:
-    """The placement plan for this machine as it is at the moment, for these ``times`` of the stages.
+    """The placement plan for this machine as it is, for these ``times`` of the stages.
 
-    ``failed`` are ways of sharing a card that failed here; what is ``ours`` counts as free. Where the processor's speed
-    decides how sampler or trainer keep the base, it is measured, once in a home. Raises ``MarlaasError`` if the base
-    does not fit.
+    ``failed`` are failed ways of sharing a card; what is ``ours`` counts as free. The processor's speed is measured
+    once in a home. Raises ``MarlaasError`` if the base does not fit.
     """
     seen = survey_machine(settings.resources, home.rates, ours)
     machine, size = seen.usable.machine, parameters(base)
@@ -195,7 +181,7 @@ def copies_to_measure(
 ) -> dict[Copy, MemoryPlan]:
     """The copies that a sampler on the processor may keep and that fit, the usual one first, with their plans.
 
-    Empty if cards sample, if the settings or the size of the base decide, or if the copies are measured already.
+    Empty if there is nothing to choose, or if they are measured already.
     """
     placement, cores = placement_plan.placement, settings.resources.cores
     if placement.cards or placement.nodes - {""} or is_small(parameters(base)):
@@ -210,12 +196,12 @@ def copies_to_measure(
             plan = plan_of(base, with_copy(settings, copy), free - taken, precision=placement.trainer.precision)
             if plan.sequences >= (settings.rollout.sequences or ENOUGH):
                 plans[copy] = plan
-                taken = taken or dict(plan.parts).get("the sampler's weights", 0)  # the first stays
+                taken = taken or dict(plan.parts).get("the sampler's weights", 0)
     return plans
 
 
 def without_nodes(home: Home, settings: Settings) -> Settings:
-    """The settings for a plan that is made before the cluster was asked for its nodes: `devices` may name these."""
+    """The settings for a plan before the cluster's nodes are known: `devices` may name these."""
     if not settings.cluster.address and not home.node_lock.exists():
         return settings
     return replace(
@@ -241,16 +227,16 @@ def plan_over(
 def elsewhere(
     base: BaseModel, settings: Settings, failed: tuple[Sharing, ...], machine: Machine, times: Times
 ) -> PlacementPlan:
-    """The placement plan for a machine whose cards the engine's own workers hold, for these times of the stages."""
+    """The placement plan for a machine with cards held by our own workers, for these times of the stages."""
     free = available_memory(settings.resources.memory)
     return on_machine(base, settings, free, UsableResources(machine), usable_software(machine.gpus), times, failed)
 
 
 def cluster_of(home: Home, settings: Settings, base: BaseModel) -> Cluster | None:
-    """The cluster that this machine is in; None if it is in none.
+    """This machine's cluster, or None.
 
-    Raises ``ConfigError`` if it is not safe, and where this home has joined another's: two engines would start
-    workers on the same nodes, and neither would know of the other's.
+    Raises ``ConfigError`` if it is not safe, or if this home has joined another's: two engines would start workers on
+    the same nodes without knowing of each other.
     """
     if not settings.cluster.address and not home.node_lock.exists():
         return None
@@ -289,13 +275,13 @@ class Planner:
         self._hosts: EnvironmentHosts | None = None
 
     def plan(self, failed: tuple[Sharing, ...], ours: Ours, times: Times | None) -> PlacementPlan:
-        """A plan for what there is at the moment; not in the event loop, since it blocks. Raises ``MarlaasError``."""
+        """A plan for the present resources; it blocks, so not in the event loop. Raises ``MarlaasError``."""
         return plan_over(*self._asked, self._nodes(ours), failed, ours, times)
 
     async def measure(self, placement_plan: PlacementPlan, wait: Callable[[str], None]) -> bool:
         """Measure the copies of the base that the sampler on the processor may keep, once in a home.
 
-        Returns whether they were measured. On a busy machine nothing is kept; the next engine measures again.
+        Returns True if they were measured. On a busy machine nothing is kept; the next engine measures again.
         """
         home, base, settings = self._asked
         plans = await asyncio.to_thread(copies_to_measure, home, base, settings, placement_plan)
@@ -326,7 +312,6 @@ class Planner:
     def monitor(
         self, store: Store, supervisor: WorkerSupervisor, settle: Callable[[Callable[[], None]], None]
     ) -> NodeMonitor | None:
-        """What looks at the nodes; None if there is no cluster."""
         if self._cluster is None:
             return None
         from .nodes import NodeMonitor
@@ -335,7 +320,6 @@ class Planner:
         return NodeMonitor(store, lambda: cluster.nodes(supervisor.ours), supervisor, settle, self._log)
 
     def hosts(self, environments: EnvironmentService, supervisor: WorkerSupervisor) -> EnvironmentHosts | None:
-        """What has environments played on other nodes; None if there is no cluster."""
         if self._cluster is None:
             return None
         home, _, settings = self._asked
@@ -351,7 +335,6 @@ class Planner:
         return self._hosts
 
     async def stop(self, workers: Awaitable[None]) -> None:
-        """End the workers, then the bridge to the cluster."""
         await workers
         if self._hosts is not None:
             await self._hosts.stop()

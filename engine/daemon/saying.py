@@ -1,4 +1,4 @@
-"""What an engine says of itself and of its environments, in sentences for its log and for the terminal."""
+"""Sentences on the engine and its environments, for its log and the terminal."""
 
 from __future__ import annotations
 
@@ -11,14 +11,13 @@ from ..environments import EnvironmentEvent, EnvironmentInfo
 
 
 def say(text: str) -> None:
-    """One line on standard error, without what a terminal would obey; a full disk or a closed terminal is no reason
-    to end."""
+    """Print one line on standard error, without terminal controls; a full disk or a closed terminal ends nothing."""
     with contextlib.suppress(OSError):
         print("".join(c if c.isprintable() else " " for c in text), file=sys.stderr, flush=True)
 
 
 def in_words(memory: Sequence[MemoryPlan]) -> str:
-    """One sentence on the most that may be taken; it depends on what was free."""
+    """One sentence on the largest memory plan; it depends on the free memory."""
     conversations = " and ".join(f"{plan.sequences} conversations of {plan.context:,} tokens" for plan in memory)
     return f"Planned are up to {conversations} and {sum(plan.total for plan in memory) / 1e9:.1f} GB of memory."
 
@@ -37,11 +36,10 @@ _SAID = {
     "elsewhere": "not on all nodes",
     "polled": "changes are looked for every few seconds",
 }
-"""Kinds of events whose word is another one on the screens."""
 
 
 def describe(event: EnvironmentEvent) -> str:
-    """One sentence on what happened to an environment: which, what, why, where."""
+    """One sentence on an environment's event: which, what, why, where."""
     text = f"Environment {event.plugin}: {_SAID.get(event.kind, event.kind)}"
     if event.failure is not None:
         place = f"{event.failure.file}:{event.failure.line}" if event.failure.line else event.failure.file

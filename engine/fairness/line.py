@@ -1,12 +1,8 @@
-"""The line before one device: which of the waiting items is served next, and what each payer has been charged.
+"""The line before one device: the next item, and the charges of each payer.
 
-Among tenants the one that is behind by weight goes first (``clock``). Within a tenant the order is: urgent items, then
-higher priorities, then the task that is behind (a tenant's tasks have even shares), then of a task's policies the one
-that is behind, then the order of arrival. So a tenant's priorities affect its own tasks only, and nothing urgent of one
-tenant delays another. A policy with few requests does not wait behind one with many: the play that both take part in is
-complete sooner, and the other policy loses nothing.
-
-Pure, and cheap with thousands of items; knows nothing of the device, of asyncio, or of what the items are.
+Among tenants the one that is behind by weight goes first. Within a tenant the order is: urgent items, higher
+priorities, the task that is behind, the task's policy that is behind, then the order of arrival. So urgent items of one
+tenant never delay another, and a policy with few requests does not wait behind one with many.
 """
 
 from __future__ import annotations
@@ -21,28 +17,25 @@ from .fair_clock import Expected, FairClock
 
 T = TypeVar("T", bound=Hashable)
 Policy = tuple[int, str]
-"""A task's number and the policy's name."""
 Rank = tuple[bool, int]
 """Urgency and priority: larger ones first."""
 
 
 @dataclass(frozen=True)
 class Payer:
-    """The tenant, task and policy that are charged for something."""
+    """The tenant, task and policy that are charged."""
 
     tenant: str
     task: int
     priority: int = 0
     policy: str = ""
-    """The task's policy, if it matters which."""
 
 
 NOBODY = Payer("", 0)
-"""The payer where the device is not shared."""
 
 
 class Reservation(NamedTuple):
-    """What is reserved for something that is being served, until its cost is known."""
+    """A reservation for an item in service, until its cost is known."""
 
     payer: Payer
     kind: str
@@ -55,13 +48,12 @@ class Standing:
 
     tenant: str
     waiting: int
-    """Its items in the line."""
     behind: float
-    """How much less service, divided by its weight, it has had than the tenant with the most; in the unit of costs."""
+    """Its weighted service below that of the tenant with the most, in the unit of costs."""
 
 
 def together(lines: Iterable[Sequence[Standing]]) -> list[Standing]:
-    """Where tenants stand in several lines before one stage: the sum of what waits, the most that they are behind."""
+    """Tenants' standings over several lines before one stage: the sum of waiting items, the largest ``behind``."""
     stand: dict[str, Standing] = {}
     for standing in chain.from_iterable(lines):
         known = stand.get(standing.tenant, Standing(standing.tenant, 0, 0.0))
@@ -71,13 +63,10 @@ def together(lines: Iterable[Sequence[Standing]]) -> list[Standing]:
 
 
 class _Tenant(Generic[T]):
-    """One tenant's part of the line."""
-
     def __init__(self) -> None:
         self.tasks: FairClock[int] = FairClock()
         self.policies: FairClock[Policy] = FairClock()
         self.ranks: dict[Rank, dict[int, dict[Policy, OrderedDict[T, Payer]]]] = {}
-        """Items that wait, by rank, task and policy; no inner mapping is empty."""
 
     def add(self, payer: Payer, item: T, urgent: bool) -> None:
         policies = self.ranks.setdefault((urgent, payer.priority), {}).setdefault(payer.task, {})
@@ -106,7 +95,6 @@ class _Tenant(Generic[T]):
         return sum(len(items) for tasks in self.ranks.values() for items in tasks.get(task, {}).values())
 
     def next(self) -> tuple[T, Payer, Rank]:
-        """What comes next: the oldest item of the policy, of the task, that is behind."""
         rank = max(self.ranks)
         policies = self.ranks[rank][self.tasks.behind(self.ranks[rank])]
         item, payer = next(iter(policies[self.policies.behind(policies)].items()))
@@ -139,14 +127,12 @@ def _policy(payer: Payer) -> Policy:
 class Line(Generic[T]):
     """One line. ``weight`` gives a tenant's current weight, above 0.
 
-    Lines before several devices of one stage share one ``clock``: shares are of all devices together, so a tenant that
-    gets much of one device gets less of the others.
+    Lines before several devices of one stage share one ``clock``: shares are of all devices together.
     """
 
     weight: Callable[[str], float] = lambda tenant: 1.0
     clock: FairClock[str] = field(default_factory=FairClock)
     _here: dict[str, None] = field(default_factory=dict)
-    """Tenants that wait in this line, in the order in which they began to."""
     _tenants: dict[str, _Tenant[T]] = field(default_factory=dict)
     _expected: Expected[tuple[Policy, str]] = field(default_factory=Expected)
     _length: int = 0
@@ -155,7 +141,7 @@ class Line(Generic[T]):
         return self._length
 
     def add(self, payer: Payer, item: T, urgent: bool = False) -> None:
-        """Put an item in line; the same item may not be in it twice."""
+        """Put an item in line; it may be in it only once."""
         self._tenant(payer).add(payer, item, urgent)
         self._weigh(payer)
         if payer.tenant not in self._here:
@@ -164,12 +150,10 @@ class Line(Generic[T]):
         self._length += 1
 
     def waiting(self, payer: Payer) -> int:
-        """Items of the payer's task that wait."""
         tenant = self._tenants.get(payer.tenant)
         return tenant.waiting(payer.task) if tenant is not None else 0
 
     def items(self) -> Iterator[T]:
-        """All items that wait, in no particular order."""
         for tenant in self._here:
             for tasks in self._tenants[tenant].ranks.values():
                 for policies in tasks.values():
@@ -177,11 +161,11 @@ class Line(Generic[T]):
                         yield from items
 
     def peek(self) -> T:
-        """The item that is served next. Raises ``LookupError`` if nothing waits."""
+        """The next item. Raises ``LookupError`` if nothing waits."""
         return self._next()[0]
 
     def take(self) -> tuple[Payer, T]:
-        """Take the item that is served next out of the line. Raises ``LookupError`` if nothing waits."""
+        """Take the next item out of the line. Raises ``LookupError`` if nothing waits."""
         item, payer, rank = self._next()
         self.discard(payer, item, rank[0])
         return payer, item
@@ -197,7 +181,7 @@ class Line(Generic[T]):
         self._length -= 1
 
     def begin(self, payer: Payer, kind: str = "") -> Reservation:
-        """Mark that an item is being served: reserve what the policy's items of that ``kind`` have cost lately."""
+        """An item is being served: reserve the recent cost of the policy's items of that ``kind``."""
         reservation = Reservation(payer, kind, self._expected.of((_policy(payer), kind)))
         self._weigh(payer)
         self.clock.begin(payer.tenant, reservation.reserved)
@@ -205,7 +189,7 @@ class Line(Generic[T]):
         return reservation
 
     def end(self, reservation: Reservation, cost: int | None) -> None:
-        """Charge the cost in place of the reservation; None, if it will never be known, charges what was reserved."""
+        """Charge the cost in place of the reservation; None, an unknown cost, charges what was reserved."""
         payer = reservation.payer
         if cost is None:
             cost = reservation.reserved
@@ -216,14 +200,12 @@ class Line(Generic[T]):
         self._tenant(payer).settle(payer, reservation.reserved, cost)
 
     def withdraw(self, reservation: Reservation) -> None:
-        """Remove the reservation and charge nothing, because the item was not served after all."""
         payer, _, reserved = reservation
         self._weigh(payer)
         self.clock.give_back(payer.tenant, reserved)
         self._tenant(payer).give_back(payer, reserved)
 
     def standings(self) -> list[Standing]:
-        """The places of all tenants that wait or are being served and have used this line."""
         counters = self.clock.standings()
         most = max(counters.values(), default=0.0)
         known = ((name, has) for name, has in counters.items() if name in self._tenants)

@@ -1,8 +1,7 @@
-"""The machine's workers: which are started, where, with how much memory; who supervises them; who may use them.
+"""The machine's workers: their placement, memory, supervision and sharing. A run gets all of it as ``Services``.
 
-``placement`` decides, ``supervisor`` keeps the workers alive, ``routing`` chooses a sampler for each policy,
-``trainers`` shares the trainers among all tasks, ``yielding`` gives the machine back to people. A run gets all of
-it as ``Services``.
+``placement`` decides, ``supervisor`` keeps the workers alive, ``routing`` chooses samplers, ``trainers`` shares the
+trainers, ``yielding`` gives the machine back to people.
 """
 
 from ..door import door

@@ -1,4 +1,4 @@
-"""Do sampler and trainer hold the same base? And how far they may lie apart."""
+"""Checks that sampler and trainer hold the same base, within a tolerance."""
 
 from __future__ import annotations
 
@@ -19,31 +19,30 @@ from ..rollout import Renderer, Sampler
 from ..training import PolicyConfig, Trainer
 from ..trajectories import Logprobs, Tokens
 
-# How far sampler and trainer may lie apart before something is wrong, by how exactly each of them computes. Pure.
-#
-# Gaps are absolute differences of log-probabilities, in nats, on the same tokens under the same adapter. A wrong
-# adapter, or a wrong base, is recognised by a gap that rounding does not explain.
+# Gaps are absolute differences of log-probabilities, in nats. A gap beyond rounding shows a wrong adapter or base.
 
 
 @dataclass(frozen=True)
 class Tolerance:
-    """What counts as rounding: the largest gap of a token where rounding is small; the mean where matrices are
-    quantised, since an unlikely token's log-probability may then be off by whole nats."""
+    """The gaps that count as rounding.
+
+    The largest gap of a token bounds exact computation. The mean bounds quantised matrices, since an unlikely token may
+    then be off by whole nats.
+    """
 
     largest: float = math.inf
     mean: float = math.inf
     rounding: float = 1e-2
-    """By how much rounding changes a log-probability at least (root mean square), however close those seen are."""
+    """The least change of a log-probability by rounding (root mean square)."""
 
     def holds(self, largest: float, mean: float) -> bool:
-        """Whether such gaps are rounding; one that is not a number never is."""
+        """True if such gaps are rounding; NaN never is."""
         return largest <= self.largest and mean <= self.mean
 
 
 EXACT = Tolerance(largest=0.002, rounding=1e-5)
 """Float32 throughout."""
 FAST = Tolerance(largest=0.15, rounding=1e-3)
-"""llama.cpp's half-precision attention."""
 ROUNDED = {
     "f32": FAST,
     "f16": FAST,
@@ -53,48 +52,42 @@ ROUNDED = {
     "q5_k_m": Tolerance(mean=0.8),
     "q4_k_m": Tolerance(mean=1.5),
 }
-"""By the type that matrices are stored in: two or three times the mean gap on random weights, which exaggerate it;
-trained bases stay far below. Another base has several nats. With bf16 the torch sampler rounds what it multiplies
-with matrices, too, and keys and values. A random base of Qwen2.5-0.5B's shape then has a gap of 0.02 on average and of
-0.10 at most, with q8_0 0.09 and 0.36; the shipped base 0.008 and 0.033, with q8_0 0.039 and 0.15."""
+"""By the type of stored matrices: two or three times the mean gap on random weights; trained bases stay far below,
+and another base has several nats. A random base of Qwen2.5-0.5B's shape has a gap with bf16 of 0.02 on average and
+of 0.10 at most, with q8_0 0.09 and 0.36; the shipped base 0.008 and 0.033, with q8_0 0.039 and 0.15."""
 
 HALF = Tolerance(mean=0.1)
-"""Sixteen bits throughout, on either side or both, as on cards: four times the mean gap on random weights. A trainer in
-bfloat16 on a processor differs from a sampler in float32 by 0.025 on average and by 0.09 at most (random base of
-Qwen2.5-0.5B's shape) and by 0.011 and 0.06 (shipped base); from one in bfloat16 by 0.026 and 0.09, and by 0.014 and
-0.09; from one in q8_0, for which ``ROUNDED`` holds, by 0.10 and 0.30, and by 0.035 and 0.15. Not measured on a card."""
+"""Sixteen bits on either side: four times the mean gap on random weights. A trainer in bfloat16 on a processor
+differs from a sampler in float32 by 0.025 on average and 0.09 at most (random base of Qwen2.5-0.5B's shape), 0.011
+and 0.06 (shipped base); in bfloat16 by 0.026 and 0.09, 0.014 and 0.09; in q8_0 by 0.10 and 0.30, 0.035 and 0.15. Not
+measured on a card."""
 
 
 def tolerance_of(rollout: RolloutSettings, stored: str, exact: bool = True) -> Tolerance:
-    """The tolerance for a sampler of these settings that keeps matrices as ``stored``, one of ``precision.PRECISIONS``
-    or ``HALF``.
+    """The tolerance for a sampler with matrices ``stored`` as one of ``precision.PRECISIONS`` or ``HALF``.
 
-    ``exact`` is False for a sampler on a card, and where the trainer's base is not in float32.
+    ``exact`` is False for a sampler on a card or a trainer's base not in float32.
     """
     if not exact:
         return HALF if stored in ("f32", "f16", "bf16") else ROUNDED[stored]
-    if not SAMPLERS[rollout.sampler].gguf and stored == "f32":  # it computes in float32 on a processor then
+    if not SAMPLERS[rollout.sampler].gguf and stored == "f32":
         return EXACT
-    foreign = rollout.gguf or rollout.weights == GGUF  # what others convert, they may round
+    foreign = rollout.gguf or rollout.weights == GGUF
     return EXACT if rollout.exact and stored == "f32" and not foreign else ROUNDED[stored]
 
 
-# Do sampler and trainer hold the same base, and do adapters arrive in it as they were trained?
-#
-# Both score a few tokens under the bare base and under a random adapter. A GGUF of other weights shows in the first
-# comparison, one whose rows lie in another order in the second.
+# A GGUF of other weights shows under the bare base, rows in another order show under a random adapter.
 
 POLICY = "agreement"
 CONFIG = PolicyConfig(rank=4, alpha=4.0)
 STRENGTH = 0.1
-"""Standard deviation of the random B: adapted layers then differ from the base's own by tens of per cent."""
+"""Standard deviation of the random B: it changes the layers' outputs by tens of per cent."""
 TALK = (
     "A lighthouse keeper counts ships: 3 in the morning, 14 at noon and 159 by night. He writes each number into a"
     " book, beside the weather, the tide and a remark such as 'fog' or 'clear'. How many ships did he see?"
 )
-"""Text for comparisons, with ordinary words and numbers."""
 SHARE = 0.3
-"""Share of the adapter's change by which the two may differ where rounding is large."""
+"""Largest difference, as a share of the adapter's change, if rounding is large."""
 
 
 @dataclass(frozen=True)
@@ -102,15 +95,12 @@ class Agreement:
     """Differences in nats, over the tokens compared."""
 
     gap_mean: float
-    """Mean difference between sampler and trainer under the bare base."""
     gap_max: float
     moved: float
-    """Mean change by the random adapter, as the trainer computes it."""
     moved_gap: float
-    """Mean difference between what the adapter changes in the sampler and in the trainer."""
 
     def check(self, tolerance: Tolerance, what: str) -> None:
-        """Raise ``BaseModelError``, whose message begins with ``what``, unless the differences are rounding."""
+        """Raise ``BaseModelError`` beginning with ``what``, unless the differences are rounding."""
         if not tolerance.holds(self.gap_max, self.gap_mean):
             raise BaseModelError(
                 f"{what} does not hold the weights of the base model: its log-probabilities are {self.gap_mean:.2g}"
@@ -149,7 +139,6 @@ async def compare(sampler: Sampler, trainer: Trainer, tokens: Tokens, scratch: P
 
 
 async def _both(sampler: Sampler, trainer: Trainer, state: Path, tokens: Tokens) -> tuple[Logprobs, Logprobs]:
-    """The sampler's and the trainer's log-probabilities of all tokens but the first, (T - 1,)."""
     name = f"{POLICY}/{state.parent.name}/{state.stem}"
     await sampler.load(name, str(state))
     try:

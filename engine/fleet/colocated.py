@@ -46,19 +46,14 @@ from ..training import (
 )
 from ..trajectories import Logprobs, Tokens
 
-# Who may compute on a device that a sampler and a trainer share.
-#
-# Each computes in passes (a step of the sampler, a batch of the trainer), which nothing interrupts. Between two
-# passes the holder continues until it has had its slice and as much time as the other, or has nothing to do; then
-# whoever waits goes. A slice is long enough that switching takes a small share of the time, so that neither starves
-# and little is lost. Pure: times come in, and nothing here waits (``gate`` does).
+# Passes are never interrupted. Between two passes the holder continues until it has had its slice and as much time as
+# the other, or has nothing to do.
 
 Party = Literal["sampler", "trainer"]
 
 SHARE = 0.1
-"""Largest share of the time that switches may take."""
 LATEST = 0.5
-"""Weight of the latest switch in the moving mean of what a switch costs."""
+"""Weight of the latest switch in the moving mean of the switching cost."""
 
 
 @dataclass(frozen=True)
@@ -66,30 +61,26 @@ class DeviceTurns:
     """The state of the device; each method gives the next one."""
 
     slice: float
-    """Seconds that a party may go on for while the other waits, at least."""
     holder: Party | None = None
-    """Who computed last, and has its weights on the device; None before the first turn."""
+    """The last party that computed, with its weights on the device; None before the first turn."""
     since: float = 0.0
-    """Time at which it got the device."""
     begun: float | None = None
-    """Time at which the running pass began; None while none runs."""
     more: bool = False
-    """Whether the holder has further passes to come."""
     waiting: frozenset[Party] = frozenset()
     lead: float = 0.0
-    """Seconds by which the sampler is ahead of the trainer, counting time in which the other waited: passes differ in
-    length, and mere alternation would give most of the time to the longer ones. Time alone only pays off arrears."""
+    """Seconds by which the sampler is ahead, over time in which the other waited: alternation would favour longer
+    passes."""
     cost: float = 0.0
-    """Measured seconds of a switch: one party's leaving and the other's coming."""
 
     @property
     def least(self) -> float:
-        """Seconds that a holder with work keeps the device while the other waits, long enough that switches take at
-        most ``SHARE`` of the time."""
+        """Seconds that a busy holder keeps the device while the other waits: switches take at most ``SHARE`` of the
+        time.
+        """
         return max(self.slice, self.cost * (1.0 - SHARE) / SHARE)
 
     def delay(self, party: Party, now: float) -> float:
-        """Seconds until ``party`` may begin a pass; 0: at once; infinite: not before something has changed."""
+        """Seconds until ``party`` may begin a pass; 0: at once; infinite: not before a change."""
         if self.begun is not None:
             return math.inf
         if self.holder is None:
@@ -100,18 +91,16 @@ class DeviceTurns:
         return left
 
     def wait(self, party: Party) -> DeviceTurns:
-        """``party`` wants to begin a pass."""
         return replace(self, waiting=self.waiting | {party})
 
     def begin(self, party: Party, now: float) -> DeviceTurns:
-        """A pass begins. Raises ``ValueError`` if it may not."""
+        """Begin a pass. Raises ``ValueError`` if it may not begin."""
         if self.delay(party, now) > 0.0:
             raise ValueError(f"The {party} may not compute at {now}: {self}.")
         since = self.since if self.holder == party else now
         return replace(self, holder=party, since=since, begun=now, more=True, waiting=self.waiting - {party})
 
     def end(self, now: float) -> DeviceTurns:
-        """The pass that ran has ended."""
         if self.holder is None or self.begun is None:
             return replace(self, begun=None)
         ahead, spent = self._ahead(self.holder), max(0.0, now - self.begun)
@@ -120,20 +109,16 @@ class DeviceTurns:
         return replace(self, begun=None, lead=ahead if self.holder == "sampler" else -ahead)
 
     def rest(self, party: Party) -> DeviceTurns:
-        """``party`` has nothing to do, for the moment."""
         return replace(self, more=False) if self.holder == party else self
 
     def switched(self, seconds: float, now: float) -> DeviceTurns:
-        """The device went from one to the other, which took ``seconds``: slice and pass begin at the end of that."""
         cost = seconds if not self.cost else self.cost + LATEST * (seconds - self.cost)
         return replace(self, cost=cost, since=now, begun=now)
 
     def deserted(self) -> DeviceTurns:
-        """The party that was to come could not: neither has the device."""
         return replace(self, holder=None, begun=None, more=False)
 
     def _left(self, holder: Party, now: float) -> float:
-        """Seconds for which the holder goes first, between two passes."""
         if not self.more:
             return 0.0
         return math.inf if self._ahead(holder) < 0.0 else max(0.0, self.since + self.least - now)
@@ -142,14 +127,8 @@ class DeviceTurns:
         return self.lead if party == "sampler" else -self.lead
 
 
-# The gate before a shared device: threads of sampler and trainer wait here for their turns.
-#
-# Applies ``turns`` with a lock and a clock. What a party has to do when the device comes to it or goes from it (to
-# bring its weights, to take them away) is done here too, in the thread that gets the turn, and measured.
-
-
 def nothing() -> None:
-    """For parties that have nothing to do when the device comes or goes."""
+    """For parties without work at a switch."""
 
 
 @dataclass(frozen=True)
@@ -159,7 +138,6 @@ class Move:
     come: Callable[[], None] = nothing
     """Before the first pass of a turn: brings what the party needs to the device, or raises and brings nothing."""
     go: Callable[[], None] = nothing
-    """After the last pass of a turn: frees the device's memory."""
 
 
 STAYS = Move()
@@ -175,7 +153,6 @@ class Gate:
         holder: Party | None = None,
         clock: Callable[[], float] = perf_counter,
     ) -> None:
-        """``slice`` in seconds, see ``DeviceTurns``; ``holder`` has the device to begin with."""
         self._turns = DeviceTurns(slice, holder)
         self._moves = moves or {}
         self._clock = clock
@@ -184,12 +161,11 @@ class Gate:
 
     @property
     def turns(self) -> DeviceTurns:
-        """The state of the device at this moment."""
         return self._turns
 
     @contextmanager
     def busy(self, party: Party) -> Iterator[None]:
-        """Within, the party has work: between two passes it keeps the device for what is left of its slice.
+        """Within, the party has work: between two passes it keeps the device for the rest of its slice.
 
         Does not wait, so an event loop may enter it.
         """
@@ -204,9 +180,9 @@ class Gate:
 
     @contextmanager
     def turn(self, party: Party) -> Iterator[None]:
-        """Within, this thread computes and the other party does not; waits until that may be.
+        """Within, only this thread computes; waits for its turn.
 
-        Raises what ``Move.come`` raises; then neither party has the device.
+        Raises the errors of ``Move.come``; then neither party has the device.
         """
         before = self._begin(party)
         try:
@@ -219,17 +195,15 @@ class Gate:
                 self._rest(party)
 
     def _begin(self, party: Party) -> Party | None:
-        """Wait for the turn and take it; returns who had the device before."""
         with self._changed:
             self._turns = self._turns.wait(party)
             while delay := self._turns.delay(party, now := self._clock()):
                 self._changed.wait(None if math.isinf(delay) else delay)
             before = self._turns.holder
-            self._turns = self._turns.begin(party, now)  # a later moment might be one too late
+            self._turns = self._turns.begin(party, now)
             return before
 
     def _rest(self, party: Party) -> None:
-        """Wake the other party if it waits: this one has no call in progress, and does not keep the device from it."""
         if not self._calls[party]:
             self._turns = self._turns.rest(party)
         self._changed.notify_all()
@@ -249,63 +223,49 @@ class Gate:
             self._turns = self._turns.switched(now - begun, now)
 
 
-# A trainer's model that computes in turns with the sampler on its device.
-#
-# Passes over the base go through the gate, one at a time; what costs nothing on the device does not. A pass takes
-# tens to hundreds of milliseconds, as long as the trainer's memory for it allows, and the sampler may have to wait
-# for its end.
+# A pass takes tens to hundreds of milliseconds, by the trainer's memory; the sampler may have to wait for its end.
 
 B = TypeVar("B", bound=Batch)
 
 
 class Paced(Generic[B]):
-    """Implements ``training.model.Model`` over another model."""
+    """Implements ``training.model.Model`` over another model, in turns with the sampler on its device."""
 
     def __init__(self, model: Model[B], gate: Gate, device: str) -> None:
         self._model = model
         self._gate = gate
         self._queued = device != "cpu"
-        """Whether the device is still at work on a pass when its call returns."""
 
     @property
     def vocabulary(self) -> int:
-        """Number of token ids, V."""
         return self._model.vocabulary
 
     @property
     def mixes(self) -> bool:
-        """Whether several policies may be mounted at a time."""
         return self._model.mixes
 
     def layout(self, rank: int) -> Layout:
-        """See the protocol."""
         return self._model.layout(rank)
 
     def mount(self, policies: Sequence[PolicyMemory]) -> None:
-        """See the protocol."""
         self._model.mount(policies)
 
     def unmount(self) -> None:
-        """See the protocol."""
         self._model.unmount()
 
     def batches(self, jobs: Sequence[Groups]) -> Iterator[B]:
-        """See the protocol."""
         return self._model.batches(jobs)
 
     def shrink(self) -> bool:
-        """See the protocol."""
         return self._model.shrink()
 
     def logprobs(self, batch: B, temperatures: tuple[float, ...], adapted: bool = True) -> Tensor:
-        """See the protocol; in a turn of its own."""
         with self._gate.turn("trainer"):
             result = self._model.logprobs(batch, temperatures, adapted)
             self._finish()
         return result
 
     def differentiate(self, batch: B, temperatures: tuple[float, ...], criterion: Criterion) -> None:
-        """See the protocol; in a turn of its own."""
         with self._gate.turn("trainer"):
             self._model.differentiate(batch, temperatures, criterion)
             self._finish()
@@ -316,29 +276,22 @@ class Paced(Generic[B]):
             torch.cuda.current_stream().synchronize()
 
 
-# A base that is on the device during the trainer's turns alone: brought before each turn, freed after it.
-#
-# The base is frozen, so nothing is ever copied back: values stay in main memory, if a card's driver reads them
-# fastest (pinned), and on the device they are written again into the same tensors. The tensors and their views stay
-# valid; only their storage comes and goes, as in PyTorch's FSDP. Bringing a base of 16 GB costs under a second over
-# PCIe, a tenth of what vLLM takes to wake, and leaves that much to its keys and values meanwhile.
+# Values stay in main memory (pinned for cards) and are written again into the same tensors; only the storage is freed,
+# as in PyTorch's FSDP. Bringing a base of 16 GB costs under a second over PCIe, a tenth of vLLM's waking.
 
 
 class OffloadedBase:
-    """The storages of some tensors, and a copy of each in main memory."""
+    """A base that is on the device only during the trainer's turns: its storages, and copies in main memory."""
 
     def __init__(self) -> None:
         self._kept: list[tuple[UntypedStorage, UntypedStorage]] = []
-        """Each storage on the device, with its copy in main memory."""
 
     def pack(self, tensors: Iterator[Tensor]) -> None:
-        """Manage these tensors, which are on the device; nobody may write to them any more."""
         found = {storage.data_ptr(): storage for storage in (tensor.untyped_storage() for tensor in tensors)}
         self._kept = [(storage, _copy(storage)) for storage in found.values() if storage.resizable()]
 
     @property
     def size(self) -> int:
-        """Bytes that are brought and freed."""
         return sum(values.nbytes() for _, values in self._kept)
 
     def come(self) -> None:
@@ -352,14 +305,13 @@ class OffloadedBase:
             raise
 
     def go(self) -> None:
-        """Free the device's memory, for other programs and libraries, too."""
         for storage, _ in self._kept:
             storage.resize_(0)
-        torch.cuda.empty_cache()  # does nothing if there is no card
+        torch.cuda.empty_cache()
 
 
 def tensors_of(record: object) -> Iterator[Tensor]:
-    """Every tensor in a dataclass, in those inside of it and in tuples of such."""
+    """Every tensor in a dataclass, nested dataclasses and tuples."""
     if isinstance(record, Tensor):
         yield record
     elif isinstance(record, tuple):
@@ -376,21 +328,17 @@ def _copy(storage: UntypedStorage) -> UntypedStorage:
     return copy if storage.device.type == "cpu" else copy.pin_memory()
 
 
-# The base's tensors as vLLM holds them, under the names of its folder, so that a trainer can share them.
-#
-# vLLM stacks q, k, v and gate, up as our trainer does, and pads the rows of embedding and head, which
-# ``base.tensors`` cuts off by a view; nothing here copies. What vLLM keeps otherwise (quantised, repacked for a
-# processor, a part on each of several cards) cannot be shared and is refused.
+# vLLM stacks q, k, v and gate, up as our trainer does. Tensors that it quantises, repacks for a processor or splits
+# over cards cannot be shared and are refused.
 
 WRAPPED = ".base_layer"
-"""What vLLM puts into the name of a layer that takes adapters."""
 HINT = 'Write `share = "memory"` under [resources] in marlaas.toml: sampler and trainer then hold a copy each.'
 
 
 def named_tensors(model: nn.Module, config: BaseConfig, dtype: torch.dtype) -> dict[str, Tensor]:
     """vLLM's own tensors by their names in the folder, or those of ``base.tensors.FUSED``.
 
-    Raises ``BaseModelError`` if a linear layer is not there whole, or not in ``dtype``: it would have to be copied.
+    Raises ``BaseModelError`` if a linear layer is not complete, or not in ``dtype``: it would have to be copied.
     """
     tensors = {name.replace(WRAPPED, ""): parameter.detach() for name, parameter in model.named_parameters()}
     for name, shape in _expected(config).items():
@@ -406,7 +354,6 @@ def named_tensors(model: nn.Module, config: BaseConfig, dtype: torch.dtype) -> d
 
 
 def _expected(config: BaseConfig) -> dict[str, tuple[int, int]]:
-    """Shape of every linear layer of the blocks, by its name, with stacked layers as one."""
     shapes = {name: shape for name, shape in linear_shapes(config).items() if name.startswith("model.layers.")}
     expected: dict[str, tuple[int, int]] = {}
     for module, (outputs, inputs) in shapes.items():
@@ -416,7 +363,6 @@ def _expected(config: BaseConfig) -> dict[str, tuple[int, int]]:
 
 
 def _stacked(module: str) -> str:
-    """The name of vLLM's stacked layer that holds this one."""
     for parts in (ATTENTION, FEED_FORWARD):
         for part in parts:
             if module.endswith(part):
@@ -428,18 +374,18 @@ def _form(dtype: torch.dtype, shape: tuple[int, ...]) -> str:
     return f"{str(dtype).removeprefix('torch.')} {shape}"
 
 
-# Undoes what vLLM's CPU builds do to the process that they run in.
-#
-# There vLLM rewrites each matrix for its own products and frees the original, which leaves nothing to share
-# (``model_executor/layers/utils.py: dispatch_cpu_unquantized_gemm``), and takes ``torch.set_num_threads`` away from
-# everybody (``v1/worker/cpu_worker.py: init_device``); read in 0.32. On cards it does neither.
+# vLLM's CPU builds rewrite each matrix and free the original (``model_executor/layers/utils.py:
+# dispatch_cpu_unquantized_gemm``), and disable ``torch.set_num_threads`` (``v1/worker/cpu_worker.py: init_device``);
+# read in 0.32. On cards they do neither.
 
 
 @contextmanager
 def considerate_vllm() -> Iterator[None]:
-    """Within, vLLM keeps the matrices of an engine as they were loaded, and torch multiplies with them; after the block
-    ``torch.set_num_threads`` works again."""
-    os.environ.update(environment("cpu"))  # read when vllm is imported
+    """Within, vLLM keeps an engine's matrices as loaded, and torch multiplies with them.
+
+    After the block ``torch.set_num_threads`` works again.
+    """
+    os.environ.update(environment("cpu"))
     from vllm.model_executor.layers import utils
 
     rewrite, set_num_threads = utils.dispatch_cpu_unquantized_gemm, torch.set_num_threads
@@ -452,14 +398,8 @@ def considerate_vllm() -> Iterator[None]:
 
 
 def _plain(layer: Any, remove_weight: bool) -> None:
-    """Multiply by torch; the matrix stays, whatever ``remove_weight`` says."""
     layer.cpu_linear = torch.nn.functional.linear
 
-
-# What the worker serves: a sampler and a trainer whose calls tell the gate that there is work.
-#
-# A party with a call in progress has more passes to come, and keeps the device between two of them for what is left of
-# its slice; see ``turns``.
 
 T = TypeVar("T")
 
@@ -485,10 +425,9 @@ class Announced:
 
 
 class LightSleeper:
-    """``Sampler`` over one that takes turns with the trainer and is woken only to compute: waking costs seconds.
+    """``Sampler`` over one that takes turns with the trainer. Waking costs seconds, so only computing wakes it.
 
-    Releasing conversations and retiring versions wait until it is awake, and are done before whatever is asked later
-    begins; totals are those of its last turn.
+    Releasing conversations and retiring versions wait until it is awake, and come before later requests.
     """
 
     def __init__(self, sampler: Sampler, gate: Gate) -> None:
@@ -499,31 +438,25 @@ class LightSleeper:
         self._stats = NONE_YET
 
     async def limits(self) -> SamplerLimits:
-        """See the protocol."""
         return await self._sampler.limits()
 
     async def generate(self, request: SampleRequest, *, stream_to: OnTokens | None = None) -> SampleResult:
-        """See the protocol."""
         return await self._awake(partial(self._sampler.generate, request, stream_to=stream_to))
 
     async def load(self, version: str, path: str) -> str:
-        """See the protocol."""
         return await self._awake(partial(self._sampler.load, version, path))
 
     async def score(self, version: str, tokens: Tokens, start: int, temperature: float) -> Logprobs:
-        """See the protocol."""
         return await self._awake(partial(self._sampler.score, version, tokens, start, temperature))
 
     async def release(self, conversation: str) -> None:
-        """See the protocol; a turn that is in progress while the sampler sleeps is ended when it next wakes."""
+        """A turn in progress while the sampler sleeps is ended when it next wakes."""
         await self._when_awake(partial(self._sampler.release, conversation))
 
     async def retire(self, version: str) -> None:
-        """See the protocol."""
         await self._when_awake(partial(self._sampler.retire, version))
 
     async def stats(self) -> SamplerStats:
-        """See the protocol; of its last turn while it sleeps."""
         if not self._asleep:
             self._stats = await self._sampler.stats()
         return self._stats
@@ -545,12 +478,10 @@ class LightSleeper:
         await call()
 
     async def _catch_up(self) -> None:
-        """Wait until all that was put off is done, whoever began it; a caller that goes away breaks nothing off."""
         if self._later or self._catching_up.locked():
             await asyncio.shield(asyncio.ensure_future(self._do_what_was_put_off()))
 
     async def _do_what_was_put_off(self) -> None:
-        """Raises the first failure, once all have ended."""
         async with self._catching_up:
             later, self._later = self._later, []
             with self._gate.busy("sampler"):
@@ -560,31 +491,26 @@ class LightSleeper:
                 raise end
 
 
-# The worker that samples with vLLM and trains, on one device: two services, each a part that a proxy is made for.
+# With ``sharing = "base"`` the trainer computes with vLLM's own tensors. With ``"sleep"`` each has its own, and leaves
+# the device for the other; vLLM recomputes interrupted sequences when it wakes.
 #
-# With ``sharing = "base"`` the trainer computes with vLLM's own tensors, and there is one copy of the base. With
-# ``"sleep"`` each has its own: while the trainer computes, vLLM's weights are in main memory and its keys and values
-# are gone, and while vLLM samples the trainer's base is not on the device. Sequences that vLLM was sampling it
-# computes again when it wakes, from their tokens.
-#
-# It was run on a processor, with vLLM's CPU build, whose sleep does nothing. It is written for cards after vLLM 0.32,
-# and was not run on one.
+# It was run only on a processor, with vLLM's CPU build, whose sleep does nothing. It is written for cards after vLLM
+# 0.32.
 
 Shared = Literal["base", "sleep"]
 
 SLICE = 0.05
 """Seconds of a slice: some steps of the sampler, a small batch of the trainer. On two busy cores, with passes of a
-second and steps of fifty milliseconds, each reached half the speed that it had alone, as with slices of a second."""
+second and steps of fifty milliseconds, each reached half its separate speed."""
 
 
 class ColocatedWorker:
     """Serves ``rollout.protocol.Sampler`` as ``sampler`` and ``training.protocol.Trainer`` as ``trainer``."""
 
     def __init__(self, sharing: Shared, sampler: dict[str, Any], trainer: dict[str, Any], slice: float = SLICE) -> None:
-        """Start both, with the arguments of ``VllmSampler`` and ``TorchTrainer``.
+        """Start both, with the arguments of ``VllmSampler`` and ``TorchTrainer``; ``slice`` in seconds.
 
-        ``slice`` is how many seconds one may compute for while the other waits. Raises ``BaseModelError`` if vLLM
-        cannot be used, or keeps the base in a form that cannot be shared.
+        Raises ``BaseModelError`` if vLLM cannot be used, or keeps the base in a form that cannot be shared.
         """
         require()
         self._base = load_base(trainer["base"])
@@ -599,19 +525,16 @@ class ColocatedWorker:
         self._gate = Gate(slice, moves if sharing == "sleep" else None, holder="sampler")
         self._vllm = self._start_vllm(sampler, dozes=on_card and sharing == "sleep")
         model = self._borrow if sharing == "base" else self._lodge
-        # a limit on the process would be one on vLLM, too; what passes and policies may take is said in bytes
         self._trainer = TorchTrainer(**{**trainer, "memory": 0, "model": model})
         self.trainer = Announced(self._trainer, self._gate, "trainer")
         announced = Announced(self._vllm, self._gate, "sampler")
         self.sampler = LightSleeper(self._vllm, self._gate) if sharing == "sleep" else announced
 
     def tidy(self) -> None:
-        """Remove the files that both keep for themselves."""
         self._vllm.tidy()
         self._trainer.tidy()
 
     def _start_vllm(self, arguments: dict[str, Any], dozes: bool) -> VllmSampler:
-        """``dozes``: whether vLLM can be put to sleep; on processors it refuses to start so."""
         extra = {**(arguments.get("extra") or {}), **({"enable_sleep_mode": True} if dozes else {})}
         with considerate_vllm() if self._compute.device.type == "cpu" else nullcontext():
             return VllmSampler(**{**arguments, "extra": extra, "gate": self._sampling})
@@ -620,13 +543,12 @@ class ColocatedWorker:
         return self._gate.turn("sampler")
 
     def _borrow(self) -> Model[Any]:
-        """A model over vLLM's tensors."""
         base, dtype = self._base, loaded_as(self._compute.precision)
         tensors = named_tensors(self._vllm.engine.model, base.config, dtype)
         return self._paced(self._decoder(load(base, self._compute.device, dtype, tensors)))
 
     def _lodge(self) -> Model[Any]:
-        """A model over its own tensors, on the device during the trainer's turns, of which this is the first.
+        """A model over its own tensors, on the device only during the trainer's turns; the first is now.
 
         A base in four bits is so small that it stays.
         """
@@ -648,11 +570,10 @@ class ColocatedWorker:
         self._or_end(self._vllm.engine.llm.wake_up)
 
     def _doze(self) -> None:
-        """Put vLLM's weights into main memory and drop its keys and values; requests in progress are kept as tokens."""
         self._or_end(partial(self._vllm.engine.llm.sleep, level=1, mode="keep"))
 
     def _or_end(self, change: Callable[[], Any]) -> None:
-        """Run ``change``; if it fails, vLLM is asleep in part and of no use, and the process ends."""
+        """Run ``change``; if it fails, vLLM is partly asleep and useless, and the process ends."""
         try:
             change()
         except Exception as error:

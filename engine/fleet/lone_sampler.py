@@ -19,10 +19,9 @@ from ..home import EngineSettings, Home, Settings
 from ..rollout import Renderer, Rollout, Sampler, SamplerEndpoint, SamplerSlots, Talk
 from .worker_specs import plan_of, sampler_spec, with_sampler
 
-# The base without an adapter, as samplers take it: they always speak under a version.
+# Samplers always serve a version, so the base itself needs an adapter that changes nothing.
 
 CHANGED = "model.layers.0.mlp.down_proj"
-"""The layer that the adapter of zeros sits on: every architecture that can be sampled has it in one piece."""
 
 
 def write_bare(base: BaseModel, path: Path) -> str:
@@ -41,33 +40,25 @@ def zeros(config: BaseConfig) -> dict[str, Array]:
     }
 
 
-# A sampler for one person, without an engine: the home's base in little memory, under versions that the person chose.
-#
-# It is started for minutes, beside an engine that may be at work: it plans no trainer, few conversations, no
-# database.
-
 SEQUENCES = 4
-"""Conversations at the same time: one is in progress; others that lose their slot are read again."""
+"""Only one conversation is in progress; others that lose their slot are read again."""
 CONTEXT = 2048
-"""Tokens of a conversation, unless the settings say otherwise or the base was made for fewer."""
 BARE = "base"
-"""The version that stands for the base without an adapter."""
 
 
 @dataclass(frozen=True)
 class LonePlan:
-    """What a lone sampler takes, known before it is started."""
+    """The resources of a lone sampler, known before it starts."""
 
     base: BaseModel
     settings: Settings
     memory: MemoryPlan
     free: int
-    """Bytes on this machine."""
 
 
 @dataclass(frozen=True)
 class LoneSampler:
-    """A sampler and what plays on it."""
+    """A sampler and its conversations."""
 
     rollout: Rollout
     base: BaseModel
@@ -76,21 +67,18 @@ class LoneSampler:
 
     @property
     def sampler(self) -> Sampler:
-        """The sampler itself."""
         return self.endpoint.sampler
 
     def talk(self, version: str, number: int, place: str) -> Talk:
-        """A conversation with a version that was loaded."""
         return Talk(self.sampler, self.renderer, self.endpoint.context, version, number, place)
 
     async def load(self, version: str, path: Path, expected: str) -> None:
-        """Serve the adapter of a state file; ``AdapterError`` where it holds another checksum than ``expected``."""
+        """Serve the adapter of a state file; ``AdapterError`` if its checksum is not ``expected``."""
         loaded = await self.sampler.load(version, str(path))
         if loaded != expected:
             raise AdapterError(f"the state file is damaged: it holds {loaded}, not {expected}.", where=str(path))
 
     async def load_bare(self, scratch: Path) -> None:
-        """Serve the base itself under the version ``BARE``."""
         path = scratch / f"{BARE}.safetensors"
         await self.load(BARE, path, write_bare(self.base, path))
 
@@ -98,7 +86,7 @@ class LoneSampler:
 def plan_alone(settings: Settings) -> LonePlan:
     """Plan a lone sampler from the base's files and the free memory; reads files, and may take seconds.
 
-    Raises ``BaseModelError`` if the base is not sound, or does not fit into what is free.
+    Raises ``BaseModelError`` if the base is not sound, or does not fit into the free memory.
     """
     base = load_base(settings.base)
     check_base(base)
@@ -112,7 +100,7 @@ def plan_alone(settings: Settings) -> LonePlan:
 
 @asynccontextmanager
 async def open_lone_sampler(home: Home, plan: LonePlan) -> AsyncIterator[LoneSampler]:
-    """Start one until the block ends; its process does not outlive it. Raises what the base or the worker raises."""
+    """Run a lone sampler during the block. Raises errors of the base or the worker."""
     base = plan.base
     renderer = Renderer(base.path)
     spec = replace(sampler_spec(base, home, plan.settings, plan.memory), name="play")

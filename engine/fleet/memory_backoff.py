@@ -1,6 +1,6 @@
-"""Samplers that ran out of memory hold fewer conversations from then on, for as long as the engine lives.
+"""After a sampler ran out of memory, it holds fewer conversations for the engine's lifetime.
 
-Nothing is measured: half of the conversations that were too many are tried, then half of that.
+Nothing is measured: the number is halved each time.
 """
 
 from __future__ import annotations
@@ -14,20 +14,19 @@ from ..errors import OutOfMemory, WorkerDied
 from .placement_plan import PlacementPlan
 
 Spot = tuple[str, str, tuple[str, ...]]
-"""What a limit belongs to: a sampler's name and kind, and the ids of its cards."""
+"""The key of a limit: a sampler's name and kind, and the ids of its cards."""
 
 
 @dataclass(frozen=True)
 class Aftermath:
-    """What to say and expect after workers that died at the same time."""
+    """The message and the consequence after workers died at the same time."""
 
     words: str
     mended: bool
-    """Whether all that died go on with fewer conversations: then their deaths do not count against tasks."""
 
 
 class MemoryBackoff:
-    """How many conversations a sampler may hold after it ran out of memory."""
+    """Limits the conversations of samplers that ran out of memory."""
 
     def __init__(self) -> None:
         self._most: dict[Spot, int] = {}
@@ -60,7 +59,6 @@ class MemoryBackoff:
         return Aftermath(" ".join(told), mended)
 
     def fitted(self, placement_plan: PlacementPlan) -> PlacementPlan:
-        """The same plan, in which no sampler has more conversations than it may hold."""
         pairs = zip(placement_plan.placement.samplers, placement_plan.memory, strict=True)
         return replace(placement_plan, memory=tuple(self._fitted(assignment, plan) for assignment, plan in pairs))
 

@@ -18,12 +18,7 @@ from ..racing import until_first
 from ..workers import Launcher, Template, WorkerHandle
 from .worker_specs import LOCAL, WorkerSpec
 
-# The worker processes of one engine: all started together, and all ended together.
-#
-# Ending them can be cancelled and taken up again: none is forgotten. Knows nothing of what the workers do.
-
 TEMPLATE = "template"
-"""What its log is called."""
 
 
 Launchers = Callable[[str], Awaitable[Launcher]]
@@ -37,12 +32,12 @@ class WorkerProcesses:
     """The processes of one incarnation; those of the next start once these have ended."""
 
     def __init__(self, logs: Path, nice: int, launcher: Launchers = _local) -> None:
-        """``launcher`` gives what starts workers on a node; empty: this machine. It raises ``MarlaasError`` if it
-        cannot be reached."""
+        """``launcher`` starts workers on a node; empty: this machine.
+
+        Raises ``MarlaasError`` if the node cannot be reached.
+        """
         self.handles: dict[str, WorkerHandle] = {}
-        """By name, those that take calls."""
         self.cards: frozenset[str] = frozenset()
-        """``Gpu.uuid`` of what they compute on, from before they start until they have ended."""
         self._logs = logs
         self._nice = nice
         self._launcher = launcher
@@ -51,7 +46,7 @@ class WorkerProcesses:
         self._endings: set[asyncio.Future[None]] = set()
 
     async def start(self, specs: Sequence[WorkerSpec], cards: Collection[str]) -> None:
-        """Start all on ``cards``. Raises the first error of those that cannot start; the others then go on running."""
+        """Start all on ``cards``. Raises the first error of those that cannot start; the others keep running."""
         self.cards = frozenset(cards)
         self._template = await _template(specs, self._logs)
         for result in await asyncio.gather(*(self._spawn(spec) for spec in specs), return_exceptions=True):
@@ -66,21 +61,17 @@ class WorkerProcesses:
         self.handles[spec.name] = await spec.spawn(self._logs, self._nice, template, launcher)
 
     async def start_again(self, spec: WorkerSpec) -> None:
-        """Start one whose process has died. Raises as ``WorkerSpec.spawn`` does."""
         await self._spawn(spec)
 
     def forget(self, name: str) -> None:
-        """Expect nothing more of a worker that has died."""
         self._let_end(self.handles.pop(name))
 
     async def until_death(self, *others: asyncio.Event) -> dict[str, WorkerDied]:
-        """Wait until a worker dies, or for one of ``others``; returns the errors of those that have died, by name."""
         ends = [*others, *(handle.died for handle in self.handles.values())]
         await until_first(*(end.wait() for end in ends))
         return {name: handle.death() for name, handle in self.handles.items() if handle.died.is_set()}
 
     async def stop(self) -> None:
-        """End all. If this is cancelled, the next call waits for those that are still ending."""
         handles, self.handles = list(self.handles.values()), {}
         for handle in handles:
             self._let_end(handle)
@@ -98,13 +89,16 @@ class WorkerProcesses:
 
 
 def forked(spec: WorkerSpec) -> bool:
-    """Whether a template of this machine can fork it."""
+    """True if a template of this machine can fork it."""
     return bool(spec.modules) and not spec.node
 
 
 async def _template(specs: Sequence[WorkerSpec], logs: Path) -> Template | None:
-    """A template for the most workers with as many cores that one can fork; None if there is but one of them, where
-    the system's libraries do not stand a fork, and where it cannot start: workers then start by themselves."""
+    """A template for the largest set of forkable workers with equal cores.
+
+    None for a single worker, if the system's libraries do not survive a fork, or if it cannot start: workers then start
+    by themselves.
+    """
     able = [spec for spec in specs if forked(spec)]
     threads, many = max(Counter(len(spec.cores) for spec in able).items(), key=itemgetter(1), default=(0, 0))
     if many < 2 or sys.platform != "linux":
@@ -120,16 +114,13 @@ async def _end(handle: WorkerHandle) -> None:
         await handle.stop()
 
 
-# Has a process host on every other node on which environments and scores may run, for as long as it is one.
-#
-# They outlive the samplers and trainers, which start again with every plan. A host that dies is started again as long
-# as its node is there; what ran in it is played again elsewhere meanwhile.
+# Hosts outlive the samplers and trainers, which restart with every plan. A host that dies is restarted while its node
+# exists; its work is run again elsewhere meanwhile.
 
 FACTORY = "marlaas.engine.environments.nodes.host:ProcessHost"
 LOOK = 1.0
-"""Seconds between two looks at what there should be."""
+"""Seconds between two checks."""
 AGAIN = 15.0
-"""Seconds after which a host is started again that could not be started, or died."""
 
 
 class EnvironmentHosts:
@@ -146,7 +137,8 @@ class EnvironmentHosts:
         log: Callable[[str, str, str], None],
     ) -> None:
         """``hosts`` are those of the present plan; ``launcher`` as of ``WorkerProcesses``; ``scratch`` is this home's,
-        in place of which each node has its own."""
+        and each node has its own.
+        """
         self._environments = environments
         self._wanted = hosts
         self._launcher = launcher
@@ -157,18 +149,14 @@ class EnvironmentHosts:
         self._nodes: dict[str, RemoteNode] = {}
         self._handles: dict[str, WorkerHandle] = {}
         self._tried: dict[str, float] = {}
-        """When a host was started last, by node."""
         self._told: dict[str, str] = {}
-        """What was said last of a node on which none could be started."""
 
     async def run(self) -> None:
-        """Look until cancelled."""
         while True:
             await self.look()
             await asyncio.sleep(LOOK)
 
     async def look(self) -> None:
-        """Start what is missing, end what should not be there any more, and tell the environments of it."""
         wanted = {host.node: host for host in self._wanted() if host.node}
         for node, handle in list(self._handles.items()):
             if not handle.alive:
@@ -181,7 +169,6 @@ class EnvironmentHosts:
             await self._end(node)
 
     async def stop(self) -> None:
-        """End all of them."""
         await asyncio.gather(*(self._end(node) for node in list(self._handles)))
 
     def _due(self, node: str) -> bool:

@@ -1,8 +1,7 @@
 """Compares how marlaas reads a base with transformers: log-probabilities of a long text, and ids of conversations.
 
-Both sides compute in float32, in a child process, each with one layer in memory at a time. So the child takes the
-memory of a layer, of the embedding and of what the text's tokens become. Run as a program, ``python -P -m
-marlaas.engine.fleet.reference PARENT FOLDER`` writes a ``Comparison`` as JSON.
+Both compute in float32, in a child process, one layer at a time. ``python -P -m marlaas.engine.fleet.reference PARENT
+FOLDER`` writes a ``Comparison`` as JSON.
 """
 
 from __future__ import annotations
@@ -45,37 +44,33 @@ if TYPE_CHECKING:
     from ..trajectories import Tokens
 
 LONG = 3072
-"""Tokens of the text, unless the base was made for fewer. Rotary positions that are stretched wrongly, and windows of
-attention, show in thousands of tokens only."""
+"""Tokens of the text. Wrongly stretched rotary positions and attention windows show only in thousands of tokens."""
 CLOSE = 0.02
-"""The largest difference of a log-probability in nats. Float32 in another order of sums changed those of a base of 30
-layers by less than 0.001 over 3,072 tokens; a wrong switch changes them by whole nats."""
+"""The largest difference of a log-probability in nats. Float32 in another order of sums changed those of a base of
+30 layers by less than 0.001 over 3,072 tokens; a wrong switch changes them by whole nats."""
 SHARE = 0.02
-"""The largest share of the log-probabilities' own standard deviation that the differences may have. This bounds bases
-whose log-probabilities are nearly equal, as those of random weights can be."""
+"""The largest difference as a share of the log-probabilities' standard deviation, for bases with nearly equal ones."""
 EVERY = 16
-"""Each token of the text at a multiple of this is drawn from the whole vocabulary, so that rare rows are compared."""
+"""Every token at a multiple of this is drawn from the whole vocabulary, so that rare rows are compared."""
 PATIENCE = 3600.0
-"""Seconds that the comparison may take."""
 PROGRAM = 1_200 << 20
-"""Bytes that Python, torch and transformers take."""
 
 
 def compared_before(base: BaseModel, home: Path, free: int) -> Comparison | None:
-    """The base's result; None if it is to be compared: it never was, or could not be and ``free`` bytes suffice now."""
+    """The stored result; None if there is none, or if it failed for memory and ``free`` bytes suffice now."""
     result = comparison_of(base, home)
     return None if result and not result.seconds and _needed(base) <= free else result
 
 
 async def compare_once(base: BaseModel, home: Path, free: int) -> Comparison:
-    """Compare the base if it has to be. Raises ``BaseModelError`` as ``check_comparison`` does."""
+    """Compare the base if needed. Raises ``BaseModelError`` as ``check_comparison`` does."""
     result = compared_before(base, home, free) or await compare_base(base, home, free)
     check_comparison(base, result)
     return result
 
 
 async def compare_base(base: BaseModel, home: Path, free: int) -> Comparison:
-    """Compare in a child process that may take ``free`` bytes; keeps the result in the folder ``home``."""
+    """Compare in a child process in ``free`` bytes; the result is kept in the folder ``home``."""
     needed = _needed(base)
     if needed > free:
         words = f"the comparison takes {needed / 1e9:.2g} GB of memory, and {free / 1e9:.2g} GB are free"
@@ -87,7 +82,7 @@ async def compare_base(base: BaseModel, home: Path, free: int) -> Comparison:
 
 
 def check_comparison(base: BaseModel, result: Comparison) -> None:
-    """Raise ``BaseModelError`` for a base that marlaas reads otherwise than transformers."""
+    """Raise ``BaseModelError`` if marlaas and transformers read the base differently."""
     if result.state == DISAGREES:
         unread = f" config.json sets {', '.join(base.config.unread)}, which marlaas does not read." * bool(
             base.config.unread
@@ -110,7 +105,6 @@ def spoken_comparison(result: Comparison) -> str:
 
 
 def _needed(base: BaseModel) -> int:
-    """About how many bytes the child takes: for a layer in float32, for embedding and head, for the text."""
     config = base.config
     if unsupported(config):
         return PROGRAM
@@ -156,7 +150,7 @@ def main() -> None:
 
 
 def _peak() -> int:
-    """The most bytes that this process has held; 0 if unknown. ``getrusage`` counts the parent's, too."""
+    """The most bytes of this process; 0 if unknown. ``getrusage`` counts the parent's, too."""
     with contextlib.suppress(OSError):
         for line in Path("/proc/self/status").read_text("ascii").splitlines():
             if line.startswith("VmHWM:"):
@@ -178,18 +172,17 @@ def compare_here(base: BaseModel) -> Comparison:
         result = replace(result, conversations=count)
         if words:
             return replace(result, state=DISAGREES, words=words)
-        if unsupported(base.config):  # then transformers computes it in the trainer, too
+        if unsupported(base.config):
             return result
         return _compare_scores(base, _text(base, renderer), result)
     except MarlaasError as error:
         return replace(result, state=UNVERIFIED, words=f"marlaas cannot read it: {error.cause.rstrip('.')}")
-    except Exception as error:  # transformers raises whatever it likes
+    except Exception as error:
         reason = " ".join(str(error).split())[:300].rstrip(".")
         return replace(result, state=UNVERIFIED, words=f"transformers cannot read it: {type(error).__name__}: {reason}")
 
 
 def _compare_ids(renderer: Renderer, tokenizer: Any) -> tuple[int, str]:
-    """How many conversations were compared, and where the first ids differ, in words; empty if none do."""
     from ..rollout import plain
 
     count = 0
@@ -199,7 +192,7 @@ def _compare_ids(renderer: Renderer, tokenizer: Any) -> tuple[int, str]:
             try:
                 ours = renderer.open(messages, tools, switch.get(SWITCH))
             except BaseModelError:
-                continue  # its template refuses such a conversation, or shows no tools
+                continue
             text = tokenizer.apply_chat_template(
                 [plain(message) for message in messages],
                 tools=tools or None,
@@ -240,7 +233,6 @@ def conversations(renderer: Renderer) -> Iterator[tuple[str, list[Message], list
 
 
 def _text(base: BaseModel, renderer: Renderer) -> Tokens:
-    """The text, int32 (T,): ordinary sentences with numbers, and tokens from all over the vocabulary."""
     import numpy as np
 
     most, ids, day = min(LONG, base.config.context_length), list[int](), 0
@@ -266,7 +258,7 @@ def _compare_scores(base: BaseModel, tokens: Tokens, result: Comparison) -> Comp
     gaps = (score_by_layers(base, tokens) - theirs).abs()
     largest, share = float(gaps.max()), float(gaps.square().mean().sqrt() / theirs.std().clamp_min(1e-9))
     result = replace(result, tokens=len(tokens), gap=largest)
-    if largest <= CLOSE and share <= SHARE:  # false for gaps that are no numbers, too
+    if largest <= CLOSE and share <= SHARE:  # also false for NaN
         return result
     bound = CLOSE if not largest <= CLOSE else SHARE * float(theirs.std())
     first = int((~(gaps <= bound)).nonzero()[0]) + 2
@@ -277,8 +269,8 @@ def _compare_scores(base: BaseModel, tokens: Tokens, result: Comparison) -> Comp
 def score_by_transformers(base: BaseModel, tokens: Tokens) -> Tensor:
     """float32 (T - 1,): log-probabilities of ``tokens[1:]`` by transformers' own model, with one layer at a time.
 
-    The model is built without memory. Each layer gets its tensors from the files, read by the package safetensors, as
-    it is called, and loses them afterwards.
+    The model is built without memory. Each layer's tensors are read with safetensors when it is called, and freed
+    afterwards.
     """
     import torch
     from safetensors import safe_open
@@ -296,7 +288,7 @@ def score_by_transformers(base: BaseModel, tokens: Tokens) -> Tensor:
         factory: Any = AutoModelForCausalLM
         model = factory.from_config(config, dtype=torch.float32).eval()
     inner = model.model
-    inner.rotary_emb = type(inner.rotary_emb)(config=config)  # its frequencies are computed, not loaded
+    inner.rotary_emb = type(inner.rotary_emb)(config=config)
     fill(inner.norm, "model.norm.")
     for number, layer in enumerate(inner.layers):
         prefix = f"model.layers.{number}."

@@ -1,8 +1,7 @@
-"""Workers that died while the others can go on: each gets a successor, and nobody else begins again.
+"""Replaces workers that died while the others continue.
 
-So it is with samplers that are processes of their own, and with trainers while others live. Whoever was served by a
-dead worker continues from its last commit, or, if another sampler has the same version, with its next turn there.
-If a successor cannot be started, and nobody else does the work, all workers begin again.
+Users of a dead worker continue from their last commit, or with their next turn at another sampler with the same
+version. If a successor cannot be started, and nobody else does the work, all workers restart.
 """
 
 from __future__ import annotations
@@ -20,14 +19,13 @@ from .services import Services, ServicesFactory
 from .worker_specs import WorkerSpec
 
 TRIES = 3
-"""Tries at starting a successor, after which it may be placed elsewhere though others do the work."""
+"""Tries at starting a successor; then it may be placed elsewhere, even if others do the work."""
 RETRY = 2.0
-"""Seconds between two tries."""
 
 
 @dataclass(frozen=True)
 class Live:
-    """What tasks work with, and the samplers behind it, of one incarnation of the workers."""
+    """The services and samplers of one incarnation of the workers."""
 
     services: Services
     endpoints: SamplerEndpoints
@@ -35,18 +33,17 @@ class Live:
 
 @dataclass(frozen=True)
 class Planned:
-    """The plan of the moment, and the worker of that name by it."""
+    """The current plan and its worker of that name."""
 
     plan: Callable[[], PlacementPlan]
     spec: Callable[[str], WorkerSpec]
     elsewhere: Callable[[], Awaitable[bool]]
-    """Has all workers move to other devices where a new plan names some; returns whether it does."""
+    """Moves all workers if a new plan names other devices; returns True if it does."""
     anew: Callable[[], None]
-    """Has all workers begin again."""
 
 
 def replaceable(deaths: Collection[str], plan: PlacementPlan, trainers: Collection[str]) -> bool:
-    """Whether all others go on without these workers, of which ``trainers`` are those that lived until now. Pure."""
+    """True if all others continue without these workers; ``trainers`` lived until now."""
     shared = sharing_assignment(plan)
     samplers = {own.name for own in plan.placement.samplers if own is not shared}
     training = set(deaths) - samplers
@@ -64,56 +61,47 @@ class Replacements:
         log: Callable[[str, str, str], None],
     ) -> None:
         self.deaths = 0
-        """Deaths that were noticed so far."""
         self.returned = asyncio.Event()
-        """Set when a successor takes calls."""
         self._processes = processes
         self._factory = factory
         self._planned = planned
         self._log = log
         self._starts: dict[str, asyncio.Task[None]] = {}
-        """By the worker's name."""
         self._changed = asyncio.Event()
 
     def note(self, deaths: int) -> None:
-        """So many deaths are dealt with from now on."""
         self.deaths += deaths
         self.wake()
 
     def wake(self) -> None:
-        """Something has changed: let who waits for that look again."""
         changed, self._changed = self._changed, asyncio.Event()
         changed.set()
 
     async def noticed(self, since: int) -> None:
-        """Wait until deaths beyond the first ``since`` were noticed, and all that have died are dealt with."""
+        """Wait until more than ``since`` deaths were noticed, and all deaths are handled."""
         while self.deaths <= since or any(handle.died.is_set() for handle in self._processes.handles.values()):
             await self._changed.wait()
 
     @property
     def starting(self) -> frozenset[str]:
-        """Workers that died and are started again, until they take calls."""
         return frozenset(name for name, start in self._starts.items() if not start.done())
 
     async def change(self) -> None:
-        """Wait until a worker has died, or has a successor."""
         await self._changed.wait()
 
     def replace(self, deaths: Mapping[str, WorkerDied], live: Live) -> None:
-        """Let all others go on without these workers, and start their successors."""
         for name in deaths:
             if name in live.endpoints.by_name:
                 live.endpoints.lose(name)
             else:
                 live.services.trainers.lose(name)
             self._processes.forget(name)
-            if name in self._starts:  # the successor has died before it was taken in
+            if name in self._starts:
                 self._starts[name].cancel()
             self._starts[name] = asyncio.ensure_future(self._start(name, live))
         self.note(len(deaths))
 
     async def stop(self) -> None:
-        """Start no more of them."""
         starts, self._starts = list(self._starts.values()), {}
         for start in starts:
             start.cancel()
@@ -121,7 +109,6 @@ class Replacements:
             await asyncio.wait(starts)
 
     async def _start(self, name: str, live: Live) -> None:
-        """Start a worker in place of a dead one, as often as it takes."""
         told, tries = "", 0
         while True:
             try:
@@ -131,7 +118,7 @@ class Replacements:
             except (MarlaasError, ValueError, OSError) as error:
                 if told != (told := str(error)):
                     self._log("worker", f"Worker {name} cannot be started: {told}", "error")
-            if name in self._processes.handles:  # it takes calls, and answered one with an error, or died
+            if name in self._processes.handles:
                 self._processes.forget(name)
                 self.wake()
             tries += 1
@@ -155,5 +142,4 @@ class Replacements:
 
 
 def _others(name: str, live: Live) -> bool:
-    """Whether others do the work of a dead worker."""
     return live.endpoints.alive if name in live.endpoints.by_name else bool(live.services.trainers.trainers)

@@ -1,4 +1,4 @@
-"""What a running task works with, made from live workers."""
+"""The stages and the store for running tasks, made from live workers."""
 
 from __future__ import annotations
 
@@ -31,12 +31,9 @@ if TYPE_CHECKING:
     from ..cluster import StateFiles
 
 
-# What a running task works with: the stages and the store, handed over in one frozen record.
-
-
 @dataclass(frozen=True)
 class Load:
-    """How many requests wait at a worker and are in progress there, at a moment or on average."""
+    """Requests that wait at a worker and are in progress there, at a moment or on average."""
 
     waiting: float = 0.0
     active: float = 0.0
@@ -51,44 +48,33 @@ class Services:
     environments: EnvironmentService
     rollout: Rollout
     endpoints: Mapping[str, SamplerEndpoint]
-    """The sampler endpoints, by name."""
     router: Router
-    """Which of them serve which task."""
     trainers: TrainerPool
-    """The trainers of all tasks."""
     trainer: PolicyTrainer
     tolerances: Mapping[str, Tolerance]
-    """The gap between a sampler and the trainer that a canary accepts, by endpoint."""
     traits: BaseTraits
-    """What ``auto`` in task files depends on."""
     write_bare: Callable[[Path], str]
-    """Writes an adapter that adds nothing to the base, and returns its checksum; blocks."""
     unadapted: str = ""
-    """What adapters leave as it is in the base, in words; empty if they change every linear layer."""
+    """Parts of the base that adapters do not change, in words; empty if they change every linear layer."""
     baselines: ConstantBaselines = field(default_factory=ConstantBaselines)
-    """The scores of constant answers that are known, over all tasks."""
     shortage: Callable[[], str] = str
-    """Why no task may go on for want of room on the disk, in one sentence; empty while there is room."""
+    """Why no task may continue on a full disk, in one sentence; empty while there is room."""
     tell: Callable[[str, int], None] = lambda event, task: None
-    """Sends a notification: what has happened, and the task."""
     token_steps: int = 0
-    """Steps of a policy whose trajectories keep their tokens; 0: all."""
+    """Steps of a policy with kept tokens; 0: all."""
     draining: asyncio.Event = field(default_factory=asyncio.Event)
-    """Set once tasks are to end with the step that they are at; then only groups begin that this step needs."""
+    """Set once tasks are to end with their current step; then only groups begin that this step needs."""
 
     def loads(self) -> dict[str, Load]:
-        """The loads of the workers that tasks share, by worker."""
         slots = {name: Load(endpoint.slots.waiting, endpoint.slots.active) for name, endpoint in self.endpoints.items()}
         trainers = self.trainers.trainers.items()
         return slots | {name: Load(trainer.waiting, trainer.active) for name, trainer in trainers}
 
     def standings(self) -> dict[str, list[Standing]]:
-        """Where tenants stand in the lines of the shared stages, by stage."""
         lines = [endpoint.slots.standings() for endpoint in self.endpoints.values()]
         return {ROLLOUT: together(lines), TRAINING: self.trainers.standings()}
 
     def of(self, payer: Payer, deterministic: bool) -> Services:
-        """The services for one task: its calls wait for its turn and are charged to its tenant."""
         return replace(
             self,
             rollout=self.rollout.of(payer, anew=deterministic),
@@ -96,12 +82,9 @@ class Services:
         )
 
 
-# Makes ``Services`` from live workers: endpoints over samplers, the trainer that all tasks share, and the router.
-
-
 @dataclass(frozen=True)
 class ServicesFactory:
-    """What services are made of beside workers; it stays when these die."""
+    """Makes ``Services`` from live workers, and outlives them."""
 
     home: Home
     settings: Settings
@@ -114,14 +97,14 @@ class ServicesFactory:
     renderer: Renderer
     log: Callable[[str, str, str], None]
     files: Callable[[], StateFiles | None] = lambda: None
-    """What carries state files to and from nodes, at the moment; None if there are none."""
     endpoints: Endpoints | None = None
-    """Gives episodes addresses for their programs; None if nothing serves any."""
     baselines: ConstantBaselines = field(default_factory=ConstantBaselines)
 
     async def open(self, handles: Handles, placement_plan: PlacementPlan) -> tuple[Services, SamplerEndpoints]:
-        """Ask the workers for their limits, and make services of them. Raises what they raise, and ``BaseModelError``
-        where a sampler has another base than the trainer."""
+        """Ask the workers for their limits, and make services.
+
+        Raises the workers' errors, and ``BaseModelError`` if a sampler and the trainer have different bases.
+        """
         trainers = self.trainers(handles, placement_plan)
         endpoints = await self._endpoints(handles, placement_plan, trainers[0].trainer)
         pool = TrainerPool(trainers, log=lambda words: self.log("trainer", words, "warning"))
@@ -161,7 +144,6 @@ class ServicesFactory:
         return services, endpoints
 
     def trainers(self, handles: Handles, placement_plan: PlacementPlan) -> list[SharedTrainer]:
-        """All trainers, with lines that go by one clock."""
         clock: SharedClock[str] = SharedClock()
         names = (assignment.name for assignment in placement_plan.placement.trainers)
         return [self.trainer(handles, placement_plan, name, clock) for name in names]
@@ -169,7 +151,6 @@ class ServicesFactory:
     def trainer(
         self, handles: Handles, placement_plan: PlacementPlan, name: str, clock: FairClock[str]
     ) -> SharedTrainer:
-        """The trainer of that name, with a line that goes by ``clock``."""
         line, fuse = Line[Call](self._weight, clock), self.settings.training.fuse
         like = placement_plan.bits_of(name)
         return SharedTrainer(
@@ -193,9 +174,9 @@ class ServicesFactory:
         clock: SharedClock[str],
         trainer: Trainer | None = None,
     ) -> SamplerEndpoint:
-        """The sampler of that name, with a line that goes by ``clock``; a ``trainer`` is to have the same base.
+        """The sampler of that name, with a line of ``clock``; compared with ``trainer`` if given.
 
-        Raises what the workers raise, and ``BaseModelError`` for another base.
+        Raises the workers' errors, and ``BaseModelError`` for another base.
         """
         (assignment,) = (own for own in placement_plan.placement.samplers if own.name == name)
         sampler = sampler_at(handles, placement_plan, assignment, self.files())
@@ -218,7 +199,6 @@ class ServicesFactory:
         return precision(self.base, self.settings, own, plan, placement.trainer)
 
     async def _compare(self, endpoint: SamplerEndpoint, trainer: Trainer, tolerance: Tolerance, gguf: str) -> None:
-        """Raise ``BaseModelError`` if a file that a person brought holds another base than the trainer's."""
         tokens = comparison_tokens(self.renderer, endpoint.context)
         agreement = await compare(endpoint.sampler, trainer, tokens, self.home.scratch)
         agreement.check(tolerance, f"The file {gguf}")

@@ -1,7 +1,7 @@
-"""The rollout and training workers of one engine: started together, watched, and replaced when one dies.
+"""Starts, watches and replaces the rollout and training workers of one engine.
 
-Tasks get ``Services`` with live workers. If the others can go on when a worker dies, it alone is replaced
-(``replacements``). Else ``lost`` is set; tasks then begin again from their last commit with the next incarnation.
+If the others can continue when a worker dies, only that one is replaced (``replacements``). Else ``lost`` is set; tasks
+then restart from their last commit with the next incarnation.
 """
 
 from __future__ import annotations
@@ -35,17 +35,16 @@ if TYPE_CHECKING:
     from ..cluster import Cluster
 
 ATTEMPTS = 3
-"""Tries at starting workers that die while they start."""
 Plan = Callable[[tuple[Sharing, ...], Ours], PlacementPlan]
-"""Makes a plan for the machine as it is at the moment. It gets the ways of sharing a card that have failed, which it
-avoids, and what this engine holds, which counts as free."""
+"""Makes a plan for the machine as it is. It avoids the given failed ways of sharing a card, and counts what this
+engine holds as free."""
 Measure = Callable[[PlacementPlan, Callable[[str], None]], Awaitable[bool]]
-"""Measures the copies of the base that the plan chooses from, if they are not known; returns whether a new plan is
-needed. It gets a function for sentences on what the start waits for."""
+"""Measures unknown copies of the base that the plan chooses from; returns True if a new plan is needed. It gets a
+function for messages on the start's waits."""
 
 
 class WorkerSupervisor:
-    """Keeps the workers alive for as long as ``run`` runs."""
+    """Keeps the workers alive while ``run`` runs."""
 
     def __init__(
         self,
@@ -65,10 +64,11 @@ class WorkerSupervisor:
         renderer: Renderer | None = None,
         measure: Measure | None = None,
     ) -> None:
-        """``placement_plan`` holds until workers die or yield; then ``plan`` is called in a thread; it takes long.
-        ``endpoints``: see ``ServicesFactory``. With a ``cluster`` the first plan is made again when the workers start.
-        ``processes`` and ``renderer``: others than those of this machine and base, as a simulation has them.
-        ``measure``: what the first plan depends on, before the workers' first start."""
+        """``placement_plan`` holds until workers die or yield; then ``plan`` is called in a thread.
+
+        With a ``cluster`` the first plan is made again when the workers start. A simulation passes its own
+        ``processes`` and ``renderer``.
+        """
         self.cluster = cluster
         self._home = home
         self._settings = settings
@@ -76,25 +76,18 @@ class WorkerSupervisor:
         self._plan = plan
         self._measure = measure
         self.waits = ""
-        """What the start of the workers waits for, in a sentence; empty if it waits for nothing."""
         self.failed: tuple[Sharing, ...] = ()
-        """Ways of sharing a card that could not be started."""
         self._memory_backoff = MemoryBackoff()
         self.mended = False
-        """Whether the workers that died last ran out of memory, and go on with less."""
         self._moved = asyncio.Event()
-        """Set when the workers are to go over to other assignments."""
         self._anew = asyncio.Event()
-        """Set when all workers are to begin again, by a new plan."""
         self.store = store
         self.environments = environments
         self.shortage = shortage
         self._log = log
         self._renderer = renderer or Renderer(base.path)
         self.draining = asyncio.Event()
-        """Set once tasks are to end with the step that they are at."""
         self.settling = False
-        """Whether they then go on, with workers elsewhere; else the engine ends."""
         self._opening = ServicesFactory(
             *(home, settings, base, store, environments, ledger, shortage, self.draining, self._renderer, log),
             files=lambda: cluster.files if cluster else None,
@@ -114,18 +107,15 @@ class WorkerSupervisor:
         """Set when a worker of the current incarnation has died; replaced together with the workers."""
 
     def place(self, placement_plan: PlacementPlan) -> None:
-        """Use this plan from the workers' next start on."""
         self.hosts = placement_plan.placement.hosts
-        """Where environments may run."""
         self._follow(placement_plan)
 
     def _follow(self, placement_plan: PlacementPlan) -> None:
         self.placement_plan = self._memory_backoff.fitted(placement_plan)
         self._specs = worker_specs(self._base, self._home, self._settings, self.placement_plan)
         self._elsewhere = frozenset(spec.name for spec in self._specs if spec.node)
-        """Workers on other nodes."""
         self.devices = {spec.name: self._place_of(spec) for spec in self._specs}
-        """What each worker computes on, in words; that of another node as the settings name it, ``bob/core 0``."""
+        """Each worker's device in words; on another node as the settings name it, ``bob/core 0``."""
 
     def _spec(self, name: str) -> WorkerSpec:
         return next(spec for spec in self._specs if spec.name == name)
@@ -136,15 +126,12 @@ class WorkerSupervisor:
 
     @property
     def warning(self) -> str:
-        """What people should know of the base's chat template and experts, or nothing."""
         return " ".join(filter(None, (self._renderer.warning, unadapted(self._base.config))))
 
     def ruler(self) -> PromptRuler:
-        """Measures first prompts as this base reads them."""
         return PromptRuler(self._renderer, self.placement_plan.context)
 
     async def start(self) -> None:
-        """Start all workers, unless the engine yields. Raises their errors if they cannot start."""
         await self._preemptible.during(self._start_first())
 
     async def _start_first(self) -> None:
@@ -156,13 +143,12 @@ class WorkerSupervisor:
         await self._start_again()
 
     def move(self, placement_plan: PlacementPlan) -> None:
-        """Change to another plan: all workers end and start by it; tasks begin again from their last commit."""
+        """Change to another plan: all workers restart by it; tasks restart from their last commit."""
         if placement_plan.placement != self.placement_plan.placement:
             self.place(placement_plan)
             self._moved.set()
 
     async def _start_again(self) -> None:
-        """Start the workers; again if one dies while it starts, and by another plan where a shared card fails."""
         for last in (*[False] * (ATTEMPTS - 1), True):
             sharing = self.placement_plan.placement.trainer.sharing
             try:
@@ -174,16 +160,15 @@ class WorkerSupervisor:
                     await self._plan_anew()
                 elif last or not (isinstance(error, WorkerDied) or self.cluster):
                     raise
-                elif self.cluster is not None:  # a node may have left
+                elif self.cluster is not None:
                     await self._plan_anew()
 
     def _wait(self, reason: str) -> None:
-        """Tell people why the workers are not started yet."""
         self.waits = reason
         self._log("engine", reason, "info")
 
     async def place_anew(self) -> bool:
-        """Change to a plan for what there is if it uses other cards or nodes; returns whether it does.
+        """Change to a new plan if it uses other cards or nodes; returns True if it does.
 
         Raises ``MarlaasError`` if nothing can be planned.
         """
@@ -193,7 +178,7 @@ class WorkerSupervisor:
         return placement_plan is not None
 
     async def planned_anew(self) -> PlacementPlan | None:
-        """A plan for what there is, if that uses other cards or nodes than the present one; else None.
+        """A new plan, if it uses other cards or nodes than the present one; else None.
 
         Raises ``MarlaasError`` if nothing can be planned.
         """
@@ -202,7 +187,6 @@ class WorkerSupervisor:
         return placement_plan if _where(placement_plan) != _where(self.placement_plan) else None
 
     async def _plan_anew(self) -> None:
-        """Plan for the machine as it is, while no worker lives, and log the plan where it differs."""
         before = self.placement_plan.placement
         self.place(await asyncio.to_thread(self._plan, self.failed, self.ours))
         if self.placement_plan.placement != before:
@@ -213,7 +197,7 @@ class WorkerSupervisor:
         self._anew.clear()
         await until_compiled(self._specs, self._wait)
         self.waits = loading(self._specs)
-        placement_plan = self.placement_plan  # ``move`` may set another meanwhile
+        placement_plan = self.placement_plan
         if self.cluster is not None:
             self.cluster.held = _held(placement_plan)
         try:
@@ -233,43 +217,33 @@ class WorkerSupervisor:
 
     @property
     def ours(self) -> Ours:
-        """The processes and cards that this engine holds."""
         return Ours(frozenset(pid for _, pid in self.processes()), self._worker_processes.cards)
 
     def processes(self) -> list[tuple[str, int]]:
-        """What each process of this engine on this machine is called, and its id: the engine's own, workers',
-        environments'."""
         workers = [(name, handle.pid) for name, handle in self._worker_processes.handles.items() if not handle.node]
         environments = [(f"env {name}", pid) for name, pid in self.environments.processes()]
         return [("engine", os.getpid()), *workers, *environments]
 
     def nodes_of_workers(self) -> dict[str, str]:
-        """Which node each worker runs on, by name; empty for the engine's machine."""
         return {name: handle.node for name, handle in self._worker_processes.handles.items()}
 
     def draining_nodes(self, names: frozenset[str]) -> None:
-        """From the next plan on, nodes of these names get nothing."""
         if self.cluster is not None:
             self.cluster.drained = names
 
     async def reload(self, plugin: str) -> None:
-        """Read an environment plugin again; see ``EnvironmentService.reload``."""
         await self.environments.reload(plugin)
 
     def loads(self) -> dict[str, Load]:
-        """The workers' loads, by worker; empty while there are none."""
         return self._live.services.loads() if self._live else {}
 
     async def sampler_stats(self, patience: float) -> dict[str, SamplerStats]:
-        """Totals of the samplers that answer within ``patience`` seconds; empty while there are none."""
         return await self._live.endpoints.stats(patience) if self._live else {}
 
     def standings(self) -> dict[str, list[Standing]]:
-        """Where tenants stand in the workers' lines, by stage; empty while there are none."""
         return self._live.services.standings() if self._live else {}
 
     async def services(self) -> Services:
-        """The stages with live workers, waiting for them if need be."""
         while True:
             await self._ready.wait()
             if self._live is not None and self._live.endpoints.alive:
@@ -278,49 +252,41 @@ class WorkerSupervisor:
 
     @property
     def ready(self) -> bool:
-        """Whether there are workers for each stage, as far as is known."""
         return self._ready.is_set() and self._live is not None and self._live.endpoints.alive
 
     @property
     def starting(self) -> frozenset[str]:
-        """Workers of this machine that are being started and take no calls yet; none while the engine yields."""
         if self._ready.is_set():
             return self._replacements.starting - self._elsewhere
         return frozenset(self.devices) - self._elsewhere if self.yielding is None else frozenset()
 
     @property
     def deaths(self) -> int:
-        """Deaths of workers that were noticed so far."""
         return self._replacements.deaths
 
     async def noticed(self, since: int) -> None:
-        """Wait until deaths beyond the first ``since`` were noticed, and all that have died are being replaced."""
         await self._replacements.noticed(since)
 
     @property
     def yielding(self) -> Yielding | None:
-        """Why the engine yields the machine; None while it has workers, or starts them."""
         return self._preemptible.yielding
 
     async def yield_machine(self, yielding: Yielding) -> None:
-        """End all workers, also those that start or are at a call: ``lost`` is set at once, their end is waited for."""
+        """End all workers, also starting and busy ones: ``lost`` is set at once, their end is waited for."""
         self._preemptible.begin(yielding)
         self._let_go()
         await self._preemptible.begun()
         await self.stop()
 
     def wake(self) -> None:
-        """A task wants workers: start them, unless it has to wait until the engine does not yield."""
         self._preemptible.end()
 
     async def run(self) -> None:
-        """Have workers whenever the engine does not yield, until cancelled."""
         while True:
             await self._preemptible.wanted()
             await self._preemptible.during(self._keep())
 
     async def _keep(self) -> None:
-        """Start the workers where there are none, and replace them whenever one dies."""
         if not self._ready.is_set():
             begun = monotonic()
             await self._bring_back(anew=True)
@@ -346,25 +312,22 @@ class WorkerSupervisor:
             await self._bring_back(anew)
 
     def _go_on_without(self, deaths: Mapping[str, WorkerDied]) -> bool:
-        """Have those alone replaced that have died, if the others can go on."""
         if not deaths:
             return True
         live = self._live
         if live is None or not replaceable(deaths, self.placement_plan, live.services.trainers.trainers):
             return False
-        self._follow(self.placement_plan)  # what ran out of memory continues with less
+        self._follow(self.placement_plan)
         self._replacements.replace(deaths, live)
         return True
 
     async def _moves_away(self) -> bool:
-        """Whether the workers go elsewhere, because a node or a card is not there any more."""
         try:
             return await self.place_anew()
         except MarlaasError:
             return False
 
     def _let_go(self, deaths: int = 0) -> None:
-        """Withdraw the services and set ``lost``; this many workers have died."""
         self._ready.clear()
         if self._live is not None:
             self._live.services.trainers.end()
@@ -373,30 +336,27 @@ class WorkerSupervisor:
         self._replacements.note(deaths)
 
     async def _bring_back(self, anew: bool) -> None:
-        """Try to start the workers until that succeeds; ``again``: by a new plan for the machine as it is."""
         told = ""
         while True:
             try:
                 if anew:
                     await self._plan_anew()
                 return await self._start_again()
-            except (MarlaasError, ValueError, OSError) as error:  # no memory or files for a process may end, too
+            except (MarlaasError, ValueError, OSError) as error:
                 if told != (told := str(error)):
                     self._log("worker", f"The workers cannot be started: {told}", "error")
                 await asyncio.sleep(RETRY)
 
     async def stop(self) -> None:
-        """End all workers; if this is cancelled, the next call ends those that are left."""
+        """End all workers; after a cancellation, the next call ends the rest."""
         await self._replacements.stop()
         await self._worker_processes.stop()
 
 
 def _where(plan: PlacementPlan) -> tuple[frozenset[tuple[str, str]], frozenset[str]]:
-    """The cards and nodes that a plan uses."""
     return plan.placement.devices, plan.placement.nodes
 
 
 def _held(plan: PlacementPlan) -> dict[str, frozenset[str]]:
-    """``Gpu.uuid`` of the cards that a plan uses, by node."""
     placement = plan.placement
     return {node: frozenset(uuid for at, uuid in placement.devices if at == node) for node in placement.nodes}

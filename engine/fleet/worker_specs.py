@@ -1,4 +1,4 @@
-"""What each worker is started with, and what it lends to others."""
+"""The specification of each worker process: class, arguments, cores, cards, variables, loans."""
 
 from __future__ import annotations
 
@@ -46,10 +46,8 @@ from .placement.choices import Copy
 from .placement.limits import sampler_limits
 from .placement.processor import on_cores, usual_sampler
 
-# What each worker process is started with: class, arguments, cores, cards and variables.
-#
-# Reads sizes of files and starts nothing. A worker on cards sees its own alone, under numbers from 0. A sampler and a
-# trainer that share a card in one process are one spec with two parts.
+# A worker on cards sees only its own, numbered from 0. A sampler and a trainer in one process are one spec with two
+# parts.
 
 LLAMA = "marlaas.engine.rollout.llama.model:LlamaSampler"
 TORCH = "marlaas.engine.rollout.torch_sampler.sampler:TorchSampler"
@@ -57,7 +55,6 @@ VLLM = "marlaas.engine.rollout.vllm.sampler:VllmSampler"
 TRAINER = "marlaas.engine.training.torch_trainer:TorchTrainer"
 LOCAL = LocalLauncher()
 FORKED = (TORCH, TRAINER)
-"""Workers of which several share the memory of what they import."""
 
 
 @dataclass(frozen=True)
@@ -69,22 +66,18 @@ class WorkerSpec:
     kwargs: dict[str, Any]
     cores: tuple[int, ...]
     environment: Mapping[str, str] = field(default_factory=dict)
-    """Variables of its own: which cards it sees."""
     gpus: tuple[int, ...] = ()
-    """Numbers of its cards."""
     node: str = ""
-    """Where it runs, as in its assignment."""
 
     @property
     def device(self) -> str:
-        """What it computes on, in words."""
         if self.gpus:
             return numbered("gpu", self.gpus)
         return numbered("core", self.cores) if self.cores else "cpu"
 
     @property
     def modules(self) -> tuple[str, ...]:
-        """What a template imports for it; empty if it is not forked: what uses cards starts by itself."""
+        """What a template imports for it; empty if it is not forked: workers with cards start by themselves."""
         return (self.factory.partition(":")[0],) if self.factory in FORKED and not self.gpus else ()
 
     async def spawn(
@@ -117,8 +110,11 @@ def numbered(what: str, numbers: Sequence[int]) -> str:
 
 
 def with_sampler(settings: Settings, base: BaseModel) -> Settings:
-    """The same settings with one sampler named: of several the first; for ``auto`` the usual one on a processor, or
-    llama.cpp where the settings say how that keeps the base."""
+    """The same settings with one sampler named.
+
+    Of several it is the first; ``auto`` gives the usual one on a processor, or llama.cpp if the settings name a form of
+    the base for it.
+    """
     rollout = settings.rollout
     if rollout.samplers:
         return of_kind(settings, rollout.samplers[0])
@@ -132,8 +128,9 @@ def with_sampler(settings: Settings, base: BaseModel) -> Settings:
 
 
 def of_kind(settings: Settings, kind: str) -> Settings:
-    """The settings for one of several samplers: those of llama.cpp's file hold for llama.cpp alone, bfloat16 for torch
-    alone."""
+    """The settings for one of several samplers: those of llama.cpp's file are only for llama.cpp, bfloat16 only for
+    torch.
+    """
     rollout, traits = settings.rollout, SAMPLERS[kind]
     gguf = rollout.gguf if traits.gguf else ""
     weights = rollout.weights if rollout.weights in traits.weights else "auto"
@@ -155,10 +152,10 @@ def with_copy(settings: Settings, copy: Copy) -> Settings:
 def plan_of(
     base: BaseModel, settings: Settings, free: int, trains: bool = True, precision: Precision = "f32"
 ) -> MemoryPlan:
-    """What fits into ``free`` bytes under these settings; without ``trains``, for a sampler alone.
+    """What fits into ``free`` bytes under these settings; without ``trains``, for a sampler only.
 
-    ``precision`` is that of the trainer's base. Raises ``BaseModelError`` if the base does not fit, and where a GGUF
-    file that they name cannot be read.
+    ``precision`` is that of the trainer's base. Raises ``BaseModelError`` if the base does not fit, and if a named GGUF
+    file cannot be read.
     """
     return plan_memory(replace(wanted_of(base, with_sampler(settings, base), trains), precision=precision), free)
 
@@ -183,15 +180,15 @@ def wanted_of(base: BaseModel, settings: Settings, trains: bool) -> Wanted:
 
 
 def stored_as(base: BaseModel, settings: Settings, memory: MemoryPlan) -> str:
-    """The type of the sampler's matrices: as planned, or guessed from its size for a file that a person brought."""
+    """The type of the sampler's matrices: as planned, or guessed from the size of a person's file."""
     brought = _brought_bytes(gguf_of(base, settings.rollout))
     return nearest(8 * brought / parameters(base)) if brought else memory.weights
 
 
 def gguf_of(base: BaseModel, rollout: RolloutSettings) -> str:
-    """The GGUF file that llama.cpp samples from under these settings, unless marlaas writes one; else empty.
+    """The GGUF file of llama.cpp under these settings; empty if marlaas writes one.
 
-    Raises ``BaseModelError`` for ``weights = "gguf"`` with a base that came in another form.
+    Raises ``BaseModelError`` for ``weights = "gguf"`` with a base in another form.
     """
     if rollout.weights != GGUF or rollout.gguf:
         return rollout.gguf
@@ -254,7 +251,7 @@ def trainer_spec(
     assignment: TrainerAssignment | None = None,
     trainers: int = 1,
 ) -> WorkerSpec:
-    """The training worker at its assignment, one of this many ``trainers``; without one, beside one sampler."""
+    """The training worker at its assignment, one of ``trainers``; without one, next to one sampler."""
     assignment = assignment or on_cores(("torch",), own_cores(settings.resources.cores)).trainer
     kwargs: dict[str, Any] = {
         "base": str(base.path),
@@ -273,13 +270,11 @@ def trainer_spec(
 
 COLOCATED = "marlaas.engine.fleet.colocated:ColocatedWorker"
 SAMPLER_PART, TRAINER_PART = "sampler", "trainer"
-"""Parts of a worker that samples and trains, as ``WorkerHandle.proxy`` names them."""
 IN_ONE_PROCESS: tuple[Sharing, ...] = ("base", "sleep")
-"""Ways of sharing a card that need sampler and trainer in one process."""
 
 
 def shared_spec(sampler: WorkerSpec, trainer: WorkerSpec, sharing: Sharing) -> WorkerSpec:
-    """The worker that does what both specs say, under the sampler's name, on the cores of both.
+    """The worker of both specs, under the sampler's name, on the cores of both.
 
     Raises ``ValueError`` if ``sharing`` needs two processes.
     """
@@ -295,7 +290,6 @@ def sampler_on_card(spec: WorkerSpec, assignment: SamplerAssignment, machine: Ma
     gpus = _gpus(assignment.place, machine)
     if assignment.kind == "vllm":
         limits = sampler_limits(assignment, wanted)
-        # less than there is room for where memory has run out before: then fewer conversations are asked for
         cache = limits.cache * spec.kwargs["sequences"] // max(1, limits.sequences)
         own: dict[str, Any] = {"device": "cuda", "memory": cache, "slots": limits.slots}
     else:
@@ -304,7 +298,7 @@ def sampler_on_card(spec: WorkerSpec, assignment: SamplerAssignment, machine: Ma
 
 
 def trainer_on_cards(spec: WorkerSpec, assignment: TrainerAssignment, machine: Machine) -> WorkerSpec:
-    """The same trainer on the cards of its assignment; one that is a process with a sampler has no limit of its own."""
+    """The same trainer on the cards of its assignment; one in a process with a sampler has no own limit."""
     gpus = _gpus(assignment.place, machine)
     own: dict[str, Any] = {
         "devices": tuple(f"cuda:{number}" for number in range(len(gpus))),
@@ -324,23 +318,19 @@ def _on(gpus: list[Gpu], spec: WorkerSpec, own: dict[str, Any]) -> WorkerSpec:
     return replace(spec, kwargs=spec.kwargs | own, environment=environment(gpus), gpus=numbers)
 
 
-# Which workers lend each other their cores while they have nothing to compute. Pure.
-#
-# Sampler and trainer of a base of ``LEAST`` parameters and more on a processor of two cores do. Where workers have
-# several cores each, lending has not been measured: their threads spin there, which would keep a lent core busy.
+# Sampler and trainer of a base of ``LEAST`` parameters or more lend each other their cores on a processor of two.
+# Lending with several cores each was not measured: their threads spin there.
 
 LENDERS = ("torch", "llama.cpp")
-"""Samplers that lend their cores."""
 
 
 LEAST = 32_000_000
-"""Parameters from which on operations are so large that a second thread pays. It makes decoding 1.4 to 1.6 times as
-fast for bases of 39 and 494 million parameters, and training 1.3 and 1.9 times; for one of 26 million, twelve layers of
-width 384, decoding is hardly faster, and takes half as much processor time again."""
+"""Parameters from which on a second thread pays. It makes decoding 1.4 to 1.6 times as fast for bases of 39 and 494
+million parameters, and training 1.3 and 1.9 times; for 26 million (twelve layers of width 384) hardly."""
 
 
 def lending(specs: Sequence[WorkerSpec], placement: Placement, parameters: int, scratch: Path) -> list[WorkerSpec]:
-    """The specs, those of two workers that lend each other their cores with a loan; ``parameters`` are the base's."""
+    """The specs, with a loan for two workers that lend each other cores; ``parameters`` are the base's."""
     names = [own.name for own in placement.samplers] + [own.name for own in placement.trainers]
     pair = [spec for spec in specs if spec.name in names and not spec.gpus and len(spec.cores) == 1]
     kinds = {assignment.kind for assignment in placement.samplers}
@@ -358,10 +348,7 @@ def _with(spec: WorkerSpec, loan: Loan | None) -> WorkerSpec:
     return replace(spec, kwargs=spec.kwargs | {"loan": loan}, environment={**spec.environment, **SLEEPING})
 
 
-# Workers on llama.cpp wait while the set-up still compiles it; others begin at once.
-
 POLL = 0.5
-"""Seconds between two looks."""
 
 
 async def until_compiled(
@@ -369,9 +356,9 @@ async def until_compiled(
     tell: Callable[[str], None],
     look: Callable[[], LlamaBuild | None] = llama_build,
 ) -> None:
-    """Return once no worker of ``specs`` needs what is still being compiled; ``tell`` hears once of a wait.
+    """Return once no worker of ``specs`` needs what is still being compiled; ``tell`` is called once for a wait.
 
-    If it could not be compiled, the worker says why when it is started.
+    If compiling failed, the worker raises the reason when it is started.
     """
     said = False
     while any(spec.factory == LLAMA and not spec.node for spec in specs):
@@ -385,6 +372,6 @@ async def until_compiled(
 
 
 def loading(specs: Sequence[WorkerSpec]) -> str:
-    """What the start of these workers takes its time for, in words for people."""
+    """The reason for a slow start of these workers, for people."""
     converts = any(spec.factory == LLAMA for spec in specs)
     return "The workers load the base." + (" For llama.cpp it is converted first, once." if converts else "")

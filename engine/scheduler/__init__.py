@@ -1,6 +1,6 @@
-"""The queue: which task runs, which waits and why, what commands do, what is tried again.
+"""The queue: which task runs, why others wait, commands and retries.
 
-It starts and ends runs (``run``) on the workers that the fleet has. The decision is a pure function of the queue.
+It starts and ends runs (``run``) on the fleet's workers. The decision is a pure function of the queue.
 """
 
 from ..door import door

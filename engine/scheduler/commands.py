@@ -16,14 +16,12 @@ from ..store import API_SWITCHES, FINISHED, NODE_COMMANDS, YIELDS, Command, Reas
 from ..submission import next_state
 from ..train import Retention, deciding, reached, stalled
 
-# Carries out *delete*: adapter versions of a finished task leave the disk, their rows stay.
-
 
 async def delete_versions(store: Store, task: int, number: int | None, policy: str | None = None) -> None:
-    """Delete the versions of a task, or the one with this number; ``policy``: only those of the policy of this name.
+    """Delete all versions of a task, or those of one number or policy.
 
     Raises ``ConfigError`` for a task that is not finished: it continues from its newest version. Raises
-    ``AdapterError`` where there is no such version, and where a file cannot be removed.
+    ``AdapterError`` for an unknown version, and if a file cannot be removed.
     """
     state = store.tasks.state(task)
     if state not in FINISHED:
@@ -52,15 +50,13 @@ async def delete_versions(store: Store, task: int, number: int | None, policy: s
     store.versions.prune(*(version.id for version in versions))
     store.telemetry.event("adapter", f"Deleted: {', '.join(version.name for version in versions)}.", task)
     files = [Path(version.path) for version in versions]
-    if number is None and policy is None:  # also files of steps that were never committed
+    if number is None and policy is None:
         own = {file.parent for file in files if file.parent.name == f"task-{task}"}
         files += [file for folder in own for file in (*folder.glob("*.safetensors"), folder / MARK)]
     await asyncio.to_thread(_remove, store, files)
 
 
 def _check(folders: Set[Path]) -> None:
-    """Raise ``AdapterUnreachable`` for a folder that is not there, such as one on a disk that is not mounted: its files
-    would come back with it, and no row would name them."""
     for folder in folders:
         if not folder.is_dir():
             raise AdapterUnreachable(
@@ -71,8 +67,7 @@ def _check(folders: Set[Path]) -> None:
 
 
 def _remove(store: Store, files: Sequence[Path]) -> None:
-    """Remove the files; call it in a thread, for it waits for the disk."""
-    store.barrier()  # else a power cut could bring back rows whose files are gone
+    store.barrier()  # else a power cut could bring back rows without files
     for file in files:
         try:
             file.unlink(missing_ok=True)
@@ -81,21 +76,18 @@ def _remove(store: Store, files: Sequence[Path]) -> None:
                 f"cannot be removed: {error.strerror}.", "Remove it by hand.", where=str(file)
             ) from error
     for folder in {file.parent for file in files}:
-        with contextlib.suppress(OSError):  # other versions lie in it
+        with contextlib.suppress(OSError):
             folder.rmdir()
 
 
-# Carries out *extend*: a task that waits, runs or is done gets more steps, and continues from its last commit.
-#
-# Refused where the result would not be the same run made longer: where the learning rate has begun to fall, or where
-# the task ended for another reason than its number of steps.
+# *extend* is refused if the result would not be the same run made longer.
 
 
 async def extend(store: Store, task: int, steps: object, end_run: Callable[[int], Awaitable[None]]) -> None:
-    """Give a task ``steps`` steps in total; carrying it out twice changes nothing.
+    """Give a task ``steps`` steps in total; idempotent.
 
-    ``end_run`` stops the task at its last commit, if it runs: a longer run starts like every other. Raises
-    ``ConfigError`` or ``AdapterError`` where that cannot be done, and then changes nothing.
+    ``end_run`` stops it at its last commit, if it runs. Raises ``ConfigError`` or ``AdapterError`` if it is refused,
+    and then changes nothing.
     """
     before = store.tasks.spec(task)
     if before.kind == "eval":
@@ -113,10 +105,9 @@ async def extend(store: Store, task: int, steps: object, end_run: Callable[[int]
 
 
 def _check_extension(store: Store, task: int, before: TaskSpec, steps: int) -> str:
-    """The state that the task will have; raises ``ConfigError`` or ``AdapterError`` where it cannot be extended."""
     state = store.tasks.state(task)
     after = next_state("extend", state)
-    parse(replace(before, steps=steps).to_json(), f"task {task}")  # the bounds of task files hold here, too
+    parse(replace(before, steps=steps).to_json(), f"task {task}")
     if store.tasks.base(task) not in ("", store.fingerprint):
         raise ConfigError("It belongs to another base than the one that this home has.")
     made = store.tasks.steps_made(task)
@@ -132,7 +123,6 @@ def _check_extension(store: Store, task: int, before: TaskSpec, steps: int) -> s
 
 
 def _check_ended(store: Store, task: int, spec: TaskSpec, made: int) -> None:
-    """A done task can go on if one of its policies ended by its number of steps, and all of its adapters are there."""
     if made < spec.steps:
         raise ConfigError(
             f"It was done at step {made} of {spec.steps}, before its last: more steps would change nothing.",
@@ -149,13 +139,10 @@ def _check_ended(store: Store, task: int, spec: TaskSpec, made: int) -> None:
         raise ConfigError(f"Its held-out score {why}: it would end at once.")
 
 
-# Carries out *name* and *unname*: a tenant's own names for versions, under which clients find them.
-
-
 def name_version(store: Store, task: int, name: object, number: int | None, policy: str | None = None) -> None:
-    """Let ``name`` mean a version of a task from now on, for clients of the task's tenant.
+    """Let ``name`` mean a version of a task, for clients of the task's tenant.
 
-    Raises ``ConfigError`` for a name that cannot be, ``AdapterError`` where the version is not on the disk.
+    Raises ``ConfigError`` for an invalid name, ``AdapterError`` if the version is not on the disk.
     """
     name = served_name(name)
     versions = [one for one in store.versions.on_disk(task, policy) if one.number == number]
@@ -171,26 +158,21 @@ def name_version(store: Store, task: int, name: object, number: int | None, poli
 
 
 def unname(store: Store, tenant: object, name: object) -> None:
-    """Take a name away. Raises ``ConfigError`` if the tenant has not given it."""
+    """Remove a name. Raises ``ConfigError`` if the tenant has not given it."""
     if not isinstance(tenant, str) or not isinstance(name, str) or not store.served.take(tenant, name):
         raise ConfigError(f"Tenant {tenant!r} has given no version the name {name!r}.")
     store.telemetry.event("adapter", f"The name {name} of tenant {tenant} means no version any more.")
 
 
-# Carries out *rollback*: a task that does not run continues from an earlier version; the steps after it are void.
-#
-# Nothing is copied: the version becomes the newest, and the task starts from it as it always does
-# (``recovery.open_policy``), with a new optimizer where only the adapter was kept.
+# *rollback* copies nothing: the version becomes the newest, with a new optimizer if only the adapter was kept.
 
 
 async def roll_back(store: Store, task: int, number: object, policy: str | None = None) -> None:
-    """Put a task back into the queue, to go on from its version with this number.
+    """Put a task that does not run back into the queue, to continue from an earlier version.
 
-    ``policy`` says whose, and may be left out where the task trains one; its other policies stay where they are.
-
-    Groups that the voided steps had consumed wait again if a version up to this one sampled them. Raises
-    ``ConfigError`` for a task in a wrong state, of another base or with nothing left to train; ``AdapterError`` where
-    the version is gone or damaged, or another task needs a later one.
+    ``policy`` may be left out if the task trains one. Groups consumed by voided steps wait again if a version up to
+    this one sampled them. Raises ``ConfigError`` for a task in a wrong state, of another base or with nothing left to
+    train; ``AdapterError`` if the version is gone, damaged, or older than one that another task needs.
     """
     state = next_state("rollback", store.tasks.state(task))
     if store.tasks.base(task) not in ("", store.fingerprint):
@@ -215,13 +197,11 @@ async def roll_back(store: Store, task: int, number: object, policy: str | None 
     Retention(store, task, version.policy, suite=deciding(store.tasks.spec(task))).label()
     how = "" if version.resumable else ", with a new optimizer: its moments had been given up for room"
     store.telemetry.event("task", f"The task is {state} again: it goes on from {version.name}{how}.", task)
-    store.tasks.set_state(task, state, fresh=True)  # last: where the engine dies before, all is done again
-    await asyncio.to_thread(store.barrier)  # else a power cut could bring back rows whose files are gone
+    store.tasks.set_state(task, state, fresh=True)  # last: if the engine dies before, all is done again
+    await asyncio.to_thread(store.barrier)  # else a power cut could bring back rows without files
 
 
 def _check_wanted(store: Store, version: Version) -> None:
-    """Raise ``AdapterError`` where another task needs a later version, or clients know it by a name: its file would
-    go."""
     for wanted, waiting in store.versions.wanted(version.policy).items():
         if wanted > version.number:
             raise AdapterError(
@@ -237,17 +217,12 @@ def _check_wanted(store: Store, version: Version) -> None:
 
 
 def _check_file(version: Version) -> None:
-    """Raise ``AdapterError`` for a damaged file; call it in a thread, for it waits for the disk."""
     read_expected(Path(version.path), version.checksum, moments=True)
 
 
 def _listed(versions: list[Version]) -> str:
     return ", ".join(str(version.number) for version in versions)
 
-
-# Carries out the app's commands: a task's next state, a tenant's share, deletion, rollback, a reload, the end.
-#
-# A command's outcome is empty if it was done, else the one sentence that says why not.
 
 PAUSED = Reason(ReasonCode.PERSON, "paused by you")
 
@@ -263,20 +238,20 @@ class Commands:
         drain: Callable[[], None],
         reload: Callable[[str], Awaitable[None]],
     ) -> None:
-        """``end_run`` stops a task at its last commit, if it runs, and records how it ended if it did by itself.
-        ``reload`` reads an environment plugin again; raises ``MarlaasError``."""
+        """``end_run`` stops a running task at its last commit, or records its end.
+
+        ``reload`` reads an environment plugin again; raises ``MarlaasError``.
+        """
         self._store = store
         self._end_run = end_run
         self._stop = stop
         self._drain = drain
         self._reload = reload
         self._reloads: dict[int, asyncio.Task[None]] = {}
-        """Reloads in progress, by the command's number."""
 
     async def carry_out(self, command: Command) -> None:
-        """Do it and record the outcome; a reload, which may take long, continues in the background."""
         if command.kind in (*YIELDS, *API_SWITCHES, *NODE_COMMANDS):
-            return  # ``fleet.yielding``, ``api`` and ``daemon.nodes`` hear them, which no call of a stage holds up
+            return
         if command.kind == "reload":
             if command.id not in self._reloads:
                 self._reloads[command.id] = asyncio.ensure_future(self._reloaded(command))
@@ -304,7 +279,7 @@ class Commands:
             elif command.task is not None:
                 await self._steer(command.kind, command.task)
         except DatabaseLocked:
-            raise  # it is carried out in a later turn
+            raise
         except MarlaasError as error:
             outcome = str(error)
         self._store.tasks.finish_command(command.id, outcome)
@@ -317,11 +292,10 @@ class Commands:
             outcome = str(error)
         finally:
             del self._reloads[command.id]
-        with contextlib.suppress(StoreError):  # on a full disk the command is carried out again
+        with contextlib.suppress(StoreError):
             self._store.tasks.finish_command(command.id, outcome)
 
     async def _steer(self, kind: str, task: int) -> None:
-        """Move a task to the state that a command leads to. Raises ``ConfigError`` if it leads nowhere."""
         tasks = self._store.tasks
         next_state(kind, tasks.state(task))
         if kind == "retry" and tasks.base(task) not in ("", self._store.fingerprint):
@@ -332,7 +306,6 @@ class Commands:
         self._store.telemetry.event("task", f"The task is {state} ({kind}).", task)
 
     async def _prioritise(self, task: int, priority: Any) -> None:
-        """Give a task another priority; one that runs continues from its last commit. Raises ``ConfigError``."""
         tasks = self._store.tasks
         spec, before = tasks.spec(task), tasks.state(task)
         next_state("priority", before)
@@ -354,5 +327,4 @@ class Commands:
 
 
 def _version(command: Command) -> tuple[int | None, str | None]:
-    """The number of the version that a command means, and the name of its policy."""
     return command.arguments.get("version"), command.arguments.get("policy")

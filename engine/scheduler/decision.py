@@ -1,4 +1,4 @@
-"""Who may run, as a pure decision over the queue, and when a failed task is tried again."""
+"""Decides which tasks may run, and when a failed task is tried again."""
 
 from __future__ import annotations
 
@@ -12,12 +12,8 @@ from enum import Enum, auto
 from ..clock import monotonic
 from ..store import NO_REASON, Needed, QueuedTask, Reason, ReasonCode, Tenant
 
-# When a task that failed for an outside reason is tried again, and when a person is told of one that is blocked.
-#
-# The pauses grow from try to try. Pure but for the clock.
-
 PAUSES = (10.0, 60.0, 300.0, 900.0, 3600.0)
-"""Seconds before the first try, the second, …; the last one holds for all that follow."""
+"""Seconds before the first try, the second, …; the last one holds for all later tries."""
 
 
 def pause_before(attempt: int) -> float:
@@ -26,7 +22,7 @@ def pause_before(attempt: int) -> float:
 
 
 def in_words(attempt: int, retries: int, reason: str) -> str:
-    """Which try comes next, and what it is for."""
+    """The next try and its reason, in words."""
     return f"{_ordinal(attempt)} of {retries} {'try' if retries == 1 else 'tries'}: {reason}"
 
 
@@ -36,10 +32,9 @@ def _ordinal(number: int) -> str:
 
 
 class Stalls:
-    """Remembers since when tasks are blocked."""
+    """Tracks since when tasks are blocked."""
 
     def __init__(self, patience: float, clock: Callable[[], float] = monotonic) -> None:
-        """``patience``: seconds that a task is blocked before somebody is told."""
         self._patience = patience
         self._clock = clock
         self._since: dict[int, float] = {}
@@ -54,40 +49,36 @@ class Stalls:
         return True
 
     def moved(self, task: int) -> None:
-        """The task runs: forget since when it was blocked."""
         self._since.pop(task, None)
         self._told.discard(task)
 
     def only(self, waiting: Set[int]) -> None:
-        """Forget all tasks but those that wait."""
         for task in self._since.keys() - waiting:
             self.moved(task)
 
 
-# Who may run: a pure decision over the queue, and the sentence that each waiting task shows.
-#
-# Between tenants the slots go by fair share: to the tenant with the fewest running tasks for its weight, then with
-# the fewest tokens of the day for its weight. Within a tenant they go by priority, then by number. Nothing that runs
-# is preempted for another; only a tenant that has used up its tokens of the day stops until the next.
+# Slots go to the tenant with the fewest running tasks for its weight, then with the fewest tokens of the day for its
+# weight; within a tenant by priority, then by number. A running task is never preempted for another; only a tenant
+# without tokens of the day stops until the next.
 
 EXACT = 20
-"""Tasks ahead up to which the sentence counts them; a longer queue would have every row rewritten at every start."""
+"""The sentence counts up to this many tasks ahead; otherwise every row of a longer queue would be rewritten at every
+start."""
 
 
 class Act(Enum):
-    """What is to be done with a task."""
+    """A decision on a task."""
 
     START = auto()
     WAIT = auto()
     FAIL = auto()
     """It can never start."""
     HOLD = auto()
-    """It runs, and has to stop at its last commit until it may go on."""
 
 
 @dataclass(frozen=True)
 class Verdict:
-    """What is to be done with a task, and why."""
+    """A decision on a task, and the reason."""
 
     act: Act
     reason: Reason = NO_REASON
@@ -95,37 +86,32 @@ class Verdict:
 
 @dataclass(frozen=True)
 class Situation:
-    """What the decision depends on beside the queue, at one moment."""
+    """What the decision depends on besides the queue."""
 
     now: float
-    """Seconds since 1970."""
     slots: int
     running: Set[int]
-    """Tasks that hold a slot."""
     blocked: Mapping[int, Reason]
-    """Why tasks could not run when it was their turn: no environment served them, or the disk had no room."""
+    """Why tasks could not run at their turn: no environment served them, or the disk was full."""
     tried: Set[int]
     """Blocked tasks that were tried a moment ago; the others may be tried again if a slot is free."""
     tenant: Callable[[str], Tenant]
     used: Mapping[str, int]
-    """Tokens that tenants have used in the day of ``now``."""
     yielding: str = ""
-    """Why no task at all may run; empty if tasks may."""
 
     def spent(self, tenant: str) -> bool:
-        """Whether a tenant has used up its tokens of the day."""
         quota = self.tenant(tenant).tokens_per_day
         return 0 < quota <= self.used.get(tenant, 0)
 
 
 def decide(tasks: Sequence[QueuedTask], situation: Situation) -> dict[int, Verdict]:
-    """A verdict on every unfinished task but those that are paused or simply go on running.
+    """A verdict on every unfinished task except paused ones and those that keep running.
 
     ``tasks`` come by priority, then by number. Takes time in proportion to n log n of them.
     """
     verdicts: dict[int, Verdict] = {}
     ready: defaultdict[str, deque[QueuedTask]] = defaultdict(deque)
-    for task in sorted(tasks, key=lambda task: task.state != "running"):  # what an engine's end interrupted comes first
+    for task in sorted(tasks, key=lambda task: task.state != "running"):  # interrupted tasks come first
         if task.id in situation.running:
             if situation.yielding:
                 verdicts[task.id] = Verdict(Act.HOLD, Reason(ReasonCode.YIELDED, situation.yielding))
@@ -142,7 +128,6 @@ def decide(tasks: Sequence[QueuedTask], situation: Situation) -> dict[int, Verdi
 
 
 def _own_obstacle(task: QueuedTask, situation: Situation) -> Verdict | None:
-    """What keeps a task waiting, whatever else runs; None if nothing does."""
     if task.needs:
         return _dependency(task)
     if situation.yielding:
@@ -160,7 +145,6 @@ def _own_obstacle(task: QueuedTask, situation: Situation) -> Verdict | None:
 def _share_out(
     ready: Mapping[str, deque[QueuedTask]], running: Counter[str], situation: Situation
 ) -> dict[int, Verdict]:
-    """Give the free slots to tenants in fair order; the others learn how many come before them."""
     verdicts: dict[int, Verdict] = {}
     planned, ahead = running.copy(), 0
     free = situation.slots - len(situation.running)
@@ -195,7 +179,6 @@ def _share_out(
 
 
 def _over_quota(name: str, quota: int, runs: int, planned: int, waiting: Sequence[QueuedTask]) -> dict[int, Verdict]:
-    """Why tasks wait whose tenant runs as many as its quota allows, or will before their turn."""
     verdicts = {}
     for place, task in enumerate(waiting, planned):
         reason = f"tenant {name} runs {runs} of {quota} {_tasks(quota)} at the same time"
@@ -243,7 +226,6 @@ def _tasks(count: int) -> str:
 
 
 def _about(count: int) -> str:
-    """A count, exact where it is small, else rounded down: then its words rarely change."""
     if count <= EXACT:
         return str(count)
     scale: int = 10 ** (len(str(count - 1)) - 1)
@@ -251,5 +233,4 @@ def _about(count: int) -> str:
 
 
 def _coarse(seconds: float) -> str:
-    """A time rounded up, to tens of seconds, then to minutes, so that its row is seldom written."""
     return f"{math.ceil(seconds / 10) * 10} s" if seconds <= 60 else f"{math.ceil(seconds / 60)} min"

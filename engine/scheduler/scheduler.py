@@ -1,6 +1,6 @@
 """Runs the queue: carries out commands, starts and stops tasks, and records their states.
 
-What may run is decided in ``decision``; ``task_run`` runs a task; ``fleet.supervisor`` keeps the workers alive.
+``decision`` decides what may run; ``task_run`` runs a task; ``fleet.supervisor`` keeps the workers alive.
 """
 
 from __future__ import annotations
@@ -18,24 +18,22 @@ from .decision import Act, Situation, Stalls, decide, in_words, pause_before
 from .task_run import Ending, Runner, failed, run_task
 
 POLL = 0.2
-"""Seconds between looks at the database for new commands."""
 REVIEW = 1.0
-"""Seconds after which the queue is looked through although nothing changed it: a pause may be over, and a blocked task
-may be tried again."""
+"""Seconds after which an unchanged queue is reviewed: a pause may be over, and a blocked task may be tried again."""
 TRIES = 20.0
-"""Blocked tasks that are tried again each second, at most: a thousand of one broken environment must not keep the
-engine busy. When it is repaired, all are tried at once."""
+"""Blocked tasks tried each second, at most: a thousand of one broken environment must not keep the engine busy.
+After its repair, all are tried at once."""
 LONG = 1000
-"""Unfinished tasks from which on the queue is not looked through each time that one ends: all ends together would take
-the square of their number."""
+"""Unfinished tasks from which on the queue is not reviewed at each end: all ends together would take the square of
+their number."""
 LOOKED_AT = 10_000.0
-"""Tasks of so long a queue that are looked at each second, at most, which leaves most of a second to all else."""
+"""Tasks of such a queue reviewed each second, at most; most of a second stays for the rest."""
 STARTING = Reason(ReasonCode.STARTING, "is starting")
 INTERRUPTED = Reason(ReasonCode.INTERRUPTED, "was interrupted")
 
 
 class Scheduler:
-    """Runs the queue of one home until a *stop* command arrives or it is cancelled."""
+    """Runs the queue of one home until a *stop* command or its cancellation."""
 
     def __init__(
         self,
@@ -46,8 +44,11 @@ class Scheduler:
         tell: Callable[[str, int], None] = lambda event, task: None,
         patience: float = 600.0,
     ) -> None:
-        """``clock`` gives seconds since 1970. ``tell`` hears of tasks that are *done*, have *failed* or have *stalled*:
-        they paused themselves, or are blocked for ``patience`` seconds; and of a *finding* about their learning."""
+        """``clock`` gives seconds since 1970.
+
+        ``tell`` gets tasks that are *done*, have *failed* or have *stalled* (paused themselves, or blocked for
+        ``patience`` seconds), and a *finding* about their learning.
+        """
         self._store = store
         self._supervisor = supervisor
         self._slots = slots
@@ -55,31 +56,26 @@ class Scheduler:
         self._commands = Commands(store, self._end_run, self.stop, self.drain, supervisor.reload)
         self._runs: dict[int, asyncio.Task[Ending]] = {}
         self._runners: dict[int, Runner] = {}
-        """What runs the tasks that are not blocked, by task."""
         self._unwritten: dict[int, Ending] = {}
         self._since: dict[int, float] = {}
         self._blocked: dict[int, tuple[Reason, float]] = {}
         self._tell = tell
         self._stalls = Stalls(patience, clock)
         self._told: dict[int, str] = {}
-        """Why tasks are blocked, as their events say it: each try finds the same again."""
         self._wake = asyncio.Event()
         self._seen = -1
         self._review = 0.0
-        """When the queue is looked through at the latest, though nothing changed it."""
         self._rested = 0.0
-        """When it may be looked through again for the end of a task."""
         self._stopping = False
         self._settled: Callable[[], None] | None = None
-        """What to do once all running tasks have committed their steps; they then go on."""
 
     async def run(self) -> None:
-        """Serve until told to stop; running tasks then stop at their last commit, in state *running*."""
+        """Serve until stopped; running tasks then stop at their last commit, in state *running*."""
         try:
             while not self._stopping:
                 try:
                     await self._turn()
-                except StoreError:  # a full disk, another program's lock: the whole turn is tried again
+                except StoreError:
                     self._seen = -1
                 with contextlib.suppress(TimeoutError):
                     async with asyncio.timeout(POLL):
@@ -89,7 +85,6 @@ class Scheduler:
             await self._end_runs(list(self._runs))
 
     def account(self) -> None:
-        """Add to every running task the seconds that have passed since it started or was last accounted for."""
         self._account_for(self._since)
 
     def _account_for(self, tasks: Collection[int]) -> None:
@@ -99,21 +94,18 @@ class Scheduler:
 
     @property
     def stopping(self) -> bool:
-        """Whether ``run`` ends soon, or at once if it has not begun."""
         return self._stopping
 
     @property
     def busy(self) -> bool:
-        """Whether a task runs, or begins to; one that only looks whether it is still blocked does not count."""
         return any(task not in self._blocked for task in self._runs)
 
     def stop(self) -> None:
-        """End ``run`` soon."""
         self._stopping = True
         self._wake.set()
 
     def drain(self) -> None:
-        """Start nothing more, and end ``run`` once every running task has committed the step that it is at.
+        """Start nothing more, and end ``run`` once every running task has committed its current step.
 
         The tasks stay in state *running*, and the next engine continues with them.
         """
@@ -123,9 +115,9 @@ class Scheduler:
         self._wake.set()
 
     def settle(self, then: Callable[[], None]) -> None:
-        """Call ``then`` at a moment at which no task is within a step, and start none before; all go on afterwards.
+        """Call ``then`` when no task is within a step, and start none before; all continue afterwards.
 
-        An engine that drains calls nothing: the next one begins with what was to be changed.
+        A draining engine calls nothing: the next one begins with the change.
         """
         if self._supervisor.draining.is_set() and not self._supervisor.settling:
             return
@@ -136,7 +128,6 @@ class Scheduler:
 
     @property
     def note(self) -> str:
-        """What people should know of this engine at the moment, or nothing."""
         if not self._supervisor.draining.is_set():
             return ""
         left = len(self._runs)
@@ -148,7 +139,7 @@ class Scheduler:
 
         Tasks of environments in ``mended``, which have a new version, are tried at once.
         """
-        with contextlib.suppress(StoreError):  # they are tried when they are due
+        with contextlib.suppress(StoreError):
             self._store.tasks.hurry(mended)
         self._blocked.clear()
         self._seen = -1
@@ -168,12 +159,11 @@ class Scheduler:
             await self._go_through_the_queue()
         else:
             if self._held():
-                await self._end_runs(list(self._runs))  # without workers no step can be finished
+                await self._end_runs(list(self._runs))
             if not self._runs:
                 self._end_drain()
 
     def _end_drain(self) -> None:
-        """No task is within a step: end, or do what waited for that and go on."""
         then, self._settled = self._settled, None
         if then is None:
             self.stop()
@@ -185,10 +175,9 @@ class Scheduler:
         then()
 
     def _collect(self) -> None:
-        """Record how finished runs ended; what the disk refuses is recorded later."""
         ended = [task for task, run in self._runs.items() if run.done()]
         if ended:
-            self._account_for(ended)  # not for all that run: they may be a thousand
+            self._account_for(ended)
             self._review = min(self._review, self._rested)
         for task in ended:
             run = self._runs.pop(task)
@@ -199,7 +188,6 @@ class Scheduler:
             del self._unwritten[task]
 
     def _record(self, task: int, ending: Ending) -> None:
-        """Write down how a run ended, and whether the task is tried again."""
         store = self._store
         if ending.state == "running":
             return
@@ -213,7 +201,7 @@ class Scheduler:
         if ending.again and tries.made < tries.allowed:
             pause, cause = pause_before(tries.made + 1), in_words(tries.made + 1, tries.allowed, ending.reason.words)
             store.telemetry.event("task", f"Retrying in {pause:.0f} s, {cause}", task, "warning")
-            store.tasks.try_again(task, self._clock() + pause, cause)  # last: if the disk refuses, all is done again
+            store.tasks.try_again(task, self._clock() + pause, cause)
             return
         store.tasks.set_state(task, ending.state, ending.reason)
         text = f"The task is {ending.state}. {ending.reason.words}".strip()
@@ -230,7 +218,6 @@ class Scheduler:
             self._told[task] = reason.words
 
     async def _go_through_the_queue(self) -> None:
-        """Start the tasks that may run, stop those that may not, and record why the others wait."""
         tasks = self._store.tasks.unfinished()
         self._rested = monotonic() + (len(tasks) / LOOKED_AT if len(tasks) > LONG else 0.0)
         self._review = max(self._review, self._rested)
@@ -238,19 +225,19 @@ class Scheduler:
         self._blocked = {task: block for task, block in self._blocked.items() if task in waiting}
         self._told = {task: reason for task, reason in self._told.items() if task in waiting}
         situation = self._situation()
-        self._stalls.only(set() if situation.yielding else waiting)  # while the engine yields no task is stalled
+        self._stalls.only(set() if situation.yielding else waiting)
         self._runners = {task: runner for task, runner in self._runners.items() if task in self._runs}
         verdicts = decide(tasks, situation)
         stopped = {number: verdict.reason for number, verdict in verdicts.items() if verdict.act is Act.HOLD}
         if stopped:
             await self._hold(stopped)
-            return  # what was read of the others may be out of date
+            return
         reasons, notes = {}, {}
         for task in tasks:
             verdict = verdicts.get(task.id)
             if verdict is None:
                 if task.id in self._runs and task.state != "running" and task.reason.code != ReasonCode.STARTING:
-                    reasons[task.id] = STARTING  # it was blocked before
+                    reasons[task.id] = STARTING
                 elif task.id in self._runners and task.reason.words != (note := self._runners[task.id].waits_for):
                     notes[task.id] = note
             elif verdict.act is Act.START:
@@ -265,7 +252,6 @@ class Scheduler:
             self._store.tasks.note(notes)
 
     async def _hold(self, reasons: Mapping[int, Reason]) -> None:
-        """Stop runs at their last commit, to go on by themselves later."""
         self._seen = -1
         await self._end_runs(list(reasons))
         self._collect()
@@ -275,7 +261,6 @@ class Scheduler:
                 self._store.telemetry.event("task", f"The task waits: {reason.words}.", task)
 
     def _held(self) -> str:
-        """Why no task may run at the moment; empty if tasks may, even if workers must be started for them."""
         yielding = self._supervisor.yielding
         return waits_for(yielding, self._clock()) if yielding is not None and yielding.holds else ""
 
@@ -303,7 +288,7 @@ class Scheduler:
 
         try:
             spec = self._store.tasks.spec(task.id)
-        except ConfigError as error:  # it must not stop the others
+        except ConfigError as error:
             self._record(task.id, failed(f"This marlaas cannot read the task: {error}"))
             return
         if task.state != "running" and task.id not in self._blocked:
@@ -315,7 +300,7 @@ class Scheduler:
 
     async def _end_run(self, task: int) -> None:
         await self._end_runs([task])
-        self._collect()  # it may have ended by itself in the same moment
+        self._collect()
 
     async def _end_runs(self, tasks: list[int]) -> None:
         with contextlib.suppress(StoreError):

@@ -1,4 +1,4 @@
-"""One task from its start to its end: runs it, again after a lost worker, and says how it ended.
+"""Runs one task from its start to its end, again after a lost worker, and reports its end.
 
 It never raises for anything that can happen to a task.
 """
@@ -33,30 +33,28 @@ from ..store import NO_REASON, Reason, ReasonCode
 from ..train import EvalRun, TrainRun, check_ready
 
 MAX_LOSSES = 5
-"""Workers that may die under a task without a step between; then it pauses, for it may be what kills them."""
+"""Deaths of workers under a task without a step between; then it pauses, for it may kill them."""
 
 Runner = TrainRun | EvalRun
-"""What runs a task of its kind."""
 
 
 @dataclass(frozen=True)
 class Ending:
-    """How a task's run leaves it."""
+    """How a task's run ends."""
 
     state: str
-    """The task's state from now on; *running* where it stands at its last commit and the next engine continues."""
+    """The task's state from now on; *running* if the next engine continues from its last commit."""
     reason: Reason = NO_REASON
     again: bool = False
-    """Whether something outside of the task brought it there, so that another try may go better."""
 
 
 def done(remark: str = "") -> Ending:
-    """It made all its steps, or need not make more."""
+    """It needs no more steps."""
     return Ending("done", Reason(ReasonCode.ENDED if remark else ReasonCode.NONE, remark))
 
 
 def blocked(why: str) -> Ending:
-    """It continues by itself once what it needs is there."""
+    """It continues by itself once its needs are there."""
     return Ending("queued", Reason(ReasonCode.BLOCKED, why))
 
 
@@ -66,7 +64,7 @@ def paused(why: str, again: bool) -> Ending:
 
 
 def failed(why: str, again: bool = False) -> Ending:
-    """It cannot go on."""
+    """It cannot continue."""
     return Ending("failed", Reason(ReasonCode.FAILED, why), again)
 
 
@@ -77,9 +75,9 @@ async def run_task(
     started: Callable[[Runner], None],
     tell: Callable[[str, int], None] = lambda event, task: None,
 ) -> Ending:
-    """Run a task to its end, or to whatever stops it. Cancelling leaves it at its last commit.
+    """Run a task to its end, or until something stops it. Cancelling leaves it at its last commit.
 
-    ``started`` is called once nothing blocks the task any more, with who runs it; ``tell`` sends notifications.
+    ``started`` is called with the runner once nothing blocks the task; ``tell`` sends notifications.
     """
     losses, last = 0, -1
     while True:
@@ -90,15 +88,14 @@ async def run_task(
                 await check_ready(task, spec, supervisor.store, supervisor.environments, supervisor.shortage)
                 supervisor.wake()
             services = replace((await supervisor.services()).of(payer, spec.train.deterministic), tell=tell)
-            # of these workers: by the time a runner has ended, the supervisor may have the next ones
             lost, deaths = supervisor.lost, supervisor.deaths
             runner = (EvalRun if spec.kind == "eval" else TrainRun)(services, task, spec, started)
             await _unless_lost(runner, lost)
             return Ending("running") if runner.drained else done(runner.remark)
         except WorkerDied as error:
             step = runner.progress if runner else last
-            yielding = supervisor.yielding is not None  # they were told to end, and died of nothing
-            if not isinstance(error, StateLost):  # else it is known already who is replaced
+            yielding = supervisor.yielding is not None
+            if not isinstance(error, StateLost):
                 await until_first(lost.wait(), supervisor.noticed(deaths))
             if not (yielding or supervisor.mended):
                 losses, last = (losses + 1 if step <= last else 1), max(step, last)
@@ -108,7 +105,7 @@ async def run_task(
                 return paused(reason, again=True)
         except Blocked as error:
             return blocked(str(error))
-        except DatabaseLocked:  # in a write that nobody tries again: on from the last commit once it is free
+        except DatabaseLocked:  # in a write without retries: continue from the last commit once it is free
             await supervisor.store.unlocked()
         except AdapterUnreachable as error:
             return blocked(f"waiting for its adapters: {error}")
@@ -130,6 +127,5 @@ async def run_task(
 
 
 async def _unless_lost(runner: Runner, lost: asyncio.Event) -> None:
-    """Run it; a worker's death ends it even where it waits for something else."""
     if 0 not in await until_first(runner.run(), lost.wait()):
         raise WorkerDied("A worker died.")

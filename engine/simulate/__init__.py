@@ -1,7 +1,6 @@
 """A simulator: the real queue, runs, lines, router and store on virtual time, over workers that draw from a profile.
 
-``recording`` makes the profile of a home, ``cluster_file`` reads what is simulated, ``simulation`` runs it, and
-``figures`` reads what came of it, as it does of a real run.
+``profile`` records a home, ``cluster_file`` reads the case, ``simulation`` runs it, ``figures`` reads the results.
 """
 
 from ..door import door

@@ -1,4 +1,4 @@
-"""What is simulated: nodes with their devices and links, tasks with their tenants, failures; read from TOML."""
+"""Reads a case from TOML: nodes with their devices and links, tasks with their tenants, failures."""
 
 from __future__ import annotations
 
@@ -16,23 +16,20 @@ from ..submission import environments_of, taskfile
 from .profile import Profile, config_key, read_profile
 
 SHIPPED = "tiny"
-"""The base where nobody names one."""
+"""The default base."""
 FOREVER = 1e9
-"""Seconds: as long as it takes."""
 
 
 @dataclass(frozen=True)
 class LinkSpec:
-    """How a node reaches the head."""
+    """A node's link to the head."""
 
     latency: float = between(0.0, 0.0, 60.0)
-    """Seconds in one direction."""
     bandwidth: float = between(0.0, 0.0, 1e15)
     """Bytes a second; 0: no limit."""
 
 
 AT_THE_HEAD = LinkSpec()
-"""That of a node to which nothing has to travel."""
 
 
 @dataclass(frozen=True)
@@ -41,18 +38,14 @@ class NodeSpec:
 
     name: str
     count: int = between(1, 1, 100_000)
-    """How many; from two on they are called name-1, name-2, …"""
+    """Number of nodes; from two on they are called name-1, name-2, …"""
     cores: int = between(2, 1, 4096)
-    """Cores of its processor that may be used."""
     memory: float = between(64.0, 0.1, 1e6)
-    """Gigabytes of main memory that are free."""
     cards: int = between(0, 0, 1024)
     card_memory: float = between(80.0, 0.1, 1e5)
-    """Gigabytes of each card."""
     sampling: float = between(1.0, 1e-3, 1e6)
     """Speed of its devices at sampling, as a multiple of the recorded one's."""
     training: float = between(1.0, 1e-3, 1e6)
-    """Their speed at training, likewise."""
     sequences: int = between(0, 0, 1 << 20)
     """Conversations of each sampler; 0: as recorded."""
     link: LinkSpec = AT_THE_HEAD
@@ -60,10 +53,10 @@ class NodeSpec:
 
 @dataclass(frozen=True)
 class DevicesSpec:
-    """Where a stage runs, and nowhere else."""
+    """The only devices of a stage."""
 
     devices: tuple[str, ...] = ()
-    """``NODE``, or ``NODE/gpu 0``, as in ``marlaas.toml``; empty: wherever the placement says."""
+    """``NODE``, or ``NODE/gpu 0``, as in ``marlaas.toml``; empty: the placement decides."""
 
 
 @dataclass(frozen=True)
@@ -73,16 +66,14 @@ class TasksSpec:
     file: str
     count: int = between(1, 1, 1_000_000)
     tenants: int = between(0, 0, 100_000)
-    """Tenants among whom they are dealt out, called after the file's tenant; 0: all are that tenant's."""
+    """Tenants that get the tasks in turn, called after the file's tenant; 0: all are that tenant's."""
     at: float = between(0.0, 0.0, FOREVER)
-    """Seconds after which the first is submitted."""
     every: float = between(0.0, 0.0, FOREVER)
-    """Seconds between one and the next."""
 
 
 @dataclass(frozen=True)
 class TenantSpec:
-    """A tenant whose weight is another than 1."""
+    """A tenant with another weight than 1."""
 
     name: str
     weight: float = between(1.0, 0.01, 100.0)
@@ -90,15 +81,13 @@ class TenantSpec:
 
 @dataclass(frozen=True)
 class FailureSpec:
-    """A node that fails and comes back, or its link alone."""
+    """A node that fails and comes back, or only its link."""
 
     node: str
     at: float = between(0.0, 0.0, FOREVER)
-    """Seconds after which it fails."""
     seconds: float = between(60.0, 0.0, FOREVER)
-    """For how long it is away."""
     link: bool = False
-    """Only its link fails: what is sent arrives when that is back."""
+    """Only its link fails: messages arrive when it is back."""
 
 
 @dataclass(frozen=True)
@@ -108,25 +97,21 @@ class ChanceSpec:
     mean: float = between(0.0, 0.0, FOREVER)
     """Mean seconds until a node fails; 0: none does."""
     seconds: float = between(300.0, 0.0, FOREVER)
-    """Mean seconds for which it is away."""
 
 
 @dataclass(frozen=True)
 class ClusterSpec:
-    """A whole file. ``source`` is its key ``from``."""
+    """A complete file. ``source`` is its key ``from``."""
 
     source: str
     nodes: tuple[NodeSpec, ...]
     tasks: tuple[TasksSpec, ...]
     base: str = ""
-    """The base that is trained, as in ``marlaas.toml``; empty: the recorded one."""
     seed: int = between(0, 0, 2**31)
     at_once: int = between(32, 1, 1_000_000)
     """Tasks that run at the same time, as ``[engine] tasks``."""
     seconds: float = between(FOREVER, 0.0, FOREVER)
-    """Simulated seconds after which it ends, whatever is left."""
     head: LinkSpec = LinkSpec()
-    """The head's own network, which all nodes share."""
     tenants: tuple[TenantSpec, ...] = ()
     failures: tuple[FailureSpec, ...] = ()
     chance: ChanceSpec = field(default=ChanceSpec())
@@ -144,16 +129,13 @@ class Arrival:
 
 @dataclass(frozen=True)
 class Case:
-    """A file with all that it names, checked."""
+    """A checked file with everything that it names."""
 
     spec: ClusterSpec
     nodes: tuple[NodeSpec, ...]
-    """Each by itself, with its own name."""
     arrivals: tuple[Arrival, ...]
-    """In the order of their moments."""
     profile: Profile
     base: BaseModel
-    """No weight of it is read."""
 
 
 def read_case(path: Path) -> Case:
@@ -185,7 +167,7 @@ def read_case(path: Path) -> Case:
 
 
 def nodes_of(spec: ClusterSpec) -> tuple[NodeSpec, ...]:
-    """All nodes by themselves."""
+    """All nodes, separately."""
     return tuple(
         replace(node, name=f"{node.name}-{number}" if node.count > 1 else node.name, count=1)
         for node in spec.nodes
@@ -194,7 +176,7 @@ def nodes_of(spec: ClusterSpec) -> tuple[NodeSpec, ...]:
 
 
 def profile_of(source: Path) -> Profile:
-    """The profile that a home or a file has. Raises ``ConfigError``."""
+    """The profile of a home or a file. Raises ``ConfigError``."""
     if not source.exists():
         raise ConfigError("there is no such home or profile.", where=str(source))
     if source.is_file():
@@ -209,7 +191,6 @@ def profile_of(source: Path) -> Profile:
 
 
 def _renamed(mistake: ConfigError) -> ConfigError:
-    """The mistake with the key as people write it."""
     cause = mistake.cause.replace("'source'", "'from'")
     return ConfigError(cause, mistake.hint.replace("'source'", "'from'"), where=mistake.where, path=mistake.path)
 
@@ -285,7 +266,7 @@ def _arrivals(spec: ClusterSpec, path: Path, mistakes: list[ConfigError]) -> lis
                     submission = replace(submission, tenant=f"{submission.tenant}-{number % tasks.tenants + 1}")
                 train = submission.config.get("train") or {}
                 named: dict[str, Any] = {"name": submission.name, "tenant": submission.tenant}
-                if tasks.count > 1:  # else all of them would meet the same instances, one as lucky as the other
+                if tasks.count > 1:  # else all of them would meet the same instances and luck
                     named |= {"train": train | {"seed": train.get("seed", 0) + number}}
                 found.append(
                     Arrival(tasks.at + number * tasks.every, replace(submission, config=submission.config | named))
@@ -294,7 +275,6 @@ def _arrivals(spec: ClusterSpec, path: Path, mistakes: list[ConfigError]) -> lis
 
 
 def _beyond(submission: Submission) -> str:
-    """What a task wants that was made before; empty if it wants nothing."""
     config = submission.config
     if config.get("kind") == "eval":
         return "measures versions"
@@ -312,7 +292,6 @@ def _profile(source: str, path: Path, mistakes: list[ConfigError]) -> Profile | 
 
 
 def _base(name: str, profile: Profile, where: str, mistakes: list[ConfigError]) -> BaseModel | None:
-    """The base whose size decides where workers go."""
     try:
         return load_base(name or profile.base or SHIPPED)
     except BaseModelError as error:
@@ -322,7 +301,6 @@ def _base(name: str, profile: Profile, where: str, mistakes: list[ConfigError]) 
 
 
 def _unplayed(arrivals: list[Arrival], profile: Profile, where: str) -> list[ConfigError]:
-    """A mistake for each environment that a task plays and that was never recorded."""
     played = {
         (part.name, config_key(part.config)) for arrival in arrivals for part in environments_of(arrival.submission)
     }

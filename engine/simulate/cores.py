@@ -1,11 +1,8 @@
-"""The cores of a node: trainers without cards share them with all that computes there.
+"""The cores of a node: trainers without cards share them with all other work there.
 
-This is processor sharing (Kleinrock, Queueing Systems II, 1976, 4.4): n threads on c cores go on with min(1, c / n) of
-their speed. So all that share have computed equally long in any span of time, and the seconds after which something
-ends, counted in this common work, stay the same however many come and go. One heap and one timer are enough.
-
-The engine and samplers count among the n and are not slowed: they sleep most of the time, and systems give a core at
-once to who woke and has had little. A trainer with much to do is who waits.
+This is processor sharing (Kleinrock, Queueing Systems II, 1976, 4.4): n threads on c cores run at min(1, c / n) of
+their speed. All have computed equally long in any span of time, so one heap and one timer are enough. The engine and
+samplers count but are not slowed: they sleep most of the time.
 """
 
 from __future__ import annotations
@@ -24,7 +21,7 @@ NOTHING = 1e-9
 
 
 class Computation:
-    """Something that computes, until the common work has come to ``end``."""
+    """A computation until the common work reaches ``end``."""
 
     __slots__ = ("end", "stopped", "then", "threads")
 
@@ -47,16 +44,14 @@ class Cores:
         self._timer: asyncio.TimerHandle | None = None
         self._going_on = False
         self._awake = 0
-        """Threads that compute beside and are not slowed."""
         self.now = loop.time()
-        """The time up to which all have computed. What an end leads to happens at its moment, which may be in the
-        loop's past, if the loop itself was busy meanwhile."""
+        """The time up to which all have computed. The consequences of an end have its time, perhaps in the loop's
+        past, if the loop itself was busy meanwhile."""
         self.work = 0.0
-        """Seconds for which each thread that never paused has computed since the start."""
+        """Seconds that each thread without pauses has computed since the start."""
 
     @property
     def _speed(self) -> float:
-        """Seconds of work in each second."""
         return min(1.0, self._number / max(1, self._threads + self._awake))
 
     def begin(self, seconds: float, then: Callable[[], None], threads: int = 1) -> Computation:
@@ -69,7 +64,7 @@ class Cores:
         return begun
 
     def stop(self, computation: Computation) -> None:
-        """Compute it no further; ``then`` is not called. One that has ended or was stopped is ignored."""
+        """Stop computing it; ``then`` is not called. One that has ended or was stopped is ignored."""
         if not computation.stopped:
             self.go_on()
         if not computation.stopped:
@@ -78,7 +73,7 @@ class Cores:
             self._arm()
 
     def occupy(self, seconds: float) -> None:
-        """Compute in the loop itself, which comes to nothing else meanwhile; the others go on beside it."""
+        """Compute in the loop itself, which is blocked meanwhile; the others continue."""
         if seconds <= 0:
             return
         self.go_on()
@@ -89,7 +84,7 @@ class Cores:
         self._arm()
 
     def wake(self, threads: int) -> None:
-        """So many threads more, or fewer where negative, compute here and are not slowed."""
+        """Add this many threads (negative: remove) that are not slowed."""
         self.go_on()
         self._awake += threads
         self._arm()
@@ -109,13 +104,11 @@ class Cores:
         self._going_on = False
 
     def _first(self) -> Computation | None:
-        """What ends next."""
         while self._due and self._due[0][2].stopped:
             heapq.heappop(self._due)
         return self._due[0][2] if self._due else None
 
     def _when(self, computation: Computation) -> float:
-        """The time at which it ends, if nothing comes or goes."""
         return self.now + max(0.0, computation.end - self.work) / self._speed
 
     def _end(self, first: Computation) -> None:
@@ -155,7 +148,6 @@ class Process:
         self._computes: Computation | None = None
 
     def compute(self, seconds: float) -> asyncio.Future[float]:
-        """Compute for so long, once what came before has ended; the answer is how long it took, itself alone."""
         done: asyncio.Future[float] = asyncio.get_running_loop().create_future()
         if seconds > 0:
             self._waiting.append((seconds, done))
@@ -166,7 +158,6 @@ class Process:
         return done
 
     def end(self) -> None:
-        """Compute nothing any more; who waits is not told."""
         self._waiting.clear()
         if self._computes is not None:
             self._cores.stop(self._computes)

@@ -22,16 +22,15 @@ T = TypeVar("T")
 
 @dataclass(frozen=True)
 class Shared:
-    """What all devices of a simulation have in common."""
+    """Common objects of all devices of a simulation."""
 
     network: Network
     seed: int
     engine: EngineTime
-    """Passes where the engine asks a device, and gets its answer."""
+    """Delays the engine's requests and answers."""
     profile: Profile
     states: StateFiles
     cores: Mapping[str, Cores]
-    """By node."""
 
 
 class Device:
@@ -48,17 +47,15 @@ class Device:
         assert isinstance(loop, VirtualLoop)
         self._loop = loop
         self.threads = max(1, site.threads)
-        self.cores = shared.cores[site.node] if site.threads else Cores(loop)  # what is on cards shares none
+        self.cores = shared.cores[site.node] if site.threads else Cores(loop)
         self._random = Random(f"{shared.seed}/{name}")
         self._waits: set[asyncio.Future[Any]] = set()
         self.dead = False
 
     def death(self) -> WorkerDied:
-        """What its callers hear."""
         return WorkerDied(f"Worker {self.name} died with its node {self.node}.")
 
     def die(self) -> None:
-        """Every call in progress fails."""
         self.dead = True
         for wait in self._waits:
             if not wait.done():
@@ -84,11 +81,9 @@ class Device:
             self._waits.discard(wait)
 
     async def carry(self, size: int) -> None:
-        """Let bytes travel between the head and this node."""
         await self.rest(self._network.seconds(self.node, size, self._loop.time()))
 
     def draw(self, values: Sequence[float]) -> float:
-        """One of the values of a distribution."""
         return values[0] if len(values) == 1 else self._random.choice(values)
 
 

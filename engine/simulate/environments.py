@@ -1,6 +1,6 @@
-"""Simulated environments: an episode does what a recorded one of the same environment did, and takes as long.
+"""Simulated environments: an episode repeats a recorded one of the same environment, with its durations.
 
-Members of a group are drawn from one recorded group: what an instance asks for, they have in common.
+Samples of a group are drawn from one recorded group, since they have their instance in common.
 """
 
 from __future__ import annotations
@@ -23,14 +23,13 @@ from .renderer import message
 from .sampler import REPLY
 
 EVER = "recorded"
-"""The version of every environment: nobody edits it."""
 FIRST = 24
-"""Tokens of a first prompt where none was recorded."""
+"""Tokens of a first prompt without a recorded one."""
 
 
 @dataclass
 class SimulatedLease:
-    """What runs need of ``environments.Lease``."""
+    """The used part of ``environments.Lease``."""
 
     environment: str
     recorded: RecordedEnvironment
@@ -51,7 +50,7 @@ class SimulatedLease:
 
 @dataclass(frozen=True)
 class Declared:
-    """What an environment declares, as far as runs ask."""
+    """The used part of an environment's declaration."""
 
     name: str
     agents: tuple[str, ...] = ()
@@ -61,13 +60,12 @@ class Declared:
 
 
 class Host:
-    """The process of an environment, which does one thing after the other."""
+    """The process of an environment; it does one thing after the other."""
 
     def __init__(self) -> None:
         self._free = 0.0
 
     async def work(self, seconds: float) -> None:
-        """Let it do something that takes so long, once it has done what came before."""
         if seconds > 0:
             now = asyncio.get_running_loop().time()
             self._free = max(self._free, now) + seconds
@@ -76,23 +74,20 @@ class Host:
 
 @dataclass
 class SimulatedEnvironments:
-    """What the engine uses of ``EnvironmentService``."""
+    """The used part of ``EnvironmentService``."""
 
     profile: Profile
     seed: int
     engine: EngineTime
     outcomes: OutcomeCounts = field(default_factory=OutcomeCounts)
     _plays: Counter[str] = field(default_factory=Counter)
-    """How often an episode was played: one that failed is played again, and goes otherwise."""
+    """Runs of each episode: a failed one is run again, with another result."""
     _hosts: defaultdict[str, Host] = field(default_factory=lambda: defaultdict(Host))
-    """By environment."""
 
     def infos(self) -> tuple[EnvironmentInfo, ...]:
-        """See ``EnvironmentService``."""
         return ()
 
     def processes(self) -> list[tuple[str, int]]:
-        """See ``EnvironmentService``."""
         return []
 
     async def reload(self, plugin: str) -> None:
@@ -102,42 +97,34 @@ class SimulatedEnvironments:
         """See ``EnvironmentService``."""
 
     def known(self, name: str) -> bool:
-        """See ``EnvironmentService``."""
         return self.profile.find(name, "") is not None
 
     def validate(self, name: str, config: dict[str, Any], version: str | None = None) -> dict[str, Any]:
-        """See ``EnvironmentService``."""
         self._found(name, config)
         return config
 
     def full_name(self, name: str, version: str | None) -> str:
-        """See ``EnvironmentService``."""
         return name
 
     def resolve(self, name: str) -> Any:
-        """See ``EnvironmentService``."""
         return Declared(name)
 
     async def bind(
         self, name: str, version: str | None = None, config: dict[str, Any] | None = None, data: Any = None
     ) -> SimulatedLease:
-        """See ``EnvironmentService``."""
         recorded = self._found(name, config or {})
         return SimulatedLease(name, recorded, Declared(name.rpartition("/")[2]), config or {})
 
     async def facts(self, lease: SimulatedLease, survey: bool = False) -> DataFacts:
-        """See ``EnvironmentService``."""
         return DataFacts()
 
     async def room(self, lease: SimulatedLease) -> None:
-        """See ``EnvironmentService``: there is always a place."""
+        """There is always a place."""
 
     async def rank(self, lease: SimulatedLease, members: Sequence[EpisodeOutcome], counts: bool = False) -> Any:
-        """See ``EnvironmentService``."""
         raise NotImplementedError("nothing is ranked in a simulation: rewards are as they were recorded")
 
     async def look(self, lease: SimulatedLease, spec: EpisodeSpec, opens: Opens | None = None) -> Ask | EpisodeOutcome:
-        """See ``EnvironmentService``."""
         group = self._group(lease, spec)
         first = group[0].turns[0] if group[0].turns else None
         given = first.given if first else FIRST
@@ -146,7 +133,6 @@ class SimulatedEnvironments:
     async def play(
         self, lease: SimulatedLease, spec: EpisodeSpec, answer: Answer, counts: bool = False
     ) -> EpisodeOutcome:
-        """See ``EnvironmentService``."""
         loop = asyncio.get_running_loop()
         began, key = loop.time(), f"{self.seed}/{_about(lease, spec)}/{spec.seed}/{spec.member}"
         self._plays[key] += 1
@@ -160,7 +146,7 @@ class SimulatedEnvironments:
             outcome = await _failed(random, failures)
         else:
             outcome = await self._played(self._member(random, lease, spec, self._plays[key]), lease, spec, answer)
-        rewards = outcome.rewards if counts else dict.fromkeys(outcome.rewards, 0.0)  # constant answers earn nothing
+        rewards = outcome.rewards if counts else dict.fromkeys(outcome.rewards, 0.0)
         outcome = EpisodeOutcome(outcome.status, rewards, failure=outcome.failure, seconds=loop.time() - began)
         if counts:
             self.engine.episode()
@@ -184,7 +170,7 @@ class SimulatedEnvironments:
                 await asyncio.sleep(turn.delay - busy)
             await host.work(busy)
             given = turn.given
-            if turn.agent not in spoken:  # the members of a group share their first prompt
+            if turn.agent not in spoken:
                 shared = next((one for one in opened.turns if one.agent == turn.agent), turn)
                 given = shared.given
                 spoken.add(turn.agent)
@@ -214,14 +200,11 @@ class SimulatedEnvironments:
         return found
 
     def _group(self, lease: SimulatedLease, spec: EpisodeSpec) -> tuple[RecordedEpisode, ...]:
-        """The recorded group that an instance is taken for."""
         recorded = lease.recorded
         groups = recorded.groups if spec.split == "train" else recorded.held_out or recorded.groups
         return Random(f"{self.seed}/{_about(lease, spec)}/{spec.seed}").choice(groups)
 
     def _member(self, random: Random, lease: SimulatedLease, spec: EpisodeSpec, play: int) -> RecordedEpisode:
-        """What a member of a group does: each something else, for as long as there are others, so that rewards are as
-        often equal as they were; if it is played again, anything."""
         group = list(self._group(lease, spec))
         if play > 1:
             return random.choice(group)

@@ -1,4 +1,4 @@
-"""What came of a run, real or simulated: read from its database by the same questions, so that the two compare."""
+"""The figures of a run, real or simulated: read from its database by the same queries, so that the two compare."""
 
 from __future__ import annotations
 
@@ -12,7 +12,6 @@ from ..fairness import stage_of
 from ..store import Reader, StageSample, timings
 
 WAITED = 0.95
-"""Which part of all waits is not longer than the one that is told."""
 
 
 @dataclass(frozen=True)
@@ -23,7 +22,6 @@ class Figures:
     done: int
     steps: int
     episodes: int
-    """Of training, that ended well and are kept."""
     turns: int
     makespan: float
     """Seconds from the first submission to the last end."""
@@ -32,20 +30,16 @@ class Figures:
     start_wait: float
     """Seconds within which 95 % of the tasks had started after they were submitted."""
     idle: dict[str, float] = field(default_factory=dict)
-    """Share of the makespan in which a device had nothing to do, by stage and device."""
+    """Idle share of the makespan, by stage and device."""
     shares: dict[str, dict[str, float]] = field(default_factory=dict)
-    """Each tenant's share of a stage's seconds, by stage."""
     staleness: dict[int, int] = field(default_factory=dict)
-    """Consumed groups, by how many versions old they were."""
     beyond: int = 0
     """Consumed groups that were older than their task allows."""
     gaps: int = 0
-    """Groups, steps and versions that are missing or came twice."""
+    """Missing or repeated groups, steps and versions."""
     reasons: tuple[str, ...] = ()
-    """Why tasks failed or paused, each once."""
 
     def idle_of(self, stage: str) -> float:
-        """The mean over a stage's devices; 1 if it has none."""
         own = [share for name, share in self.idle.items() if stage_of(name.partition(" ")[0]) == stage]
         return math.fsum(own) / len(own) if own else 1.0
 
@@ -87,11 +81,10 @@ def quantile(values: Sequence[float], share: float) -> float:
 
 
 def _reply_waits(reader: Reader, after: int) -> tuple[list[float], int]:
-    """How long each turn took, and of how many episodes they are."""
     waits: list[float] = []
     seen: set[tuple[int, int]] = set()
     for row in timings.timings_of(reader, after):
-        if (row.play, row.member) not in seen:  # of a play that several policies learn from, once
+        if (row.play, row.member) not in seen:  # once for a play that several policies learn from
             seen.add((row.play, row.member))
             waits += [answered - asked for _, asked, answered in row.turns]
     return waits, len(seen)

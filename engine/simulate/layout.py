@@ -1,7 +1,6 @@
-"""Where workers are: a file's nodes as the placement sees them, the engine's own plan for them, and how fast each is.
+"""The engine's own plan for a file's nodes, and the speeds of workers.
 
-The placement decides as for real machines, by ``fleet.on_machines``. How fast a worker is follows from its node's
-speeds and from the devices that it was given, by the arithmetic with which the placement compares devices. Pure.
+A worker's speed follows from its node's speeds and from its devices, by the placement's arithmetic.
 """
 
 from __future__ import annotations
@@ -17,32 +16,28 @@ from .cluster_file import AT_THE_HEAD, LinkSpec, NodeSpec
 from .profile import Profile
 
 THREADS = 0.26
-"""Power of the number of threads with which a small base gains by them: with two it is 1.2 times as fast, as measured
-(``fleet/placement/trainers.py``). A large one gains as the placement's speeds say."""
+"""A small base gains by this power of the number of threads: with two it is 1.2 times as fast, as measured
+(``fleet/placement/trainers.py``). A large one gains by the placement's speeds."""
 ALL = Software(vllm="simulated", vllm_build="cuda", torch_cuda=True, llama_backend="cuda", bitsandbytes=True)
-"""What is installed on every node."""
 
 
 @dataclass(frozen=True)
 class Site:
-    """Where one worker is."""
+    """The place of one worker."""
 
     node: str
     speed: float
-    """As a multiple of the recorded one's."""
     threads: int = 0
-    """With which it computes on its node's cores; 0: it is on cards."""
     sequences: int = 0
     context: int = 0
 
 
 @dataclass(frozen=True)
 class Layout:
-    """A plan, and where its workers are."""
+    """A plan, and the places of its workers."""
 
     plan: PlacementPlan
     sites: dict[str, Site]
-    """By worker's name."""
 
 
 def layout(
@@ -53,7 +48,7 @@ def layout(
     head: LinkSpec = AT_THE_HEAD,
     away: Set[str] = frozenset(),
 ) -> Layout:
-    """The engine's plan for the nodes that are there. Raises ``ConfigError`` and ``BaseModelError`` as that does."""
+    """The engine's plan for the present nodes. Raises ``ConfigError`` and ``BaseModelError`` as that does."""
     known = usable(nodes, head)
     plan = on_machines(base, settings, [node for node in known if node.name not in away])
     named = {node.node: spec for node, spec in zip(known, nodes, strict=True)}
@@ -81,8 +76,11 @@ def own_node(nodes: Sequence[NodeSpec]) -> str | None:
 def settings_of(
     profile: Profile, at_once: int, rollout: tuple[str, ...] = (), training: tuple[str, ...] = ()
 ) -> Settings:
-    """The settings of the simulated home: the defaults, with as many conversations as were recorded; ``rollout`` and
-    ``training`` are the devices of the stages, if a file names them."""
+    """The settings of the simulated home.
+
+    They are the defaults with the recorded conversations; ``rollout`` and ``training`` are the file's devices of the
+    stages.
+    """
     own, sampler = Settings(), profile.sampler
     return replace(
         own,
@@ -109,9 +107,8 @@ def usable(nodes: Sequence[NodeSpec], head: LinkSpec = AT_THE_HEAD) -> list[Usab
 
 
 def _machine(node: NodeSpec) -> Machine:
-    """Its devices are as fast as the placement takes unmeasured ones to be, times what the file says."""
     cores, memory = tuple(range(node.cores)), int(node.card_memory * 1e9)
-    words = f"{node.sampling:g} and {node.training:g} times as fast"  # by which the engine tells devices apart
+    words = f"{node.sampling:g} and {node.training:g} times as fast"
     cpu = Cpu(cores, node.cores, int(node.memory * 1e9), f"processor, {words}", _scaled(CORE, node))
     gpus = (
         Gpu(number, f"{node.name}-{number}", f"card, {words}", "cuda", memory, memory, (9, 0), rates=rates)
@@ -134,18 +131,17 @@ def _link(own: LinkSpec, head: LinkSpec) -> Link:
 
 
 def _threads(place: Place) -> int:
-    """One for each core; an unpinned worker has one."""
     return 0 if place.gpus else max(1, len(place.cores))
 
 
 def _by_devices(place: Place, node: NodeSpec, recorded: int, small: bool, samples: bool) -> float:
-    """Speed of the devices of a place, as a multiple of the recorded ones of this node; ``recorded``: cores, 0: a card.
+    """Speed of a place's devices, as a multiple of the recorded ones of this node; ``recorded``: cores, 0: a card.
 
-    Cards beside recorded cores, and the other way round, cannot be compared: the node's speeds say all.
+    Cards and cores cannot be compared: then only the node's speeds count.
     """
     if place.gpus or not recorded:
         return float(len(place.gpus) or 1) if not recorded else 1.0
-    count = len(place.cores) or max(1, node.cores // 2)  # unpinned workers share the cores
+    count = len(place.cores) or max(1, node.cores // 2)
     if small:
         return float((count / recorded) ** THREADS)
     if not samples:

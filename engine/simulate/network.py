@@ -1,6 +1,6 @@
-"""What it takes to send bytes between the head and a node: a link's latency, and its bandwidth, shared in turn.
+"""The time to send bytes between the head and a node: a link's latency, and its bandwidth, shared in turn.
 
-The head's own network is one more link, through which everything goes. Nodes without a link are the head itself.
+The head's own network is one more link for all traffic. Nodes without a link are the head itself.
 """
 
 from __future__ import annotations
@@ -16,15 +16,12 @@ class Link:
     def __init__(self, spec: LinkSpec) -> None:
         self.spec = spec
         self.bytes = 0
-        """Sent so far, in both directions."""
         self.busy = 0.0
-        """Seconds in which something was sent."""
         self.dark = 0.0
         """Until then nothing goes over it."""
         self._free = 0.0
 
     def send(self, now: float, size: int) -> float:
-        """Send bytes; returns when the last of them has left."""
         self.bytes += size
         now = max(now, self.dark)
         if not self.spec.bandwidth:
@@ -43,12 +40,11 @@ class Network:
         self._links = {name: Link(spec) for name, spec in nodes.items() if spec != LinkSpec()}
 
     def darken(self, node: str, until: float) -> None:
-        """Let nothing go over a node's link until then; what is in progress arrives."""
         link = self._links[node]
         link.dark = max(link.dark, until)
 
     def seconds(self, node: str, size: int, now: float) -> float:
-        """How long it takes from now on until a node has this many bytes of the head, or the other way round."""
+        """Seconds from now until this many bytes have gone between the head and a node."""
         link = self._links.get(node)
         if link is None:
             return 0.0

@@ -1,7 +1,7 @@
-"""Where the processor time of a simulation goes: to the engine's real code, by package, or to what is simulated.
+"""Divides the processor time of a simulation between the engine's real code, by package, and the simulation.
 
-Every few milliseconds of processor time the running code is looked at; what a library does counts for whoever of us
-called it. This needs the main thread, and a system with such a timer.
+A timer samples the running code; a library counts for our calling code. This needs the main thread, and a system with
+such a timer.
 """
 
 from __future__ import annotations
@@ -16,11 +16,8 @@ from dataclasses import dataclass, field
 from types import FrameType
 
 EVERY = 0.002
-"""Seconds of processor time between two looks."""
 OWN = "simulate"
-"""The package of what is simulated."""
 LOOP = "loop"
-"""What nobody of us called: the event loop itself."""
 PREFIX = "marlaas.engine."
 
 
@@ -30,23 +27,19 @@ class ProcessorTime:
 
     seconds: float = 0.0
     looks: Counter[str] = field(default_factory=Counter)
-    """By package; empty if nobody could look."""
     functions: Counter[str] = field(default_factory=Counter)
-    """By function of the real code, as module:name."""
 
     @property
     def real(self) -> float:
-        """Seconds of the engine's real code; all seconds where nobody could look."""
+        """Seconds of the engine's real code; all seconds without a timer."""
         looks = self.looks.total()
         return self.seconds * (1 - self.looks[OWN] / looks) if looks else self.seconds
 
     def by_package(self) -> dict[str, float]:
-        """Seconds by package, the most first."""
         looks = self.looks.total()
         return {name: self.seconds * count / looks for name, count in self.looks.most_common()}
 
     def dearest(self, most: int = 12) -> dict[str, float]:
-        """Seconds of the functions of the real code that took the most."""
         looks = self.looks.total()
         return {name: self.seconds * count / looks for name, count in self.functions.most_common(most)}
 
@@ -77,7 +70,6 @@ def watched() -> Iterator[ProcessorTime]:
 
 
 def _place(frame: FrameType | None) -> tuple[str, str]:
-    """The package of ours that runs, and its function."""
     while frame is not None:
         module = frame.f_globals.get("__name__", "")
         if module.startswith(PREFIX):

@@ -1,4 +1,4 @@
-"""A profile: what a home has recorded of its episodes and devices, and what a token takes there."""
+"""A profile: a home's recorded episodes and devices, and the costs of a token there."""
 
 from __future__ import annotations
 
@@ -22,12 +22,8 @@ from ..home import Home
 from ..store import Reader, timings
 from ..train import EVAL_ATTEMPTS
 
-# Finds what a sampler and a trainer take for a token, from what they took in all. Pure.
-#
-# Least squares without negative results: a device does not become faster by having more to do.
-
 KEPT = 512
-"""Values that are kept of a distribution, evenly among all of them in their order of size."""
+"""Kept values of a distribution, spread evenly in their order of size."""
 
 
 def non_negative(rows: Sequence[Sequence[float]], wanted: Sequence[float]) -> tuple[float, ...]:
@@ -59,12 +55,7 @@ def thinned(values: Sequence[float], most: int = KEPT) -> tuple[float, ...]:
     return tuple(ordered[round(place * (len(ordered) - 1) / (most - 1))] for place in range(most))
 
 
-# A profile: what a home has recorded of its episodes and devices, as distributions to draw from.
-#
-# It is a JSON file that holds no text: lengths, times, rewards and failures alone. ``recording`` makes one of a home.
-
 VERSION = 1
-"""Of the format; a file of another one is refused."""
 
 
 @dataclass(frozen=True)
@@ -73,13 +64,11 @@ class RecordedTurn:
 
     agent: str
     after: int
-    """Place of the turn whose reply it followed; -1: the beginning of the episode."""
+    """Place of the turn before it; -1: the beginning of the episode."""
     delay: float
-    """Seconds that the environment took between that reply and the ask."""
+    """Seconds of the environment between that reply and the ask."""
     given: int
-    """Tokens that were added to what the agent had seen."""
     said: int
-    """Tokens of the reply."""
 
 
 @dataclass(frozen=True)
@@ -88,129 +77,121 @@ class RecordedEpisode:
 
     turns: tuple[RecordedTurn, ...]
     tail: float
-    """Seconds that the environment went on after the last reply."""
     scoring: float
-    """Seconds until its reward was there after that."""
+    """Seconds from then until its reward."""
     rewards: dict[str, float]
-    """By agent."""
 
 
 @dataclass(frozen=True)
 class RecordedFailures:
-    """How often episodes fail, and after how long."""
+    """The frequency and duration of failed episodes."""
 
     share: float = 0.0
-    """Of all episodes that ended."""
     timeouts: float = 0.0
-    """Of those that failed, the share that ran out of time; others raised an error."""
+    """The share of timeouts among failures; others raised an error."""
     seconds: tuple[float, ...] = ()
-    """Some of them."""
 
 
 @dataclass(frozen=True)
 class RecordedEnvironment:
-    """What episodes of an environment with some parameters do."""
+    """Episodes of an environment with some parameters."""
 
     environment: str
     config: str
-    """The parameters, as JSON with sorted keys."""
     groups: tuple[tuple[RecordedEpisode, ...], ...]
-    """Groups of training: members of one instance have much in common, so they are drawn from one of these."""
+    """Groups of training; samples of one group have their instance in common, so they are drawn from one of these."""
     held_out: tuple[tuple[RecordedEpisode, ...], ...] = ()
-    """Groups of evaluations, which may take another time; empty: as in training."""
+    """Groups of evaluations, perhaps with other durations; empty: as in training."""
     failures: RecordedFailures = RecordedFailures()
     held_out_failures: RecordedFailures = RecordedFailures()
-    """Those of evaluations."""
 
 
 @dataclass(frozen=True)
 class SamplerRates:
-    """What a sampler takes: a pass over n conversations ``a_pass + n * row`` seconds, after which each is one token
-    further, each token that is read ``read``, and each turn that begins ``turn``."""
+    """The costs of a sampler in seconds.
+
+    A pass over n conversations takes ``a_pass + n * row`` and adds one token to each; a read token takes ``read``, and
+    the begin of a turn ``turn``.
+    """
 
     a_pass: float
     row: float
     read: float
     around: tuple[float, ...] = (0.0,)
-    """Seconds that a turn takes beside that, as they were: for the way to the sampler and back, and the engine."""
+    """Recorded seconds of a turn besides that: the way to the sampler and back, and the engine."""
     kind: str = "torch"
     sequences: int = 64
     context: int = 4096
     cores: int = 1
-    """Cores that it had; 0: it was on a card."""
     turn: float = 0.0
 
 
 @dataclass(frozen=True)
 class TrainerRates:
-    """What a trainer takes: a call with groups whose rewards differ ``a_pass + groups * group + tokens * token``
-    seconds, times a draw of ``noise``; those of several policies may be in one call."""
+    """The costs of a trainer in seconds.
+
+    A call with groups of different rewards takes ``a_pass + groups * group + tokens * token``, times a draw of
+    ``noise``; it may hold several policies.
+    """
 
     group: float
     token: float
     noise: tuple[float, ...] = (1.0,)
     update: tuple[float, ...] = (0.0,)
-    """Seconds of optimizer updates, as they were."""
     cores: int = 1
-    """Cores that it had; 0: it was on cards."""
     a_pass: float = 0.0
-    """0 if calls were not recorded: what is fixed is then in ``group``."""
+    """0 if calls were not recorded: the fixed part is then in ``group``."""
 
 
 @dataclass(frozen=True)
 class EngineRates:
-    """Processor seconds of the engine's own process, in which its loop does nothing else."""
+    """Processor seconds of the engine's own process, which block its loop."""
 
     turn: float = 0.0
     """For each turn."""
     episode: float = 0.0
-    """For each episode beside its turns, the part of its group that is stored included."""
+    """For each episode besides its turns, including its part of storing the group."""
     call: float = 0.0
-    """For each call of a trainer, the commits that follow included."""
+    """For each call of a trainer, including the commits that follow."""
     beat: float = 0.0
     """Once a second."""
 
 
 @dataclass(frozen=True)
 class HostRates:
-    """Processor seconds of a process that plays an environment's episodes, one thing after the other."""
+    """Processor seconds of an environment's process; it does one thing after the other."""
 
     turn: float = 0.0
     episode: float = 0.0
-    """Beside its turns."""
+    """Besides its turns."""
 
 
 @dataclass(frozen=True)
 class Profile:
-    """All that is drawn from."""
+    """All distributions."""
 
     source: str
-    """Where it was recorded, in words: the base, the devices."""
     environments: tuple[RecordedEnvironment, ...]
     sampler: SamplerRates
     trainer: TrainerRates
     publish: tuple[float, ...] = (0.0,)
-    """Seconds that a sampler took to load a version, as they were."""
+    """Recorded seconds of loading a version into a sampler."""
     state_bytes: int = 0
-    """Bytes of a version's state file, the median."""
+    """Median bytes of a version's state file."""
     start: float = 10.0
-    """Seconds in which workers start."""
     base: str = ""
-    """The base's name, as the home had it; empty: the shipped one."""
     engine: EngineRates = EngineRates()
     hosts: HostRates = HostRates()
     cards: bool = False
-    """Whether samplers and trainers computed on cards."""
     format: int = field(default=VERSION)
 
     def names(self) -> list[str]:
-        """The environments that it knows, sorted."""
         return sorted({one.environment for one in self.environments})
 
     def find(self, environment: str, config: str) -> RecordedEnvironment | None:
-        """What is known of an environment: with these parameters if it was played with them, else with any.
+        """The records of an environment: with these parameters if there are any, else with others.
 
-        It may be called by its last part alone.
+        The last part of its name is enough.
         """
         own = [one for one in self.environments if environment in (one.environment, one.environment.rpartition("/")[2])]
         exact = [one for one in own if one.config == config]
@@ -222,7 +203,7 @@ class Profile:
 
 
 def config_key(config: dict[str, Any]) -> str:
-    """Parameters as one text, the same for the same ones."""
+    """Parameters as one canonical text."""
     return json.dumps(config, sort_keys=True)
 
 
@@ -235,7 +216,7 @@ def write_profile(profile: Profile, path: Path) -> None:
 
 
 def read_profile(path: Path) -> Profile:
-    """Read a profile. Raises ``ConfigError`` for a file that is none, or of another format."""
+    """Read a profile. Raises ``ConfigError`` for an invalid file or another format."""
     try:
         text = path.read_bytes()
     except OSError as error:
@@ -255,30 +236,26 @@ def read_profile(path: Path) -> Profile:
         raise ConfigError(f"is no sound profile: {error}.", hint, where=str(path)) from error
 
 
-# Makes a profile of what a home has recorded: its training episodes, its steps, and the samples of its devices.
-
 GROUPS = 400
-"""Groups that are kept of an environment with some parameters: the newest."""
+"""The newest groups of an environment with some parameters are kept."""
 FASTEST = 4
-"""One in this many turns counts for what a turn takes beside its passes, the fastest: the others also waited for a
-slot, or shared passes with many, which a simulation adds itself."""
+"""The fastest one in this many turns counts for a turn's time besides its passes: the others also waited for a slot,
+or shared passes, which a simulation adds itself."""
 
 
 UNHINDERED = 2
-"""One in this many publishes counts for what a sampler takes to load a version, likewise."""
+"""One in this many publishes counts for loading a version, likewise."""
 
 
 @dataclass(frozen=True)
 class _Spoken:
-    """One turn, as long as it took."""
-
     seconds: float
     given: int
     said: int
 
 
 def record(home: Home) -> Profile:
-    """The profile of a home; an engine may run meanwhile. Raises ``ConfigError`` if nothing is recorded there."""
+    """The profile of a home, also with a running engine. Raises ``ConfigError`` if nothing is recorded there."""
     with Reader(home.database) as reader:
         stored = list(timings.timed_trajectories(reader))
         episodes = [list(own) for _, own in groupby(stored, key=lambda row: (row.play, row.member))]
@@ -324,10 +301,10 @@ def _environments(
     shares: dict[tuple[str, str], float],
     held_out_shares: dict[tuple[str, str], float],
 ) -> tuple[RecordedEnvironment, ...]:
-    """All that was played, by environment and parameters; adds to ``turns``.
+    """All recorded episodes, by environment and parameters; adds to ``turns``.
 
-    ``failures`` are by the last part of an environment's name; both ``shares``, of training and of evaluations, say for
-    some parameters how many they are.
+    ``failures`` are by the last part of an environment's name; both ``shares``, of training and of evaluations, are
+    their frequencies for some parameters.
     """
     plays: defaultdict[tuple[str, str], defaultdict[int, list[RecordedEpisode]]] = defaultdict(
         lambda: defaultdict(list)
@@ -360,7 +337,6 @@ def _newest(groups: Mapping[int, Sequence[RecordedEpisode]]) -> tuple[tuple[Reco
 
 
 def _played(config: dict[str, Any], component: str) -> tuple[str, str]:
-    """The environment that a group of a task was played on, and its parameters."""
     for part in config.get("mixture") or ():
         if component in (part.get("name"), part["environment"], part["environment"].rpartition("/")[2]):
             return part["environment"], config_key(part.get("config") or {})
@@ -368,7 +344,6 @@ def _played(config: dict[str, Any], component: str) -> tuple[str, str]:
 
 
 def _episode(rows: Sequence[timings.TimedTrajectory], turns: list[_Spoken]) -> RecordedEpisode:
-    """One episode, from its trajectories; each agent's replies are taken in their order."""
     (times, over, ended) = next(row.timing for row in rows if row.timing)
     replies: defaultdict[str, list[tuple[int, int]]] = defaultdict(list)
     for row in rows:
@@ -393,7 +368,6 @@ def _episode(rows: Sequence[timings.TimedTrajectory], turns: list[_Spoken]) -> R
 
 
 def _failures(counts: Iterable[tuple[str, str, int, int]]) -> dict[str, RecordedFailures]:
-    """By the last part of an environment's name."""
     ended: Counter[str] = Counter()
     failed: defaultdict[str, Counter[str]] = defaultdict(Counter)
     seconds: defaultdict[str, list[float]] = defaultdict(list)
@@ -415,8 +389,6 @@ def _failures(counts: Iterable[tuple[str, str, int, int]]) -> dict[str, Recorded
 
 
 def _shares(known: Iterable[timings.FailedPlays], tries: int) -> dict[tuple[str, str], float]:
-    """Which part of all plays failed, by environment and parameters; of tasks that play one alone. Those count as
-    failed whose ``tries`` have all failed."""
     failed, plays = Counter[tuple[str, str]](), Counter[tuple[str, str]]()
     for task in known:
         config = json.loads(task.config)
@@ -428,13 +400,11 @@ def _shares(known: Iterable[timings.FailedPlays], tries: int) -> dict[tuple[str,
 
 
 def _of_parameters(failures: RecordedFailures | None, share: float | None) -> RecordedFailures:
-    """An environment's failures, as often as they were with some parameters, if that is known."""
     known = failures or RecordedFailures()
     return known if share is None else replace(known, share=share)
 
 
 def _engine(windows: Sequence[timings.EngineWindow]) -> EngineRates:
-    """What the engine's process took for what it did; a second costs at most what the idlest took."""
     if not windows:
         return EngineRates()
     rows = [(float(window.turns), float(window.episodes), float(window.calls), window.wall) for window in windows]
@@ -446,14 +416,15 @@ def _engine(windows: Sequence[timings.EngineWindow]) -> EngineRates:
 
 
 def _hosts(windows: Sequence[timings.EngineWindow]) -> HostRates:
-    """What the environments' processes took for what they played."""
     rows = [(float(window.turns), float(window.episodes)) for window in windows]
     return HostRates(*(non_negative(rows, [window.hosts for window in windows]) or (0.0, 0.0)))
 
 
 def _sampler(reader: Reader, turns: Sequence[_Spoken], kinds: str, said: Sequence[str], engine: float) -> SamplerRates:
-    """What samplers took for a pass, for each conversation in it, for what they read, and what turns took besides;
-    ``engine``: seconds of its own that the engine took for a turn."""
+    """A sampler's costs for a pass, a conversation, a read token and a turn.
+
+    ``engine``: the engine's own seconds for a turn.
+    """
     windows = timings.sampler_windows(reader)
     rows = [(float(one.passes), float(one.tokens), float(one.read), float(one.ended)) for one in windows]
     a_pass, row, read, turn = non_negative(rows, [one.busy for one in windows]) or (0.0, 0.0, 0.0, 0.0)
@@ -467,7 +438,6 @@ def _sampler(reader: Reader, turns: Sequence[_Spoken], kinds: str, said: Sequenc
 
 
 def _trainer(steps: Sequence[timings.StepTimes]) -> TrainerRates:
-    """What trainers took for calls, groups, tokens and updates."""
     known = [step for step in steps if step.training is not None and step.groups]
     took = [max(0.0, (step.training or 0.0) - (step.update or 0.0)) for step in known]
     rows = [(step.calls or 0.0, float(step.groups), float(step.tokens)) for step in known]
@@ -482,7 +452,6 @@ def _trainer(steps: Sequence[timings.StepTimes]) -> TrainerRates:
 
 
 def _cores(reader: Reader, stage: str) -> int:
-    """Cores of the first worker of a stage; 0 for one on a card."""
     device = next((use.device for use in timings.device_use(reader) if use.stage == stage), "")
     where = device.rpartition("/")[2]
     numbers = [int(number) for number in re.findall(r"\d+", where)]
@@ -492,12 +461,10 @@ def _cores(reader: Reader, stage: str) -> int:
 
 
 def _limits(said: Iterable[str]) -> tuple[int, int]:
-    """Conversations of a sampler, and their tokens, as the newest engine said that it planned them."""
     found = [match for line in said if (match := re.search(r"(\d+) conversations of ([\d,]+) tokens", line))]
     return (int(found[-1][1]), int(found[-1][2].replace(",", ""))) if found else (64, 4096)
 
 
 def _start(said: Iterable[str]) -> float:
-    """Seconds in which workers started, as engines said."""
     found = [float(match[1]) for line in said if (match := re.search(r"workers were started in ([\d.]+) s", line))]
     return median(found) if found else 10.0

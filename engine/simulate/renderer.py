@@ -1,6 +1,6 @@
-"""A renderer without a tokenizer: a message says how many tokens it has, and of which instance.
+"""A renderer without a tokenizer: a message gives its number of tokens and its instance.
 
-The tokens of a first prompt are the same for all members of a group, and differ between instances, as real ones do.
+The tokens of a first prompt are the same within a group, and differ between instances, as real ones do.
 """
 
 from __future__ import annotations
@@ -15,11 +15,11 @@ from ..rollout import Continuation, Opening, Said, Spoken
 from .sampler import STOP
 
 CHARACTERS = 4
-"""Of a token: texts in the store are as long as real ones."""
+"""Characters of a token: texts in the store are as long as real ones."""
 
 
 def message(tokens: int, about: str) -> Message:
-    """A message of this many tokens; ``about`` tells instances apart."""
+    """A message of this many tokens; ``about`` distinguishes instances."""
     head = f"{tokens} {about} "
     return Message("user", head + "." * max(0, CHARACTERS * tokens - len(head)))
 
@@ -38,7 +38,6 @@ class SimulatedRenderer:
     def opening(
         self, messages: Sequence[Message], tools: Any = (), thinking: bool | None = None, room: int | None = None
     ) -> Opening:
-        """See ``Renderer``."""
         tokens, about, *_ = messages[0].content.split(" ", 2)
         digest = blake2b(about.encode(), digest_size=16).digest()
         first = 2 + int.from_bytes(digest[:3], "little")
@@ -52,16 +51,13 @@ class SimulatedRenderer:
         thinking: bool | None = None,
         room: int | None = None,
     ) -> Continuation:
-        """See ``Renderer``."""
         return Continuation([1] * max(1, int(new[0].content.split(" ", 1)[0])), anew=False)
 
     def parse(self, tokens: Sequence[int], prompt: Sequence[int] = (), tools: bool = False) -> Spoken:
-        """See ``Renderer``."""
         text = f"{tokens[0] if tokens else ''}".ljust(CHARACTERS * len(tokens), ".")
         return Spoken(tuple(tokens), text, (), text)
 
     def stopped_at(self, tokens: Sequence[int], stops: Sequence[str]) -> int:
-        """See ``Renderer``."""
         return len(tokens)
 
     def check_thinking(self, wanted: bool | None) -> None:

@@ -1,7 +1,6 @@
-"""A simulated sampler: conversations share passes, prompts are read in between, and replies are as long as recorded.
+"""A simulated sampler: conversations share passes, prompts are read in between, and replies have recorded lengths.
 
-A pass over n conversations takes ``a_pass + n * row`` seconds and makes each one token longer; what is read holds
-all of them up. Between two events the rate does not change, so no token needs an event of its own.
+A pass over n conversations takes ``a_pass + n * row`` seconds and adds a token to each; reading delays all of them.
 """
 
 from __future__ import annotations
@@ -21,13 +20,11 @@ from .device import Device, Shared
 from .layout import Site
 
 REPLY: ContextVar[int] = ContextVar("reply")
-"""Tokens of the reply that is asked for: known to whoever draws the episode, and to no one between."""
+"""Tokens of the requested reply, set by the code that draws the episode."""
 STOP = 0
-"""The token that ends a reply."""
 ENVELOPE = 512
-"""Bytes of a call or an answer beside its arrays."""
+"""Bytes of a call or an answer besides its arrays."""
 NOTHING = 1e-9
-"""Seconds and tokens that count as none: sums are rounded."""
 
 
 class _Row:
@@ -53,19 +50,18 @@ class SimulatedSampler(Device):
         self._publish = shared.profile.publish
         self._limits = SamplerLimits(site.sequences, site.context)
         self._versions: dict[str, str] = {}
-        """Checksums, by name."""
         self._held: dict[str, tuple[int, tuple[str, bytes]]] = {}
-        """Tokens that are remembered of each conversation, and the version and prompt with which it began."""
+        """Each conversation's remembered tokens, and the version and prompt of its beginning."""
         self._prompts: Counter[tuple[str, bytes]] = Counter()
         self._rows: list[tuple[float, int, _Row]] = []
         self._numbers = count()
         self._running: dict[str, _Row] = {}
         self._made = 0.0
-        """Tokens that each conversation in progress was made longer by since the start."""
+        """Tokens added to each conversation in progress since the start."""
         self._debt = 0.0
-        """Seconds for which it still reads."""
+        """Remaining seconds of reading."""
         self._loading = 0.0
-        """Seconds for which it still loads versions, which hold up what it computes and do not count as busy."""
+        """Remaining seconds of loading versions, which delay the work and do not count as busy."""
         self._seen = self._loop.time()
         self._timer: asyncio.TimerHandle | None = None
         self._awake = False
@@ -73,11 +69,9 @@ class SimulatedSampler(Device):
         self._busy = 0.0
 
     async def limits(self) -> SamplerLimits:
-        """See ``Sampler``."""
         return self._limits
 
     async def load(self, version: str, path: str) -> str:
-        """See ``Sampler``: the state file travels to the node once, whoever there asks for it."""
         state = self._states.get(path)
         if self._states.first(self.node, state.checksum):
             await self.carry(state.size)
@@ -89,11 +83,9 @@ class SimulatedSampler(Device):
         return state.checksum
 
     async def retire(self, version: str) -> None:
-        """See ``Sampler``."""
         self._versions.pop(version, None)
 
     async def generate(self, request: SampleRequest, *, stream_to: OnTokens | None = None) -> SampleResult:
-        """See ``Sampler``."""
         checksum = self._serving(request.version)
         context = len(request.tokens)
         await self.engine.ask()
@@ -119,7 +111,7 @@ class SimulatedSampler(Device):
         await self.carry(ENVELOPE + 8 * made)
         self.engine.answer()
         tokens = np.ones(made, np.int32)
-        tokens[:1] = 2 + self._random.getrandbits(16)  # replies differ, as those of a model do
+        tokens[:1] = 2 + self._random.getrandbits(16)
         ended = made == wanted
         if ended and wanted < request.max_tokens:
             tokens[-1] = STOP
@@ -127,7 +119,6 @@ class SimulatedSampler(Device):
         return SampleResult(tokens, np.zeros(made, np.float32), finish, request.version, checksum, read)
 
     async def release(self, conversation: str) -> None:
-        """See ``Sampler``."""
         held = self._held.pop(conversation, None)
         if held is not None:
             self._prompts[held[1]] -= 1
@@ -142,7 +133,7 @@ class SimulatedSampler(Device):
             self._arm()
 
     async def score(self, version: str, tokens: Tokens, start: int, temperature: float) -> Logprobs:
-        """See ``Sampler``: all log-probabilities are 0, as the trainer's are."""
+        """All log-probabilities are 0, as the trainer's are."""
         self._serving(version)
         await self.carry(ENVELOPE + 4 * len(tokens))
         await self.until(self._begin(len(tokens) * self._read, 0).wait)
@@ -150,12 +141,10 @@ class SimulatedSampler(Device):
         return np.zeros(len(tokens) - start, np.float32)
 
     async def stats(self) -> SamplerStats:
-        """See ``Sampler``."""
         self._advance()
         return SamplerStats(self._sampled, self._prefilled, self._busy, len(self._rows), 0, int(self._made))
 
     def die(self) -> None:
-        """See ``Device``."""
         super().die()
         if self._timer is not None:
             self._timer.cancel()
@@ -170,7 +159,6 @@ class SimulatedSampler(Device):
         return self._versions[version]
 
     def _begin(self, reading: float, wanted: int) -> _Row:
-        """Begin a turn for which it first reads for this many seconds."""
         if self.dead:
             raise self.death()
         self._advance()
@@ -181,7 +169,6 @@ class SimulatedSampler(Device):
         return row
 
     def _advance(self) -> None:
-        """Count what was computed since this was called last, and end the turns that were done meanwhile."""
         now = self._loop.time()
         passed, self._seen = now - self._seen, now
         loaded = min(passed, self._loading)
@@ -198,7 +185,7 @@ class SimulatedSampler(Device):
                 self._made += passed / each
                 self._busy += passed
                 return
-            self._made = max(self._made, self._rows[0][0])  # sums are rounded
+            self._made = max(self._made, self._rows[0][0])
             self._busy += each * left
             passed = max(0.0, passed - each * left)
             self._end_first()
@@ -219,7 +206,6 @@ class SimulatedSampler(Device):
         self._wakes()
 
     def _wakes(self) -> None:
-        """Tell its cores whether it computes."""
         if self._awake != bool(self._rows):
             self._awake = bool(self._rows)
             self.cores.wake(self.threads if self._awake else -self.threads)

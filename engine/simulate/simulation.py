@@ -1,6 +1,6 @@
 """Runs a cluster file: the real queue, runs, lines, router, supervisor and store, over simulated workers and links.
 
-Everything that decides is the engine's own; what takes time in the world is drawn from a profile.
+The engine's own code decides; durations are drawn from a profile.
 """
 
 from __future__ import annotations
@@ -42,29 +42,22 @@ from .virtual import VirtualLoop, run_virtually
 from .workers import SimulatedWorkers
 
 YOUNG_OBJECTS = 100_000
-"""As in the engine's own process."""
 UNHEARD = BEAT * MISSED
-"""Seconds after which the engine gives up a node of which it hears nothing."""
 
 
 @dataclass(frozen=True)
 class Result:
-    """What a simulation found."""
+    """The results of a simulation."""
 
     figures: Figures
     processor: ProcessorTime
     simulated: float
-    """Seconds that passed in it."""
     head_bytes: int
-    """Sent over the head's network."""
     head_busy: float
-    """Seconds in which something was sent there."""
     starts: int
-    """How often all workers were started: once, and again after each failure that took samplers along."""
+    """Starts of all workers: one, and one after each failure with samplers."""
     lost: int
-    """Failures of nodes."""
     placement: tuple[str, ...] = ()
-    """What the placement decided first, and why."""
 
     @property
     def load(self) -> float:
@@ -75,7 +68,7 @@ class Result:
 def simulate(case: Case, folder: Path) -> Result:
     """Simulate a case in a home that is made at ``folder``. Raises ``MarlaasError``.
 
-    The same case gives the same figures each time, but for the processor time.
+    The same case gives the same figures each time, except for the processor time.
     """
     home = Home(folder).create()
     with contextlib.closing(open_database(home.database)):
@@ -142,7 +135,6 @@ class World:
             store.tenants.set(tenant.name, weight=tenant.weight)
 
     async def live(self) -> None:
-        """Run all tasks to their end, or up to the time at which the file ends."""
         case, store = self._case, self._store
         ledger = Ledger()
         environments = SimulatedEnvironments(case.profile, self._seed, self._engine)
@@ -178,14 +170,13 @@ class World:
                         self._arrivals(),
                         self._failures(supervisor),
                     )
-            await asyncio.sleep(1.0)  # a beat, which counts what the last second brought
+            await asyncio.sleep(1.0)
         finally:
             self.ended = self._loop.time()
             await heartbeat.stop(supervisor)
             await supervisor.stop()
 
     async def _arrivals(self) -> None:
-        """Submit every task at its moment; then wait for ever."""
         database, begun = self._home.database, self._loop.time()
         due = list(self._case.arrivals)
         while due:
@@ -197,7 +188,6 @@ class World:
         await asyncio.Event().wait()
 
     async def _failures(self, supervisor: WorkerSupervisor) -> None:
-        """Let nodes fail and come back, as the file says."""
         spec, begun = self._case.spec, self._loop.time()
         async with asyncio.TaskGroup() as group:
             for failure in spec.failures:
@@ -208,7 +198,6 @@ class World:
             await asyncio.Event().wait()
 
     async def _happen(self, supervisor: WorkerSupervisor, at: float, failure: FailureSpec) -> None:
-        """A failure of the file. The engine hears nothing of a node with a dark link, and gives it up after a while."""
         node, seconds = failure.node, failure.seconds
         if failure.link:
             await asyncio.sleep(max(0.0, at - self._loop.time()))
@@ -230,12 +219,14 @@ class World:
         self.workers.lose(node)
         await asyncio.sleep(seconds)
         self._away.discard(node)
-        with contextlib.suppress(WorkerDied):  # others are still away
+        with contextlib.suppress(WorkerDied):
             supervisor.move(self._planned())
 
     def _laid_out(self) -> Layout:
-        """The layout of the nodes that are there. Raises ``ConfigError`` if they do not do, and ``WorkerDied`` where
-        others are away."""
+        """The layout of the present nodes.
+
+        Raises ``ConfigError`` if they do not suffice, and ``WorkerDied`` if others are away.
+        """
         case = self._case
         try:
             return layout(case.nodes, self._base, case.profile, self._settings, case.spec.head, self._away)
@@ -257,7 +248,6 @@ class World:
         return device(name, site, shared)
 
     def _told(self, event: str, task: int) -> None:
-        """A task has ended, or has paused itself: nobody resumes it."""
         if event in ("done", "failed", "stalled") and task not in self._ended:
             self._ended.add(task)
             if len(self._ended) == self._left:
@@ -269,6 +259,6 @@ class World:
 
 
 def by_chance(random: Random, chance: ChanceSpec) -> Iterator[tuple[float, float]]:
-    """Seconds until a node fails next after it was last there, and for which it is then away; without end."""
+    """Seconds until a node's next failure, and of its absence; without end."""
     while True:
         yield random.expovariate(1 / chance.mean), random.expovariate(1 / max(1e-9, chance.seconds))

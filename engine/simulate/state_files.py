@@ -1,6 +1,6 @@
-"""State files of a simulation: real ones, so that recovery, retention and the checker read them, with a tiny adapter.
+"""State files of a simulation: real ones with a tiny adapter, for recovery, retention and the checker.
 
-What they would take on the network is the recorded size.
+On the network they have the recorded size.
 """
 
 from __future__ import annotations
@@ -22,24 +22,18 @@ class Written:
     step: int
     checksum: str
     size: int
-    """Bytes that travel."""
 
 
 class StateFiles:
     """All state files of one simulation."""
 
     def __init__(self, size: int, fingerprint: str) -> None:
-        """``size``: bytes that a real one has; ``fingerprint`` is the base's."""
         self.size = size
-        """Bytes that one has on the network."""
         self._fingerprint = fingerprint
         self._known: dict[str, Written] = {}
-        """By path."""
         self._there: set[tuple[str, str]] = set()
-        """Nodes, and the checksums that they have."""
 
     def write(self, policy: str, step: int, config: PolicyConfig, path: str) -> Written:
-        """Write the state of a policy after a step."""
         digest = blake2b(f"{policy} {step} {path}".encode(), digest_size=16).digest()
         adapter = {"m.lora_A": np.frombuffer(digest, np.uint16).astype(np.float32)[None]}
         header = StateHeader(config.rank, config.alpha, step, self._fingerprint)
@@ -48,7 +42,7 @@ class StateFiles:
         return written
 
     def get(self, path: str) -> Written:
-        """The state file at a path, which may have been written by other means. Raises ``AdapterError``."""
+        """The state file at a path, perhaps written by other means. Raises ``AdapterError``."""
         known = self._known.get(path)
         if known is None:
             state = read_state(Path(path), moments=False)
@@ -56,7 +50,7 @@ class StateFiles:
         return known
 
     def first(self, node: str, adapter: str) -> bool:
-        """Whether a node has not had a version yet; from now on it has."""
+        """True once for each node and version."""
         if (node, adapter) in self._there:
             return False
         self._there.add((node, adapter))

@@ -1,4 +1,4 @@
-"""A simulated trainer: groups take as long as their tokens ask for, and adapters are digests of their names."""
+"""A simulated trainer: groups take time by their tokens, and adapters are digests of their names."""
 
 from __future__ import annotations
 
@@ -17,23 +17,20 @@ from .layout import Site
 from .state_files import Written
 
 ENVELOPE = 512
-"""Bytes of a call or an answer beside its arrays."""
+"""Bytes of a call or an answer besides its arrays."""
 ARRAYS = 9
 """Bytes of a token with its mask and its log-probability."""
 
 
 @dataclass
 class _Open:
-    """A policy in the trainer's memory."""
-
     config: PolicyConfig
     step: int
     pending: list[int] = field(default_factory=list)
-    """Numbers of the groups whose gradients are in the sum."""
 
 
 class SimulatedTrainer(Device):
-    """``training.Trainer`` without a model. Refuses what a trainer must never be given."""
+    """``training.Trainer`` without a model. Refuses invalid input."""
 
     def __init__(self, name: str, site: Site, shared: Shared) -> None:
         super().__init__(name, site, shared)
@@ -42,7 +39,6 @@ class SimulatedTrainer(Device):
         self._policies: dict[str, _Open] = {}
 
     async def open(self, policy: str, config: PolicyConfig, path: str, resume: bool) -> StepResult:
-        """See ``Trainer``: the state file travels to the node, or from there."""
         state = self._states.get(path) if resume else None
         await self.carry(self._states.size)
         seconds = await self._compute(self._update())
@@ -53,15 +49,12 @@ class SimulatedTrainer(Device):
     async def accumulate(
         self, policy: str, groups: tuple[TrainGroup, ...], probe: Probe | None = None, path: str = ""
     ) -> GroupStats:
-        """See ``Trainer``."""
         return (await self._pass((Job(policy, groups, probe, path),)))[0]
 
     async def accumulate_together(self, jobs: tuple[Job, ...]) -> tuple[GroupStats | Refused, ...]:
-        """See ``Trainer``: what a pass takes beside its tokens and groups, it takes once."""
         return tuple(await self._pass(jobs))
 
     async def _pass(self, jobs: tuple[Job, ...]) -> list[GroupStats]:
-        """A pass over the groups of all jobs, then the steps that these complete; its seconds are divided by tokens."""
         known = [self._known(job.policy) for job in jobs]
         for own, job in zip(known, jobs, strict=True):
             numbers = [group.number for group in job.groups]
@@ -83,13 +76,11 @@ class SimulatedTrainer(Device):
         return found
 
     async def step(self, policy: str, path: str) -> StepResult:
-        """See ``Trainer``."""
         made = await self._step(policy, path)
         self.engine.call()
         return made
 
     async def _step(self, policy: str, path: str) -> StepResult:
-        """Make a step; its state file travels to the head before it is committed."""
         known = self._known(policy)
         batch = len(known.pending)
         first = known.step * batch
@@ -102,32 +93,27 @@ class SimulatedTrainer(Device):
         return self._result(self._states.write(policy, known.step, known.config, path), path, seconds)
 
     async def close(self, policy: str) -> None:
-        """See ``Trainer``."""
         self._policies.pop(policy, None)
 
     async def score(self, policy: str, tokens: Tokens, start: int, temperature: float) -> Logprobs:
-        """See ``Trainer``: all are 0, as the sampler's."""
         await self._compute(self._rates.token * len(tokens) / self.speed)
         return np.zeros(len(tokens) - start, np.float32)
 
     async def get_state(self, policy: str) -> Any:
-        """See ``Trainer``: a training state is three times as large as its adapter's part of the file; it travels."""
+        """A training state is three times as large as its adapter's part of the file; it travels."""
         known = self._known(policy)
         await self.carry(self._states.size)
         return known
 
     async def set_state(self, policy: str, moved: Any) -> None:
-        """See ``Trainer``."""
         await self.carry(self._states.size)
         self._policies[policy] = _Open(moved.config, moved.step, list(moved.pending))
 
     def die(self) -> None:
-        """See ``Device``."""
         super().die()
         self._process.end()
 
     async def _compute(self, seconds: float) -> float:
-        """Let the trainer compute; returns how long it took on cores that others use, too."""
         if self.dead:
             raise self.death()
         return await self.until(self._process.compute(seconds))
@@ -140,7 +126,6 @@ class SimulatedTrainer(Device):
         return self._policies[policy]
 
     def _seconds(self, groups: Sequence[TrainGroup]) -> float:
-        """What a pass over groups takes; those of equal rewards need none."""
         rates = self._rates
         passed = [group for group in groups if any(sequence.advantage for sequence in group.sequences)]
         if not passed:

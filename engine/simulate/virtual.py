@@ -1,7 +1,6 @@
-"""Virtual time: an event loop whose clock jumps to the next timer as soon as nobody has anything left to do.
+"""Virtual time: an event loop with a clock that jumps to the next timer once nothing is left to do.
 
-What takes long in a simulation is only what the real code computes. Threads have no place in it: what would go to one
-is done at once, in no time. The same program does the same in every run.
+Work for threads is done at once, in no simulated time. The same program does the same in every run.
 """
 
 from __future__ import annotations
@@ -16,7 +15,7 @@ from ..clock import ruled_by
 from ..errors import MarlaasError
 
 BEGINS = 1_767_225_600.0
-"""Seconds since 1970 at which a simulation begins: January 1, 2026, so that days of quotas do not depend on today."""
+"""Begin of a simulation in seconds since 1970: January 1, 2026, so that days of quotas do not depend on today."""
 
 R = TypeVar("R")
 T = TypeVar("T")
@@ -24,7 +23,7 @@ Ts = TypeVarTuple("Ts")
 
 
 class StoodStill(MarlaasError):
-    """All wait for something that will never happen: an error in what is simulated, or in the simulation."""
+    """All wait for something that will never happen: an error in the case, or in the simulation."""
 
 
 class VirtualLoop(asyncio.SelectorEventLoop):
@@ -32,22 +31,19 @@ class VirtualLoop(asyncio.SelectorEventLoop):
 
     def __init__(self) -> None:
         self.now = 0.0
-        """Seconds since the simulation began."""
         selector = _Jump(self)
         super().__init__(selector)
 
     def time(self) -> float:
-        """See ``asyncio``."""
         return self.now
 
     def occupy(self, seconds: float) -> None:
-        """Let time pass in the middle of what runs: what is due meanwhile comes late, as in a loop that computes."""
+        """Let time pass in the middle of a callback: timers due meanwhile come late, as in a computing loop."""
         self.now += seconds
 
     def run_in_executor(
         self, executor: Executor | None, func: Callable[[Unpack[Ts]], R], *args: *Ts
     ) -> asyncio.Future[R]:
-        """Do at once what would go to a thread."""
         done: asyncio.Future[R] = self.create_future()
         try:
             done.set_result(func(*args))
@@ -57,8 +53,6 @@ class VirtualLoop(asyncio.SelectorEventLoop):
 
 
 class _Jump(selectors.DefaultSelector):
-    """Lets time pass in place of waiting for sockets, of which there are none."""
-
     def __init__(self, loop: VirtualLoop) -> None:
         super().__init__()
         self._virtual = loop
@@ -72,8 +66,6 @@ class _Jump(selectors.DefaultSelector):
 
 
 class _VirtualClock:
-    """``clock.Clock`` by a virtual loop."""
-
     def __init__(self, loop: VirtualLoop) -> None:
         self._loop = loop
 
@@ -85,9 +77,9 @@ class _VirtualClock:
 
 
 def run_virtually(main: Callable[[], Coroutine[Any, Any, T]]) -> T:
-    """What ``main`` returns, run on a virtual loop by whose clock the engine goes meanwhile.
+    """The result of ``main``, run on a virtual loop with the engine's clock set to it.
 
-    Raises ``StoodStill``, and what ``main`` does.
+    Raises ``StoodStill``, and the errors of ``main``.
     """
     with asyncio.Runner(loop_factory=VirtualLoop) as runner:
         loop = runner.get_loop()

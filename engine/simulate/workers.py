@@ -13,60 +13,52 @@ from ..racing import until_first
 from .device import Device
 
 NO_PROCESS = 1 << 22
-"""Ids from here on are no process's: more than Linux gives out."""
+"""First id for simulated workers: more than Linux gives to processes."""
 
 Make = Callable[[str], Device]
 """Makes the device of the worker of that name. Raises ``WorkerDied`` if its node is away."""
 
 
 class SimulatedHandle:
-    """What the engine uses of ``workers.WorkerHandle``."""
+    """The used part of ``workers.WorkerHandle``."""
 
     def __init__(self, name: str, pid: int, device: Device) -> None:
         self.name = name
         self.pid = pid
         self.device = device
         self.node = ""
-        """The engine's own, as far as it knows: what travels is the device's to reckon."""
         self.died = asyncio.Event()
 
     def proxy(self, protocol: Any, posted: Collection[str] = (), part: str = "") -> Any:
-        """See ``WorkerHandle``: calls go to the device, which sends what has to travel."""
         return self.device
 
     def death(self) -> WorkerDied:
-        """See ``WorkerHandle``."""
         return self.device.death()
 
     def die(self) -> None:
-        """Its node is away."""
         self.device.die()
         self.died.set()
 
 
 class SimulatedWorkers:
-    """What the supervisor uses of ``WorkerProcesses``."""
+    """The used part of ``WorkerProcesses``."""
 
     def __init__(self, make: Make, start: float) -> None:
-        """``start``: seconds in which workers start."""
         self._make = make
         self._start = start
         self._pids = count(NO_PROCESS)
         self.handles: dict[str, SimulatedHandle] = {}
         self.cards: frozenset[str] = frozenset()
         self.starts = 0
-        """How often all workers were started."""
         self.busy: dict[str, float] = {}
 
     async def start(self, specs: Sequence[WorkerSpec], cards: Collection[str]) -> None:
-        """See ``WorkerProcesses``."""
         self.starts += 1
         await asyncio.sleep(self._start)
         for spec in specs:
             self._begin(spec.name)
 
     async def start_again(self, spec: WorkerSpec) -> None:
-        """See ``WorkerProcesses``."""
         await asyncio.sleep(self._start)
         self._begin(spec.name)
 
@@ -74,23 +66,19 @@ class SimulatedWorkers:
         self.handles[name] = SimulatedHandle(name, next(self._pids), self._make(name))
 
     def forget(self, name: str) -> None:
-        """See ``WorkerProcesses``."""
         self.handles.pop(name).die()
 
     async def until_death(self, *others: asyncio.Event) -> Mapping[str, WorkerDied]:
-        """See ``WorkerProcesses``."""
         ends = [*others, *(handle.died for handle in self.handles.values())]
         await until_first(*(end.wait() for end in ends))
         return {name: handle.death() for name, handle in self.handles.items() if handle.died.is_set()}
 
     async def stop(self) -> None:
-        """See ``WorkerProcesses``."""
         handles, self.handles = list(self.handles.values()), {}
         for handle in handles:
             handle.die()
 
     def lose(self, node: str) -> None:
-        """A node is away: its workers die."""
         for handle in self.handles.values():
             if handle.device.node == node:
                 handle.die()

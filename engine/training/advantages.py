@@ -14,26 +14,23 @@ from ..spec import AdvantageKind
 from ..trajectories import Episode, Group, Trajectory
 from .inputs import PolicyConfig, TrainGroup, TrainSequence
 
-# What of some groups a pass is made over, and how much that is. Knows nothing of tensors.
-
 
 def has_signal(group: TrainGroup, config: PolicyConfig) -> bool:
-    """Whether the group's gradient can differ from zero."""
+    """True if the group's gradient can differ from zero."""
     return config.kl > 0.0 or config.entropy > 0.0 or teaches(group)
 
 
 def teaches(group: TrainGroup) -> bool:
-    """Whether any of its sampled tokens has an advantage."""
+    """True if any of its sampled tokens has an advantage."""
     return any(map(_pulls, group.sequences))
 
 
 def pass_tokens(groups: Iterable[TrainGroup], config: PolicyConfig) -> int:
-    """Tokens of a pass over those with a signal; a prompt that all members of a group share counts once."""
+    """Tokens of a pass over groups with a signal; a prompt shared by a whole group counts once."""
     return sum(_tokens(group) for group in groups if has_signal(group, config))
 
 
 def _pulls(sequence: TrainSequence) -> bool:
-    """Whether any sampled token has an advantage."""
     if sequence.advantages is None:
         return sequence.advantage != 0.0
     return bool(sequence.advantages[sequence.mask != 0].any())
@@ -48,33 +45,25 @@ def _tokens(group: TrainGroup) -> int:
     return every - (len(prompts) - 1) * len(prompts[0]) if shared else every
 
 
-# Credit within an episode: what a turn is answerable for, and how that compares with the group. Pure arithmetic.
+# A reply is answerable for what was paid after it: its *return to go*. GRPO's process supervision (arXiv 2402.03300,
+# section 4.1.3) normalises single rewards over all steps of the group. Here returns are compared, turn by turn, so that
+# any ``AdvantageKind`` can be used and late rewards are not mixed with early ones.
 #
-# A reply is answerable for what was paid after it, not for what was paid before: its *return to go*. GRPO's process
-# supervision (arXiv 2402.03300, section 4.1.3) gives each token the sum of the rewards of its step and of those that
-# follow. It differs from what is done here in one point: it normalises single rewards, by mean and deviation over all
-# steps of the group. Here returns are compared, turn by turn, so that any of ``AdvantageKind`` can be used and a
-# reward that comes late is not mixed with others that come early.
-#
-# Members of a group need not have equally many turns. At a turn that a member did not reach it counts with the return
-# to go of its last turn. So all members are compared at every turn, which is also what is left to do where only one
-# of them got that far; and an episode that is paid at its end alone has its own advantage at each turn. What a reply
-# is compared with does not depend on that reply, but for the member's own share in the mean, as everywhere in GRPO.
+# At a turn that a sample did not reach, it counts with the return to go of its last turn.
 
 
 @dataclass(frozen=True)
 class Credit:
-    """Each turn has an advantage of its own."""
+    """Each turn gets its own advantage."""
 
     discount: float = 1.0
-    """By what a payment is multiplied for each turn that it comes later, 0 to 1."""
+    """Factor on a payment for each turn that it comes later, 0 to 1."""
 
 
 def payments_by_turn(episode: Episode, agent: str) -> list[float]:
-    """What an agent was paid during the episode, after each reply of its own conversation; at least one entry.
+    """What an agent was paid after each reply of its own conversation; at least one entry.
 
-    What was paid before its first reply counts as paid after it, so that a turn alone has the whole reward. What was
-    paid after an ask that had no room left for a reply counts with the last one.
+    Payments before its first reply count with the first, those after an ask without room for a reply with the last.
     """
     replies = sum(not span.fork for t in episode.trajectories if t.agent == agent for span in t.spans)
     sums = [0.0] * max(1, replies)
@@ -85,10 +74,10 @@ def payments_by_turn(episode: Episode, agent: str) -> list[float]:
 
 
 def returns_to_go(reward: float, payments: Sequence[float], discount: float) -> list[float]:
-    """The discounted sum of what was paid after each turn, of which the final reward is a part.
+    """The discounted sum of payments after each turn, including the final reward.
 
-    ``reward`` is the whole episode's, ``payments`` are the parts of it that were paid after each of its turns; the rest
-    was paid at the end. Without a discount the first one is ``reward``, to the last bit.
+    ``reward`` is the whole episode's, ``payments`` the parts paid after each turn. Without a discount the first one is
+    ``reward``, to the last bit.
     """
     before = [0.0, *accumulate(payments[:-1])]
     returns = [reward - paid for paid in before]
@@ -101,9 +90,9 @@ def returns_to_go(reward: float, payments: Sequence[float], discount: float) -> 
 def compare_turns(
     returns: Sequence[Sequence[float]], compare: Callable[[Sequence[float]], Sequence[float]]
 ) -> list[list[float]]:
-    """The advantage of each member's turns: those of one number are compared with each other.
+    """The advantage of each sample's turns; turns of one number are compared with each other.
 
-    ``compare`` makes advantages of the returns of all members, of which those that ended before count with their last.
+    ``compare`` makes advantages of the returns of all samples; those that ended before count with their last.
     """
     advantages: list[list[float]] = [[] for _ in returns]
     for turn in range(max(map(len, returns), default=0)):
@@ -114,19 +103,16 @@ def compare_turns(
     return advantages
 
 
-# What becomes of episodes that the length limit ended: kept as they are, left out, or given a penalty.
-#
-# Pure; knows nothing of groups and tensors. Source: DAPO, arXiv 2503.14476, section 3.4.
+# Source: DAPO, arXiv 2503.14476, section 3.4.
 
 
 @dataclass(frozen=True)
 class Overlong:
-    """How a task treats overlong episodes.
+    """How a task treats episodes that the length limit ended: kept, left out, or given a penalty.
 
-    ``mask`` is DAPO's overlong filtering: a cut-off episode has no loss, because its reward tells how long it was, not
-    how good its reasoning. For the same reason its reward is not part of the baseline here. (The paper does not say;
-    TRL counts it.) If it counted, it would lower the baseline without a loss of its own: in a group whose finished
-    members were all right, all of these would be reinforced, and the policy would lose entropy.
+    ``mask`` is DAPO's overlong filtering: a cut-off episode has no loss, because its reward reflects its length. Its
+    reward is not part of the baseline, either (TRL counts it): else a group whose finished samples were all right would
+    reinforce all of them, and the policy would lose entropy.
 
     ``penalty`` is DAPO's soft punishment (equation 13): nothing while at least ``buffer`` tokens are left, then a
     straight line down to −1 if none is left.
@@ -137,16 +123,12 @@ class Overlong:
     buffer: int = 0
     """With ``penalty``: tokens before the limit over which the reward falls by up to 1."""
     max_tokens: int = 0
-    """The limit of one turn."""
     max_episode_tokens: int = 0
-    """The limit of all turns of an agent."""
 
     def leaves_out(self, own: Sequence[Trajectory]) -> bool:
-        """Whether an agent's episode carries no loss."""
         return self.how == "mask" and any(trajectory.cut for trajectory in own)
 
     def penalty(self, own: Sequence[Trajectory]) -> float:
-        """The penalty that is added to the reward of an agent's episode: from −1 to 0."""
         if self.how != "penalty":
             return 0.0
         if any(trajectory.cut for trajectory in own):
@@ -159,18 +141,12 @@ class Overlong:
 
 
 KEEP = Overlong()
-"""Cut-off episodes are treated like all others."""
 
-
-# Advantages: how much better an episode went than the other members of its group.
-#
-# When a group closes, its trajectories get their advantages, which are fixed from then on. Plain arithmetic: knows
-# nothing of policies or tensors, and of tokens only how many there are (``overlong``).
 
 DEVIATION_FLOOR = 1e-4
-"""Added to a group's deviation before dividing by it, so that rewards that hardly differ are not blown up."""
+"""Added to a group's deviation before dividing by it, so that tiny differences are not blown up."""
 MIN_REWARDED = 2
-"""The least rewards of a group, whatever the task says: the mean of one reward is that reward."""
+"""The least rewards of a group for any task: the mean of one reward is that reward."""
 
 
 @dataclass(frozen=True)
@@ -178,18 +154,16 @@ class RewardSummary:
     """The rewards of a closed group, for the metrics."""
 
     count: int
-    """Agents of episodes that have a reward; an agent with several trajectories in an episode counts once."""
     mean: float
     spread: float
     """Population standard deviation."""
     constant: bool
-    """Whether every advantage is zero, so that the group gives no signal."""
+    """True if every advantage is zero: the group gives no signal."""
     least: float
     most: float
 
 
 NOTHING = RewardSummary(0, 0.0, 0.0, True, 0.0, 0.0)
-"""The summary of a group in which none of the policy's agents spoke."""
 
 
 @dataclass(frozen=True)
@@ -205,34 +179,32 @@ class TooFewRewards:
     """A group that cannot be trained on: its number is to be filled again."""
 
     rewarded: int
-    """Members (episodes) that do have a reward."""
 
 
 @dataclass(frozen=True)
 class ClosingRules:
-    """What a task says about rewards and advantages."""
+    """A task's rules for rewards and advantages."""
 
     advantage: AdvantageKind = "mean"
     overlong: Overlong = KEEP
     credit: Credit | None = None
-    """How each turn gets an advantage of its own; None: it has the episode's."""
+    """How each turn gets its own advantage; None: it has the episode's."""
     min_members: int = MIN_REWARDED
-    """Members that must have ended well."""
+    """Samples that must have ended with status ok."""
 
 
 PLAIN = ClosingRules()
-"""Rewards minus their mean, whatever the length and however many members there are."""
 
 
 def group_advantages(rewards: Sequence[float], kind: AdvantageKind = "mean") -> NDArray[np.float64]:
     """How each reward compares with the others, float64 (n,).
 
     - ``mean``: reward − mean (Dr.GRPO, arXiv 2503.20783, section 3.2: no division by the deviation).
-    - ``standard``: that, divided by the sample standard deviation (GRPO, arXiv 2402.03300, section 4.1.2; TRL's way,
-      with its 1e-4 beside the deviation).
+    - ``standard``: that, divided by the sample standard deviation (GRPO, arXiv 2402.03300, section 4.1.2; with 1e-4
+      added to the deviation, as in TRL).
     - ``leave_one_out``: reward − mean of the others (RLOO, arXiv 2402.14740, equation 7).
 
-    Equal rewards give exact zeros, whatever the rounding of their mean. Raises ``ValueError`` if one is not finite.
+    Equal rewards give exact zeros, also if their mean is rounded. Raises ``ValueError`` if one is not finite.
     """
     _check(rewards)
     values = np.array(rewards, dtype=np.float64)
@@ -249,17 +221,13 @@ def group_advantages(rewards: Sequence[float], kind: AdvantageKind = "mean") -> 
 def close_group(group: Group, rules: ClosingRules = PLAIN) -> ClosedGroup | TooFewRewards:
     """Fix the advantages of all trajectories, per agent name; those without a reward keep 0 and train nothing.
 
-    An agent's baseline is taken over the episodes in which it was rewarded. An episode with several of its
-    trajectories (its history was rewritten between turns, or it forked) counts with their mean, so that their number
-    does not change the baseline. Each of them has the full advantage of the episode, not a share of it: a sampled token
-    is marked in exactly one of them, so an episode weighs as much as if all its turns were in one trajectory. Where
-    overlong episodes are masked they keep 0, too, and are not part of the baseline (``overlong``). A group without
-    episodes, which its policy skips, is closed.
+    An agent's baseline is taken over the episodes in which it was rewarded. An episode with several of its trajectories
+    counts with their mean; each of them has the full advantage, since a sampled token is marked in exactly one of them.
+    Masked overlong episodes keep 0.
 
-    With ``ClosingRules.credit`` each reply has an advantage of its own besides (``Span.advantage``, ``turn_credit``).
-    Replies in forks without a name keep the whole episode's: what was paid cannot be told apart by their order.
-    Returns ``TooFewRewards`` where fewer than ``rules.min_members`` episodes ended with status ok, or fewer than two
-    have a reward. Those two differ where a policy's agents did not speak in every episode: that is no failure.
+    With ``ClosingRules.credit`` each reply also has its own advantage (``Span.advantage``), except in forks without a
+    name. Returns ``TooFewRewards`` if fewer than ``rules.min_members`` episodes ended with status ok, or fewer than two
+    have a reward.
 
     Raises ``ValueError`` if a reward is not finite.
     """
@@ -281,7 +249,6 @@ def close_group(group: Group, rules: ClosingRules = PLAIN) -> ClosedGroup | TooF
 
 
 def _scores(episodes: Sequence[Episode], agent: str, rules: ClosingRules) -> dict[int, float]:
-    """The reward that counts of each episode in which the agent was rewarded, by the episode's place."""
     scores: dict[int, float] = {}
     for place, episode in enumerate(episodes):
         own = [t for t in episode.trajectories if t.agent == agent]
@@ -294,7 +261,6 @@ def _scores(episodes: Sequence[Episode], agent: str, rules: ClosingRules) -> dic
 def _turn_advantages(
     episodes: Sequence[Episode], agent: str, scores: Mapping[int, float], rules: ClosingRules, credit: Credit
 ) -> dict[int, list[float]]:
-    """The advantage of each reply that the agent gave outside of forks, by the episode's place."""
     returns = [
         returns_to_go(score, payments_by_turn(episodes[place], agent), credit.discount)
         for place, score in scores.items()
@@ -304,7 +270,6 @@ def _turn_advantages(
 
 
 def _with_advantages(episode: Episode, agent: str, overall: float, turns: Sequence[float]) -> Episode:
-    """The episode with the advantages of one agent; ``turns`` is empty if turns have none of their own."""
     own = iter(turns)
     trajectories = []
     for trajectory in episode.trajectories:
@@ -320,20 +285,17 @@ def _with_advantages(episode: Episode, agent: str, overall: float, turns: Sequen
 
 
 def _mean(values: Iterable[float]) -> float:
-    """The mean; of equal values exactly that value. Raises ``ValueError`` as ``group_advantages`` does."""
     listed = list(values)
     _check(listed)
     return listed[0] if min(listed) == max(listed) else math.fsum(listed) / len(listed)
 
 
 def _check(rewards: Sequence[float]) -> None:
-    """Raise ``ValueError`` if one of them is not finite."""
     if not all(map(math.isfinite, rewards)):
         raise ValueError(f"Rewards must be finite numbers, not {list(rewards)}.")
 
 
 def _advantages(trajectory: Trajectory) -> list[float]:
-    """What the trajectory's replies are trained with; its own where it has no reply."""
     replies = [trajectory.advantage if span.advantage is None else span.advantage for span in trajectory.spans]
     return replies or [trajectory.advantage]
 

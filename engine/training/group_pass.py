@@ -1,4 +1,4 @@
-"""Forward and backward of groups through a model: losses, gradients, scores for the canary."""
+"""Forward and backward passes of groups through a model: losses, gradients, scores for the canary."""
 
 from __future__ import annotations
 
@@ -20,8 +20,6 @@ from .memory.policy_memory import PolicyMemory
 from .model import B, Lesson, Model, Slopes, TrainedTokens, count_trained, trained_tokens_of
 from .protocol import GroupStats, LogWeights, Probe
 
-# Checks groups before a pass, and explains a loss that is not finite.
-
 
 def check_group(group: TrainGroup, vocabulary: int) -> None:
     """Raise ``ValueError``, naming group and sequence, unless every sequence can be trained on."""
@@ -32,7 +30,6 @@ def check_group(group: TrainGroup, vocabulary: int) -> None:
 
 
 def _fault(sequence: TrainSequence, vocabulary: int) -> str:
-    """What is wrong with a sequence; empty if nothing is."""
     tokens, mask, logprobs = sequence.tokens, sequence.mask, sequence.logprobs
     if not (tokens.ndim == 1 and tokens.shape == mask.shape == logprobs.shape):
         return f"tokens, mask and log-probabilities have shapes {tokens.shape}, {mask.shape} and {logprobs.shape}"
@@ -70,22 +67,18 @@ def fault_of(lesson: Lesson, logp: Tensor, gradient: Tensor) -> str:
     )
 
 
-# A probe on its way through the passes of a policy's groups: as the last group of all, which teaches nothing.
-#
-# So its log-probabilities cost the products of its few tokens, and no pass of their own. It is taken out again before
-# the loss sees it.
+# A probe rides as the last group of a policy's passes, at no extra pass. It is removed before the loss sees it.
 
 PROBED = -1
-"""The number of the group that a probe is; others count from 0."""
 
 
 def probe_group(probe: Probe) -> TrainGroup:
-    """The group that a probe is. Raises ``ValueError`` if scoring cannot begin at a sequence's ``start``."""
+    """The group of a probe. Raises ``ValueError`` if scoring cannot begin at a sequence's ``start``."""
     return TrainGroup(PROBED, tuple(_sequence(tokens, start) for tokens, start in probe.sequences))
 
 
 def is_probe(group: TrainGroup) -> bool:
-    """Whether a group is a probe."""
+    """True if a group is a probe."""
     return group.number == PROBED
 
 
@@ -98,7 +91,7 @@ def _sequence(tokens: Tokens, start: int) -> TrainSequence:
 
 
 def taught(lesson: Lesson) -> Lesson | None:
-    """A lesson without its probe, whose tokens are the last ones; None if nothing is left."""
+    """A lesson without its probe, the last tokens; None if nothing is left."""
     count = sum(number != PROBED for number in lesson.groups)
     if count == len(lesson.groups):
         return lesson
@@ -112,14 +105,12 @@ def taught(lesson: Lesson) -> Lesson | None:
 
 
 class ProbeNotes:
-    """Collects the scores of a policy's probe over the batches of a pass."""
+    """Scores of a policy's probe over the batches of a pass."""
 
     def __init__(self) -> None:
         self._found: dict[int, Logprobs] = {}
-        """By the sequence's ``id``, as in ``ImportanceNotes``."""
 
     def note(self, lesson: Lesson, logp: Tensor) -> None:
-        """Keep what a batch says of the probe; ``logp`` (N,) is of all of the lesson's tokens."""
         if PROBED not in lesson.groups:
             return
         parts = np.split(logp.numpy(), np.flatnonzero(np.diff(lesson.trained.sequence)) + 1)
@@ -127,7 +118,6 @@ class ProbeNotes:
         self._found.update((id(sequence), part.copy()) for number, sequence, part in of if number == PROBED)
 
     def of(self, groups: Iterable[TrainGroup]) -> tuple[Logprobs, ...]:
-        """The scores, by sequence; none without a probe. One without a token to score has none."""
         return tuple(_scores(groups, self._found))
 
 
@@ -149,41 +139,26 @@ def joined(
     return tuple(_scores(groups, found))
 
 
-# A policy's loss over some batches: the gradient for each batch, and sums of what is measured.
-
-# Collects the importance weights of trained tokens: how far the policy had moved from the version that sampled them.
-#
-# They are for people to look at. The loss computes and bounds weights of its own.
-
-
 class ImportanceNotes:
-    """Collects importance weights over the batches of a pass."""
+    """Importance weights over the batches of a pass."""
 
     def __init__(self) -> None:
         self._found: dict[int, LogWeights] = {}
-        """By the sequence's ``id``, because batches may hold sequences in any order; the groups keep them alive."""
+        """By the sequence's ``id``: batches hold sequences in any order, and the groups keep them alive."""
 
     def note(self, lesson: Lesson, logp: Tensor) -> None:
-        """Keep the weights of a lesson's tokens; ``logp`` is (N,)."""
         trained = lesson.trained
         moved = np.clip(logp.cpu().numpy() - trained.behaviour, -LOG_RATIO_LIMIT, LOG_RATIO_LIMIT).astype(np.float16)
         parts = np.split(moved, np.flatnonzero(np.diff(trained.sequence)) + 1)
         self._found.update((id(s), part) for s, part in zip(lesson.sequences, parts, strict=True))
 
     def of(self, groups: Iterable[TrainGroup]) -> dict[int, LogWeights]:
-        """Weights by group number, of those groups whose sequences all went through a pass."""
         found = {group.number: [self._found.get(id(s)) for s in group.sequences] for group in groups}
         return {
             number: np.concatenate(whole)
             for number, parts in found.items()
             if len(whole := [part for part in parts if part is not None]) == len(parts) and whole
         }
-
-
-# A policy's loss over some batches: the gradient for each batch, and sums of what is measured.
-#
-# The gradient is by the log-probabilities and entropies of a batch, and not yet divided (``step.divisor``). Knows
-# nothing of models and adapters.
 
 
 @dataclass
@@ -206,10 +181,10 @@ class PolicyLoss:
         logp: Tensor,
         entropy: Tensor,
     ) -> Slopes:
-        """The gradient of this batch's part of the step's loss by ``logp`` and ``entropy``, before it is divided.
+        """The gradient of this batch's part of the step's loss by ``logp`` and ``entropy``, not yet divided.
 
-        ``base``, ``logp`` and ``entropy`` (N,) belong to ``trained``; a KL term needs ``base``, its reference. The
-        entropy bonus takes weight × entropy off the loss of each token (arXiv 1707.06347, equation 9).
+        All arguments are (N,). The entropy bonus takes weight × entropy off the loss of each token (arXiv 1707.06347,
+        equation 9).
         """
         config = self.config
         behaviour, advantage, sequence, share = (
@@ -242,14 +217,8 @@ class PolicyLoss:
         return Slopes(gradient, by_entropy)
 
 
-# Forward and backward passes over groups, and forward passes alone: brings model and loss together.
-#
-# A group's gradient is added to that of its policy. Knows nothing of optimizers and files.
-
 Work = Sequence[tuple[PolicyMemory, Sequence[TrainGroup]]]
-"""Different policies, each with groups of its own, of which the last may be a probe (``probing``)."""
 Gradients = Callable[[Work], tuple[GroupStats, ...]]
-"""Adds the gradients of groups to those of their policies: ``add_gradients`` with one model or with several."""
 
 
 def add_gradient(model: Model[B], memory: PolicyMemory, groups: Sequence[TrainGroup]) -> GroupStats:
@@ -260,8 +229,7 @@ def add_gradient(model: Model[B], memory: PolicyMemory, groups: Sequence[TrainGr
 def add_gradients(model: Model[B], work: Work) -> tuple[GroupStats, ...]:
     """Add the gradients of groups (checked before) to those of their policies and return the statistics of each.
 
-    Policies share passes where the model ``mixes``. A loss that is not finite becomes the ``fault`` of its policy, and
-    goes no further.
+    Policies share passes if the model ``mixes``. A loss that is not finite becomes the ``fault`` of its policy only.
     """
     if len(work) > 1 and not model.mixes:
         return tuple(stats for one in work for stats in add_gradients(model, [one]))
@@ -299,7 +267,7 @@ def add_gradients(model: Model[B], work: Work) -> tuple[GroupStats, ...]:
 def _references(
     model: Model[B], policies: Sequence[PolicyMemory], batch: B, temperatures: tuple[float, ...]
 ) -> Tensor | None:
-    """Log-probabilities (N,) by what each policy's KL term pulls to, the base or an adapter; None without a KL term."""
+    """Log-probabilities (N,) by each policy's KL reference, the base or an adapter; None without a KL term."""
     pulled = [lesson for lesson in batch.lessons if policies[lesson.policy].config.kl > 0.0]
     starts = [lesson for lesson in pulled if policies[lesson.policy].reference is not None]
     if not pulled:
@@ -326,10 +294,6 @@ def _gradient(
     logp: Tensor,
     entropy: Tensor,
 ) -> Slopes:
-    """The gradient of each policy's loss by its tokens' ``logp`` and ``entropy``; these and ``base`` are (N,).
-
-    ``base`` are the log-probabilities by what the KL terms pull to.
-    """
     result = torch.zeros_like(logp)
     bonus = any(policies[lesson.policy].config.entropy > 0.0 for lesson in lessons)
     by_entropy = torch.zeros_like(entropy) if bonus else None
@@ -357,7 +321,6 @@ def _gradient(
 
 
 def _noted(lesson: Lesson, logp: Tensor) -> list[TrainGroup]:
-    """The lesson's groups with the log-probabilities of this pass as ``proximal``, for later epochs."""
     parts = np.split(logp.cpu().numpy(), np.flatnonzero(np.diff(lesson.trained.sequence)) + 1)
     noted: dict[int, list[TrainSequence]] = {}
     for number, sequence, part in zip(lesson.groups, lesson.sequences, parts, strict=True):

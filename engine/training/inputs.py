@@ -1,4 +1,4 @@
-"""What a trainer is given: all that decides a policy's updates, and the groups that it learns from."""
+"""The inputs of a trainer: the configuration of a policy's updates, and the groups."""
 
 from __future__ import annotations
 
@@ -25,27 +25,22 @@ class PolicyConfig:
     schedule: str = "constant"
     """constant, linear or cosine: how the learning rate falls to 0 at step ``steps``."""
     warmup: int = 0
-    """Steps in which the learning rate rises."""
     steps: int = 0
     """Steps of the whole run; only schedules that fall need it."""
     epochs: int = 1
-    """Optimizer updates on the groups of one step."""
     betas: tuple[float, float] = (0.9, 0.95)
     epsilon: float = 1e-8
-    """Of AdamW: what is added to the root of the second moment."""
+    """Of AdamW: added to the root of the second moment."""
     weight_decay: float = 0.0
     clip_norm: float = 1.0
-    """Largest gradient norm; 0 is off."""
     clip_low: float | None = None
-    """A ratio is clipped below 1 - clip_low; None: what the loss was published with."""
+    """A ratio is clipped below 1 - clip_low; None: the loss's published value."""
     clip_high: float | None = None
-    """A ratio is clipped above 1 + clip_high; None: what the loss was published with."""
+    """A ratio is clipped above 1 + clip_high; None: the published value."""
     clip_dual: float | None = None
-    """With a negative advantage a ratio counts as this much at most; None: what the loss was published with."""
+    """The largest ratio with a negative advantage; None: the published value."""
     importance: str = "truncate"
-    """How importance weights are bounded: see ``importance_weights``."""
     importance_cap: float = 2.0
-    """The largest importance weight, C."""
     importance_floor: float = 0.0
     geometric_cap: float = 2.0
     """With ``geometric_mask``: the largest geometric mean of a sequence's ratios; the smallest is its reciprocal."""
@@ -54,15 +49,15 @@ class PolicyConfig:
     reference: str = ""
     """State file of the adapter that the KL term pulls to; empty: to the base."""
     entropy: float = 0.0
-    """Weight of the entropy bonus: how much of the loss one nat of a token's entropy takes off; 0 is off."""
+    """Weight of the entropy bonus, in loss per nat; 0 is off."""
     denominator: float = 1.0
-    """The divisor of a step's sums, if it is known before the first group: see ``spec/losses.py``."""
+    """The divisor of a step's sums, if it is known before the first group."""
     temperature: float = 1.0
-    """Temperature of the rollouts: logits are divided by it before log-probabilities are taken."""
+    """Logits of the rollouts are divided by it before log-probabilities are taken."""
     seed: int = 0
     """Seed of the initial A matrices (B starts at zero)."""
     repeats: bool = False
-    """Whether the last bits must repeat: its passes then take no cores that others lend."""
+    """True if the last bits must repeat: passes then borrow no cores."""
 
 
 @dataclass(frozen=True)
@@ -76,20 +71,18 @@ class TrainSequence:
     logprobs: Logprobs
     """float32 (T,): behaviour log-probabilities, 0 if the mask is 0."""
     advantage: float
-    """Of each of its sampled tokens, unless ``advantages`` says otherwise."""
+    """Of each sampled token, unless ``advantages`` are given."""
     episode_tokens: int = 0
-    """Trained tokens of all trajectories that the agent has in this episode; 0: this is the only one."""
+    """Trained tokens of all the agent's trajectories in this episode; 0: this is the only one."""
     proximal: Logprobs | None = None
-    """float32 (T,): log-probabilities by the policy before the step's first update; the trainer sets it for further
-    epochs."""
+    """float32 (T,): log-probabilities before the step's first update; the trainer sets it for further epochs."""
     advantages: Advantages | None = None
-    """float32 (T,): that of each token, if turns have advantages of their own; what stands at tokens that were not
-    sampled does not count."""
+    """float32 (T,): per token, if turns have their own advantages; ignored at tokens that were not sampled."""
 
 
 @dataclass(frozen=True)
 class TrainGroup:
-    """A closed group; its gradient is a sum, so groups may come in any number of calls before a step."""
+    """A closed group. Its gradient is a sum, so groups may come in any number of calls."""
 
     number: int
     sequences: tuple[TrainSequence, ...]

@@ -1,7 +1,6 @@
-"""Makes a ``TrainGroup``, which the trainer gets, of a policy's closed group.
+"""Makes the trainer's ``TrainGroup`` from a policy's closed group.
 
-It has only trajectories with a reward and a sampled token, without those that the task leaves out for their length.
-Knows nothing of tensors.
+It has only trajectories with a reward and a sampled token, without overlong ones that the task leaves out.
 """
 
 from __future__ import annotations
@@ -17,10 +16,7 @@ from .protocol import LogWeights
 
 
 def train_group(group: Group, overlong: Overlong = KEEP) -> TrainGroup:
-    """Return the trainable part of a policy's ``group``.
-
-    Order is that of members and of trajectories within them, so that gradients are summed in the same order each time.
-    """
+    """Return the trainable part of a policy's ``group``, in the same order, so that sums of gradients repeat."""
     return TrainGroup(
         group.number,
         tuple(sequence for episode in group.episodes for sequence in _sequences(episode, overlong)),
@@ -28,7 +24,7 @@ def train_group(group: Group, overlong: Overlong = KEEP) -> TrainGroup:
 
 
 def spread(group: Group, trained: TrainGroup, weights: LogWeights) -> LogWeights:
-    """Spread weights of the sequences (at least one) that ``train_group`` made of ``group`` over all trajectories.
+    """Spread weights of the sequences of ``trained`` (at least one) over all trajectories of ``group``.
 
     float16, one for each token that a policy sampled, trajectory after trajectory; NaN in those not trained on.
     """
@@ -53,7 +49,6 @@ def _sequences(episode: Episode, overlong: Overlong) -> list[TrainSequence]:
 
 
 def _advantages(trajectory: Trajectory) -> Advantages | None:
-    """Those of its tokens (T,) where turns have advantages of their own."""
     if all(span.advantage is None for span in trajectory.spans):
         return None
     result = np.zeros(len(trajectory.tokens), dtype=np.float32)

@@ -1,7 +1,7 @@
 """The losses: each computes a value for every trained token from its log-probabilities and its advantage.
 
-``LOSSES`` has them by their names in task files; ``engine.spec.losses`` has what their papers set. Tensors are (N,), a
-value for each trained token of a batch, if nothing else is said. Nothing here knows of models, padding or adapters.
+``LOSSES`` has them by their names in task files. Tensors are (N,), a value for each trained token of a batch, unless
+noted.
 """
 
 from __future__ import annotations
@@ -26,22 +26,21 @@ class TokenView:
     behaviour: Tensor
     """float32 (N,): log-probabilities by the policy that sampled."""
     advantage: Tensor
-    """float32 (N,): each token has that of its turn, or of its whole sequence."""
+    """float32 (N,): that of each token's turn, or of its whole sequence."""
     sequence: Tensor
-    """int64 (N,): which sequence of the batch, ascending from 0; for losses over whole sequences."""
+    """int64 (N,): the sequence's number in the batch, ascending from 0."""
     proximal: Tensor | None = None
-    """float32 (N,): log-probabilities by the policy before the step's first update; None in the first pass, where
-    these are ``logp``."""
+    """float32 (N,): log-probabilities before the step's first update; None in the first pass: ``logp``."""
 
 
 @dataclass(frozen=True)
 class TokenLoss:
-    """What a loss returns: a value for each token, of which ``policy_loss`` takes the mean that the loss asks for."""
+    """A value for each token; ``policy_loss`` takes the mean that the loss asks for."""
 
     values: Tensor
     """float32 (N,), with a gradient by ``TokenView.logp``."""
     clipped: Tensor
-    """bool (N,): where a weight was truncated, or a ratio clipped so that the token has no gradient."""
+    """bool (N,): True if a weight was truncated, or a ratio clipped so that the token has no gradient."""
 
 
 Loss = Callable[[TokenView, PolicyConfig], TokenLoss]
@@ -51,7 +50,7 @@ def token_logprobs(logits: Tensor, targets: Tensor, temperature: float, bonus: b
     """Log-probabilities of ``targets`` and entropies (nats), each (N,), of softmax(logits / temperature).
 
     ``logits`` is (N, V), ``targets`` int64 (N,). The sampler draws from the same distribution. The entropies have a
-    gradient only if there is a ``bonus`` for them.
+    gradient only with a ``bonus``.
     """
     if temperature != 1.0:
         logits = logits / temperature
@@ -120,7 +119,7 @@ def sequence_means(values: Tensor, sequence: Tensor) -> Tensor:
 
 
 def clip_range(config: PolicyConfig) -> tuple[float, float]:
-    """The lowest and highest ratio: as configured, else those that the loss was published with."""
+    """The lowest and highest ratio: as configured, else the loss's published values."""
     usual = published(config.loss)
     low = config.clip_low if config.clip_low is not None else usual.clip_low
     high = config.clip_high if config.clip_high is not None else usual.clip_high
@@ -130,8 +129,8 @@ def clip_range(config: PolicyConfig) -> tuple[float, float]:
 def clipped_objective(ratios: Tensor, advantage: Tensor, config: PolicyConfig) -> tuple[Tensor, Tensor]:
     """−min(r·A, clip(r)·A), and where clipping removes the gradient (PPO, arXiv 1707.06347, equation 7).
 
-    Where A < 0, that minimum has no lower bound: a token that the sampler found unlikely and the trainer does not takes
-    the whole gradient. So it is at least c·A there (dual clip: Ye et al., arXiv 1912.09729; ``clip_ratio_c`` in verl).
+    If A < 0, that minimum has no lower bound: a token that is unlikely for the sampler but not for the trainer takes
+    the whole gradient. So it is at least c·A (dual clip: Ye et al., arXiv 1912.09729; ``clip_ratio_c`` in verl).
     """
     dual = config.clip_dual if config.clip_dual is not None else published(config.loss).clip_dual
     plain, bounded = ratios * advantage, ratios.clamp(*clip_range(config)) * advantage
@@ -145,7 +144,7 @@ def _beyond(ratios: Tensor, low: float, high: float) -> Tensor:
 
 
 def kl_to_base(logp: Tensor, base_logp: Tensor) -> Tensor:
-    """k3, (N,): exp(d) − d − 1 with d = log pi_base − log pi; not negative, and unbiased where pi itself sampled.
+    """k3, (N,): exp(d) − d − 1 with d = log pi_base − log pi; not negative, and unbiased if pi itself sampled.
 
     Schulman 2020, "Approximating KL divergence"; used so by GRPO (arXiv 2402.03300, equation 4).
     """
@@ -156,20 +155,18 @@ def kl_to_base(logp: Tensor, base_logp: Tensor) -> Tensor:
 def weighted_gradient(view: TokenView, config: PolicyConfig) -> TokenLoss:
     """``dr_grpo`` and ``reinforce``: −w · A · log pi with w = pi / pi_behaviour, bounded and without a gradient.
 
-    Both differ in the mean (``published``) and the advantage: Dr.GRPO (arXiv 2503.20783) divides by a constant number
-    of tokens, RLOO (arXiv 2402.14740) by episodes, with a leave-one-out baseline. At staleness 0 the weights are 1
-    except for rounding, and both are REINFORCE.
+    Dr.GRPO (arXiv 2503.20783) divides by a constant number of tokens, RLOO (arXiv 2402.14740) by episodes, with a
+    leave-one-out baseline. At staleness 0 the weights are 1 except for rounding.
     """
     weights, changed = importance_weights(view.logp, view.behaviour, view.sequence, config)
     return TokenLoss(-(weights * view.advantage * view.logp), changed)
 
 
 def clipped_ratio(view: TokenView, config: PolicyConfig) -> TokenLoss:
-    """``grpo`` and ``dapo``: −min(r·A, clip(r)·A) with r = pi / pi_behaviour, at most −c·A where A < 0.
+    """``grpo`` and ``dapo``: −min(r·A, clip(r)·A) with r = pi / pi_behaviour, at most −c·A if A < 0.
 
     GRPO (arXiv 2402.03300, equation 3) and DAPO (arXiv 2503.14476, equation 8) differ in the mean and in the upper end
-    of the clip range (``published``). The old policy of the papers is the one that sampled, whatever its version: the
-    ratio corrects for staleness by itself, so no importance weight is multiplied on top of it.
+    of the clip range. The ratio itself corrects for staleness, so there is no importance weight.
     """
     values, clipped = clipped_objective(ratio(view.logp, view.behaviour), view.advantage, config)
     left_out = masked_out(view.logp, view.behaviour, view.sequence, config)
@@ -192,12 +189,11 @@ def cispo(view: TokenView, config: PolicyConfig) -> TokenLoss:
 def gspo(view: TokenView, config: PolicyConfig) -> TokenLoss:
     """−min(s·A, clip(s)·A) at each token of a sequence, with s = exp(mean of log pi − log pi_behaviour).
 
-    GSPO (arXiv 2507.18071, equations 5 to 7). s is the geometric mean of the tokens' ratios, so it stays near 1 and its
-    clip range is narrow. Each trajectory of an episode is a sequence. The tokens of a sequence may have the advantages
-    of their turns, so this is GSPO-token (section 4.3, equations 13 and 14): the ratio has the value of the sequence
-    and the gradient of its token. With one advantage for the sequence, both have the same gradient.
+    GSPO (arXiv 2507.18071, equations 5 to 7). s is the geometric mean of the tokens' ratios, so its clip range is
+    narrow. Each trajectory is a sequence. Tokens may have the advantages of their turns, so this is GSPO-token (section
+    4.3, equations 13 and 14): the ratio has the value of the sequence and the gradient of its token.
 
-    At most −c·A where A < 0, against short replies that the sampler found unlikely; the paper has no such bound.
+    At most −c·A if A < 0, against short replies that the sampler found unlikely; the paper has no such bound.
     """
     now = view.logp.detach()
     mean = sequence_means((now - view.behaviour).clamp(-LOG_RATIO_LIMIT, LOG_RATIO_LIMIT), view.sequence)
@@ -211,8 +207,8 @@ def decoupled_ppo(view: TokenView, config: PolicyConfig) -> TokenLoss:
     """``ppo``: −w · min(u·A, clip(u)·A) with w = pi_proximal / pi_behaviour, bounded, and u = pi / pi_proximal.
 
     AReaL (arXiv 2505.24298, equation 5). The proximal policy is the one before the step's first update. In the first
-    epoch it is the policy itself, so the clipped ratio is 1; in further epochs the clip keeps the updates of one step
-    together. If A < 0, the minimum is at least c·A.
+    epoch the clipped ratio is 1; in further epochs the clip keeps the updates of one step together. If A < 0, the
+    minimum is at least c·A.
     """
     proximal = view.logp.detach() if view.proximal is None else view.proximal
     weights, changed = importance_weights(proximal, view.behaviour, view.sequence, config)

@@ -15,15 +15,9 @@ from ..base import PASS_BYTES
 from .inputs import TrainGroup, TrainSequence
 from .memory.policy_memory import Layout, PolicyMemory
 
-# How much memory of a card a trainer may use for passes, and how much for policies.
-#
-# On a processor the memory plan decides that (``engine/base/memory.py``). On a card it depends on what the base
-# leaves, which is known once it is loaded.
-
 PASSES, POLICIES = 0.6, 0.3
-"""Shares of what is free beside the base. The rest is for steps, and for gaps between blocks."""
+"""Shares of the memory that the base leaves. The rest is for steps, and for gaps between blocks."""
 HOST_BYTES = 1 << 30
-"""Bytes of host memory for policies paged out of a device that has memory of its own."""
 
 
 def limit(device: str, memory: int) -> None:
@@ -35,7 +29,7 @@ def limit(device: str, memory: int) -> None:
 
 
 def pass_room(device: str) -> int:
-    """Bytes that a pass may take on the device, once the base is loaded."""
+    """Bytes that a pass may take, once the base is loaded."""
     free = _free(device)
     return PASS_BYTES if free is None else int(PASSES * free)
 
@@ -52,7 +46,6 @@ def host_room(device: str) -> int:
 
 
 def _free(device: str) -> int | None:
-    """Bytes of a card that this process may still take; None for other devices."""
     where = torch.device(device)
     if where.type != "cuda":
         return None
@@ -62,13 +55,8 @@ def _free(device: str) -> int | None:
 
 
 def _cached(where: torch.device) -> int:
-    """Bytes that torch caches but does not use."""
     return torch.cuda.memory_reserved(where) - torch.cuda.memory_allocated(where)
 
-
-# The protocol of the trainer's model: batches of trained tokens, their log-probabilities, and gradients.
-
-# The trained tokens of some sequences, with what a loss needs besides the current log-probabilities.
 
 Ints = NDArray[np.int64]
 Floats = NDArray[np.float32]
@@ -87,24 +75,20 @@ class TrainedTokens:
     sequence: Ints
     """(N,): which sequence each belongs to, ascending from 0."""
     share: Floats
-    """(N,): 1 / (trained tokens of the episode that it belongs to), its weight in a mean over the episode."""
+    """(N,): 1 / (trained tokens of the episode), the token's weight in a mean over the episode."""
     proximal: Floats | None = None
     """(N,): their log-probabilities before the step's first update; None in the first epoch."""
 
 
 @dataclass(frozen=True)
 class Lesson:
-    """The trained tokens of one policy in a batch, with their sequences."""
+    """The trained tokens of one policy in a batch."""
 
     policy: int
-    """Its number among the mounted policies."""
     tokens: slice
-    """Its part of all trained tokens of the batch."""
     groups: tuple[int, ...]
-    """The number of each sequence's group."""
     sequences: tuple[TrainSequence, ...]
     trained: TrainedTokens
-    """The sequences' tokens."""
 
 
 def lesson_of(policy: int, first: int, groups: Sequence[int], sequences: Sequence[TrainSequence]) -> Lesson:
@@ -131,7 +115,6 @@ def trained_tokens_of(sequences: Sequence[TrainSequence]) -> TrainedTokens:
 
 
 def _advantages(sequence: TrainSequence, own: Ints) -> Floats:
-    """Those of the tokens at ``own`` (n,)."""
     if sequence.advantages is None:
         return np.full(len(own), sequence.advantage, dtype=np.float32)
     return sequence.advantages[own]
@@ -142,14 +125,11 @@ def count_trained(group: TrainGroup) -> int:
     return sum(int(np.count_nonzero(sequence.mask)) for sequence in group.sequences)
 
 
-# The protocol of the trainer's model: batches of trained tokens, their log-probabilities, and adapters' gradients.
-#
-# Two models implement it: ``decoder`` for the Qwen and Llama families, and ``peft_model`` for all others, through
-# transformers and PEFT. Knows nothing of losses, optimizers or files.
-
-
 class Batch(Protocol):
-    """A part of some groups that is computed in one pass; each model adds what it needs."""
+    """A part of some groups that is computed in one pass.
+
+    Models: ``decoder`` for the Qwen and Llama families, ``peft_model`` for others.
+    """
 
     @property
     def lessons(self) -> tuple[Lesson, ...]:
@@ -159,7 +139,6 @@ class Batch(Protocol):
 B = TypeVar("B", bound=Batch)
 
 Groups = Iterable[TrainGroup]
-"""The groups of one policy."""
 
 
 @dataclass(frozen=True)
@@ -167,15 +146,13 @@ class Slopes:
     """The gradient of a loss, all on the host."""
 
     logp: Tensor
-    """(N,): by the log-probabilities of a batch's trained tokens."""
+    """(N,): by the log-probabilities of the batch's trained tokens."""
     entropy: Tensor | None = None
-    """(N,): by the entropies of the distributions that they were drawn from; None if no policy has a bonus."""
+    """(N,): by the entropies of their distributions; None if no policy has a bonus."""
 
 
 Criterion = Callable[[Tensor, Tensor], Slopes]
-"""Log-probabilities and entropies (N,) of a batch's trained tokens → gradient of the loss by both.
-
-All on the host: losses are a few small operations, which would each wait for a device."""
+"""Log-probabilities and entropies (N,) of a batch's trained tokens → gradient of the loss by both; all on the host."""
 
 
 class Model(Protocol[B]):
@@ -187,33 +164,27 @@ class Model(Protocol[B]):
 
     @property
     def mixes(self) -> bool:
-        """Whether several policies may be mounted at the same time."""
+        """True if several policies may be mounted at the same time."""
 
     def layout(self, rank: int) -> Layout:
-        """Where an adapter of this rank keeps its matrices."""
+        """The layout of an adapter of this rank."""
 
     def mount(self, policies: Sequence[PolicyMemory]) -> None:
-        """Make the next calls use these policies' weights; needed again after they have changed."""
+        """Use these policies' weights from now on; call it again after they have changed."""
 
     def unmount(self) -> None:
         """Forget which policies are mounted."""
 
     def batches(self, jobs: Sequence[Groups]) -> Iterator[B]:
-        """Batches of all sequences with trained tokens, in order and within the memory that a pass may take.
-
-        ``jobs`` are the groups of each mounted policy.
-        """
+        """Batches of all sequences with trained tokens, in order; ``jobs`` are the groups of each mounted policy."""
 
     def logprobs(self, batch: B, temperatures: tuple[float, ...], adapted: bool = True) -> Tensor:
-        """Log-probabilities of the trained tokens, (N,), on the host, without a gradient.
-
-        They are by the base alone unless ``adapted``.
-
-        ``temperatures`` are those of the mounted policies, in order.
+        """Log-probabilities of the trained tokens, (N,), on the host, without a gradient; by the base only unless
+        ``adapted``.
         """
 
     def differentiate(self, batch: B, temperatures: tuple[float, ...], criterion: Criterion) -> None:
         """Run forward, call ``criterion``, run backward; adds to the mounted policies' gradients."""
 
     def shrink(self) -> bool:
-        """Halve the memory that passes over the newest batches may take; False if that would change nothing."""
+        """Halve the memory of passes over the newest batches; False if that would change nothing."""

@@ -1,8 +1,7 @@
-"""Any causal language model of transformers, with LoRA layers by PEFT, in which a policy's weights can be mounted.
+"""Any causal language model of transformers, with LoRA layers by PEFT. Implements ``model.Model``.
 
-Implements ``model.Model``. PEFT supplies the layers (one adapter slot per rank in use), policies the weights: to switch
-is one assignment per matrix. It is slower than ``decoder``, which is tested against it. The only place that imports
-transformers and peft; knows nothing of losses or optimizers.
+A switch of policies is one assignment per matrix. It is slower than ``decoder``, which is tested against it. The only
+place that imports transformers and peft.
 """
 
 from __future__ import annotations
@@ -31,7 +30,6 @@ from .memory.policy_memory import Layout, PolicyMemory
 from .model import Criterion, Groups, Ints, Lesson, TrainedTokens, lesson_of, pass_room
 
 SMALLEST = 16
-"""Tokens below which a batch is not made smaller."""
 MAX_LOGITS = 1 << 23
 """The most logits of a chunk, 32 MiB: with a vocabulary of 152,000 these are 55 trained tokens."""
 
@@ -43,17 +41,14 @@ class PeftModel:
     """
 
     def __init__(self, folder: str, device: str = "cpu", room: int = PASS_BYTES, precision: Precision = "f32") -> None:
-        """``room`` is how many bytes a pass may take, padding included; a single sequence may need more."""
         self._device = device
         base = load_base(folder)
         self._config = base.config
         self._largest = (0, 0)
-        """Tokens of the largest of the newest batches, and of its longest sequence."""
-        # its path, for to transformers a name would be one on the hub
+        # as a path: transformers would take a name for one on the hub
         self._model: Any = load_transformers(str(base.path), precision).to(device)
         self._budget = Budget(room or pass_room(device))
         self._again = False
-        """Whether decoder layers keep only their inputs, and are computed once more in the backward pass."""
         for module in self._model.modules():
             if isinstance(module, GradientCheckpointingLayer):  # its own checkpointing works in training mode only
                 module.forward = partial(self._layer, module.forward)
@@ -69,20 +64,16 @@ class PeftModel:
 
     @property
     def vocabulary(self) -> int:
-        """Number of token ids, V."""
         return int(self._model.get_input_embeddings().weight.shape[0])
 
     @property
     def mixes(self) -> bool:
-        """False: one policy at a time."""
         return False
 
     def layout(self, rank: int) -> Layout:
-        """Where an adapter of this rank keeps its matrices."""
         return Layout.of(self._modules, rank)
 
     def mount(self, policies: Sequence[PolicyMemory]) -> None:
-        """Make the next calls use this one policy's weights; the same policy again costs nothing."""
         (memory,) = policies
         if memory is self._mounted:
             return
@@ -90,7 +81,8 @@ class PeftModel:
         for name in self._modules:
             layer = self._model.get_submodule(name)
             if layer.active_adapters != [slot]:
-                # before the weights change: PEFT froze those in the slot when it was turned off, and thaws them here
+                # before the weights change: PEFT froze the slot's weights when it was turned off, and unfreezes them
+                # here
                 layer.set_adapter(slot)
             layer.lora_A[slot].weight = memory.parameters[f"{name}.lora_A"]
             layer.lora_B[slot].weight = memory.parameters[f"{name}.lora_B"]
@@ -98,11 +90,9 @@ class PeftModel:
         self._mounted = memory
 
     def unmount(self) -> None:
-        """Forget which policy is mounted."""
         self._mounted = None
 
     def batches(self, jobs: Sequence[Groups]) -> Iterator[PaddedBatch]:
-        """Batches of all sequences with trained tokens, in order and within the memory that a pass may take."""
         (groups,) = map(tuple, jobs)
         longest = max((len(sequence.tokens) for group in groups for sequence in group.sequences), default=0)
         self._largest = (0, 0)
@@ -111,12 +101,10 @@ class PeftModel:
             yield batch
 
     def logprobs(self, batch: PaddedBatch, temperatures: tuple[float, ...], adapted: bool = True) -> Tensor:
-        """Log-probabilities of the trained tokens, (N,), without a gradient; by the base alone unless ``adapted``."""
         with torch.no_grad(), nullcontext() if adapted else self._base_only():
             return self._scores(batch, temperatures)[0].cpu()
 
     def differentiate(self, batch: PaddedBatch, temperatures: tuple[float, ...], criterion: Criterion) -> None:
-        """Run forward, call ``criterion``, run backward; adds to the mounted policy's gradient."""
         self._again = not self._budget.keeps_all(self._config, batch.inputs.size, batch.inputs.shape[1])
         bonus = self._mounted is not None and self._mounted.config.entropy > 0.0
         logp, entropy = self._scores(batch, temperatures, bonus)
@@ -127,14 +115,12 @@ class PeftModel:
             torch.autograd.backward([logp, entropy], [s.to(logp.device) for s in (slopes.logp, slopes.entropy)])
 
     def shrink(self) -> bool:
-        """Halve what a pass may take; False if it is so small that this changes nothing."""
         if self._budget.most <= SMALLEST:
             return False
         self._budget = self._budget.below(self._config, *self._largest)
         return True
 
     def _layer(self, forward: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
-        """A decoder layer's forward pass."""
         if not self._again:
             return forward(*args, **kwargs)
         return checkpoint(forward, *args, use_reentrant=False, preserve_rng_state=False, **kwargs)
@@ -142,9 +128,9 @@ class PeftModel:
     def _scores(
         self, batch: PaddedBatch, temperatures: tuple[float, ...], bonus: bool = False
     ) -> tuple[Tensor, Tensor]:
-        """Log-probabilities and entropies, (N,), chunk by chunk, so that only one chunk's logits are in memory.
+        """Log-probabilities and entropies, (N,), in chunks, so that only one chunk's logits are in memory.
 
-        The entropies have a gradient where there is a ``bonus`` for them.
+        The entropies have a gradient if there is a ``bonus``.
         """
         inputs, rows, columns, targets = (
             torch.from_numpy(array).to(self._device)
@@ -153,7 +139,6 @@ class PeftModel:
         hidden, (temperature,) = self._hidden_states(inputs, rows, columns), temperatures
         size = max(1, MAX_LOGITS // self.vocabulary)
         scores = [
-            # computed once more in the backward pass, because its logits are not kept
             checkpoint(self._chunk, chunk, some, temperature, bonus, use_reentrant=False, preserve_rng_state=False)
             for chunk, some in zip(torch.split(hidden, size), torch.split(targets, size), strict=True)
         ]
@@ -166,7 +151,7 @@ class PeftModel:
 
         def select(_module: nn.Module, arguments: tuple[Tensor, ...]) -> tuple[Tensor]:
             found.append(arguments[0][rows, columns])
-            return (arguments[0][:1, :1].detach(),)  # its logits are not used
+            return (arguments[0][:1, :1].detach(),)
 
         with _before_call(self._head, select):
             self._model(input_ids=inputs, use_cache=False)
@@ -176,10 +161,10 @@ class PeftModel:
         return token_logprobs(self._logits(hidden).float(), targets, temperature, bonus)
 
     def _logits(self, hidden: Tensor) -> Tensor:
-        """Logits (N, V) for inputs of the head, (N, H), with what the model does to its logits after the head.
+        """Logits (N, V) for inputs of the head, (N, H), as the model changes them after the head.
 
-        That is only in the model's own forward pass. So one is run over a single token, in which the head's input is
-        replaced by ``hidden``.
+        Only its own forward pass does that. So it is run over a single token, and the head's input is replaced by
+        ``hidden``.
         """
         with _before_call(self._head, lambda _module, _arguments: (hidden[None],)):
             token = torch.zeros((1, 1), dtype=torch.long, device=hidden.device)
@@ -188,7 +173,6 @@ class PeftModel:
 
     @contextmanager
     def _base_only(self) -> Iterator[None]:
-        """Within the block, passes see the base without an adapter."""
         layers = [self._model.get_submodule(name) for name in self._modules]
         for layer in layers:
             layer.enable_adapters(False)
@@ -199,7 +183,6 @@ class PeftModel:
                 layer.enable_adapters(True)
 
     def _slot(self, rank: int) -> str:
-        """Name of the PEFT adapter for this rank, made on first use."""
         if rank not in self._slots:
             slot = f"rank{rank}"
             # alpha = rank: the scale is set per policy when it is mounted
@@ -214,7 +197,7 @@ class PeftModel:
 
 @contextmanager
 def _before_call(module: nn.Module, change: Callable[[nn.Module, tuple[Tensor, ...]], tuple[Tensor]]) -> Iterator[None]:
-    """Within the block, ``module`` gets what ``change`` makes of its arguments."""
+    """Within the block, ``module`` gets the result of ``change`` as its arguments."""
     hook = module.register_forward_pre_hook(change)
     try:
         yield
@@ -238,7 +221,7 @@ def load_transformers(folder: str, precision: Precision = "f32") -> Any:
         )
         model, found = loaded
     except (OSError, ValueError, KeyError, RuntimeError) as error:
-        reason = str(error).partition("\n")[0].partition(". ")[0].rstrip(".")  # what follows is advice on installing
+        reason = str(error).partition("\n")[0].partition(". ")[0].rstrip(".")
         raise BaseModelError(f"the base model cannot be loaded: {reason}.", where=str(folder)) from error
     for keys, words in (("missing_keys", "hold no"), ("mismatched_keys", "have another shape of")):
         if found.get(keys):
@@ -255,10 +238,10 @@ def load_transformers(folder: str, precision: Precision = "f32") -> Any:
 
 @dataclass(frozen=True)
 class PaddedBatch:
-    """B sequences padded to length S on the right, of which N tokens are trained.
+    """B sequences padded to length S on the right, with N trained tokens.
 
-    The logits for trained token n are those at ``(trained.sequence[n], columns[n])``, one place before the token. Under
-    causal attention no such place sees the padding, so that no attention mask is needed.
+    The logits for trained token n are at ``(trained.sequence[n], columns[n])``, one place before the token. Causal
+    attention never sees the padding, so there is no mask.
     """
 
     inputs: Ints
@@ -269,19 +252,17 @@ class PaddedBatch:
 
     @property
     def lessons(self) -> tuple[Lesson, ...]:
-        """The lesson of the only policy."""
         return (self.lesson,)
 
     @property
     def trained(self) -> TrainedTokens:
-        """The N trained tokens."""
         return self.lesson.trained
 
 
 def padded_batches(groups: Iterable[TrainGroup], max_tokens: int) -> Iterator[PaddedBatch]:
-    """Yield the groups in batches of at most ``max_tokens``; a sequence too large for that gets one of its own.
+    """Yield the groups in batches of at most ``max_tokens``; a sequence too large for that gets its own.
 
-    Sequences are cut after the last token whose logits are needed; those without trained tokens are left out.
+    Sequences are cut after the last token whose logits are needed.
     """
     for group in groups:
         yield from _cut(group, max_tokens)
@@ -304,7 +285,6 @@ def _cut(group: TrainGroup, max_tokens: int) -> Iterator[PaddedBatch]:
 
 
 def _input_length(sequence: TrainSequence) -> int:
-    """Tokens that the model has to read: those before the last trained one."""
     return int(np.flatnonzero(sequence.mask)[-1])
 
 

@@ -1,8 +1,7 @@
 """The trainer protocol: one base model in memory, an adapter with its own optimizer per policy.
 
 Gradients of complete groups accumulate at fixed weights, then ``step`` makes one optimizer step and writes one state
-file. A trainer knows nothing of tasks, environments, text or the store. ``tests/engine/training/contract.py`` holds the
-tests that each backend passes.
+file. ``tests/engine/training/contract.py`` holds the tests that each backend passes.
 """
 
 from __future__ import annotations
@@ -25,21 +24,21 @@ LogWeights: TypeAlias = "NDArray[np.float16]"
 
 @dataclass(frozen=True)
 class Probe:
-    """Tokens whose log-probabilities are wanted under the weights that groups are passed with."""
+    """Tokens to score under the weights of a pass."""
 
     sequences: tuple[tuple[Tokens, int], ...]
-    """Tokens, int32 (T,), and where the wanted ones begin."""
+    """Tokens, int32 (T,), and the index of the first to score."""
 
 
 @dataclass(frozen=True)
 class Job:
-    """Groups of one policy that may share passes over the base with those of others."""
+    """Groups of one policy that may share passes with those of others."""
 
     policy: str
     groups: tuple[TrainGroup, ...]
     probe: Probe | None = None
     path: str = ""
-    """Where the state file of the step goes that these groups complete; empty: they complete none."""
+    """State file of the step that these groups complete; empty: they complete none."""
 
 
 @dataclass(frozen=True)
@@ -49,17 +48,15 @@ class Refused:
     reason: str
     hint: str = ""
     bad_input: bool = False
-    """Whether its groups are at fault."""
     kind: type[AdapterError] = AdapterError
-    """Of the error: from a full disk a task continues by itself, from others it does not."""
+    """A task continues by itself after a full disk, but not after other errors."""
 
     @classmethod
     def of(cls, error: AdapterError) -> Refused:
-        """Refused for this error."""
         return cls(error.message, error.hint, kind=type(error))
 
     def error(self) -> ValueError:
-        """What ``accumulate`` would have raised: ``AdapterError``, or ``ValueError`` on bad input."""
+        """The error that ``accumulate`` would have raised: ``AdapterError``, or ``ValueError`` on bad input."""
         return ValueError(self.reason) if self.bad_input else self.kind(self.reason, self.hint)
 
 
@@ -67,13 +64,11 @@ class Refused:
 class GroupStats:
     """Sums over the trained tokens of the groups of one call, so that calls add up to the step's means.
 
-    A group without signal is skipped: its tokens count, but it adds nothing to ``measured`` and what a pass measures.
+    A group without signal is skipped: its tokens count, but it adds nothing to ``measured`` and the sums of a pass.
     """
 
     tokens: int
-    """Trained tokens of the groups, measured or not."""
     loss: float
-    """The groups' part of the step's loss, before it is divided by ``StepResult.divisor``."""
     entropy: float
     """Sum over trained tokens, in nats."""
     clipped: int
@@ -87,16 +82,14 @@ class GroupStats:
     measured: int = 0
     """Tokens that went through a pass: entropy, clipped, gap_sum and kl are sums over these."""
     weights: Mapping[int, LogWeights] = field(default_factory=dict, compare=False)
-    """By number of each group that went through a pass: the weights of its sequences' sampled tokens, in order."""
+    """By group number: the weights of its sequences' sampled tokens, in order."""
     notice: str = field(default="", compare=False)
-    """A sentence for the event log, if something happened that people should know; else empty."""
+    """A sentence for the event log, or empty."""
     scores: tuple[Logprobs, ...] = field(default=(), compare=False)
-    """Of the probe, if there was one: by sequence, float32 (T-start,), at the policy's temperature."""
+    """Of the probe: by sequence, float32 (T-start,), at the policy's temperature."""
     step: StepResult | None = field(default=None, compare=False)
-    """The step that the groups completed, if it was asked for."""
     calls: float = field(default=1.0, compare=False)
-    """Calls of a trainer that passed over the groups: of one that several policies shared, the part that this one's
-    seconds are. Whoever shares out a trainer says so (``fleet/trainer.py``); a trainer does not know."""
+    """Calls of a trainer that passed over the groups; a fraction for a shared call."""
 
 
 @dataclass(frozen=True)
@@ -109,16 +102,12 @@ class StepResult:
     checksum: str
     """Of the adapter's bytes (A and B, not moments): equal to what a sampler computes on load."""
     size: int
-    """Bytes of the state file."""
     grad_norm: float
-    """Norm of the gradient before clipping; the largest of the step's updates."""
     seconds: float
     divisor: float = 1.0
     """What the sums of the step's groups were divided by."""
     learning_rate: float = 0.0
-    """Learning rate of this step, by the schedule."""
     notice: str = ""
-    """A sentence for the event log, as in ``GroupStats``."""
 
 
 class PolicyTrainer(Protocol):
@@ -128,10 +117,9 @@ class PolicyTrainer(Protocol):
     """
 
     async def open(self, policy: str, config: PolicyConfig, path: str, resume: bool) -> StepResult:
-        """Bring a policy into memory.
+        """Bring a policy into memory, in place of an open one, unfinished gradients included.
 
         ``resume`` reads the state file at ``path``; otherwise a fresh adapter is made and version 0 written there.
-        Opening an open policy replaces it, unfinished gradients included.
         """
 
     async def accumulate(
@@ -139,19 +127,16 @@ class PolicyTrainer(Protocol):
     ) -> GroupStats:
         """Add the gradients of some groups at the current weights, and return the sums over their tokens.
 
-        With a ``path`` they are the last ones of their step, and what ``step`` does follows in the same call: on a
-        trainer that others share, a second call would wait once more for passes of others.
-
-        A group of equal rewards costs nothing without KL term and entropy bonus. Groups of one call may share passes;
-        for a gradient that is the same to the last bit, give the groups one by one, in order, and a ``probe`` without
-        groups: it rides in their passes, which costs next to nothing. It adds nothing to gradient and sums.
+        With a ``path`` they complete their step, and ``step`` follows in the same call. For a gradient that repeats to
+        the last bit, give the groups one by one, in order. A ``probe`` rides in their passes and adds nothing to
+        gradient and sums.
         """
 
     async def step(self, policy: str, path: str) -> StepResult:
         """Finish the step: clip, update, clear the gradients, write the state file (write, fsync, rename).
 
-        With ``epochs`` above 1, passes over all of the groups follow, each with an update. Raises ``AdapterError``
-        where a loss or gradient is not finite, with the evidence; the step has then not happened.
+        With ``epochs`` above 1, passes over all of the groups follow, each with an update. Raises ``AdapterError`` with
+        the evidence if a loss or gradient is not finite; the step then has not happened.
         """
 
     async def close(self, policy: str) -> None:
@@ -162,9 +147,9 @@ class Trainer(PolicyTrainer, Protocol):
     """A backend: it serves many policies, whose calls may be made at the same time."""
 
     async def accumulate_together(self, jobs: tuple[Job, ...]) -> tuple[GroupStats | Refused, ...]:
-        """``accumulate`` for several policies, each at most once, in shared passes over the base: one result per job.
+        """``accumulate`` for several policies, each at most once, in shared passes: one result per job.
 
-        The update is that of single calls except for the last bits. A job that fails does not affect the others.
+        The update is that of single calls except for the last bits.
         """
 
     async def score(self, policy: str, tokens: Tokens, start: int, temperature: float) -> Logprobs:
@@ -174,8 +159,7 @@ class Trainer(PolicyTrainer, Protocol):
         """All of a policy's training, between two of its calls; it stays open here. Raises ``AdapterError``."""
 
     async def set_state(self, policy: str, moved: MovedState) -> None:
-        """Open a policy with a state that another trainer of the same base had, in place of one of that name.
+        """Open a policy with another trainer's state of the same base.
 
-        Raises ``AdapterError`` if the state does not have its checksum, or does not fit this base; the policy is
-        then not open.
+        Raises ``AdapterError`` if it does not have its checksum, or does not fit; the policy is then not open.
         """

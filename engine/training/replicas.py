@@ -25,10 +25,7 @@ from .memory.policy_memory import PolicyMemory
 from .model import Model
 from .protocol import GroupStats, Job, LogWeights, Refused
 
-# Repeats a pass that a device has no memory for, in passes of half the size.
-#
-# What the failed attempt has added is undone first, so that nothing counts twice. Raises ``AdapterError`` if not
-# even the smallest pass fits. Knows no model and no policy.
+# A failed pass is undone first and repeated in passes of half the size, so that nothing counts twice.
 
 log = logging.getLogger(__name__)
 R = TypeVar("R")
@@ -39,7 +36,7 @@ class DeviceFull(Exception):
 
 
 def on(name: str, work: Callable[[], R]) -> R:
-    """Do work on the device called ``name``. Raises ``DeviceFull`` instead of what torch raises."""
+    """Do work on the device called ``name``. Raises ``DeviceFull`` for torch's out-of-memory error."""
     try:
         return work()
     except Exception as error:
@@ -57,10 +54,6 @@ class PassBackoff:
         self._notices: list[str] = []
 
     def make(self, work: Callable[[], R], undo: Callable[[], None] = lambda: None) -> R:
-        """Do work; if it raises ``DeviceFull``, ``undo`` what it has changed and repeat it in passes of half the size.
-
-        Raises ``AdapterError`` if passes cannot be made smaller; everything is undone then, too.
-        """
         while True:
             try:
                 return work()
@@ -78,7 +71,6 @@ class PassBackoff:
             self._notices.append(notice)
 
     def notice(self) -> str:
-        """What has happened since the last call, in a sentence; empty if nothing has."""
         notices, self._notices = self._notices, []
         if len(notices) > 1:
             return notices[-1].replace("half as large", f"{2 ** len(notices)} times smaller")
@@ -86,7 +78,7 @@ class PassBackoff:
 
 
 def once_more(name: str, work: Callable[[], R]) -> R:
-    """Do work that is not a pass, and repeat it once if memory ran out. Raises ``AdapterError`` if it does again."""
+    """Do work that is not a pass; repeat it once if memory runs out, then raise ``AdapterError``."""
     try:
         return on(name, work)
     except DeviceFull:
@@ -107,18 +99,15 @@ def release() -> None:
         torch.cuda.empty_cache()
 
 
-# Runs the jobs of several policies in one call: in shared passes, and so that one's failure does not affect others.
-#
-# Gradients are added to the policies in the cache. Knows nothing of optimizers and files.
-
-
 class Jobs:
-    """Runs jobs over a base of ``vocabulary`` token ids, in passes made by ``gradients``."""
+    """Runs jobs over a base of ``vocabulary`` token ids, in passes made by ``gradients``.
+
+    ``close`` closes a policy whose gradient may be wrong.
+    """
 
     def __init__(
         self, vocabulary: int, gradients: Gradients, cache: AdapterCache, close: Callable[[str], None]
     ) -> None:
-        """``close`` closes a policy whose gradient may be wrong."""
         self._vocabulary = vocabulary
         self._gradients = gradients
         self._cache = cache
@@ -145,7 +134,6 @@ class Jobs:
         return tuple(results[job.policy] for job in jobs)
 
     def _refusal(self, job: Job, beside: Sequence[Job]) -> Refused | None:
-        """What is wrong with a job; if nothing is, its policy is in memory afterwards, with those of ``beside``."""
         try:
             self._cache.use(*(other.policy for other in beside), job.policy)
         except AdapterError as error:
@@ -158,20 +146,18 @@ class Jobs:
         return None
 
     def _add_or_refuse(self, jobs: Sequence[Job], begun: float) -> dict[str, GroupStats | Refused]:
-        """As ``_add``, but the failure of a single job becomes its result, so that others in the call go on."""
         try:
             return self._add(jobs, begun)
         except Exception as error:
-            policies = " and ".join(job.policy for job in jobs)  # one: several are run again one by one
+            policies = " and ".join(job.policy for job in jobs)
             log.exception("A pass over groups of policy %s failed.", policies)
             reason = f"Training on groups of policy {policies} failed: {type(error).__name__}: {error}."
             return {job.policy: Refused(reason) for job in jobs}
 
     def _add(self, jobs: Sequence[Job], begun: float) -> dict[str, GroupStats | Refused]:
-        """Run jobs in a shared pass; their time includes bringing their policies into memory.
+        """Run jobs in a shared pass; if it fails, one by one.
 
-        If it fails, they are run one by one. A policy whose own pass fails is closed, because its gradient may hold
-        some of the groups. Raises what a single job's pass raises.
+        A policy whose own pass fails is closed, because its gradient may hold some of the groups.
         """
         if not jobs:
             return {}
@@ -194,19 +180,14 @@ class Jobs:
 
 
 def _groups(job: Job) -> tuple[TrainGroup, ...]:
-    """All that a job's passes are made over."""
     return (*job.groups, probe_group(job.probe)) if job.probe else job.groups
 
 
-# One copy of the base on each device: the groups of a call are divided among them, and their gradients are added up.
-#
-# Policies are on the first device, the primary. The other devices get a policy's weights for a call and return a
-# gradient; these are added in the order of devices, so that sums are the same each time. The update is that of one
-# device except for the last bits. Each copy computes in a thread of its own; all share one interpreter, so they
-# launch kernels in turn.
+# The groups of a call are divided among copies of the base. Policies are on the first device, the primary; the others
+# get weights for a call and return a gradient. These are added in the order of devices, so that sums repeat.
 
 WORTH = 1024
-"""The least tokens for each device with which dividing a call is worth the copies."""
+"""The least tokens per device for which dividing a call is worth the copies."""
 
 
 @dataclass(frozen=True)
@@ -216,15 +197,13 @@ class Replica:
     model: Model[Any]
     device: str
     name: str
-    """The device's name for people."""
     thread: ThreadPoolExecutor | None = None
-    """The thread that it computes in; None: the caller's."""
 
 
 class Replicas:
-    """Copies of the base, of which the first is the primary.
+    """Copies of the base; the first is the primary.
 
-    ``make`` loads a model onto a device; ``threads`` is how many cores each may use.
+    ``make`` loads a model onto a device; ``threads`` is the number of cores of each.
     """
 
     def __init__(
@@ -237,14 +216,9 @@ class Replicas:
 
     @property
     def primary(self) -> Replica:
-        """The copy on the device that policies are on."""
         return self._all[0]
 
     def add_gradients(self, work: Work) -> tuple[GroupStats, ...]:
-        """As ``group_pass.add_gradients``. Raises ``DeviceFull`` if a device has no memory for its part.
-
-        After an error a policy's gradient may be incomplete.
-        """
         if len(self._all) == 1:
             return on(self.primary.name, partial(add_gradients, self.primary.model, work))
         begun = perf_counter()
@@ -271,21 +245,17 @@ class Replicas:
         )
 
     def logprobs(self, memory: PolicyMemory, tokens: Tokens, start: int, temperature: float) -> Logprobs:
-        """As ``group_pass.sequence_logprobs``, on the primary device; may also raise ``DeviceFull``."""
         primary = self.primary
         return on(primary.name, partial(sequence_logprobs, primary.model, memory, tokens, start, temperature))
 
     def unmount(self) -> None:
-        """Forget which policies are mounted."""
         for replica in self._all:
             replica.model.unmount()
 
     def shrink(self) -> bool:
-        """Halve the memory that the newest passes may take, on every device; False if all are smallest."""
         return any([replica.model.shrink() for replica in self._all])
 
     def shutdown(self) -> None:
-        """End the threads."""
         for replica in self._all:
             if replica.thread is not None:
                 replica.thread.shutdown()
@@ -307,13 +277,10 @@ class Replicas:
 
 
 PolicyGroups = tuple[TrainGroup, ...]
-"""The groups of one policy."""
 
 
 @dataclass(frozen=True)
 class _Run:
-    """Consecutive sequences of a group."""
-
     policy: int
     group: int
     begin: int
@@ -324,8 +291,7 @@ class _Run:
 def shares(work: Sequence[Sequence[TrainGroup]], replicas: int, worth: int) -> tuple[tuple[PolicyGroups, ...], ...]:
     """For each replica and policy its groups, in order.
 
-    The largest runs of sequences are assigned first, each to the replica with the least, the first of equals. Below
-    ``worth`` tokens for each replica, the first computes everything.
+    The largest runs of sequences are assigned first. Below ``worth`` tokens per replica, the first computes everything.
     """
     total = sum(_tokens(group) for groups in work for group in groups)
     if replicas == 1 or total < worth * replicas:
@@ -340,7 +306,6 @@ def shares(work: Sequence[Sequence[TrainGroup]], replicas: int, worth: int) -> t
 
 
 def _runs(work: Sequence[Sequence[TrainGroup]], most: int) -> Iterator[_Run]:
-    """Groups as runs; those of more than ``most`` tokens are divided by sequences."""
     for policy, groups in enumerate(work):
         for number, group in enumerate(groups):
             begin = tokens = 0
@@ -367,10 +332,7 @@ def _laid_out(work: Sequence[Sequence[TrainGroup]], runs: Sequence[_Run]) -> tup
 def together(
     groups: Sequence[TrainGroup], parts: Sequence[tuple[Sequence[TrainGroup], GroupStats]], seconds: float
 ) -> GroupStats:
-    """The statistics of a policy's ``groups`` from those of its parts, which took ``seconds``.
-
-    Parts are added in order, so that the sums are the same each time.
-    """
+    """The statistics of a policy's ``groups`` from those of its parts, in order, so that the sums repeat."""
     stats = [each for _, each in parts]
     return GroupStats(
         tokens=sum(each.tokens for each in stats),
@@ -390,7 +352,6 @@ def together(
 def _weights(
     groups: Sequence[TrainGroup], parts: Sequence[tuple[Sequence[TrainGroup], GroupStats]]
 ) -> dict[int, LogWeights]:
-    """The importance weights of those groups whose sequences all went through a pass."""
     found: dict[int, LogWeights] = {}
     for own, stats in parts:
         for group in own:

@@ -14,13 +14,10 @@ from .group_pass import Gradients
 from .inputs import PolicyConfig
 from .memory.policy_memory import AdamState, PolicyMemory, adamw, clip
 
-# One optimizer step, from a summed gradient: what it is divided by, the learning rate, clipping, epoch after epoch.
-#
-# Groups are accumulated as they arrive, undivided, at fixed weights; the sum is divided once, at the step. So the
-# update is the same in whatever order and in however many calls the groups came, also for losses that are a mean over
-# all tokens of the step. The learning rate is a pure function of the configuration, so that a restart continues with
-# it: a rise over the first ``warmup`` steps, then constant, or a fall to 0 after step ``steps`` that is linear or
-# half a cosine (arXiv 1608.03983, equation 5, without restarts), as in the schedules of transformers.
+# Groups are accumulated undivided; the sum is divided once, at the step, so the update does not depend on the order of
+# groups. The learning rate is a pure function of the configuration: a rise over ``warmup`` steps, then constant, or a
+# fall to 0 after step ``steps``, linear or half a cosine (arXiv 1608.03983, equation 5, without restarts), as in
+# transformers.
 
 
 @dataclass(frozen=True)
@@ -35,10 +32,10 @@ class Step:
 
 
 def make_step(gradients: Gradients, memory: PolicyMemory) -> Step:
-    """Make all updates of the step. One whose gradient is zero changes nothing, not even the count of updates.
+    """Make all updates of the step. One with a zero gradient changes nothing, not even the count of updates.
 
-    Each epoch after the first makes a pass over every group with a signal again, at the weights that the epoch before
-    left. Raises ``AdapterError``, with the evidence, if a loss or a gradient is not finite.
+    Each epoch after the first repeats the passes over all groups with a signal, at the current weights. Raises
+    ``AdapterError``, with the evidence, if a loss or a gradient is not finite.
     """
     config = memory.config
     shared, rate = divisor(config, memory.tokens), learning_rate(config, memory.version)
@@ -61,13 +58,13 @@ def _update(memory: PolicyMemory, optimised: AdamState, gradient: Tensor, rate: 
             f" ({memory.fault or f'its norm is {norm}, of {memory.tokens} trained tokens'}).",
             "A smaller learning rate usually helps; resume from the last committed step.",
         )
-    if norm == 0.0:  # momentum and weight decay alone would move the adapter, though nothing was learnt
+    if norm == 0.0:  # momentum and weight decay would still move the adapter, though nothing was learnt
         return optimised, norm
     return adamw(optimised, gradient, rate, config.betas, config.weight_decay, config.epsilon), norm
 
 
 def divisor(config: PolicyConfig, tokens: int) -> float:
-    """The divisor of a step of ``tokens`` trained tokens, those of groups without signal included."""
+    """The divisor of a step of ``tokens`` trained tokens, including those of groups without signal."""
     return float(max(1, tokens)) if published(config.loss).mean == "token" else config.denominator
 
 
@@ -75,10 +72,10 @@ SCHEDULES = ("constant", "linear", "cosine")
 
 
 def learning_rate(config: PolicyConfig, step: int) -> float:
-    """The rate of the step that makes version ``step + 1``, if ``step`` counts from 0.
+    """The rate of the step that makes version ``step + 1``; ``step`` counts from 0.
 
     The first step of a warm-up over n steps has 1/n of the full rate, the n-th the full rate. The last step of the run
-    still has a rate above 0: the fall would reach 0 in the step after it.
+    still has a rate above 0.
     """
     if step < config.warmup:
         return config.learning_rate * (step + 1) / config.warmup
@@ -87,9 +84,6 @@ def learning_rate(config: PolicyConfig, step: int) -> float:
     done = min(1.0, (step - config.warmup) / max(1, config.steps - config.warmup))
     left = 1.0 - done if config.schedule == "linear" else 0.5 * (1.0 + math.cos(math.pi * done))
     return config.learning_rate * left
-
-
-# Checks that a policy's configuration can be trained.
 
 
 def check_config(config: PolicyConfig) -> None:

@@ -33,8 +33,6 @@ from .protocol import GroupStats, Job, Probe, Refused, StepResult
 from .replicas import Jobs, PassBackoff, Replicas, once_more
 from .step import Step, check_config, make_step
 
-# Chooses what computes a base: the decoder of this package, or transformers and PEFT for other architectures.
-
 log = logging.getLogger(__name__)
 
 
@@ -47,44 +45,38 @@ def load_model(
 ) -> Model[Any]:
     """Load the base in a Hugging Face folder onto a torch device; a pass over it may take ``room`` bytes.
 
-    Our own decoder calls ``settle`` before each layer, where the number of threads may change. Raises
-    ``BaseModelError`` if it cannot be loaded.
+    Our own decoder calls ``settle`` before each layer. Raises ``BaseModelError``.
     """
-    library()  # raises here if its setting is wrong
+    library()
     base = load_base(folder)
     reason = unsupported(base.config)
     if not reason:
         return Decoder.of(base, replace(compute_on(device, precision), settle=settle), room)
     log.warning("The base in %s is trained through transformers and PEFT, which is slower: %s.", folder, reason)
-    from .peft_model import PeftModel  # takes seconds, and the decoder does not need it
+    from .peft_model import PeftModel
 
     return PeftModel(folder, device, room, precision)
 
 
 M_TRIM_THRESHOLD, M_MMAP_THRESHOLD, M_ARENA_MAX = -1, -3, -8
 LARGEST = 32 << 20
-"""Bytes above which glibc always maps a block by itself."""
+"""Bytes. Glibc always maps a larger block by itself."""
 
 
 def keep_freed_memory() -> None:
-    """Make this process keep freed memory.
+    """Make this process keep freed memory, if its C library is glibc.
 
-    Every step frees tens of megabytes and asks for them again: otherwise there is a page fault for each four kilobytes,
-    which takes a third of a step's time. Does nothing if the C library is not glibc.
+    Else page faults for tens of megabytes would take a third of a step's time.
     """
     tune = getattr(ctypes.CDLL(None), "mallopt", None)
     if tune is not None:
         tune(M_MMAP_THRESHOLD, LARGEST)
         tune(M_TRIM_THRESHOLD, (1 << 31) - 1)
-        # Otherwise the trainer's thread has a heap of its own, in pieces of 64 MB, which is too small for its blocks.
         tune(M_ARENA_MAX, 1)
 
 
-# The trainer on torch: a copy of the base on each device, one LoRA adapter with its own AdamW per policy.
-#
-# All computation runs in one thread, in call order, so that the process can answer others meanwhile. State files are
-# written in another thread, beside the passes of other policies, and states of policies that move are read in a
-# third.
+# All computation runs in one thread, in call order. A second thread writes state files meanwhile; a third reads the
+# states of policies that move.
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -96,8 +88,6 @@ async def _in(thread: Executor, work: Callable[P, R], *args: P.args, **kwargs: P
 
 @dataclass(frozen=True)
 class _Written:
-    """A state file on disk."""
-
     checksum: str
     size: int
     seconds: float
@@ -105,8 +95,6 @@ class _Written:
 
 @dataclass(frozen=True)
 class _Made:
-    """A step that is not on the disk yet."""
-
     opening: int
     step: Step
     state: PolicyState
@@ -116,15 +104,12 @@ class _Made:
 class TorchTrainer:
     """Implements ``protocol.Trainer``.
 
-    ``base`` is a Hugging Face folder in any precision, ``fingerprint`` its fingerprint in state files, ``threads`` how
-    many cores torch may use, ``sync`` whether state files are flushed to the disk, ``devices`` torch's devices,
-    ``names`` their names for people, ``memory`` how many bytes of each card may be taken (0 is no limit), ``precision``
-    that of the frozen base. A pass may take ``room`` bytes of each device, and at most ``slots`` policies are held, in
-    ``held`` bytes of the first; if these are 0, a card's are computed from what the base leaves of it, and a
-    processor has no limit. Other policies are paged out to a folder below ``scratch``. Ranks above ``largest_rank`` are
-    refused. With a ``loan``, passes of policies that need not repeat take a sampler's cores while that has nothing to
-    do, and the other way round. If ``model`` is given, it makes the model, in the computing thread, instead of ``base``
-    being loaded.
+    ``base`` is a Hugging Face folder, ``fingerprint`` its fingerprint in state files, ``threads`` the number of cores,
+    ``sync`` flushes state files to the disk, ``names`` are the devices' names for people, ``memory`` the most bytes of
+    each card (0: no limit). A pass may take ``room`` bytes of each device. At most ``slots`` policies are held, in
+    ``held`` bytes; 0: as the base leaves on a card, unlimited on a processor. Other policies are paged out below
+    ``scratch``. With a ``loan``, passes that need not repeat borrow a sampler's idle cores. ``model`` makes the model
+    in the computing thread instead of loading ``base``.
 
     Raises ``BaseModelError`` if the folder cannot be loaded. Call ``shutdown`` to end its threads.
     """
@@ -152,12 +137,10 @@ class TorchTrainer:
         self._sync = sync
         self._device = devices[0]
         self._largest_rank = largest_rank
-        # OpenMP's number of threads is set per calling thread, hence the initializer. If a second thread computed in
-        # parallel, there would be more threads than cores, which would sleep at every barrier: so the base is loaded
-        # in this thread, too.
+        # OpenMP's number of threads is set per calling thread, hence the initializer. A second computing thread would
+        # oversubscribe the cores.
         self._cores = LentCores(loan, torch.set_num_threads) if loan else None
         self._repeats = True
-        """Whether a policy of the pass in progress must have the same last bits each time."""
         self._thread = ThreadPoolExecutor(1, "trainer", initializer=torch.set_num_threads, initargs=(threads,))
         self._disk = ThreadPoolExecutor(1, "state files")
         self._moves = ThreadPoolExecutor(1, "moves")
@@ -174,31 +157,26 @@ class TorchTrainer:
         self._jobs = Jobs(self._model.vocabulary, self._gradients, self._cache, self._close)
         self._openings = itertools.count()
         self._opened: dict[str, int] = {}
-        """A number for each time that a policy was opened, so that older calls do not affect what was opened since."""
 
     async def open(self, policy: str, config: PolicyConfig, path: str, resume: bool) -> StepResult:
-        """Bring a policy into memory, from its state file or fresh; raises ``AdapterError`` or ``ValueError``.
-
-        What was in memory under that name is forgotten first, so that after a failure the policy is not open.
-        """
+        """Bring a policy into memory, from its state file or fresh; raises ``AdapterError`` or ``ValueError``."""
         return await self._run(self._open, policy, config, Path(path), resume)
 
     async def accumulate(
         self, policy: str, groups: tuple[TrainGroup, ...], probe: Probe | None = None, path: str = ""
     ) -> GroupStats:
-        """Add the groups' gradients; raises ``ValueError`` on bad input, which leaves the policy as it was.
+        """Add the groups' gradients; raises ``ValueError`` on bad input and then changes nothing.
 
-        A group whose advantages are all zero is skipped unless there is a KL term or an entropy bonus: its tokens
-        count, the rest is 0. With a ``path``, raises as ``step`` does; the gradients then stay.
+        A group whose advantages are all zero is skipped unless there is a KL term or an entropy bonus: only its tokens
+        count. With a ``path``, raises as ``step`` does; the gradients then stay.
         """
         stats, made = await self._run(self._accumulate, Job(policy, groups, probe, path))
         return stats if made is None else replace(stats, step=await self._finish(policy, path, made))
 
     async def accumulate_together(self, jobs: tuple[Job, ...]) -> tuple[GroupStats | Refused, ...]:
-        """``accumulate`` for several policies in shared passes, as many as fit; one result per job.
+        """``accumulate`` for several policies in shared passes; one result per job.
 
-        If a shared pass fails, its jobs are run one by one; one that fails again is refused and its policy closed. One
-        whose step fails is refused, too.
+        If a shared pass fails, its jobs are run one by one. A policy that fails again is closed.
         """
         results = await self._run(self._together, jobs)
         return tuple(await asyncio.gather(*(self._end(job, *one) for job, one in zip(jobs, results, strict=True))))
@@ -206,14 +184,11 @@ class TorchTrainer:
     async def step(self, policy: str, path: str) -> StepResult:
         """Make the step's updates and write its state file.
 
-        With nothing but skipped groups the gradient is zero: the step counts, and the adapter stays as it is. Raises
-        ``AdapterError`` where a loss or gradient is not finite or the disk refuses; the step has then not happened, and
-        the call may be made again.
+        Raises ``AdapterError`` if a loss or gradient is not finite or the disk refuses; the step can then be repeated.
         """
         return await self._finish(policy, path, await self._run(self._make, policy))
 
     async def _finish(self, policy: str, path: str, made: _Made) -> StepResult:
-        """Write the state file of a step, and let the policy go on from it."""
         written = await _in(self._disk, self._write, Path(path), made.state)
         version, seconds = await self._run(self._adopt, policy, made)
         return StepResult(
@@ -229,15 +204,13 @@ class TorchTrainer:
         )
 
     async def score(self, policy: str, tokens: Tokens, start: int, temperature: float) -> Logprobs:
-        """Log-probabilities, float32 (T-start,), of ``tokens[start:]``; raises ``ValueError`` on bad input."""
         return await self._run(self._score, policy, tokens, start, temperature)
 
     async def close(self, policy: str) -> None:
-        """Forget a policy; unknown names are fine."""
         await self._run(self._close, policy)
 
     async def get_state(self, policy: str) -> MovedState:
-        """A policy's state, beside what others compute; raises ``AdapterError`` if it is not open."""
+        """A policy's state, read while others compute; raises ``AdapterError`` if it is not open."""
 
         def get() -> MovedState:
             state = self._cache.look(policy)
@@ -246,16 +219,14 @@ class TorchTrainer:
         return await _in(self._moves, get)
 
     async def set_state(self, policy: str, moved: MovedState) -> None:
-        """Open a policy with this state; raises ``AdapterError`` if it was damaged or is of another base."""
+        """Open a policy with this state; raises ``AdapterError`` if it is damaged or belongs to another base."""
         found = await _in(self._moves, moved.state.checksum)
         await self._run(self._set_state, policy, moved, found)
 
     def tidy(self) -> None:
-        """Remove what was paged out, because the process is about to end."""
         self._pages.close()
 
     def shutdown(self) -> None:
-        """Wait for calls in progress, end the threads and remove what was paged out."""
         self._thread.shutdown()
         self._replicas.shutdown()
         self._disk.shutdown()
@@ -302,7 +273,6 @@ class TorchTrainer:
         return StepResult(version, str(path), written.checksum, written.size, 0.0, perf_counter() - begun)
 
     def _gradients(self, work: Work) -> tuple[GroupStats, ...]:
-        """Add the gradients of the groups, all of them or none; in smaller passes if memory runs out."""
         before = [memory.gathered() for memory, _ in work]
         self._repeats = any(memory.config.repeats for memory, _ in work)
 
@@ -314,7 +284,6 @@ class TorchTrainer:
         return (replace(stats[0], notice=self._backoff.notice()), *stats[1:])
 
     async def _end(self, job: Job, result: GroupStats | Refused, made: _Made | None) -> GroupStats | Refused:
-        """What becomes of one of several jobs, whose step may be made."""
         if made is None or isinstance(result, Refused):
             return result
         try:

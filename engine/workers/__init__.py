@@ -1,7 +1,6 @@
 """Worker processes: started with a socket, called like objects, watched, and ended.
 
-A worker is a plain class with async methods that does not know where it runs. Frames are pickled dataclasses whose
-arrays travel as bytes.
+A worker is a plain class with async methods that does not know its machine.
 """
 
 from ..door import door

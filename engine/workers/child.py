@@ -1,4 +1,4 @@
-"""What a handle needs of the process that it stands for, wherever that runs; and the process on this machine.
+"""The process behind a handle, on any machine, and the process on this machine.
 
 A child has a stream of bytes each way, ends once, and leaves last words in a log on the engine's machine.
 """
@@ -27,34 +27,34 @@ class Child(Protocol):
 
     @property
     def pid(self) -> int:
-        """Its process id on its machine; 0 if that is not known yet."""
+        """Its process id on its machine; 0 if unknown yet."""
 
     @property
     def node(self) -> str:
-        """Ray's id of the node that it runs on; empty for the engine's machine."""
+        """Ray's id of its node; empty for the engine's machine."""
 
     @property
     def returncode(self) -> int | None:
-        """Its exit status, negative for a signal; None while it runs, and where nobody can know any more."""
+        """Its exit status, negative for a signal; None while it runs, or if it is lost."""
 
     @property
     def reader(self) -> asyncio.StreamReader:
-        """What it sends. It is at its end soon after the process has ended."""
+        """Its output. It is at its end soon after the process has ended."""
 
     def write(self, data: bytes) -> None:
         """Send bytes, at once and in order; an ended process gets none."""
 
     def close(self) -> None:
-        """Close the connection, on which the process ends."""
+        """Close the connection, which ends the process."""
 
     def kill(self) -> None:
         """End it at once; an ended one is fine."""
 
     async def wait(self) -> None:
-        """Return when it has ended, or nothing more can come of it."""
+        """Return when it has ended, or is lost."""
 
     def last_words(self) -> str:
-        """The last line of its log since it started, or why it is lost; empty if there is neither."""
+        """The last line of its log since it started, or why it is lost; else empty."""
 
 
 class LocalChild:
@@ -87,7 +87,6 @@ class LocalChild:
         nice: int = 0,
         template: Template | None = None,
     ) -> LocalChild:
-        """Start the child's program; see ``Launcher.start``."""
         log_path.parent.mkdir(parents=True, exist_ok=True)
         ours, theirs = socket.socketpair()
         cores_word = ",".join(map(str, cores)) or "any"
@@ -105,35 +104,29 @@ class LocalChild:
 
     @property
     def pid(self) -> int:
-        """See ``Child``."""
         return self._process.pid
 
     @property
     def returncode(self) -> int | None:
-        """See ``Child``."""
         return self._process.returncode
 
     def close(self) -> None:
-        """See ``Child``."""
         self._writer.close()
 
     def kill(self) -> None:
-        """See ``Child``."""
         kill(self._process)
 
     async def wait(self) -> None:
-        """See ``Child``."""
         await self._process.wait()
 
     def last_words(self) -> str:
-        """See ``Child``."""
         return last_line(self._log_path, self._log_start)
 
 
 async def run_host(
     name: str, theirs: socket.socket, cores: tuple[int, ...], nice: int, environment: Mapping[str, str], output: int
 ) -> asyncio.subprocess.Process:
-    """Start ``workers.host`` as a child of this process, with its end of a socketpair and where its output goes."""
+    """Start ``workers.host`` as a child of this process, with its end of a socketpair and its output."""
     cores_word = ",".join(map(str, cores)) or "any"
     return await asyncio.create_subprocess_exec(
         *(sys.executable, "-P", "-m", f"{__package__}.host", name, str(theirs.fileno())),
@@ -143,7 +136,7 @@ async def run_host(
         stderr=output,
         env=environment,
         pass_fds=(theirs.fileno(),),
-        process_group=0,  # Ctrl-C in a terminal goes to the whole foreground group; workers stay out of it
+        process_group=0,  # Ctrl-C goes to the foreground group; workers stay out of it
     )
 
 

@@ -1,4 +1,4 @@
-"""How a worker ended, in one sentence that a person can act on. Pure, but for reading the tail of a log."""
+"""How a worker ended, in one sentence that a person can act on."""
 
 from __future__ import annotations
 
@@ -8,7 +8,6 @@ from pathlib import Path
 from ..devices import STATUS
 
 TAIL = 4096
-"""Bytes of the log that are searched for its last line."""
 
 HINTS = {
     signal.SIGILL: "A library was built for another processor; install it again on this machine (`make install`).",
@@ -17,7 +16,7 @@ HINTS = {
 
 
 def last_line(log_path: Path, start: int = 0) -> str:
-    """The last line with text that was written to the log after byte ``start``; empty if there is none."""
+    """The last line with text after byte ``start`` of the log; else empty."""
     try:
         with open(log_path, "rb") as log:
             size = log.seek(0, 2)
@@ -49,7 +48,7 @@ def _known(number: int) -> bool:
 
 
 def signal_name(number: int) -> str:
-    """A signal's name, or its number where this platform has no name for it."""
+    """A signal's name, or its number if this platform has no name for it."""
     if not _known(number):
         return str(number)
     return "SIGILL (illegal instruction)" if number == signal.SIGILL else signal.Signals(number).name

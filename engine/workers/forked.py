@@ -1,4 +1,4 @@
-"""The engine's side of a template: starts it, has it fork workers, and learns how each of them has ended."""
+"""The engine's side of a template: starts it, has it fork workers, and learns of their ends."""
 
 from __future__ import annotations
 
@@ -22,29 +22,26 @@ NAME = "template"
 
 
 class ForkedProcess:
-    """A worker that a template has forked, with as much of ``asyncio.subprocess.Process`` as a handle needs."""
+    """A worker forked by a template, with the part of ``asyncio.subprocess.Process`` that a handle needs."""
 
     def __init__(self, pid: int) -> None:
         self.pid = pid
         self.returncode: int | None = None
-        """Its exit code, or the number of the signal that ended it, negative; None while it lives."""
         self._ended = asyncio.Event()
 
     async def wait(self) -> int:
-        """Wait until it has ended; its ``returncode``."""
         await self._ended.wait()
         assert self.returncode is not None
         return self.returncode
 
     def end(self, code: int) -> None:
-        """Note that it has ended."""
         if self.returncode is None:
             self.returncode = code
             self._ended.set()
 
 
 class Template:
-    """A running template. Make one with ``start``; all methods belong to the event loop that did."""
+    """A running template. Make one with ``start``; all methods belong to its event loop."""
 
     def __init__(
         self,
@@ -54,9 +51,8 @@ class Template:
         log_path: Path,
         log_start: int,
     ) -> None:
-        """``log_start`` is how long the log was before it began."""
+        """``log_start`` is the length of the log before it began."""
         self.threads = threads
-        """How many cores its workers have; 0: any."""
         self._process = process
         self._connection = connection
         self._log_path, self._log_start = log_path, log_start
@@ -70,7 +66,7 @@ class Template:
     async def start(
         cls, modules: Sequence[str], threads: int, environment: Mapping[str, str], log_path: Path
     ) -> Template:
-        """Start one that imports ``modules`` for workers of this many ``threads``, with what ``environment`` sets.
+        """Start one that imports ``modules`` for workers of this many ``threads``.
 
         Its output is appended to ``log_path``. Raises ``WorkerDied`` if it ends before it is ready.
         """
@@ -96,7 +92,7 @@ class Template:
             await template._ready
         except WorkerDied:
             await process.wait()
-            raise template._death() from None  # with its last words
+            raise template._death() from None
         except BaseException:
             await asyncio.shield(template.stop())
             raise
@@ -104,21 +100,16 @@ class Template:
 
     @property
     def pid(self) -> int:
-        """Process id."""
         return self._process.pid
 
     @property
     def alive(self) -> bool:
-        """Whether it can fork."""
         return self._connection.fileno() >= 0
 
     async def fork(
         self, name: str, connection: int, log: int, cores: str, nice: int, environment: Mapping[str, str]
     ) -> ForkedProcess:
-        """Have it become a worker with the descriptor ``connection``, as ``host.main`` takes it, and its ``log``.
-
-        Raises ``WorkerDied`` if the template has died.
-        """
+        """Have it become a worker with the descriptor ``connection``, as ``host.main`` takes it, and its ``log``."""
         if not self.alive:
             raise self._death()
         born: asyncio.Future[ForkedProcess] = self._loop.create_future()
@@ -131,7 +122,6 @@ class Template:
         return await born
 
     async def stop(self) -> None:
-        """End it, and with it all workers that it has forked and that still live."""
         self._close()
         with contextlib.suppress(ProcessLookupError):
             os.kill(self._process.pid, signal.SIGKILL)
@@ -155,7 +145,7 @@ class Template:
         elif isinstance(message, Born):
             worker = self._workers[message.pid] = ForkedProcess(message.pid)
             born = self._orders.popleft()
-            if born.done():  # nobody waits for it any more
+            if born.done():
                 with contextlib.suppress(ProcessLookupError):
                     os.kill(message.pid, signal.SIGKILL)
             else:
@@ -164,7 +154,6 @@ class Template:
             self._workers.pop(message.pid).end(message.code)
 
     def _close(self) -> None:
-        """The template is gone, or goes: the kernel kills its workers."""
         if not self.alive:
             return
         self._loop.remove_reader(self._connection)

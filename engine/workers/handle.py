@@ -31,35 +31,27 @@ from .wire import (
     rebuild_error,
 )
 
-# The engine's side of one worker process: call it, learn of its death, stop it. A ``Launcher`` starts it.
-#
-# Calls go out with a number and may overlap; an answer whose caller was cancelled meanwhile is dropped (the worker
-# still finishes that call). Knows nothing of what the worker computes, and never restarts one: that is the engine's
-# decision.
+# An answer to a cancelled caller is dropped; the worker still finishes the call.
 
 T = TypeVar("T")
 
 BEAT = 5.0
-"""Seconds between two looks at whether the worker's event loop has answered."""
 MISSED = 6
-"""Looks in a row without an answer after which a worker counts as hung. Its event loop answers while its threads
-compute, however long; looks are counted, not seconds, so that an engine that was itself held up blames nobody."""
+"""Checks in a row without an answer after which a worker counts as hung. Checks are counted, not seconds, so that a
+delayed engine blames nobody."""
 GRACE = 5.0
-"""Seconds that a stopped worker has to end before it is killed."""
 
 
 class WorkerHandle:
-    """A running worker. Made by a ``Launcher``; all methods belong to the event loop that did."""
+    """A running worker. Made by a ``Launcher``; all methods belong to its event loop."""
 
     def __init__(self, name: str, child: Child, log_path: Path) -> None:
         self.name = name
         self.log_path = log_path
         self.died = asyncio.Event()
-        """Set when the process has ended, whether by ``stop`` or on its own."""
         self._child = child
         self._begun = False
-        """Whether it takes calls."""
-        self._loop = asyncio.get_running_loop()  # kept: to ask for it is a system call in Python 3.11
+        self._loop = asyncio.get_running_loop()  # kept: asking for it is a system call in Python 3.11
         self._outbox = Outbox(child.write, self._refuse)
         self._listener: asyncio.Task[None] | None = None
         self._stopping = False
@@ -67,13 +59,13 @@ class WorkerHandle:
         self._watch: asyncio.Task[None] | None = None
         self._waiting: dict[int, asyncio.Future[Any]] = {}
         self._streams: dict[int, Callable[[Any], None]] = {}
-        self._numbers = itertools.count(1)  # 0 is the start-up
+        self._numbers = itertools.count(1)
 
     @classmethod
     async def begin(cls, child: Child, name: str, factory: str, kwargs: dict[str, Any], log_path: Path) -> WorkerHandle:
-        """Have a child that was just started build its object, and wait until it takes calls; for launchers.
+        """Have a started child build its object, and wait until it takes calls; for launchers.
 
-        It is ended where it cannot. Raises as ``Launcher.start`` does.
+        A child that cannot is ended. Raises as ``Launcher.start`` does.
         """
         handle = cls(name, child, log_path)
         try:
@@ -85,25 +77,22 @@ class WorkerHandle:
 
     @property
     def pid(self) -> int:
-        """Process id of the child, on its machine."""
         return self._child.pid
 
     @property
     def node(self) -> str:
-        """Ray's id of the node that it runs on; empty for the engine's machine."""
         return self._child.node
 
     @property
     def alive(self) -> bool:
-        """Whether the process has not ended."""
         return not self.died.is_set()
 
     def call(self, method: str, *args: Any, stream_to: Callable[[Any], None] | None = None) -> asyncio.Future[Any]:
         """Run an async method of the worker's object, or of a part of it (``part.method``): a future of its value.
 
-        It is sent at once, awaited or not. The future raises what the method raised (``MarlaasError`` and
-        ``ValueError`` as themselves, others as ``CallFailed``), or ``WorkerDied``. ``stream_to`` is for a method
-        that has such an argument: what the method calls it with there it is called with here, until the future is done.
+        It is sent at once, awaited or not. The future raises the method's error (``MarlaasError`` and ``ValueError`` as
+        themselves, others as ``CallFailed``), or ``WorkerDied``. Values that the method passes to its argument
+        ``stream_to`` arrive here, until the future is done.
         """
         answer: asyncio.Future[Any] = self._loop.create_future()
         if not self._begun or not self.alive:
@@ -119,16 +108,15 @@ class WorkerHandle:
         return answer
 
     def post(self, method: str, *args: Any, haste: bool = False) -> None:
-        """Have an async method run whose value nobody needs; what it raises goes to the worker's log.
+        """Run an async method without an answer; its errors go to the worker's log.
 
-        It begins before any call that is made later, and soon where there is none; with ``haste``, at once. A dead
-        worker is no error.
+        It begins before any later call, and soon without one; with ``haste``, at once. A dead worker is no error.
         """
         if self._begun and self.alive:
             self._outbox.send(Call(None, method, args), haste=haste)
 
     def proxy(self, protocol: Callable[..., T], posted: Collection[str] = (), part: str = "") -> T:
-        """An object typed as ``protocol`` (a Protocol class) whose methods are calls to this worker.
+        """An object typed as ``protocol`` (a Protocol class) with calls to this worker as methods.
 
         Those named in ``posted`` return None at once, without an answer. A worker that serves several protocols has an
         attribute for each: ``part`` is its name.
@@ -136,7 +124,7 @@ class WorkerHandle:
         return cast(T, _Proxy(self, protocol, posted, part))
 
     async def stop(self, grace: float = GRACE) -> None:
-        """Close the connection, which ends the child; kill it if it takes longer than ``grace`` seconds."""
+        """Close the connection, which ends the child; kill it after ``grace`` seconds."""
         self._stopping = True
         if self._watch is not None:
             self._watch.cancel()
@@ -171,7 +159,7 @@ class WorkerHandle:
             if len(answers) < len(messages):
                 break
         if not self._stopping:
-            self._child.kill()  # it cannot answer any more, even if it still computes
+            self._child.kill()
         await self._child.wait()
         self.died.set()
         if self._watch is not None:
@@ -184,7 +172,6 @@ class WorkerHandle:
         self._child.close()
 
     async def _look_after(self) -> None:
-        """Kill a worker whose event loop does not answer: whoever waits for it then learns that it died."""
         asked, missed = asyncio.ensure_future(self._ask()), 0
         try:
             while missed < MISSED:
@@ -209,7 +196,7 @@ class WorkerHandle:
         answer = self._waiting.pop(message.id, None)
         self._streams.pop(message.id, None)
         if answer is None or answer.done():
-            return  # its caller was cancelled
+            return
         if isinstance(message, Answer):
             answer.set_result(message.value)
         else:
@@ -218,14 +205,13 @@ class WorkerHandle:
     def _pass_on(self, streamed: Streamed) -> None:
         answer, stream_to = self._waiting.get(streamed.id), self._streams.get(streamed.id)
         if answer is None or answer.done() or stream_to is None:
-            return  # its caller was cancelled
+            return
         try:
             stream_to(streamed.value)
-        except Exception as error:  # other callers wait for their answers
+        except Exception as error:
             self._loop.call_exception_handler({"message": "what a worker streamed was not taken", "exception": error})
 
     def _refuse(self, message: Message, error: Exception) -> None:
-        """Fail a call whose arguments cannot be pickled."""
         if isinstance(message, Call) and message.id is None:
             self._loop.call_exception_handler({"message": f"{message.method} was not posted", "exception": error})
         answer = self._waiting.pop(message.id, None) if isinstance(message, Call) and message.id is not None else None
@@ -235,7 +221,7 @@ class WorkerHandle:
             answer.set_exception(error)
 
     def death(self, starting: bool = False) -> WorkerDied:
-        """The error that says how the worker ended: ``OutOfMemory`` where memory was short."""
+        """The error for the worker's end: ``OutOfMemory`` if memory was short."""
         if self._hung:
             return WorkerDied(
                 f"Worker {self.name} answered nothing for {BEAT * MISSED:.0f} s and was ended.",
@@ -247,8 +233,6 @@ class WorkerHandle:
 
 
 class _Proxy:
-    """Turns attribute access into calls, for the names that the protocol has."""
-
     def __init__(self, handle: WorkerHandle, protocol: Callable[..., Any], posted: Collection[str], part: str) -> None:
         self._handle = handle
         self._prefix = part and f"{part}."
@@ -264,14 +248,11 @@ class _Proxy:
             handle.post(path, *args)
 
         method = post if name in self._posted else partial(handle.call, path)
-        setattr(self, name, method)  # the next look-up needs no __getattr__
+        setattr(self, name, method)
         return method
 
 
-# Starts a worker somewhere: the engine does not know where, and a handle does not, either.
-#
-# ``LocalLauncher`` is for the engine's own machine; ``cluster.NodeLauncher`` for another.
-# ``tests/engine/workers/contract.py`` holds the tests that each passes.
+# ``tests/engine/workers/contract.py`` holds the tests that each launcher passes.
 
 
 class Launcher(Protocol):
@@ -291,12 +272,10 @@ class Launcher(Protocol):
     ) -> WorkerHandle:
         """Start a child that builds ``factory`` (``"module:Class"``) with ``kwargs``, and wait until it takes calls.
 
-        ``cores`` pins it, one thread each; empty leaves it free. It has the environment of whoever starts it there,
-        with what ``environment`` sets (the cards that it may see, say), and runs at niceness ``nice``, 0 to 19. What it
-        prints is appended to ``log_path``, which is on the engine's machine, wherever the worker runs. A ``template``,
-        which is of use there alone, forks it; it then shares that one's memory. Raises what the constructor raised if
-        that is a ``MarlaasError`` or ``ValueError``, ``CallFailed`` for any other exception, and ``WorkerDied`` with
-        the last line of the log when the process just ended.
+        ``cores`` pins it, one thread each; empty leaves it free. It runs with the variables of ``environment``, at
+        niceness ``nice``, 0 to 19. Its output is appended to ``log_path`` on the engine's machine. A ``template`` of
+        that machine forks it. Raises the constructor's ``MarlaasError`` or ``ValueError``, ``CallFailed`` for any other
+        exception, and ``WorkerDied`` with the last line of the log.
         """
 
 
@@ -315,7 +294,6 @@ class LocalLauncher:
         nice: int = 0,
         template: Template | None = None,
     ) -> WorkerHandle:
-        """See ``Launcher``."""
         child = await LocalChild.start(
             name, cores, log_path=log_path, environment=environment, nice=nice, template=template
         )

@@ -1,10 +1,9 @@
 """The child's main program: builds one object and serves calls to its async methods, and its parts', concurrently.
 
 ``python -P -m marlaas.engine.workers.host NAME FD PARENT CORES NICE`` with CORES such as ``0,1`` or ``any``. Frames
-come in over the inherited socket FD; answers go out as they are ready. When the engine closes the socket, or dies, the
-child ends at once: everything that must survive is written atomically by the object itself. It also ends when a method
-raises ``OutOfMemory``. Must not import anything heavy before the cores are pinned and the threads are limited, because
-thread pools read both when they are loaded.
+come in over the inherited socket FD. When the engine closes it, or a method raises ``OutOfMemory``, the child ends at
+once. Must not import anything heavy before the cores are pinned and the threads are limited, because thread pools read
+both when they are loaded.
 """
 
 from __future__ import annotations
@@ -47,7 +46,7 @@ THREAD_VARIABLES = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"
 def main(arguments: list[str]) -> None:
     """Serve until the engine goes away; never returns."""
     name, descriptor, parent, cores, nice = arguments
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C belongs to the engine, which stops its workers in order
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
     die_with(int(parent))
     pin(cores)
     os.nice(int(nice))
@@ -62,7 +61,7 @@ def die_with(parent: int) -> None:
     """Ask the kernel to end this process with its parent; on other systems than Linux the closed socket ends it."""
     if sys.platform == "linux":
         ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
-    if os.getppid() != parent:  # it died before the kernel could be asked
+    if os.getppid() != parent:
         os._exit(1)
 
 
@@ -74,15 +73,14 @@ def pin(cores: str) -> None:
     for variable in THREAD_VARIABLES:
         os.environ[variable] = str(len(wanted))
     if hasattr(os, "sched_setaffinity"):
-        with contextlib.suppress(OSError):  # a container may have taken the core away since; slower, but it runs
+        with contextlib.suppress(OSError):  # a container may have lost the core; slower, but it runs
             os.sched_setaffinity(0, wanted)
 
 
 async def serve(connection: socket.socket) -> None:
-    """Build the object named in the first frame, then run every call as a task of its own.
+    """Build the object named in the first frame, then run every call as a task.
 
-    If the object has a method ``tidy``, that is called once the engine is gone, without waiting for calls in progress:
-    it removes files that nobody will need.
+    Its method ``tidy`` is called once the engine is gone: it removes temporary files.
     """
     reader, writer = await asyncio.open_connection(sock=connection)
 
@@ -150,7 +148,6 @@ def _run(target: Any, call: Call, send: Callable[[Message], None]) -> Awaitable[
 
 
 def _end(code: int) -> NoReturn:
-    """Leave without waiting for threads: one that computes for a caller who is gone would hold the process up."""
     sys.stdout.flush()
     sys.stderr.flush()
     os._exit(code)

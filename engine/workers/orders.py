@@ -1,16 +1,16 @@
-"""What goes between the engine and a template: an order for a worker, its birth, its end."""
+"""Messages between the engine and a template: an order for a worker, its birth, its end."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
 LONGEST = 1 << 20
-"""Bytes of a frame at most: an order holds an environment."""
+"""Most bytes of a frame: an order holds an environment."""
 
 
 @dataclass(frozen=True)
 class Order:
-    """A worker to be; its socket and its log come as descriptors beside the frame."""
+    """A worker to be; its socket and its log come as descriptors with the frame."""
 
     name: str
     cores: str
@@ -27,7 +27,7 @@ class Born:
 
 @dataclass(frozen=True)
 class Ended:
-    """How a worker has ended: its exit code, or the number of the signal that ended it, negative."""
+    """A worker's end: its exit code, or the number of the signal that ended it, negative."""
 
     pid: int
     code: int

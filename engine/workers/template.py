@@ -1,16 +1,13 @@
 """The main program of a template: imports what several workers need, then becomes each of them by forking.
 
-``python -P -m marlaas.engine.workers.template FD PARENT THREADS MODULE …``. A fork shares the memory of what was
-imported before it with all others until one of them writes there: of the 150 MB that PyTorch takes in each process, 20
-are written to. It also needs none of the seconds that the import takes.
+``python -P -m marlaas.engine.workers.template FD PARENT THREADS MODULE …``. Forks share earlier imports until one of
+them writes: of PyTorch's 150 MB in each process, 20 are written to. They also save the seconds of the import.
 
-Each ``Order`` that comes over the inherited socket FD has two descriptors with it: the worker's socket and its log.
-``Born`` tells the process id of the worker, ``Ended`` how it ended. The worker continues in ``host.main``, as one that
-was started by itself, and dies with the template, which dies with the engine.
+Each ``Order`` over the inherited socket FD has two descriptors: the worker's socket and its log. The worker dies with
+the template, which dies with the engine.
 
-The template computes nothing and has one thread, so a fork copies no lock that another thread holds. Libraries read how
-many threads they may start as they are imported, and keep to it in threads that say nothing of it, so all workers of a
-template have THREADS cores (0: any).
+The template has one thread, so a fork copies no lock of another thread. Libraries read their number of threads when
+they are imported, so all workers have THREADS cores (0: any).
 """
 
 from __future__ import annotations
@@ -33,24 +30,24 @@ from .orders import LONGEST, Born, Ended, Order
 
 
 def main(arguments: list[str]) -> None:
-    """Import, tell that it is done, and serve until the engine goes away."""
+    """Import, report it, and serve until the engine goes away."""
     descriptor, parent, threads, *modules = arguments
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     host.die_with(int(parent))
     if int(threads):
         os.environ |= dict.fromkeys(host.THREAD_VARIABLES, threads)
-    os.environ["OPENBLAS_NUM_THREADS"] = "1"  # it starts its threads as it is imported; the work is not done in NumPy
+    os.environ["OPENBLAS_NUM_THREADS"] = "1"  # it starts its threads when it is imported; the work is not done in NumPy
     for module in modules:
         importlib.import_module(module)
     if len(os.listdir("/proc/self/task")) > 1:
         sys.exit("A library has started threads as it was imported: workers are not forked.")
     gc.collect()
-    gc.freeze()  # a look for garbage writes to every object that it looks at
+    gc.freeze()  # garbage collection writes to every object
     serve(socket.socket(fileno=int(descriptor)))
 
 
 def serve(engine: socket.socket) -> None:
-    """Fork a worker for each order, tell of its end; returns when the engine has closed its side."""
+    """Fork a worker for each order, report its end; returns when the engine has closed its side."""
     woken, wakes = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
     signal.signal(signal.SIGCHLD, lambda *_: None)
     signal.set_wakeup_fd(wakes)
@@ -93,7 +90,7 @@ def ended() -> list[Ended]:
 
 
 def become(order: Order, template: int, connection: int, log: int) -> None:
-    """Go on as the worker; never returns."""
+    """Continue as the worker; never returns."""
     try:
         os.setpgid(0, 0)
         os.environ.clear()
@@ -112,9 +109,9 @@ def become(order: Order, template: int, connection: int, log: int) -> None:
 
 
 def call_oneself(command: Sequence[str]) -> None:
-    """Show another command line than the template's to `ps`, over which it is written, as far as there is room."""
+    """Show another command line to `ps` by overwriting the template's, as far as there is room."""
     fields = Path("/proc/self/stat").read_text("utf-8").rpartition(")")[2].split()
-    begins, ends = int(fields[45]), int(fields[46])  # arg_start and arg_end of proc(5), 0 if they may not be seen
+    begins, ends = int(fields[45]), int(fields[46])
     room = ends - begins
     if room > 0:
         ctypes.memmove(begins, b"\0".join(map(os.fsencode, command))[: room - 1].ljust(room, b"\0"), room)

@@ -21,10 +21,8 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 
-# Pickles numpy arrays between the engine and its workers: a vector of plain numbers is its bytes and one letter.
-#
-# numpy's own pickles describe every array's type again, which costs several times what a short vector does. Imports
-# numpy only if it is needed: a child reads its first frame before it may import what starts threads.
+# A vector of plain numbers is pickled as its bytes and one letter: numpy's own pickles cost several times as much.
+# numpy is imported only if needed: a child reads its first frame before it may import what starts threads.
 
 PLAIN = frozenset("bBhHiIlLqQefd?")
 """Numpy's letters for plain numbers; both ends run on one machine, so their bytes mean the same."""
@@ -58,15 +56,10 @@ def rebuild(data: bytearray, letter: str) -> NDArray[np.generic]:
     return numpy.frombuffer(data, letter)
 
 
-# What travels between the engine and a worker: pickled messages in length-prefixed frames.
-#
-# A frame holds all messages of one turn of the sender's event loop, and those before them that could wait: one write,
-# one wake-up of the receiver, and one pickle, in which names and array types are written once. Both ends are our own
-# processes over a private socketpair that no other account can reach, so pickle is safe here. Arrays travel as their
-# bytes (``arrays``).
+# A frame holds all messages of one turn of the sender's event loop. Both ends are our own processes over a private
+# socketpair, so pickle is safe here.
 
 HEADER = struct.Struct("<Q")
-"""Number of bytes of the pickle that follows."""
 LINGER = 0.005
 """Seconds that a message without haste waits for others to share its frame."""
 
@@ -76,7 +69,6 @@ class Start:
     """First frame to the child: what to build."""
 
     factory: str
-    """``"package.module:Class"``"""
     kwargs: dict[str, Any]
 
 
@@ -90,15 +82,13 @@ class Call:
     """Run one async method of the worker's object."""
 
     id: int | None
-    """None if nobody waits for the answer: none is sent."""
     method: str
-    """Its name, or ``part.method`` where the object has parts."""
     args: tuple[Any, ...]
 
 
 @dataclass(frozen=True)
 class StreamingCall(Call):
-    """One whose method streams values to its caller before it returns: it gets the argument ``stream_to``."""
+    """A call with streamed values before its answer: the method gets the argument ``stream_to``."""
 
 
 @dataclass(frozen=True)
@@ -119,7 +109,7 @@ class Answer:
 
 @dataclass(frozen=True)
 class Failed:
-    """What a call raised; with id 0, what the start-up raised."""
+    """A call's error; with id 0, the start-up's."""
 
     id: int
     kind: str
@@ -130,8 +120,7 @@ class Failed:
 
 
 PING = "?"
-"""The method of a call that the host answers itself: whether its event loop still runs. No method of a worker can have
-this name."""
+"""A check of the event loop; the host answers it itself. No method of a worker can have this name."""
 
 Message = Start | Ready | Call | Streamed | Answer | Failed
 
@@ -160,16 +149,15 @@ class Outbox:
     """Gathers the messages of one turn of the event loop and writes them as one frame."""
 
     def __init__(self, write: Callable[[bytes], None], refuse: Callable[[Message, Exception], None]) -> None:
-        """``refuse`` is told of a message that cannot be pickled; the others of its frame still go."""
-        self._loop = asyncio.get_running_loop()  # kept: to ask for it is a system call in Python 3.11
+        """``refuse`` gets a message that cannot be pickled; the others of its frame still go."""
+        self._loop = asyncio.get_running_loop()
         self._write = write
         self._refuse = refuse
         self._messages: list[Message] = []
         self._flushing = False
-        """Whether the gathered messages are sent at the end of this turn."""
 
     def send(self, message: Message, haste: bool = True) -> None:
-        """Write a message at the end of this turn of the loop; one without ``haste`` with the next frame, soon."""
+        """Write a message at the end of this turn of the loop; without ``haste`` with the next frame, soon."""
         if haste and not self._flushing:
             self._flushing = True
             self._loop.call_soon(self._flush)
@@ -180,7 +168,7 @@ class Outbox:
     def _flush(self) -> None:
         messages, self._messages = self._messages, []
         self._flushing = False
-        if not messages:  # they went with an earlier frame
+        if not messages:
             return
         try:
             self._write(pack(*messages))
@@ -192,11 +180,8 @@ class Outbox:
                 self._flush()
 
 
-# Exceptions across the process border: a known error arrives as itself, anything else as ``CallFailed``.
-
-
 def describe(call: int, error: BaseException) -> Failed:
-    """The message that stands for an exception."""
+    """The message for an exception."""
     message, hint = (error.message, error.hint) if isinstance(error, MarlaasError) else (str(error), "")
     return Failed(call, type(error).__name__, message, hint, "".join(traceback.format_exception(error)))
 

@@ -1,1 +1,1 @@
-"""How this machine becomes a node, and ceases to be one: the way to the head, on which conditions, and its Ray."""
+"""How this machine joins and leaves a cluster: the way to the head, the conditions, and its Ray."""

@@ -1,4 +1,4 @@
-"""Addresses and ports at which a cluster is joined, and whether that is safe."""
+"""Addresses and ports at which a cluster is joined, and their safety."""
 
 from __future__ import annotations
 
@@ -18,24 +18,21 @@ from ...home import PORTS, ClusterSettings, Home
 from ...programs import run_program
 from ..node import no_head, plainly, refuses_token
 
-# Which ports Ray takes on a machine, and what for: a fixed range, so that a firewall can name it. Pure.
+# Ray's ports on a machine are a fixed range, so that a firewall can name it.
 
 
 @dataclass(frozen=True)
 class Port:
-    """A port, or several, of the range of a machine."""
+    """One or more ports of a machine's range."""
 
     flags: tuple[str, ...]
     """Options of ``ray start`` that set it: the first and, if there are two, the last port."""
     first: int
-    """Counted from the first of the range."""
     last: int
     what: str
-    """What it is for."""
 
 
 FIGURES = 6
-"""The place of a port that no option sets."""
 RANGE = (
     Port(("--node-manager-port",), 0, 0, "Ray's node manager: starts the node host, tells which machines live"),
     Port(("--object-manager-port",), 1, 1, "Ray's object manager: versions' files between machines"),
@@ -47,7 +44,6 @@ RANGE = (
     Port(("--min-worker-port", "--max-worker-port"), 10, PORTS - 1, "the bridge and the node hosts: all calls"),
 )
 HEAD = "the head alone: where machines join, and Ray's own records"
-"""What the head's own port is for."""
 
 
 def port_flags(first: int) -> list[str]:
@@ -60,12 +56,12 @@ def port_flags(first: int) -> list[str]:
 
 
 def port_variables(first: int) -> dict[str, str]:
-    """The variables of the environment that set the others of a range that begins at ``first``."""
+    """The environment variables that set the others of a range."""
     return {"DASHBOARD_METRIC_PORT": str(first + FIGURES)}
 
 
 def listed_ports(head: int, first: int) -> list[tuple[str, str]]:
-    """All ports and what they are for, for people."""
+    """All ports and their purposes, for people."""
     rows = [(str(head), HEAD)]
     for port in RANGE:
         last = f"-{first + port.last}" if port.last > port.first else ""
@@ -74,7 +70,7 @@ def listed_ports(head: int, first: int) -> list[tuple[str, str]]:
 
 
 def in_the_way(listening: Iterable[int], first: int, head: int | None) -> list[int]:
-    """Ports at which somebody listens, and that Ray needs: those of the range that it takes by themselves.
+    """Used ports that Ray needs itself.
 
     ``head`` is the head's own port, None on other machines.
     """
@@ -82,21 +78,15 @@ def in_the_way(listening: Iterable[int], first: int, head: int | None) -> list[i
     return sorted((needed | ({head} if head else set())) & set(listening))
 
 
-# Addresses of a cluster: which one this machine has, and whether anybody listens at the head's.
-#
-# Standard library and psutil only; nothing here speaks with Ray.
-
 AUTO = "auto"
-"""The address of whatever Ray runs on this machine."""
 SECONDS = 3.0
-"""Seconds to wait for an answer: on one network that is long."""
 VIRTUAL = ("docker", "br-", "veth", "virbr", "tun", "tap", "wg", "cni", "flannel", "podman", "lxc")
-"""How networks begin that lead to no other machine, or not by the shortest way."""
+"""Prefixes of networks that lead to no other machine, or not by the shortest way."""
 
 
 @dataclass(frozen=True)
 class Address:
-    """Where a head listens."""
+    """The address of a head."""
 
     host: str
     port: int
@@ -106,7 +96,7 @@ class Address:
 
 
 def parse_address(text: str, port: int) -> Address:
-    """``HOST`` or ``HOST:PORT``, with ``port`` where none is named. Raises ``ConfigError``."""
+    """``HOST`` or ``HOST:PORT``; the default is ``port``. Raises ``ConfigError``."""
     host, separator, given = text.strip().rpartition(":")
     if not separator or text.strip().endswith("]") or (":" in host and not host.endswith("]")):
         host, given = text.strip(), str(port)
@@ -131,7 +121,7 @@ def check_listens(address: Address, seconds: float = SECONDS) -> None:
 
 
 def address_towards(address: Address) -> str:
-    """This machine's own address on the way to another, which the system's routes decide; nothing is sent."""
+    """This machine's own address on the route to another; nothing is sent."""
     family = socket.AF_INET6 if ":" in address.host else socket.AF_INET
     try:
         with socket.socket(family, socket.SOCK_DGRAM) as way:
@@ -142,8 +132,7 @@ def address_towards(address: Address) -> str:
 
 
 def own_addresses() -> list[tuple[str, str]]:
-    """The IPv4 addresses of this machine that others may reach, each with its network's name; those of virtual
-    networks last."""
+    """This machine's reachable IPv4 addresses with their networks; virtual ones last."""
     import psutil
 
     alive = {name for name, state in psutil.net_if_stats().items() if state.isup}
@@ -157,9 +146,9 @@ def own_addresses() -> list[tuple[str, str]]:
 
 
 def own_address(given: str = "") -> str:
-    """The address at which others reach this machine: the one that is ``given``, or the only one that there is.
+    """The address at which others reach this machine: ``given``, or the only one.
 
-    A wrong guess would make a cluster that nobody can join, so there is none. Raises ``ConfigError``.
+    A wrong guess would make a cluster that nobody can join. Raises ``ConfigError``.
     """
     here = own_addresses()
     if given:
@@ -180,48 +169,40 @@ def own_address(given: str = "") -> str:
     )
 
 
-# On which conditions marlaas starts Ray or connects to one: a token, no telemetry, no other judge of memory or cards.
-#
-# Whoever reaches a Ray without a token runs programs as its account. So a token is required unless ``insecure =
+# Anybody who reaches a Ray without a token runs programs as its account. So a token is required unless ``insecure =
 # true``.
 
 TOKEN_BYTES = 32
 LONGEST = 4096
-"""Bytes of a token's file that are read."""
 LEAST_STORE = 75 * 2**20
-"""Bytes below which Ray refuses to make an object store."""
 
 FIXED = {
-    # Ray asks for consent on a terminal, then reports use to its makers: marlaas tells nobody anything.
+    # Ray asks for consent on a terminal, then reports use to its makers.
     "RAY_USAGE_STATS_ENABLED": "0",
-    # Python need agree in its minor version alone: code goes by name, not by value. ``versions`` compares the rest.
+    # Only Python's minor version must agree: code goes by name, not by value. ``Versions`` compares the rest.
     "RAY_DEFAULT_PYTHON_VERSION_MATCH_LEVEL": "minor",
-    # At 95 % of a machine's memory Ray kills its own processes, several at once: here that would be the node host, and
-    # with it all workers of the machine. What is short of memory is one worker, which the kernel ends, and the engine
-    # then starts with less (``fleet/memory_backoff.py``).
+    # At 95 % of a machine's memory Ray would kill the node host, and with it all workers. The kernel ends one worker,
+    # and the engine starts with less (``fleet/memory_backoff.py``).
     "RAY_memory_monitor_refresh_ms": "0",
-    # Cards are divided by the engine's placement, by the rules of [resources]; a worker is told its own. Without these
-    # Ray hides all cards from a process that asks it for none.
+    # The engine's placement divides the cards. Ray would hide all cards from a process that asks it for none.
     "RAY_EXPERIMENTAL_NOSET_CUDA_VISIBLE_DEVICES": "1",
     "RAY_EXPERIMENTAL_NOSET_HIP_VISIBLE_DEVICES": "1",
     "RAY_EXPERIMENTAL_NOSET_ROCR_VISIBLE_DEVICES": "1",
     "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0",
-    # Ray starts its actors at niceness 15, and a node host's children inherit that: they would wait for everybody.
+    # Ray starts its actors at niceness 15, and a node host's children would inherit it.
     "RAY_worker_niceness": "0",
-    # From this many milliseconds without an answer of its agent on Ray ends the node; its own are 30,000, and a machine
-    # that computes takes as long to import what the agent needs.
+    # Milliseconds without an answer of its agent until Ray ends the node. Ray's 30,000 are too few: a busy machine
+    # takes as long for the agent's imports.
     "RAY_agent_register_timeout_ms": "120000",
-    # A machine that leaves has been drained by the engine; Ray need not wait for work of its own.
+    # The engine has drained a machine that leaves; Ray has no own work.
     "RAY_GRACEFUL_SHUTDOWN_DRAIN_TIMEOUT_S": "0",
-    # No server that runs programs from outside of the cluster, and no end of a node whose agent is slow: for neither is
-    # there an option.
+    # Disables the server for outside programs and the end of a node with a slow agent: neither has an option.
     "RAY_START_HOOK": "marlaas.engine.cluster.joining.start_hook.prepare",
 }
-"""The environment of every Ray process that marlaas starts."""
 
 
 def ray_environment(home: Home, cluster: ClusterSettings) -> dict[str, str]:
-    """The environment in which Ray's processes and the bridge run on this machine.
+    """The environment of Ray's processes and the bridge on this machine.
 
     Raises ``ConfigError`` as ``check_token`` does.
     """
@@ -233,36 +214,31 @@ def ray_environment(home: Home, cluster: ClusterSettings) -> dict[str, str]:
     )
     if cluster.insecure:
         return environment
-    # Ray prefers a token in the variable, which may be that of another cluster.
+    # Ray prefers a token in the variable, perhaps of another cluster.
     return environment | {"RAY_AUTH_TOKEN": "", "RAY_AUTH_TOKEN_PATH": str(token_file(home, cluster))}
 
 
 def ray_flags(cluster: ClusterSettings) -> list[str]:
-    """Options of ``ray start`` that have nothing to do with addresses and ports."""
+    """Options of ``ray start`` besides addresses and ports."""
     return [
-        # No resources of Ray's: it places nothing but one node host a machine, which asks for none, and starts no idle
-        # processes in advance.
         "--num-cpus=0",
         "--num-gpus=0",
-        # Ray's own default is 30 % of the memory, which the engine's plan of the machine does not know of.
+        # Ray's default is 30 % of the memory, unknown to the engine's plan.
         f"--object-store-memory={max(LEAST_STORE, int(cluster.object_store_gb * 1e9))}",
-        # Logs of node hosts lie on their machines; the engine asks for what it needs of them.
         "--include-log-monitor=false",
         "--disable-usage-stats",
     ]
 
 
 HEAD_FLAGS = (
-    # A web page through which programs can be started, and 400 MB.
+    # A web page that can start programs, and 400 MB.
     "--include-dashboard=false",
-    # Rents and gives back machines by load; here people join them.
     "--no-monitor",
 )
-"""Further options of the head."""
 
 
 def token_file(home: Home, cluster: ClusterSettings) -> Path:
-    """Where this machine's copy of the cluster's token lies."""
+    """This machine's copy of the cluster's token."""
     return Path(cluster.token) if cluster.token else home.cluster_token
 
 
@@ -294,7 +270,7 @@ def check_token(home: Home, cluster: ClusterSettings) -> None:
 
 
 def make_token(home: Home, cluster: ClusterSettings) -> Path:
-    """Make a token where there is none; returns its file. Raises ``ConfigError``."""
+    """Make a token if there is none; returns its file. Raises ``ConfigError``."""
     path = token_file(home, cluster)
     if not path.exists():
         keep_token(path, secrets.token_hex(TOKEN_BYTES))
@@ -303,7 +279,7 @@ def make_token(home: Home, cluster: ClusterSettings) -> Path:
 
 
 def keep_token(path: Path, token: str) -> None:
-    """Write a token that nobody else may read, whole or not at all. Raises ``ConfigError``."""
+    """Write a private token atomically. Raises ``ConfigError``."""
     token = token.strip()
     if not token or len(token) > LONGEST or not token.isprintable() or " " in token:
         raise ConfigError("What was given is no token.", "A token is one word, as the head's file has it.")
@@ -318,31 +294,25 @@ def keep_token(path: Path, token: str) -> None:
         raise ConfigError(f"The token cannot be written: {error.strerror}.", where=str(path)) from error
 
 
-# Asks a Ray head, in a process of its own: whether it wants a token, who is in the cluster, which ports are open.
-#
-# ``ask`` runs this module as a program with a time limit, because a client of Ray waits long, writes to the terminal,
-# and may end its process. What the program prints last is JSON. Here only the program imports ray.
+# A client of Ray waits long, writes to the terminal, and may end its process; so ``ask`` runs this module as a program
+# with a time limit. The last printed line is JSON.
 
 ASKING_SECONDS = 45.0
-"""Seconds that a question may take in all, with the imports of a busy machine."""
 KEY = b"marlaas/head"
-"""Where the head's record lies in Ray's key-value store."""
 SPACE = b"marlaas"
 MARK = "marlaas-answer "
-"""Begins the line with the answer."""
 PATIENCE = 10
-"""Seconds that one request to Ray may take."""
 HASTE = {"RAY_gcs_rpc_server_reconnect_timeout_s": "3"}
-"""A client of Ray tries for a minute to reach what is no head."""
+"""A client of Ray would try for a minute."""
 
 
 def ask(
     what: str, address: str, environment: Mapping[str, str], given: object = None, seconds: float = ASKING_SECONDS
 ) -> dict[str, Any]:
-    """Run ``look``, ``tell`` or ``meet`` against the head at ``address``; ``given`` is what ``tell`` writes.
+    """Run ``look``, ``tell`` or ``meet`` against the head at ``address``; ``tell`` writes ``given``.
 
-    Never raises: where it fails, ``failed`` of the answer has the kind, ``token``, ``time`` or ``other``, and ``why``
-    the last thing that was said.
+    Never raises: on failure, ``failed`` in the answer is ``token``, ``time`` or ``other``, and ``why`` the last
+    message.
     """
     command = [sys.executable, "-P", "-m", "marlaas.engine.cluster.joining.addresses", what, address, json.dumps(given)]
     try:
@@ -355,7 +325,7 @@ def ask(
 
 
 def answer_in(said: str, status: int) -> dict[str, Any]:
-    """The answer in what the program printed."""
+    """The answer in the program's output."""
     for line in reversed(said.splitlines()):
         if line.startswith(MARK):
             found = json.loads(line.removeprefix(MARK))
@@ -366,7 +336,7 @@ def answer_in(said: str, status: int) -> dict[str, Any]:
 
 
 def look(address: str, given: object) -> dict[str, Any]:
-    """Who is in the cluster, and the record that its head left."""
+    """The cluster's members, and the head's record."""
     from ray._raylet import GcsClient
 
     client = GcsClient(address=address)
@@ -385,7 +355,7 @@ def look(address: str, given: object) -> dict[str, Any]:
 
 
 def tell(address: str, given: object) -> dict[str, Any]:
-    """Leave a record of the head for those who join."""
+    """Store the head's record for joining machines."""
     from ray._raylet import GcsClient
 
     GcsClient(address=address).internal_kv_put(KEY, json.dumps(given).encode(), True, SPACE, timeout=PATIENCE)
@@ -393,7 +363,7 @@ def tell(address: str, given: object) -> dict[str, Any]:
 
 
 def meet(address: str, given: object) -> dict[str, Any]:
-    """Run a function on the head from this machine, and time it: all ports that are needed must be open both ways."""
+    """Run and time a function on the head from this machine: all needed ports must be open both ways."""
     import time
 
     import ray
@@ -405,7 +375,7 @@ def meet(address: str, given: object) -> dict[str, Any]:
     )
     place = NodeAffinitySchedulingStrategy(head, soft=False)
     clock = ray.remote(num_cpus=0, max_retries=0)(lambda: time.time()).options(scheduling_strategy=place)
-    ray.get(clock.remote())  # starts a process there
+    ray.get(clock.remote())
     readings = []
     for _ in range(5):
         asked = time.time()

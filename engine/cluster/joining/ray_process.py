@@ -1,7 +1,6 @@
-"""This machine's Ray: started for a home, known by a lock that the kernel drops with it, and ended alone.
+"""This machine's Ray: started for a home, known by a lock that the kernel drops with it, and ended.
 
-``ray start --block`` stays the parent of all of Ray's processes of this node, and Ray has the kernel kill them with
-it. It inherits the lock on ``node.lock``. So whoever holds the lock is a Ray that a home has started, and ``ray stop``,
+``ray start --block`` is the parent of Ray's processes here and inherits the lock on ``node.lock``. So ``ray stop``,
 which ends everybody's, is never needed. Imports no ray.
 """
 
@@ -31,20 +30,15 @@ from .addresses import HEAD_FLAGS, Address, in_the_way, port_flags, ray_environm
 START_SECONDS = 120.0
 """Seconds that Ray may take to start: 3 to 7 on a quiet machine."""
 END_SECONDS = 20.0
-"""Seconds that Ray may take to end before it is killed."""
 POLL = 0.1
 FREE_SECONDS = 5.0
-"""Seconds in which the ports of a Ray that has just ended must be free."""
 ATTEMPTS = 3
-"""Tries at taking the lock: a process that asks for its holder has it for a moment."""
 STARTED = "Ray runtime started"
-"""What ``ray start`` prints once its processes serve."""
 SIZE = 4096
 LONGEST_FOLDER = 48
-"""Characters of Ray's folder: with the names of its sockets, 107 must hold them all."""
+"""Characters of Ray's folder: with the names of its sockets it must fit into 107."""
 EXTRA = "cluster"
 started: dict[int, subprocess.Popen[bytes]] = {}
-"""What this process has started, by its id; whoever starts a process has to see it off."""
 
 
 @dataclass(frozen=True)
@@ -52,18 +46,14 @@ class LocalNode:
     """The Ray of a home on this machine."""
 
     pid: int
-    """Of ``ray start``."""
     head: str
-    """The address of the cluster's head."""
     is_head: bool
     name: str
-    """What people call this node."""
     ip: str
-    """This machine's address in the cluster."""
 
 
 def check_ray() -> None:
-    """Raise ``ConfigError`` where ray is not installed, or does not run on this system."""
+    """Raise ``ConfigError`` if ray is not installed, or does not run on this system."""
     if find_spec("ray") is None:
         raise ConfigError(
             "Several machines need Ray, which is not installed.",
@@ -74,21 +64,21 @@ def check_ray() -> None:
 
 
 def ray_folder(home: Home) -> Path:
-    """Where Ray keeps sockets and logs: outside of the home, whose path may be too long for a socket; 0700."""
+    """Folder of Ray's sockets and logs: outside of the home, since that path may be too long for a socket; 0700."""
     name = hashlib.sha256(os.fsencode(home.root)).hexdigest()[:10]
     folder = Path(tempfile.gettempdir()) / f"marlaas-{name}"
     return folder if len(str(folder)) <= LONGEST_FOLDER else Path("/tmp") / folder.name
 
 
 def local_node(home: Home) -> LocalNode | None:
-    """The Ray that this home has started on this machine, if it lives."""
+    """The living Ray of this home on this machine."""
     text = said_by_holder(home.node_lock, SIZE)
     if text is None:
         return None
     try:
         return LocalNode(**json.loads(text))
     except (ValueError, TypeError):
-        return LocalNode(0, "", False, "", "")  # it has just taken the lock
+        return LocalNode(0, "", False, "", "")
 
 
 def start_ray(
@@ -101,9 +91,8 @@ def start_ray(
 ) -> LocalNode:
     """Start this machine's Ray in the background and wait until it serves; ``node.pid`` is filled in.
 
-    ``starting`` is called about once a tenth of a second. Raises ``ConfigError`` if one runs already, or Ray
-    refuses, and ``ClusterUnreachable`` where it does not come up in time. Raises ``ConfigError``, too, if others
-    listen at its ports: Ray takes half a minute to notice, and gives another reason.
+    ``starting`` is called about every 0.1 s. Raises ``ConfigError`` if one runs already, if its ports are in use or if
+    Ray refuses; ``ClusterUnreachable`` if it does not come up in time.
     """
     environment = os.environ | ray_environment(home, cluster)
     folder = _made(ray_folder(home))
@@ -130,7 +119,7 @@ def start_ray(
         os.ftruncate(lock, 0)
         os.pwrite(lock, json.dumps(asdict(node)).encode(), 0)
     finally:
-        os.close(lock)  # from now on Ray alone holds it
+        os.close(lock)
     deadline = time.monotonic() + seconds
     while STARTED not in (said := _said(log, begun)):
         if process.poll() is not None:
@@ -157,9 +146,9 @@ def command(cluster: ClusterSettings, node: LocalNode, folder: Path) -> list[str
 
 
 def stop_ray(home: Home, grace: float = END_SECONDS) -> bool:
-    """End this machine's Ray, and no other; False if this home has none.
+    """End only this machine's Ray; False if this home has none.
 
-    Ray's processes are killed with their parent where they take longer than ``grace`` seconds.
+    After ``grace`` seconds Ray's processes are killed with their parent.
     """
     node = local_node(home)
     if node is None:
@@ -179,9 +168,9 @@ def stop_ray(home: Home, grace: float = END_SECONDS) -> bool:
 
 
 def end_rest(home: Home) -> None:
-    """Kill what an earlier Ray of this home has left behind where that was killed: its agents take a minute to notice.
+    """Kill the rest of an earlier, killed Ray of this home: its agents take a minute to notice.
 
-    They are of the session that ``ray start`` began, whose number nobody else has while one of them lives.
+    They share the session of ``ray start``; its number is not reused while one of them lives.
     """
     if local_node(home) is not None:
         return
@@ -196,7 +185,7 @@ def end_rest(home: Home) -> None:
 
 
 def why_not(said: str) -> str:
-    """What ``ray start`` had to say when it did not start, in one sentence; it prints a page."""
+    """The reason in the output of a failed ``ray start``, in one sentence."""
     for sign, sentence in _SIGNS:
         if sign in said:
             return sentence
@@ -214,7 +203,6 @@ _SIGNS = (
     ("Only one usage of each socket", "a port is taken; `port` and `ports` under [cluster] name others."),
     ("No space left on device", "its disk, or /dev/shm, is full."),
 )
-"""Signs in what Ray prints, and the sentence for each."""
 
 
 def _parts(address: str) -> tuple[str, int]:
@@ -223,7 +211,6 @@ def _parts(address: str) -> tuple[str, int]:
 
 
 def _made(folder: Path) -> Path:
-    """Ray's folder, of this account alone. Raises ``ConfigError`` if somebody else made it."""
     try:
         folder.mkdir(mode=0o700, exist_ok=True)
         if folder.is_symlink() or folder.stat().st_uid != os.getuid():
@@ -250,13 +237,12 @@ def _check_ports(cluster: ClusterSettings, node: LocalNode) -> None:
 
 
 def listening() -> set[int]:
-    """The TCP ports at which somebody listens on this machine."""
+    """The TCP ports in use on this machine."""
     sockets = psutil.net_connections("tcp")
     return {each.laddr.port for each in sockets if each.status == psutil.CONN_LISTEN and each.laddr}
 
 
 def _locked(home: Home) -> int:
-    """The lock, held. Raises ``ConfigError`` if this home's Ray holds it, and as ``try_lock`` does."""
     lock = os.open(home.node_lock, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     try:
         for _ in range(ATTEMPTS):
@@ -270,7 +256,7 @@ def _locked(home: Home) -> int:
 
 
 def already(node: LocalNode | None) -> ConfigError:
-    """The error for a machine that joins a second time."""
+    """The error for a machine that joins twice."""
     head = f" at {node.head}" if node is not None and node.head else ""
     return ConfigError(f"This machine is in a cluster{head} already.", "`marlaas cluster leave` leaves it.")
 

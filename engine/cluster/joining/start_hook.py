@@ -1,7 +1,4 @@
-"""What Ray runs in ``ray start``, once it has read its options, by the name in the variable ``RAY_START_HOOK``.
-
-Here only this and the programs that speak with Ray import it: it runs in Ray's own process.
-"""
+"""Ray runs this in ``ray start``, by the name in the variable ``RAY_START_HOOK``."""
 
 from __future__ import annotations
 
@@ -9,14 +6,13 @@ from typing import Any, Protocol
 
 
 class Parameters(Protocol):
-    """The part of Ray's parameters that is used here."""
+    """The used part of Ray's parameters."""
 
     ray_client_server_port: int | None
-    """The port through which programs from outside of the cluster drive it; None: there is none."""
 
 
 def prepare(parameters: Parameters, head: bool) -> None:
-    """Have no server for programs from outside: it would run their code. No option of ``ray start`` says so.
+    """Disable the server for outside programs: it would run their code, and ``ray start`` has no option for it.
 
     And let a busy machine's node start.
     """
@@ -25,18 +21,17 @@ def prepare(parameters: Parameters, head: bool) -> None:
 
 
 def tell_listen_port() -> None:
-    """Have the port of a node's agent known before it listens there.
+    """Publish the port of a node's agent before the agent listens.
 
-    A node asks for it in a file, and ends where the agent has not written it within 15 s (ray#65983): on a busy machine
-    the agent's imports alone take as long. No option or variable sets that time, and the port is not told on the
-    command line as the others are. It is fixed, so what is written is what the agent will write.
+    A node ends if the agent has not written it within 15 s (ray#65983): on a busy machine the agent's imports take as
+    long.
     """
     try:
         from ray._private.node import Node
         from ray._raylet import persist_port
 
         start = Node.start_raylet
-    except (ImportError, AttributeError):  # another Ray: it waits as it does
+    except (ImportError, AttributeError):
         return
 
     def start_raylet(node: Any, *args: Any, **kwargs: Any) -> None:

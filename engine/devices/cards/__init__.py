@@ -1,1 +1,1 @@
-"""Which cards there are, who holds their memory, and which of them a process sees, under which names."""
+"""The cards, the holders of their memory, and the cards that a process sees."""

@@ -1,8 +1,8 @@
-"""The order in which CUDA numbers the cards. Run as a program, it prints their ids, a line each.
+"""Prints the ids of the cards in CUDA's order, a line each, as a program.
 
-``python -P -m marlaas.engine.devices.cards.cuda_order``. Only CUDA itself knows which cards it takes for the fastest,
-and it may hang or crash where a driver is broken, so a child process asks. It makes no context, and so takes no memory
-of a card. Functions: https://docs.nvidia.com/cuda/cuda-driver-api, "Initialization" and "Device Management".
+``python -P -m marlaas.engine.devices.cards.cuda_order``. Only CUDA knows which cards it takes for the fastest, and it
+may hang or crash, so a child process asks. It makes no context, and so takes no memory of a card. Functions:
+https://docs.nvidia.com/cuda/cuda-driver-api.
 """
 
 from __future__ import annotations
@@ -16,11 +16,10 @@ import uuid
 from .visible import VARIABLE
 
 SECONDS = 20.0
-"""Seconds to wait for an answer."""
 
 
 def cuda_order() -> tuple[str, ...] | None:
-    """Ids of all cards in CUDA's order, from a child process; None if it gets no answer."""
+    """Ids of all cards in CUDA's order, from a child process; None without an answer."""
     environment = {name: value for name, value in os.environ.items() if name != VARIABLE}
     command = [sys.executable, "-P", "-m", "marlaas.engine.devices.cards.cuda_order"]
     try:

@@ -1,4 +1,4 @@
-"""What NVML and Apple say of cards, and who holds memory there."""
+"""Reads cards from NVML and Apple's system, and the holders of their memory."""
 
 from __future__ import annotations
 
@@ -17,12 +17,6 @@ import psutil
 
 from ..machine import Gpu, Holder, Mode
 
-# Reads NVIDIA cards, and who holds memory on them, from their driver.
-
-# Finds the accounts of the processes that the driver lists on a card, with psutil.
-#
-# In a container the driver may list process ids from outside, whose accounts stay empty, or none.
-
 PEOPLE = 500 if sys.platform == "darwin" else 1000
 """Account numbers below this belong to the system (``UID_MIN`` of login.defs)."""
 
@@ -33,15 +27,15 @@ class Listed:
 
     pid: int
     memory: int
-    """Bytes; 0 if the driver does not say."""
+    """Bytes; 0 if the driver does not report it."""
     computes: bool
-    """Whether it has a compute context; else it only draws."""
+    """True if it has a compute context; else it only draws."""
 
 
 def holders_of(listed: Iterable[Listed], ours: Collection[int]) -> tuple[Holder, ...]:
     """One holder for each process, the largest first; ``ours`` are the processes of this home's engine."""
     merged: dict[int, Listed] = {}
-    for one in listed:  # a process that both draws and computes is in both of the driver's lists, with the same memory
+    for one in listed:  # a process that draws and computes is in both of the driver's lists, with the same memory
         known = merged.get(one.pid, Listed(one.pid, 0, False))
         merged[one.pid] = Listed(one.pid, max(known.memory, one.memory), known.computes or one.computes)
     found = [_holder(one, ours) for one in merged.values()]
@@ -63,20 +57,16 @@ def _holder(one: Listed, ours: Collection[int]) -> Holder:
     return Holder(one.pid, account, one.memory, is_ours, screen=system)
 
 
-# Reads NVIDIA cards from their driver, through NVML.
-#
-# A machine without card, driver or library is no error: it has no cards, and a reason. What the driver does not say
-# of a card stays unknown; of a card that has failed, a sentence says so. NVML needs no CUDA and takes no memory of a
-# card. It may hang where a card does, so ``survey`` calls it in a child process. Knows neither rules nor settings.
-# NVML: https://docs.nvidia.com/deploy/nvml-api. Run against an imaginary driver library only, never a real card.
+# A machine without card, driver or library is no error. NVML takes no memory of a card; it may hang, so ``survey``
+# calls it in a child process. See https://docs.nvidia.com/deploy/nvml-api. Run against an imaginary driver library
+# only, never a real card.
 
 LIBRARY = "libnvidia-ml.so.1"
 NO_DRIVER = "there is no NVIDIA driver"
 UNSEEN, UNSEEN_ROUGHLY = 200_000_000, 1_000_000_000
-"""Bytes of held memory without a visible process, above which it counts as a process that cannot be seen from here. The
-second is for the older of NVML's two functions, which also counts what the driver keeps for itself."""
+"""Bytes of held memory without a visible process, above which it counts as an unseen process; the second for the
+older of NVML's two functions, which counts the driver's own memory, too."""
 _MODES: dict[int, Mode] = {1: "exclusive", 2: "prohibited", 3: "exclusive"}
-"""NVML's numbers of compute modes; 0 is shared."""
 
 
 @dataclass(frozen=True)
@@ -87,13 +77,11 @@ class Cards:
     driver: str = ""
     cuda: str = ""
     reason: str = ""
-    """Why there is no card; empty if there is one."""
     notes: tuple[str, ...] = ()
-    """Sentences on cards that have failed."""
 
 
 def has_driver() -> bool:
-    """Whether a child process would find the driver's library; cheap, and does not call the driver."""
+    """True if a child process would find the driver's library; cheap, and does not call the driver."""
     folders = filter(None, os.environ.get("LD_LIBRARY_PATH", "").split(":"))
     if any(Path(folder, LIBRARY).exists() for folder in folders):
         return True
@@ -107,7 +95,7 @@ def has_driver() -> bool:
 def read_cards(ours: Collection[int] = ()) -> Cards:
     """All cards; ``ours`` are the ids of this engine's own processes."""
     try:
-        import pynvml as nvml  # here, because few machines have a card
+        import pynvml as nvml
     except ImportError:
         return Cards(reason="NVIDIA cards cannot be looked for: the package nvidia-ml-py is not installed")
     try:
@@ -148,7 +136,6 @@ def _read(nvml: Any, ours: Collection[int]) -> Cards:
 
 
 def _devices(nvml: Any, index: int, ours: Collection[int]) -> Iterator[Gpu]:
-    """The card, or the parts of a divided one, which cannot compute as a whole."""
     handle = nvml.nvmlDeviceGetHandleByIndex(index)
     capability = _ask(nvml, nvml.nvmlDeviceGetCudaComputeCapability, handle) or (0, 0)
     mode = _MODES.get(_ask(nvml, nvml.nvmlDeviceGetComputeMode, handle) or 0, "shared")
@@ -165,7 +152,6 @@ def _devices(nvml: Any, index: int, ours: Collection[int]) -> Iterator[Gpu]:
 
 
 def _device(nvml: Any, index: int, handle: Any, ours: Collection[int]) -> Gpu:
-    """Read a card, or a part of one. Raises where it has failed."""
     uuid = str(nvml.nvmlDeviceGetUUID(handle))
     total, used, free, unseen = _memory(nvml, handle)
     holders = holders_of(_processes(nvml, handle), ours)
@@ -187,10 +173,9 @@ def _device(nvml: Any, index: int, handle: Any, ours: Collection[int]) -> Gpu:
 
 
 def _memory(nvml: Any, handle: Any) -> tuple[int, int, int, int]:
-    """Bytes in all, held and free, and the bytes above which held ones count as an unseen process's."""
     exact = _ask(nvml, nvml.nvmlDeviceGetMemoryInfo, handle, nvml.nvmlMemory_v2)
     found = exact or _ask(nvml, nvml.nvmlDeviceGetMemoryInfo, handle)
-    if found is None:  # a card without memory of its own uses the machine's
+    if found is None:  # a card without its own memory uses the machine's
         shared = psutil.virtual_memory()
         return int(shared.total), 0, int(shared.available), UNSEEN
     return int(found.total), int(found.used), int(found.free), UNSEEN if exact else UNSEEN_ROUGHLY
@@ -206,10 +191,7 @@ def _processes(nvml: Any, handle: Any) -> list[Listed]:
 
 
 def _ask(nvml: Any, question: Callable[..., Any], *arguments: Any) -> Any:
-    """The answer; None if the driver is too old for the question or does not answer it for this card.
-
-    Raises where the card has failed: then none of its answers can be trusted.
-    """
+    """The answer; None if the driver gives none. Raises if the card has failed."""
     try:
         return question(*arguments)
     except nvml.NVMLError as error:
@@ -218,13 +200,10 @@ def _ask(nvml: Any, question: Callable[..., Any], *arguments: Any) -> Any:
         return None
 
 
-# The card of Apple's own processors, which shares the machine's memory, as ``sysctl`` describes it.
-#
 # Written from documentation, run on no Mac. Metal lets a process take about three quarters of the memory
 # (``recommendedMaxWorkingSetSize``).
 
 METAL = "metal-0"
-"""The id of the card: the system gives it none, and there is never a second one."""
 _SHARE = 0.75
 
 
@@ -242,7 +221,7 @@ def read_apple(available: int) -> tuple[Gpu, ...]:
 
 
 def parse(text: str, available: int) -> tuple[Gpu, ...]:
-    """Read the card from the two lines that ``sysctl`` prints: a name and bytes of memory."""
+    """Read the card from the two lines of ``sysctl``: a name and bytes of memory."""
     lines = text.splitlines()
     if len(lines) != 2 or not lines[1].strip().isdecimal():
         return ()

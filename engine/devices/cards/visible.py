@@ -1,4 +1,4 @@
-"""Which cards ``CUDA_VISIBLE_DEVICES`` leaves visible, and which of them a worker sees. Pure."""
+"""Cards that ``CUDA_VISIBLE_DEVICES`` leaves visible, and those that a worker sees."""
 
 from __future__ import annotations
 
@@ -9,15 +9,11 @@ from itertools import takewhile
 
 from ..machine import Gpu, Kind
 
-# Which cards ``CUDA_VISIBLE_DEVICES`` of this process leaves visible. Pure.
-#
-# It is read as the driver reads it (CUDA C++ Programming Guide, "CUDA Environment Variables"; torch does the same in
-# ``torch.cuda._parse_visible_devices``): an entry that is no card hides all that come after it, and a card that is
-# named twice hides all. The variable for workers is made in ``visible``.
+# The variable is read as the driver reads it (CUDA C++ Programming Guide; ``torch.cuda._parse_visible_devices``): an
+# entry that is no card hides all later ones, and a repeated card hides all.
 
 VARIABLE, ORDER, BY_BUS = "CUDA_VISIBLE_DEVICES", "CUDA_DEVICE_ORDER", "PCI_BUS_ID"
 _NUMBER = re.compile(r"[+-]?\d+", re.ASCII)
-"""A number as C's ``strtol`` reads it: ``1st`` is 1."""
 
 
 @dataclass(frozen=True)
@@ -25,7 +21,6 @@ class Mask:
     """The cards that the variable leaves visible."""
 
     uuids: tuple[str, ...]
-    """In the order in which CUDA then numbers them."""
     note: str = ""
     """One sentence, if the variable probably does not do what its author meant."""
 
@@ -33,8 +28,7 @@ class Mask:
 def masked(value: str | None, gpus: Sequence[Gpu], order: Sequence[str] | None = None) -> Mask:
     """The cards that ``value`` leaves; None (not set) leaves all.
 
-    ``order`` has ids in the order in which CUDA numbers the cards, if that is not the driver's order. The number of a
-    divided card means the first of its parts.
+    ``order`` has ids in CUDA's order, if that is not the driver's. The number of a divided card means its first part.
     """
     if value is None:
         return Mask(tuple(gpu.uuid for gpu in gpus))
@@ -50,23 +44,22 @@ def masked(value: str | None, gpus: Sequence[Gpu], order: Sequence[str] | None =
 
 
 def ambiguous(value: str | None, order: str | None, gpus: Sequence[Gpu]) -> bool:
-    """Whether only CUDA knows which cards ``value`` means.
+    """True if only CUDA knows which cards ``value`` means.
 
-    Unless ``order`` (``CUDA_DEVICE_ORDER``) says otherwise, CUDA numbers the fastest card first, and the driver numbers
-    cards by their place on the bus.
+    By default CUDA numbers the fastest card first (``order`` is ``CUDA_DEVICE_ORDER``), and the driver by place on the
+    bus.
     """
     numbered = value is not None and bool(_NUMBER.match(value.strip()))
     return numbered and order != BY_BUS and len({(gpu.name, gpu.memory) for gpu in gpus if gpu.part is None}) > 1
 
 
 def find(name: str, gpus: Sequence[Gpu]) -> str | None:
-    """The one card whose id begins with ``name``; None if there is none, or more than one."""
+    """The one card with an id that begins with ``name``; None if there is none, or more than one."""
     found = [gpu.uuid for gpu in gpus if gpu.uuid.startswith(name)]
     return found[0] if len(found) == 1 else None
 
 
 def _name(text: str, kind: str) -> int | str | None:
-    """One entry: a number, or with ``kind``, the prefix of the first entry, the beginning of an id; None for others."""
     if kind:
         return text if text.startswith(kind) else None
     number = _NUMBER.match(text)
@@ -81,22 +74,15 @@ def _meant(name: int | str | None, gpus: Sequence[Gpu], order: Sequence[str] | N
     return next((gpu.uuid for gpu in gpus if gpu.index == name), None)
 
 
-# Which cards a worker process sees, and by which names. Pure.
-#
-# For NVIDIA's and AMD's cards an environment variable hides all others, so that a worker cannot use them; the visible
-# ones are numbered from 0. Backends without such a variable are chosen by name, and so is Vulkan, whose variable
-# numbers cards otherwise than its list.
+# For NVIDIA's and AMD's cards an environment variable hides all others; the visible ones are numbered from 0. Vulkan's
+# variable has other numbers than its list.
 
 VARIABLES: dict[Kind, str] = {"cuda": "CUDA_VISIBLE_DEVICES", "rocm": "HIP_VISIBLE_DEVICES"}
 GGML: dict[Kind, str] = {"cuda": "CUDA", "rocm": "ROCm"}
-"""ggml's name for a card of each kind, before the number."""
 
 
 def environment(gpus: Sequence[Gpu]) -> dict[str, str]:
-    """Environment variables for a worker that computes on ``gpus``, or on the processor if that is empty.
-
-    Without them, a library may take memory of a card that was not assigned to the worker.
-    """
+    """Environment variables for a worker on ``gpus``; empty: on the processor."""
     return {name: ",".join(gpu.uuid for gpu in gpus if gpu.kind == kind) for kind, name in VARIABLES.items()}
 
 

@@ -1,1 +1,1 @@
-"""Which libraries are installed, which cards they reach, and why one cannot be used."""
+"""Installed libraries, the cards that they reach, and why one cannot be used."""

@@ -1,7 +1,6 @@
-"""Prints what PyTorch, and if asked vLLM, say of this machine's cards: a line of JSON for each library.
+"""Prints PyTorch's, and if asked vLLM's, view of this machine's cards: a line of JSON for each library.
 
-Run as a program, in a process of its own: the engine must load no such library, and a driver that hangs or crashes
-must not affect it. Asks the driver for versions and counts only, which takes no memory of a card.
+It runs in a separate process, since a driver may hang or crash, and takes no memory of a card.
 """
 
 from __future__ import annotations
@@ -19,12 +18,12 @@ def main(names: list[str]) -> None:
     warnings.simplefilter("ignore")
     tell("torch", _torch())
     if "vllm" in names:
-        logging.disable(logging.CRITICAL)  # its log is meant for people who run it
+        logging.disable(logging.CRITICAL)
         tell("vllm", _vllm())
 
 
 def tell(library: str, facts: dict[str, object]) -> None:
-    """Print one line at once, so that a library's own output, or a later crash, does not break it."""
+    """Print one line at once, so that a library's output, or a later crash, does not break it."""
     print(json.dumps({"library": library, **facts}), flush=True)
 
 
@@ -52,7 +51,6 @@ def _torch() -> dict[str, object]:
 
 
 def _driver_cuda() -> int:
-    """The newest CUDA that the driver supports, as 1000 x major + 10 x minor; 0 if it supports none."""
     try:
         version = ctypes.c_int()
         return version.value if ctypes.CDLL("libcuda.so.1").cuDriverGetVersion(ctypes.byref(version)) == 0 else 0

@@ -1,1 +1,1 @@
-"""Sampler endpoints over live workers, and which of them serve which policy, by what tokens cost at each."""
+"""Sampler endpoints over live workers, and their assignment to policies by token costs."""

@@ -1,4 +1,4 @@
-"""Which samplers serve which task: shares of tasks, and what tokens cost where."""
+"""Assigns tasks to samplers by shares and token costs."""
 
 from __future__ import annotations
 
@@ -10,59 +10,51 @@ from typing import TypeAlias
 from ...devices import Rates
 from ...fairness import PREFILLED, SAMPLED, rollout_cost
 
-# Which tasks are sampled where, when samplers differ: by each task's mix of prefilled and sampled tokens.
-#
-# A sampler on a card with much arithmetic reads prompts cheaply, one with much bandwidth writes replies cheaply; so
-# tasks stand in the order of their mix, samplers in the order of what suits them, and the row is cut where all are
-# busy for equally long (the hardware affinity of RollArt, arXiv 2512.22560, with the map found instead of written by
-# hand). Pure.
+# A sampler on a card with much arithmetic reads prompts cheaply, one with much bandwidth writes replies cheaply. Tasks
+# are ordered by their mix, samplers by what suits them, and the row is cut so that all are busy equally long (the
+# hardware affinity of RollArt, arXiv 2512.22560, with a computed map).
 
 WORTH = 0.1
-"""Share of the busiest sampler's time that must be gained before tasks change their samplers: a task that moves loses
-its conversations' caches, and its versions are loaded again."""
+"""Least gain, as a share of the busiest sampler's time, for which tasks change samplers: a move loses caches and
+loads versions again."""
 LEAST_PART = 0.1
-"""Smallest part of what a task asks for, for which its versions are kept at a further sampler."""
+"""Smallest part of a task's demand for which a further sampler loads its versions."""
 CELLS = 4
-"""Classes of mixes per octave: tasks of one class count as alike, and stay where they are rather than be sorted."""
+"""Classes of mixes per octave: tasks of one class are not sorted among each other."""
 HALVINGS = 40
-"""How often the interval is halved in which the busiest sampler's time is looked for."""
 
 
 @dataclass(frozen=True)
 class TokenCosts:
-    """What a sampler takes for a token, in seconds, both above 0."""
+    """Seconds of a sampler per token, both above 0."""
 
     name: str
     prefilled: float
     sampled: float
     turn: float = 0.0
-    """Seconds for which each turn keeps the sampler from its work, for a slot waits while the turn is on its link."""
+    """Seconds per turn in which the sampler is kept from its work: a slot waits while the turn is on its link."""
 
 
 @dataclass(frozen=True)
 class Demand:
-    """Tokens that a task asks for, in any unit that is the same for all tasks.
+    """Tokens that a task asks for, in a unit common to all tasks.
 
-    Best are those of an episode times the episodes that the task keeps in progress, so that waiting does not shrink it.
+    Best is an episode's tokens times the episodes in progress, so that waiting does not shrink it.
     """
 
     task: str
     prefilled: float
     sampled: float
     only: tuple[str, ...] = ()
-    """Samplers that may serve it; empty: all may."""
     whole: bool = False
-    """Whether it must not be at two samplers at a time."""
     turns: float = 0.0
-    """Turns in which these tokens are read and sampled."""
 
 
 @dataclass(frozen=True)
 class Share:
-    """A part of what a task asks for, above 0, and the sampler that is to serve it.
+    """A part of a task's demand, above 0, and its sampler.
 
-    For each turn one of the samplers of a task's shares is chosen by what it has to do (``rollout/slots``); parts
-    only say what the routes were found with.
+    Each turn goes to one of its task's samplers by their load (``rollout/slots``); parts only explain the routes.
     """
 
     sampler: str
@@ -76,17 +68,16 @@ Routes: TypeAlias = Mapping[str, tuple[Share, ...]]
 def route(
     samplers: Sequence[TokenCosts], demands: Sequence[Demand], before: Routes | None = None, worth: float = WORTH
 ) -> dict[str, tuple[Share, ...]]:
-    """The routes that keep the busiest sampler busy for the shortest time, to within a class of mixes.
+    """The routes with the least time of the busiest sampler, to within a class of mixes.
 
-    At most one task fewer than there are samplers is at several of them. The routes ``before`` stay where no others
-    gain more than ``worth``; new tasks are then added where there is the most room. Raises ``ValueError`` for a task
-    without a sampler.
+    The routes ``before`` stay unless others gain more than ``worth``; new tasks are added to the sampler with the most
+    room. Raises ``ValueError`` for a task without a sampler.
     """
     _check(samplers, demands)
     samplers = sorted(samplers, key=lambda sampler: sampler.name)
     demands = sorted(demands, key=lambda demand: demand.task)
     routes = _completed(samplers, demands, before or {})
-    while True:  # the order of alike tasks follows their placement, so that another cut may be better still
+    while True:
         other = _cut(samplers, demands, routes)
         now, then = (max(busy_seconds(samplers, demands, one).values(), default=0.0) for one in (routes, other))
         if now <= (1 + worth) * then:
@@ -100,8 +91,10 @@ def place(
     busy: dict[str, float],
     routes: dict[str, tuple[Share, ...]],
 ) -> None:
-    """Give each task to the sampler that then has the least to do, the largest first; changes ``busy``, which has the
-    seconds of each sampler, and ``routes``. Each task must have a sampler."""
+    """Give each task to the sampler with the least work, the largest first.
+
+    Changes ``busy``, the seconds of each sampler, and ``routes``. Each task must have a sampler.
+    """
     for demand in sorted(demands, key=lambda demand: (-_seconds(samplers[0], demand), demand.task)):
         able = [sampler for sampler in samplers if _allowed(sampler, demand)]
         chosen = min(able, key=lambda sampler: (busy[sampler.name] + _seconds(sampler, demand), sampler.name))
@@ -110,7 +103,7 @@ def place(
 
 
 def mean_of(demands: Sequence[Demand]) -> Demand | None:
-    """A task that asks for what these ask for on average; None without any."""
+    """A task with the average demand; None without any."""
     if not demands:
         return None
     read, written = (
@@ -123,9 +116,9 @@ def mean_of(demands: Sequence[Demand]) -> Demand | None:
 def guess(
     task: str, prompt: int, reply: int, other: Demand | None = None, only: tuple[str, ...] = (), whole: bool = False
 ) -> Demand:
-    """A guess at what a task asks for until that is measured: its first prompt's tokens and the longest reply.
+    """Guess a task's demand before it is measured: its first prompt's tokens and the longest reply.
 
-    It is scaled so that the task costs as much as ``other``.
+    It is scaled to the cost of ``other``.
     """
     mean = PREFILLED * other.prefilled + SAMPLED * other.sampled if other is not None else 1.0
     scale = mean / max(1, rollout_cost(prompt, reply))
@@ -133,7 +126,7 @@ def guess(
 
 
 def busy_seconds(samplers: Sequence[TokenCosts], demands: Sequence[Demand], routes: Routes) -> dict[str, float]:
-    """How long each sampler computes for what the tasks ask for, by its name."""
+    """Seconds that each sampler computes for the demands, by its name."""
     costs = {sampler.name: sampler for sampler in samplers}
     busy = dict.fromkeys(costs, 0.0)
     for demand in demands:
@@ -161,7 +154,6 @@ def _check(samplers: Sequence[TokenCosts], demands: Sequence[Demand]) -> None:
 def _completed(
     samplers: Sequence[TokenCosts], demands: Sequence[Demand], before: Routes
 ) -> dict[str, tuple[Share, ...]]:
-    """The routes ``before``, as far as they are possible; other tasks are added, the largest first."""
     routes: dict[str, tuple[Share, ...]] = {}
     names = {sampler.name for sampler in samplers}
     for demand in demands:
@@ -178,7 +170,6 @@ def _completed(
 
 
 def _cut(samplers: Sequence[TokenCosts], demands: Sequence[Demand], before: Routes) -> dict[str, tuple[Share, ...]]:
-    """Cut the row of tasks between the samplers; tasks that only some samplers may serve are placed before that."""
     routes: dict[str, tuple[Share, ...]] = {}
     busy = {sampler.name: 0.0 for sampler in samplers}
     place(samplers, [demand for demand in demands if demand.only], busy, routes)
@@ -200,13 +191,14 @@ def _by_mix(sampler: TokenCosts) -> tuple[float, float, str]:
 
 
 def _by_mix_and_way(sampler: TokenCosts) -> tuple[float, float, str]:
-    """Of those that suit the same class of mixes the nearest first."""
     return round(CELLS * math.log2(sampler.prefilled / sampler.sampled)), sampler.turn, sampler.name
 
 
 def _row(demands: Sequence[Demand], order: Sequence[str], before: Routes, far: bool) -> list[Demand]:
-    """The tasks from those that mostly read to those that mostly write; alike ones in the order of their samplers, or,
-    where some samplers are ``far``, from those that speak often to those that say much at a time."""
+    """The tasks from those that mostly read to those that mostly write.
+
+    Alike tasks are in the order of their samplers, or, if some samplers are ``far``, by falling number of turns.
+    """
     numbers = {name: number for number, name in enumerate(order)}
 
     def position(demand: Demand) -> tuple[float, float, float, str]:
@@ -222,10 +214,6 @@ def _row(demands: Sequence[Demand], order: Sequence[str], before: Routes, far: b
 def _filled(
     order: Sequence[TokenCosts], row: Sequence[Demand], busy: Mapping[str, float], time: float
 ) -> list[dict[str, float]] | None:
-    """Each task's part at each sampler, if these, one after the other, take what they can do in ``time`` from the row.
-
-    None if some of the row is left.
-    """
     parts: list[dict[str, float]] = [{} for _ in row]
     at, left = 0, 1.0
     for sampler in order:
@@ -243,7 +231,6 @@ def _filled(
 
 
 def _shares(parts: Mapping[str, float], whole: bool) -> tuple[Share, ...]:
-    """The parts as shares, the largest first; small parts, or all where ``whole``, are added to the largest."""
     ranked = sorted(parts.items(), key=lambda item: (-item[1], item[0]))
     total = math.fsum(parts.values())
     large = [(name, part) for name, part in ranked if part >= LEAST_PART * total and not whole] or ranked[:1]
@@ -251,44 +238,37 @@ def _shares(parts: Mapping[str, float], whole: bool) -> tuple[Share, ...]:
     return tuple(Share(name, part / together) for name, part in large)
 
 
-# Seconds that a prefilled and a sampled token take at a sampler, learnt from its totals (``SamplerStats``). Pure.
-#
-# A guess gives the proportion, and the busy seconds give the scale. Windows of different mixes tell the two kinds of
-# token apart: where all mixes are alike, the guess's proportion stays.
+# A guess gives the proportion of costs, a sampler's busy seconds give the scale, and windows of different mixes
+# separate the two kinds of token.
 
 HALF_LIFE = 60.0
-"""Busy seconds after which a window counts half: tasks come and go, and contexts grow."""
+"""Busy seconds after which a window counts half."""
 SHORTEST = 1e-3
-"""Least busy seconds of a window."""
 NOTHING = 1e-9
-"""Seconds, by the guess, of a window in which nothing was computed: squares of much less would not be numbers."""
+"""Least guessed seconds of a window: squares of much less would underflow."""
 PULL = 0.02
 """Pull towards the guess's proportion, as a share of what was measured."""
 LEAST = 0.05
-"""Least cost of either kind of token, as a share of the scaled guess: none is free."""
+"""Least cost of either kind of token, as a share of the scaled guess."""
 ROWS = 32
-"""Conversations that a guess takes to be sampled in one pass."""
 REACHED = 0.5
 """Share of a device's measured rates that such passes reach; a guess."""
 PROPORTION = 3.0
-"""Cost of a sampled token over a prefilled one, if no rates are known: 1 to 11 was measured on a processor
+"""Cost of a sampled token over a prefilled one, without known rates: 1 to 11 was measured on a processor
 (``fairness/costs.py``)."""
 
 
 @dataclass(frozen=True)
 class CostMeter:
-    """Costs of one sampler: begin with ``guessed``, give it totals with ``seen``, ask ``costs`` at any time."""
+    """Learns the costs of one sampler: begin with ``guessed``, pass totals to ``seen``, read ``costs``."""
 
     guess: TokenCosts
     totals: tuple[float, float, float] = (0.0, 0.0, 0.0)
-    """Prefilled and sampled tokens and busy seconds, as they were last seen."""
     products: tuple[float, float, float, float, float] = (0.0,) * 5
-    """Sums over windows, older ones counting less, of products of the guessed seconds for prefilled and for sampled
-    tokens and the busy seconds: prefilled squared, prefilled times sampled, sampled squared, prefilled times busy,
-    sampled times busy."""
+    """Decayed sums of products of the guessed seconds for prefilled and for sampled tokens and the busy seconds: pp,
+    ps, ss, pb, sb."""
 
     def seen(self, prefilled: float, sampled: float, busy: float) -> CostMeter:
-        """The meter after a sampler's new totals; lower ones than before are those of a new worker."""
         totals = (prefilled, sampled, busy)
         fell = any(now < then for now, then in zip(totals, self.totals, strict=True))
         before = (0.0, 0.0, 0.0) if fell else self.totals
@@ -299,19 +279,16 @@ class CostMeter:
         if read + written < NOTHING:
             return replace(self, totals=totals)
         kept = 0.5 ** (spent / HALF_LIFE)
-        # dividing by its seconds, each window weighs as much as it was long
         fresh = (read * read, read * written, written * written, read * spent, written * spent)
         products = tuple(kept * old + new / spent for old, new in zip(self.products, fresh, strict=True))
         return replace(self, totals=totals, products=products)
 
     @property
     def measured(self) -> bool:
-        """Whether any window was seen."""
         return any(self.products)
 
     @property
     def costs(self) -> TokenCosts:
-        """The guess, each kind by its own factor: least squares, pulled towards one factor for both."""
         if not self.measured:
             return self.guess
         squared, mixed, other, first, second = self.products
@@ -325,7 +302,7 @@ class CostMeter:
 
 
 def guessed(name: str, parameters: int, weight_bytes: int, rates: Rates | None) -> TokenCosts:
-    """A guess for a base of this many parameters and bytes: prompts take arithmetic, replies read the weights."""
+    """A guess for a base of this size: prompts take arithmetic, replies read the weights."""
     if rates is None:
         return TokenCosts(name, 1e-4, PROPORTION * 1e-4)
     prefilled = 2 * parameters / (REACHED * rates.matrix)

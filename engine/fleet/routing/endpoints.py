@@ -1,4 +1,4 @@
-"""Makes the sampler endpoints that tasks use from live workers, and measures what tokens cost at each."""
+"""Makes the sampler endpoints of tasks from live workers, and measures token costs at each."""
 
 from __future__ import annotations
 
@@ -33,26 +33,26 @@ class SamplerEndpoints:
         links: Mapping[str, Link] | None = None,
         clock: SharedClock[str] | None = None,
     ) -> None:
-        """``rates``: by endpoint, those of its device, where devices differ; costs begin with them. ``links``: by
-        endpoint, the way to its node; to those without one it takes nothing. ``clock``: that of their lines."""
+        """``rates`` are those of each endpoint's device, if devices differ; costs begin with them.
+
+        ``links`` are the ways to the endpoints' nodes; the default takes no time. ``clock`` is that of their lines.
+        """
         self.by_name = {endpoint.name: endpoint for endpoint in endpoints}
         self.clock = clock or SharedClock()
         self.tolerances = tolerances
         size = parameters(base)
         self._links = dict(links or {})
         self._known: dict[str, SamplerStats] = {}
-        """The last totals of each endpoint, by name."""
         self._classes = {endpoint.name: endpoint.alike or endpoint.name for endpoint in endpoints}
         known = {self._classes[name]: found for name, found in (rates or {}).items()}
         self._meters = {
             name: CostMeter(guessed(name, size, FLOAT * size, known.get(name))) for name in self._classes.values()
         }
-        """One meter for all endpoints that are alike: one of them that is asked little has few conversations in each
-        pass, would therefore look slow, and be asked even less."""
+        """One meter for all alike endpoints. One with few requests has small passes, would look slow, and would get
+        even fewer."""
         self._tell()
 
     def costs(self) -> list[TokenCosts]:
-        """What a token costs at each endpoint, as far as is known."""
         return [
             behind(replace(self._meters[alike].costs, name=name), self._links.get(name), self.by_name[name].slots.count)
             for name, alike in self._classes.items()
@@ -60,26 +60,21 @@ class SamplerEndpoints:
 
     @property
     def alive(self) -> bool:
-        """Whether any of the samplers lives."""
         return any(not endpoint.lost for endpoint in self.by_name.values())
 
     def lose(self, name: str) -> None:
-        """A sampler has died."""
         self.by_name[name].lost = True
 
     def take_in(self, endpoint: SamplerEndpoint) -> None:
-        """A sampler takes the place of the one of its name, which has died."""
         self.by_name[endpoint.name] = endpoint
         self._known.pop(endpoint.name, None)
         self._tell()
 
     @property
     def conversations(self) -> dict[str, int]:
-        """How many conversations each endpoint holds at the same time, by name."""
         return {name: endpoint.slots.count for name, endpoint in self.by_name.items()}
 
     async def stats(self, patience: float) -> dict[str, SamplerStats]:
-        """The totals of the endpoints that answer within ``patience`` seconds, by name."""
         asked = await asyncio.gather(*(self._ask(endpoint, patience) for endpoint in self.by_name.values()))
         answers = dict(answer for answer in asked if answer is not None)
         self._known |= answers
@@ -91,21 +86,20 @@ class SamplerEndpoints:
         return answers
 
     def _tell(self) -> None:
-        """Let each endpoint count what it has to do by what tokens cost there."""
         for costs in self.costs():
             backlog = self.by_name[costs.name].backlog
             backlog.read, backlog.written = costs.prefilled, costs.sampled
             backlog.way = self._links.get(costs.name, Link()).call
 
     async def _ask(self, endpoint: SamplerEndpoint, patience: float) -> tuple[str, SamplerStats] | None:
-        with contextlib.suppress(Exception):  # the supervisor replaces a dying worker
+        with contextlib.suppress(Exception):
             async with asyncio.timeout(patience):  # Python 3.11's wait_for may swallow the caller's cancellation
                 return endpoint.name, await endpoint.sampler.stats()
         return None
 
 
 def behind(costs: TokenCosts, link: Link | None, slots: int) -> TokenCosts:
-    """What tokens cost at a sampler with this many slots, of which one waits while a turn is on the ``link``."""
+    """Token costs at a sampler with this many slots, one of which waits while a turn is on the ``link``."""
     if link is None or not (link.call or link.byte):
         return costs
     return replace(
@@ -124,7 +118,7 @@ def open_endpoint(
     line: Line[Waiter],
     machine: Machine | None = None,
 ) -> SamplerEndpoint:
-    """An endpoint over a live worker, which keeps its matrices as ``stored``; turns wait for its slots in ``line``.
+    """An endpoint over a live worker, with matrices as ``stored``; turns wait for its slots in ``line``.
 
     ``machine`` has the cards that the assignment names.
     """
@@ -136,7 +130,7 @@ def open_endpoint(
 
 
 def device_of(assignment: SamplerAssignment, machine: Machine | None) -> str:
-    """The device in words, the same for devices that are alike; empty if it is not known."""
+    """The device in words, the same for alike devices; empty if unknown."""
     if not assignment.place.gpus:
         cores = f"{len(assignment.place.cores)} cores"
         return f"{cores} of {machine.cpu.name or assignment.node}" if machine and assignment.node else cores
@@ -149,8 +143,9 @@ def device_of(assignment: SamplerAssignment, machine: Machine | None) -> str:
 
 
 def rates_at(samplers: Sequence[SamplerAssignment], machine_at: Callable[[str], Machine | None]) -> dict[str, Rates]:
-    """The rates of each sampler's device, measured or assumed, by the sampler's name; ``machine_at`` gives the machine
-    of a node. Nothing if all compute on the processor of one machine: there kinds of samplers differ, not devices.
+    """The rates of each sampler's device, by the sampler's name; ``machine_at`` gives the machine of a node.
+
+    Empty if all compute on the processor of one machine: there kinds of samplers differ, not devices.
     """
     cards = any(assignment.place.gpus for assignment in samplers)
     if not cards and len({assignment.node for assignment in samplers}) < 2:
@@ -167,7 +162,7 @@ def rates_at(samplers: Sequence[SamplerAssignment], machine_at: Callable[[str], 
 
 
 def repeats(assignment: SamplerAssignment, stored: str) -> bool:
-    """Whether a sampler repeats a result to the last bit, whatever else it is asked: not on a card, and not vLLM."""
+    """True if a sampler repeats a result to the last bit under any load: not on a card, and not vLLM."""
     return SAMPLERS[assignment.kind].repeats and not assignment.place.gpus and stored in REPEATABLE
 
 
@@ -178,7 +173,7 @@ def precision(
     memory: MemoryPlan,
     trainer: TrainerAssignment | None = None,
 ) -> tuple[str, Tolerance]:
-    """How a sampler keeps the base's matrices, and how far it may therefore be from the trainer."""
+    """How a sampler keeps the base's matrices, and its tolerance against the trainer."""
     own = of_assignment(settings, assignment)
     stored = stored_as(base, own, memory)
     exact = not assignment.place.gpus and (trainer is None or (trainer.precision == "f32" and not trainer.place.gpus))

@@ -1,7 +1,7 @@
-"""Which endpoints serve which policy, by the tokens that its turns take and what they cost at each sampler.
+"""Routes policies to endpoints, by the tokens of their turns and the costs at each sampler.
 
-A policy changes its endpoints between two versions alone. Policies of one task may ask for very different amounts. A
-deterministic task has one endpoint for ever, and one of the same kind of sampler after a restart.
+A policy changes its endpoints only between two versions. A deterministic task keeps one endpoint, and one of the same
+kind of sampler after a restart.
 """
 
 from __future__ import annotations
@@ -19,33 +19,26 @@ from ...spec import ONLY, TaskSpec, agent_map_of, as_number, spec_of
 from .assignment import Demand, Share, TokenCosts, busy_seconds, guess, mean_of, place, route
 
 AGAIN = 2.0
-"""Seconds after which the routes are looked at again."""
 MANY = 100
-"""Tasks from which on a new one is added to the routes as they are, until they are looked at again: a look takes time
-in proportion to tasks and samplers, and of a thousand tasks several begin each second."""
+"""From this many tasks on, a new one is added to the present routes until the next update, whose time grows with
+tasks and samplers."""
 PROMPT = 64
-"""Tokens of a first prompt, until something was measured."""
 
 
 @dataclass(frozen=True)
 class _Routed:
-    """A task that is being trained."""
-
     spec: TaskSpec
     policies: Mapping[str, tuple[str, ...]]
-    """Those that are served, each with all that its endpoints serve: itself, and pools of its own versions."""
+    """Each served policy with all that its endpoints serve: itself, and pools of its own versions."""
     only: tuple[str, ...]
-    """Its only endpoint, if it must have one."""
 
     @property
     def under_way(self) -> int:
-        """Episodes that it keeps in progress, if nothing holds it up: as many as the strictest of its policies
-        allows."""
         return min(under_way(spec_of(self.spec, name)) for name in agent_map_of(self.spec).trained)
 
 
 class Router:
-    """The routes of the policies of one incarnation's tasks."""
+    """Routes of the policies of one incarnation's tasks."""
 
     def __init__(
         self,
@@ -55,29 +48,25 @@ class Router:
         clock: Callable[[], float] = monotonic,
         tell: Callable[[int, str], None] = lambda task, sentence: None,
     ) -> None:
-        """``costs`` tells what a token costs at each endpoint; ``mixes``, by task and policy, grow as turns end.
+        """``costs`` returns token costs at each endpoint; ``mixes``, by task and policy, grow as turns end.
 
-        ``tell`` hears which samplers a task's policy has from now on, if there are several.
+        ``tell`` gets the samplers of a task's policy when they change, if there are several.
         """
         self._endpoints = {endpoint.name: endpoint for endpoint in endpoints}
         self._arrived = asyncio.Event()
-        """Set, and replaced, when an endpoint is taken in."""
         self._costs = costs
         self._mixes = mixes
         self._clock = clock
         self._tell = tell
         self._told: dict[str, frozenset[str]] = {}
-        """The samplers that were told last, by policy."""
         self._tasks: dict[int, _Routed] = {}
         self._routes: dict[str, tuple[Share, ...]] = {}
         self._busy: dict[str, float] = {}
-        """How long each sampler computes for what its tasks ask for, since the last look."""
         self._usual: Demand | None = None
-        """What a task asked for on average, at the last look."""
         self._looked = -math.inf
 
     def join(self, task: int, spec: TaskSpec, kind: str = "") -> str:
-        """A task begins to train; a deterministic one continues at a sampler of ``kind``, if it was at one.
+        """Add a task that begins to train; a deterministic one continues at a sampler of ``kind``, if given.
 
         Returns the kind of its only sampler, empty if it may be at any. Raises ``Fruitless`` if there is none.
         """
@@ -88,30 +77,27 @@ class Router:
         return only.kind if only else ""
 
     async def served(self, task: int) -> None:
-        """Wait until a sampler lives that may serve a task that has joined."""
         only = self._tasks[task].only
         while not any(not endpoint.lost for name, endpoint in self._endpoints.items() if name in (only or (name,))):
             await self._arrived.wait()
 
     def take_in(self, endpoint: SamplerEndpoint) -> None:
-        """A sampler takes the place of the one of its name, which has died."""
         self._endpoints[endpoint.name] = endpoint
         self._looked = -math.inf
         arrived, self._arrived = self._arrived, asyncio.Event()
         arrived.set()
 
     def leave(self, task: int) -> None:
-        """A task does not train any more; one that never did is ignored."""
         routed = self._tasks.pop(task, None)
         for policy in routed.policies if routed is not None else ():
             self._routes.pop(_key(task, policy), None)
             self._told.pop(_key(task, policy), None)
 
     def shares(self, task: int, policy: str) -> tuple[Share, ...]:
-        """Where the next version of a policy of a task that has joined is to be served, at samplers that live.
+        """The live samplers for the next version of a joined task's policy.
 
-        A version that only plays in evaluations is served where the first policy is. Raises ``WorkerDied`` if no
-        sampler lives that may serve it.
+        A version that is only evaluated is served with the first policy. Raises ``WorkerDied`` if no such sampler
+        lives.
         """
         if len(self._endpoints) == 1:
             (endpoint,) = self._endpoints.values()
@@ -134,14 +120,12 @@ class Router:
         return self._routes[key]
 
     def _look(self, lost: Set[str]) -> None:
-        """Find the routes over the samplers that live, of all tasks that these may serve."""
         costs = [one for one in self._costs() if one.name not in lost]
         demands = [one for one in self.demands() if not one.only or set(one.only) - lost]
         self._routes = route(costs, demands, self._routes) if costs else {}
         self._busy = busy_seconds(costs, demands, self._routes) if costs else {}
 
     def _add(self, task: int, lost: Set[str]) -> None:
-        """Add a task that has joined to the routes, if there is the most room."""
         costs = [one for one in self._costs() if one.name in self._busy and one.name not in lost]
         routed = self._tasks[task]
         demands = self._measured(task, routed) or _guessed(task, routed, self._usual)
@@ -149,20 +133,18 @@ class Router:
         place(costs, able, self._busy, self._routes)
 
     def _living(self, shares: tuple[Share, ...]) -> tuple[Share, ...]:
-        """The same. Raises ``WorkerDied`` if there are none, or where a sampler among them has died."""
         if not shares or any(self._endpoints[share.sampler].lost for share in shares):
             raise WorkerDied("No sampler lives that may serve this policy.")
         return shares
 
     def _sentence(self, policy: str, samplers: frozenset[str]) -> str:
-        """Which samplers a policy has, in words."""
         every = self._endpoints.values()
         named = [f"{endpoint.kind} ({endpoint.name})" for endpoint in every if endpoint.name in samplers]
         whose = "The task" if policy == ONLY else f"The policy {policy}"
         return f"{whose} is sampled by {' and '.join(named)}."
 
     def demands(self) -> list[Demand]:
-        """What every policy asks for with the episodes that its task keeps in progress; guessed until one has ended."""
+        """The demand of every policy with its task's episodes in progress; guessed until one has ended."""
         known = {task: self._measured(task, routed) for task, routed in self._tasks.items()}
         self._usual = mean_of([demand for demands in known.values() for demand in demands])
         return [
@@ -172,7 +154,6 @@ class Router:
         ]
 
     def _measured(self, task: int, routed: _Routed) -> list[Demand]:
-        """A task's measured demands; empty until an episode has ended; nothing for a policy that has not spoken."""
         mixes = self._mixes.get(task, {})
         seen = {name: mix.of_one for name, mix in mixes.items() if mix.of_one is not None}
         if not seen:
@@ -187,9 +168,9 @@ class Router:
 
 
 def repeatable_endpoint(endpoints: Sequence[SamplerEndpoint], kind: str) -> SamplerEndpoint:
-    """The endpoint of a deterministic task: the first that can repeat itself, of the same ``kind`` as before, if given.
+    """The endpoint of a deterministic task: the first that can repeat itself, of the given ``kind``.
 
-    Two kinds do not give the same result to the last bit. Raises ``Fruitless`` if there is none.
+    Two kinds differ in the last bits. Raises ``Fruitless`` if there is none.
     """
     able = [endpoint for endpoint in endpoints if endpoint.repeatable and endpoint.kind == (kind or endpoint.kind)]
     if not able:
@@ -202,8 +183,7 @@ def repeatable_endpoint(endpoints: Sequence[SamplerEndpoint], kind: str) -> Samp
 
 
 def served(spec: TaskSpec) -> dict[str, tuple[str, ...]]:
-    """The policies of a task that have endpoints, each with itself and the pools of its own versions, which are served
-    there, too."""
+    """The policies of a task with endpoints, each with itself and the pools of its own versions, which share them."""
     policies = agent_map_of(spec).policies
     return {
         name: (name, *(pool for pool, other in policies.items() if other.pool == name))
@@ -217,13 +197,12 @@ def _key(task: int, policy: str) -> str:
 
 
 def _guessed(task: int, routed: _Routed, usual: Demand | None) -> list[Demand]:
-    """What each of a task's policies may ask for."""
     reply, only = as_number(routed.spec.sampling.max_tokens), routed.only
     return [guess(_key(task, policy), PROMPT, reply, usual, only, bool(only)) for policy in routed.policies]
 
 
 def under_way(spec: TaskSpec) -> int:
-    """Episodes that a task keeps in progress, if nothing holds it up."""
+    """Episodes that a task keeps in progress without delays: the limit of its strictest policy."""
     if spec.kind == "eval":
         return min(EPISODES, spec.eval.prompts * spec.eval.samples)
     train = spec.train

@@ -1,4 +1,4 @@
-"""Whether the engine leaves the machine to others, and why: a pure decision."""
+"""Decides if the engine leaves the machine to others, and why."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""The loop round ``yield_at``: has the supervisor leave the machine to others and come back.
+"""The loop around ``yield_at``: has the supervisor leave the machine to others and come back.
 
-It waits for no stage: workers that are starting, or are at a call that takes minutes, are gone within seconds, too.
+It waits for no stage: starting workers and long calls also end within seconds.
 """
 
 from __future__ import annotations
@@ -19,7 +19,6 @@ from ..supervisor import WorkerSupervisor
 from .decision import TAKEN_BACK, clock, state, yield_at
 
 POLL = 0.2
-"""Seconds between looks at the database and at the clock."""
 
 
 class YieldLoop:
@@ -35,8 +34,10 @@ class YieldLoop:
         changed: Callable[[], None] = lambda: None,
         now: Callable[[], float] = time.time,
     ) -> None:
-        """``busy`` says whether a task runs or is about to; ``changed`` is called when other tasks may run than before.
-        ``now`` gives seconds since 1970."""
+        """``busy`` is True if a task runs or is about to; ``changed`` is called when the runnable tasks change.
+
+        ``now`` gives seconds since 1970.
+        """
         self._store = store
         self._supervisor = supervisor
         self._hours = ActiveHours.parse(settings.active_hours)
@@ -48,13 +49,11 @@ class YieldLoop:
         self._yielded = store.yields.get()
         self._told: Yielding | None = None
         self._quiet = monotonic()
-        """Since when nothing runs."""
         self._seen = -1
 
     async def run(self) -> None:
-        """Look again and again, until cancelled."""
         while True:
-            with contextlib.suppress(StoreError):  # a full disk; what was not written down is tried again
+            with contextlib.suppress(StoreError):
                 await self.look()
             await asyncio.sleep(POLL)
 
@@ -80,11 +79,10 @@ class YieldLoop:
         if seen == self._seen:
             return []
         found = [command for command in self._store.tasks.new_commands() if command.kind in YIELDS]
-        self._seen = -1 if found else seen  # read them again until they are finished
+        self._seen = -1 if found else seen
         return found
 
     def _hear(self, command: Command) -> str:
-        """Remember what a person asked for; returns why it cannot be done, or nothing."""
         if command.kind == "yield":
             until = command.arguments.get("until")
             self._yielded = YieldRequest(None if until is None else float(until))
@@ -100,7 +98,7 @@ class YieldLoop:
         return f"The engine has not yielded the machine: it is outside of its active hours{goes_on}. {hint}"
 
     def _idle(self) -> bool:
-        """Whether nothing has run for long; while the engine yields, True until a task wants workers."""
+        """True after a long idle time; while the engine yields, until a task wants workers."""
         if self._supervisor.yielding is not None:
             return True
         if self._busy() or not self._supervisor.ready:
@@ -109,7 +107,6 @@ class YieldLoop:
         return 0 < self._patience <= monotonic() - self._quiet
 
     def _tell(self, yielding: Yielding | None, now: float) -> None:
-        """Write down what has changed, for the log, for screens and for the next engine."""
         if self._yielded is None:
             self._store.yields.end()
         else:

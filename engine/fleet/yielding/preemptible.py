@@ -1,4 +1,4 @@
-"""Work that can be broken off at any moment, while the engine yields, and begun again later."""
+"""Work that is cancelled when the engine yields, and restarted later."""
 
 from __future__ import annotations
 
@@ -14,17 +14,15 @@ class Preemptible:
 
     def __init__(self) -> None:
         self.yielding: Yielding | None = None
-        """Why the engine yields; None while work may run."""
         self._wanted = asyncio.Event()
         self._wanted.set()
         self._work: asyncio.Future[None] | None = None
 
     async def wanted(self) -> None:
-        """Wait until the engine does not yield."""
         await self._wanted.wait()
 
     async def during(self, work: Coroutine[Any, Any, None]) -> None:
-        """Run ``work``, unless the engine yields, and cancel it when that begins. Raises what it raises."""
+        """Run ``work``, unless the engine yields, and cancel it when yielding begins. Raises the work's errors."""
         if self.yielding is not None:
             work.close()
             return
@@ -38,19 +36,18 @@ class Preemptible:
             task.result()
 
     def begin(self, yielding: Yielding) -> None:
-        """Break off running work, and let none begin; may be called again with another reason."""
+        """Cancel running work, and let none begin; may be called again with another reason."""
         self.yielding = yielding
         self._wanted.clear()
         if self._work is not None:
             self._work.cancel()
 
     async def begun(self) -> None:
-        """Wait until the work that was broken off has ended."""
         if self._work is not None:
             await asyncio.gather(self._work, return_exceptions=True)
 
     def end(self) -> None:
-        """Let work begin again, unless ``Yielding.holds`` says that no task may end the yielding."""
+        """Allow work again, unless ``Yielding.holds`` forbids tasks to end the yielding."""
         if self.yielding is not None and not self.yielding.holds:
             self.yielding = None
             self._wanted.set()

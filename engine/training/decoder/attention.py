@@ -12,17 +12,12 @@ from torch.nn.functional import scaled_dot_product_attention
 from ...base import HeadShape, attend, attend_backward, merged
 from .packing import Places, Slots
 
-# Causal attention over packed batches, in plain products: a family's answers share their prompt's keys and values.
+# Queries of a prompt see that prompt; queries of an answer see the prompt and the answer so far, with one softmax over
+# both. Query heads that share keys and values (Ainslie et al., arXiv 2305.13245) are folded into the query axis, so
+# that keys and values are never repeated. Backward: dV = Pᵀ dO, dS = P ∘ (dP − rowsum(P ∘ dP)) with dP = dO Vᵀ, dQ = s
+# dS K, dK = s dSᵀ Q. Plain products are fastest on a processor, in float32, for short sequences.
 #
-# Queries of a prompt see that prompt; queries of an answer see the whole prompt and the answer so far, with one
-# softmax over both. Query heads that share keys and values (Ainslie et al., arXiv 2305.13245) are folded into the
-# query axis, so that keys and values are never repeated. Backward: dV = Pᵀ dO, dS = P ∘ (dP − rowsum(P ∘ dP)) with dP
-# = dO Vᵀ, dQ = s dS K, dK = s dSᵀ Q. Probabilities are kept for the backward pass, and nothing is computed twice:
-# this is fastest on a processor, in float32, if sequences are short. For long ones see ``tiled_attention``, for
-# cards ``fused_attention``.
-#
-# Shapes: T places, F families, P prompt slots, G rows of L slots, K heads of keys, R query heads for each, D head
-# size.
+# Shapes: T places, F families, P prompt slots, G rows of L slots, K heads of keys, R query heads for each, D head size.
 
 
 class Attention(Protocol):
@@ -56,9 +51,7 @@ class AttentionPlan:
     rows: int
     """G"""
     queries: Slots
-    """Slots of the queries, in the table of queries and keys."""
     keys: Slots
-    """Slots of the keys, in the same table."""
     values: Slots
     outputs: Slots
     sees_prompt: Tensor
@@ -70,7 +63,6 @@ class AttentionPlan:
 
     @classmethod
     def of(cls, places: Places, heads: HeadShape) -> AttentionPlan:
-        """Work out all indices and masks."""
         prompt, (rows, length) = places.prefixes.shape[1], places.rows.shape[1:]
         present = torch.arange(prompt, device=places.device) < places.prefix_lengths[:, None]  # (F, P)
         return cls(
@@ -87,21 +79,18 @@ class AttentionPlan:
         )
 
     def forward(self, turned: Tensor, v: Tensor) -> tuple[Tensor, AttentionTape]:
-        """See ``Attention``."""
         return attention(turned, v, self)
 
     def backward(self, grad: Tensor, tape: AttentionTape) -> tuple[Tensor, Tensor]:
-        """See ``Attention``."""
         return attention_backward(grad, tape, self)
 
     def by_row(self, answers: Tensor) -> Tensor:
-        """A view of (F · K, G · X, Y) as (F · K · G, X, Y)."""
         return torch.unflatten(answers, 1, (self.rows, -1)).flatten(0, 1)
 
 
 @dataclass(frozen=True)
 class AttentionTape:
-    """What the backward pass needs: slots of queries, keys and values, and probabilities, of prompts and answers."""
+    """Slots of queries, keys and values, and probabilities, of prompts and answers."""
 
     q: tuple[Tensor, Tensor]
     k: tuple[Tensor, Tensor]
@@ -168,7 +157,6 @@ def attention_backward(grad: Tensor, tape: AttentionTape, plan: AttentionPlan) -
 
 
 def _halves(answers: Tensor, plan: AttentionPlan) -> tuple[Tensor, Tensor]:
-    """The columns (…, P + L) of an answer's scores that belong to the prompt, and those of the answer itself."""
     prompt = plan.sees_prompt.shape[1]
     return answers[..., :prompt], answers[..., prompt:]
 
@@ -183,19 +171,13 @@ def _causal(length: int, device: torch.device) -> Tensor:
     return torch.full((length, length), -torch.inf, device=device).triu_(1)
 
 
-# Causal attention over packed batches by torch's own fused kernels, which never hold a score: for cards.
-#
-# Prompts are causal, which flash attention computes; answers attend to their prompt, padded on the right, and to
-# themselves, which needs a mask and the memory-efficient kernel. Only queries, keys and values are kept for the
-# backward pass, which computes attention once more and lets torch differentiate it. Query heads that share keys are
-# folded into the queries of answers, so that only a family's keys are repeated, once for each answer.
-#
-# Shapes are as in ``attention``. Results are equal to it within the precision of ``dtype``; torch chooses the kernel.
+# Torch's fused kernels, for cards: they never hold a score. Prompts use flash attention; answers need a mask and the
+# memory-efficient kernel. The backward pass recomputes attention and lets torch differentiate it.
 
 
 @dataclass(frozen=True)
 class FusedTape:
-    """What the backward pass needs: the inputs of the forward pass."""
+    """The inputs of the forward pass."""
 
     turned: Tensor
     v: Tensor
@@ -203,13 +185,12 @@ class FusedTape:
 
 @dataclass(frozen=True)
 class FusedAttention:
-    """Implements ``attention.Attention`` with torch's fused kernels."""
+    """Implements ``Attention`` with torch's fused kernels."""
 
     heads: HeadShape
     places: int
     """T"""
     dtype: torch.dtype
-    """The type in which queries, keys and values are multiplied."""
     families: int
     """F"""
     rows: int
@@ -223,7 +204,6 @@ class FusedAttention:
 
     @classmethod
     def of(cls, places: Places, heads: HeadShape, dtype: torch.dtype) -> FusedAttention:
-        """Work out all indices and masks."""
         (families, prompt), (rows, length) = places.prefixes.shape, places.rows.shape[1:]
         on_prompt = torch.arange(prompt, device=places.device) < places.prefix_lengths[:, None]  # (F, P)
         on_answer = torch.ones(length, length, dtype=torch.bool, device=places.device).tril()
@@ -245,13 +225,11 @@ class FusedAttention:
         )
 
     def forward(self, turned: Tensor, v: Tensor) -> tuple[Tensor, FusedTape]:
-        """See ``attention.Attention``."""
         tape = FusedTape(turned.to(self.dtype), v.to(self.dtype))
         outputs = self._attend(*self._gathered(tape))
         return self._scatter(self.outputs, *outputs), tape
 
     def backward(self, grad: Tensor, tape: FusedTape) -> tuple[Tensor, Tensor]:
-        """See ``attention.Attention``."""
         leaves = [slots.detach().requires_grad_() for slots in self._gathered(tape)]
         with torch.enable_grad():
             outputs = self._attend(*leaves)
@@ -267,7 +245,7 @@ class FusedAttention:
         return turned, self._scatter(self.values, by_v_prompt, by_v_answer).float()
 
     def _gathered(self, tape: FusedTape) -> tuple[Tensor, ...]:
-        """Queries, keys and values in their slots, each of prompts (F · K, …, D) and of answers."""
+        """Queries, keys and values in their slots, of prompts (F · K, …, D) and of answers."""
         size = self.heads.size
         return (
             *self.queries.gather(tape.turned, size),
@@ -278,7 +256,6 @@ class FusedAttention:
     def _attend(
         self, q_prompt: Tensor, q_answer: Tensor, k_prompt: Tensor, k_answer: Tensor, v_prompt: Tensor, v_answer: Tensor
     ) -> tuple[Tensor, Tensor]:
-        """Outputs in the slots of the queries."""
         heads, by_head = self.heads, (self.families, self.heads.queries, -1, self.heads.size)
         k_repeated, v_repeated = (
             slots.view(self.families, heads.keys, 1, -1, heads.size).expand(-1, -1, heads.fold, -1, -1).reshape(by_head)
@@ -304,32 +281,26 @@ class FusedAttention:
         return torch.cat([shared, answer.view(shape)], 3)
 
     def _scatter(self, slots: Slots, prompt: Tensor, answer: Tensor) -> Tensor:
-        """The table (T, heads · D) from vectors in slots."""
         size = self.heads.size
         parts = [prompt.reshape(-1, size), answer.reshape(-1, size), prompt.new_zeros(1, size)]
         return slots.scatter(torch.cat(parts), self.places)
 
 
-# Causal attention over packed batches in tiles, for long sequences on a processor: nothing grows with their square.
-#
-# Queries of a prompt see that prompt; queries of an answer see the whole prompt and the answer so far, as two parts
-# that are merged into one softmax. Tokens of a prompt lie one after the other in a batch, and so do all answers to
-# it: each call reads and writes views of the tables, without padding. Results and sums are kept for the backward
-# pass, which computes the tiles once more. See ``base/kernels.py``.
-#
-# Shapes are as in ``attention``. Results are equal to it within the precision of ``dtype``.
+# Tiles, for long sequences on a processor: no memory grows with the square of the length. An answer's prompt and the
+# answer so far are two parts that are merged into one softmax. The backward pass recomputes the tiles. See
+# ``base/kernels.py``.
 
 
 @dataclass(frozen=True)
 class Part:
-    """Queries that attend to keys: all of them, or each those up to its own."""
+    """Queries that attend to keys: to all of them, or each up to its own."""
 
     queries: slice
     keys: slice
 
     @property
     def causal(self) -> bool:
-        """Whether each query sees the keys up to its own, which are its own tokens'."""
+        """True if each query sees the keys up to its own token."""
         return self.queries == self.keys
 
 
@@ -347,13 +318,12 @@ class TiledTape:
 
 @dataclass(frozen=True)
 class TiledAttention:
-    """Implements ``attention.Attention`` in tiles."""
+    """Implements ``Attention`` in tiles."""
 
     heads: HeadShape
     places: int
     """T"""
     dtype: torch.dtype
-    """The type in which queries, keys and values are multiplied."""
     first: tuple[Part, ...]
     """Prompts on themselves, and all answers to a prompt on that prompt."""
     then: tuple[Part, ...]
@@ -361,7 +331,6 @@ class TiledAttention:
 
     @classmethod
     def of(cls, places: Places, heads: HeadShape, dtype: torch.dtype = torch.float32) -> TiledAttention:
-        """Find the parts."""
         first: list[Part] = []
         then: list[Part] = []
         prompts = places.prefixes[:, 0].tolist(), places.prefix_lengths.tolist()
@@ -376,7 +345,6 @@ class TiledAttention:
         return cls(heads, places.count, dtype, tuple(first), tuple(then))
 
     def forward(self, turned: Tensor, v: Tensor) -> tuple[Tensor, TiledTape]:
-        """See ``attention.Attention``."""
         turned, v = turned.to(self.dtype), v.to(self.dtype)
         outputs = turned.new_zeros(self.places, self.heads.queries * self.heads.size)
         sums = torch.zeros(self.heads.keys, self.heads.fold, self.places)
@@ -390,7 +358,6 @@ class TiledAttention:
         return outputs, TiledTape(turned, v, outputs, sums)
 
     def backward(self, grad: Tensor, tape: TiledTape) -> tuple[Tensor, Tensor]:
-        """See ``attention.Attention``."""
         turned, v = torch.zeros(tape.turned.shape), torch.zeros(tape.v.shape)
         by_q, by_keys, by_values = self._by_head(turned, v)
         q, keys, values = self._by_head(tape.turned, tape.v)
@@ -413,7 +380,6 @@ class TiledAttention:
         return turned, v
 
     def _by_head(self, turned: Tensor, v: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        """Views of queries (K, R, T, D), keys and values (K, T, D)."""
         queries, keys = turned[:, : self.heads.queries], turned[:, self.heads.queries :]
         return self._folded(queries), keys.transpose(0, 1), self._table(v).transpose(0, 1)
 

@@ -76,21 +76,16 @@ from .linear import (
 )
 from .packing import ROUND_SLOTS, PackedBatch, Places, Spans, packed_batches, places_within
 
-# How passes are computed: kernels, types and sizes, chosen once by device and precision.
-#
-# A processor multiplies fastest what is in its cache, and calls are cheap: attention is in plain products, for long
-# sequences in tiles, adapters are multiplied policy by policy, the head's tiles are small. On a card each call is
-# expensive: attention and adapters use its own kernels, tiles and batches are large. The code for cards also runs on
-# a processor, which is how it is tested.
+# On a processor, calls are cheap and the cache matters: plain products, small tiles. On a card each call is expensive:
+# its own kernels, large tiles. The code for cards also runs on a processor, for tests.
 
 Attend = Callable[[Places, HeadShape], Attention]
-"""Prepares attention over a batch."""
 GROUPED_SINCE = (9, 0)
 """The least compute capability with kernels for grouped products in bfloat16."""
 
 
 def nothing() -> None:
-    """Where the number of threads never changes."""
+    """Does nothing, for a fixed number of threads."""
 
 
 @dataclass(frozen=True)
@@ -102,15 +97,12 @@ class Compute:
     attention: Attend
     stack: Stack
     tile: Tile
-    """Tile of the output head."""
     most: int
     """Tokens beyond which a batch gains nothing."""
     kept: Kept
-    """What these kernels keep for the backward pass."""
     writes: torch.dtype = torch.float32
-    """The type of products with the base, and of what is computed of them."""
     settle: Callable[[], None] = nothing
-    """Called before each layer, where the number of threads may change."""
+    """Called before each layer, when the number of threads may change."""
 
 
 def compute_on(device: str, precision: Precision = "f32") -> Compute:
@@ -135,7 +127,7 @@ def for_processor(device: torch.device, precision: Precision) -> Compute:
 
 
 def by_length(short: Attend, since: int, dtype: torch.dtype) -> Attend:
-    """``short``, and attention in tiles for batches in which tokens attend to ``since`` tokens or more."""
+    """``short``, but attention in tiles for batches with tokens that attend to ``since`` tokens or more."""
 
     def chosen(places: Places, heads: HeadShape) -> Attention:
         long = places.prefixes.shape[1] + places.rows.shape[2] >= since
@@ -160,26 +152,19 @@ def for_card(device: torch.device, precision: Precision, capability: tuple[int, 
 
 
 def _stack(jagged: Jagged, modules: Sequence[str], outputs: Sequence[int], policies: Sequence[Views]) -> Adapters:
-    """The adapters of some policies; those of a single policy are not grouped."""
     return separate(modules, outputs, policies) if len(policies) == 1 else grouped(jagged, modules, outputs, policies)
 
 
-# Passes of the whole decoder: log-probabilities of a packed batch's trained tokens, and the adapters' gradients.
-#
-# Knows nothing of losses, optimizers or files.
-
 Temperatures = tuple[float, ...]
-"""The temperature of each policy that has a span in the batch."""
 
 
 class Keep(Enum):
     """What a forward pass keeps for the backward pass."""
 
     NOTHING = auto()
-    """Nothing: there is no backward pass."""
     INPUTS = auto()
-    """The input of each layer, which is computed once more in the backward pass (Chen et al., arXiv 1604.06174): a
-    third more work."""
+    """The input of each layer, which is recomputed in the backward pass (Chen et al., arXiv 1604.06174): a third
+    more work."""
     ALL = auto()
 
 
@@ -202,7 +187,6 @@ class Decoding:
     base: Base
     compute: Compute
     layers: Sequence[Layer[Linear]]
-    """The layers, with the mounted adapters or without."""
 
 
 def logprobs(over: Decoding, batch: PackedBatch, temperatures: Temperatures) -> Tensor:
@@ -225,7 +209,7 @@ def run(over: Decoding, batch: PackedBatch, temperatures: Temperatures, keep: Ke
 
 
 def run_backward(over: Decoding, tape: Tape, grad: Tensor, by_entropy: Tensor | None = None) -> None:
-    """Add the adapters' gradients for ``grad`` (N,), the loss by the log-probabilities, and that by the entropies."""
+    """Add the adapters' gradients; ``grad`` (N,) is that of the loss by the log-probabilities."""
     base, layers = over.base, over.layers
     by_hidden = token_scores_backward(grad, tape.head, base.head, tape.temperature)
     if by_entropy is not None:
@@ -262,7 +246,7 @@ def _hidden_states(
 
 
 def _temperature(batch: PackedBatch, temperatures: Temperatures, hidden: Tensor) -> float | Tensor:
-    """The temperature if all policies have the same, else that of each needed place, (M, 1)."""
+    """The temperature if all policies have the same, else per needed place, (M, 1)."""
     if len(set(temperatures)) == 1:
         return temperatures[0]
     result = hidden.new_ones(len(hidden), 1)
@@ -284,33 +268,24 @@ def _place(over: Decoding, batch: PackedBatch, places: Places) -> PassLayout:
     )
 
 
-# The Qwen and Llama families with adapters, by this package's own forward and backward pass. See ``..model``.
-#
-# Groups are packed, those of several policies one after the other. All share the base's products, each policy's
-# adapter is multiplied with its own rows, and gradients are added to its vector directly.
-
 SMALLEST = 16
-"""Tokens below which a batch is not made smaller: a single sequence usually has more."""
+"""A batch of fewer tokens is not made smaller: a single sequence usually has more."""
 
 
 class Decoder:
     """Implements ``model.Model`` over a base's tensors, in passes of ``room`` bytes unless a sequence needs more.
 
-    Matrices are converted to what ``compute`` says, unless they are so already. Raises ``BaseModelError`` if a
-    precision needs a library that is not installed.
+    Raises ``BaseModelError`` if the precision of ``compute`` needs a library that is not installed.
     """
 
     def __init__(self, config: BaseConfig, base: Base, compute: Compute, room: int = PASS_BYTES) -> None:
         self._config, self._modules = config, base.modules
         self._budget = self._now = Budget(room, most=compute.most, kept=compute.kept)
-        """What a pass may take, and what the newest batches take of it."""
         plain: tuple[Layer[Linear], ...] = tuple(_Linears(base.layers, compute))
         self.plain = Decoding(replace(base, layers=()), compute, plain)
-        """The base alone."""
         self._over = self.plain
         self._mounted: tuple[AdamState, ...] = ()
         self._largest = (0, 0)
-        """Tokens of the largest of the newest batches, and how many of them a token attends to at most."""
 
     @classmethod
     def of(cls, base: BaseModel, compute: Compute | None = None, room: int = PASS_BYTES) -> Decoder:
@@ -319,26 +294,22 @@ class Decoder:
         With ``room`` 0, a pass may take most of what the base leaves of a card.
         """
         compute = compute or compute_on("cpu")
-        packed = torch.device("cpu") if compute.precision == "nf4" else None  # else it would hold them twice
+        packed = torch.device("cpu") if compute.precision == "nf4" else None
         tensors = load(base, compute.device, loaded_as(compute.precision), matrices=packed)
         return cls(base.config, tensors, compute, room or pass_room(str(compute.device)))
 
     @property
     def mixes(self) -> bool:
-        """True: several policies may be mounted at the same time."""
         return True
 
     @property
     def vocabulary(self) -> int:
-        """Number of token ids, V."""
         return len(self.plain.base.embedding)
 
     def layout(self, rank: int) -> Layout:
-        """Where an adapter of this rank keeps its matrices."""
         return Layout.of(self._modules, rank)
 
     def mount(self, policies: Sequence[PolicyMemory]) -> None:
-        """Make the next calls use these policies' weights, unless they are mounted and have not changed since."""
         states = tuple(policy.optimised for policy in policies)
         if len(states) == len(self._mounted) and all(map(operator.is_, states, self._mounted)):
             return
@@ -346,17 +317,15 @@ class Decoder:
         self._over, self._mounted = replace(self.plain, layers=layers), states
 
     def unmount(self) -> None:
-        """Forget which policies are mounted."""
         self._over, self._mounted = self.plain, ()
 
     def batches(self, jobs: Sequence[Groups]) -> Iterator[PackedBatch]:
-        """Batches of all sequences with trained tokens, in order and within the memory that a pass may take."""
         jobs = [tuple(groups) for groups in jobs]
         lengths = [len(sequence.tokens) for groups in jobs for group in groups for sequence in group.sequences]
         longest = max(lengths, default=0)
         on_processor = self.plain.compute.device.type == "cpu"
         budget = self._now = self._budget.modest(self._config, longest) if on_processor else self._budget
-        # a batch's attention pads to its longest prompt and its longest answer, which may be those of two sequences
+        # a batch's attention pads to its longest prompt and its longest answer, perhaps of two sequences
         attended = 2 * (longest + ROUND_SLOTS)
         keeping, again = budget.tokens(self._config, attended), budget.most_tokens(self._config, attended)
         self._largest = (0, 0)
@@ -365,11 +334,9 @@ class Decoder:
             yield batch
 
     def keeps_all(self, batch: PackedBatch) -> bool:
-        """True if the layers keep all for the backward pass; else they are computed once more in it."""
         return self._now.keeps_all(self._config, *_size(batch))
 
     def shrink(self) -> bool:
-        """Halve what a pass may take; False if it is so small that this changes nothing."""
         if self._budget.most <= SMALLEST:
             return False
         self._budget = self._budget.below(self._config, *self._largest)
@@ -377,12 +344,10 @@ class Decoder:
 
     @torch.no_grad()
     def logprobs(self, batch: PackedBatch, temperatures: Temperatures, adapted: bool = True) -> Tensor:
-        """Log-probabilities of the trained tokens, (N,); by the base alone unless ``adapted``."""
         return logprobs(self._over if adapted else self.plain, batch, temperatures).cpu()
 
     @torch.no_grad()
     def differentiate(self, batch: PackedBatch, temperatures: Temperatures, criterion: Criterion) -> None:
-        """Run forward, call ``criterion``, run backward; adds to the mounted policies' gradients."""
         keep = Keep.ALL if self.keeps_all(batch) else Keep.INPUTS
         logp, entropy, tape = run(self._over, batch, temperatures, keep)
         slopes = criterion(logp.cpu(), entropy.cpu())
@@ -393,7 +358,7 @@ class Decoder:
 
 @torch.no_grad()
 def score_by_layers(base: BaseModel, tokens: Tokens) -> Tensor:
-    """Log-probabilities (T - 1,) of ``tokens[1:]`` by the base alone, with one layer in memory at a time."""
+    """Log-probabilities (T - 1,) of ``tokens[1:]`` by the base only, with one layer in memory at a time."""
     compute = compute_on("cpu")
     tensors = load(base, compute.device, one_by_one=True)
     mask = np.ones(len(tokens), np.uint8)
@@ -405,7 +370,7 @@ def score_by_layers(base: BaseModel, tokens: Tokens) -> Tensor:
 
 
 class _Linears(Sequence[Layer[Linear]]):
-    """The base's layers as passes compute with them, each converted when it is asked for."""
+    """The base's layers as passes compute with them, converted on access."""
 
     def __init__(self, layers: Sequence[Layer[Stacked]], compute: Compute) -> None:
         self._layers, self._keep = layers, _keeping(compute)
@@ -421,15 +386,10 @@ class _Linears(Sequence[Layer[Linear]]):
 
 
 def _size(batch: PackedBatch) -> tuple[int, int]:
-    """A batch's number of places, and how many of them one may attend to."""
     return len(batch.tokens), batch.prefixes.shape[1] + batch.rows.shape[2]
 
 
 def _keeping(compute: Compute) -> Callable[[Tensor], Matrix]:
-    """What keeps the base's matrices as they are computed with.
-
-    Raises ``BaseModelError`` if the precision needs a library that is not installed.
-    """
     if compute.precision == "nf4":
         from .linear import quantising
 

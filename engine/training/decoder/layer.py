@@ -25,32 +25,27 @@ from .attention import Attention
 from .linear import Applied, Linear
 from .packing import Spans
 
-# From hidden states to log-probabilities of the trained tokens, and back, one small tile of logits at a time.
+# The logits of a step can be larger than everything else: 64 answers of 200 tokens with 152,000 entries are 7.8 GB. So
+# they are computed in tiles that stay in the cache, and only running sums are kept: of the exponentials, and of the
+# head's rows weighted by them, both relative to the largest logit so far, as in flash attention (Dao et al., arXiv
+# 2205.14135). With m = Σ softmax_v · W_v, the gradient of log-probability n is (W_target − m) / temperature, and the
+# entropy is log Σ exp − hidden · m / temperature. So logits are computed once for both passes.
 #
-# The logits of a step can be larger than everything else together: 64 answers of 200 tokens with 152,000 entries are
-# 7.8 GB. So they are computed in tiles that stay in the processor's cache, of which only running sums are kept: of
-# the exponentials, and of the head's rows weighted by them, both relative to the largest logit so far, as in flash
-# attention (Dao et al., arXiv 2205.14135). The second sum is all that the backward pass needs, whatever the loss:
-# with m = Σ softmax_v · W_v, the gradient of log-probability n is (W_target − m) / temperature, and the entropy is
-# log Σ exp − hidden · m / temperature. So logits are computed once for forward and backward pass.
+# Only an entropy bonus needs them again: its gradient is −Σ p_v · (log p_v + entropy) · W_v / temperature.
 #
-# An entropy bonus alone needs them again: the gradient of an entropy is −Σ p_v · (log p_v + entropy) · W_v /
-# temperature, whose weights are known only once the whole distribution is.
-#
-# A head in bfloat16 on a processor is multiplied in bfloat16, which some do several times as fast. Logits keep their
-# float32 sums. The hidden states are rounded first, once, so that all that follows is of the same logits.
+# A head in bfloat16 on a processor is multiplied in bfloat16, with float32 sums; the hidden states are rounded once,
+# first.
 
 Tile = tuple[int, int]
-"""Size of a tile: places and entries of the vocabulary."""
 CACHED: Tile = (512, 1024)
 """2 MiB of float32: stays in a processor's cache."""
 WIDE: Tile = (2048, 16384)
-"""128 MiB, for cards, if a call costs more than its memory."""
+"""128 MiB, for cards: there a call costs more than its memory."""
 
 
 @dataclass(frozen=True)
 class HeadTape:
-    """What the backward pass needs."""
+    """What the backward pass of the head needs."""
 
     mean: Tensor
     """(M, H): the mean of the head's rows, weighted by each place's distribution."""
@@ -76,9 +71,8 @@ def token_scores(
 ) -> tuple[Tensor, Tensor, HeadTape]:
     """Log-probabilities of ``targets`` and entropies (nats) of their distributions, both (N,), and the tape.
 
-    Both are of softmax(hidden · headᵀ / temperature), from which the sampler draws, too. ``hidden`` is (M, H),
-    ``head`` (V, H), in float32 or in a type that is widened tile by tile; ``temperature`` is one for all or that of
-    each place, (M, 1).
+    Both are of softmax(hidden · headᵀ / temperature), the sampler's distribution. ``hidden`` is (M, H), ``head`` (V,
+    H), in float32 or in a type that is widened tile by tile; ``temperature`` is one for all or per place, (M, 1).
     """
     cooled = _cooled(hidden, temperature, head)
     mean = torch.zeros_like(hidden)
@@ -99,7 +93,7 @@ def token_logprobs(
     temperature: float | Tensor,
     tile: Tile = CACHED,
 ) -> Tensor:
-    """The log-probabilities of ``token_scores`` alone, for half the work."""
+    """Only the log-probabilities of ``token_scores``, for half the work."""
     cooled = _cooled(hidden, temperature, head)
     return _of_targets(cooled, head, source, targets, _normalisers(cooled, head, tile, None))
 
@@ -110,13 +104,13 @@ def token_scores_backward(grad: Tensor, tape: HeadTape, head: Tensor, temperatur
     total = share.new_zeros(len(tape.mean)).index_put_((tape.source,), share, accumulate=True)
     result = tape.mean * total.neg_()[:, None]
     chosen = head[tape.targets].float().mul_(share[:, None])
-    return result.index_put_((tape.source,), chosen, accumulate=True)  # same bits on a GPU, too, unlike index_add
+    return result.index_put_((tape.source,), chosen, accumulate=True)  # the same bits on a GPU, too, unlike index_add
 
 
 def entropies_backward(
     grad: Tensor, tape: HeadTape, head: Tensor, temperature: float | Tensor, tile: Tile = CACHED
 ) -> Tensor:
-    """Gradient by the hidden states, (M, H), from that by the entropies, (N,), for one more product of logits."""
+    """Gradient by the hidden states, (M, H), from that by the entropies, (N,); computes the logits once more."""
     share = tape.total.new_zeros(len(tape.total)).index_put_((tape.source,), grad, accumulate=True)
     result = torch.zeros_like(tape.mean)
     rows, columns = tile
@@ -138,19 +132,16 @@ def _cooled(hidden: Tensor, temperature: float | Tensor, head: Tensor) -> Tensor
 
 
 def _in_bfloat16(head: Tensor) -> bool:
-    """Whether products with it are of bfloat16 factors; a card's are of float32 ones."""
     return head.dtype == torch.bfloat16 and head.device.type == "cpu"
 
 
 def _logits(hidden: Tensor, entries: Tensor, room: Tensor | None = None) -> Tensor:
-    """float32 (n, m) of (n, H) and the head's ``entries`` (m, H); perhaps stored in ``room``."""
     if _in_bfloat16(entries):
         return widened_product(hidden, entries.T, room)
     return product(hidden, entries.float().T, room=room)
 
 
 def _add_weighted(sums: Tensor, weights: Tensor, entries: Tensor) -> None:
-    """Add to ``sums`` (n, H) the head's ``entries`` (m, H) by their ``weights`` (n, m)."""
     if _in_bfloat16(entries):
         add_bfloat16_product(sums, weights.bfloat16(), entries)
     else:
@@ -188,23 +179,18 @@ def _of_targets(hidden: Tensor, head: Tensor, source: Tensor, targets: Tensor, t
 
 
 def _dot(left: Tensor, right: Tensor) -> Tensor:
-    """(n,) for (n, H) each."""
     result: Tensor = torch.linalg.vecdot(left, right)
     return result
 
 
-# One decoder block, forward and backward: attention and feed-forward part, each after an RMS norm, added to its
-# input.
-#
-# Where a block keeps its input alone, its feed-forward part, which is the widest, is computed some rows at a time, in
-# the backward pass, too: so a long sequence needs as much memory for it as a short one.
-#
+# One decoder block: attention and feed-forward part, each after an RMS norm, added to its input. If a block keeps only
+# its input, its feed-forward part is computed some rows at a time, so its memory does not grow with the sequence.
 # Qwen2, Qwen3 and Llama differ only in biases and in the norms of queries and keys.
 
 
 @dataclass(frozen=True)
 class PassLayout:
-    """Positions, attention and spans of a pass, which are the same for all layers."""
+    """Positions, attention and spans of a pass: the same for all layers."""
 
     attention: Attention
     cosine: Tensor
@@ -214,16 +200,13 @@ class PassLayout:
     needed: Tensor
     """(M,): places whose outputs are needed."""
     eps: float
-    """Epsilon of the norms."""
     spans: Spans
-    """Spans of the policies among the T places."""
     needed_spans: Spans
-    """Their spans among the M needed places."""
 
 
 @dataclass(frozen=True)
 class Normed:
-    """What ``rms_norm_backward`` needs."""
+    """Input of ``rms_norm_backward``."""
 
     unit: Tensor
     inverse: Tensor
@@ -231,33 +214,31 @@ class Normed:
 
 @dataclass(frozen=True)
 class AttendTape:
-    """What the backward pass of the attention part needs."""
+    """Tape of the attention part."""
 
     norm: Normed
     qkv: Applied
     head_norm: Normed | None
     attention: Any
-    """The tape of the pass's ``Attention``."""
     o: Applied
 
 
 @dataclass(frozen=True)
 class FeedTape:
-    """What the backward pass of the feed-forward part needs."""
+    """Tape of the feed-forward part."""
 
     norm: Normed
     gate_up: Applied
     gates: Tensor
     """(T, 2 I)"""
     opened: Tensor | None
-    """(T, I); None in bfloat16, if it is computed again: a pass of a large base that keeps it often has no room to
-    keep anything, and then computes all of it again."""
+    """(T, I); None in bfloat16: there it is recomputed, since a pass of a large base often has no room to keep it."""
     down: Applied
 
 
 @dataclass(frozen=True)
 class LayerTape:
-    """What the backward pass of a block needs."""
+    """Tape of a block."""
 
     attend: AttendTape
     feed: FeedTape
@@ -289,12 +270,11 @@ def backward_again(layer: Layer[Linear], grad: Tensor, x: Tensor, place: PassLay
     for part, spans in _parts(place, last, len(x), rows):
         feed = _feed(layer, x[part], place.eps, spans)[1]
         by_x.append(_feed_backward(layer, grad[part], feed, spans))
-        del feed  # else two tapes would be held while the next part is computed
+        del feed
     return _attend_backward(layer, _joined(by_x), attend, place, last)
 
 
 def _parts(place: PassLayout, last: bool, count: int, rows: int) -> Iterator[tuple[slice, Spans]]:
-    """The rows of a block's results in parts, with the policies' spans in each."""
     spans = _spans(place, last)
     for begin in range(0, count, rows):
         part = slice(begin, min(begin + rows, count))
@@ -302,17 +282,14 @@ def _parts(place: PassLayout, last: bool, count: int, rows: int) -> Iterator[tup
 
 
 def _joined(parts: list[Tensor]) -> Tensor:
-    """The parts one below the other."""
     return parts[0] if len(parts) == 1 else torch.cat(parts)
 
 
 def _spans(place: PassLayout, last: bool) -> Spans:
-    """The policies' spans among the rows of a block's results."""
     return place.needed_spans if last else place.spans
 
 
 def _attend(layer: Layer[Linear], x: Tensor, place: PassLayout, last: bool) -> tuple[Tensor, AttendTape]:
-    """The attention part, added to its input."""
     heads = place.attention.heads
     normed, *norm = rms_norm(x, layer.attention_norm, place.eps)
     qkv, qkv_applied = layer.qkv.forward(normed, place.spans)
@@ -331,7 +308,7 @@ def _attend(layer: Layer[Linear], x: Tensor, place: PassLayout, last: bool) -> t
 
 
 def _attend_backward(layer: Layer[Linear], grad: Tensor, tape: AttendTape, place: PassLayout, last: bool) -> Tensor:
-    """The gradient of the input, (T, H), from that by what ``_attend`` returns."""
+    """The gradient of the input, (T, H), from that by the result of ``_attend``."""
     attended = layer.o.backward(grad, tape.o, _spans(place, last))
     if last:
         attended, grad = (_spread(part, place) for part in (attended, grad))
@@ -345,7 +322,6 @@ def _attend_backward(layer: Layer[Linear], grad: Tensor, tape: AttendTape, place
 
 
 def _feed(layer: Layer[Linear], x: Tensor, eps: float, spans: Spans) -> tuple[Tensor, FeedTape]:
-    """The feed-forward part, added to its input."""
     normed, *norm = rms_norm(x, layer.mlp_norm, eps)
     gates, gates_applied = layer.gate_up.forward(normed, spans)
     product, opened = swiglu(gates)
@@ -355,7 +331,6 @@ def _feed(layer: Layer[Linear], x: Tensor, eps: float, spans: Spans) -> tuple[Te
 
 
 def _feed_backward(layer: Layer[Linear], grad: Tensor, tape: FeedTape, spans: Spans) -> Tensor:
-    """The gradient of the input from that by what ``_feed`` returns."""
     gates = swiglu_backward(layer.down.backward(grad, tape.down, spans), tape.gates, tape.opened)
     normed = layer.gate_up.backward(gates, tape.gate_up, spans)
     return grad + rms_norm_backward(normed, tape.norm.unit, tape.norm.inverse, layer.mlp_norm)

@@ -16,10 +16,8 @@ from ...errors import BaseModelError
 from ..memory.policy_memory import PolicyMemory
 from .packing import Spans
 
-# Matrices of the frozen base in four bits (NormalFloat, Dettmers et al., arXiv 2305.14314), by bitsandbytes.
-#
-# They take a quarter of bfloat16's memory. For each product, forward and backward, a matrix is widened to bfloat16
-# and dropped again. bitsandbytes is optional, and imported only when a trainer is started with this precision.
+# Four bits (NormalFloat, Dettmers et al., arXiv 2305.14314), by the optional bitsandbytes: a quarter of bfloat16's
+# memory. For each product a matrix is widened to bfloat16 and dropped again.
 
 
 @dataclass(frozen=True)
@@ -27,35 +25,28 @@ class Quantised:
     """Implements ``Matrix`` in four bits."""
 
     functional: Any
-    """The functions of bitsandbytes."""
     codes: Tensor
     """uint8: two values in each element."""
     state: Any
-    """Scales and shape."""
     writes: torch.dtype = torch.float32
-    """See ``Matrix``."""
 
     @property
     def reads(self) -> torch.dtype:
-        """bfloat16"""
         return torch.bfloat16
 
     def times(self, x: Tensor) -> Tensor:
-        """See ``Matrix``."""
         return product(x, self.wide().T, self.writes)
 
     def back(self, grad: Tensor) -> Tensor:
-        """See ``Matrix``."""
         return product(grad.to(torch.bfloat16), self.wide(), self.writes)
 
     def wide(self) -> Tensor:
-        """The matrix as it is multiplied: bfloat16 (out, in)."""
         weight: Tensor = self.functional.dequantize_4bit(self.codes, self.state)
         return weight
 
 
 def quantising(device: torch.device, writes: torch.dtype) -> Callable[[Tensor], Quantised]:
-    """What quantises matrices on ``device``, one at a time. Raises ``BaseModelError`` if bitsandbytes does not work."""
+    """The function that quantises matrices on ``device``. Raises ``BaseModelError`` if bitsandbytes does not work."""
     try:
         functional: Any = importlib.import_module("bitsandbytes.functional")
     except (ImportError, OSError, RuntimeError) as error:
@@ -73,21 +64,17 @@ def quantising(device: torch.device, writes: torch.dtype) -> Callable[[Tensor], 
     return quantised
 
 
-# A matrix of the frozen base, and the two products that a pass makes with it, in the precision that it is kept in.
-#
-# Residual stream and norms are float32. On a card sums are float32, too, whatever the factors are: with factors in
-# bfloat16 the error is then a third smaller than with sums of 16 bits. On the shipped base log-probabilities are off
-# by 0.008 on average instead of 0.011, on sixteen random layers by 0.022 instead of 0.031. A processor rounds the
-# sums of such a product in any case, and so they are kept as they come: they are half as much to move. Knows nothing
-# of adapters.
+# Residual stream and norms are float32. On a card sums are float32, too: with bfloat16 factors the error is a third
+# smaller than with sums of 16 bits (log-probabilities of the shipped base: 0.008 instead of 0.011 on average; sixteen
+# random layers: 0.022 instead of 0.031). A processor rounds these sums in any case.
 
 
 class Matrix(Protocol):
-    """W (out, in)."""
+    """A matrix W (out, in) of the frozen base, and the two products of a pass, in its stored precision."""
 
     @property
     def reads(self) -> torch.dtype:
-        """The type of what is multiplied with it."""
+        """The type of its other factor."""
 
     @property
     def writes(self) -> torch.dtype:
@@ -107,19 +94,15 @@ class Dense:
     weight: Tensor
     """(out, in): float32 or bfloat16."""
     writes: torch.dtype = torch.float32
-    """See ``Matrix``."""
 
     @property
     def reads(self) -> torch.dtype:
-        """Its own type."""
         return self.weight.dtype
 
     def times(self, x: Tensor) -> Tensor:
-        """See ``Matrix``."""
         return product(x, self.weight.T, self.writes)
 
     def back(self, grad: Tensor) -> Tensor:
-        """See ``Matrix``."""
         return product(grad.to(self.weight.dtype), self.weight, self.writes)
 
 
@@ -140,12 +123,8 @@ def loaded_as(precision: Precision) -> torch.dtype:
     return torch.float32 if precision == "f32" else torch.bfloat16
 
 
-# The adapters of the mounted policies on layers with one input, policy by policy: each on its own span of the rows.
-#
-# The products are thin: in float32, or in bfloat16 where those with the base write it. One policy and several use the
-# same code, and values in one policy's rows, infinities included, never reach another's. In float32 a switch between
-# policies copies only the matrices A. On a processor this is fastest; for cards, if each product is a kernel
-# launch, see ``grouped``.
+# Each policy's adapter is multiplied with its own span of rows: infinities never reach another policy. Fastest on a
+# processor; for cards see ``grouped``.
 
 Downs = tuple[Tensor, ...]
 """x Aᵀ, (rows, ranks): one for each span, or one for all rows."""
@@ -190,12 +169,11 @@ class Adapter:
 
 @dataclass(frozen=True)
 class Separate:
-    """Implements ``Adapters`` with products for one policy at a time, in the type of its matrices, that of y and dx."""
+    """Implements ``Adapters`` with products for one policy at a time, in the type of its matrices, y and dx."""
 
     policies: tuple[Adapter, ...]
 
     def add(self, y: Tensor, x: Tensor, spans: Spans) -> Downs:
-        """See ``Adapters``."""
         downs = []
         for adapter, span in zip(self.policies, spans.rows, strict=True):
             down = torch.mm(x[span].to(adapter.a.dtype), adapter.a.T)
@@ -205,7 +183,6 @@ class Separate:
         return tuple(downs)
 
     def backward(self, grad: Tensor, x: Tensor, downs: Downs, by_x: Tensor, spans: Spans) -> None:
-        """See ``Adapters``."""
         for adapter, span, down in zip(self.policies, spans.rows, downs, strict=True):
             if span.start < span.stop:
                 _backward(adapter, grad[span], x[span].to(adapter.a.dtype), down, by_x[span])
@@ -223,7 +200,6 @@ def _backward(adapter: Adapter, grad: Tensor, x: Tensor, down: Tensor, by_x: Ten
 
 
 def _add_product(sums: Tensor, left: Tensor, right: Tensor, scale: float) -> None:
-    """Add ``scale`` times a product to float32 ``sums``."""
     if left.dtype == sums.dtype:
         sums.addmm_(left, right, alpha=scale)
     else:
@@ -232,7 +208,7 @@ def _add_product(sums: Tensor, left: Tensor, right: Tensor, scale: float) -> Non
 
 @dataclass(frozen=True)
 class Views:
-    """A policy's weights and gradient as matrices by name, which are views of its vectors."""
+    """A policy's weights and gradient as matrices by name: views of its vectors."""
 
     scale: float
     weights: dict[str, Tensor]
@@ -240,7 +216,6 @@ class Views:
 
     @classmethod
     def of(cls, policy: PolicyMemory) -> Views:
-        """The views of a policy; backward passes add to its gradient through them."""
         layout = policy.layout
         return cls(policy.scale, layout.views(policy.optimised.weights), layout.views(policy.gradient))
 
@@ -248,7 +223,7 @@ class Views:
 def separate(
     modules: Sequence[str], outputs: Sequence[int], policies: Sequence[Views], dtype: torch.dtype = torch.float32
 ) -> Separate:
-    """The policies' adapters on these layers, in ``dtype``; to be made again when their weights have changed."""
+    """The policies' adapters on these layers; make them again when the weights have changed."""
     return Separate(tuple(_adapter(modules, outputs, views, dtype) for views in policies))
 
 
@@ -270,15 +245,12 @@ def _parts(modules: Sequence[str], outputs: Sequence[int], views: Views, dtype: 
         output, column = output + count, column + rank
 
 
-# Linear layers with LoRA adapters (Hu et al., arXiv 2106.09685): y = x (W + s B A)ᵀ + b, and the gradients of A and
-# B.
-#
-# The rows of a pass may belong to several policies, each a contiguous span of them: the base's weights are multiplied
-# with all rows in one product (``matrix``), each policy's thin matrices with its own span (mLoRA, arXiv 2312.02515;
-# ``adapters``, and ``grouped`` for cards). Layers that read the same input (q, k, v; gate, up) are fused.
+# LoRA (Hu et al., arXiv 2106.09685): y = x (W + s B A)ᵀ + b. The base's weights are multiplied with the rows of all
+# policies in one product, each policy's thin matrices with its own contiguous span (mLoRA, arXiv 2312.02515). Layers
+# that read the same input (q, k, v; gate, up) are fused.
 
 Stack = Callable[[Sequence[str], Sequence[int], Sequence[Views]], Adapters]
-"""Makes the adapters of some policies on layers with one input, given the layers' names and numbers of outputs."""
+"""Makes the policies' adapters on layers with one input."""
 
 
 @dataclass(frozen=True)
@@ -292,12 +264,10 @@ class Applied:
 
 @dataclass(frozen=True)
 class Linear:
-    """One or more layers with the same input, and the adapters of the mounted policies; none for the base alone."""
+    """One or more layers with the same input, and the adapters of the mounted policies."""
 
     modules: tuple[str, ...]
-    """Their paths in the Hugging Face model."""
     outputs: tuple[int, ...]
-    """Rows of each layer."""
     matrix: Matrix
     """(sum of outputs, in)"""
     bias: Tensor | None
@@ -324,10 +294,7 @@ class Linear:
 def adapted(
     layers: Sequence[Layer[Linear]], policies: Sequence[PolicyMemory], stack: Stack
 ) -> tuple[Layer[Linear], ...]:
-    """The same layers with these policies' adapters; to be made again when their weights have changed.
-
-    Backward passes add to the policies' gradients.
-    """
+    """The same layers with these policies' adapters; make them again when the weights have changed."""
     views = [Views.of(policy) for policy in policies]
 
     def over(linear: Linear) -> Linear:
@@ -336,13 +303,9 @@ def adapted(
     return tuple(layer.map(over) for layer in layers)
 
 
-# The adapters of several policies on layers with one input, all policies in each product: for cards.
-#
-# A kernel launch costs as much as thousands of multiplications, and 32 policies one by one need some 30,000 launches
-# a pass. So their matrices are stacked, with zeros to the largest rank, and each of the five products is one call: a
-# grouped one where the card has kernels for it (``Kernel``), else a batched one over rows padded to the longest span
-# (``Padded``). Products never mix the rows of two policies, so infinities of one never reach another. Memory: a copy
-# of the mounted adapters, and of the gradients of one layer at a time.
+# A kernel launch costs as much as thousands of multiplications, and 32 policies one by one need some 30,000 launches a
+# pass. So matrices are stacked, with zeros to the largest rank: grouped products if the card has kernels for them
+# (``Kernel``), else batched ones over padded spans (``Padded``). Products never mix the rows of two policies.
 
 ROUND_RANK = 8
 """Ranks are rounded up to this: grouped kernels want rows of whole 16 bytes."""
@@ -364,21 +327,19 @@ class Jagged(Protocol):
 
 @dataclass(frozen=True)
 class Kernel:
-    """Grouped products of torch, which on a card take bfloat16 and compute capability 9.0 or newer.
+    """Grouped products of torch: bfloat16 and compute capability 9.0 or newer.
 
-    With other types or cards they would fall back to a loop that waits for the card at each call.
+    Otherwise they would be a loop that waits for the card at each call.
     """
 
     dtype: torch.dtype = torch.bfloat16
 
     def times(self, x: Tensor, matrices: Tensor, spans: Spans) -> Tensor:
-        """See ``Jagged``."""
         return torch.nn.functional.grouped_mm(x[: spans.end], matrices, offs=spans.stops)
 
     def outer(self, left: Tensor, right: Tensor, spans: Spans) -> Tensor:
-        """See ``Jagged``."""
         result = torch.nn.functional.grouped_mm(left[: spans.end].T, right[: spans.end], offs=spans.stops)
-        for number in spans.empty:  # kernels need not write the part of an empty span
+        for number in spans.empty:
             result[number].zero_()
         return result
 
@@ -390,17 +351,15 @@ class Padded:
     dtype: torch.dtype = torch.float32
 
     def times(self, x: Tensor, matrices: Tensor, spans: Spans) -> Tensor:
-        """See ``Jagged``."""
         product = torch.bmm(_in_slots(x, spans), matrices)
         return product.view(-1, product.shape[-1]).index_select(0, spans.places)
 
     def outer(self, left: Tensor, right: Tensor, spans: Spans) -> Tensor:
-        """See ``Jagged``."""
         return torch.bmm(_in_slots(left, spans).mT, _in_slots(right, spans))
 
 
 def _in_slots(x: Tensor, spans: Spans) -> Tensor:
-    """The rows of ``x`` by policy, (policies, longest, k), with zeros where a policy has fewer."""
+    """The rows of ``x`` by policy, (policies, longest, k), padded with zeros."""
     room = x.new_zeros(spans.end + 1, x.shape[1])
     room[:-1] = x[: spans.end]
     return room[spans.slots]
@@ -423,24 +382,20 @@ class Grouped:
 
     jagged: Jagged
     scales: tuple[float, ...]
-    """The factor s of each policy."""
     a: Tensor
     """(policies, layers · ranks, in)"""
     layers: tuple[Layered, ...]
     grad_a: tuple[Tensor, ...]
     """The gradient of A of each policy and layer, (r, in)."""
     ranks: tuple[int, ...]
-    """The rank of each policy."""
 
     def add(self, y: Tensor, x: Tensor, spans: Spans) -> Downs:
-        """See ``Adapters``."""
         down = self.jagged.times(x.to(self.jagged.dtype), self.a.mT, spans)
         for layer, part in zip(self.layers, self._parts(down), strict=True):
             y[: spans.end, layer.outputs] += self.jagged.times(part, layer.b.mT, spans)
         return (down,)
 
     def backward(self, grad: Tensor, x: Tensor, downs: Downs, by_x: Tensor, spans: Spans) -> None:
-        """See ``Adapters``."""
         (down,), grad = downs, grad.to(self.jagged.dtype)
         by_downs = []  # s grad B
         for layer, part in zip(self.layers, self._parts(down), strict=True):
@@ -456,17 +411,15 @@ class Grouped:
         by_x[: spans.end] += self.jagged.times(by_down, self.a, spans)
 
     def _parts(self, down: Tensor) -> list[Tensor]:
-        """The columns of each layer."""
         return [part.contiguous() for part in down.chunk(len(self.layers), 1)]
 
 
 def _add(gradients: Sequence[Tensor], more: Sequence[Tensor]) -> None:
-    """Add to the gradients, in as few launches as possible."""
     torch._foreach_add_(list(gradients), list(more))
 
 
 def grouped(jagged: Jagged, modules: Sequence[str], outputs: Sequence[int], policies: Sequence[Views]) -> Grouped:
-    """The policies' adapters on these layers; to be made again when their weights have changed."""
+    """The policies' adapters on these layers; make them again when the weights have changed."""
     first = policies[0].weights[f"{modules[0]}.lora_A"]
     own = [views.weights[f"{modules[0]}.lora_A"].shape[0] for views in policies]
     ranks = -(-max(own) // ROUND_RANK) * ROUND_RANK

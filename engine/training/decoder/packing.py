@@ -1,4 +1,4 @@
-"""From groups to packed batches: every prompt once, every answer once, and where each row lies."""
+"""From groups to packed batches: every prompt once, every answer once, and the place of each row."""
 
 from __future__ import annotations
 
@@ -16,30 +16,26 @@ from ...base import AGAIN
 from ..inputs import TrainGroup, TrainSequence
 from ..model import Ints, Lesson, lesson_of
 
-# Which rows of a pass belong to which policy: each mounted policy has a contiguous span, in the order of policies.
-
 
 @dataclass(frozen=True)
 class Spans:
     """The spans of policies among some rows; rows after the last span belong to no policy."""
 
     rows: tuple[slice, ...]
-    """The rows of each policy, one after the other from 0; empty if it has none."""
+    """The rows of each policy, in order from 0; empty if it has none."""
     stops: Tensor
-    """int32 (policies,): where each span ends, on the device that computes."""
+    """int32 (policies,): the end of each span, on the computing device."""
 
     @property
     def end(self) -> int:
-        """The number of rows that belong to policies."""
         return self.rows[-1].stop if self.rows else 0
 
     @property
     def empty(self) -> tuple[int, ...]:
-        """Numbers of the policies without a row."""
         return tuple(number for number, span in enumerate(self.rows) if span.start == span.stop)
 
     def within(self, part: slice) -> Spans:
-        """The spans among these rows alone, which are counted from 0."""
+        """The spans among only these rows, counted from 0."""
 
         begin, end = int(part.start), int(part.stop)
 
@@ -51,7 +47,7 @@ class Spans:
 
     @cached_property
     def slots(self) -> Tensor:
-        """int64 (policies, longest): each policy's rows, then ``end`` where it has fewer than the longest."""
+        """int64 (policies, longest): each policy's rows, padded with ``end``."""
         longest = max(span.stop - span.start for span in self.rows)
         stops = self.stops.long()
         starts = torch.cat([stops.new_zeros(1), stops[:-1]])
@@ -66,17 +62,13 @@ class Spans:
         return found[:-1]
 
 
-# From groups to packed batches: every prompt once, every answer once, no padding between them.
-#
 # Sequences of a group with the same tokens before their first trained one are a *family*: that prompt is in the batch
-# once, and each member adds only what follows it. Members whose inputs are equal to another's, or its beginning,
-# share its row. Sums over trained tokens stay the same, and so does the gradient (``tests/engine/training/decoder``).
-# Knows nothing of models.
+# once. Equal inputs, or beginnings of others, share a row. Sums and gradient stay the same.
 
 PADDED = 2
 """The most slots of attention for each place of a batch."""
 ROUND_TOKENS, ROUND_SLOTS = 32, 8
-"""Lengths are rounded up to these, so that few shapes occur: to prepare a new one takes a fraction of a millisecond."""
+"""Lengths are rounded up to these: a new shape takes a fraction of a millisecond to prepare."""
 
 
 @dataclass(frozen=True)
@@ -89,7 +81,6 @@ class PackedBatch:
     tokens: Ints
     """(T,)"""
     positions: Ints
-    """(T,): within the sequence."""
     prefixes: Ints
     """(F, P): places of each prompt."""
     prefix_lengths: Ints
@@ -99,13 +90,11 @@ class PackedBatch:
     needed: Ints
     """(M,): places whose logits are needed, ascending, then padding."""
     source: Ints
-    """(N,): which of the needed places predicts each trained token."""
+    """(N,): the needed place that predicts each trained token."""
     lessons: tuple[Lesson, ...]
     """For each policy its trained tokens, N together."""
     spans: tuple[slice, ...]
-    """The places of each mounted policy, also of those without trained tokens."""
     needed_spans: tuple[slice, ...]
-    """Those of each mounted policy among the needed places."""
 
     @property
     def targets(self) -> Ints:
@@ -120,17 +109,15 @@ class PackedBatch:
 
 @dataclass(frozen=True)
 class Family:
-    """Sequences of a group with one prompt. Each answer is in one of ``rows``; no row is the beginning of another."""
+    """Sequences of a group with one prompt. No row is the beginning of another."""
 
     group: int
     prompt: Ints
     rows: tuple[Ints, ...]
     members: tuple[tuple[TrainSequence, int], ...]
-    """The sequences, each with the number of its row."""
 
     @property
     def size(self) -> int:
-        """The number of places that it takes."""
         return len(self.prompt) + sum(len(row) for row in self.rows)
 
 
@@ -141,7 +128,6 @@ class Extent:
     families: int = 0
     places: int = 0
     prompt: int = 0
-    """Tokens of the longest prompt."""
     rows: int = 0
     row: int = 0
 
@@ -151,7 +137,6 @@ class Extent:
         return self.families * (self.prompt + self.rows * self.row)
 
     def with_(self, family: Family) -> Extent:
-        """The size with one more family."""
         return Extent(
             self.families + 1,
             self.places + family.size,
@@ -166,10 +151,9 @@ def packed_batches(
 ) -> Iterator[PackedBatch]:
     """Yield the trained tokens of each policy's groups in batches of at most ``max_tokens`` places, in order.
 
-    A family that is too large is divided by members; a single sequence that is too large gets a batch of its own.
-    Families of very different lengths get different batches, because attention pads each to the longest. A family whose
-    long prompt would be computed too often is divided into parts of up to ``most_tokens``, whose layers do not keep all
-    and are computed once more. No others are in their batches.
+    Too large families are divided by samples. Families of very different lengths get different batches, because
+    attention pads each to the longest. A family with a long prompt is divided into parts of up to ``most_tokens``, in
+    separate batches with recomputed layers.
     """
     pending: list[tuple[int, Family]] = []
     extent, before = Extent(), max_tokens
@@ -188,7 +172,7 @@ def packed_batches(
 
 
 def parts(whole: Family, max_tokens: int, most_tokens: int) -> list[Family]:
-    """A family in parts of at most ``max_tokens``, or of ``most_tokens`` where that is faster."""
+    """A family in parts of at most ``max_tokens``, or of ``most_tokens`` if that is faster."""
     small = list(divide(whole, max_tokens))
     if most_tokens <= max_tokens or sum(part.size for part in small) <= AGAIN * whole.size:
         return small
@@ -210,7 +194,7 @@ def family(group: int, sequences: Sequence[TrainSequence]) -> Family:
     answers = [tuple(s.tokens[start : int(np.flatnonzero(s.mask)[-1])].tolist()) for s in sequences]
     rows: list[tuple[int, ...]] = []
     row_of = {}
-    for answer in sorted(set(answers), reverse=True):  # one that begins another comes right after it
+    for answer in sorted(set(answers), reverse=True):  # an answer comes right before its own beginnings
         if not rows or rows[-1][: len(answer)] != answer:
             rows.append(answer)
         row_of[answer] = len(rows) - 1
@@ -223,7 +207,7 @@ def family(group: int, sequences: Sequence[TrainSequence]) -> Family:
 
 
 def divide(whole: Family, max_tokens: int) -> Iterator[Family]:
-    """Divide a family that is too large into runs of members, each with the prompt."""
+    """Divide a family that is too large into runs of samples, each with the prompt."""
     if whole.size <= max_tokens or len(whole.members) == 1:
         yield whole
         return
@@ -233,7 +217,7 @@ def divide(whole: Family, max_tokens: int) -> Iterator[Family]:
 
 
 def pack(owned: Sequence[tuple[int, Family]], policies: int = 1) -> PackedBatch:
-    """Make a batch of families, each given with the number of its policy, in order of policies."""
+    """Make a batch of families, each with its policy's number, in order of policies."""
     pieces = [piece for _, piece in owned]
     total = _round(sum(piece.size for piece in pieces) + 1, ROUND_TOKENS)
     tokens, positions = np.zeros(total, dtype=np.int64), np.zeros(total, dtype=np.int64)
@@ -292,7 +276,6 @@ def _spans(borders: Sequence[int]) -> tuple[slice, ...]:
 
 
 def _lay(piece: Ints, position: int, place: int, tokens: Ints, positions: Ints, slots: Ints) -> int:
-    """Write a run of tokens at ``place``; return the place after it."""
     count = len(piece)
     tokens[place : place + count] = piece
     positions[place : place + count] = np.arange(position, position + count)
@@ -301,24 +284,17 @@ def _lay(piece: Ints, position: int, place: int, tokens: Ints, positions: Ints, 
 
 
 def _predicting(sequence: TrainSequence, prefix: Ints, start: int, row: Ints) -> NDArray[np.int64]:
-    """The place before each trained token: in the row, or the prompt's last for the first token."""
-    before = np.flatnonzero(sequence.mask) - 1 - start  # within the row; -1 is the prompt's end
+    before = np.flatnonzero(sequence.mask) - 1 - start
     return np.where(before < 0, prefix[start - 1], row[np.maximum(before, 0)] if row.size else prefix[start - 1])
 
 
 def places_within(tokens: int) -> int:
-    """Places of a batch that has at most this many with its unused ones."""
+    """The most places of a batch of at most this many, without its unused ones."""
     return max(tokens // ROUND_TOKENS * ROUND_TOKENS, min(tokens, ROUND_TOKENS)) - 1
 
 
 def _round(count: int, to: int) -> int:
     return -(-count // to) * to
-
-
-# The indices of a packed batch on the device that computes it, transferred in one copy.
-#
-# They are views of one tensor, because a copy to a card costs some microseconds whatever its size. From pinned
-# memory, the program need not wait for it.
 
 
 @dataclass(frozen=True)
@@ -342,13 +318,12 @@ class Places:
     targets: Tensor
     """(N,)"""
     stops: Tensor
-    """(policies,): where the span of each policy ends."""
+    """(policies,): the end of each policy's span."""
     needed_stops: Tensor
     """(policies,): likewise among the needed places."""
 
     @classmethod
     def of(cls, batch: PackedBatch, device: torch.device) -> Places:
-        """Bring a batch to a device."""
         return cls(
             *uploaded(
                 (
@@ -374,12 +349,10 @@ class Places:
 
     @property
     def padding(self) -> int:
-        """The place that padding points to."""
         return self.count - 1
 
     @property
     def device(self) -> torch.device:
-        """The device that they are on."""
         return self.tokens.device
 
 
@@ -398,11 +371,8 @@ def uploaded(arrays: Sequence[Ints], device: torch.device) -> list[Tensor]:
     return [part.view(array.shape) for part, array in zip(parts, arrays, strict=True)]
 
 
-# Between packed places and the padded slots in which attention is computed.
-#
-# A table (T, heads · D) holds a vector for each head of each place; slots (S, D) hold the same vectors in the order
-# in which batched products read them. Every vector has at most one slot, so the way back is a gather, too, and not a
-# sum.
+# A table (T, heads · D) holds a vector for each head of each place; slots (S, D) hold them in the order of batched
+# products. Every vector has at most one slot, so the way back is a gather, too.
 
 
 @dataclass(frozen=True)
@@ -412,7 +382,7 @@ class Slots:
     take: Tensor
     """(S,): each slot's row in the table that is gathered from, viewed as (T · heads, D)."""
     give: Tensor
-    """(T · heads,): the slot of each row of the table that is scattered to, which holds these heads only; S, a slot of
+    """(T · heads,): the slot of each row of the table that is scattered to, with these heads only; S, a slot of
     zeros, for places without one."""
     shape_prompt: tuple[int, int]
     """(F · K, R · P)"""
@@ -429,7 +399,7 @@ class Slots:
         of_answers = places.rows[:, None, :, None, :], head  # (F, K, G, R, L)
 
         def rows_of(width: int, offset: int) -> Tensor:
-            """Each slot's row in a table that is ``width`` heads wide, of which these begin at head ``offset``."""
+            """Each slot's row in a table of ``width`` heads, in which these begin at head ``offset``."""
             return torch.cat([(place * width + h).view(-1) for place, h in (of_prompts, of_answers)]).add_(offset)
 
         own, take = rows_of(heads, 0), rows_of(table, first)
@@ -443,13 +413,12 @@ class Slots:
         return self.split(table.view(-1, size).index_select(0, self.take))
 
     def empty(self, like: Tensor) -> Tensor:
-        """An empty tensor for all slots, (S + 1, D), of which the last is zero."""
+        """An empty tensor for all slots, (S + 1, D); only the last slot is zero."""
         room = like.new_empty(len(self.take) + 1, like.shape[-1])
         room[-1] = 0.0
         return room
 
     def split(self, slots: Tensor) -> tuple[Tensor, Tensor]:
-        """Views of prompts' and answers' slots, in the shapes of ``gather``."""
         middle = self.shape_prompt[0] * self.shape_prompt[1]
         size = slots.shape[-1]
         return (

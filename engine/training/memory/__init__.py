@@ -1,6 +1,5 @@
-"""Where the state of policies lies: tensors on the device, copies on the host, files on the disk.
+"""The state of policies: tensors on the device, copies on the host, files on the disk.
 
-A policy that trains has its adapter and its optimizer in a ``PolicyMemory``, flat vectors in the order of a ``Layout``;
-the device has room for some of them. The others are a ``TrainingState`` each, which ``Pages`` keeps in the host's
-memory, or in a file where that has no room. ``AdapterCache`` decides which are where.
+A policy that trains is a ``PolicyMemory``, the others are each a ``TrainingState`` in ``Pages``. ``AdapterCache``
+decides which are paged out.
 """

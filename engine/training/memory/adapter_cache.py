@@ -1,4 +1,4 @@
-"""Which policies are in the device's memory, and where those are that are paged out."""
+"""Decides which policies are in the device's memory, and pages the others out."""
 
 from __future__ import annotations
 
@@ -20,36 +20,27 @@ from ...faults import Point, reach
 from ...home import PrivateFolder, remove_orphans
 from .policy_memory import PolicyMemory, TrainingState, to_device, to_host
 
-# Policies that are paged out: in host memory up to a limit, then in files of a private folder.
-#
-# A policy is stored under its name and comes back bit for bit, its unfinished gradient included. The files are
-# removed at the end of the process or, after a crash, at the start of the next one. Knows no devices and no order of
-# use.
-#
-# Arrays go to the file, and come back into the memory in which they stay, without a copy in between, and a file whose
-# policy has come back is written over by the next: to remove it and make another takes longer than to fill it.
+# A policy comes back bit for bit, with its unfinished gradient. Files are overwritten: to remove one and make another
+# takes longer than to fill it.
 
 PREFIX = "marlaas-pages-"
 HINT = "Resume the task: it goes on from its last committed step."
 WORD = 8
-"""Bytes."""
 SPARE = 2
-"""Files that are kept to be written over, at most."""
 
 
 @dataclass(frozen=True)
 class _File:
     path: Path
     sizes: tuple[int, ...]
-    """Bytes of its parts: a pickle, then the arrays that this refers to."""
+    """Bytes of its parts: a pickle, then the arrays that it refers to."""
     checksum: int
-    """Of the file, against damage; nobody else writes there."""
 
 
 class Pages:
-    """Stores paged-out policies in ``host`` bytes of memory, then in files of a folder of their own in ``scratch``.
+    """Stores paged-out policies in ``host`` bytes of memory, then in files of its own folder in ``scratch``.
 
-    Its calls may be made in different threads, one at a time.
+    Any thread may call it, one at a time.
     """
 
     def __init__(self, scratch: Path, host: int = 0) -> None:
@@ -64,7 +55,7 @@ class Pages:
         return policy in self._pages
 
     def put(self, policy: str, state: TrainingState) -> None:
-        """Store a policy. Raises ``OSError`` if there is room neither in memory nor on the disk."""
+        """Store a policy. Raises ``OSError`` if neither memory nor the disk has room."""
         held = sum(page.size for page in self._pages.values() if isinstance(page, TrainingState))
         if held + state.size <= self._host:
             self._pages[policy] = state
@@ -89,18 +80,15 @@ class Pages:
         return state
 
     def look(self, policy: str) -> TrainingState:
-        """Return a policy, which stays. Raises as ``take`` does."""
         page = self._pages[policy]
         return page if isinstance(page, TrainingState) else _read(policy, page)
 
     def drop(self, policy: str) -> None:
-        """Forget a policy; unknown names are fine."""
         page = self._pages.pop(policy, None)
         if isinstance(page, _File):
             page.path.unlink(missing_ok=True)
 
     def close(self) -> None:
-        """Remove all files."""
         self._pages.clear()
         self._spare.clear()
         if self._folder is not None:
@@ -108,7 +96,6 @@ class Pages:
             self._folder = None
 
     def _own_folder(self) -> Path:
-        """The folder, which is created when it is first needed."""
         if self._folder is None:
             self._folder = PrivateFolder(self._scratch, PREFIX)
         return self._folder.path
@@ -129,7 +116,6 @@ def _write(path: Path, state: TrainingState) -> _File:
 
 
 def _read(policy: str, page: _File) -> TrainingState:
-    # torch's memory begins where its kernels like it to
     parts = [torch.empty(size, dtype=torch.uint8).numpy() for size in page.sizes]
     checksum = 0
     try:
@@ -144,45 +130,37 @@ def _read(policy: str, page: _File) -> TrainingState:
     if not whole or checksum != page.checksum:
         page.path.unlink(missing_ok=True)
         raise AdapterError(f"Policy {policy} was paged out to {page.path}, which has been damaged since.", HINT)
-    state: TrainingState = pickle.loads(parts[0].data, buffers=parts[1:])  # our own bytes
+    state: TrainingState = pickle.loads(parts[0].data, buffers=parts[1:])
     return state
 
 
 def _add(checksum: int, part: memoryview) -> int:
-    """A checksum with another part in it: the sum of its words, which costs a tenth of a CRC.
+    """Add a part to a checksum: the sum of its words, a tenth of the cost of a CRC.
 
-    It differs where any word does, and where blocks are missing or zero. Parts have few bytes that fill no word.
+    It changes if any word does, or if blocks are missing or zero. Few bytes of a part fill no word.
     """
     words = len(part) // WORD
     found = int(np.frombuffer(part, np.uint64, words).sum(dtype=np.uint64)) if words else 0
     return (31 * checksum + found + zlib.crc32(part[words * WORD :])) % (1 << 64)
 
 
-# The adapter cache: which policies are in the device's memory, and which are paged out.
-#
-# ``use`` pages in the policies that are needed now; the least recently used are paged out for them. Knows nothing of
-# models, groups or files.
-
 log = logging.getLogger(__name__)
 
 
 class AdapterCache:
-    """Holds at most ``slots`` policies in at most ``room`` bytes of ``device``, where 0 is no limit.
+    """Holds at most ``slots`` policies in at most ``room`` bytes of ``device``; 0 is no limit.
 
-    Policies that are used together are held together, even beyond the limits: check first that they ``fit``. One thread
-    computes with policies and makes all calls but ``look``, which may be another thread's.
+    Policies used together are held together, even beyond the limits: check first that they ``fit``. One thread makes
+    all calls except ``look``.
     """
 
     def __init__(self, pages: Pages, slots: int = 0, room: int = 0, device: str = "cpu") -> None:
         self._pages, self._slots, self._room, self._device = pages, slots, room, device
         self._held: dict[str, PolicyMemory] = {}
-        """Policies in memory, the least recently used first."""
         self._sizes: dict[str, int] = {}
-        """Bytes of each open policy."""
         self._paging = threading.Lock()
 
     def add(self, policy: str, memory: PolicyMemory) -> None:
-        """Add a policy, in place of an older one of that name."""
         with self._paging:
             self._forget(policy)
             self._held[policy], self._sizes[policy] = memory, memory.size
@@ -191,7 +169,7 @@ class AdapterCache:
     def use(self, *policies: str) -> tuple[PolicyMemory, ...]:
         """These policies, in memory until the next call.
 
-        Raises ``AdapterError`` if one is not open, or cannot be read back after it was paged out; it is then closed.
+        Raises ``AdapterError`` if one is not open or cannot be read back; it is then closed.
         """
         with self._paging:
             for policy in policies:
@@ -200,7 +178,7 @@ class AdapterCache:
             return tuple(self._held[policy] for policy in policies)
 
     def look(self, policy: str) -> TrainingState:
-        """A policy's state; on a processor its arrays are views of its memory. It must not be in use.
+        """A policy's state; on a processor its arrays are views of its memory. The policy must not be in use.
 
         Raises ``AdapterError`` as ``use`` does.
         """
@@ -212,13 +190,12 @@ class AdapterCache:
             return self._pages.look(policy)
 
     def fit(self, policies: Collection[str]) -> bool:
-        """Whether all of them may be in memory at the same time; a single one always may."""
+        """True if all of them may be in memory at the same time; a single one always may."""
         size = sum(self._sizes.get(policy, 0) for policy in policies)
         within = (not self._slots or len(policies) <= self._slots) and (not self._room or size <= self._room)
         return within or len(policies) <= 1
 
     def drop(self, policy: str) -> None:
-        """Forget a policy; unknown names are fine."""
         with self._paging:
             self._forget(policy)
 
@@ -237,7 +214,6 @@ class AdapterCache:
             raise
 
     def _make_room(self, needed: Collection[str]) -> None:
-        """Page out the least recently used policies; if the disk refuses, they stay in memory, so that none is lost."""
         for policy in tuple(self._held):
             if self.fit(self._held):
                 return
@@ -254,7 +230,7 @@ class AdapterCache:
         state = self._pages.take(policy)
         try:
             memory = to_device(state, self._device)
-        except RuntimeError:  # the device has no memory left
+        except RuntimeError:
             self._pages.put(policy, state)
             raise
         reach(Point.PAGE_IN)

@@ -1,4 +1,4 @@
-"""What a trainer keeps of a policy: adapter, moments of AdamW, gradient; in pages that policies share."""
+"""What a trainer keeps of a policy: adapter, moments of AdamW, gradient."""
 
 from __future__ import annotations
 
@@ -17,24 +17,20 @@ from ...adapters import Array, PolicyState, StateHeader
 from ...errors import AdapterDamaged
 from ..inputs import PolicyConfig, TrainGroup
 
-# One AdamW step on a flat vector (Loshchilov and Hutter, arXiv 1711.05101, algorithm 2).
-#
-# It returns new weights and moments and does not change the old ones, so that a step whose state file could not be
-# written has not happened.
+# AdamW on a flat vector (Loshchilov and Hutter, arXiv 1711.05101, algorithm 2). Old weights and moments are not
+# changed, so a failed step has not happened.
 
 
 @dataclass(frozen=True)
 class AdamState:
-    """A vector under optimisation: all float32 (P,)."""
+    """A vector under optimisation, its moments and its step count: all float32 (P,)."""
 
     weights: Tensor
     moment1: Tensor
     moment2: Tensor
     step: int
-    """Steps made so far."""
 
     def to(self, device: str) -> AdamState:
-        """The state on another device."""
         return AdamState(self.weights.to(device), self.moment1.to(device), self.moment2.to(device), self.step)
 
 
@@ -67,20 +63,12 @@ def adamw(
     return AdamState(weights, moment1, moment2, step)
 
 
-# A policy in the trainer's memory: its flat vector, moments and counters, and its copies on the host.
-
-# The place of each LoRA matrix in a policy's flat vector.
-#
-# One vector per policy makes clipping, optimizer step and state file single operations. Every matrix begins at a
-# multiple of 64 bytes, so that vectorised kernels take the same path, and give the same bits, for each policy. Knows
-# shapes and names only; its views work on numpy arrays and torch tensors alike.
-
 ALIGNMENT = 16
-"""In float32 elements: 64 bytes, a cache line and an AVX-512 register."""
+"""In float32 elements: 64 bytes, an AVX-512 register, so that kernels give the same bits for each policy."""
 
 
 class Vector(Protocol):
-    """A one-dimensional numpy array or torch tensor, of which views are made."""
+    """A one-dimensional numpy array or torch tensor."""
 
     def __getitem__(self, index: slice, /) -> Self: ...
 
@@ -101,7 +89,6 @@ class Entry:
 
     @property
     def stop(self) -> int:
-        """Index after its last element."""
         return self.start + self.shape[0] * self.shape[1]
 
 
@@ -111,11 +98,10 @@ class Layout:
 
     entries: tuple[Entry, ...]
     size: int
-    """Elements of the vector, padding included."""
 
     @classmethod
     def of(cls, modules: Mapping[str, tuple[int, int]], rank: int) -> Layout:
-        """Lay out A and B of each module, given as name → (in features, out features)."""
+        """Lay out A and B of each module; ``modules`` is name → (in features, out features)."""
         entries, start = [], 0
         for module, (inputs, outputs) in modules.items():
             for suffix, shape in (("lora_A", (rank, inputs)), ("lora_B", (outputs, rank))):
@@ -125,22 +111,15 @@ class Layout:
         return cls(tuple(entries), start)
 
     def views(self, vector: V) -> dict[str, V]:
-        """Each matrix as a view into ``vector`` (size,), by name."""
         return {entry.name: vector[entry.start : entry.stop].reshape(entry.shape) for entry in self.entries}
 
-
-# All of a policy's training on the host: what is paged out of a trainer, and what moves from one trainer to another.
-#
-# A policy whose state was moved, also in the middle of an accumulation, continues to the last bit as if it had stayed.
-# A trainer keeps no random state: what is drawn for a policy is drawn when it is opened. Knows no tensors and no
-# devices.
 
 Numbers: TypeAlias = "NDArray[np.float32]"
 
 
 @dataclass(frozen=True, eq=False)
 class TrainingState:
-    """A policy between two of its calls."""
+    """All of a policy's training between two calls, on the host: what is paged out or moves to another trainer."""
 
     config: PolicyConfig
     layout: Layout
@@ -149,33 +128,27 @@ class TrainingState:
     moment1: Numbers
     moment2: Numbers
     gradient: Numbers | None
-    """float32 (P,): the sum over the groups of the step so far; None while there are none, if it is zero."""
+    """float32 (P,): the sum over the groups of the step so far; None if it is zero."""
     reference: Numbers | None
     """float32 (P,): the adapter that the KL term pulls to; None: the base."""
     updates: int
-    """Optimizer updates made."""
     version: int
-    """Steps made."""
     tokens: int
-    """Trained tokens of the groups in the gradient."""
     rehearsal: tuple[TrainGroup, ...]
     """With several epochs: the groups in the gradient, with the log-probabilities of the first epoch."""
     fault: str
-    """Where a loss was not finite, in words."""
 
     @property
     def size(self) -> int:
-        """Bytes of its vectors."""
         return sum(vector.nbytes for vector in self.vectors)
 
     @property
     def vectors(self) -> tuple[Numbers, ...]:
-        """Weights, both moments, and the gradient and the reference if there are any."""
         vectors = (self.weights, self.moment1, self.moment2, self.gradient, self.reference)
         return tuple(vector for vector in vectors if vector is not None)
 
     def checksum(self) -> str:
-        """SHA-256 over all of it, as 64 hex digits; equal for equal states, in whatever process they are."""
+        """SHA-256 over all of it, as 64 hex digits; equal for equal states in any process."""
         digest = hashlib.sha256()
         for piece in self._pieces():
             digest.update(piece)
@@ -199,7 +172,7 @@ class TrainingState:
 
 @dataclass(frozen=True)
 class MovedState:
-    """A state on its way to another trainer, with the checksum that it was sent with."""
+    """A state on its way to another trainer, with the sender's checksum."""
 
     state: TrainingState
     checksum: str
@@ -209,18 +182,12 @@ def _bytes(array: NDArray[Any]) -> memoryview:
     return np.ascontiguousarray(array).data
 
 
-# A policy in the trainer's memory: its weights, gradient, moments and counters.
-#
-# Everything of a policy is in flat vectors of its own, so that one policy cannot affect another. Knows nothing of the
-# model beyond the layout.
-
 VECTORS = 4
-"""Vectors of a policy without those that its KL term needs: weights, gradient and both moments."""
 
 
 @dataclass(frozen=True)
 class Gathered:
-    """What a ``PolicyMemory`` accumulates for a step."""
+    """What a ``PolicyMemory`` has accumulated for a step."""
 
     gradient: Tensor
     tokens: int
@@ -238,17 +205,15 @@ class PolicyMemory:
     gradient: Tensor
     """float32 (P,)"""
     parameters: dict[str, Parameter]
-    """By matrix name, in layout order."""
     version: int = 0
-    """Steps made; each has as many updates as there are epochs, less those with a gradient of zero."""
+    """Steps made. Each has one update per epoch, less those with a gradient of zero."""
     tokens: int = 0
-    """Trained tokens of the groups in the gradient, which is a sum: divided once, at the step (``step.divisor``)."""
+    """Trained tokens of the groups in the gradient, a sum that is divided once (``step.divisor``)."""
     rehearsal: list[TrainGroup] = field(default_factory=list)
-    """With several epochs: the groups in the gradient, with the log-probabilities of the first epoch."""
     fault: str = ""
-    """Where a loss was not finite, in words; then no step can be made."""
+    """The place of a loss that was not finite; then no step can be made."""
     reference: PolicyMemory | None = None
-    """The adapter that the KL term pulls to, which never changes; None: the base."""
+    """The adapter that the KL term pulls to; it never changes. None: the base."""
 
     @classmethod
     def of(
@@ -260,7 +225,6 @@ class PolicyMemory:
         version: int = 0,
         reference: Tensor | None = None,
     ) -> PolicyMemory:
-        """Bring a policy to the memory of ``device`` with an empty gradient."""
         memory = cls.holding(config, layout, optimised.to(device), version=version)
         return memory if reference is None else memory.pulled_to(reference.to(device))
 
@@ -273,40 +237,36 @@ class PolicyMemory:
         gradient: Tensor | None = None,
         version: int = 0,
     ) -> PolicyMemory:
-        """A policy that uses these vectors without copying; with an empty gradient unless one is given."""
         gradient = torch.zeros_like(optimised.weights) if gradient is None else gradient
         gradients = layout.views(gradient)
         parameters = {}
         for name, view in layout.views(optimised.weights).items():
             parameters[name] = Parameter(view)
-            parameters[name].grad = gradients[name]  # autograd adds to it in place
+            parameters[name].grad = gradients[name]
         return cls(config, layout, optimised, gradient, parameters, version)
 
     def pulled_to(self, reference: Tensor) -> PolicyMemory:
-        """The same policy, whose KL term pulls to the adapter with these weights, float32 (P,)."""
+        """The same policy with a KL term to the adapter with these weights, float32 (P,)."""
         empty = reference.new_empty(0)
         still = AdamState(reference, empty, empty, 0)
-        # it has no gradient of its own: nothing is ever added to that of the policy in passes without one
+        # it shares the policy's gradient: passes without a gradient never add to it
         self.reference = PolicyMemory.holding(self.config, self.layout, still, self.gradient)
         return self
 
     @property
     def scale(self) -> float:
-        """Factor on the adapter's output."""
         return self.config.alpha / self.config.rank
 
     @property
     def size(self) -> int:
-        """Bytes of its vectors: weights, gradient, both moments, and the weights that the KL term pulls to."""
         return (VECTORS + (self.reference is not None)) * self.gradient.nbytes
 
     @property
     def gathers(self) -> bool:
-        """Whether groups have been accumulated for the step; else the gradient is zero."""
         return self.tokens > 0
 
     def on(self, device: str) -> PolicyMemory:
-        """A copy for passes on another device: with an empty gradient, and without moments."""
+        """A copy for passes on another device: with an empty gradient, without moments."""
         weights = self.optimised.weights.to(device)
         nothing = weights.new_empty(0)
         state = AdamState(weights, nothing, nothing, self.optimised.step)
@@ -314,23 +274,19 @@ class PolicyMemory:
         return PolicyMemory.of(self.config, self.layout, state, device, reference=reference)
 
     def take(self, copy: PolicyMemory) -> None:
-        """Add what a copy made by ``on`` has accumulated."""
         self.gradient.add_(copy.gradient.to(self.gradient.device))
         self.tokens += copy.tokens
         self.rehearsal += copy.rehearsal
         self.fault = self.fault or copy.fault
 
     def gathered(self) -> Gathered:
-        """A copy of what has been accumulated for the step, for ``go_back``."""
         return Gathered(self.gradient.clone(), self.tokens, tuple(self.rehearsal), self.fault)
 
     def go_back(self, before: Gathered) -> None:
-        """Undo what has been accumulated since ``before`` was copied."""
         self.gradient.copy_(before.gradient)
         self.tokens, self.rehearsal, self.fault = before.tokens, list(before.rehearsal), before.fault
 
     def adopt(self, stepped: AdamState) -> None:
-        """Take over the state after a step, in place, and clear what was accumulated for it."""
         self.optimised.weights.copy_(stepped.weights)
         self.optimised = AdamState(self.optimised.weights, stepped.moment1, stepped.moment2, stepped.step)
         self.version += 1
@@ -355,7 +311,7 @@ def fresh(config: PolicyConfig, layout: Layout) -> AdamState:
 
 
 def to_state(optimised: AdamState, version: int, config: PolicyConfig, layout: Layout, fingerprint: str) -> PolicyState:
-    """Return the contents of a state file; the arrays are views of the vectors."""
+    """The contents of a state file; the arrays are views of the vectors."""
     return PolicyState(
         StateHeader(config.rank, config.alpha, version, fingerprint, updates=optimised.step),
         layout.views(optimised.weights.cpu().numpy()),
@@ -365,7 +321,7 @@ def to_state(optimised: AdamState, version: int, config: PolicyConfig, layout: L
 
 
 def from_state(state: PolicyState, config: PolicyConfig, layout: Layout, fingerprint: str) -> AdamState:
-    """Return the vectors of a resumable state, bit for bit; ``AdapterDamaged`` if it does not fit base or config."""
+    """The vectors of a resumable state, bit for bit; ``AdapterDamaged`` if it does not fit base or config."""
     header, weights = state.header, weights_of(state, config, layout, fingerprint)
     if not state.resumable:
         raise AdapterDamaged(f"The state of step {header.step} holds no optimizer moments, so training cannot resume.")
@@ -378,7 +334,7 @@ def from_state(state: PolicyState, config: PolicyConfig, layout: Layout, fingerp
 
 
 def weights_of(state: PolicyState, config: PolicyConfig, layout: Layout, fingerprint: str) -> Tensor:
-    """Return the adapter of a state, float32 (P,); ``AdapterDamaged`` if it does not fit base or config."""
+    """The adapter of a state, float32 (P,); ``AdapterDamaged`` if it does not fit base or config."""
     header = state.header
     if header.base != fingerprint:
         raise AdapterDamaged(
@@ -406,10 +362,8 @@ def _flatten(arrays: dict[str, Array], layout: Layout, what: str) -> Tensor:
     return vector
 
 
-# From a policy in a device's memory to its state on the host, and back, bit for bit.
-
 ALIGNED = 64
-"""Bytes at a multiple of which torch begins a tensor, and a policy's vectors must: kernels then take the same path."""
+"""Bytes. torch aligns tensors to it; policies' vectors must be aligned, too."""
 
 
 def to_host(memory: PolicyMemory) -> TrainingState:
@@ -432,7 +386,7 @@ def to_host(memory: PolicyMemory) -> TrainingState:
 
 
 def to_device(state: TrainingState, device: str) -> PolicyMemory:
-    """Bring a state to the memory of a device. On a processor it takes the arrays over, if it can write to them."""
+    """Bring a state to the memory of a device. On a processor it takes over arrays that are writable."""
     weights, moment1, moment2 = (_tensor(part, device) for part in (state.weights, state.moment1, state.moment2))
     gradient = None if state.gradient is None else _tensor(state.gradient, device)
     optimised = AdamState(weights, moment1, moment2, state.updates)
