@@ -109,7 +109,7 @@ class MarlaasApp(KeyOrder):
         self.views = ALL_MODES
         self.selected: int | None = None
         self.policy = ""
-        """Which policy of the selected task is looked at, where it trains several; empty: the first."""
+        """Which policy of the selected task is looked at, if it trains several; empty: the first."""
         self.beside: Sequence[int] = ()
         """Tasks that the task view is to lay over the selected one, until it has done so."""
         self.awaited: int | None = None
@@ -142,7 +142,7 @@ class MarlaasApp(KeyOrder):
         return legible_theme(super().get_css_variables())
 
     def refresh_css(self, animate: bool = True) -> None:
-        """Read all styles anew where the theme has changed since, or a view has missed that.
+        """Read all styles again where the theme has changed since, or a view has missed that.
 
         Textual asks for it with every view that is opened, twice, and reads every style each time. A new view needs
         none of that: its widgets get their styles as they are mounted.
@@ -177,7 +177,7 @@ class MarlaasApp(KeyOrder):
         return (*current(self.told, now), *going)
 
     def under_way(self, text: str) -> Callable[[], None]:
-        """Tell at once what is under way, and its seconds, until the function that is returned is called."""
+        """Tell at once what is in progress, and its seconds, until the function that is returned is called."""
         self._going[text] = time.monotonic()
         self._show_notices()
 
@@ -230,7 +230,7 @@ class MarlaasApp(KeyOrder):
     # Actions: a command is a row that the engine answers; its outcome comes with a later snapshot.
 
     def may_act(self) -> str:
-        """Why no action is possible; empty where actions are."""
+        """Why no action is possible; empty if actions are."""
         return "This is the read-only mode: nothing can be changed." if self.readonly else ""
 
     def command(self, kind: str, tasks: Sequence[int] = (), done: str = "", **arguments: Any) -> None:
@@ -353,12 +353,12 @@ class MarlaasApp(KeyOrder):
 
     @property
     def learner(self) -> Learner | None:
-        """The selected task, or the policy chosen in it; None where no task is selected."""
+        """The selected task, or the policy chosen in it; None if no task is selected."""
         task = self.snapshot.task(self.selected)
         return learner(task, self.policy) if task else None if self.selected is None else Learner(self.selected)
 
     def why_no_other_policy(self) -> str:
-        """Why there is no next policy; empty where there is."""
+        """Why there is no next policy; empty if there is."""
         task = self.snapshot.task(self.selected)
         return "" if task and len(task.trained) > 1 else "This task trains one policy."
 
@@ -410,7 +410,7 @@ class MarlaasApp(KeyOrder):
         self.action_command_palette()
 
     async def action_quit(self) -> None:
-        """Leave; say what goes on without us."""
+        """Leave; say what continues without us."""
         unfinished = self.snapshot.unfinished
         if unfinished and liveness(self.snapshot.engine, self.snapshot.now).alive:
             tasks = "1 task goes" if unfinished == 1 else f"{unfinished} tasks go"

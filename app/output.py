@@ -32,7 +32,7 @@ OK, FAILED, USAGE, UNREACHABLE, INTERRUPTED = 0, 1, 2, 3, 130
 _HOME = ""
 """The option that commands in messages need, because this command line was given it."""
 _PLAIN = False
-"""Whether somebody hears what is printed: no columns, no signs, no line that is drawn anew."""
+"""Whether somebody hears what is printed: no columns, no signs, no line that is drawn again."""
 
 
 def mean_home(folder: str) -> None:

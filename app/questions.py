@@ -316,7 +316,7 @@ class EngineAnswer:
 
 @dataclass(frozen=True)
 class EngineQuestion:
-    """Asks for a timeline of so many cells of ``grain`` seconds, and for everything else."""
+    """Asks for a timeline of this many cells of ``grain`` seconds, and for everything else."""
 
     home: Home
     grain: int
@@ -372,7 +372,7 @@ class EnvironmentsAnswer:
     lines: Mapping[str, Mapping[Place, str]] = field(default_factory=dict)
     """By full name, the lines of code at which something went wrong."""
     definitions: Mapping[str, Excerpt] = field(default_factory=dict)
-    """By full name, the code that defines it, where it can be read."""
+    """By full name, the code that defines it, if it can be read."""
 
     def use_of(self, row: EnvironmentRow) -> EnvironmentUse:
         """The last hour's episodes of an environment."""
@@ -404,7 +404,7 @@ class LogsAnswer:
     listing: Listing[LogLine]
     files: tuple[str, ...] = ()
     oldest: int = 0
-    """The oldest event that the store keeps; where that changes, older ones were removed."""
+    """The oldest event that the store keeps; if that changes, older ones were removed."""
     last: int = 0
     """The newest event that was looked at."""
     tail: Tail = field(default_factory=Tail)
@@ -466,7 +466,7 @@ class PreviewAnswer:
     curves: Mapping[Learner, LearningCurve] = field(default_factory=dict)
     """In the order of the question."""
     samples: Mapping[str, Track] = field(default_factory=dict)
-    """Samples of all metrics, where the question asked for them."""
+    """Samples of all metrics, if the question asked for them."""
     recent: Mapping[str, float] = field(default_factory=dict)
     """The mean of each metric over the last steps."""
     rollout: TrajectoryRow | None = None
@@ -534,7 +534,7 @@ class RolloutsQuestion:
     learner: Learner
 
     def read(self, reader: Reader, before: RolloutsAnswer | None) -> RolloutsAnswer:
-        """Read the last steps that were known and newer ones; where steps were lost, all of them."""
+        """Read the last steps that were known and newer ones; if steps were lost, all of them."""
         made = [step.step for step in before.steps if step.step is not None] if before else []
         row = reader.task(self.learner.task)
         since = max(0, max(made, default=0) - LATE)
@@ -573,7 +573,7 @@ class TaskAnswer:
     trajectories: tuple[TrajectoryRow, ...] = ()
     """Trajectories of the newest group's play, of all who spoke in it, newest first."""
     scores: Mapping[Learner, Scored] = field(default_factory=dict)
-    """By which held-out scores it and those laid over it are compared, its own first; empty where nothing is."""
+    """By which held-out scores it and those laid over it are compared, its own first; empty if nothing is."""
     versions: Mapping[str, EvalRow | None] = field(default_factory=dict)
     """Of an evaluation: what it measures, with the newest score of each."""
     first: FirstStep | None = None

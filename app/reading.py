@@ -13,7 +13,7 @@ from marlaas.engine.store import Reader, TaskRow
 
 
 def opened(home: Home) -> Reader:
-    """A reader of a home. Raises ``StoreError`` where there is nothing to read, or it cannot be read."""
+    """A reader of a home. Raises ``StoreError`` if there is nothing to read, or it cannot be read."""
     return Reader(home.database)
 
 
@@ -27,10 +27,10 @@ def exists(home: Home) -> bool:
 
 @contextmanager
 def reading(home: Home) -> Iterator[Reader | None]:
-    """A reader of a home, or None where nothing was ever submitted; a database of an older marlaas is brought up to
+    """A reader of a home, or None if nothing was ever submitted; a database of an older marlaas is brought up to
     date.
 
-    Raises ``StoreError`` where an engine of an older marlaas serves it.
+    Raises ``StoreError`` if an engine of an older marlaas serves it.
     """
     from marlaas.engine.store import is_current
 

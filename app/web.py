@@ -209,7 +209,7 @@ async def _add_headers(request: web.Request, response: web.StreamResponse) -> No
 async def serve(command: str, port: int, gate: Gate, ready: Callable[[str], None]) -> None:
     """Serve until cancelled; ``port`` 0 takes a free one. ``ready`` gets the address that opens the session.
 
-    Raises ``OSError`` where the port is not available.
+    Raises ``OSError`` if the port is not available.
     """
     application = await WebServer(command, gate).application()
     runner = web.AppRunner(application, access_log=None, logger=_QUIET, shutdown_timeout=GOODBYE)

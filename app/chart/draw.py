@@ -253,7 +253,7 @@ def decimate(curve: Curve, most: int, last: float, positive: bool = False) -> De
 
 
 def _mean(values: Sequence[float]) -> float | None:
-    """The mean of the finite values; None where there are none."""
+    """The mean of the finite values; None if there are none."""
     total = sum(values)
     if not math.isfinite(total):
         values = _finite(values)
@@ -332,7 +332,7 @@ class Picture:
                 self._canvas.put(column, row, "┊", "mark")
 
     def band(self, buckets: Sequence[Bucket]) -> None:
-        """Fill the band between the edges of the buckets; where none has a width there is none."""
+        """Fill the band between the edges of the buckets; if none has a width there is none."""
         if all(bucket.low == bucket.high for bucket in buckets):
             return
         before: tuple[int, int, int] | None = None
@@ -419,7 +419,7 @@ class Picture:
 
 _LEAST_COLUMNS, _LEAST_ROWS = 6, 2
 _FEW_STEPS = 8
-"""Steps that an axis has at least, where so many are planned."""
+"""Steps that an axis has at least, where this many are planned."""
 _ROWS_PER_TICK = 3
 _LABELLED = 8
 """With at least this many rows, one is used for the labels of marks."""
@@ -436,7 +436,7 @@ class Drawing:
     left: int = 0
     """Cells before the first column of the canvas."""
     columns: int = 0
-    """Columns of the canvas; 0 where there was no room for one."""
+    """Columns of the canvas; 0 if there was no room for one."""
     last: float = 1.0
     """The step at the right edge."""
 

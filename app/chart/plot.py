@@ -6,7 +6,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-# The two axes: which range they cover, where a value lies on it, where its ticks are and what they say. Pure.
+# The two axes: which range they cover, if a value lies on it, if its ticks are and what they say. Pure.
 #
 # Any finite numbers are welcome, from 1e-250 to 1e250; values beyond are taken for the nearest of these.
 

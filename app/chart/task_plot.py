@@ -33,7 +33,7 @@ class ScoreRow:
 
     name: str
     value: str
-    """Its score in words; why there is none, where there is none."""
+    """Its score in words; why there is none, if there is none."""
     score: float | None = None
     error: float = 0.0
     """Its standard error."""
@@ -168,7 +168,7 @@ def _smoothed(curve: Curve, weight: float) -> Curve:
 
 
 def _edge(history: History, name: str, track: Track) -> Sequence[float]:
-    """The band's edge at each step of the track, NaN at first steps without one; empty where it does not fit."""
+    """The band's edge at each step of the track, NaN at first steps without one; empty if it does not fit."""
     edge = history.tracks.get(name)
     missing = len(track.steps) - len(edge.steps) if edge else -1
     if edge is None or not edge.steps or missing < 0 or track.steps[missing:] != edge.steps:
@@ -199,7 +199,7 @@ def kept_places(before: Sequence[Learner | None], chosen: Sequence[Learner]) -> 
 
 
 def moved(track: Track, cursor: int | None, by: int, apart: float) -> int | None:
-    """The step that a cursor comes to: at least one further, and ``apart`` steps further where there are so many."""
+    """The step that a cursor comes to: at least one further, and ``apart`` steps further where there are this many."""
     if not track.steps:
         return None
     if cursor is None:

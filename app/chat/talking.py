@@ -25,7 +25,7 @@ from ..words.format import line, size
 #
 # The screen's thread hands over what a person says. Replies, and what becomes of the sampler, go to ``tell``, which
 # is called in this thread. The sampler starts with the first message and ends with the thread, or after a while
-# without a message; what was said is kept, and the next sampler reads it anew.
+# without a message; what was said is kept, and the next sampler reads it again.
 
 IDLE = 600.0
 """Seconds without a message after which the sampler ends: it holds memory that training may need."""
@@ -38,7 +38,7 @@ class SamplerNotice:
     text: str
     bad: bool = False
     under_way: bool = False
-    """Whether it is something that takes time, and that goes on."""
+    """Whether it is something that takes time, and that continues."""
 
 
 @dataclass(frozen=True)
@@ -100,7 +100,7 @@ class ChatThread:
         self._call(lambda: self._said.put_nowait(message))
 
     def cancel(self) -> None:
-        """End the answers that are under way."""
+        """End the answers that are in progress."""
         self._call(lambda: self._turn.cancel() if self._turn else None)
 
     def close(self) -> None:

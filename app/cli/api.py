@@ -149,7 +149,7 @@ def port(text: str) -> int:
 
 
 def run_serve(args: argparse.Namespace) -> int:
-    """Serve until Ctrl-C. Raises ``ConfigError`` where the extra is not installed or the port is taken."""
+    """Serve until Ctrl-C. Raises ``ConfigError`` if the extra is not installed or the port is taken."""
 
     home = home_of(args)
     if find_spec("textual_serve") is None:

@@ -44,7 +44,7 @@ if TYPE_CHECKING:
     from marlaas.engine.train import Tried
 
 
-# ``--download``: fetches a base, or what is missing of it, before a verb goes on with it.
+# ``--download``: fetches a base, or what is missing of it, before a verb continues with it.
 
 
 def download(name: str) -> None:
@@ -399,7 +399,7 @@ def _chosen(tried: Sequence[Tried], kept: Kept) -> Copy:
 
 
 def advice(chosen: Copy, tried: Sequence[Tried]) -> str:
-    """What to change in settings that keep the base as ``chosen``; empty where that gains little."""
+    """What to change in settings that keep the base as ``chosen``; empty if that gains little."""
     fastest = min(tried, key=lambda one: one.trial.seconds)
     own = next((one for one in tried if one.copy == chosen), None)
     if own is None or own.trial.seconds < WORTHWHILE * fastest.trial.seconds:
@@ -513,7 +513,7 @@ def use_base(home: Home, name: str, yes: bool, fetch: bool = False) -> tuple[str
 
 
 def _before(home: Home) -> HomeBase | None:
-    """The home's base, or None where it cannot be used: that may be why another is wanted."""
+    """The home's base, or None if it cannot be used: that may be why another is wanted."""
     from marlaas.engine.daemon import control
 
     try:
@@ -523,7 +523,7 @@ def _before(home: Home) -> HomeBase | None:
 
 
 def _without_gguf(base: BaseModel, home: Home) -> str:
-    """Why llama.cpp cannot sample this base under the home's settings as they are; empty where it can."""
+    """Why llama.cpp cannot sample this base under the home's settings as they are; empty if it can."""
     from marlaas.engine.base import names_of
     from marlaas.engine.fleet import gguf_of, with_sampler
 

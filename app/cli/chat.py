@@ -44,7 +44,7 @@ class Keyboard:
         self._terminal = sys.stdin is not None and has_terminal()
         if isinstance(sys.stdin, io.TextIOWrapper):
             sys.stdin.reconfigure(errors="replace")
-        if self._terminal and not output.is_plain():  # it draws the line anew
+        if self._terminal and not output.is_plain():  # it draws the line again
             with contextlib.suppress(ImportError):
                 import readline  # noqa: F401 - lines can then be edited, and earlier ones called back
 

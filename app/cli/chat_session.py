@@ -114,7 +114,7 @@ class Chat:
 
 @contextlib.contextmanager
 def _interrupting(turn: asyncio.Future[list[Speech | BaseException]]) -> Iterator[None]:
-    """While the block runs, Ctrl-C cancels the turn and nothing else, where a signal handler can be set."""
+    """While the block runs, Ctrl-C cancels the turn and nothing else, if a signal handler can be set."""
     loop = asyncio.get_running_loop()
     try:
         loop.add_signal_handler(signal.SIGINT, turn.cancel)

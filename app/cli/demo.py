@@ -57,7 +57,7 @@ def register(verbs: Verbs) -> None:
 def demo_home(args: argparse.Namespace) -> Home:
     """The demo's own home, unless one was given explicitly, which the demo makes where there is nothing.
 
-    Raises ``ConfigError`` where the folder holds other things.
+    Raises ``ConfigError`` if the folder holds other things.
     """
     default = find_home().root
     if getattr(args, "home", None) or os.environ.get("MARLAAS_HOME"):

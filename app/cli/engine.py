@@ -141,7 +141,7 @@ def take_back(args: argparse.Namespace) -> int:
 def _ask(home: Home, kind: str, **arguments: Any) -> str | None:
     """Tell the engine of a home, or leave it to the next one.
 
-    Returns why the engine refuses, empty where it does not, and None where none runs. Raises ``EngineUnreachable``
+    Returns why the engine refuses, empty if it does not, and None if none runs. Raises ``EngineUnreachable``
     where one runs and does not answer.
     """
     from marlaas.engine.daemon import create_database
@@ -271,7 +271,7 @@ def undrain(args: argparse.Namespace) -> int:
 def _ask_of_nodes(args: argparse.Namespace, kind: str) -> tuple[str, bool]:
     """Tell the engine, or leave it to the next one; returns the node's name, and whether it waits for an engine.
 
-    Raises ``ConfigError`` where no such node may be meant.
+    Raises ``ConfigError`` if no such node may be meant.
     """
 
     from ..home.cluster import steer_node

@@ -192,8 +192,8 @@ def add_rows(parser: argparse.ArgumentParser) -> None:
 
 
 def rows_named(file: str, environment: str) -> dict[str, Any] | None:
-    """The rows that ``file`` means for an environment, as ``plugins.data.Source.record`` writes them; None where it is
-    empty. Raises ``ConfigError`` where there are none, as far as can be seen."""
+    """The rows that ``file`` means for an environment, as ``plugins.data.Source.record`` writes them; None if it is
+    empty. Raises ``ConfigError`` if there are none, as far as can be seen."""
 
     if not file:
         return None
@@ -277,7 +277,7 @@ def _chosen(wish: Meant, infos: Collection[EnvironmentInfo]) -> list[Environment
 
 
 def _ruler(home: Home) -> Ruler | None:
-    """What counts tokens for the home's base; None where that base cannot be used, which other checks report."""
+    """What counts tokens for the home's base; None if that base cannot be used, which other checks report."""
     from marlaas.engine.base import load_base
     from marlaas.engine.fleet import plan_of
     from marlaas.engine.rollout import PromptRuler, Renderer
@@ -338,7 +338,7 @@ def typed(pairs: Sequence[str], parameters: Sequence[Parameter]) -> dict[str, An
 
 
 def value_of(text: str, kind: str) -> Any:
-    """``text`` as a parameter of that kind, or as it is. Raises ``ValueError`` where a ``json`` one is no JSON."""
+    """``text`` as a parameter of that kind, or as it is. Raises ``ValueError`` if a ``json`` one is no JSON."""
     match kind:
         case "int" | "float":
             try:
@@ -464,7 +464,7 @@ def run_new(args: argparse.Namespace) -> int:
     return output.OK
 
 
-# ``env reload``: asks the engine to read a plugin again and to start it anew, whatever it thinks of it.
+# ``env reload``: asks the engine to read a plugin again and to start it again, whatever it thinks of it.
 
 
 def run_reload(args: argparse.Namespace) -> int:
@@ -576,14 +576,14 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _filtered(environments: Sequence[EnvironmentRow], name: str) -> list[EnvironmentRow]:
-    """Those with ``name`` in their names; where there are none, ``named`` raises its error with the nearest name."""
+    """Those with ``name`` in their names; if there are none, ``named`` raises its error with the nearest name."""
 
     kept = [environment for environment in environments if name.lower() in environment.name.lower()]
     return kept or (named(name, environments) if environments else [])
 
 
 def _lately(use: EnvironmentUse | None) -> tuple[str, ...]:
-    """What came of the last hour's episodes; empty where none has ended."""
+    """What came of the last hour's episodes; empty if none has ended."""
 
     if use is None:
         return ("",) * len(_LATELY)

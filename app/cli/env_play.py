@@ -80,7 +80,7 @@ class Typed:
 
 
 def command_of(text: str) -> str:
-    """The command in a line, without its slash; empty where the line is a reply. Raises ``ValueError`` if unknown."""
+    """The command in a line, without its slash; empty if the line is a reply. Raises ``ValueError`` if unknown."""
     word = text.strip()
     if not word.startswith("/") or word.startswith("//") or "\n" in word or _is_call(word):
         return ""
@@ -146,7 +146,7 @@ def _table(text: str) -> dict[str, Any]:
 
 
 def _schema(tool: str, argument: str, tools: Sequence[Mapping[str, Any]]) -> Mapping[str, Any]:
-    """The schema of an argument; empty where the plugin's schema does not have the usual form."""
+    """The schema of an argument; empty if the plugin's schema does not have the usual form."""
     found: Any = next((each.get("function") for each in tools if _name(each) == tool), None)
     for key in ("parameters", "properties", argument):
         found = found.get(key) if isinstance(found, dict) else None
@@ -228,10 +228,10 @@ class Players:
 
     by_agent: Mapping[str, Player]
     others: Player | None
-    """Plays agents that nobody is named for; None where nobody does."""
+    """Plays agents that nobody is named for; None if nobody does."""
 
     def of(self, agent: str) -> Player:
-        """Who plays an agent. Raises ``ConfigError`` where nobody does."""
+        """Who plays an agent. Raises ``ConfigError`` if nobody does."""
         found = self.by_agent.get(agent, self.others)
         if found is None:
             raise ConfigError(f"Nobody plays the agent {agent!r}.", f"Say who: --as {agent} or --agent {agent} POLICY.")
@@ -247,7 +247,7 @@ class Players:
 def players(home: Home, wanted: Speaking, mine: Sequence[str] = ()) -> Players:
     """Find the players; ``mine`` are the agents that the person plays.
 
-    Raises ``AdapterError`` where there is no such version, ``ConfigError`` where the words mean several.
+    Raises ``AdapterError`` if there is no such version, ``ConfigError`` where the words mean several.
     """
     with reading(home) as reader:
         versions = reader.versions() if reader else []

@@ -54,7 +54,7 @@ def run_replay(args: argparse.Namespace) -> int:
 
 
 def _component(spec: TaskSpec, wanted: str | None) -> str:
-    """Which environment of a task is replayed, by its name in the mixture; empty where the task has none."""
+    """Which environment of a task is replayed, by its name in the mixture; empty if the task has none."""
 
     names = list(components_of(spec))
     if wanted is None and len(names) > 1:

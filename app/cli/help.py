@@ -101,7 +101,7 @@ def run_completion(args: argparse.Namespace) -> int:
 
 
 def _print_words(args: argparse.Namespace) -> int:
-    """Print one word a line; nothing where the home cannot be read, because no one wants an error from the tab key."""
+    """Print one word a line; nothing if the home cannot be read, because no one wants an error from the tab key."""
 
     if args.words == "terms":
         for term in TERMS:

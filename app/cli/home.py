@@ -40,7 +40,7 @@ def run_new(args: argparse.Namespace) -> int:
     )
 
 
-# ``home backup``: writes all that a home holds into one file, while everything goes on.
+# ``home backup``: writes all that a home holds into one file, while everything continues.
 
 
 def run_backup(args: argparse.Namespace) -> int:
@@ -145,7 +145,7 @@ def run_doctor(args: argparse.Namespace) -> int:
     return output.USAGE if missing else output.OK
 
 
-# ``clean``: what a home keeps in lost+found, and, where that is asked for, its removal.
+# ``clean``: what a home keeps in lost+found, and, if that is asked for, its removal.
 
 
 def run_clean(args: argparse.Namespace) -> int:

@@ -162,7 +162,7 @@ def add_home(parser: argparse.ArgumentParser, **more: Any) -> None:
 def home_of(args: argparse.Namespace) -> Home:
     """The home that the arguments mean.
 
-    Raises ``ConfigError`` where ``--home`` names a folder that is none: it is mistyped, and must not become one. The
+    Raises ``ConfigError`` if ``--home`` names a folder that is none: it is mistyped, and must not become one. The
     default place, also that of ``MARLAAS_HOME``, need not be a home yet.
     """
     home = place_of(args)
@@ -310,7 +310,7 @@ def policy_of(args: argparse.Namespace, task: TaskRow) -> str | None:
 def adapter_of(args: argparse.Namespace) -> tuple[str, str | None]:
     """Whose versions are meant and which, from 17/player@best or from ``--version``; None: it is not said which.
 
-    Raises ``ConfigError`` where both say it.
+    Raises ``ConfigError`` if both say it.
     """
     from marlaas.engine.errors import ConfigError
 
@@ -323,7 +323,7 @@ def adapter_of(args: argparse.Namespace) -> tuple[str, str | None]:
 def faces(args: argparse.Namespace, task: TaskRow) -> list[tuple[str, TaskRow]]:
     """The policy that was named, or each that a task trains, with the task's row as that policy sees it.
 
-    The name is empty where a task has only one policy. Raises as ``policy_of``.
+    The name is empty if a task has only one policy. Raises as ``policy_of``.
     """
     wanted = policy_of(args, task)
     own = (policy for policy in task.policies if policy.trained and wanted in (None, policy.name))

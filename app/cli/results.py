@@ -342,7 +342,7 @@ def _in_order(reader: Reader, args: argparse.Namespace) -> Sequence[int]:
 
 
 def _ids(reader: Reader, args: argparse.Namespace) -> array[int]:
-    """Conversations that the arguments mean. Raises ``ConfigError`` where there is no such group."""
+    """Conversations that the arguments mean. Raises ``ConfigError`` if there is no such group."""
 
     found = _in_scope(reader, args)
     if not args.search:
@@ -376,7 +376,7 @@ def _in_scope(reader: Reader, args: argparse.Namespace) -> array[int]:
 
 
 def _of_finding(reader: Reader, args: argparse.Namespace) -> Sequence[int]:
-    """The conversations that show a finding. Raises ``ConfigError`` where the task has none of that name."""
+    """The conversations that show a finding. Raises ``ConfigError`` if the task has none of that name."""
 
     task = reader.task(args.task)
     findings = [one for one in (task.findings if task else ()) if args.policy in (None, one.policy)]
@@ -478,7 +478,7 @@ def run_report(args: argparse.Namespace) -> int:
 
 
 def _of_home(args: argparse.Namespace) -> int:
-    """Print what happened since the last report, or the time that is given; write it, too, where a folder is named."""
+    """Print what happened since the last report, or the time that is given; write it, too, if a folder is named."""
 
     from ..report import HomeFacts, told_of_home, write
 

@@ -264,7 +264,7 @@ def _tell(fields: Sequence[tuple[str, str]]) -> None:
 
 
 def _metric(name: str) -> str:
-    """A metric's name in the catalogue; one that is not there is whole, where a list would cut it."""
+    """A metric's name in the catalogue; one that is not there is whole, if a list would cut it."""
 
     return words(name).title if words(name).meaning else line(name)
 
@@ -419,7 +419,7 @@ def _json(task: Compared) -> dict[str, Any]:
 # Tells a person at a terminal what is being loaded, and for how many seconds by now.
 #
 # One line of standard error, which is written over each second and is gone in the end. With ``--plain`` it is a line
-# at the beginning and one every ten seconds. In a pipe or a file, where nobody watches, it is silent or a line.
+# at the beginning and one every ten seconds. In a pipe or a file, if nobody watches, it is silent or a line.
 
 _INTERVAL = 1.0
 _HEARD = 10.0

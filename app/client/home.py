@@ -78,7 +78,7 @@ def _row(tag: str, cells: tuple[str, ...]) -> str:
 
 # One home, for scripts and notebooks: its queue, what its tasks have learned, and the actions of the command line.
 #
-# Every call reads anew and returns frozen rows, or raises a ``MarlaasError``: one sentence, and how to mend it.
+# Every call reads again and returns frozen rows, or raises a ``MarlaasError``: one sentence, and how to mend it.
 # Prints nothing and keeps no connection; safe to use from several threads.
 
 Answer = TypeVar("Answer")
@@ -92,7 +92,7 @@ class Home:
     """A home by its folder; without one what ``MARLAAS_HOME`` names, else your platform's state folder."""
 
     def __init__(self, folder: str | os.PathLike[str] | None = None) -> None:
-        """Raises ``ConfigError`` where ``folder`` is no home: it is mistyped, or `marlaas home new` has to make one."""
+        """Raises ``ConfigError`` if ``folder`` is no home: it is mistyped, or `marlaas home new` has to make one."""
         self._home = find_home(None if folder is None else os.fspath(folder))
         if self._home.root == find_home().root:
             check_folder(self._home)
@@ -128,7 +128,7 @@ class Home:
     def metrics(self, task: TaskName, after: int = 0, policy: str | None = None) -> tuple[StepRow, ...]:
         """Its steps with a number above ``after``, oldest first, each with all its metrics by name, as in JSON.
 
-        ``policy``: of this one, where a task trains several; None: of the first.
+        ``policy``: of this one, if a task trains several; None: of the first.
         """
 
         steps = self._of(task, lambda reader, number: reader.steps(number, after, policy))
@@ -171,7 +171,7 @@ class Home:
     def compare(self, *tasks: TaskName, best: bool = False) -> list[dict[str, Any]]:
         """How much more each task, or each of its policies or measured versions, scores than the first, by prompt.
 
-        ``mean`` with its 95 % interval from ``low`` to ``high``, over ``prompts``; or a ``problem``, where the two were
+        ``mean`` with its 95 % interval from ``low`` to ``high``, over ``prompts``; or a ``problem``, if the two were
         not measured on the same prompts in the same way. By the last scores; with ``best`` by the best, which are too
         high, for they were chosen on the same prompts.
         """
@@ -216,7 +216,7 @@ class Home:
         return self.submit(table)[0]
 
     def estimate(self, *tasks: TaskFile) -> Estimates:
-        """What tasks would take: ``seconds`` (None where nothing was measured), bytes of ``disk`` and ``memory``.
+        """What tasks would take: ``seconds`` (None if nothing was measured), bytes of ``disk`` and ``memory``.
 
         Nothing is submitted. This call alone loads numpy. Raises as ``submit`` does for what is wrong with a file.
         """
@@ -243,7 +243,7 @@ class Home:
             return tuple(follower.follow(timeout))
 
     def pause(self, *tasks: TaskName) -> None:
-        """Pause tasks; nothing is lost. Raises ``EngineUnreachable``, ``ConfigError`` where one cannot be paused."""
+        """Pause tasks; nothing is lost. Raises ``EngineUnreachable``, ``ConfigError`` if one cannot be paused."""
         self._steer("pause", tasks)
 
     def resume(self, *tasks: TaskName) -> None:

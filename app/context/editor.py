@@ -125,7 +125,7 @@ _GOTO = {"code", "codium", "cursor"}
 
 
 def editor() -> list[str]:
-    """The command of ``VISUAL`` or ``EDITOR``, else nano or vi. Raises ``ConfigError`` where none is there."""
+    """The command of ``VISUAL`` or ``EDITOR``, else nano or vi. Raises ``ConfigError`` if none is there."""
     for name in ("VISUAL", "EDITOR"):
         try:
             if command := shlex.split(os.environ.get(name, "")):
@@ -151,7 +151,7 @@ def at_line(command: Sequence[str], path: Path, line: int) -> list[str]:
 
 
 def edit(path: Path, line: int = 0) -> None:
-    """Open a file, at a line if one is given, and wait. Raises ``ConfigError`` where the editor cannot be started."""
+    """Open a file, at a line if one is given, and wait. Raises ``ConfigError`` if the editor cannot be started."""
     command = at_line(editor(), path, line)
     try:
         code = run(command)
@@ -189,7 +189,7 @@ def line_of(text: str, paths: Iterable[str]) -> int | None:
 def opened(app: MarlaasApp, path: Path, line: int = 0) -> bool:
     """Open a file in the editor, at a line if one is given; the editor gets the whole terminal meanwhile.
 
-    Returns False where there is no editor or no terminal; any other error is shown in a notice.
+    Returns False if there is no editor or no terminal; any other error is shown in a notice.
     """
     if app.web:
         return False

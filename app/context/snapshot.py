@@ -66,7 +66,7 @@ class Notice:
     text: str
     bad: bool = False
     until: float = 0.0
-    """When it goes, in the seconds of the clock by which it came; 0 for what is under way, and ends by itself."""
+    """When it goes, in the seconds of the clock by which it came; 0 for what is in progress, and ends by itself."""
 
 
 def lasting(text: str) -> float:
@@ -75,7 +75,7 @@ def lasting(text: str) -> float:
 
 
 def counting(text: str, seconds: float) -> str:
-    """What is under way, with its seconds once there are any."""
+    """What is in progress, with its seconds once there are any."""
     return f"{text} {seconds:.0f} s" if seconds >= 1 else text
 
 
@@ -103,9 +103,9 @@ class Snapshot:
     engine: EngineRow | None = None
     workers: tuple[WorkerRow, ...] = ()
     turns: float | None = None
-    """Turns a second that the samplers ended lately; None where nothing was measured."""
+    """Turns a second that the samplers ended lately; None if nothing was measured."""
     parameters: int | None = None
-    """The size of the engine's base; None where it is not known."""
+    """The size of the engine's base; None if it is not known."""
     question: Question | None = None
     """The question of the view in sight."""
     answer: object = None

@@ -26,7 +26,7 @@ def contrast(one: Colour, other: Colour) -> float:
 def legible(text: Colour, ground: Colour, least: float = LEAST) -> Colour:
     """``text``, moved no further towards white or black than it must be to contrast with ``ground`` by ``least``.
 
-    Light text on a dark ground becomes lighter, dark text darker; where that cannot do, the other way round.
+    Light text on a dark ground becomes lighter, dark text darker; if that cannot do, the other way round.
     """
     if contrast(text, ground) >= least:
         return text

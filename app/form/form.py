@@ -55,7 +55,7 @@ class Choice:
     note: str = ""
     """What it is, in safe words."""
     standing: str = ""
-    """``GOOD``, ``DOUBTFUL``, ``BAD``, or empty where there is nothing to know."""
+    """``GOOD``, ``DOUBTFUL``, ``BAD``, or empty if there is nothing to know."""
 
 
 def of_environments(rows: Sequence[EnvironmentRow], plugins: Sequence[str]) -> tuple[Choice, ...]:
@@ -165,7 +165,7 @@ class FormField:
     kind: str
     """int, float, str, bool, json, list or names"""
     default: str
-    """The value where nothing is typed, as one would type it; empty where there is none."""
+    """The value where nothing is typed, as one would type it; empty if there is none."""
     allowed: str
     """What is allowed, in a few words: 1 to 512."""
     about: str = ""
@@ -562,7 +562,7 @@ def beyond(fields: Sequence[FormField], table: Mapping[str, Any]) -> dict[str, A
 
 
 def _names(key: str, value: Any) -> str:
-    """The names in a table of policies or agents, as one would type them; empty where fields cannot hold it."""
+    """The names in a table of policies or agents, as one would type them; empty if fields cannot hold it."""
     kind = Mapping if key == POLICIES else str
     if not isinstance(value, Mapping) or not all(isinstance(each, kind) for each in value.values()):
         return ""
@@ -663,7 +663,7 @@ class Form:
 
     @property
     def declared(self) -> tuple[str, ...]:
-        """The agents of the environment that is named, where it is served and declares them."""
+        """The agents of the environment that is named, if it is served and declares them."""
         try:
             return find_environment(self.texts.get("environment", "").strip(), list(self.sources.environments)).agents
         except MarlaasError:
@@ -671,7 +671,7 @@ class Form:
 
     @property
     def policies(self) -> tuple[str, ...]:
-        """The names of the task's policies, where it has several."""
+        """The names of the task's policies, if it has several."""
         return names_in(self.texts.get(POLICIES, ""))
 
     @property
@@ -690,7 +690,7 @@ class Form:
         return (*task_fields(), *self.named, *self.parameters)
 
     def choices(self, field: FormField) -> tuple[Choice, ...]:
-        """What may be chosen in a field; nothing where anything may be typed."""
+        """What may be chosen in a field; nothing if anything may be typed."""
         versions = self.sources.starts
         own = {
             "tenant": tuple(map(Choice, self.sources.tenants)),
@@ -778,7 +778,7 @@ def check(
     folder: Path = Path(),
     more: Mapping[str, Any] = MappingProxyType({}),
 ) -> Checked:
-    """Look at a form. ``environments``: those that are served, empty where no engine has looked for any; ``folder``:
+    """Look at a form. ``environments``: those that are served, empty if no engine has looked for any; ``folder``:
     where a relative folder of a base counts from; ``more``: what the task file says that no field has."""
     table = joined(table_of(fields, texts), more)
     problems = {}
@@ -807,7 +807,7 @@ def check(
 
 
 def first_wrong(checked: Checked, fields: Sequence[FormField]) -> str:
-    """The key of the first field, from the top of the form, that is wrong or missing; empty where there is none."""
+    """The key of the first field, from the top of the form, that is wrong or missing; empty if there is none."""
     keys = {*checked.problems, *checked.missing}
     return next((entry.key for entry in sorted(fields, key=_height) if entry.key in keys), "")
 
@@ -824,7 +824,7 @@ def _height(entry: FormField) -> tuple[int, int]:
 
 
 def _alone(entry: FormField, value: Any) -> str:
-    """What is wrong with one field, whatever the others hold; empty where it is fine."""
+    """What is wrong with one field, whatever the others hold; empty if it is fine."""
     if entry.table == PARAMETERS or entry.kind == NAMES:
         return ""  # the environment, or the rules of policies, say this once the whole task is checked
     for one in value.values if isinstance(value, Several) else (value,):
@@ -851,7 +851,7 @@ def _plain(error: ConfigError) -> str:
 
 def _field_of(path: str, fields: Sequence[FormField], texts: Mapping[str, str]) -> str:
     """The field that shows a key of a task file: its own, that of the table it is in, or for a table one that was
-    filled in; empty where there is none."""
+    filled in; empty if there is none."""
     keys, wanted = [entry.key for entry in fields], path
     while path and path not in keys:
         path = path.rpartition(".")[0]

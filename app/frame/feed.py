@@ -40,7 +40,7 @@ class _Course:
 
     rewards: tuple[float, ...]
     policies: tuple[tuple[str, tuple[float, ...]], ...]
-    """The latest rewards of each trained policy, by name, where there are several."""
+    """The latest rewards of each trained policy, by name, if there are several."""
     pace: PaceRow | None
 
 
@@ -148,7 +148,7 @@ class Feed:
         return question.read(reader, before) if question is not None else None
 
     def _open(self) -> Reader | None:
-        """The reader; None while there is nothing to read. A home that was replaced is opened anew."""
+        """The reader; None while there is nothing to read. A home that was replaced is opened again."""
         if self._reader is not None and self._reader.stale():
             self._forget()
         if self._reader is None and exists(self._home):

@@ -71,7 +71,7 @@ class FirstFrame:
 
 @contextmanager
 def first_frame(home: Home, demo: bool, readonly: bool) -> Iterator[FirstFrame | None]:
-    """Draw the first frame, and leave the terminal as it was at the end; None where nothing can be drawn.
+    """Draw the first frame, and leave the terminal as it was at the end; None if nothing can be drawn.
 
     Within, keys are kept for the application as they were pressed.
     """
@@ -108,7 +108,7 @@ def title_of(demo: bool, readonly: bool) -> str:
 
 
 def lines_of(home: Home, name: str, width: int, height: int, now: float) -> list[str]:
-    """The upper part of the first view, without colours. Raises ``MarlaasError`` where the home cannot be read."""
+    """The upper part of the first view, without colours. Raises ``MarlaasError`` if the home cannot be read."""
     with reading(home) as reader:
         tasks = reader.tasks() if reader is not None else []
         engine = reader.engine() if reader is not None else None

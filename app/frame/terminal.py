@@ -31,7 +31,7 @@ LARGEST = 100_000
 
 
 def copy(app: App[Any], text: str, file: Path | None) -> str:
-    """Copy ``text`` to both, or to the clipboard alone; says in a sentence where it is."""
+    """Copy ``text`` to both, or to the clipboard alone; says in a sentence if it is."""
     short = len(text) <= LARGEST
     if short:
         app.copy_to_clipboard(text)
@@ -46,7 +46,7 @@ def copy(app: App[Any], text: str, file: Path | None) -> str:
     return f"to the clipboard and to {file}" if short else f"to {file}; it is too long for a clipboard"
 
 
-# The terminal of an application that goes on where the first frame stands.
+# The terminal of an application that continues where the first frame stands.
 
 
 def continuing(frame: FirstFrame) -> type[LinuxDriver]:
@@ -76,7 +76,7 @@ def continuing(frame: FirstFrame) -> type[LinuxDriver]:
     return Continuing
 
 
-# Ends the program once its terminal is gone, also where nobody tells it so.
+# Ends the program once its terminal is gone, also if nobody tells it so.
 #
 # The kernel sends SIGHUP to programs whose controlling terminal goes. One that was started with `setsid`, or that
 # ignores the signal as under `nohup`, hears nothing: Textual would read the end of its input again and again, and
@@ -90,7 +90,7 @@ def end_with_terminal(terminal: int) -> None:
     """From now on, end this process as SIGHUP does as soon as nothing is at the other end of the descriptor.
 
     A thread waits for it, because by then the event loop may be waiting to write. Nothing is cleaned up, as after
-    SIGHUP. Does nothing where the system cannot watch terminals.
+    SIGHUP. Does nothing if the system cannot watch terminals.
     """
     if hasattr(select, "poll"):
         threading.Thread(target=_wait, args=(terminal,), name="hangup", daemon=True).start()
@@ -134,7 +134,7 @@ class KeyOrder(App[None]):
 
     @property
     def keys_wait(self) -> bool:
-        """Whether a key is under way, or others are held back behind it."""
+        """Whether a key is in progress, or others are held back behind it."""
         return bool(self._early or self._under_way)
 
     async def on_event(self, event: Event) -> None:
@@ -157,7 +157,7 @@ class KeyOrder(App[None]):
             await self._next_key()
 
     async def on_key_order_climbed(self, message: Climbed) -> None:
-        """Send the mark again where something was set off, else handle the next key."""
+        """Send the mark again if something was set off, else handle the next key."""
         message.stop()
         if not self._under_way or not self.screen_stack:  # without a screen the application is closing
             return
@@ -185,7 +185,7 @@ class KeyOrder(App[None]):
 def save_picture(picture: str, folder: Path, otherwise: Path, name: str) -> Path:
     """Write an SVG into ``folder``, which is made, or into the folder ``otherwise``; returns the new file.
 
-    It is named after ``name`` and the time, and replaces nothing. Raises ``OSError`` where neither can be written.
+    It is named after ``name`` and the time, and replaces nothing. Raises ``OSError`` if neither can be written.
     """
     stem = f"{name.removesuffix('.svg')}-{time.strftime('%Y-%m-%d-%H-%M-%S')}"
     try:

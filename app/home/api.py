@@ -77,7 +77,7 @@ class Request:
     """One request that has ended."""
 
     key: str
-    """How the key that was shown begins; empty where none was."""
+    """How the key that was shown begins; empty if none was."""
     when: float
     """Seconds of the epoch at which it began."""
     route: str
@@ -85,7 +85,7 @@ class Request:
     status: int
     """As in HTTP; 499 where the client went away."""
     error: str
-    """Code of the refusal; empty where it was answered."""
+    """Code of the refusal; empty if it was answered."""
     seconds: float
     tokens: tuple[int, int]
     """Read and sampled."""
@@ -125,7 +125,7 @@ HEALTH = "/healthz"
 def open_api(home: Home, port: int | None) -> str:
     """Have the engine, which is started if need be, open the API, and wait until it answers; returns its address.
 
-    Raises ``ConfigError`` where the engine refuses, and ``EngineUnreachable`` where it or the API does not answer.
+    Raises ``ConfigError`` if the engine refuses, and ``EngineUnreachable`` where it or the API does not answer.
     """
     from marlaas.engine.daemon import control
     from marlaas.engine.gateway import check_installed
@@ -148,9 +148,9 @@ def open_api(home: Home, port: int | None) -> str:
 
 
 def close_api(home: Home) -> bool:
-    """Have the engine close the API, or leave that to the next one; False where none runs.
+    """Have the engine close the API, or leave that to the next one; False if none runs.
 
-    Raises ``EngineUnreachable`` where one runs and does not answer.
+    Raises ``EngineUnreachable`` if one runs and does not answer.
     """
     from marlaas.engine.daemon import create_database
 

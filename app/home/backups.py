@@ -265,7 +265,7 @@ def _all(files: Iterable[tuple[str, Path]], stack: ExitStack) -> list[_Open]:
 
 
 def _below(path: Path, place: str, home: Home, say: Say) -> Iterator[tuple[str, Path]]:
-    """A file, or the files in a folder. Links to folders are followed only where they are plugins."""
+    """A file, or the files in a folder. Links to folders are followed only if they are plugins."""
     if path.is_file():
         yield place, path
     elif path.is_dir() and path.is_symlink() and home.plugins not in (path, path.parent):
@@ -390,7 +390,7 @@ class Restored:
 
 
 def restore(file: Path, home: Home, say: Say = lambda text: None) -> Restored:
-    """Make a home of a backup, where there is none or an empty folder.
+    """Make a home of a backup, if there is none or an empty folder.
 
     Raises ``ConfigError`` for a place that will not do, ``BackupError`` and ``StoreError`` for a backup that is not
     whole and safe. Nothing has changed then.

@@ -23,7 +23,7 @@ class BaseRow:
     name: str
     """As `base use` takes it."""
     path: str
-    """Its folder; empty where there is none."""
+    """Its folder; empty if there is none."""
     architecture: str = ""
     parameters: int | None = None
     size: int | None = None
@@ -33,7 +33,7 @@ class BaseRow:
     used: bool = False
     """Whether it is the home's base."""
     reference: str = ""
-    """``agrees`` with transformers, ``disagrees`` or ``unverified``; empty where it was never compared."""
+    """``agrees`` with transformers, ``disagrees`` or ``unverified``; empty if it was never compared."""
     problem: str = ""
     """What is wrong with it, in one sentence."""
     hint: str = ""

@@ -60,18 +60,18 @@ class ClusterState:
 
     address: str
     own: LocalNode | None
-    """This machine's Ray, where this home has started one."""
+    """This machine's Ray, if this home has started one."""
     engine: bool
     """Whether the nodes are as this home's engine knows them; else their names and addresses are all that is known."""
     nodes: tuple[NodeRow, ...]
     token: Path | None = None
-    """The file with the token; None where the cluster asks for none."""
+    """The file with the token; None if the cluster asks for none."""
 
 
 def cluster_state(home: Home) -> ClusterState | None:
-    """The cluster that this machine is in; None where it is in none.
+    """The cluster that this machine is in; None if it is in none.
 
-    Raises ``ClusterUnreachable`` where its head does not answer, and ``ConfigError``.
+    Raises ``ClusterUnreachable`` if its head does not answer, and ``ConfigError``.
     """
     own, cluster = local_node(home), load_settings(home).cluster
     address = own.head if own is not None else cluster.address
@@ -109,7 +109,7 @@ def cluster_state(home: Home) -> ClusterState | None:
 
 
 def standing(home: Home, settings: ClusterSettings) -> tuple[str, str, str]:
-    """A verdict of ``doctor``, what is, and what to do. Raises ``ConfigError`` where the token is not safe."""
+    """A verdict of ``doctor``, what is, and what to do. Raises ``ConfigError`` if the token is not safe."""
     if not settings.address and not home.node_lock.exists():
         return "ok", "none: this machine works alone", ""
     from marlaas.engine.cluster import check_token, local_node
@@ -138,7 +138,7 @@ def standing(home: Home, settings: ClusterSettings) -> tuple[str, str, str]:
 
 
 def last_event(home: Home) -> int:
-    """The number of the last event of a home, for ``warning_since``; 0 where there is none."""
+    """The number of the last event of a home, for ``warning_since``; 0 if there is none."""
     with reading(home) as reader:
         events = reader.events(limit=1) if reader else []
     return events[-1].id if events else 0
@@ -166,8 +166,8 @@ def unanswering(home: Home) -> str:
 def steer_node(home: Home, kind: str, word: str) -> tuple[str, str, bool]:
     """Send ``drain_node`` or ``undrain_node`` for the node that ``word`` means.
 
-    Returns its name, why the engine refuses, empty where it does not, and whether the command waits for an engine.
-    Raises ``ConfigError`` where no node may be meant, ``ClusterUnreachable``, and ``EngineUnreachable`` where the
+    Returns its name, why the engine refuses, empty if it does not, and whether the command waits for an engine.
+    Raises ``ConfigError`` if no node may be meant, ``ClusterUnreachable``, and ``EngineUnreachable`` where the
     engine does not answer.
     """
     state = cluster_state(home)
@@ -210,7 +210,7 @@ class Joined:
 
     node: LocalNode
     token: Path | None
-    """The file with the token; None where the cluster asks for none."""
+    """The file with the token; None if the cluster asks for none."""
     notes: tuple[str, ...] = ()
     """Sentences that people should read."""
     milliseconds: float | None = None
@@ -242,7 +242,7 @@ def become_head(home: Home, token: str | None, ip: str, name: str, notice: Calla
 def join(home: Home, word: str, token: str | None, ip: str, name: str, notice: Callable[[str], None]) -> Joined:
     """Start Ray on this machine as a node of the cluster whose head is at ``word``.
 
-    ``token`` is the cluster's, where it was given along. Raises ``ConfigError`` where this machine does not fit, and
+    ``token`` is the cluster's, if it was given along. Raises ``ConfigError`` if this machine does not fit, and
     ``ClusterUnreachable`` where the head is not reached.
     """
     cluster = _settings(home, notice)
@@ -291,7 +291,7 @@ def free_name(name: str, taken: Iterable[str]) -> str:
 
 
 def unmet(node: LocalNode, cluster: ClusterSettings, why: str) -> ClusterUnreachable:
-    """The error where a machine has joined, and calls do not come through."""
+    """The error if a machine has joined, and calls do not come through."""
     ports = ", ".join(number for number, _ in listed_ports(cluster.port, cluster.ports))
     return ClusterUnreachable(
         f"The head at {node.head} and this machine ({node.ip}) do not reach each other on all ports: {why}.",
@@ -319,7 +319,7 @@ def _record(home: Home, node: LocalNode) -> dict[str, Any]:
 
 
 def _look(home: Home, cluster: ClusterSettings, address: Address) -> dict[str, Any]:
-    """Who is in the cluster. Raises ``ClusterUnreachable`` where it does not let this machine in, and ``ConfigError``
+    """Who is in the cluster. Raises ``ClusterUnreachable`` if it does not let this machine in, and ``ConfigError``
     where it lets everybody in."""
     with ThreadPoolExecutor(2) as pool:
         ours = pool.submit(ask, "look", str(address), ray_environment(home, cluster))
@@ -380,7 +380,7 @@ WORKERS = ("marlaas.engine.workers.host", "marlaas.plugins.host", "marlaas.engin
 def leave(home: Home, force: bool) -> LocalNode:
     """End this machine's Ray, or forget one that has died, whose ``pid`` is then 0.
 
-    Raises ``ConfigError`` where it is in no cluster, or where tasks run over it. ``force`` leaves all the same: for
+    Raises ``ConfigError`` if it is in no cluster, or where tasks run over it. ``force`` leaves all the same: for
     tasks that is the death of their workers here.
     """
     node = local_node(home)

@@ -49,7 +49,7 @@ def wait_for_outcomes(
 def ask(home: Home, reader: Reader, kind: str, task: int, **arguments: Any) -> str:
     """Send one command to the engine, which is started if need be; returns the engine's refusal, or an empty text.
 
-    Raises ``EngineUnreachable`` where it does not answer.
+    Raises ``EngineUnreachable`` if it does not answer.
     """
     from marlaas.engine.daemon import control
 
@@ -71,9 +71,9 @@ def unanswered(about: str = "") -> EngineUnreachable:
 
 
 def steer(home: Home, reader: Reader, kind: str, tasks: Sequence[int]) -> dict[int, str]:
-    """Send one command for each task, all at once; why it could not be done, by task, empty where it was.
+    """Send one command for each task, all at once; why it could not be done, by task, empty if it was.
 
-    An engine is started for what begins work. Raises ``EngineUnreachable`` where else none runs, or it does not answer,
+    An engine is started for what begins work. Raises ``EngineUnreachable`` if else none runs, or it does not answer,
     ``UnknownTask``, ``StoreError``.
     """
     from marlaas.engine.daemon import control
@@ -113,7 +113,7 @@ def arguments(version: VersionRow) -> dict[str, Any]:
 
 
 def why_tasks_wait(home: Home) -> str:
-    """Why no task of a home runs although its engine serves; empty where tasks may run."""
+    """Why no task of a home runs although its engine serves; empty if tasks may run."""
     with reading(home) as reader:
         yielding = yielding_of(reader.engine() if reader else None)
     return yielding_text(yielding, time.time()) if yielding is not None and yielding.holds else ""

@@ -74,7 +74,7 @@ class Devices:
 
 
 def look(home: Home, measure: bool = False) -> Devices:
-    """Look at the devices; with ``measure`` each one that may be used is measured anew, which takes some seconds."""
+    """Look at the devices; with ``measure`` each one that may be used is measured again, which takes some seconds."""
 
     try:
         resources = load_settings(home).resources
@@ -87,7 +87,7 @@ def look(home: Home, measure: bool = False) -> Devices:
 def surveyed(home: Home, resources: ResourceSettings, measure: bool = False, missing: bool = False) -> Survey:
     """The devices as data. What the home's engine holds counts as free. Costs little on a machine without a driver.
 
-    ``measure`` measures each device anew, which takes some seconds; ``missing`` those that have not been measured yet.
+    ``measure`` measures each device again, which takes some seconds; ``missing`` those that have not been measured yet.
     """
     return survey_machine(resources, home.rates, Ours(_engine(home)), anew=measure, missing=missing)
 
@@ -168,7 +168,7 @@ LOW_DISK = 2e9
 
 
 def base_folder(home: Home) -> Path:
-    """Where the base model of a home lies. Raises ``ConfigError`` where it cannot be used."""
+    """Where the base model of a home lies. Raises ``ConfigError`` if it cannot be used."""
     from marlaas.engine.base import load_base
 
     return load_base(load_settings(home).base).path.resolve()
@@ -372,7 +372,7 @@ NAME = "placement"
 
 
 def decided(home: Home, seen: Survey) -> Iterator[Finding]:
-    """A line for each reason; nothing where the base or the settings cannot be read, which other findings say.
+    """A line for each reason; nothing if the base or the settings cannot be read, which other findings say.
 
     Cards that are left alone have lines of their own.
     """
@@ -394,7 +394,7 @@ def decided(home: Home, seen: Survey) -> Iterator[Finding]:
 
 
 def cards_used(base: BaseModel, settings: Settings, seen: Survey) -> str:
-    """The cards that an engine would compute on, ``gpu 0 and gpu 1``; empty where it takes none."""
+    """The cards that an engine would compute on, ``gpu 0 and gpu 1``; empty if it takes none."""
     from marlaas.engine.fleet import placed
 
     try:

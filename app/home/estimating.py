@@ -57,7 +57,7 @@ EPISODES = 8
 FRESH = 60.0
 """Seconds for which what was played is remembered: a form asks again with every letter, an author edits the file."""
 CHARACTERS = 4
-"""Of a token, where a base's template refuses to count."""
+"""Of a token, if a base's template refuses to count."""
 BUSY = 3600.0
 """Seconds for which a speed counts that was measured beside an engine, which takes its part of the machine."""
 ROOM = 3 << 30
@@ -73,7 +73,7 @@ _speeds: dict[str, BaseSpeed | None] = {}
 def episode_shape(
     home: Home, base: BaseModel, environment: str, config: Mapping[str, Any], data: Mapping[str, Any] | None
 ) -> EpisodeShape | None:
-    """What episodes of an environment are like, played now or a moment ago; None where none can be played."""
+    """What episodes of an environment are like, played now or a moment ago; None if none can be played."""
     key = json.dumps([str(home.root), base.fingerprint, environment, config, data], default=str, sort_keys=True)
     with _lock:
         then, shape = _shapes.get(key, (-FRESH, None))
@@ -126,7 +126,7 @@ def _run(work: Coroutine[Any, Any, T]) -> T:
 def base_speed(
     home: Home, base: BaseModel, settings: Settings, say: Callable[[str], None] | None = None
 ) -> BaseSpeed | None:
-    """How fast the base is here, as measured before, or now where it is small; None where that is not known."""
+    """How fast the base is here, as measured before, or now where it is small; None if that is not known."""
     from marlaas.engine.train import read_speed, write_speed
 
     settings = with_sampler(settings, base)
@@ -184,7 +184,7 @@ async def _measured(base: BaseModel, settings: Settings) -> BaseSpeed | None:
 WORKERS = ("rollout", "training")
 """The workers that hold the base."""
 LEAST_CONTEXT = 512
-"""Tokens of a conversation, where no plan says how many."""
+"""Tokens of a conversation, if no plan says how many."""
 
 
 @dataclass(frozen=True)
@@ -217,7 +217,7 @@ class Estimates:
 
     @property
     def seconds(self) -> float | None:
-        """Until all tasks are done; None where that cannot be known."""
+        """Until all tasks are done; None if that cannot be known."""
         return together(self.tasks)
 
     @property
@@ -234,7 +234,7 @@ class Estimates:
 def estimate_all(home: Home, submissions: Sequence[Submission], say: Callable[[str], None] | None = None) -> Estimates:
     """Estimate validated tasks; ``say`` is told of what takes some seconds.
 
-    Raises ``ConfigError`` where settings or base cannot be used, ``StoreError``.
+    Raises ``ConfigError`` if settings or base cannot be used, ``StoreError``.
     """
     settings = load_settings(home)
     base = load_base(settings.base)
@@ -269,7 +269,7 @@ def _roughly(
     submission: Submission,
     say: Callable[[str], None] | None,
 ) -> TaskEstimate:
-    """The same estimate with a rough time, where one can be measured."""
+    """The same estimate with a rough time, if one can be measured."""
     traits = BaseTraits(base.config.hidden_size, base.config.context_length)
     spec = bounded(by_base(parse(submission.config, submission.name), traits), traits)
     first, *_ = environments_of(submission)

@@ -32,7 +32,7 @@ class LogLine:
     """info, warning or error; in a file, a line that does not say is as bad as the one before it."""
     text: str
     when: float | None = None
-    """Seconds of the epoch, where it is known."""
+    """Seconds of the epoch, if it is known."""
     task: int | None = None
     kind: str = ""
 
@@ -42,7 +42,7 @@ class Tail:
     """The end of a file at one moment."""
 
     file: tuple[int, int] = (0, 0)
-    """Device and inode: another file of the same name begins anew."""
+    """Device and inode: another file of the same name begins again."""
     size: int = 0
     lines: tuple[LogLine, ...] = ()
     """Oldest first."""

@@ -58,7 +58,7 @@ class Compared:
     """How one score differs from another."""
 
     difference: Difference | None
-    """None where the two do not compare."""
+    """None if the two do not compare."""
     problem: str = ""
     """Then why not, in a few words."""
 
@@ -94,7 +94,7 @@ def compared(one: Scored, first: Scored) -> Compared:
 
 
 def difference_text(found: Compared) -> str:
-    """A difference with its interval; why there is none, where there is none."""
+    """A difference with its interval; why there is none, if there is none."""
     if found.difference is None:
         return found.problem
     one = found.difference
@@ -317,7 +317,7 @@ def export(home: Home, version: VersionRow, out: Path, gguf: bool = False) -> li
 
 
 def no_gain(reader: Reader, version: VersionRow) -> str:
-    """A sentence where the version scored no more on the held-out prompts than its policy before training; else empty.
+    """A sentence if the version scored no more on the held-out prompts than its policy before training; else empty.
 
     Even the best of a task may be worse than the base.
     """
@@ -338,7 +338,7 @@ def _prompt(home: Home, version: VersionRow) -> str:
 
 
 def task_prompt(reader: Reader, version: VersionRow) -> str:
-    """The first prompt of one of the policy's newest episodes; empty where none is stored. It is foreign text."""
+    """The first prompt of one of the policy's newest episodes; empty if none is stored. It is foreign text."""
     said = reader.newest_group(version.task, version.policy)
     own = (turn.text for row in said if row.policy == version.policy for turn in row.turns if turn.role == "user")
     return next(own, "")

@@ -29,7 +29,7 @@ _TABLE = re.compile(r"^[ \t]*\[", re.MULTILINE)
 
 
 def write_base(path: Path, name: str) -> None:
-    """Set ``base`` in the settings file. Raises ``ConfigError`` where it cannot be read or written."""
+    """Set ``base`` in the settings file. Raises ``ConfigError`` if it cannot be read or written."""
     _rewrite(path, partial(with_base, name=name))
 
 
@@ -91,7 +91,7 @@ def _means(text: str, wanted: dict[str, object]) -> bool:
 
 
 def _replace(path: Path, text: str) -> None:
-    """Replace the file whole or not at all, and keep its permissions; where it is a link, its target is replaced."""
+    """Replace the file whole or not at all, and keep its permissions; if it is a link, its target is replaced."""
     from marlaas.plugins.durable import to_disk  # its package loads asyncio
 
     path = path.resolve()

@@ -196,7 +196,7 @@ def saved_lately(plugins: Path, environments: Sequence[EnvironmentRow], now: flo
 
 
 def _changed_at(path: Path) -> float:
-    """When a file was put there or changed, whatever date a copy gave it; 0 where it is gone."""
+    """When a file was put there or changed, whatever date a copy gave it; 0 if it is gone."""
     try:
         return path.stat().st_ctime
     except OSError:
@@ -231,7 +231,7 @@ class Wish:
 
 
 def evaluation_table(wish: Wish, reader: Reader | None) -> dict[str, Any]:
-    """The table of a task file. Raises ``ConfigError`` where nobody says which environment, and ``AdapterError``."""
+    """The table of a task file. Raises ``ConfigError`` if nobody says which environment, and ``AdapterError``."""
 
     first = _first(wish.versions, reader)
     like = reader.task_config(first.task) if reader and first else {}
@@ -259,19 +259,19 @@ def evaluation_table(wish: Wish, reader: Reader | None) -> dict[str, Any]:
 
 
 def _rows(config: Mapping[str, Any]) -> dict[str, Any] | None:
-    """The rows that a task names; None where it draws from its environment's own."""
+    """The rows that a task names; None if it draws from its environment's own."""
     data = config.get("data", {})
     return {key: value for key, value in data.items() if value} if data.get("path") else None
 
 
 def environment_of(versions: Sequence[str], reader: Reader | None) -> str:
-    """The environment of the task of the first version that is of one; empty where none is. Raises ``AdapterError``."""
+    """The environment of the task of the first version that is of one; empty if none is. Raises ``AdapterError``."""
     first = _first(versions, reader)
     return str(reader.task_config(first.task).get("environment", "")) if reader and first else ""
 
 
 def _first(versions: Sequence[str], reader: Reader | None) -> VersionRow | None:
-    """The first of them that is a version of a task; None where there is none."""
+    """The first of them that is a version of a task; None if there is none."""
 
     of_tasks = [words for words in versions if words != BASE and start_folder(words) is None]
     if reader is None or not of_tasks:

@@ -14,7 +14,7 @@ from marlaas.engine.devices import available_memory
 from marlaas.engine.errors import MarlaasError
 from marlaas.engine.home import GB, DiskSettings, Home, HomeSize, home_size, load_settings
 
-# What the machine reports where the application runs: memory, cores, a home's disk, where processes may run.
+# What the machine reports where the application runs: memory, cores, a home's disk, if processes may run.
 #
 # It is read in the feed's thread; nothing is ever raised. Where the application runs elsewhere than the engine, only
 # the disk is that of the home.
@@ -49,7 +49,7 @@ def memory() -> Memory:
 
 
 def disk(home: Home) -> Disk | None:
-    """Counts the files of the home, which takes its time where there are many; None where it cannot be looked at."""
+    """Counts the files of the home, which takes its time where there are many; None if it cannot be looked at."""
 
     settings = DiskSettings()
     with suppress(MarlaasError):
@@ -87,7 +87,7 @@ def pinned(processes: Collection[int]) -> dict[int, frozenset[int]]:
 
 @lru_cache(8)
 def base_size(name: str) -> int | None:
-    """The number of parameters of the base of this name; None where its files are not here, or cannot be read."""
+    """The number of parameters of the base of this name; None if its files are not here, or cannot be read."""
 
     try:
         return count_parameters(name)

@@ -269,7 +269,7 @@ class Listing(Generic[Row]):
     stamp: object = 0
     """Rows read under another stamp are shown until they have been read again."""
     at_hand: Mapping[int, Row] | None = None
-    """All rows, where they are in memory already."""
+    """All rows, if they are in memory already."""
 
     @classmethod
     def of(cls, rows: Mapping[int, Row]) -> Listing[Row]:

@@ -158,7 +158,7 @@ class QueueLine:
     depth: int = 0
     """How many lines it is nested under."""
     policy: PolicyRow | None = None
-    """The policy, where the line is one."""
+    """The policy, if the line is one."""
 
     @property
     def single(self) -> TaskRow | None:
@@ -167,7 +167,7 @@ class QueueLine:
 
     @property
     def folds(self) -> str:
-        """The key of the line that folding here acts on: this line, or the policy's task; empty where nothing folds."""
+        """The key of the line that folding here acts on: this line, or the policy's task; empty if nothing folds."""
         return str(self.tasks[0].id) if self.policy else self.key if self.title or self.tasks[0].policies else ""
 
 
@@ -408,7 +408,7 @@ def _of_policy(task: TaskRow, policy: PolicyRow, course: Course, depth: int, col
         case "why":
             who = "" if policy.trained else f"{kind(policy)}, "
             return line(f"{who}acts as {names(policy.agents)}", column.width)
-        case "progress" if not policy.trained:  # goes on from the state: frozen at base, pool of player
+        case "progress" if not policy.trained:  # continues from the state: frozen at base, pool of player
             return line(f"at {policy.frozen}" if policy.frozen else f"of {policy.pool}", column.width)
         case "rewards" if policy.trained:
             return sparkline(course.policy_rewards.get((task.id, policy.name), ()), column.width)
@@ -482,7 +482,7 @@ _LEAST = 6
 _LEAST_TABLE = 6
 """Lines that stay for the table before anything is given away."""
 _SHARE = 0.4
-"""What the lower part gets at least, where there is room."""
+"""What the lower part gets at least, if there is room."""
 
 
 @dataclass(frozen=True)
@@ -520,7 +520,7 @@ _KEYS: dict[str, Callable[[KeptVersion], float]] = {
 COLUMNS = (("version", 7), ("label", 11), ("held-out", 11), ("size", 6), ("age", 6), ("resumable", 9))
 """The columns after the task. ``resumable``: whether its optimizer is kept; else training begins with a new one."""
 LEAST = 12
-"""Cells that the task's column needs; where there is no room for them, the last columns go."""
+"""Cells that the task's column needs; if there is no room for them, the last columns go."""
 SUMS, MOST = 34, 64
 """Widths of the task's column: from the first on it has the total size as well, and it has no more than the second."""
 RIGHT = ("version", "held-out", "size", "age")

@@ -251,9 +251,9 @@ class TaskFacts:
     config: Mapping[str, Any]
     """The whole task file, with every default."""
     source: str
-    """The task file as its author wrote it; empty where it was made without one."""
+    """The task file as its author wrote it; empty if it was made without one."""
     use: TaskUse | None
-    """What it used; None where nothing is recorded."""
+    """What it used; None if nothing is recorded."""
     warnings: Sequence[str]
     needs: Sequence[TaskRow]
     engine: EngineRow | None
@@ -335,7 +335,7 @@ def _trained(reader: Reader, row: TaskRow, policy: str | None) -> list[Played]:
 
 
 def _said(reader: Reader, choice: Choice) -> list[StoredConversation]:
-    """The episode that a choice means, with the conversation first whose reward it names; empty where it is gone."""
+    """The episode that a choice means, with the conversation first whose reward it names; empty if it is gone."""
     if choice.conversation is not None:
         return reader.episode(choice.conversation)
     ids = reader.conversation_ids(0, group=choice.group)
@@ -577,7 +577,7 @@ def _speaker(said: StoredConversation) -> str:
 
 
 def _turns(episode: Sequence[StoredConversation]) -> Iterator[tuple[str, str]]:
-    """In the order in which they were said; each says whose it is, where several speak."""
+    """In the order in which they were said; each says whose it is, if several speak."""
     for said in in_order_said(episode):
         text = plain(said.turn.text[:LONGEST_TURN]) or "(nothing)"
         more = len(said.turn.text) - LONGEST_TURN

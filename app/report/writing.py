@@ -18,7 +18,7 @@ from .telling import Chart, Code, Document, Piece, Section, Table, Text, Transcr
 
 # Pictures of curves as SVG, for readers in light and in dark, with a description for who cannot see them. Pure.
 #
-# A curve is put together to so many points as the picture is wide (``app/chart/draw.py``), so that a long run
+# A curve is put together to this many points as the picture is wide (``app/chart/draw.py``), so that a long run
 # makes no large file.
 
 WIDE, NARROW = (720, 300), (350, 190)
@@ -348,7 +348,7 @@ PICTURES = "pictures"
 def write(document: Document, folder: Path) -> list[Path]:
     """Write the files, in place of those of an earlier report there; their paths, the page first.
 
-    Raises ``StoreError`` where they cannot be written.
+    Raises ``StoreError`` if they cannot be written.
     """
     files = {
         folder / "report.html": html(document),

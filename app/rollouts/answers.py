@@ -80,7 +80,7 @@ class Layout:
         self._more = self._wrap()
 
     def reach(self, count: int) -> None:
-        """Wrap until there are so many lines, or all."""
+        """Wrap until there are this many lines, or all."""
         while len(self.lines) < count and not self.whole:
             line = next(self._more, None)
             if line is None:
@@ -155,7 +155,7 @@ class Payments:
     """Hands out the rewards of one conversation."""
 
     def __init__(self, paid: Sequence[Paid], name: str = "") -> None:
-        """``name``: the agent's, where there are several; safe text."""
+        """``name``: the agent's, if there are several; safe text."""
         self._paid = list(paid)
         self._name = name
         self._replies = 0
@@ -195,12 +195,12 @@ def numbers(group: GroupSummary) -> str:
 
 
 def age(group: GroupSummary) -> str:
-    """The staleness of a group in versions; empty where it was not trained on."""
+    """The staleness of a group in versions; empty if it was not trained on."""
     return "" if group.staleness is None else f"{group.staleness} old" if group.staleness else "fresh"
 
 
 def mean(rewards: Sequence[float]) -> float | None:
-    """The mean; None where there are no rewards."""
+    """The mean; None if there are no rewards."""
     return math.fsum(rewards) / len(rewards) if rewards else None
 
 
@@ -266,7 +266,7 @@ class Answer:
     quiet: bool = False
     """Whether the text is ours: there was no reply, or nothing in it."""
     name: str = ""
-    """The agent that said it, where several replied; safe."""
+    """The agent that said it, if several replied; safe."""
     distinct: int = 0
     """The number of the reply among the distinct ones of the group."""
 
@@ -277,7 +277,7 @@ class Answer:
 
     @property
     def ending(self) -> str:
-        """The count, where it says something."""
+        """The count, if it says something."""
         return f" ×{self.count}" if self.count > 1 else ""
 
     @property
@@ -361,7 +361,7 @@ def _shown(found: Sequence[Answer], room: int) -> Sequence[Answer]:
 
 
 def middle(text: str, width: int) -> str:
-    """Cut to ``width`` cells by leaving out what is between the beginning and the end, where answers stand."""
+    """Cut to ``width`` cells by leaving out what is between the beginning and the end, if answers stand."""
     if cells(text) <= width:
         return text
     begin = clip(text, width // 3 + 1)[:-1] if width >= SHORTEST // 2 else ""
@@ -430,7 +430,7 @@ HERE, ELSEWHERE = "▸ ", "  "
 
 
 def group_replies(group: GroupSummary, shown: StoredConversation) -> list[Block]:
-    """Blocks below a conversation of this group; none where the group has no other conversation."""
+    """Blocks below a conversation of this group; none if the group has no other conversation."""
     if len(group.members) < 2:
         return []
     found = answers(group.members)

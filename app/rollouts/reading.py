@@ -288,7 +288,7 @@ def payment(conversation: StoredConversation) -> str:
 
 
 def blocks(conversation: StoredConversation, shading: Shading, decode: Decode | None, problem: str = "") -> list[Block]:
-    """All blocks of a conversation. ``problem``: why its tokens cannot be shown, where there is a reason."""
+    """All blocks of a conversation. ``problem``: why its tokens cannot be shown, if there is a reason."""
     return episode_blocks([conversation], shading, decode, problem)
 
 
@@ -321,7 +321,7 @@ def episode_blocks(
 
 
 def _said(episode: Sequence[StoredConversation], shadings: Sequence[Shading], decode: Decode | None) -> Iterator[Block]:
-    """Turns with their rewards; or shaded tokens, where there is a decoder and something to shade by."""
+    """Turns with their rewards; or shaded tokens, if there is a decoder and something to shade by."""
     several = len(episode) > 1
     names = [(line(one.agent, 20) or "an agent") if several else "" for one in episode]
     payments = [Payments(one.paid, name) for one, name in zip(episode, names, strict=True)]
@@ -356,7 +356,7 @@ def _tokens(conversation: StoredConversation, shade: str, decode: Decode) -> Ite
 
 
 def _turn_of(name: str, part: int, again: bool) -> str:
-    """A line where a conversation goes on in another of its trajectories."""
+    """A line where a conversation continues in another of its trajectories."""
     whose = f"{name}: " if name else ""
     return f"— {whose}trajectory {part + 1} goes on here —" if again else f"— {whose}{_ANEW} —"
 
@@ -406,7 +406,7 @@ def _highlighted(block: Block, places: list[tuple[int, int]]) -> Block:
 
 
 def _turn(turn: Turn, name: str) -> Iterator[Block]:
-    """A turn below a line that says who speaks, or to whom; ``name``: the agent's, where there are several."""
+    """A turn below a line that says who speaks, or to whom; ``name``: the agent's, if there are several."""
     role = line(turn.role, 20)
     text, left_out = plain(turn.text[:LONGEST_TURN]), len(turn.text) - LONGEST_TURN
     calls: list[str] = []
@@ -508,7 +508,7 @@ class Loaded:
 
     wish: Wish
     conversation: StoredConversation | None
-    """None where it is gone."""
+    """None if it is gone."""
     blocks: tuple[Block, ...] = ()
     episode: tuple[StoredConversation, ...] = ()
     """The conversation, and behind it the others of its episode."""
@@ -577,7 +577,7 @@ def _texts(turns: list[dict[str, str]]) -> list[str]:
 # Only reads, and may be slow: call it in a thread.
 
 ALL = 0
-"""All steps, or all groups, where a step's key or a group's id is expected."""
+"""All steps, or all groups, if a step's key or a group's id is expected."""
 WAITING = 3
 """The key of the groups that no step has consumed yet."""
 

@@ -124,7 +124,7 @@ class VersionList(VirtualList[VersionLine]):
         return Content.styled(text(row, width, self._now, self._sort), style)
 
 
-# The conversation with one side as it goes on: questions, thoughts (dimmed) and answers, scrolled to the newest.
+# The conversation with one side as it continues: questions, thoughts (dimmed) and answers, scrolled to the newest.
 #
 # What a model wrote is cleaned here, and cut where it is too long to read.
 
@@ -242,7 +242,7 @@ _ACTS = ("chat", "beside", "delete", "roll_back", "begin")
 
 
 class VersionsView(View):
-    """Keys that act on a version; where they cannot, they say why."""
+    """Keys that act on a version; if they cannot, they say why."""
 
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("c", "beside", "beside", id="adapters.beside"),
@@ -442,7 +442,7 @@ Submit a task (a, or `marlaas submit FILE`), and talk with what it learns here."
 
 
 class AdaptersScreen(VersionsView):
-    """The list of versions, with details of the current one below it; where there is room, how its task learned."""
+    """The list of versions, with details of the current one below it; if there is room, how its task learned."""
 
     HELP = """Adapter versions on the disk, with their newest held-out score. Enter talks with one; c talks with it
 beside the marked one (space), or beside the base.
@@ -491,7 +491,7 @@ o shows the selected task alone, / filters by number, name, tenant and label."""
         return self.query_one(VersionList).marked
 
     def question(self) -> AdaptersQuestion:
-        """All versions on the disk, and the task of the one under the cursor, where there is room for it."""
+        """All versions on the disk, and the task of the one under the cursor, if there is room for it."""
         return AdaptersQuestion(self._asked if self.has_class("-wide") else None, self._answer)
 
     def content(self) -> ComposeResult:

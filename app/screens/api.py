@@ -201,7 +201,7 @@ _CLOSE = "Close the API? {what} Keys stay, and tasks go on."
 
 
 def why_no_switch(app: MarlaasApp) -> str:
-    """Why the API can be neither opened nor closed; empty where it can."""
+    """Why the API can be neither opened nor closed; empty if it can."""
     serves = liveness(app.snapshot.engine, app.snapshot.now).serves
     return "" if serves else "No engine runs, and the API is a part of it: S starts one."
 
@@ -434,7 +434,7 @@ Below are the latest requests of the key under the cursor. All are in api.log: 7
 
     @property
     def first_keys(self) -> tuple[str, ...]:
-        """Making a key, where there is none and the API is open."""
+        """Making a key, if there is none and the API is open."""
         return ("new",) if self._url and not (self._answer and self._answer.holding) else ()
 
     @property

@@ -38,7 +38,7 @@ LONGEST = 20_000
 _PROPOSED = 28
 """Cells of a prompt that is proposed."""
 _PLACES = count(1)
-"""Seeds the noise of each conversation anew."""
+"""Seeds the noise of each conversation again."""
 
 
 class ChatScreen(View):
@@ -210,7 +210,7 @@ ctrl+o: system message, temperature, length, top-p, top-k, min-p."""
             self._thread.say(chat_thread.Message(words, self._settings.manner, self._settings.system))
 
     def action_back(self) -> None:
-        """End the answers under way, or leave."""
+        """End the answers in progress, or leave."""
         if self.maximized is None and self._busy and self._thread is not None:
             self._thread.cancel()
         else:

@@ -132,7 +132,7 @@ def cards(rows: Sequence[DeviceRow], account: str, width: int) -> list[Line]:
     return shown
 
 
-# What goes through the stages: what waits, what is under way, and how much each has finished in the last minute.
+# What goes through the stages: what waits, what is in progress, and how much each has finished in the last minute.
 
 _UNITS = {"rollout": "turns", "environment": "episodes", "training": "calls"}
 _MADE = {"rollout": "tokens sampled", "training": "tokens trained on"}
@@ -184,7 +184,7 @@ class Row:
     stage: str
     device: str
     cells: tuple[float | None, ...]
-    """Share of the time in which it was busy, oldest first; None where no engine ran."""
+    """Share of the time in which it was busy, oldest first; None if no engine ran."""
 
     @property
     def label(self) -> str:
@@ -314,7 +314,7 @@ def head(engine: EngineRow | None, alive: Liveness, unfinished: int, now: float,
 
 
 def stop_question(running: int, now: Mapping[str, StageSample]) -> str:
-    """What an immediate stop would cost with so many running tasks; ``now`` has the newest sample of each stage."""
+    """What an immediate stop would cost with this many running tasks; ``now`` has the newest sample of each stage."""
     if not running:
         return "Stop the engine? No task runs; those that wait go on waiting until another one starts."
     go = f"{_tasks(running)} on from the last step when another one starts"
@@ -573,13 +573,13 @@ def take_back(app: MarlaasApp) -> None:
 
 
 def why_not(app: MarlaasApp) -> str:
-    """Why no engine can be told; empty where one can."""
+    """Why no engine can be told; empty if one can."""
     serves = liveness(app.snapshot.engine, app.snapshot.now).serves
     return "" if serves else "No engine runs, so none holds the machine."
 
 
 def why_no_end(app: MarlaasApp) -> str:
-    """Why there is no yield to end; empty where there is one."""
+    """Why there is no yield to end; empty if there is one."""
     yielding = yielding_of(app.snapshot.engine)
     if yielding is not None and yielding.kind == HOURS:
         return f"Nothing was yielded: {waits_for(yielding, app.snapshot.now)}."
@@ -731,7 +731,7 @@ Tab goes through the panes, z shows one alone."""
         self.marlaas.action_start_engine()
 
     def action_drain(self) -> None:
-        """Finish the steps under way, then stop. Nothing is lost, so no confirmation is asked for."""
+        """Finish the steps in progress, then stop. Nothing is lost, so no confirmation is asked for."""
         self.marlaas.command("drain", done="The engine drains: it stops once the steps under way are committed.")
 
     def action_yield_machine(self) -> None:

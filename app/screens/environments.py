@@ -133,7 +133,7 @@ def state_words(row: EnvironmentRow) -> str:
 def _row(
     columns: Sequence[Column], row: EnvironmentRow, use: EnvironmentUse, tasks: Sequence[TaskRow], name: str
 ) -> Row:
-    """A row under a ``name``; its numbers are empty where nothing was played lately."""
+    """A row under a ``name``; its numbers are empty if nothing was played lately."""
     played = use.episodes > 0
     texts = {
         "environment": line(name, 30),
@@ -393,7 +393,7 @@ i shows which libraries one waits for, and installs them if you agree."""
         self._show_current()
 
     def _with_checks(self, answer: EnvironmentsAnswer) -> EnvironmentsAnswer:
-        """The answer with what was found by hand, where that is of the same version and newer than what is stored."""
+        """The answer with what was found by hand, if that is of the same version and newer than what is stored."""
         rows = []
         for row in answer.rows:
             own = self._checks.get(row.name, row)
@@ -421,7 +421,7 @@ i shows which libraries one waits for, and installs them if you agree."""
 
     @property
     def first_keys(self) -> tuple[str, ...]:
-        """What mends the environment under the cursor, where something is wrong with it."""
+        """What mends the environment under the cursor, if something is wrong with it."""
         row = self.current
         if row is None or self.marlaas.web:
             return ()

@@ -161,13 +161,13 @@ w shows a line as a whole, enter opens its task."""
         yield WholeLine()
 
     def on_mount(self) -> None:
-        """Show the whole line, where there is room."""
+        """Show the whole line, if there is room."""
         super().on_mount()
         self.query_one(WholeLine).set_class(self.app.size.height >= _HIGH, "-open")
 
     @property
     def only_task(self) -> int | None:
-        """The task of the list, where it shows one task only."""
+        """The task of the list, if it shows one task only."""
         if self._filter.task is not None or self._source != EVENTS:
             return self._filter.task
         return None if self._everything else self.marlaas.selected

@@ -157,7 +157,7 @@ def _head(row: TrajectoryRow, width: int) -> Content:
 
 
 def _turn(turn: Turn, width: int, most: int) -> list[Content]:
-    """At most so many lines of a turn, behind its role."""
+    """At most this many lines of a turn, behind its role."""
     role = line(turn.role, 10)
     wrapped = _wrapped(plain(turn.text[:_MOST]).strip(), max(1, width - cells(role) - 2), width)
     if len(wrapped) > most:
@@ -187,7 +187,7 @@ def _wrapped(text: str, first: int, width: int) -> Sequence[str]:
 
 
 def _fitting(text: str, room: int) -> int:
-    """How many characters fit into so many cells; at least one."""
+    """How many characters fit into this many cells; at least one."""
     used = 0
     for place, character in enumerate(text):
         used += cells(character)
@@ -296,7 +296,7 @@ class Preview(Vertical):
         self._choose_panes()
 
     def _choose_panes(self) -> None:
-        """The code that blocks a task, where there is no curve or no room for one; else a curve, or versions."""
+        """The code that blocks a task, if there is no curve or no room for one; else a curve, or versions."""
         source = self._source if self._unbegun or self.size.height < _LEAST_CHART else None
         self.set_class(source is not None, "-source")
         self.query_one(SourceExcerpt).excerpt = source
@@ -465,7 +465,7 @@ Space marks tasks, and p, x, r, y, P then mean all marked ones; c lays their cha
         """Whether there are no tasks at all."""
 
     def question(self) -> PreviewQuestion | None:
-        """A question about the line under the cursor, where the lower part is in sight."""
+        """A question about the line under the cursor, if the lower part is in sight."""
         if not self.is_mounted or not self.query_one(Preview).display or not self._asked:
             return None
         wide = self.app.size.width >= _WIDE
@@ -473,7 +473,7 @@ Space marks tasks, and p, x, r, y, P then mean all marked ones; c lays their cha
         return PreviewQuestion(self._asked, wide, known, clock)
 
     def content(self) -> ComposeResult:
-        """The table; or how to begin, where it is empty."""
+        """The table; or how to begin, if it is empty."""
         yield FilterBar("state:running tenant:bio reward>0.5 name")
         with ContentSwitcher(initial="table"):
             yield QueueTable(id="table")

@@ -208,7 +208,7 @@ def _label(row: StepSummary) -> str:
 # The groups of a step: what was asked, the members' rewards, and what they answered.
 
 _WITH_NUMBERS, _WITH_AGE, _WITH_VERSION = 60, 100, 130
-"""From so many cells on there is room for mean and spread; instance and staleness; the environment's version."""
+"""From this many cells on there is room for mean and spread; instance and staleness; the environment's version."""
 _NUMBERS, _AGE, _VERSION, GAP = 11, 15, 10, "  "
 """Cells of these columns, and what stands between two."""
 
@@ -304,7 +304,7 @@ def _filled(pieces: list[tuple[str, str]], width: int) -> list[tuple[str, str]]:
 # The conversations of a group, of a step, of a whole task, or those that a search has found.
 
 _WITH_ADVANTAGE, _WITH_TOKENS = 64, 84
-"""From so many cells on there is room for advantages; and for lengths."""
+"""From this many cells on there is room for advantages; and for lengths."""
 _NAME = 24
 """Most cells of a speaker's name."""
 _ARROW = " → "
@@ -515,7 +515,7 @@ class Browser(Vertical):
         self._find()
 
     def turn(self, by: int) -> bool:
-        """Go to the next conversation, or the one before, also of the next group. False where there is none."""
+        """Go to the next conversation, or the one before, also of the next group. False if there is none."""
         place = self.conversations.cursor + by
         if 0 <= place < self.conversations.count:
             self.conversations.action_move(by)
@@ -530,7 +530,7 @@ class Browser(Vertical):
         return True
 
     def extreme(self, best: bool) -> bool:
-        """Go to the group's conversation with the highest or lowest reward. False where that is not known."""
+        """Go to the group's conversation with the highest or lowest reward. False if that is not known."""
         rows = self.conversations.rows() if self.conversations.within_group else []
         group = self.place.group if self.place is not None else None
         own = [row for row in rows if row.group == group and not row.speaker]
@@ -741,7 +741,7 @@ Where a task trains several policies, P turns to the next one's steps; a group s
         self._conversations.shade_by(SHADES[(SHADES.index(self._conversations.shade) + by) % len(SHADES)])
 
     def action_failures(self) -> None:
-        """Show failures only, or everything; where no failure is stored, say why."""
+        """Show failures only, or everything; if no failure is stored, say why."""
         if not self._browser.has_failures:
             task = self.marlaas.snapshot.task(self.marlaas.selected)
             self.marlaas.say(no_failures(task), bad=True)

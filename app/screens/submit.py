@@ -52,7 +52,7 @@ WHERE = "the task file"
 
 
 def why_no_editor(app: MarlaasApp) -> str:
-    """Why no editor can be opened; empty where one can."""
+    """Why no editor can be opened; empty if one can."""
     if app.web or app.readonly:
         return "There is no editor in the read-only mode, nor in a browser."
     try:
@@ -63,7 +63,7 @@ def why_no_editor(app: MarlaasApp) -> str:
 
 
 def edited_table(app: MarlaasApp, text: str) -> tuple[dict[str, Any] | None, str, str]:
-    """(the table, the text to go on with, what is wrong with it); the last two are empty where the file is valid."""
+    """(the table, the text to go on with, what is wrong with it); the last two are empty if the file is valid."""
     if reason := why_no_editor(app):
         return None, "", reason
     try:
@@ -133,7 +133,7 @@ class SubmitScreen(ModalScreen[None]):
         """Letters that were typed before the fields were there."""
         self._asked: tuple[str, str] = ("", "")
         self._draft = ""
-        """A task file with mistakes that came back from the editor: the next edit goes on with it."""
+        """A task file with mistakes that came back from the editor: the next edit continues with it."""
 
     @property
     def marlaas(self) -> MarlaasApp:

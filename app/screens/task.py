@@ -257,7 +257,7 @@ tab goes from pane to pane, z enlarges one."""
 
     @property
     def first_keys(self) -> tuple[str, ...]:
-        """The keys for what blocks it, and for what goes wrong in its learning, where anything does."""
+        """The keys for what blocks it, and for what goes wrong in its learning, if anything does."""
         return (*super().first_keys, *(("findings",) if self.targets and goes_wrong(self.targets[0]) else ()))
 
     def why_not(self, action: str) -> str:

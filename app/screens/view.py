@@ -74,7 +74,7 @@ class View(Screen[None]):
         return None
 
     def why_not(self, action: str) -> str:
-        """Why an action of this view is not possible; empty where it is. Asked often, so it must be cheap."""
+        """Why an action of this view is not possible; empty if it is. Asked often, so it must be cheap."""
         return ""
 
     @property
@@ -205,7 +205,7 @@ _NEEDS_A_TASK = ("add_like", "open_rollouts", "open_logs", "edit_environment", "
 
 
 class TasksView(View):
-    """Keys that act on the marked tasks, or on the one under the cursor; where they cannot, they say why."""
+    """Keys that act on the marked tasks, or on the one under the cursor; if they cannot, they say why."""
 
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("p", "toggle_pause", "pause/resume", id="task.pause"),
@@ -226,7 +226,7 @@ class TasksView(View):
 
     @property
     def first_keys(self) -> tuple[str, ...]:
-        """The key that mends what blocks the task under the cursor, where that is a line of its environment."""
+        """The key that mends what blocks the task under the cursor, if that is a line of its environment."""
         return ("edit_environment",) if self.targets and mended_in_file(self.targets[0]) else ()
 
     @property
@@ -254,7 +254,7 @@ class TasksView(View):
         return f"Task {targets[0].id} is {line(targets[0].state, 20)}: {_OTHERWISE[action]}."
 
     def action_toggle_pause(self) -> None:
-        """Pause active tasks; where none is active, resume paused ones."""
+        """Pause active tasks; if none is active, resume paused ones."""
         if moving := self._fitting("pause"):
             self.marlaas.command("pause", moving)
         elif paused := self._fitting("resume"):

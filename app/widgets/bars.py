@@ -46,11 +46,11 @@ if TYPE_CHECKING:
     from ..frame.modes import Mode
 
 
-# A line that says what is under way, and for how many seconds by now.
+# A line that says what is in progress, and for how many seconds by now.
 
 
 class Elapsed(Static):
-    """Shows a text; while what it tells of is under way, the seconds since then stand behind it."""
+    """Shows a text; while what it tells of is in progress, the seconds since then stand behind it."""
 
     def __init__(self, id: str | None = None) -> None:
         super().__init__("", markup=False, id=id)
@@ -125,7 +125,7 @@ class Guide(Static, can_focus=True):
     def __init__(self, id: str | None = None) -> None:
         super().__init__(id=id)
         self._begun: float | None = None
-        """When the demo's start began, while that is under way."""
+        """When the demo's start began, while that is in progress."""
 
     def on_mount(self) -> None:
         """Count the seconds of a start."""
@@ -133,7 +133,7 @@ class Guide(Static, can_focus=True):
         self.renew()
 
     def renew(self) -> None:
-        """Show how to begin; where somebody wrote an environment, what comes next."""
+        """Show how to begin; if somebody wrote an environment, what comes next."""
         if self._begun is not None:
             return
         files = self._marlaas.home.plugins.glob("[!._]*")
@@ -172,7 +172,7 @@ class Guide(Static, can_focus=True):
             in_its_thread(app.poll)
 
     def action_environment(self) -> None:
-        """Ask for a new environment, where one can be written."""
+        """Ask for a new environment, if one can be written."""
         if reason := self._marlaas.may_act():
             self._marlaas.say(reason, bad=True)
         elif self._marlaas.web:
@@ -280,7 +280,7 @@ class FilterBar(Horizontal):
 #
 # Where there is no room for all, whole keys are left out, the last first. How to get help and how to leave stays.
 #
-# Textual's own footer makes a widget for each key, and makes all of them anew whenever one changes. With a cursor
+# Textual's own footer makes a widget for each key, and makes all of them again whenever one changes. With a cursor
 # that moves over tasks in different states, that would be the most expensive part of a key press. This one is a
 # single line.
 
@@ -306,7 +306,7 @@ class ShownKey:
 
 
 def fitting(keys: Sequence[ShownKey], room: int) -> tuple[ShownKey, ...]:
-    """The keys that fit into so many cells, in their order: those that are kept to the last, then the first ones."""
+    """The keys that fit into this many cells, in their order: those that are kept to the last, then the first ones."""
     shown: list[ShownKey] = []
     room += 1  # the space behind the last one may be cut
     for key in sorted(keys, key=lambda each: each.description not in _KEPT):
@@ -328,7 +328,7 @@ class KeyBar(Widget):
     palette: reactive[ShownKey | None] = reactive(None)
 
     def __init__(self, enter: str = "") -> None:
-        """``enter`` is what that key does in the line of text that has the focus, where no binding says it."""
+        """``enter`` is what that key does in the line of text that has the focus, if no binding says it."""
         super().__init__()
         self._enter = enter
         self._will_look = False
@@ -479,7 +479,7 @@ class StatusLine(Widget):
     hint: reactive[str] = reactive("")
     """What to do next; shown where there is no problem."""
     note: reactive[str] = reactive("")
-    """What goes on beside the engine; before the workers."""
+    """What continues beside the engine; before the workers."""
 
     def render(self) -> Content:
         """The line."""
@@ -546,7 +546,7 @@ class TaskLine(Widget):
     policy: reactive[str] = reactive("")
     """Which of its policies is meant, in words."""
     brief: reactive[bool] = reactive(False)
-    """Whether its numbers are left out, where they stand below."""
+    """Whether its numbers are left out, if they stand below."""
 
     def watch_row(self) -> None:
         """Make room for another reason or warning; other numbers need none."""

@@ -171,7 +171,7 @@ def preview(row: TrajectoryRow, width: int, lines: int) -> Content:
 def group_lines(rows: Sequence[TrajectoryRow], shown: TrajectoryRow, width: int) -> list[Content]:
     """Each distinct last reply of a group's conversations, with how it was paid and how often it came.
 
-    In lines of at most ``width`` cells; none where there is one conversation alone. Every part is foreign text.
+    In lines of at most ``width`` cells; none if there is one conversation alone. Every part is foreign text.
     """
     if len(rows) < 2:
         return []

@@ -71,7 +71,7 @@ class KeyedTable(DataTable[Text]):
         self._keys: list[str] = []
 
     def on_mount(self) -> None:
-        """Watch the theme: cells hold their colours, so another theme writes them anew."""
+        """Watch the theme: cells hold their colours, so another theme writes them again."""
         self.app.theme_changed_signal.subscribe(self, lambda theme: self._repaint())
 
     def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
@@ -139,7 +139,7 @@ class KeyedTable(DataTable[Text]):
                     self.update_cell(row.key, column.name, self._text(column, cell))
             if known.below != row.below:
                 first, cell = columns[0], row.cells[0]
-                self.update_cell(row.key, first.name, self._text(first, cell))  # which draws the whole row anew
+                self.update_cell(row.key, first.name, self._text(first, cell))  # which draws the whole row again
         self._rows[row.key] = row
 
     def _text(self, column: Column, cell: Cell) -> Text:

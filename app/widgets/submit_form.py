@@ -59,7 +59,7 @@ class ChoiceList(OptionList, can_focus=False):
 
     @property
     def choice(self) -> Choice | None:
-        """The choice under the cursor, where the list is open and has a cursor."""
+        """The choice under the cursor, if the list is open and has a cursor."""
         place = self.highlighted
         return self._choices[place] if self.is_open and place is not None and place < len(self._choices) else None
 
@@ -82,7 +82,7 @@ class ChoiceList(OptionList, can_focus=False):
         self.remove_class("-open")
 
     def move(self, by: int) -> bool:
-        """Move the cursor; returns False at either end, where it cannot."""
+        """Move the cursor; returns False at either end, if it cannot."""
         place = (-1 if self.highlighted is None else self.highlighted) + by
         if not 0 <= place < len(self._choices):
             return False
@@ -107,7 +107,7 @@ _STYLES = {BAD: "$text-error", DOUBTFUL: "$text-warning"}
 class FieldRow(Widget):
     """A field; sends ``Typed`` with every letter and ``Visited`` when the cursor comes to it.
 
-    Where values can be chosen, typing opens a list of those that fit. An empty field whose choices say something of
+    If values can be chosen, typing opens a list of those that fit. An empty field whose choices say something of
     themselves opens it at once.
     """
 
@@ -409,7 +409,7 @@ class Policies(Widget):
             )
 
     async def _rows(self, place: str, fields: list[FormField]) -> None:
-        """Make lines anew where they are others than before; the cursor's line stays."""
+        """Make lines again where they are others than before; the cursor's line stays."""
         rows = self.query_one(f"#{place}", Vertical)
         if [row.field for row in rows.query_children(FieldRow)] != fields:
             await rows.remove_children()
@@ -453,7 +453,7 @@ class Fields(Vertical):
         """What was last said of the lines: those that are being made hear it once they stand."""
 
     async def show(self, form: Form) -> None:
-        """Make all lines anew."""
+        """Make all lines again."""
         first = {field.key: field for field in task_fields() if field.key in FIRST}
         await self.remove_children()
         await self.mount_all(
@@ -496,7 +496,7 @@ class Fields(Vertical):
                 row.query_one(Input).focus()
 
     async def show_parameters(self, form: Form) -> None:
-        """Make the lines of the environment's parameters anew; the cursor stays where it is."""
+        """Make the lines of the environment's parameters again; the cursor stays where it is."""
         place = self.query_one("#parameters", Vertical)
         await place.remove_children()
         await place.mount_all([self._row(field, form) for field in form.parameters])

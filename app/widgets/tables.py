@@ -193,7 +193,7 @@ class VirtualList(PagedView[Row], can_focus=True):
         return marked or ([] if self.current is None else [self.current])
 
     def show(self, listing: Listing[Row], *, anew: bool = False) -> None:
-        """Show a listing. The cursor stays on its row; with ``anew`` it is another listing, and begins at the top."""
+        """Show a listing. The cursor stays on its row; with ``again`` it is another listing, and begins at the top."""
         current, place, count = self.current, self.cursor, self.count
         if anew:
             self.pages.forget()
@@ -213,7 +213,7 @@ class VirtualList(PagedView[Row], can_focus=True):
         self.read_on()
 
     def go(self, key: int) -> bool:
-        """Move the cursor to a row by its id; False where it is not in the list."""
+        """Move the cursor to a row by its id; False if it is not in the list."""
         place = _index(self.pages.listing, key, self.cursor)
         if place is not None:
             self._place(place, moved=place != self.cursor)

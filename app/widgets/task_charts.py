@@ -113,7 +113,7 @@ class VerdictLine(Widget):
         self.set_class(bool(self.verdict.more), "-wrong")
 
     def render(self) -> Content:
-        """The sentence; where it is too long for the room, without its figures, or cut."""
+        """The sentence; if it is too long for the room, without its figures, or cut."""
         found = self.verdict
         if not found.words:
             return Content("")
@@ -376,7 +376,7 @@ class MetricList(Widget, can_focus=True):
     """Whether more of them are listed as far as there is room."""
     chosen: reactive[str] = reactive("")
     missing: reactive[str] = reactive("")
-    """A sentence shown below, where something is missing or hidden."""
+    """A sentence shown below, if something is missing or hidden."""
     about: reactive[tuple[str, str, str]] = reactive(("", "", ""))
     """The chosen metric: its name, what it is, and what it is like where all is well; shown where lines are left."""
 
@@ -428,7 +428,7 @@ class MetricList(Widget, can_focus=True):
         return Content("\n").join([*lines, *self._about(self.content_size.height - len(lines))])
 
     def _about(self, room: int) -> list[Content]:
-        """What the chosen metric means, in words, where there is room for all of it."""
+        """What the chosen metric means, in words, if there is room for all of it."""
         name, meaning, normal = self.about
         texts = [(meaning, ""), (f"Healthy: {normal}." if normal else "", "$text-muted")]
         width = max(1, self.content_size.width)
@@ -597,7 +597,7 @@ class SmallMultiples(Widget, can_focus=True):
         return max(1, (width - _GAP * (columns - 1)) // columns), max(1, height // rows)
 
     def _first(self, columns: int, rows: int) -> int:
-        """The first chart that is shown: whole lines are left out above the chosen one, where it is further down."""
+        """The first chart that is shown: whole lines are left out above the chosen one, if it is further down."""
         below = self._place() // columns - rows + 1
         return max(0, below) * columns
 

@@ -92,13 +92,13 @@ def plugin_of(row: EnvironmentRow) -> str:
 
 
 def place_of(of: EnvironmentRow | EpisodeFailure) -> str:
-    """The place of an error in the plugin, in brackets; empty where it is not known."""
+    """The place of an error in the plugin, in brackets; empty if it is not known."""
     place = f"{of.file}:{of.line}" if of.line else of.file
     return f" ({place})" if place else ""
 
 
 def where(of: EnvironmentRow | EpisodeFailure) -> str:
-    """The place of an error in the plugin, before a colon; empty where it is not known."""
+    """The place of an error in the plugin, before a colon; empty if it is not known."""
     return f"{of.file}:{of.line}: " if of.line else f"{of.file}: " if of.file else ""
 
 
@@ -108,9 +108,9 @@ def trouble(row: EnvironmentRow, use: EnvironmentUse) -> EnvironmentRow | Episod
 
 
 def trouble_words(row: EnvironmentRow, use: EnvironmentUse) -> str:
-    """What is wrong with an environment, in one safe line: where, and the cause; empty where nothing is.
+    """What is wrong with an environment, in one safe line: where, and the cause; empty if nothing is.
 
-    Where it serves and its episodes end well, the first error that its checks found.
+    If it serves and its episodes end well, the first error that its checks found.
     """
     if of := trouble(row, use):
         return line(f"{where(of)}{of.message}", 300)
@@ -126,7 +126,7 @@ def short(parameter: Mapping[str, Any]) -> str:
 
 
 def bounds(parameter: Mapping[str, Any]) -> str:
-    """What a parameter may be: ``1..9``, ``0..``, ``easy|hard``; empty where nothing is declared."""
+    """What a parameter may be: ``1..9``, ``0..``, ``easy|hard``; empty if nothing is declared."""
     if parameter.get("choices"):
         return "|".join(map(str, parameter["choices"]))
     low, high = parameter.get("low"), parameter.get("high")
@@ -140,7 +140,7 @@ class Fact:
     """Something that is known of an environment."""
 
     label: str
-    """Empty where the line goes on with the label before it."""
+    """Empty where the line continues with the label before it."""
     text: str
     """Safe, one line."""
     level: str = ""
@@ -372,7 +372,7 @@ def _kind(described: Mapping[str, Any]) -> str:
 
 
 def _table(value: Any) -> Mapping[str, Any]:
-    """The value as a table, empty where it is none: schemas come from the plugin and may hold anything."""
+    """The value as a table, empty if it is none: schemas come from the plugin and may hold anything."""
     return value if isinstance(value, dict) else {}
 
 

@@ -37,7 +37,7 @@ BARS = "▁▂▃▄▅▆▇"
 def plain(text: str) -> str:
     """``text`` without anything that a terminal would obey; newlines stay, tabs become spaces.
 
-    Where a sequence begins and never ends, its beginning is shown escaped: a terminal would hide all that follows.
+    If a sequence begins and never ends, its beginning is shown escaped: a terminal would hide all that follows.
     """
     text = _ESCAPES.sub(lambda found: f"\\x1b{found['open']}" if found["open"] else "", text)
     text = _LINE_ENDS.sub("\n", text)
@@ -90,7 +90,7 @@ def _cells(character: str) -> int:
 
 
 def excerpt(text: str, characters: int, lines: int) -> str:
-    """Safe text of at most so many characters and lines; it says how much is left out."""
+    """Safe text of at most this many characters and lines; it says how much is left out."""
     shown = plain(text[:characters])
     kept = shown.split("\n", lines)[:lines]
     if len(text) <= characters and len(kept) == shown.count("\n") + 1:
@@ -100,7 +100,7 @@ def excerpt(text: str, characters: int, lines: int) -> str:
 
 
 def number(value: float | None, digits: int = 3) -> str:
-    """A metric for reading: ``-`` for None, few digits, exponents only where needed."""
+    """A metric for reading: ``-`` for None, few digits, exponents only if needed."""
     if value is None:
         return "-"
     if not math.isfinite(value):

@@ -402,12 +402,12 @@ def findings(task: TaskRow) -> list[Told]:
 
 
 def newest(task: TaskRow, policy: str = "") -> Told | None:
-    """The newest finding that still holds; None where there is none. ``policy``: only of this one, of several."""
+    """The newest finding that still holds; None if there is none. ``policy``: only of this one, of several."""
     return next((one for one in findings(task) if one.holds and policy in ("", one.policy)), None)
 
 
 def gone_wrong(task: TaskRow, policy: str = "") -> str:
-    """That finding with its figures and what to do; empty where there is none."""
+    """That finding with its figures and what to do; empty if there is none."""
     found = newest(task, policy)
     return f"{found.headline}: {found.evidence.rstrip('.')}. {found.advice}".rstrip() if found else ""
 

@@ -27,7 +27,7 @@ DONE, FAILED = 60.0, 600.0
 
 
 def llama_note(build: LlamaBuild | None, now: float, watched: bool) -> str:
-    """What to tell at the time ``now``, in seconds since 1970; empty where there is nothing.
+    """What to tell at the time ``now``, in seconds since 1970; empty if there is nothing.
 
     ``watched``: it was told before that it is being compiled, so its good end is worth a word.
     """
@@ -51,7 +51,7 @@ SHOWN = 3
 
 
 def rates(found: Rates | None) -> str:
-    """``780.0 Tflop/s, 4.0 TB/s``, and for a processor its bfloat16; empty where nothing was measured."""
+    """``780.0 Tflop/s, 4.0 TB/s``, and for a processor its bfloat16; empty if nothing was measured."""
     if found is None:
         return ""
     halves = f" ({flops(found.bfloat16)} in bfloat16)" if found.bfloat16 else ""
@@ -121,7 +121,7 @@ class Verdict:
 
 
 def judge(seconds: float, steps: int, place: str = "on this CPU") -> Verdict:
-    """A verdict on steps that take so many seconds each."""
+    """A verdict on steps that take this many seconds each."""
     whole = f"about {spoken(seconds)} a step {place}: {spoken(seconds * steps)} for {steps}"
     if seconds <= QUICK:
         return Verdict("fit", f"This machine is fit for it: {whole}.")
@@ -167,7 +167,7 @@ def row(node: NodeRow, known: bool) -> tuple[str, ...]:
 
 
 def cards(node: NodeRow) -> str:
-    """How many of its cards are used: ``2 of 4``; empty where it has none."""
+    """How many of its cards are used: ``2 of 4``; empty if it has none."""
     all_cards = len(node.cards) + len(node.left_out)
     if not all_cards:
         return ""

@@ -54,7 +54,7 @@ def scored_at(value: float | None, basis: ScoreBasis, step: int, unit: str = "")
 
 
 def held_out(value: float | None, basis: ScoreBasis | None) -> str:
-    """All that there is to say of a score in one place; why there is none, where there is none."""
+    """All that there is to say of a score in one place; why there is none, if there is none."""
     if basis is None:
         return score(value)
     if value is None:
@@ -99,12 +99,12 @@ def _cells(words: str, row: EvalRow | None, sampled: bool) -> tuple[str, ...]:
 
 
 def measured_json(rows: Mapping[str, Sequence[EvalRow]]) -> dict[str, Any]:
-    """The newest evaluation of each version by its words; None where it has none yet."""
+    """The newest evaluation of each version by its words; None if it has none yet."""
     return {words: with_new_names(asdict(own[-1])) if own else None for words, own in rows.items()}
 
 
 def score_text(row: EvalRow | None) -> str:
-    """A score with its standard error; why there is none, where there is none."""
+    """A score with its standard error; why there is none, if there is none."""
     if row is None:
         return "not yet"
     return f"{score(row.score)} ± {score(row.stderr)}" if row.score is not None else f"{row.failures} failed"
@@ -120,7 +120,7 @@ def held_out_lines(rows: Sequence[EvalRow]) -> list[tuple[str, str]]:
 
 
 def shares_of(config: Mapping[str, Any]) -> dict[str, float]:
-    """The share of each component of a task's mixture, by its name: they sum to 1; nothing where it has none."""
+    """The share of each component of a task's mixture, by its name: they sum to 1; nothing if it has none."""
     shares = {part["name"] or part["environment"]: float(part["share"]) for part in config.get("mixture", ())}
     return {name: share / sum(shares.values()) for name, share in shares.items()}
 
@@ -156,7 +156,7 @@ class Meeting:
     games: int
     mean: float
     stderr: float
-    """Standard error of the mean; 0 for a single game, where it is not known."""
+    """Standard error of the mean; 0 for a single game, if it is not known."""
 
 
 @dataclass(frozen=True)

@@ -90,7 +90,7 @@ def agent_map_lines(
 # How fast a task goes and how long it still takes, from its last steps. Pure.
 
 FEW = 4
-"""Below so many steps a speed is not known well: the first ones also load, compile and warm up."""
+"""Below this many steps a speed is not known well: the first ones also load, compile and warm up."""
 ROUGHLY = "~"
 
 
@@ -125,19 +125,19 @@ MANY = 0.01
 
 
 def many_lost(task: TaskRow) -> bool:
-    """Whether people should know at once how many episodes a task lost; also where their share is not known."""
+    """Whether people should know at once how many episodes a task lost; also if their share is not known."""
     return task.lost is not None and (task.lost.share >= MANY or not task.lost.of)
 
 
 def lost_briefly(task: TaskRow) -> str:
-    """How many in a few words: 17 % of the episodes lost; empty where that is few or none."""
+    """How many in a few words: 17 % of the episodes lost; empty if that is few or none."""
     if task.lost is None or not many_lost(task):
         return ""
     return f"{share(task.lost.share)} of the episodes lost" if task.lost.of else f"{task.lost.episodes:,} episodes lost"
 
 
 def lost_words(task: TaskRow) -> str:
-    """How many, and what the environment raised last, in a sentence; empty where there are none."""
+    """How many, and what the environment raised last, in a sentence; empty if there are none."""
     lost = task.lost
     if lost is None:
         return ""
@@ -236,7 +236,7 @@ def shown_state(task: TaskRow, serving: bool) -> str:
 
 
 def shown_reason(task: TaskRow, serving: bool) -> str:
-    """Why a task waits, paused or ended: its reason, or that there is no engine; empty where there is none."""
+    """Why a task waits, paused or ended: its reason, or that there is no engine; empty if there is none."""
     return NO_ENGINE if shown_state(task, serving) == WAITING else blocking(task) or task.reason
 
 
@@ -394,7 +394,7 @@ def _family_summary(members: Sequence[TaskRow]) -> str:
 
 
 def best_of(scored: Sequence[TaskRow]) -> str:
-    """Which of several tasks that have a held-out score has the best one; that none has, where all are equal."""
+    """Which of several tasks that have a held-out score has the best one; that none has, if all are equal."""
     best = max(scored, key=lambda task: task.best or 0.0)
     if len(scored) > 1 and all(score(task.best) == score(best.best) for task in scored):
         return f"all have held-out {score(best.best)} at best"
@@ -435,7 +435,7 @@ def tasks_named(tasks: Sequence[int]) -> str:
 
 
 def limits(config: Mapping[str, Any]) -> str:
-    """How many tokens replies and episodes of a task may have; empty where its configuration does not say."""
+    """How many tokens replies and episodes of a task may have; empty if its configuration does not say."""
     sampling = config.get("sampling", {})
     most, whole = sampling.get("max_tokens"), sampling.get("max_episode_tokens")
     if most is None:
@@ -455,14 +455,14 @@ class Overview:
     """The home in a few numbers."""
 
     base: str = ""
-    """The name under which the engine serves its base; empty where none does."""
+    """The name under which the engine serves its base; empty if none does."""
     parameters: int | None = None
     turns: float | None = None
     """Turns a second that samplers end; None while no engine serves."""
     running: int = 0
     blocked: int = 0
     next_task: int | None = None
-    """The running task that is done first, at the present speeds; None where that is not known."""
+    """The running task that is done first, at the present speeds; None if that is not known."""
     next_seconds: float = 0.0
     next_rough: bool = False
     """Whether that time is not known well."""
@@ -517,7 +517,7 @@ def parts(of: Overview) -> list[Part]:
 
 
 def parameter_count(value: int | None) -> str:
-    """A number of parameters as people name models by it: 42M, 1.5B; empty where it is not known."""
+    """A number of parameters as people name models by it: 42M, 1.5B; empty if it is not known."""
     if value is None:
         return ""
     for limit, unit in ((1e9, "B"), (1e6, "M"), (1e3, "k")):

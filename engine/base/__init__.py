@@ -1,7 +1,7 @@
 """The base model: its folder, its fingerprint, its tensors, its chat template, and the memory that it needs.
 
 ``chat`` renders conversations with untrusted chat templates, within bounds; ``gguf`` writes and reads llama.cpp's file
-format. Names are imported when they are first needed, so that torch is loaded only where it is used.
+format. Names are imported when they are first needed, so that torch is loaded only if it is used.
 """
 
 from ..door import door

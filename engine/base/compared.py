@@ -35,13 +35,13 @@ class Comparison:
     words: str = ""
     """How far they are apart, or why nothing could be compared: one sentence."""
     tokens: int = 0
-    """Tokens of the text whose log-probabilities were compared; 0 where transformers itself computes the base."""
+    """Tokens of the text whose log-probabilities were compared; 0 if transformers itself computes the base."""
     gap: float = 0.0
     """The largest difference of a log-probability, in nats."""
     conversations: int = 0
     """Conversations whose token ids were compared."""
     seconds: float = 0.0
-    """How long it took; 0 where nothing could be compared, so that another attempt may succeed."""
+    """How long it took; 0 if nothing could be compared, so that another attempt may succeed."""
     memory: int = 0
     """Bytes that the comparison took at most."""
     transformers: str = ""

@@ -7,7 +7,7 @@ from .rope import COMPUTED
 
 
 def unsupported(config: BaseConfig) -> str:
-    """Why our own passes cannot compute this base; empty where they can."""
+    """Why our own passes cannot compute this base; empty if they can."""
     if config.architecture not in FAMILIES:
         return f"its architecture is {config.architecture}"
     if config.rope_scaling.get("rope_type", "default") not in COMPUTED:

@@ -83,7 +83,7 @@ class BaseConfig:
     """Hugging Face's ``model_type``: qwen3, qwen2, llama, …"""
     hidden_size: int
     intermediate_size: int
-    """0 where the configuration does not say, which it does for ``FAMILIES``. ``norm_eps`` likewise."""
+    """0 if the configuration does not say, which it does for ``FAMILIES``. ``norm_eps`` likewise."""
     layers: int
     heads: int
     kv_heads: int
@@ -114,7 +114,7 @@ class _Refused(Exception):
 def read_config(path: Path) -> BaseConfig:
     """Read ``config.json``, with old (``rope_theta``, ``rope_scaling``) or new (``rope_parameters``) keys.
 
-    Raises ``BaseModelError`` where it cannot be read, describes no language model, or lacks a size that is needed.
+    Raises ``BaseModelError`` if it cannot be read, describes no language model, or lacks a size that is needed.
     """
     try:
         raw = json.loads(path.read_text("utf-8"))

@@ -18,7 +18,7 @@ from .find import find_base
 def count_parameters(name: str | Path) -> int:
     """The number of parameters of the base called ``name``; a head that is tied to the embedding counts once.
 
-    Raises ``BaseModelError`` where there is no such base, or its files cannot be read.
+    Raises ``BaseModelError`` if there is no such base, or its files cannot be read.
     """
     folder = find_base(name)
     tied = read_config(folder / CONFIG).tie_word_embeddings

@@ -1,6 +1,6 @@
 """Fetches a base from the Hugging Face hub into the local cache, when a person asks for it.
 
-Progress goes to standard error. After an error, what was downloaded stays in the cache, and the next download goes on
+Progress goes to standard error. After an error, what was downloaded stays in the cache, and the next download continues
 from there. The addresses of hub and cache (``HF_ENDPOINT``, ``HF_HOME``) and the account (``HF_TOKEN``) are
 huggingface_hub's own settings.
 """

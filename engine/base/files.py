@@ -23,7 +23,7 @@ GGUF_FILE = "model.gguf"
 
 
 def weight_files(folder: Path) -> tuple[Path, ...]:
-    """The safetensors files of a folder that make up its weights, sorted by name; empty where it has none.
+    """The safetensors files of a folder that make up its weights, sorted by name; empty if it has none.
 
     As transformers chooses: ``model.safetensors``, else the files that its index names, else all there are. Raises
     ``BaseModelError`` for a damaged index and for files that it names and that are not there.

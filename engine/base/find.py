@@ -158,7 +158,7 @@ def _snapshot(entry: Path, revision: str) -> Path | None:
 
 
 def _problem(entry: Path, snapshot: Path) -> str:
-    """What a snapshot lacks, as the end of a sentence; empty where nothing is known to be missing."""
+    """What a snapshot lacks, as the end of a sentence; empty if nothing is known to be missing."""
     dangling = [path.name for path in sorted(snapshot.iterdir()) if path.is_symlink() and not path.exists()]
     if dangling:
         return f"its {some(dangling)} links to nothing"

@@ -39,7 +39,7 @@ BLOCK = 256
 """Tokens in a unit of a sequence's memory in llama.cpp."""
 FLASH = 1024
 """Most tokens of a sequence with which fused attention in float32 is faster on the processor: it reads what is held,
-but token by token, where attention that is not fused reads whole blocks in products."""
+but token by token, if attention that is not fused reads whole blocks in products."""
 GRAPHS = 24 << 20
 """Bytes of graphs, batches and threads' buffers."""
 BACKEND = 512 << 20
@@ -313,7 +313,7 @@ class MemoryPlan:
 
 
 def plan_memory(wanted: Wanted, free: int) -> MemoryPlan:
-    """The best plan that takes at most ``free`` bytes. Raises ``BaseModelError`` where not even the least one fits.
+    """The best plan that takes at most ``free`` bytes. Raises ``BaseModelError`` if not even the least one fits.
 
     The best has the longest context that leaves room for ``ENOUGH`` conversations, with as many as there is room for.
     With less memory, first policies are paged out, and passes and weights become smaller; then conversations become

@@ -19,7 +19,7 @@ from .find import SHIPPED, find_base
 __all__ = ["SHIPPED", "BaseModel", "fingerprint", "load_base", "weight_files"]
 
 WHOLE = 64 << 20
-"""Weight files up to so many bytes are hashed whole, larger ones by their size, first and last mebibyte."""
+"""Weight files up to this many bytes are hashed whole, larger ones by their size, first and last mebibyte."""
 
 
 @dataclass(frozen=True)
@@ -33,7 +33,7 @@ class BaseModel:
 
     @property
     def gguf(self) -> Path | None:
-        """The GGUF file that the base was made from, where it lies in the folder."""
+        """The GGUF file that the base was made from, if it lies in the folder."""
         path = self.path / GGUF_FILE
         return path if path.is_file() else None
 

@@ -31,6 +31,6 @@ SAMPLERS = {
 """By the names that the settings have; on cards those that come first are preferred.
 
 A pass of the torch sampler costs little more with many rows than with few, and a conversation that keeps its slot while
-its environment waits for a tool is not read anew: with 32 tasks of slow tools 384 took half the processor time of 128,
+its environment waits for a tool is not read again: with 32 tasks of slow tools 384 took half the processor time of 128,
 and more gained nothing.
 """

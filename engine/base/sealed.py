@@ -25,7 +25,7 @@ log = logging.getLogger(__name__)
 def ensure(path: Path, needed: int, write: Callable[[Path], None]) -> Path:
     """Return ``path``; if there is no complete file, ``write`` it at another path first and rename it.
 
-    ``needed`` is the number of bytes that writing takes. Raises ``BaseModelError`` where they are not free or the disk
+    ``needed`` is the number of bytes that writing takes. Raises ``BaseModelError`` if they are not free or the disk
     refuses, and what ``write`` raises; nothing is left behind then.
     """
     complaint = verify(path)
@@ -105,7 +105,7 @@ def _remove_abandoned(path: Path) -> None:
 
 
 def check_space(folder: Path, needed: int) -> None:
-    """Raises ``BaseModelError`` where fewer than ``needed`` bytes are free in ``folder``."""
+    """Raises ``BaseModelError`` if fewer than ``needed`` bytes are free in ``folder``."""
     free = shutil.disk_usage(folder).free
     if free < needed:
         raise BaseModelError(

@@ -35,7 +35,7 @@ WORTH, WORTH_ON_CARD = 64, 512
 
 Measured on a processor with the widths of Qwen2.5-0.5B, in seconds of one core for 1,000 tokens: 7.2 for batches of 32
 tokens, 5.8 for 64, 4.8 for 128 and 4.3 for 256; computed once more 6.3, whatever their size. On cards it is not
-measured: so many rows fill a product."""
+measured: this many rows fill a product."""
 AGAIN = 1.4
 """How many times as long a token takes whose layers are computed once more; measured there, too."""
 WORKING = 2.5
@@ -78,7 +78,7 @@ class Kept:
     factor: int = FLOAT
     """Bytes of each value that a matrix of the base is multiplied with; sums are in float32."""
     scores: int = TILED
-    """Where tokens attend to fewer than so many, attention keeps its probabilities; else it is computed again."""
+    """Where tokens attend to fewer than this many, attention keeps its probabilities; else it is computed again."""
     sum: int = FLOAT
     """Bytes of each value that comes of such a product."""
     opened: bool = True
@@ -190,7 +190,7 @@ class Budget:
         return replace(self, room=min(self.room, max(usual, min(alone, PASS_BYTES // 2))))
 
     def below(self, config: BaseConfig, tokens: int, longest: int) -> Budget:
-        """A smaller budget: half of what a pass over so many tokens takes."""
+        """A smaller budget: half of what a pass over this many tokens takes."""
         room = min(self.room, PassSize(config, tokens, longest, self.kept).all) // 2
         most = min(self.most, tokens) // 2
         return replace(self, room=room, least=min(self.least, most), most=most)

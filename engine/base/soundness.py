@@ -31,7 +31,7 @@ ENDS = ("config.json", "generation_config.json")
 
 
 def check_tokenizer(folder: Path, rows: int) -> None:
-    """Raise ``BaseModelError`` unless the tokenizer fits an embedding of so many rows and has its end tokens."""
+    """Raise ``BaseModelError`` unless the tokenizer fits an embedding of this many rows and has its end tokens."""
     known = token_ids(folder)
     largest = max(known, default=-1)
     beyond = max(largest, *_further(folder), -1)
@@ -60,7 +60,7 @@ def check_tokenizer(folder: Path, rows: int) -> None:
 
 
 def token_ids(folder: Path) -> frozenset[int]:
-    """The ids that the tokenizer may give. Raises ``BaseModelError`` where there is none or it is damaged."""
+    """The ids that the tokenizer may give. Raises ``BaseModelError`` if there is none or it is damaged."""
     from tokenizers import Tokenizer
 
     path = folder / "tokenizer.json"
@@ -177,7 +177,7 @@ def parameters(base: BaseModel) -> int:
 
 
 def embedding_rows(shapes: dict[str, tuple[int, ...]]) -> int | None:
-    """Rows of the token embedding; None where no tensor has such a name."""
+    """Rows of the token embedding; None if no tensor has such a name."""
     return next((shape[0] for name, shape in shapes.items() if name.endswith(EMBEDDINGS) and len(shape) == 2), None)
 
 

@@ -23,7 +23,7 @@ from .weights import Weights
 L = TypeVar("L")
 M = TypeVar("M")
 Find = Callable[[str], Tensor]
-"""A tensor of the base by its name in the folder. Raises ``BaseModelError`` where there is none."""
+"""A tensor of the base by its name in the folder. Raises ``BaseModelError`` if there is none."""
 
 ATTENTION = ("self_attn.q_proj", "self_attn.k_proj", "self_attn.v_proj")
 FEED_FORWARD = ("mlp.gate_proj", "mlp.up_proj")
@@ -235,7 +235,7 @@ class _Source:
         return Stacked(modules, outputs, torch.cat(matrices) if len(matrices) > 1 else matrices[0], bias)
 
     def _head_norm(self, prefix: str) -> Tensor | None:
-        """Of queries and keys, for every head, where the base has such norms."""
+        """Of queries and keys, for every head, if the base has such norms."""
         q, k = (self._maybe(f"{prefix}self_attn.{kind}_norm.weight") for kind in "qk")
         if q is None or k is None:
             return None

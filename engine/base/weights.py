@@ -72,7 +72,7 @@ class Weights:
         return self.find(name).load()
 
     def find(self, name: str) -> Tensor:
-        """The tensor's place. Raises ``BaseModelError`` where there is none."""
+        """The tensor's place. Raises ``BaseModelError`` if there is none."""
         if name not in self._tensors:
             folder = next((tensor.file.parent for tensor in self._tensors.values()), "the folder")
             raise BaseModelError(

@@ -42,7 +42,7 @@ class PlacementPlan:
     memory: tuple[MemoryPlan, ...]
     """One plan for each sampler, in their order; the first includes the trainer."""
     machine: Machine | None = None
-    """The machine whose devices the placement names; None where it names cores alone, or there are several machines."""
+    """The machine whose devices the placement names; None if it names cores alone, or there are several machines."""
     training: tuple[MemoryPlan, ...] = ()
     """One plan for each trainer, for all trainers of its machine; empty: the first sampler's holds for all."""
     machines: Mapping[str, UsableNode] = field(default_factory=dict)
@@ -51,7 +51,7 @@ class PlacementPlan:
     """The copies of the base that were measured on this machine's processor."""
 
     def machine_at(self, node: str) -> Machine | None:
-        """The machine whose devices assignments at a node name; None where they name cores alone."""
+        """The machine whose devices assignments at a node name; None if they name cores alone."""
         return self.machines[node].machine if node in self.machines else self.machine
 
     def link_to(self, node: str) -> Link:
@@ -93,7 +93,7 @@ class PlacementPlan:
 def copies_of(base: BaseModel, settings: Settings, cpu: Cpu) -> tuple[Copy, ...]:
     """The copies of the base that the sampler on this processor may keep, the usual one first, for these settings.
 
-    Raises ``BaseModelError`` where the base cannot be read.
+    Raises ``BaseModelError`` if the base cannot be read.
     """
     if settings.rollout.samplers:
         return ()
@@ -215,7 +215,7 @@ def _placement(
 
 
 def staffed(placement: Placement, trainers: int, wanted: Wanted, nodes: Sequence[UsableNode]) -> PlacementPlan:
-    """The plan with so many ``trainers``; with 0, several if they pay and take no memory from the samplers.
+    """The plan with this many ``trainers``; with 0, several if they pay and take no memory from the samplers.
 
     Raises ``BaseModelError`` if it does not fit.
     """

@@ -74,7 +74,7 @@ def sampler_at(
     sampler: Sampler = worker.proxy(Sampler, posted=("release",), part=part)
     if not worker.node or files is None:
         return sampler
-    from ..cluster import RemoteSampler  # only where there are nodes
+    from ..cluster import RemoteSampler  # only if there are nodes
 
     return RemoteSampler(sampler, worker, files)
 

@@ -46,7 +46,7 @@ def source_lines(row: EnvironmentRow, use: EnvironmentUse) -> dict[Place, str]:
 
 
 def source_line(plugin: str, file: str, line: int) -> str:
-    """One line of a file of the plugin at the path ``plugin``, without its indent; empty where it cannot be read."""
+    """One line of a file of the plugin at the path ``plugin``, without its indent; empty if it cannot be read."""
     path = source_file(plugin, file)
     if path is None or line < 1:
         return ""
@@ -70,7 +70,7 @@ class Excerpt:
 
 
 def excerpt(path: Path, line: int) -> Excerpt | None:
-    """The lines around one; None where the file cannot be read or has no such line. Slow."""
+    """The lines around one; None if the file cannot be read or has no such line. Slow."""
     if line < 1:
         return None
     try:
@@ -85,8 +85,8 @@ def excerpt(path: Path, line: int) -> Excerpt | None:
 
 
 def definition(row: EnvironmentRow) -> Excerpt | None:
-    """The lines that define an environment, its decorators among them. Where its plugin does not define it under its
-    own name, the beginning of the plugin; None where that cannot be read. Slow."""
+    """The lines that define an environment, its decorators among them. If its plugin does not define it under its
+    own name, the beginning of the plugin; None if that cannot be read. Slow."""
     name, first = row.name.rpartition("/")[2], None
     for path in _own_files(row.path):
         try:
@@ -148,7 +148,7 @@ def source_file(plugin: str, file: str) -> Path | None:
 
 
 def place_to_mend(row: EnvironmentRow, use: EnvironmentUse) -> tuple[Path, int]:
-    """(the file, the line from 1) where to mend an environment; line 0 where nothing is wrong or no line is known."""
+    """(the file, the line from 1) where to mend an environment; line 0 if nothing is wrong or no line is known."""
     of = trouble(row, use)
     path = source_file(row.path, of.file) if of else None
     if of is not None and path is not None:
@@ -163,7 +163,7 @@ def task_place(
 ) -> tuple[Path, int]:
     """``place_to_mend`` of a task's environment; of a mixture's first in which something is wrong, else of its first.
 
-    ``use`` goes by the full names of environments. Raises ``EnvironmentMissing`` where there is none of that name.
+    ``use`` goes by the full names of environments. Raises ``EnvironmentMissing`` if there is none of that name.
     """
     return place_to_mend(*_to_mend(task, environments, use))
 
@@ -171,9 +171,9 @@ def task_place(
 def task_excerpt(
     task: TaskRow, environments: Sequence[EnvironmentRow], use: Mapping[str, EnvironmentUse]
 ) -> Excerpt | None:
-    """The lines of a task's environment around the one that is wrong; where no line is known, those that define it.
+    """The lines of a task's environment around the one that is wrong; if no line is known, those that define it.
 
-    None where they cannot be read. Raises ``EnvironmentMissing``. Slow.
+    None if they cannot be read. Raises ``EnvironmentMissing``. Slow.
     """
     row, of = _to_mend(task, environments, use)
     if found := excerpt(*place_to_mend(row, of)):

@@ -48,7 +48,7 @@ def write_template(name: str, shape: str, folder: Path, home: Home) -> list[Path
 
 
 def written(name: str, shape: str) -> dict[str, str]:
-    """The files and what is written into them. Raises ``ConfigError`` where ``name`` is no name for an environment."""
+    """The files and what is written into them. Raises ``ConfigError`` if ``name`` is no name for an environment."""
 
     if not name.isidentifier() or not name.isascii() or keyword.iskeyword(name) or len(name) > LONGEST:
         raise ConfigError(

@@ -22,10 +22,10 @@ class Dialog(ModalScreen[ScreenResultType]):
     Dialog KeyBar { margin-left: -1; background: $surface; color: $text-muted; }
     """
     ENTER = ""
-    """What enter does in a line of text; empty where there is none, or where a binding says it."""
+    """What enter does in a line of text; empty if there is none, or where a binding says it."""
 
     def heading(self) -> str:
-        """What the frame is called; empty where the dialog's first line says it."""
+        """What the frame is called; empty if the dialog's first line says it."""
         return ""
 
     @abstractmethod

@@ -146,7 +146,7 @@ class KeyWish:
 
 
 class NewKey(Dialog[KeyWish | None]):
-    """Answers with the wish, or with None where the person left."""
+    """Answers with the wish, or with None if the person left."""
 
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("tab", "app.focus_next", "next", id="api.next"),
@@ -237,7 +237,7 @@ class Settings:
 
 
 class MannerDialog(Dialog[Settings | None]):
-    """Answers with the settings, or with None where the person left."""
+    """Answers with the settings, or with None if the person left."""
 
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("tab", "app.focus_next", "next", id="manner.next"),
@@ -307,7 +307,7 @@ class ExportWish:
 
 
 class ExportDialog(Dialog[ExportWish | None]):
-    """Answers with the wish, or with None where the person left."""
+    """Answers with the wish, or with None if the person left."""
 
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("ctrl+g", "answer(True)", "PEFT and GGUF", id="export.gguf"),
@@ -348,7 +348,7 @@ class ExportDialog(Dialog[ExportWish | None]):
 # How to use an adapter that was exported: the lines of its ``USE.md``.
 
 _INSET, _FURTHER = 2, 4
-"""Cells that lines of code are set in, and how much further what goes on from them."""
+"""Cells that lines of code are set in, and how much further what continues from them."""
 
 
 class Exported(Reading):
@@ -390,7 +390,8 @@ def drawn(text: str, width: int) -> Content:
 
 
 def _code(text: str, width: int) -> str:
-    """A line of code, set in; what does not fit goes on below, further in, so that it looks like no line of its own."""
+    """A line of code, set in; what does not fit continues below, further in, so that it looks like no line of its
+    own."""
     body = text.lstrip(" ")
     first = " " * (_INSET + len(text) - len(body))
     if Content(first + body).cell_length <= width:
@@ -482,7 +483,7 @@ _SHOWN = 300
 
 
 class ChooseTasks(Dialog[tuple[Learner, ...] | None]):
-    """Answers with the chosen tasks or policies, or with None where the person left."""
+    """Answers with the chosen tasks or policies, or with None if the person left."""
 
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("space", "mark", "mark", id="choose.mark"),
@@ -595,7 +596,7 @@ class ChooseTasks(Dialog[tuple[Learner, ...] | None]):
 
 
 class NewEnvironment(Dialog[Path | None]):
-    """Answers with the path of what was written; with None where the person left."""
+    """Answers with the path of what was written; with None if the person left."""
 
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("up", "shape(-1)", "shape", key_display="↑↓", priority=True, id="new.up"),

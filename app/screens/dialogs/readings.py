@@ -63,7 +63,7 @@ class Reading(Dialog[None]):
     """Whether it is as high as the screen however short its text is, which may come or change later."""
 
     def legend(self) -> Content:
-        """A line above the text that does not scroll; empty where there is none."""
+        """A line above the text that does not scroll; empty if there is none."""
         return Content("")
 
     @abstractmethod
@@ -87,7 +87,7 @@ class Reading(Dialog[None]):
         return action != "scroll" or self._scrolls
 
     def on_resize(self, event: Resize) -> None:
-        """Make the text anew for the new width."""
+        """Make the text again for the new width."""
         self.call_after_refresh(self.draw)
 
     def draw(self) -> None:
@@ -473,7 +473,7 @@ class KeysHelp(Reading):
 
 
 def sentences(paragraph: str) -> list[str]:
-    """The lines of a paragraph: one that does not end a sentence goes on in the next."""
+    """The lines of a paragraph: one that does not end a sentence continues in the next."""
     return [" ".join(each.split()) for each in _SENTENCE_ENDED.split(paragraph)]
 
 

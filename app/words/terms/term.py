@@ -28,7 +28,7 @@ class Term:
     """Other words by which people look for it."""
     kind: Kind = "word"
     key: str = ""
-    """Its name in JSON, CSV and TensorBoard; empty where it is not printed there."""
+    """Its name in JSON, CSV and TensorBoard; empty if it is not printed there."""
     old: tuple[str, ...] = ()
     """Names that an older JSON had for it, which it still has beside ``key``; deprecated. Steps are recorded under the
     first."""

@@ -31,7 +31,7 @@ from .bounds import (
 )
 
 STEPS = 100_000
-"""Default limit of steps in one rendering, where a turn of a loop is one: about a tenth of a second."""
+"""Default limit of steps in one rendering, if a turn of a loop is one: about a tenth of a second."""
 CALL = 10
 """Steps that a call counts for."""
 LONGEST = 1 << 18

@@ -50,7 +50,7 @@ class ChatTemplate:
     ) -> str:
         """The conversation up to and with the generation prompt; ``thinking`` None is the template's own default.
 
-        Raises ``BaseModelError`` where the template refuses, for example two user turns in a row.
+        Raises ``BaseModelError`` if the template refuses, for example two user turns in a row.
         """
         values: dict[str, Any] = {"messages": messages, "tools": tools or None, "add_generation_prompt": True}
         values["documents"] = None

@@ -55,7 +55,7 @@ class GgufHeader:
         return sum(prod(shape) for name, shape in self.shapes.items() if not name.startswith("rope_"))
 
     def number(self, key: str) -> int:
-        """The integer under ``key``; 0 where there is none."""
+        """The integer under ``key``; 0 if there is none."""
         value = self.fields.get(key, 0)
         return int(value) if isinstance(value, int) else 0
 

@@ -82,7 +82,7 @@ def tokenizer_files(header: GgufHeader) -> dict[str, Any]:
 
 
 def tokens_of(header: GgufHeader) -> list[str]:
-    """The texts of the tokens, by number. Raises ``BaseModelError`` where the file has none."""
+    """The texts of the tokens, by number. Raises ``BaseModelError`` if the file has none."""
     tokens: list[str] = header.lists.get(LISTS[0]) or []
     if not tokens or header.fields.get(f"{KEY}model", "none") == "none":
         raise BaseModelError(

@@ -47,7 +47,7 @@ class Balance:
     """The windows so far, and when the cards moved last."""
 
     restart: float
-    """Measured seconds in which nothing is done while workers start anew."""
+    """Measured seconds in which nothing is done while workers start again."""
     moved: float = 0.0
     """When the present placement began."""
     seen: Window = Window(0.0, 0.0, 0.0, 0.0)

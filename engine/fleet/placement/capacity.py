@@ -58,7 +58,7 @@ def rates_of(gpu: Gpu, gpus: Sequence[Gpu]) -> Rates:
 
 
 def rates_of_cores(cpu: Cpu, count: int) -> Rates:
-    """Rates of so many cores, from the measured ones of one, or those of the usual core."""
+    """Rates of this many cores, from the measured ones of one, or those of the usual core."""
     core, count = cpu.rates or CORE, max(1, count)
     return Rates(count * core.matrix, min(count, FILLING) * core.bandwidth)
 
@@ -137,7 +137,7 @@ class SamplerRoom:
         return self.fixed + LEAST * self.each
 
     def conversations(self, memory: int) -> int:
-        """How many conversations fit into ``memory`` bytes; 0 where there is not even room for the weights."""
+        """How many conversations fit into ``memory`` bytes; 0 if there is not even room for the weights."""
         return min(MOST, max(0, memory - self.fixed) // self.each)
 
     def of_use(self, memory: int) -> int:

@@ -55,7 +55,7 @@ class TrainerLimits:
 
 
 def sampler_limits(assignment: SamplerAssignment, wanted: Wanted) -> SamplerLimits:
-    """Limits for an assignment on a card; ``assignment.place.memory`` includes the base, also where it is shared."""
+    """Limits for an assignment on a card; ``assignment.place.memory`` includes the base, also if it is shared."""
     room = _room(assignment, wanted)
     fitting = room.conversations(assignment.place.memory)
     sequences = min(wanted.sequences or fitting, fitting)

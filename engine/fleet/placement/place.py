@@ -476,7 +476,7 @@ def _overall(division: Division, sites: Sequence[Site], times: Times) -> Iterato
 def _hosts(
     nodes: Sequence[UsableNode], workers: Sequence[SamplerAssignment | TrainerAssignment]
 ) -> tuple[EnvironmentHost, ...]:
-    """Where environments and scores run: on the engine's machine, where nothing goes over a link, then on the nodes
+    """Where environments and scores run: on the engine's machine, if nothing goes over a link, then on the nodes
     with the most cores that no worker is pinned to. They need processors and few bytes (RollArt, arXiv 2512.22560)."""
 
     def free(node: UsableNode) -> int:
