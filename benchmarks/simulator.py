@@ -19,9 +19,8 @@ from marlaas.engine.base import load_base
 from marlaas.engine.devices import own_cores
 from marlaas.engine.home.settings import Settings
 from marlaas.engine.simulate.cluster_file import SHIPPED, Arrival, Case, ClusterSpec, NodeSpec, TasksSpec
-from marlaas.engine.simulate.figures import Figures, measure as figures_of
 from marlaas.engine.simulate.profile import Profile, record
-from marlaas.engine.simulate.simulation import Result, simulate
+from marlaas.engine.simulate.simulation import Figures, Result, measure as figures_of, simulate
 from marlaas.engine.spec.task import EvalSpec, SamplingSpec, TaskSpec, TrainSpec
 from marlaas.engine.store.queries.reader import Reader
 from marlaas.engine.submission.taskfile import submission

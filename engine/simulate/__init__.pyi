@@ -3,13 +3,6 @@ from .cluster_file import (
     profile_of as profile_of,
     read_case as read_case,
 )
-from .figures import (
-    Figures as Figures,
-    measure as measure,
-)
-from .processor import (
-    ProcessorTime as ProcessorTime,
-)
 from .profile import (
     Profile as Profile,
     read_profile as read_profile,
@@ -17,6 +10,9 @@ from .profile import (
     write_profile as write_profile,
 )
 from .simulation import (
+    Figures as Figures,
+    ProcessorTime as ProcessorTime,
     Result as Result,
+    measure as measure,
     simulate as simulate,
 )

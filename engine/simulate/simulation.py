@@ -1,45 +1,207 @@
-"""Runs a cluster file: the real queue, runs, lines, router, supervisor and store, over simulated workers and links.
-
-The engine's own code decides; durations are drawn from a profile.
-"""
+"""Runs a cluster file: the engine's own code over simulated workers, and what came of it."""
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
 import gc
-from collections.abc import Iterator
-from dataclasses import dataclass, replace
+import math
+import signal
+import threading
+import time
+from collections import Counter, defaultdict
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from random import Random
+from types import FrameType
 from typing import cast
 
 from ..daemon import Heartbeat
 from ..environments import EnvironmentService
 from ..errors import MarlaasError, WorkerDied
-from ..fairness import Ledger
+from ..fairness import Ledger, stage_of
 from ..fleet import PlacementPlan, WorkerProcesses, WorkerSupervisor
 from ..home import Home
 from ..racing import until_first
 from ..rollout import Renderer
 from ..scheduler import Scheduler
-from ..store import Store, open_database, submit
+from ..store import Reader, StageSample, Store, open_database, submit, timings
 from ..workers import BEAT, MISSED
-from .cluster_file import SHIPPED, Case, ChanceSpec, FailureSpec
-from .cores import Cores
-from .device import Device, Shared
-from .engine_time import EngineTime
-from .environments import SimulatedEnvironments
-from .figures import Figures, measure
-from .layout import Layout, layout, own_node, settings_of
-from .network import Network
-from .processor import ProcessorTime, watched
-from .renderer import SimulatedRenderer
-from .sampler import SimulatedSampler
-from .state_files import StateFiles
-from .trainer import SimulatedTrainer
-from .virtual import VirtualLoop, run_virtually
-from .workers import SimulatedWorkers
+from .cluster_file import SHIPPED, Case, ChanceSpec, FailureSpec, Layout, Network, layout, own_node, settings_of
+from .environments import SimulatedEnvironments, SimulatedRenderer
+from .time import Cores, EngineTime, VirtualLoop, run_virtually
+from .workers import Device, Shared, SimulatedSampler, SimulatedTrainer, SimulatedWorkers, StateFiles
+
+# The figures of a run, real or simulated: read from its database by the same queries, so that the two compare.
+
+WAITED = 0.95
+
+
+@dataclass(frozen=True)
+class Figures:
+    """The figures of all tasks of a run."""
+
+    tasks: int
+    done: int
+    steps: int
+    episodes: int
+    turns: int
+    makespan: float
+    """Seconds from the first submission to the last end."""
+    reply_wait: float
+    """Seconds within which 95 % of the turns were answered, the wait for a slot included."""
+    start_wait: float
+    """Seconds within which 95 % of the tasks had started after they were submitted."""
+    idle: dict[str, float] = field(default_factory=dict)
+    """Idle share of the makespan, by stage and device."""
+    shares: dict[str, dict[str, float]] = field(default_factory=dict)
+    staleness: dict[int, int] = field(default_factory=dict)
+    beyond: int = 0
+    """Consumed groups that were older than their task allows."""
+    gaps: int = 0
+    """Missing or repeated groups, steps and versions."""
+    reasons: tuple[str, ...] = ()
+
+    def idle_of(self, stage: str) -> float:
+        own = [share for name, share in self.idle.items() if stage_of(name.partition(" ")[0]) == stage]
+        return math.fsum(own) / len(own) if own else 1.0
+
+
+def measure(database: Path, after: int = 0) -> Figures:
+    """The figures of the tasks above a number. Raises ``StoreError``."""
+    with Reader(database) as reader:
+        tasks = [task for task in reader.tasks() if task.id > after]
+        begun = min((task.created for task in tasks), default=0.0)
+        ended = max((task.finished or task.created for task in tasks), default=0.0)
+        makespan = ended - begun
+        histories = timings.policy_histories(reader, after)
+        waits, episodes = _reply_waits(reader, after)
+        staleness = timings.staleness_counts(reader, after)
+        bound = max((history.bound for history in histories), default=0)
+        started = [task.started - task.created for task in tasks if task.started is not None]
+        return Figures(
+            tasks=len(tasks),
+            done=sum(task.state == "done" for task in tasks),
+            steps=sum(history.step for history in histories),
+            episodes=episodes,
+            turns=len(waits),
+            makespan=makespan,
+            reply_wait=quantile(waits, WAITED),
+            start_wait=quantile(started, WAITED),
+            idle=_idle(timings.device_use(reader, begun), makespan),
+            shares=_shares(timings.tenant_seconds(reader, after)),
+            staleness=staleness,
+            beyond=sum(count for age, count in staleness.items() if not 0 <= age <= bound),
+            gaps=sum(history.gaps for history in histories),
+            reasons=tuple(dict.fromkeys(task.reason for task in tasks if task.state in ("failed", "paused"))),
+        )
+
+
+def quantile(values: Sequence[float], share: float) -> float:
+    """The value that ``share`` of all do not exceed; 0 if there are none."""
+    ordered = sorted(values)
+    return ordered[max(0, math.ceil(share * len(ordered)) - 1)] if ordered else 0.0
+
+
+def _reply_waits(reader: Reader, after: int) -> tuple[list[float], int]:
+    waits: list[float] = []
+    seen: set[tuple[int, int]] = set()
+    for row in timings.timings_of(reader, after):
+        if (row.play, row.member) not in seen:  # once for a play that several policies learn from
+            seen.add((row.play, row.member))
+            waits += [answered - asked for _, asked, answered in row.turns]
+    return waits, len(seen)
+
+
+def _idle(uses: Sequence[StageSample], makespan: float) -> dict[str, float]:
+    if makespan <= 0:
+        return {}
+    return {f"{use.stage} on {use.device}": max(0.0, 1 - use.busy / makespan) for use in uses if use.stage != "engine"}
+
+
+def _shares(seconds: dict[tuple[str, str], float]) -> dict[str, dict[str, float]]:
+    totals: defaultdict[str, float] = defaultdict(float)
+    for (stage, _), spent in seconds.items():
+        totals[stage] += spent
+    found: defaultdict[str, dict[str, float]] = defaultdict(dict)
+    for (stage, tenant), spent in seconds.items():
+        found[stage][tenant] = spent / totals[stage] if totals[stage] else 0.0
+    return dict(found)
+
+
+# Divides the processor time of a simulation between the engine's real code, by package, and the simulation.
+#
+# A timer samples the running code; a library counts for our calling code. This needs the main thread, and a system
+# with such a timer.
+
+EVERY = 0.002
+OWN = "simulate"
+LOOP = "loop"
+PREFIX = "marlaas.engine."
+
+
+@dataclass
+class ProcessorTime:
+    """Processor seconds, in all and by package."""
+
+    seconds: float = 0.0
+    looks: Counter[str] = field(default_factory=Counter)
+    functions: Counter[str] = field(default_factory=Counter)
+
+    @property
+    def real(self) -> float:
+        """Seconds of the engine's real code; all seconds without a timer."""
+        looks = self.looks.total()
+        return self.seconds * (1 - self.looks[OWN] / looks) if looks else self.seconds
+
+    def by_package(self) -> dict[str, float]:
+        looks = self.looks.total()
+        return {name: self.seconds * count / looks for name, count in self.looks.most_common()}
+
+    def dearest(self, most: int = 12) -> dict[str, float]:
+        looks = self.looks.total()
+        return {name: self.seconds * count / looks for name, count in self.functions.most_common(most)}
+
+
+@contextlib.contextmanager
+def watched() -> Iterator[ProcessorTime]:
+    """Count the processor time of the block; it is complete when the block ends."""
+    found = ProcessorTime()
+
+    def look(_number: int, frame: FrameType | None) -> None:
+        package, function = _place(frame)
+        found.looks[package] += 1
+        if package not in (OWN, LOOP):
+            found.functions[function] += 1
+
+    able = hasattr(signal, "setitimer") and threading.current_thread() is threading.main_thread()
+    before = signal.signal(signal.SIGPROF, look) if able else None
+    began = time.process_time()
+    if able:
+        signal.setitimer(signal.ITIMER_PROF, EVERY, EVERY)
+    try:
+        yield found
+    finally:
+        if able:
+            signal.setitimer(signal.ITIMER_PROF, 0.0)
+            signal.signal(signal.SIGPROF, before)
+        found.seconds = time.process_time() - began
+
+
+def _place(frame: FrameType | None) -> tuple[str, str]:
+    while frame is not None:
+        module = frame.f_globals.get("__name__", "")
+        if module.startswith(PREFIX):
+            package = module.removeprefix(PREFIX).partition(".")[0]
+            return package, f"{module.removeprefix(PREFIX)}:{frame.f_code.co_qualname}"
+        frame = frame.f_back
+    return LOOP, ""
+
+
+# Runs a cluster file: the real queue, runs, lines, router, supervisor and store, over simulated workers and links.
+#
+# The engine's own code decides; durations are drawn from a profile.
 
 YOUNG_OBJECTS = 100_000
 UNHEARD = BEAT * MISSED

@@ -7,9 +7,7 @@ from collections import Counter
 import pytest
 
 from benchmarks.simulator import FITTED, MIXES, MOST, Pair, rows
-from marlaas.engine.simulate.figures import Figures
-from marlaas.engine.simulate.processor import ProcessorTime
-from marlaas.engine.simulate.simulation import Result
+from marlaas.engine.simulate.simulation import Figures, ProcessorTime, Result
 
 
 def pair(predicted: float, measured: float) -> Pair:

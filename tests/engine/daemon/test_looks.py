@@ -16,7 +16,7 @@ from marlaas.engine.fairness.ledger import Ledger
 from marlaas.engine.fleet.services import Load
 from marlaas.engine.fleet.supervisor import WorkerSupervisor
 from marlaas.engine.rollout.protocol import SamplerStats
-from marlaas.engine.simulate.virtual import run_virtually
+from marlaas.engine.simulate.time import run_virtually
 from marlaas.engine.store.queries.reader import Reader
 from marlaas.engine.store.store import Store
 

@@ -9,8 +9,7 @@ import pytest
 
 from marlaas.engine.scheduler import scheduler
 from marlaas.engine.simulate.cluster_file import read_case
-from marlaas.engine.simulate.figures import Figures
-from marlaas.engine.simulate.simulation import simulate
+from marlaas.engine.simulate.simulation import Figures, simulate
 from marlaas.engine.store.tasks import QueuedTask, TaskTable
 
 from ..simulate.made_up import NODES, TASKS, cluster

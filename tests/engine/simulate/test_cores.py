@@ -9,8 +9,7 @@ from dataclasses import dataclass
 import pytest
 from hypothesis import given, strategies as st
 
-from marlaas.engine.simulate.cores import Cores, Process
-from marlaas.engine.simulate.virtual import VirtualLoop, run_virtually
+from marlaas.engine.simulate.time import Cores, Process, VirtualLoop, run_virtually
 
 CLOSE = 1e-6
 """Seconds: sums of some dozen numbers of up to a hundred are rounded to less."""

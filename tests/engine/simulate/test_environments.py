@@ -6,7 +6,7 @@ import asyncio
 
 from marlaas.engine.clock import monotonic
 from marlaas.engine.simulate.environments import Host
-from marlaas.engine.simulate.virtual import run_virtually
+from marlaas.engine.simulate.time import run_virtually
 
 
 def test_a_host_does_one_thing_after_the_other() -> None:

@@ -10,8 +10,7 @@ import pytest
 from marlaas.engine.base import load_base
 from marlaas.engine.errors import MarlaasError
 from marlaas.engine.fleet import on_machines
-from marlaas.engine.simulate.cluster_file import LinkSpec, NodeSpec
-from marlaas.engine.simulate.layout import THREADS, layout, settings_of, usable
+from marlaas.engine.simulate.cluster_file import THREADS, LinkSpec, NodeSpec, layout, settings_of, usable
 from tools.random_base.make import hollow_base
 
 from .made_up import profile

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from marlaas.engine.simulate.cluster_file import LinkSpec
-from marlaas.engine.simulate.network import Network
+from marlaas.engine.simulate.cluster_file import LinkSpec, Network
 
 
 def test_bytes_go_one_after_the_other() -> None:

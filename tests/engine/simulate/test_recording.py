@@ -11,9 +11,8 @@ import pytest
 
 from marlaas.engine.home.paths import Home
 from marlaas.engine.simulate.cluster_file import Case, read_case
-from marlaas.engine.simulate.figures import Figures
 from marlaas.engine.simulate.profile import EngineRates, TrainerRates, record
-from marlaas.engine.simulate.simulation import simulate
+from marlaas.engine.simulate.simulation import Figures, simulate
 
 from .made_up import NODES, TASKS, cluster, profile
 

@@ -8,16 +8,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from marlaas.engine.simulate.cluster_file import AT_THE_HEAD
-from marlaas.engine.simulate.cores import Cores
-from marlaas.engine.simulate.device import Shared
-from marlaas.engine.simulate.engine_time import EngineTime
-from marlaas.engine.simulate.layout import Site
-from marlaas.engine.simulate.network import Network
+from marlaas.engine.simulate.cluster_file import AT_THE_HEAD, Network, Site
 from marlaas.engine.simulate.profile import EngineRates, Profile, SamplerRates, TrainerRates
-from marlaas.engine.simulate.state_files import StateFiles
-from marlaas.engine.simulate.trainer import SimulatedTrainer
-from marlaas.engine.simulate.virtual import VirtualLoop, run_virtually
+from marlaas.engine.simulate.time import Cores, EngineTime, VirtualLoop, run_virtually
+from marlaas.engine.simulate.workers import Shared, SimulatedTrainer, StateFiles
 from marlaas.engine.training.inputs import PolicyConfig, TrainGroup, TrainSequence
 from marlaas.engine.training.protocol import GroupStats, Job
 

@@ -8,7 +8,7 @@ import time
 import pytest
 
 from marlaas.engine.clock import monotonic, wall_time
-from marlaas.engine.simulate.virtual import BEGINS, StoodStill, run_virtually
+from marlaas.engine.simulate.time import BEGINS, StoodStill, run_virtually
 
 
 def test_time_jumps_to_the_next_timer() -> None:

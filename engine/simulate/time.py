@@ -1,22 +1,107 @@
-"""The cores of a node: trainers without cards share them with all other work there.
-
-This is processor sharing (Kleinrock, Queueing Systems II, 1976, 4.4): n threads on c cores run at min(1, c / n) of
-their speed. All have computed equally long in any span of time, so one heap and one timer are enough. The engine and
-samplers count but are not slowed: they sleep most of the time.
-"""
+"""Virtual time: a loop whose clock jumps to the next timer, cores that threads share, the engine's own time."""
 
 from __future__ import annotations
 
 import asyncio
 import heapq
 import math
+import selectors
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine, Iterable
+from concurrent.futures import Executor
 from itertools import count
+from typing import Any, TypeVar, TypeVarTuple, Unpack
 
-from .virtual import VirtualLoop
+from ..clock import ruled_by
+from ..daemon import ENGINE, HEARTBEAT, Seen
+from ..errors import MarlaasError
+from .profile import EngineRates
 
-NOTHING = 1e-9
+# Virtual time: an event loop with a clock that jumps to the next timer once nothing is left to do.
+#
+# Work for threads is done at once, in no simulated time. The same program does the same in every run.
+
+BEGINS = 1_767_225_600.0
+"""Begin of a simulation in seconds since 1970: January 1, 2026, so that days of quotas do not depend on today."""
+
+R = TypeVar("R")
+T = TypeVar("T")
+Ts = TypeVarTuple("Ts")
+
+
+class StoodStill(MarlaasError):
+    """All wait for something that will never happen: an error in the case, or in the simulation."""
+
+
+class VirtualLoop(asyncio.SelectorEventLoop):
+    """An event loop that owns the time."""
+
+    def __init__(self) -> None:
+        self.now = 0.0
+        selector = _Jump(self)
+        super().__init__(selector)
+
+    def time(self) -> float:
+        return self.now
+
+    def occupy(self, seconds: float) -> None:
+        """Let time pass in the middle of a callback: timers due meanwhile come late, as in a computing loop."""
+        self.now += seconds
+
+    def run_in_executor(
+        self, executor: Executor | None, func: Callable[[Unpack[Ts]], R], *args: *Ts
+    ) -> asyncio.Future[R]:
+        done: asyncio.Future[R] = self.create_future()
+        try:
+            done.set_result(func(*args))
+        except Exception as error:
+            done.set_exception(error)
+        return done
+
+
+class _Jump(selectors.DefaultSelector):
+    def __init__(self, loop: VirtualLoop) -> None:
+        super().__init__()
+        self._virtual = loop
+
+    def select(self, timeout: float | None = None) -> list[tuple[selectors.SelectorKey, int]]:
+        if timeout is None:
+            raise StoodStill("The simulation stands still: everybody waits, and nothing is going to happen.")
+        if timeout > 0:
+            self._virtual.now += timeout
+        return []
+
+
+class _VirtualClock:
+    def __init__(self, loop: VirtualLoop) -> None:
+        self._loop = loop
+
+    def monotonic(self) -> float:
+        return self._loop.now
+
+    def time(self) -> float:
+        return BEGINS + self._loop.now
+
+
+def run_virtually(main: Callable[[], Coroutine[Any, Any, T]]) -> T:
+    """The result of ``main``, run on a virtual loop with the engine's clock set to it.
+
+    Raises ``StoodStill``, and the errors of ``main``.
+    """
+    with asyncio.Runner(loop_factory=VirtualLoop) as runner:
+        loop = runner.get_loop()
+        assert isinstance(loop, VirtualLoop)
+        with ruled_by(_VirtualClock(loop)):
+            return runner.run(main())
+
+
+# The cores of a node: trainers without cards share them with all other work there.
+#
+# This is processor sharing (Kleinrock, Queueing Systems II, 1976, 4.4): n threads on c cores run at min(1, c / n) of
+# their speed. All have computed equally long in any span of time, so one heap and one timer are enough. The engine
+# and samplers count but are not slowed: they sleep most of the time.
+
+ROUNDING = 1e-9
 """Seconds that count as none: sums are rounded."""
 
 
@@ -96,7 +181,7 @@ class Cores:
 
     def _go_on(self, until: float) -> None:
         self._going_on = True
-        while (first := self._first()) and self._when(first) <= until + NOTHING:
+        while (first := self._first()) and self._when(first) <= until + ROUNDING:
             self._end(first)
         if until > self.now:
             self.work += (until - self.now) * self._speed
@@ -175,3 +260,45 @@ class Process:
                 self._next()
 
             self._computes = self._cores.begin(seconds, then, self._threads)
+
+
+# The engine's own time: its event loop does one thing after the other, so its work delays all that waits.
+#
+# The real code runs in no simulated time; its duration is drawn from records.
+
+
+class EngineTime:
+    """Keeps the virtual loop busy for the engine's work, on the cores of its node."""
+
+    def __init__(self, cores: Cores, rates: EngineRates) -> None:
+        self._cores = cores
+        self._rates = rates
+        self._spent = 0.0
+
+    async def ask(self) -> None:
+        """A turn is requested. All requests of one round of the loop leave together, at its end."""
+        if self._rates.turn:
+            self._occupy(self._rates.turn / 2)
+            await asyncio.sleep(0)
+
+    def answer(self) -> None:
+        self._occupy(self._rates.turn / 2)
+
+    def episode(self) -> None:
+        self._occupy(self._rates.episode / 2)
+
+    def call(self) -> None:
+        self._occupy(self._rates.call)
+
+    async def beats(self) -> None:
+        while True:
+            await asyncio.sleep(HEARTBEAT)
+            self._occupy(self._rates.beat)
+
+    def look(self, processes: Iterable[tuple[str, int]]) -> list[Seen]:
+        spent, self._spent = self._spent, 0.0
+        return [Seen(name, pid, 0, 0.0, spent) for name, pid in processes if name == ENGINE]
+
+    def _occupy(self, seconds: float) -> None:
+        self._cores.occupy(seconds)
+        self._spent += seconds
