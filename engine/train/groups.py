@@ -146,11 +146,13 @@ async def run_samples(samples: Sequence[Sample], enough: int) -> list[FinishedEp
     """
     running = [asyncio.ensure_future(sample.run()) for sample in samples]
     ended: list[FinishedEpisode] = []
-    pending = set(running)
+    pending, rewarded = set(running), 0
     try:
-        while pending and sum(episode.rewarded for episode in ended) < enough:
+        while pending and rewarded < enough:
             done, pending = await asyncio.wait(pending, return_when=asyncio.FIRST_COMPLETED)
-            ended += [task.result() for task in running if task in done]
+            new = [task.result() for task in running if task in done]
+            rewarded += sum(episode.rewarded for episode in new)
+            ended += new
     finally:
         for task in pending:
             task.cancel()
@@ -373,6 +375,7 @@ class GroupRunner:
     ) -> None:
         self.services = services
         self.spec = spec
+        self._size = spec.train.begun_members
         self._task = task
         self._mixture = mixture
         self._participants = participants
@@ -394,10 +397,10 @@ class GroupRunner:
         await self._mixture.of(number)[0].environment.room()
         with suppress(WorkerDied):
             for policy in policies:
-                await self.services.rollout.room(self._participants.endpoints(policy), self.spec.train.begun_members)
+                await self.services.rollout.room(self._participants.endpoints(policy), self._size)
 
     def begin(self) -> None:
-        self.services.rollout.begin(self.spec.train.begun_members)
+        self.services.rollout.begin(self._size)
 
     async def fill(
         self, number: int, policies: Sequence[PolicyGroups], listener: GroupListener
@@ -418,7 +421,7 @@ class GroupRunner:
         done: dict[str, ClosedGroup] = {}
         for attempt in range(first, MAX_ATTEMPTS):
             if attempt > first:
-                listener.on_samples(self.spec.train.begun_members)
+                listener.on_samples(self._size)
             waiting = [policy for policy in policies if policy.name not in done]
             run = await self._attempt(number, attempt, waiting, (replaced, lost, replayed), resumed, listener)
             key = component.name, run.record.environment_version
@@ -427,8 +430,9 @@ class GroupRunner:
             if not run.waiting:
                 self._lost_draws.survived(key, lost_in_a_row)
                 self._short[key] = 0
-                size = self.spec.train.begun_members
-                self._bias.see(key[1], [run.ended.get(n) or _unfinished(n, {}) for n in range(size)], component.name)
+                self._bias.see(
+                    key[1], [run.ended.get(n) or _unfinished(n, {}) for n in range(self._size)], component.name
+                )
                 drawing.learn(place)
                 return done
             if run.stale:
@@ -505,7 +509,7 @@ class GroupRunner:
                 name=f"{next(iter(match.versions.values())).name}/g{number}{some}.{attempt}",
                 listener=listener,
                 stored=resumed is not None,
-                asking=set(range(self.spec.train.begun_members)),
+                asking=set(range(self._size)),
             )
             ended = await self._run(run, resumed.samples if resumed else {})
             run.samples, run.others = closing(ended, self.spec.train.group_size)
@@ -523,7 +527,7 @@ class GroupRunner:
         """
         if any(episode.prompt in run.held_out for episode in finished.values()):
             return []
-        samples = [Sample(self, run, n, finished.get(n)) for n in range(self.spec.train.begun_members)]
+        samples = [Sample(self, run, n, finished.get(n)) for n in range(self._size)]
         ended: list[FinishedEpisode] = []
 
         async def run_all() -> None:
@@ -624,7 +628,7 @@ class GroupRunner:
     def close_early(self, run: GroupRun) -> None:
         """Store and hand over the groups of policies whose agents are done; if that fails, they wait."""
         for policy in run.waiting if self._early else ():
-            samples = run.done(policy.name, self.spec.train.begun_members)
+            samples = run.done(policy.name, self._size)
             if samples is None:
                 continue
             group = run.group(policy, [sample.episode for sample in samples], run.ended.values())
