@@ -15,7 +15,7 @@ from typing import Any
 from marlaas.engine.environments import plugin_paths
 from marlaas.engine.errors import ConfigError, MarlaasError
 from marlaas.engine.home import BUNDLED_PLUGINS, Home, load_settings
-from marlaas.engine.spec import BASE, REQUIRED, SpecField, TaskSpec, build, policy_fields, spec_fields
+from marlaas.engine.spec import BASE, REQUIRED, SpecField, TaskSpec, build, policy_fields, published, spec_fields
 from marlaas.engine.store import EnvironmentRow, KeptVersion, Reader, Submission, VersionRow
 from marlaas.engine.submission import check_environment, find_environment, taskfile
 
@@ -33,16 +33,6 @@ GOOD, DOUBTFUL, BAD = "good", "doubtful", "bad"
 """What is known of a choice: it works, it may not, or it does not work."""
 MOST = 200
 """Choices that are offered at once; typing leaves fewer."""
-LOSSES = {
-    "dr_grpo": "the usual one: advantage without deviation, one divisor for all lengths",
-    "grpo": "clipped ratios, mean over each reply first; advantage in deviations",
-    "dapo": "as grpo, clipped higher above, mean over tokens, equal groups replaced",
-    "cispo": "clips the weight of a token and drops none; mean over tokens",
-    "gspo": "one ratio for the whole reply",
-    "reinforce": "nothing is clipped; compared with the mean of the others",
-    "ppo": "decoupled: for several updates on the same episodes (epochs above 1)",
-}
-"""Each loss in a few words; docs/guides/losses.md has the formulas."""
 _STATES = {"ready": GOOD, "stale": DOUBTFUL, "failing": DOUBTFUL, "loading": DOUBTFUL, "building": DOUBTFUL}
 
 
@@ -102,7 +92,7 @@ def of_bases(home_base: str, others: Iterable[str]) -> tuple[Choice, ...]:
 def of_field(field: FormField) -> tuple[Choice, ...]:
     """The values that a field itself allows."""
     if field.key == "train.loss":
-        return tuple(Choice(loss, LOSSES.get(loss, "")) for loss in field.choices)
+        return tuple(Choice(loss, published(loss).words) for loss in field.choices)
     return tuple(map(Choice, field.choices or (("true", "false") if field.kind == "bool" else ())))
 
 

@@ -29,6 +29,8 @@ DUAL = 3.0
 class Published:
     """A loss as its authors use it."""
 
+    words: str
+    """For people who choose; docs/guides/losses.md has the formulas."""
     mean: Mean
     advantage: AdvantageKind
     clip_low: float | None = None
@@ -45,19 +47,53 @@ class Published:
 
 PUBLISHED: dict[str, Published] = {
     # arXiv 2503.20783, section 3.2; importance weights as in verl's rollout correction
-    "dr_grpo": Published("constant", "mean"),
+    "dr_grpo": Published("the usual one: advantage without deviation, one divisor for all lengths", "constant", "mean"),
     # arXiv 2402.03300, equation 3; the clip range is PPO's (arXiv 1707.06347)
-    "grpo": Published("sequence", "standard", 0.2, 0.2, DUAL, IN_THE_RATIO),
+    "grpo": Published(
+        "clipped ratios, mean over each reply first; advantage in deviations",
+        "sequence",
+        "standard",
+        0.2,
+        0.2,
+        DUAL,
+        IN_THE_RATIO,
+    ),
     # arXiv 2503.14476, equation 8 and section 4.1
-    "dapo": Published("token", "standard", 0.2, 0.28, DUAL, IN_THE_RATIO, dynamic_sampling=True),
+    "dapo": Published(
+        "as grpo, clipped higher above, mean over tokens, equal groups replaced",
+        "token",
+        "standard",
+        0.2,
+        0.28,
+        DUAL,
+        IN_THE_RATIO,
+        dynamic_sampling=True,
+    ),
     # arXiv 2506.13585, equation 4; the bound, which it leaves open, is that of arXiv 2510.13786 (a weight of at most 5)
-    "cispo": Published("token", "standard", None, 4.0, importance=IN_THE_RATIO),
+    "cispo": Published(
+        "clips the weight of a token and drops none; mean over tokens",
+        "token",
+        "standard",
+        None,
+        4.0,
+        importance=IN_THE_RATIO,
+    ),
     # arXiv 2507.18071, equation 5 and section 5.1
-    "gspo": Published("sequence", "standard", 3e-4, 4e-4, DUAL, ("truncate", "geometric_mask", "none")),
+    "gspo": Published(
+        "one ratio for the whole reply",
+        "sequence",
+        "standard",
+        3e-4,
+        4e-4,
+        DUAL,
+        ("truncate", "geometric_mask", "none"),
+    ),
     # arXiv 2402.14740, section 3.2 (RLOO)
-    "reinforce": Published("episode", "leave_one_out"),
+    "reinforce": Published("nothing is clipped; compared with the mean of the others", "episode", "leave_one_out"),
     # arXiv 2505.24298, equation 5
-    "ppo": Published("token", "standard", 0.2, 0.2, DUAL),
+    "ppo": Published(
+        "decoupled: for several updates on the same episodes (epochs above 1)", "token", "standard", 0.2, 0.2, DUAL
+    ),
 }
 """Every loss by its name in a task file."""
 

@@ -11,6 +11,7 @@ from dataclasses import asdict, dataclass, field, replace
 from typing import Any, Literal
 
 from .data import DataSpec, data_faults
+from .losses import PUBLISHED
 from .mixture import TOGETHER, ComponentSpec, mixture_faults
 from .policies import NamedPolicySpec, PolicySpec
 from .rules import agent_faults, measuring_faults, rule_faults, truncation_faults
@@ -23,7 +24,7 @@ from .watching import WatchSpec
 class TrainSpec:
     """How it is trained."""
 
-    loss: str = one_of("dr_grpo", "dr_grpo", "grpo", "dapo", "cispo", "gspo", "reinforce", "ppo")
+    loss: str = one_of("dr_grpo", *PUBLISHED)
     """What is minimised; ``training/losses.py`` has all of them."""
     learning_rate: float | Literal["auto"] = between(AUTO, 0.0, 1.0)
     """Of AdamW; ``auto``: by the width of the base and the policy's ``alpha``, 5e-4 at most."""

@@ -6,7 +6,6 @@ from marlaas.app.form.form import (
     BAD,
     DOUBTFUL,
     GOOD,
-    LOSSES,
     Choice,
     chosen,
     fitting,
@@ -64,7 +63,9 @@ def test_only_the_home_s_base_is_good() -> None:
 
 def test_every_loss_is_told_in_a_few_words() -> None:
     (field,) = (field for field in task_fields() if field.key == "train.loss")
-    assert {choice.value: choice.note for choice in of_field(field)} == LOSSES and set(LOSSES) == set(PUBLISHED)
+    assert {choice.value: choice.note for choice in of_field(field)} == {
+        name: loss.words for name, loss in PUBLISHED.items()
+    }
     (flag,) = (field for field in task_fields() if field.key == "train.deterministic")
     assert [choice.value for choice in of_field(flag)] == ["true", "false"]
 
