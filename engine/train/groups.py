@@ -90,6 +90,7 @@ class Sample(EpisodeListener):
         self._cancelled: FinishedEpisode | None = None
 
     async def run(self) -> FinishedEpisode:
+        """Run it. If its group closes without it, this is cancelled and returns how far it was."""
         run, runner = self._run, self._runner
         try:
             while self._finished is None:
@@ -127,6 +128,7 @@ class Sample(EpisodeListener):
         return prompt in self._run.held_out
 
     def on_agent_done(self, agent: FinishedAgent) -> None:
+        """Of a sample that is run again, the first final reward of each agent stands."""
         self._run.final.setdefault(self.number, {}).setdefault(agent.agent, agent)
         self._runner.close_early(self._run)
 

@@ -167,6 +167,8 @@ class TrainRun:
             await learner.tidy()
 
     async def _until_trained(self, loops: list[asyncio.Task[None]]) -> None:
+        # If the engine drains, a single policy finishes its step. Of several, one may wait for groups that another no
+        # longer lets begin, so all are cancelled.
         if len(loops) > 1:
             await until_first(asyncio.wait(loops), self._services.draining.wait())
             if self._services.draining.is_set():
@@ -247,6 +249,7 @@ class PolicyLearner:
         self.groups.finish()
 
     async def _step(self, step: int, before: Version, background: Background) -> Version:
+        """One optimizer step. The new version is published and checked while the next step is made."""
         services, groups, train, started = self._services, self.groups, self.spec.train, monotonic()
         store, one_by_one = services.store, train.deterministic
         tally = StepTally(step, kl=train.kl > 0.0)
@@ -356,6 +359,8 @@ class PolicyLearner:
             raise why
 
     async def _watch_signal(self, tally: StepTally, metrics: dict[str, float]) -> None:
+        """After ``patience`` steps of equal rewards, end a policy that has learned, or pause a task if none learns or
+        an agent is never asked."""
         versions, patience = self._services.store.versions, self.spec.train.patience
         self._silent = 0 if tally.signal else versions.silent_steps(self._policy)
         if self._silent < patience:
