@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import importlib.util
 import os
 import signal
 import socket
@@ -100,7 +99,7 @@ def test_read_only_unless_control_is_asked_for() -> None:
 def test_without_the_extra_one_sentence_says_what_to_install(
     marlaas: Commander, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
+    monkeypatch.setattr("marlaas.app.cli.api.find_spec", lambda name: None)
     said = marlaas("serve")
     assert said.code == 2 and '`pip install "textual-serve>=1.1,<2"`' in said.err
 

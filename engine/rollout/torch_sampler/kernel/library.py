@@ -279,7 +279,7 @@ def compiler() -> list[str]:
 
 def tried(path: Path) -> None:
     """Test it in another process, which may crash. Raises ``NotCompiled``."""
-    command = [sys.executable, "-P", "-m", f"{__package__}.trial", str(path)]
+    command = [sys.executable, "-P", "-m", __name__, str(path)]
     try:
         done = subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, timeout=SECONDS)
     except subprocess.TimeoutExpired as error:
