@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 # Whether [policies], [agents] and [eval.agents] of a task file fit each other.
 #
 # Each value has been checked by itself before. Versions of other tasks are looked up when the task is submitted
-# (``submission/starts.py``), and agents when the environment is known (``check_declared``).
+# (``submission/references.py``), and agents when the environment is known (``check_declared``).
 
 NAME = re.compile(r"[A-Za-z][A-Za-z0-9_-]{0,39}")
 """What a policy may be called: its name becomes part of file names and rows."""

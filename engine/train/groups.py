@@ -397,6 +397,7 @@ class GroupRunner:
 
     async def room(self, number: int, policies: Iterable[str]) -> None:
         await self._mixture.of(number)[0].environment.room()
+        # A policy that no worker serves is reported by ``fill``.
         with suppress(WorkerDied):
             for policy in policies:
                 await self.services.rollout.room(self._participants.endpoints(policy), self._size)
