@@ -17,7 +17,7 @@ from marlaas.plugins import Episode, env
 
 @env
 async def {name}(ep: Episode) -> bool:
-    a, b = ep.rng.randint(0, 9), ep.rng.randint(0, 9)
+    a, b = ep.rng.randint(0, 10**9), ep.rng.randint(0, 10**9)  # no prompt is held out, so no group draws twice
     if {fails}:
         raise LookupError(f"row {{ep.index}} is broken")
     reply = await ep.ask(f"{{a}}+{{b}}=")
