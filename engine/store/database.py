@@ -18,8 +18,7 @@ from sqlite_utils.migrations import Migrations
 from marlaas.plugins.durable import to_disk
 
 from ..errors import DatabaseLocked, StoreError
-from .backup import keep_copy
-from .schema import FIRST, LATEST, TABLES, UPGRADE, applied, explained, guarded, refuse_newer
+from .schema import FIRST, LATEST, TABLES, UPGRADE, applied, explained, guarded, keep_copy, refuse_newer
 
 OPENING = 30.0
 """Seconds that a call waits for another program's lock before ``wait_for`` is called."""
