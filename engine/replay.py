@@ -309,8 +309,7 @@ class Replay:
             async with opened:
                 seed = self.spec.train.seed if self.split == "train" else 0
                 specs = (EpisodeSpec(self.split, group.instance, seed, e.member, config) for e in group.episodes)
-                playing = map(self._episode, group.episodes, specs, repeat(episodes))
-                played = await asyncio.gather(*playing)
+                played = await asyncio.gather(*map(self._episode, group.episodes, specs, repeat(episodes)))
                 return verdicts(group, await self._ranked(played))
 
         return [verdict for found in await asyncio.gather(*map(one, groups)) for verdict in found]

@@ -427,7 +427,6 @@ class Scheduler:
         runs = {task: run for task in tasks if (run := self._runs.pop(task, None))}
         for run in runs.values():
             run.cancel()
-        endings = await asyncio.gather(*runs.values(), return_exceptions=True)
-        for task, ending in zip(runs, endings, strict=True):
+        for task, ending in zip(runs, await asyncio.gather(*runs.values(), return_exceptions=True), strict=True):
             if isinstance(ending, Ending) and ending.state in ("done", "failed"):
                 self._unwritten[task] = ending

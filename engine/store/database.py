@@ -218,8 +218,9 @@ def insert_all(database: Database, table: str, rows: Iterable[Mapping[str, Any]]
     """Insert rows of the same columns; ``replace``: they replace rows with the same keys."""
     rows = list(rows)
     if rows:
-        statement = _insertion(table, tuple(rows[0]), "REPLACE" if replace else "INSERT")
-        database.conn.executemany(statement, [tuple(row.values()) for row in rows])
+        database.conn.executemany(
+            _insertion(table, tuple(rows[0]), "REPLACE" if replace else "INSERT"), [tuple(row.values()) for row in rows]
+        )
 
 
 @cache

@@ -696,13 +696,20 @@ class Held:
                 self._connection.execute("ROLLBACK")
             self._connection.execute("BEGIN")
             _check(self._connection)
-            rows = self._connection.execute(f"SELECT {_PLACE} FROM versions WHERE state = 'committed' ORDER BY id")
-            return [place for (place,) in rows]
+            return [
+                place
+                for (place,) in self._connection.execute(
+                    f"SELECT {_PLACE} FROM versions WHERE state = 'committed' ORDER BY id"
+                )
+            ]
 
     def size(self) -> int:
         with guarded():
-            sql = "SELECT page_count * page_size FROM pragma_page_count(), pragma_page_size()"
-            return int(self._connection.execute(sql).fetchone()[0])
+            return int(
+                self._connection.execute(
+                    "SELECT page_count * page_size FROM pragma_page_count(), pragma_page_size()"
+                ).fetchone()[0]
+            )
 
     def copy(self, target: Path, progress: Callable[[int, int], None]) -> None:
         """Write the snapshot into a new file; ``progress`` gets the bytes done and in all."""

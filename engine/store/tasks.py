@@ -121,8 +121,9 @@ class TaskTable(Table):
         return str(self._value("reason", task))
 
     def steps_made(self, task: int) -> int:
-        sql = "SELECT coalesce(max(step), 0) FROM policies WHERE task = ?"
-        return int(self._db.conn.execute(sql, [task]).fetchone()[0])
+        return int(
+            self._db.conn.execute("SELECT coalesce(max(step), 0) FROM policies WHERE task = ?", [task]).fetchone()[0]
+        )
 
     def tries(self, task: int) -> Tries:
         allowed = "coalesce(json_extract(config, '$.queue.retries'), 0)"
@@ -152,8 +153,10 @@ class TaskTable(Table):
 
     def extend(self, task: int, steps: int, state: str) -> None:
         """Set a task's total steps and its state; a changed state resets tries and steps without signal."""
-        sql = "UPDATE policies SET resumed = step WHERE task = ? AND (SELECT state FROM tasks WHERE id = task) != ?"
-        self._db.execute(sql, [task, state])
+        self._db.execute(
+            "UPDATE policies SET resumed = step WHERE task = ? AND (SELECT state FROM tasks WHERE id = task) != ?",
+            [task, state],
+        )
         self._db.execute(
             "UPDATE tasks SET steps = ?, config = json_set(config, '$.steps', ?), finished = NULL,"
             " reason = CASE WHEN state = ? THEN reason ELSE '' END,"
@@ -163,16 +166,20 @@ class TaskTable(Table):
         )
 
     def set_priority(self, task: int, priority: int) -> None:
-        sql = "UPDATE tasks SET priority = ?, config = json_set(config, '$.queue.priority', ?) WHERE id = ?"
-        self._db.execute(sql, [priority, priority, task])
+        self._db.execute(
+            "UPDATE tasks SET priority = ?, config = json_set(config, '$.queue.priority', ?) WHERE id = ?",
+            [priority, priority, task],
+        )
 
     def replace_auto(self, task: int, values: Mapping[str, Any]) -> None:
         """Replace ``auto`` in a task's configuration by numbers, by dotted key."""
         with transaction(self._db):
             for key, value in values.items():
                 path = "$" + "".join(f'."{part}"' for part in key.split("."))
-                sql = "UPDATE tasks SET config = json_set(config, ?, json(?)) WHERE id = ?"
-                self._db.execute(sql, [path, json.dumps(value), task])
+                self._db.execute(
+                    "UPDATE tasks SET config = json_set(config, ?, json(?)) WHERE id = ?",
+                    [path, json.dumps(value), task],
+                )
 
     def try_again(self, task: int, due: float, cause: str) -> None:
         self._db.execute(
@@ -185,8 +192,10 @@ class TaskTable(Table):
         """Make tries of tasks of these environments, by any of their names, due at once."""
         named = " OR ".join(["instr(? || environment || ?, ? || ? || ?)"] * len(environments))  # of a mixture, any
         if environments:
-            sql = f"UPDATE tasks SET due = 0 WHERE due IS NOT NULL AND ({named})"
-            self._db.execute(sql, [part for name in environments for part in (TOGETHER,) * 3 + (name, TOGETHER)])
+            self._db.execute(
+                f"UPDATE tasks SET due = 0 WHERE due IS NOT NULL AND ({named})",
+                [part for name in environments for part in (TOGETHER,) * 3 + (name, TOGETHER)],
+            )
 
     def explain(self, reasons: Mapping[int, Reason]) -> None:
         with transaction(self._db):
@@ -306,14 +315,16 @@ class UsageTable:
             )
 
     def tokens_today(self) -> Mapping[str, int]:
-        rows = self._db.query(
-            "SELECT tenant, sum(tokens) AS tokens FROM"
-            " (SELECT t.tenant, u.tokens FROM usage u JOIN tasks t ON t.id = u.task WHERE u.day = ?"
-            " UNION ALL SELECT tenant, tokens FROM served_usage WHERE day = ?)"
-            " GROUP BY tenant HAVING sum(tokens) > 0",
-            [today(), today()],
-        )
-        return {row["tenant"]: row["tokens"] for row in rows}
+        return {
+            row["tenant"]: row["tokens"]
+            for row in self._db.query(
+                "SELECT tenant, sum(tokens) AS tokens FROM"
+                " (SELECT t.tenant, u.tokens FROM usage u JOIN tasks t ON t.id = u.task WHERE u.day = ?"
+                " UNION ALL SELECT tenant, tokens FROM served_usage WHERE day = ?)"
+                " GROUP BY tenant HAVING sum(tokens) > 0",
+                [today(), today()],
+            )
+        }
 
 
 def today() -> str:
@@ -401,15 +412,18 @@ class ServedTable:
 
     def named(self, tenant: str, name: str) -> tuple[VersionRow | None, bool]:
         """The version of that name, None if its file is gone; and True if the tenant has given the name."""
-        sql = "SELECT version FROM adapter_names WHERE tenant = ? AND name = ?"
-        for found in self._db.query(sql, [tenant, name]):
+        for found in self._db.query("SELECT version FROM adapter_names WHERE tenant = ? AND name = ?", [tenant, name]):
             rows = self._db.query(f"{_VERSIONS} AND v.id = ?", [tenant, self._fingerprint, found["version"]])
             return next((self._row(row) for row in rows), None), True
         return None, False
 
     def names(self, tenant: str) -> dict[str, int]:
-        rows = self._db.query("SELECT name, version FROM adapter_names WHERE tenant = ? ORDER BY name", [tenant])
-        return {row["name"]: row["version"] for row in rows}
+        return {
+            row["name"]: row["version"]
+            for row in self._db.query(
+                "SELECT name, version FROM adapter_names WHERE tenant = ? ORDER BY name", [tenant]
+            )
+        }
 
     def give(self, tenant: str, name: str, version: int) -> None:
         """Let a name mean a version of the tenant. Raises ``ConfigError`` beyond ``MOST_NAMES``."""
@@ -425,8 +439,9 @@ class ServedTable:
 
     def take(self, tenant: str, name: str) -> bool:
         with transaction(self._db):
-            sql = "DELETE FROM adapter_names WHERE tenant = ? AND name = ?"
-            return bool(self._db.execute(sql, [tenant, name]).rowcount)
+            return bool(
+                self._db.execute("DELETE FROM adapter_names WHERE tenant = ? AND name = ?", [tenant, name]).rowcount
+            )
 
     def numbers(self, policy: int) -> dict[int, str]:
         """Numbers of a policy's named versions, each with one of its names."""

@@ -88,11 +88,13 @@ class VersionTable:
 
     def candidates(self, policy: int) -> list[Version]:
         """Versions with files on the disk, newest first."""
-        rows = self._db.query(
-            f"SELECT {_COLUMNS} FROM versions WHERE policy = ? AND state = 'committed' ORDER BY number DESC, id DESC",
-            [policy],
+        return self._versions(
+            self._db.query(
+                f"SELECT {_COLUMNS} FROM versions WHERE policy = ? AND state = 'committed'"
+                f" ORDER BY number DESC, id DESC",
+                [policy],
+            )
         )
-        return self._versions(rows)
 
     def first(self, policy: int) -> Version:
         """Version 0, with or without its file."""
@@ -100,28 +102,40 @@ class VersionTable:
         return self._versions(self._db.query(f"{sql} LIMIT 1", [policy]))[0]
 
     def start(self, task: int, words: str) -> Version | None:
-        rows = self._db.query(
-            f"SELECT {_COLUMNS} FROM versions WHERE id = (SELECT version FROM borrowed WHERE task = ? AND words = ?)",
-            [task, words],
+        return next(
+            iter(
+                self._versions(
+                    self._db.query(
+                        f"SELECT {_COLUMNS} FROM versions WHERE id = (SELECT version"
+                        f" FROM borrowed WHERE task = ? AND words = ?)",
+                        [task, words],
+                    )
+                )
+            ),
+            None,
         )
-        return next(iter(self._versions(rows)), None)
 
     def wanted(self, policy: int) -> dict[int, int]:
         """Numbers of versions that unfinished tasks play with or have yet to begin from, each with one such task."""
-        rows = self._db.query(
-            "SELECT v.number, t.id FROM borrowed b JOIN tasks t ON t.id = b.task JOIN versions v ON v.id = b.version"
-            " WHERE v.policy = ? AND t.state IN ('submitted', 'queued', 'running', 'paused')"
-            " AND (b.plays OR NOT EXISTS"
-            " (SELECT 1 FROM policies p JOIN versions o ON o.policy = p.id"
-            " WHERE p.task = t.id AND o.state = 'committed')) ORDER BY t.id DESC",
-            [policy],
-        )
-        return {row["number"]: row["id"] for row in rows}
+        return {
+            row["number"]: row["id"]
+            for row in self._db.query(
+                "SELECT v.number, t.id FROM borrowed b JOIN tasks t ON t.id = b.task"
+                " JOIN versions v ON v.id = b.version"
+                " WHERE v.policy = ? AND t.state IN ('submitted', 'queued', 'running', 'paused')"
+                " AND (b.plays OR NOT EXISTS"
+                " (SELECT 1 FROM policies p JOIN versions o ON o.policy = p.id"
+                " WHERE p.task = t.id AND o.state = 'committed')) ORDER BY t.id DESC",
+                [policy],
+            )
+        }
 
     def unused(self, name: str) -> str:
         """``name``, with a number behind it if a version, even a void one, has had that name."""
-        rows = self._db.query("SELECT name FROM versions WHERE name = ? OR name GLOB ?", [name, f"{name}-*"])
-        taken = {row["name"] for row in rows}
+        taken = {
+            row["name"]
+            for row in self._db.query("SELECT name FROM versions WHERE name = ? OR name GLOB ?", [name, f"{name}-*"])
+        }
         return next(n for n in chain([name], (f"{name}-{again}" for again in count(2))) if n not in taken)
 
     def void_after(self, policy: int, number: int) -> None:
@@ -198,13 +212,15 @@ class VersionTable:
 
         Empty if unknown. Components without a group among the last ``LATELY`` are left out.
         """
-        rows = self._db.query(
-            "SELECT environment_version, max(number) FROM groups"
-            " WHERE policy = ? AND split = 'train' AND number > ? AND number <= ?"
-            " GROUP BY component ORDER BY component",
-            [policy, group - LATELY, group],
+        return "+".join(
+            row["environment_version"]
+            for row in self._db.query(
+                "SELECT environment_version, max(number) FROM groups"
+                " WHERE policy = ? AND split = 'train' AND number > ? AND number <= ?"
+                " GROUP BY component ORDER BY component",
+                [policy, group - LATELY, group],
+            )
         )
-        return "+".join(row["environment_version"] for row in rows)
 
     def add_metrics(self, policy: int, step: int, metrics: dict[str, float]) -> None:
         """Add metrics that are known only after the commit (the canary's)."""
@@ -214,21 +230,43 @@ class VersionTable:
 
     def first_reward(self, policy: int) -> float:
         """Mean training reward of the first step; infinite before it."""
-        rows = self._db.query("SELECT value FROM metrics WHERE policy = ? AND step = 1 AND name = 'reward'", [policy])
-        return next((row["value"] for row in rows), float("inf"))
+        return next(
+            (
+                row["value"]
+                for row in self._db.query(
+                    "SELECT value FROM metrics WHERE policy = ? AND step = 1 AND name = 'reward'", [policy]
+                )
+            ),
+            float("inf"),
+        )
 
     def best_step(self, policy: int) -> tuple[int, float]:
         """The step with the highest mean training reward, the first of several, and that reward; step 0 before any."""
-        sql = "SELECT step, value FROM metrics WHERE policy = ? AND name = 'reward' ORDER BY value DESC, step LIMIT 1"
-        return next(((row["step"], row["value"]) for row in self._db.query(sql, [policy])), (0, 0.0))
+        return next(
+            (
+                (row["step"], row["value"])
+                for row in self._db.query(
+                    "SELECT step, value FROM metrics WHERE policy = ? AND name = 'reward'"
+                    " ORDER BY value DESC, step LIMIT 1",
+                    [policy],
+                )
+            ),
+            (0, 0.0),
+        )
 
     def spoke(self, policy: int) -> bool:
-        sql = "SELECT 1 FROM metrics WHERE policy = ? AND name = 'tokens' AND value > 0 LIMIT 1"
-        return any(True for _ in self._db.query(sql, [policy]))
+        return any(
+            True
+            for _ in self._db.query(
+                "SELECT 1 FROM metrics WHERE policy = ? AND name = 'tokens' AND value > 0 LIMIT 1", [policy]
+            )
+        )
 
     def standing(self, task: int) -> dict[int, tuple[str, int]]:
-        rows = self._db.query("SELECT id, name, step FROM policies WHERE task = ? ORDER BY id", [task])
-        return {row["id"]: (row["name"], row["step"]) for row in rows}
+        return {
+            row["id"]: (row["name"], row["step"])
+            for row in self._db.query("SELECT id, name, step FROM policies WHERE task = ? ORDER BY id", [task])
+        }
 
     def silent_steps(self, policy: int) -> int:
         """Number of last steps, in a row, with equal rewards in each of their groups.
@@ -257,12 +295,14 @@ class VersionTable:
 
     def on_disk(self, task: int, policy: str | None = None) -> list[Version]:
         """Kept versions of a task's policies, or of the named one, oldest first."""
-        rows = self._db.query(
-            f"SELECT {_COLUMNS} FROM versions WHERE state = 'committed'"
-            " AND policy IN (SELECT id FROM policies WHERE task = ? AND name = coalesce(?, name)) ORDER BY number, id",
-            [task, policy],
+        return self._versions(
+            self._db.query(
+                f"SELECT {_COLUMNS} FROM versions WHERE state = 'committed'"
+                " AND policy IN (SELECT id FROM policies WHERE task = ?"
+                " AND name = coalesce(?, name)) ORDER BY number, id",
+                [task, policy],
+            )
         )
-        return self._versions(rows)
 
     def prune(self, *versions: int) -> None:
         """Record that versions' files are to be removed, all or none; call it before removing them."""
@@ -299,8 +339,7 @@ class VersionTable:
         found = []
         for row in rows:
             where, _, name = row["path"].rpartition("/")
-            path = str(folder(where) / name)
-            found.append(Version(**{**row, "path": path, "resumable": bool(row["resumable"])}))
+            found.append(Version(**{**row, "path": str(folder(where) / name), "resumable": bool(row["resumable"])}))
         return found
 
 
@@ -363,26 +402,39 @@ class EvaluationTable:
 
     def measured(self, policy: int, series: str) -> dict[int, float | None]:
         """Scores of one series by step, in order; None: measured without a valid score."""
-        rows = self._db.query(
-            "SELECT step, score FROM evals WHERE policy = ? AND series = ? AND suite = ? AND split = ? ORDER BY step",
-            [policy, series, self._suite, self._split],
-        )
-        return {row["step"]: row["score"] for row in rows}
+        return {
+            row["step"]: row["score"]
+            for row in self._db.query(
+                "SELECT step, score FROM evals WHERE policy = ? AND series = ? AND suite = ?"
+                " AND split = ? ORDER BY step",
+                [policy, series, self._suite, self._split],
+            )
+        }
 
     def baseline(self, policy: int, series: str) -> float | None:
-        rows = self._db.query(
-            "SELECT floor FROM evals WHERE policy = ? AND series = ? AND suite = ? AND split = ?"
-            " ORDER BY id DESC LIMIT 1",
-            [policy, series, self._suite, self._split],
+        return next(
+            (
+                row["floor"]
+                for row in self._db.query(
+                    "SELECT floor FROM evals WHERE policy = ? AND series = ? AND suite = ? AND split = ?"
+                    " ORDER BY id DESC LIMIT 1",
+                    [policy, series, self._suite, self._split],
+                )
+            ),
+            None,
         )
-        return next((row["floor"] for row in rows), None)
 
     def series(self, policy: int) -> str | None:
-        rows = self._db.query(
-            "SELECT series FROM evals WHERE policy = ? AND suite = ? AND split = ? ORDER BY id DESC LIMIT 1",
-            [policy, self._suite, self._split],
+        return next(
+            (
+                row["series"]
+                for row in self._db.query(
+                    "SELECT series FROM evals WHERE policy = ? AND suite = ? AND split = ? ORDER BY id DESC LIMIT 1",
+                    [policy, self._suite, self._split],
+                )
+            ),
+            None,
         )
-        return next((row["series"] for row in rows), None)
 
     def scores(self, policy: int) -> dict[int, float]:
         series = self.series(policy)
@@ -496,8 +548,15 @@ class FindingTable(Table):
             self._db.conn.executemany("UPDATE findings SET holds = 0 WHERE policy = ? AND code = ?", pairs)
 
     def environment_at(self, policy: int, step: int) -> str:
-        sql = "SELECT environment_version FROM steps WHERE policy = ? AND number = ?"
-        return next((row["environment_version"] or "" for row in self._db.query(sql, [policy, step])), "")
+        return next(
+            (
+                row["environment_version"] or ""
+                for row in self._db.query(
+                    "SELECT environment_version FROM steps WHERE policy = ? AND number = ?", [policy, step]
+                )
+            ),
+            "",
+        )
 
     def seen(self, policy: int, names: Sequence[str], first: int, last: int) -> list[StepSeen]:
         """Metrics ``names`` of the ``first`` and the ``last`` steps on the newest environment version, oldest first."""
@@ -505,8 +564,18 @@ class FindingTable(Table):
         if newest is None:
             return []
         environment = self.environment_at(policy, newest)
-        other = "SELECT max(number) AS n FROM steps WHERE policy = ? AND coalesce(environment_version, '') != ?"
-        begun = (next(iter(self._db.query(other, [policy, environment])))["n"] or 0) + 1
+        begun = (
+            next(
+                iter(
+                    self._db.query(
+                        "SELECT max(number) AS n FROM steps WHERE policy = ?"
+                        " AND coalesce(environment_version, '') != ?",
+                        [policy, environment],
+                    )
+                )
+            )["n"]
+            or 0
+        ) + 1
         metrics = self._metrics(policy, names, begun, begun + first - 1)
         metrics |= self._metrics(policy, names, max(begun, newest - last + 1), newest)
         return [StepSeen(step, environment, found) for step, found in sorted(metrics.items())]

@@ -125,13 +125,11 @@ def check_environment(submission: Submission, environments: list[EnvironmentRow]
             with mistakes:
                 _check_sampling(found, config.get("train", {}).get("sampling", ""))
             if found.version and declares:
-                components = components_of(parse(config, submission.name))
-                check_declared(list(components.values())[place], found.agents)
+                check_declared(list(components_of(parse(config, submission.name)).values())[place], found.agents)
     for place, suite in enumerate(config.get("eval", {}).get("suite", ())):
         with mistakes:
             as_task = suite["environment"] == submission.environment and rows_named(config) is not None
-            named = rows_named(suite) is not None or as_task
-            _check_suite(f"eval.suite[{place}]", suite, environments, named)
+            _check_suite(f"eval.suite[{place}]", suite, environments, rows_named(suite) is not None or as_task)
     mistakes.refuse()
 
 
