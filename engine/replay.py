@@ -41,7 +41,7 @@ class Playback:
 
     def __init__(self, episode: RecordedEpisode, max_tokens: int, calls: Calls) -> None:
         self._tracks = {name: _Track(name, agent, max_tokens, calls) for name, agent in episode.agents.items()}
-        self._difference = ""
+        self.difference = ""
 
     async def __call__(self, ask: Ask) -> Reply:
         """The recorded reply. Raises ``BeyondRecord`` if there is none, or if it is ambiguous."""
@@ -53,12 +53,8 @@ class Playback:
         if ask.fork is not None:
             track.leave(self._tracks.get(ask.fork.agent), ask.fork.turns)
         difference = track.difference(ask)
-        self._difference = self._difference or difference
+        self.difference = self.difference or difference
         return track.reply(ask)
-
-    @property
-    def difference(self) -> str:
-        return self._difference
 
     @property
     def unheard(self) -> str:

@@ -25,83 +25,46 @@ INSIDE = "marlaas reads and deletes nothing outside of its home: move the whole 
 TINY_BASE = Path(__file__).resolve().parents[1] / "base" / "tiny"
 
 
+class _Place:
+    """A file or folder of a home."""
+
+    def __init__(self, name: str) -> None:
+        self._name = name
+
+    def __get__(self, home: Home, owner: type[Home]) -> Path:
+        return home.root / self._name
+
+
 @dataclass(frozen=True)
 class Home:
     """One state folder: a database, its engine and its adapters belong together."""
 
     root: Path
 
-    @property
-    def config(self) -> Path:
-        return self.root / "marlaas.toml"
-
-    @property
-    def database(self) -> Path:
-        return self.root / "marlaas.db"
-
-    @property
-    def plugins(self) -> Path:
-        return self.root / "plugins"
-
-    @property
-    def adapters(self) -> Path:
-        return self.root / "adapters"
-
-    @property
-    def lost(self) -> Path:
-        """Files that no version names, kept for a person because versions turned out to be damaged."""
-        return self.root / "lost+found"
-
-    @property
-    def base(self) -> Path:
-        """Base models converted for llama.cpp; can be deleted at any time."""
-        return self.root / "base"
-
-    @property
-    def bases(self) -> Path:
-        return self.root / "bases"
-
-    @property
-    def logs(self) -> Path:
-        return self.root / "logs"
-
-    @property
-    def screenshots(self) -> Path:
-        """Users' pictures of the terminal application; can be deleted at any time."""
-        return self.root / "screenshots"
-
-    @property
-    def scratch(self) -> Path:
-        return self.root / "scratch"
-
-    @property
-    def venvs(self) -> Path:
-        """Libraries of plugins; can be deleted while no engine runs."""
-        return self.root / "venvs"
-
-    @property
-    def rates(self) -> Path:
-        """Measured rates of the machine's devices; can be deleted at any time."""
-        return self.root / "rates.json"
-
-    @property
-    def speeds(self) -> Path:
-        """Measured speeds of bases; can be deleted at any time."""
-        return self.root / "speeds.json"
-
-    @property
-    def lock(self) -> Path:
-        return self.root / "engine.lock"
-
-    @property
-    def cluster_token(self) -> Path:
-        """The token of this machine's cluster, unless the settings name another file."""
-        return self.root / "cluster.token"
-
-    @property
-    def node_lock(self) -> Path:
-        """The lock file that this machine's Ray holds while it lives."""
-        return self.root / "node.lock"
+    config = _Place("marlaas.toml")
+    database = _Place("marlaas.db")
+    plugins = _Place("plugins")
+    adapters = _Place("adapters")
+    lost = _Place("lost+found")
+    """Files that no version names, kept for a person because versions turned out to be damaged."""
+    base = _Place("base")
+    """Base models converted for llama.cpp; can be deleted at any time."""
+    bases = _Place("bases")
+    logs = _Place("logs")
+    screenshots = _Place("screenshots")
+    """Users' pictures of the terminal application; can be deleted at any time."""
+    scratch = _Place("scratch")
+    venvs = _Place("venvs")
+    """Libraries of plugins; can be deleted while no engine runs."""
+    rates = _Place("rates.json")
+    """Measured rates of the machine's devices; can be deleted at any time."""
+    speeds = _Place("speeds.json")
+    """Measured speeds of bases; can be deleted at any time."""
+    lock = _Place("engine.lock")
+    cluster_token = _Place("cluster.token")
+    """The token of this machine's cluster, unless the settings name another file."""
+    node_lock = _Place("node.lock")
+    """The lock file that this machine's Ray holds while it lives."""
 
     def name_of(self, path: Path) -> str:
         """A file's path relative to the home, for the database, so that the home can be moved and copied."""

@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 import re
 import shlex
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from datetime import date, datetime, timedelta
 from ipaddress import ip_address
@@ -385,47 +385,35 @@ def load_settings(home: Home) -> Settings:
     except (OSError, ValueError) as error:
         raise ConfigError(f"cannot be read: {error}.", where=str(home.config)) from error
     settings = build(Settings, table, str(home.config))
-    try:
-        shlex.split(settings.notify.command)
-    except ValueError as error:
-        raise ConfigError(f"'notify.command' cannot be read: {error}.", where=str(home.config)) from error
-    try:
-        ActiveHours.parse(settings.resources.active_hours)
-    except ConfigError as error:
-        raise ConfigError(f"'resources.active_hours': {error.message}", error.hint, where=str(home.config)) from error
-    try:
-        _ = settings.api.local
-    except ValueError as error:
-        raise ConfigError(
+    where = str(home.config)
+    checks: tuple[tuple[Callable[[], object], str, str], ...] = (
+        (lambda: shlex.split(settings.notify.command), "'notify.command' cannot be read: {}.", ""),
+        (lambda: ActiveHours.parse(settings.resources.active_hours), "'resources.active_hours': {}", FORM),
+        (
+            lambda: settings.api.local,
             f"'api.listen' is {settings.api.listen!r}, which is no address of a machine.",
             'Allowed: "127.0.0.1", "0.0.0.0" for all networks, or one address of this machine.',
-            where=str(home.config),
-        ) from error
-    gpus = settings.resources.gpus
+        ),
+    )
+    for check, says, hint in checks:
+        try:
+            check()
+        except ValueError as error:
+            raise ConfigError(says.replace("{}", str(getattr(error, "message", error))), hint, where=where) from error
+    gpus, cluster = settings.resources.gpus, settings.cluster
     if isinstance(gpus, str) and gpus not in ("all", "none"):
-        raise ConfigError(
-            f"'resources.gpus' is {gpus!r}.",
-            'Allowed: "all", "none", or a list: [0, "GPU-3f2a"].',
-            where=str(home.config),
-        )
-    if settings.rollout.gguf:
-        gguf = str(home.root / Path(settings.rollout.gguf).expanduser())
-        settings = replace(settings, rollout=replace(settings.rollout, gguf=gguf))
-    if settings.environments.wheels:
-        wheels = str(home.root / Path(settings.environments.wheels).expanduser())
-        settings = replace(settings, environments=replace(settings.environments, wheels=wheels))
-    if settings.cluster.token:
-        token = str(home.root / Path(settings.cluster.token).expanduser())
-        settings = replace(settings, cluster=replace(settings.cluster, token=token))
-    _check_ports(settings.cluster, home)
-    base = os.environ.get("MARLAAS_BASE")
-    return replace(settings, base=anchored(base, Path.cwd()) if base else anchored(settings.base, home.root))
-
-
-def _check_ports(cluster: ClusterSettings, home: Home) -> None:
+        hint = 'Allowed: "all", "none", or a list: [0, "GPU-3f2a"].'
+        raise ConfigError(f"'resources.gpus' is {gpus!r}.", hint, where=where)
     if cluster.ports <= cluster.port < cluster.ports + PORTS:
         raise ConfigError(
             f"'cluster.port' is {cluster.port}, one of the {PORTS} ports from 'cluster.ports' {cluster.ports} on.",
             "Choose another for one of them.",
-            where=str(home.config),
+            where=where,
         )
+    for name, key in (("rollout", "gguf"), ("environments", "wheels"), ("cluster", "token")):
+        table = getattr(settings, name)
+        if path := getattr(table, key):
+            absolute = str(home.root / Path(path).expanduser())
+            settings = replace(settings, **{name: replace(table, **{key: absolute})})
+    base = os.environ.get("MARLAAS_BASE")
+    return replace(settings, base=anchored(base, Path.cwd()) if base else anchored(settings.base, home.root))

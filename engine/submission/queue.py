@@ -61,7 +61,7 @@ def missing_rows(record: Mapping[str, Any]) -> str:
 PARAMETERS = "environment_config"
 
 
-def find_environment(name: str, environments: list[EnvironmentRow]) -> EnvironmentRow:
+def find_environment(name: str, environments: list[EnvironmentRow], path: str = "environment") -> EnvironmentRow:
     """The environment of a task file, by "plugin/environment" or only its last part.
 
     A plugin that has not served yet stands for all environments of its name. Raises ``EnvironmentMissing`` if none or
@@ -78,12 +78,12 @@ def find_environment(name: str, environments: list[EnvironmentRow]) -> Environme
     if matches:
         choices = ", ".join(e.name for e in matches)
         says = f"The environment name {name!r} is ambiguous: {choices}."
-        raise EnvironmentMissing(says, "Write the whole name.", path="environment", code=CHOICE)
+        raise EnvironmentMissing(says, "Write the whole name.", path=path, code=CHOICE)
     known = sorted({e.name.rpartition("/")[2] for e in environments} | {e.name for e in environments if "/" in name})
     raise EnvironmentMissing(
         f"There is no environment {name!r}.",
         nearest(name, known) if known else "`marlaas env new NAME` writes one.",
-        path="environment",
+        path=path,
         code=CHOICE,
     )
 
@@ -117,7 +117,8 @@ def check_environment(submission: Submission, environments: list[EnvironmentRow]
     mistakes = Mistakes()
     for place, one in enumerate(environments_of(submission)):
         with mistakes:
-            found = _component(place, one.name, environments) if mixed else find_environment(one.name, environments)
+            path = f"mixture[{place}].environment" if mixed else "environment"
+            found = find_environment(one.name, environments, path)
             with mistakes:
                 _check_parameters(found, one.config, f"mixture[{place}].config" if mixed else PARAMETERS)
             with mistakes:
@@ -145,14 +146,6 @@ def _check_suite(table: str, suite: Mapping[str, Any], environments: list[Enviro
         path = mistake.path if mistake.path.startswith(table) else f"{table}.environment"
         mistakes.found[place] = type(mistake)(says, mistake.hint, path=path, code=mistake.code)
     mistakes.refuse()
-
-
-def _component(place: int, name: str, environments: list[EnvironmentRow]) -> EnvironmentRow:
-    try:
-        return find_environment(name, environments)
-    except EnvironmentMissing as error:
-        path = f"mixture[{place}].environment"
-        raise EnvironmentMissing(error.cause, error.hint, path=path, code=error.code) from None
 
 
 def _check_parameters(found: EnvironmentRow, config: dict[str, Any], table: str) -> None:
