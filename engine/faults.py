@@ -19,79 +19,82 @@ from time import time
 VARIABLE = "MARLAAS_FAULTS"
 
 
-class Point(StrEnum):
-    """All points; the text of each gives what has happened there and what has not."""
-
-    GROUP_CLOSED = "group.closed"
-    """Engine: a group is complete; nothing of it is stored."""
-    GROUP_INSIDE = "group.inside"
-    """Engine: its rows are written; their transaction is open."""
-    GROUP_STORED = "group.stored"
-    """Engine: it is stored; the learner does not know yet."""
-    MEMBERS_INSIDE = "members.inside"
-    """Engine: samples of an open play are written; their transaction is open."""
-    MEMBERS_KEPT = "members.kept"
-    """Engine: they are stored."""
-    ACCUMULATE_BEGUN = "accumulate.begun"
-    """Trainer: groups have arrived; nothing of their gradient is added."""
-    ACCUMULATE_DONE = "accumulate.done"
-    """Trainer: their gradient is added; the engine does not know yet."""
-    STEP_READY = "step.ready"
-    """Trainer: all groups of the step are in; the optimizer has not moved."""
-    STATE_WRITING = "state.writing"
-    """Trainer: the state file is open under a temporary name; nothing is in it."""
-    STATE_WRITTEN = "state.written"
-    """Trainer: all of it is written, still under the temporary name."""
-    STATE_NAMED = "state.named"
-    """Trainer: the file has its final name; no row of the database names it."""
-    STEP_MADE = "step.made"
-    """Trainer: the step is made in memory and on the disk; the engine does not know yet."""
-    COMMIT_READY = "commit.ready"
-    """Engine: the state file is there; its transaction has not begun."""
-    COMMIT_INSIDE = "commit.inside"
-    """Engine: step, version, consumed groups and metrics are written; their transaction is open."""
-    COMMIT_DONE = "commit.done"
-    """Engine: the step is committed; nobody knows yet."""
-    PUBLISH_READY = "publish.ready"
-    """Engine: the version is committed; the sampler has not been asked to load it."""
-    SAMPLER_LOADING = "sampler.loading"
-    """Sampler: the version's file is about to be read."""
-    SAMPLER_LOADED = "sampler.loaded"
-    """Sampler: the version is served; the engine does not know yet."""
-    PUBLISH_DONE = "publish.done"
-    """Engine: the version is served; no group has begun under it."""
-    SAMPLER_RETIRED = "sampler.retired"
-    """Sampler: a version was unloaded."""
-    CANARY_DONE = "canary.done"
-    """Engine: sampler and trainer were compared; the result is not stored."""
-    EVALUATION_READY = "evaluation.ready"
-    """Engine: a held-out score is known; it is not stored."""
-    EVALUATION_STORED = "evaluation.stored"
-    """Engine: it is stored."""
-    RETAIN_MARKED = "retain.marked"
-    """Engine: versions are marked as pruned; their files are there."""
-    RETAIN_REMOVED = "retain.removed"
-    """Engine: the first of their files is gone."""
-    STRIP_WRITTEN = "strip.written"
-    """Engine: a kept version was written again without its optimizer's moments, under a temporary name."""
-    STRIP_NAMED = "strip.named"
-    """Engine: the file without moments has replaced the one with; the row is unchanged."""
-    SHRINK_INSIDE = "shrink.inside"
-    """Engine: tokens of old trajectories are gone from their rows; the transaction is open."""
-    SHRINK_DONE = "shrink.done"
-    """Engine: they are gone, and the transaction is committed."""
-    BARRIER_DONE = "barrier.done"
-    """Engine: all commits so far are flushed to the disk."""
-    RECOVER_READY = "recover.ready"
-    """Engine: a policy is about to be opened at its newest version."""
-    RECOVER_VOIDED = "recover.voided"
-    """Engine: versions that did not verify are void; groups that cannot be trained on have not been removed yet."""
-    RECOVER_DONE = "recover.done"
-    """Engine: a policy stands at a version that verified."""
-    PAGE_OUT = "page.out"
-    """Trainer: a policy left the memory for the disk; its slot is free."""
-    PAGE_IN = "page.in"
-    """Trainer: a policy is in memory again."""
+Point = StrEnum(
+    "Point",
+    {
+        # Engine: a group is complete; nothing of it is stored.
+        "GROUP_CLOSED": "group.closed",
+        # Engine: its rows are written; their transaction is open.
+        "GROUP_INSIDE": "group.inside",
+        # Engine: it is stored; the learner does not know yet.
+        "GROUP_STORED": "group.stored",
+        # Engine: samples of an open play are written; their transaction is open.
+        "MEMBERS_INSIDE": "members.inside",
+        # Engine: they are stored.
+        "MEMBERS_KEPT": "members.kept",
+        # Trainer: groups have arrived; nothing of their gradient is added.
+        "ACCUMULATE_BEGUN": "accumulate.begun",
+        # Trainer: their gradient is added; the engine does not know yet.
+        "ACCUMULATE_DONE": "accumulate.done",
+        # Trainer: all groups of the step are in; the optimizer has not moved.
+        "STEP_READY": "step.ready",
+        # Trainer: the state file is open under a temporary name; nothing is in it.
+        "STATE_WRITING": "state.writing",
+        # Trainer: all of it is written, still under the temporary name.
+        "STATE_WRITTEN": "state.written",
+        # Trainer: the file has its final name; no row of the database names it.
+        "STATE_NAMED": "state.named",
+        # Trainer: the step is made in memory and on the disk; the engine does not know yet.
+        "STEP_MADE": "step.made",
+        # Engine: the state file is there; its transaction has not begun.
+        "COMMIT_READY": "commit.ready",
+        # Engine: step, version, consumed groups and metrics are written; their transaction is open.
+        "COMMIT_INSIDE": "commit.inside",
+        # Engine: the step is committed; nobody knows yet.
+        "COMMIT_DONE": "commit.done",
+        # Engine: the version is committed; the sampler has not been asked to load it.
+        "PUBLISH_READY": "publish.ready",
+        # Sampler: the version's file is about to be read.
+        "SAMPLER_LOADING": "sampler.loading",
+        # Sampler: the version is served; the engine does not know yet.
+        "SAMPLER_LOADED": "sampler.loaded",
+        # Engine: the version is served; no group has begun under it.
+        "PUBLISH_DONE": "publish.done",
+        # Sampler: a version was unloaded.
+        "SAMPLER_RETIRED": "sampler.retired",
+        # Engine: sampler and trainer were compared; the result is not stored.
+        "CANARY_DONE": "canary.done",
+        # Engine: a held-out score is known; it is not stored.
+        "EVALUATION_READY": "evaluation.ready",
+        # Engine: it is stored.
+        "EVALUATION_STORED": "evaluation.stored",
+        # Engine: versions are marked as pruned; their files are there.
+        "RETAIN_MARKED": "retain.marked",
+        # Engine: the first of their files is gone.
+        "RETAIN_REMOVED": "retain.removed",
+        # Engine: a kept version was written again without its optimizer's moments, under a temporary name.
+        "STRIP_WRITTEN": "strip.written",
+        # Engine: the file without moments has replaced the one with; the row is unchanged.
+        "STRIP_NAMED": "strip.named",
+        # Engine: tokens of old trajectories are gone from their rows; the transaction is open.
+        "SHRINK_INSIDE": "shrink.inside",
+        # Engine: they are gone, and the transaction is committed.
+        "SHRINK_DONE": "shrink.done",
+        # Engine: all commits so far are flushed to the disk.
+        "BARRIER_DONE": "barrier.done",
+        # Engine: a policy is about to be opened at its newest version.
+        "RECOVER_READY": "recover.ready",
+        # Engine: versions that did not verify are void; groups that cannot be trained on have not been removed yet.
+        "RECOVER_VOIDED": "recover.voided",
+        # Engine: a policy stands at a version that verified.
+        "RECOVER_DONE": "recover.done",
+        # Trainer: a policy left the memory for the disk; its slot is free.
+        "PAGE_OUT": "page.out",
+        # Trainer: a policy is in memory again.
+        "PAGE_IN": "page.in",
+    },
+)
+"""All points; the comment above each gives what has happened there and what has not."""
 
 
 @dataclass(frozen=True)

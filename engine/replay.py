@@ -41,7 +41,7 @@ class Playback:
 
     def __init__(self, episode: RecordedEpisode, max_tokens: int, calls: Calls) -> None:
         self._tracks = {name: _Track(name, agent, max_tokens, calls) for name, agent in episode.agents.items()}
-        self._difference = ""
+        self.difference = ""
 
     async def __call__(self, ask: Ask) -> Reply:
         """The recorded reply. Raises ``BeyondRecord`` if there is none, or if it is ambiguous."""
@@ -53,12 +53,8 @@ class Playback:
         if ask.fork is not None:
             track.leave(self._tracks.get(ask.fork.agent), ask.fork.turns)
         difference = track.difference(ask)
-        self._difference = self._difference or difference
+        self.difference = self.difference or difference
         return track.reply(ask)
-
-    @property
-    def difference(self) -> str:
-        return self._difference
 
     @property
     def unheard(self) -> str:
@@ -309,8 +305,7 @@ class Replay:
             async with opened:
                 seed = self.spec.train.seed if self.split == "train" else 0
                 specs = (EpisodeSpec(self.split, group.instance, seed, e.member, config) for e in group.episodes)
-                playing = map(self._episode, group.episodes, specs, repeat(episodes))
-                played = await asyncio.gather(*playing)
+                played = await asyncio.gather(*map(self._episode, group.episodes, specs, repeat(episodes)))
                 return verdicts(group, await self._ranked(played))
 
         return [verdict for found in await asyncio.gather(*map(one, groups)) for verdict in found]

@@ -14,7 +14,7 @@ import pytest
 
 from marlaas.app.cli.main import build_parser
 from marlaas.engine.home.settings import Settings
-from marlaas.engine.spec.agents import check_declared
+from marlaas.engine.spec.rules import check_declared
 from marlaas.engine.spec.sweep import members
 from marlaas.engine.spec.task import parse
 from marlaas.engine.spec.validation import build

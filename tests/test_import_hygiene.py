@@ -64,7 +64,6 @@ def test_reading_and_steering_need_the_standard_library_alone() -> None:
         "submission.taskfile",
         "submission.queue",
         "submission.references",
-        "submission.demo",
         "home.settings",
     )
     assert not imported("; ".join(f"import marlaas.engine.{module}" for module in modules)) & HEAVY

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from marlaas.engine.home.paths import BUNDLED_PLUGINS
-from marlaas.engine.spec.agents import check_declared
+from marlaas.engine.spec.rules import check_declared
 from marlaas.engine.spec.task import parse
 from marlaas.plugins.host.loading import load
 

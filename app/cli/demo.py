@@ -18,7 +18,7 @@ from typing import Any
 from marlaas.engine.errors import MarlaasError
 from marlaas.engine.home import Home, check_folder, find_home
 from marlaas.engine.store import Reader, TaskRow
-from marlaas.engine.submission.demo import REAL_BASE
+from marlaas.engine.submission.taskfile import REAL_BASE
 
 from .. import output
 from ..home.commands import Follower, ways

@@ -19,7 +19,7 @@ from marlaas.engine.submission import (
     check_data,
     check_environments,
     choose_at,
-    demo,
+    demo_tasks,
     environments_of,
     find_starts,
     link,
@@ -292,7 +292,7 @@ def begin(home: Home, say: Callable[[str], None], sampler: str | None = None, re
     """
     from marlaas.engine.daemon import control
 
-    submissions = demo.tasks(real)
+    submissions = demo_tasks(real)
     control.create_database(home)
     if sampler:
         _choose(home, sampler)

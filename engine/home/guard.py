@@ -5,13 +5,67 @@ Another account could replace its settings, some of which are commands, and its 
 
 from __future__ import annotations
 
+import fcntl
 import os
+import shutil
 import stat
-from pathlib import Path
+import tempfile
+from contextlib import suppress
+from pathlib import Path, PurePosixPath
 
 from ..errors import ConfigError
-from .mounts import far_away
+from ..locks import WITHOUT_LOCKS
 from .paths import Home
+
+_TABLE = Path("/proc/mounts")
+_NETWORKS = ("9p", "afs", "beegfs", "ceph", "cifs", "coda", "gpfs", "lustre", "ncpfs", "nfs", "nfs4", "smb3")
+_SHARED = ("drvfs", "prl_fs", "vboxsf", "virtiofs", "vmhgfs")
+_NETWORKS_OF_PROGRAMS = ("afp", "ceph", "gcsfuse", "glusterfs", "juicefs", "nfs", "rclone", "s3fs", "smbnetfs", "sshfs")
+"""Network file systems served by a program, after ``fuse.``; most other such types show a local disk."""
+
+
+def networked(folder: Path) -> bool:
+    """True if the kernel may miss changes in this folder, so that one must poll; False if mounts cannot be read."""
+    kind = _kind(folder)
+    return kind in (*_NETWORKS, *_SHARED) or kind.startswith("fuse")  # most file systems of a program are remote
+
+
+def far_away(folder: Path) -> str:
+    """The type of a folder's network file system; empty for any other, or if unknown.
+
+    9p does not count: whole virtual machines and containers run on it, and their processes share its memory.
+    """
+    kind = _kind(folder)
+    far = (kind in _NETWORKS and kind != "9p") or (kind.removeprefix("fuse.") in _NETWORKS_OF_PROGRAMS and "." in kind)
+    return kind if far else ""
+
+
+def _kind(folder: Path) -> str:
+    try:
+        return kind_of(folder.resolve(), _TABLE.read_text("utf-8", "surrogateescape"))
+    except OSError:
+        return ""
+
+
+def kind_of(path: Path, table: str) -> str:
+    """The type of the file system that holds an absolute path; empty if the table names none."""
+    deepest, kind = -1, ""
+    for line in table.splitlines():
+        fields = line.split(" ")
+        if len(fields) < 3:
+            continue
+        point = PurePosixPath(_unescaped(fields[1]))
+        if len(point.parts) >= deepest and path.is_relative_to(point):  # of several on one point, the last one shows
+            deepest, kind = len(point.parts), fields[2]
+    return kind
+
+
+def _unescaped(field: str) -> str:
+    """A field of the mount table with its blanks; the kernel writes them as octal numbers."""
+    for escaped, character in ((r"\040", " "), (r"\011", "\t"), (r"\012", "\n"), (r"\134", "\\")):
+        field = field.replace(escaped, character)
+    return field
+
 
 _OTHERS = stat.S_IWGRP | stat.S_IWOTH
 _ELSEWHERE = "Choose a folder of your own with --home or MARLAAS_HOME."
@@ -71,3 +125,65 @@ def _change(path: Path, mode: int) -> None:
         raise ConfigError(
             f"Other accounts can write to {path}, and that cannot be changed: {error.strerror}.", _ELSEWHERE
         ) from error
+
+
+# A temporary folder of this process; if the process is killed, a later one removes the folder.
+# A lock on a file in it shows that its process lives. If the file system has no locks, nobody removes it.
+
+LOCK_FILE = "lock"
+
+
+class PrivateFolder:
+    """A folder of mode 0700 below ``parent``, created if needed. Raises ``OSError``."""
+
+    def __init__(self, parent: Path, prefix: str) -> None:
+        parent.mkdir(parents=True, exist_ok=True)
+        remove_orphans(parent, prefix)
+        self.path = Path(tempfile.mkdtemp(prefix=prefix, dir=parent))
+        self._lock = _locked(self.path)
+
+    def ensure(self) -> Path:
+        """Return its path, and create the folder again if it was deleted. Raises ``OSError``."""
+        if not (self.path / LOCK_FILE).exists():
+            os.close(self._lock)
+            self._lock = _locked(self.path)
+        return self.path
+
+    def remove(self) -> None:
+        shutil.rmtree(self.path, ignore_errors=True)
+        if self._lock >= 0:
+            os.close(self._lock)
+            self._lock = -1
+
+
+def _locked(folder: Path) -> int:
+    """The lock on a folder, created if needed. Until a lock is held, others may take it for an orphan."""
+    while True:
+        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        lock = os.open(folder / LOCK_FILE, os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, 0o600)
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX)
+        except OSError as error:
+            if error.errno not in WITHOUT_LOCKS:
+                os.close(lock)
+                raise
+        with suppress(FileNotFoundError):
+            if os.path.samestat(os.fstat(lock), os.stat(folder / LOCK_FILE)):
+                return lock
+        os.close(lock)  # of a folder that was just removed
+
+
+def remove_orphans(parent: Path, prefix: str) -> None:
+    """Remove the folders of processes that have ended."""
+    for folder in parent.glob(f"{prefix}*"):
+        try:
+            lock = os.open(folder / LOCK_FILE, os.O_RDWR | os.O_CLOEXEC)
+        except OSError:
+            continue  # it is just being created, or is not one of these
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            shutil.rmtree(folder, ignore_errors=True)
+        except OSError:
+            pass  # in use
+        finally:
+            os.close(lock)

@@ -3,15 +3,36 @@
 from __future__ import annotations
 
 import os
+import shlex
+from collections.abc import Iterator
 from dataclasses import dataclass
+from itertools import islice
 from pathlib import Path
 
 from ..errors import AdapterUnreachable, ConfigError
+
+
+def version() -> str:
+    """The version of the installed package, "0.2.0"."""
+    from importlib.metadata import version as installed
+
+    return installed("marlaas")
+
 
 BUNDLED_PLUGINS = Path(__file__).resolve().parents[2] / "plugins" / "bundled"
 TEMPLATES = BUNDLED_PLUGINS.with_name("templates")
 INSIDE = "marlaas reads and deletes nothing outside of its home: move the whole home instead of a part of it."
 TINY_BASE = Path(__file__).resolve().parents[1] / "base" / "tiny"
+
+
+class _Place:
+    """A file or folder of a home."""
+
+    def __init__(self, name: str) -> None:
+        self._name = name
+
+    def __get__(self, home: Home, owner: type[Home]) -> Path:
+        return home.root / self._name
 
 
 @dataclass(frozen=True)
@@ -20,77 +41,30 @@ class Home:
 
     root: Path
 
-    @property
-    def config(self) -> Path:
-        return self.root / "marlaas.toml"
-
-    @property
-    def database(self) -> Path:
-        return self.root / "marlaas.db"
-
-    @property
-    def plugins(self) -> Path:
-        return self.root / "plugins"
-
-    @property
-    def adapters(self) -> Path:
-        return self.root / "adapters"
-
-    @property
-    def lost(self) -> Path:
-        """Files that no version names, kept for a person because versions turned out to be damaged."""
-        return self.root / "lost+found"
-
-    @property
-    def base(self) -> Path:
-        """Base models converted for llama.cpp; can be deleted at any time."""
-        return self.root / "base"
-
-    @property
-    def bases(self) -> Path:
-        return self.root / "bases"
-
-    @property
-    def logs(self) -> Path:
-        return self.root / "logs"
-
-    @property
-    def screenshots(self) -> Path:
-        """Users' pictures of the terminal application; can be deleted at any time."""
-        return self.root / "screenshots"
-
-    @property
-    def scratch(self) -> Path:
-        return self.root / "scratch"
-
-    @property
-    def venvs(self) -> Path:
-        """Libraries of plugins; can be deleted while no engine runs."""
-        return self.root / "venvs"
-
-    @property
-    def rates(self) -> Path:
-        """Measured rates of the machine's devices; can be deleted at any time."""
-        return self.root / "rates.json"
-
-    @property
-    def speeds(self) -> Path:
-        """Measured speeds of bases; can be deleted at any time."""
-        return self.root / "speeds.json"
-
-    @property
-    def lock(self) -> Path:
-        return self.root / "engine.lock"
-
-    @property
-    def cluster_token(self) -> Path:
-        """The token of this machine's cluster, unless the settings name another file."""
-        return self.root / "cluster.token"
-
-    @property
-    def node_lock(self) -> Path:
-        """The lock file that this machine's Ray holds while it lives."""
-        return self.root / "node.lock"
+    config = _Place("marlaas.toml")
+    database = _Place("marlaas.db")
+    plugins = _Place("plugins")
+    adapters = _Place("adapters")
+    lost = _Place("lost+found")
+    """Files that no version names, kept for a person because versions turned out to be damaged."""
+    base = _Place("base")
+    """Base models converted for llama.cpp; can be deleted at any time."""
+    bases = _Place("bases")
+    logs = _Place("logs")
+    screenshots = _Place("screenshots")
+    """Users' pictures of the terminal application; can be deleted at any time."""
+    scratch = _Place("scratch")
+    venvs = _Place("venvs")
+    """Libraries of plugins; can be deleted while no engine runs."""
+    rates = _Place("rates.json")
+    """Measured rates of the machine's devices; can be deleted at any time."""
+    speeds = _Place("speeds.json")
+    """Measured speeds of bases; can be deleted at any time."""
+    lock = _Place("engine.lock")
+    cluster_token = _Place("cluster.token")
+    """The token of this machine's cluster, unless the settings name another file."""
+    node_lock = _Place("node.lock")
+    """The lock file that this machine's Ray holds while it lives."""
 
     def name_of(self, path: Path) -> str:
         """A file's path relative to the home, for the database, so that the home can be moved and copied."""
@@ -134,3 +108,68 @@ def find_home(given: str | None = None) -> Home:
     from platformdirs import user_state_path
 
     return Home(user_state_path("marlaas", appauthor=False))
+
+
+LOOKED_AT = 1000
+
+
+def is_home(folder: Path) -> bool:
+    """True if the folder has a database or settings."""
+    home = Home(folder)
+    return os.path.exists(home.database) or os.path.exists(home.config)
+
+
+def check_home(home: Home) -> None:
+    """Raise ``ConfigError`` if a named folder is no home, with the home that may be meant."""
+    check_folder(home)
+    if is_home(home.root):
+        return
+    why = "there is no such folder"
+    if home.root.exists():
+        why = "the folder holds other things" if any(home.root.iterdir()) else "the folder is empty"
+    near = nearest_home(home.root)
+    meant = f"Did you mean {near}? " if near else ""
+    raise ConfigError(f"No home at {home.root}: {why}.", f"{meant}`{command_for(home, 'home new')}` makes one there.")
+
+
+def check_folder(home: Home) -> None:
+    """Raise ``ConfigError`` if the home's place is a file, lies below one, or cannot be read."""
+    try:
+        for path in (home.root, *home.root.parents):
+            if path.is_dir():
+                if path == home.root:
+                    os.scandir(path).close()
+                return
+            if path.exists():
+                raise ConfigError(f"A home is a folder, but {path} is a file.", "Give a folder with --home.")
+    except OSError as error:
+        says = f"The home {home.root} cannot be read: {error.strerror}."
+        raise ConfigError(says, "Mend its permissions, or give another with --home.") from error
+
+
+def nearest_home(folder: Path) -> Path | None:
+    """A neighbour of a similar name that is a home, else a home in the folder, else the home around the folder, or
+    None.
+    """
+    from difflib import get_close_matches  # loaded only if a home is missing
+
+    homes = {path.name: path for path in _folders(folder.parent) if is_home(path)}
+    if close := get_close_matches(folder.name, homes, n=1):
+        return homes[close[0]]
+    if inside := next((path for path in _folders(folder) if is_home(path)), None):
+        return inside
+    own = {Home(folder).plugins.name, Home(folder).adapters.name, Home(folder).logs.name}
+    return next((path.parent for path in (folder, *folder.parents) if path.name in own and is_home(path.parent)), None)
+
+
+def command_for(home: Home, words: str) -> str:
+    """A command line of marlaas that means this home."""
+    return f"marlaas --home {shlex.quote(str(home.root))} {words}"
+
+
+def _folders(folder: Path) -> Iterator[Path]:
+    try:
+        with os.scandir(folder) as entries:
+            yield from (Path(entry.path) for entry in islice(entries, LOOKED_AT) if entry.is_dir())
+    except OSError:
+        return

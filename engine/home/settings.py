@@ -7,8 +7,11 @@ its default and reason.
 from __future__ import annotations
 
 import os
+import re
 import shlex
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
+from datetime import date, datetime, timedelta
 from ipaddress import ip_address
 from pathlib import Path
 
@@ -16,8 +19,86 @@ from ..base import BFLOAT16, GGUF, PRECISIONS, anchored
 from ..devices import ResourceSettings
 from ..errors import ConfigError
 from ..spec import between, build, each_of, one_of, read_toml
-from .active_hours import ActiveHours
 from .paths import Home
+
+DAYS = ("mon", "tue", "wed", "thu", "fri", "sat", "sun")
+DAY = 24 * 60
+LOOK = 9
+"""Days ahead that are searched for a change: a week, and ranges that reach over its ends."""
+FORM = 'Write them like "22:00-07:00", "mon-fri 20:00-08:00, sat-sun 00:00-24:00", or "" for always.'
+_RANGE = re.compile(r"(?:([a-z]{3})(?:-([a-z]{3}))? +)?(\d{1,2}):(\d{2}) *- *(\d{1,2}):(\d{2})")
+
+
+@dataclass(frozen=True)
+class Range:
+    """A range from one clock time to another, on some days of the week."""
+
+    days: frozenset[int]
+    """Days of its begin; 0 is Monday."""
+    begin: int
+    """Minutes after midnight."""
+    end: int
+    """Minutes after the same midnight; later than ``begin`` by a day at most."""
+
+
+@dataclass(frozen=True)
+class ActiveHours:
+    """The ranges in which the engine may work; without any, it always may."""
+
+    ranges: tuple[Range, ...] = ()
+
+    @classmethod
+    def parse(cls, text: str) -> ActiveHours:
+        parts = [part.strip() for part in text.lower().split(",")]
+        return cls(tuple(_range(part) for part in parts)) if any(parts) else cls()
+
+    def active(self, now: float) -> bool:
+        return not self.ranges or any(begin <= now < end for begin, end in self._spans(now))
+
+    def changes(self, now: float) -> float | None:
+        """Time of the next change of ``active``, in seconds since 1970; None: never."""
+        if not self.ranges:
+            return None
+        before = self.active(now)
+        moments = sorted({moment for span in self._spans(now) for moment in span if moment > now})
+        return next((moment for moment in moments if self.active(moment) is not before), None)
+
+    def _spans(self, now: float) -> Iterator[tuple[float, float]]:
+        today = datetime.fromtimestamp(now).date()
+        for ahead in range(-2, LOOK):
+            day = today + timedelta(days=ahead)
+            for each in self.ranges:
+                if day.weekday() in each.days:
+                    yield _moment(day, each.begin), _moment(day, each.end)
+
+
+def _range(text: str) -> Range:
+    match = _RANGE.fullmatch(text)
+    if match is None:
+        raise ConfigError(f"{text!r} are no active hours.", FORM)
+    first, last, *clock = match.groups()
+    begin, end = (int(hour) * 60 + int(minute) for hour, minute in (clock[:2], clock[2:]))
+    if max(int(clock[1]), int(clock[3])) > 59 or begin >= DAY or end > DAY or begin == end:
+        raise ConfigError(f"{text!r} are no active hours: a day goes from 00:00 to 24:00.", FORM)
+    return Range(_days(first, last, text), begin, end if end > begin else end + DAY)
+
+
+def _days(first: str | None, last: str | None, text: str) -> frozenset[int]:
+    if first is None:
+        return frozenset(range(7))
+    if first not in DAYS or (last or first) not in DAYS:
+        raise ConfigError(f"{text!r} names no day; days are {', '.join(DAYS)}.", FORM)
+    begin, end = DAYS.index(first), DAYS.index(last or first)
+    return frozenset((begin + day) % 7 for day in range((end - begin) % 7 + 1))
+
+
+def _moment(day: date, minutes: int) -> float:
+    """First time that a wall clock shows ``minutes`` after the midnight at the beginning of ``day``."""
+    reading = datetime.combine(day, datetime.min.time()) + timedelta(minutes=minutes)
+    while datetime.fromtimestamp(reading.timestamp()) != reading:  # skipped: the clock is put forward over it
+        reading += timedelta(minutes=1)
+    return reading.timestamp()
+
 
 PORTS = 100
 """Ports that Ray takes on each machine of a cluster, beside the head's."""
@@ -304,47 +385,35 @@ def load_settings(home: Home) -> Settings:
     except (OSError, ValueError) as error:
         raise ConfigError(f"cannot be read: {error}.", where=str(home.config)) from error
     settings = build(Settings, table, str(home.config))
-    try:
-        shlex.split(settings.notify.command)
-    except ValueError as error:
-        raise ConfigError(f"'notify.command' cannot be read: {error}.", where=str(home.config)) from error
-    try:
-        ActiveHours.parse(settings.resources.active_hours)
-    except ConfigError as error:
-        raise ConfigError(f"'resources.active_hours': {error.message}", error.hint, where=str(home.config)) from error
-    try:
-        _ = settings.api.local
-    except ValueError as error:
-        raise ConfigError(
+    where = str(home.config)
+    checks: tuple[tuple[Callable[[], object], str, str], ...] = (
+        (lambda: shlex.split(settings.notify.command), "'notify.command' cannot be read: {}.", ""),
+        (lambda: ActiveHours.parse(settings.resources.active_hours), "'resources.active_hours': {}", FORM),
+        (
+            lambda: settings.api.local,
             f"'api.listen' is {settings.api.listen!r}, which is no address of a machine.",
             'Allowed: "127.0.0.1", "0.0.0.0" for all networks, or one address of this machine.',
-            where=str(home.config),
-        ) from error
-    gpus = settings.resources.gpus
+        ),
+    )
+    for check, says, hint in checks:
+        try:
+            check()
+        except ValueError as error:
+            raise ConfigError(says.replace("{}", str(getattr(error, "message", error))), hint, where=where) from error
+    gpus, cluster = settings.resources.gpus, settings.cluster
     if isinstance(gpus, str) and gpus not in ("all", "none"):
-        raise ConfigError(
-            f"'resources.gpus' is {gpus!r}.",
-            'Allowed: "all", "none", or a list: [0, "GPU-3f2a"].',
-            where=str(home.config),
-        )
-    if settings.rollout.gguf:
-        gguf = str(home.root / Path(settings.rollout.gguf).expanduser())
-        settings = replace(settings, rollout=replace(settings.rollout, gguf=gguf))
-    if settings.environments.wheels:
-        wheels = str(home.root / Path(settings.environments.wheels).expanduser())
-        settings = replace(settings, environments=replace(settings.environments, wheels=wheels))
-    if settings.cluster.token:
-        token = str(home.root / Path(settings.cluster.token).expanduser())
-        settings = replace(settings, cluster=replace(settings.cluster, token=token))
-    _check_ports(settings.cluster, home)
-    base = os.environ.get("MARLAAS_BASE")
-    return replace(settings, base=anchored(base, Path.cwd()) if base else anchored(settings.base, home.root))
-
-
-def _check_ports(cluster: ClusterSettings, home: Home) -> None:
+        hint = 'Allowed: "all", "none", or a list: [0, "GPU-3f2a"].'
+        raise ConfigError(f"'resources.gpus' is {gpus!r}.", hint, where=where)
     if cluster.ports <= cluster.port < cluster.ports + PORTS:
         raise ConfigError(
             f"'cluster.port' is {cluster.port}, one of the {PORTS} ports from 'cluster.ports' {cluster.ports} on.",
             "Choose another for one of them.",
-            where=str(home.config),
+            where=where,
         )
+    for name, key in (("rollout", "gguf"), ("environments", "wheels"), ("cluster", "token")):
+        table = getattr(settings, name)
+        if path := getattr(table, key):
+            absolute = str(home.root / Path(path).expanduser())
+            settings = replace(settings, **{name: replace(table, **{key: absolute})})
+    base = os.environ.get("MARLAAS_BASE")
+    return replace(settings, base=anchored(base, Path.cwd()) if base else anchored(settings.base, home.root))

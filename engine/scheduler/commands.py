@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import Awaitable, Callable, Sequence, Set
+from collections.abc import Awaitable, Callable, Mapping, Sequence, Set
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -29,9 +29,7 @@ async def delete_versions(store: Store, task: int, number: int | None, policy: s
             f"Task {task} is {state}; it goes on from its adapters, so they cannot be deleted.",
             f"Wait for its end, or `marlaas cancel {task}` first.",
         )
-    versions = [
-        version for version in store.versions.on_disk(task, policy) if number is None or version.number == number
-    ]
+    versions = [v for v in store.versions.on_disk(task, policy) if number is None or v.number == number]
     if not versions:
         which = "adapter" if number is None else f"version {number}"
         raise AdapterError(f"Task {task} has no {which} on disk.", "`marlaas adapters list` shows what there is.")
@@ -46,17 +44,17 @@ async def delete_versions(store: Store, task: int, number: int | None, policy: s
                 f"Version {version.number} of task {task} is served to clients under the name {name!r}.",
                 f"`marlaas adapters name {name} --remove` takes the name away.",
             )
-    await asyncio.to_thread(_check, {Path(version.path).parent for version in versions})
+    files = [Path(version.path) for version in versions]
+    await asyncio.to_thread(_check_folders, {file.parent for file in files})
     store.versions.prune(*(version.id for version in versions))
     store.telemetry.event("adapter", f"Deleted: {', '.join(version.name for version in versions)}.", task)
-    files = [Path(version.path) for version in versions]
     if number is None and policy is None:
         own = {file.parent for file in files if file.parent.name == f"task-{task}"}
         files += [file for folder in own for file in (*folder.glob("*.safetensors"), folder / MARK)]
     await asyncio.to_thread(_remove, store, files)
 
 
-def _check(folders: Set[Path]) -> None:
+def _check_folders(folders: Set[Path]) -> None:
     for folder in folders:
         if not folder.is_dir():
             raise AdapterUnreachable(
@@ -72,9 +70,8 @@ def _remove(store: Store, files: Sequence[Path]) -> None:
         try:
             file.unlink(missing_ok=True)
         except OSError as error:
-            raise AdapterError(
-                f"cannot be removed: {error.strerror}.", "Remove it by hand.", where=str(file)
-            ) from error
+            cause = f"cannot be removed: {error.strerror}."
+            raise AdapterError(cause, "Remove it by hand.", where=str(file)) from error
     for folder in {file.parent for file in files}:
         with contextlib.suppress(OSError):
             folder.rmdir()
@@ -117,26 +114,32 @@ def _check_extension(store: Store, task: int, before: TaskSpec, steps: int) -> s
             " would rise again.",
             'Only tasks with `schedule = "constant"` under [train] can be extended once they have begun.',
         )
-    if state == "done":
-        _check_ended(store, task, before, made)
-    return after
-
-
-def _check_ended(store: Store, task: int, spec: TaskSpec, made: int) -> None:
-    if made < spec.steps:
+    if state != "done":
+        return after
+    if made < before.steps:
         raise ConfigError(
-            f"It was done at step {made} of {spec.steps}, before its last: more steps would change nothing.",
+            f"It was done at step {made} of {before.steps}, before its last: more steps would change nothing.",
             store.tasks.reason(task),
         )
     newest = {version.policy: version.number for version in store.versions.on_disk(task)}
     standing = store.versions.standing(task)
-    for policy, (_, step) in standing.items():
-        if newest.get(policy, -1) < step:
-            raise AdapterError("Its adapter is not on the disk any more: there is nothing to go on from.")
-    ended = [store.evaluations.of(deciding(spec)).scores(policy) for policy in standing]
-    if all(reached(scores, spec.eval) or stalled(scores, spec.eval) for scores in ended):
-        why = "has reached its target" if reached(ended[0], spec.eval) else "has not risen for as long as it may"
+    if any(newest.get(policy, -1) < step for policy, (_, step) in standing.items()):
+        raise AdapterError("Its adapter is not on the disk any more: there is nothing to go on from.")
+    ended = [store.evaluations.of(deciding(before)).scores(policy) for policy in standing]
+    if all(reached(scores, before.eval) or stalled(scores, before.eval) for scores in ended):
+        why = "has reached its target" if reached(ended[0], before.eval) else "has not risen for as long as it may"
         raise ConfigError(f"Its held-out score {why}: it would end at once.")
+    return after
+
+
+def _version(store: Store, task: int, number: object, policy: str | None, hint: str, which: str) -> Version:
+    """The version of that number on the disk; of several policies ``policy``'s."""
+    versions = [version for version in store.versions.on_disk(task, policy) if version.number == number]
+    if not versions:
+        raise AdapterError(f"Task {task} has no version {number} on disk.", hint)
+    if len(versions) > 1:
+        raise ConfigError(f"Several policies of task {task} have a version {number}.", f"Say which policy {which}.")
+    return versions[0]
 
 
 def name_version(store: Store, task: int, name: object, number: int | None, policy: str | None = None) -> None:
@@ -145,16 +148,10 @@ def name_version(store: Store, task: int, name: object, number: int | None, poli
     Raises ``ConfigError`` for an invalid name, ``AdapterError`` if the version is not on the disk.
     """
     name = served_name(name)
-    versions = [one for one in store.versions.on_disk(task, policy) if one.number == number]
-    if not versions:
-        raise AdapterError(
-            f"Task {task} has no version {number} on disk.", "`marlaas adapters list` shows what there is."
-        )
-    if len(versions) > 1:
-        raise ConfigError(f"Several policies of task {task} have a version {number}.", "Say which policy is meant.")
+    version = _version(store, task, number, policy, "`marlaas adapters list` shows what there is.", "is meant")
     tenant = store.tasks.spec(task).tenant
-    store.served.give(tenant, name, versions[0].id)
-    store.telemetry.event("adapter", f"Clients of {tenant} find {versions[0].name} as {name}.", task)
+    store.served.give(tenant, name, version.id)
+    store.telemetry.event("adapter", f"Clients of {tenant} find {version.name} as {name}.", task)
 
 
 def unname(store: Store, tenant: object, name: object) -> None:
@@ -177,51 +174,33 @@ async def roll_back(store: Store, task: int, number: object, policy: str | None 
     state = next_state("rollback", store.tasks.state(task))
     if store.tasks.base(task) not in ("", store.fingerprint):
         raise ConfigError(f"Task {task} belongs to another base than the one that this home has.")
-    if store.tasks.spec(task).kind == "eval":
+    spec = store.tasks.spec(task)
+    if spec.kind == "eval":
         raise ConfigError("It is an evaluation, which makes no versions.")
-    versions = store.versions.on_disk(task, policy)
-    meant = [version for version in versions if version.number == number]
-    if not meant:
-        raise AdapterError(
-            f"Task {task} has no version {number} on disk.", f"On disk: {_listed(versions)}." if versions else ""
-        )
-    if len(meant) > 1:
-        raise ConfigError(f"Several policies of task {task} have a version {number}.", "Say which policy goes back.")
-    version = meant[0]
-    if version.number >= store.tasks.spec(task).steps:
+    on_disk = ", ".join(str(version.number) for version in store.versions.on_disk(task, policy))
+    version = _version(store, task, number, policy, f"On disk: {on_disk}." if on_disk else "", "goes back")
+    if version.number >= spec.steps:
         raise ConfigError(f"Version {number} of task {task} is its last: no step would be left to make.")
-    _check_wanted(store, version)
-    await asyncio.to_thread(_check_file, version)
-    store.versions.void_after(version.policy, version.number)
-    store.experience.drop_unusable(version.policy, version.number)
-    Retention(store, task, version.policy, suite=deciding(store.tasks.spec(task))).label()
-    how = "" if version.resumable else ", with a new optimizer: its moments had been given up for room"
-    store.telemetry.event("task", f"The task is {state} again: it goes on from {version.name}{how}.", task)
-    store.tasks.set_state(task, state, fresh=True)  # last: if the engine dies before, all is done again
-    await asyncio.to_thread(store.barrier)  # else a power cut could bring back rows without files
-
-
-def _check_wanted(store: Store, version: Version) -> None:
     for wanted, waiting in store.versions.wanted(version.policy).items():
         if wanted > version.number:
             raise AdapterError(
                 f"Task {waiting} is to begin from version {wanted}, or plays with it, and it would be void.",
                 f"Wait until it is done, or `marlaas cancel {waiting}` first.",
             )
-    for number, name in store.served.numbers(version.policy).items():
-        if number > version.number:
+    for served, name in store.served.numbers(version.policy).items():
+        if served > version.number:
             raise AdapterError(
-                f"Version {number} is served to clients under the name {name!r}, and it would be void.",
+                f"Version {served} is served to clients under the name {name!r}, and it would be void.",
                 f"`marlaas adapters name {name} --remove` takes the name away.",
             )
-
-
-def _check_file(version: Version) -> None:
-    read_expected(Path(version.path), version.checksum, moments=True)
-
-
-def _listed(versions: list[Version]) -> str:
-    return ", ".join(str(version.number) for version in versions)
+    await asyncio.to_thread(read_expected, Path(version.path), version.checksum, moments=True)
+    store.versions.void_after(version.policy, version.number)
+    store.experience.drop_unusable(version.policy, version.number)
+    Retention(store, task, version.policy, suite=deciding(spec)).label()
+    how = "" if version.resumable else ", with a new optimizer: its moments had been given up for room"
+    store.telemetry.event("task", f"The task is {state} again: it goes on from {version.name}{how}.", task)
+    store.tasks.set_state(task, state, fresh=True)  # last: if the engine dies before, all is done again
+    await asyncio.to_thread(store.barrier)  # else a power cut could bring back rows without files
 
 
 PAUSED = Reason(ReasonCode.PERSON, "paused by you")
@@ -256,28 +235,30 @@ class Commands:
             if command.id not in self._reloads:
                 self._reloads[command.id] = asyncio.ensure_future(self._reloaded(command))
             return
-        outcome = ""
+        outcome, asked = "", command.arguments
+        version = asked.get("version"), asked.get("policy")
         try:
-            if command.kind == "stop":
-                self._stop()
-            elif command.kind == "drain":
-                self._drain()
-            elif command.kind == "tenant":
-                self._set_tenant(command)
-            elif command.kind == "delete" and command.task is not None:
-                await delete_versions(self._store, command.task, *_version(command))
-            elif command.kind == "name" and command.task is not None:
-                name_version(self._store, command.task, command.arguments.get("name"), *_version(command))
-            elif command.kind == "unname":
-                unname(self._store, command.arguments.get("tenant"), command.arguments.get("name"))
-            elif command.kind == "extend" and command.task is not None:
-                await extend(self._store, command.task, command.arguments.get("steps"), self._end_run)
-            elif command.kind == "priority" and command.task is not None:
-                await self._prioritise(command.task, command.arguments.get("priority"))
-            elif command.kind == "rollback" and command.task is not None:
-                await roll_back(self._store, command.task, *_version(command))
-            elif command.task is not None:
-                await self._steer(command.kind, command.task)
+            match command.kind, command.task:
+                case "stop", _:
+                    self._stop()
+                case "drain", _:
+                    self._drain()
+                case "tenant", _:
+                    self._set_tenant(asked)
+                case "unname", _:
+                    unname(self._store, asked.get("tenant"), asked.get("name"))
+                case "delete", int(task):
+                    await delete_versions(self._store, task, *version)
+                case "name", int(task):
+                    name_version(self._store, task, asked.get("name"), *version)
+                case "extend", int(task):
+                    await extend(self._store, task, asked.get("steps"), self._end_run)
+                case "priority", int(task):
+                    await self._prioritise(task, asked.get("priority"))
+                case "rollback", int(task):
+                    await roll_back(self._store, task, *version)
+                case kind, int(task):
+                    await self._steer(kind, task)
         except DatabaseLocked:
             raise
         except MarlaasError as error:
@@ -319,12 +300,8 @@ class Commands:
             tasks.set_state(task, state)
         self._store.telemetry.event("task", f"The task has priority {priority}; it is {state}.", task)
 
-    def _set_tenant(self, command: Command) -> None:
-        name, changes = tenant_change(command.arguments)
+    def _set_tenant(self, asked: Mapping[str, Any]) -> None:
+        name, changes = tenant_change(asked)
         self._store.tenants.set(name, **changes)
         shown = ", ".join(f"{key} {value:,}" for key, value in changes.items())
         self._store.telemetry.event("tenant", f"Tenant {name}: {shown}.")
-
-
-def _version(command: Command) -> tuple[int | None, str | None]:
-    return command.arguments.get("version"), command.arguments.get("policy")

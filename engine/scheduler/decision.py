@@ -151,8 +151,7 @@ def _share_out(
 
     def turn(name: str) -> tuple[bool, float, float, int, str]:
         weight, head = situation.tenant(name).weight, ready[name][0]
-        used = situation.used.get(name, 0)
-        return head.state != "running", planned[name] / weight, used / weight, head.id, name
+        return head.state != "running", planned[name] / weight, situation.used.get(name, 0) / weight, head.id, name
 
     turns = [turn(name) for name in ready]
     heapq.heapify(turns)
@@ -207,8 +206,7 @@ def _named(other: Needed) -> str:
 
 def _spent(name: str, situation: Situation) -> Reason:
     quota = situation.tenant(name).tokens_per_day
-    words = f"tenant {name} has used its {quota:,} tokens of the day; goes on at 00:00 UTC"
-    return Reason(ReasonCode.QUOTA, words)
+    return Reason(ReasonCode.QUOTA, f"tenant {name} has used its {quota:,} tokens of the day; goes on at 00:00 UTC")
 
 
 def _busy(slots: int) -> str:

@@ -1,11 +1,3 @@
-from .agents import (
-    BASE as BASE,
-    ONLY as ONLY,
-    AgentMap as AgentMap,
-    agent_map_of as agent_map_of,
-    check_declared as check_declared,
-    spec_of as spec_of,
-)
 from .automatic import (
     BaseTraits as BaseTraits,
     FirstReplies as FirstReplies,
@@ -17,10 +9,6 @@ from .automatic import (
     learning_rate as learning_rate,
     replaced as replaced,
     unmeasured as unmeasured,
-)
-from .data import (
-    DataSpec as DataSpec,
-    data_tables as data_tables,
 )
 from .fields import (
     REQUIRED as REQUIRED,
@@ -36,21 +24,10 @@ from .losses import (
     constant_denominator as constant_denominator,
     published as published,
 )
-from .mixture import (
-    TOGETHER as TOGETHER,
-    ComponentSpec as ComponentSpec,
-    Interleaving as Interleaving,
-    components_of as components_of,
-)
-from .policies import (
-    NamedPolicySpec as NamedPolicySpec,
-    start_folder as start_folder,
-)
 from .rules import (
+    check_declared as check_declared,
+    data_tables as data_tables,
     inside as inside,
-)
-from .suites import (
-    SuiteSpec as SuiteSpec,
 )
 from .sweep import (
     MOST_MEMBERS as MOST_MEMBERS,
@@ -59,16 +36,40 @@ from .sweep import (
     one_of_each as one_of_each,
 )
 from .task import (
+    BASE as BASE,
+    CUT_REPLIES as CUT_REPLIES,
+    ENTROPY_COLLAPSE as ENTROPY_COLLAPSE,
+    EXPLODING_LENGTH as EXPLODING_LENGTH,
+    FALLING_REWARD as FALLING_REWARD,
+    FINDINGS as FINDINGS,
+    GAP_RUNAWAY as GAP_RUNAWAY,
+    KL_RUNAWAY as KL_RUNAWAY,
+    LARGE_STEPS as LARGE_STEPS,
+    LIMITS as LIMITS,
+    NAMES as NAMES,
+    ONE_REPLY as ONE_REPLY,
+    ONLY as ONLY,
+    REWARD_HACKING as REWARD_HACKING,
+    TOGETHER as TOGETHER,
+    AgentMap as AgentMap,
+    ComponentSpec as ComponentSpec,
+    DataSpec as DataSpec,
     EvalSpec as EvalSpec,
+    Interleaving as Interleaving,
     KeepSpec as KeepSpec,
+    NamedPolicySpec as NamedPolicySpec,
     QueueSpec as QueueSpec,
     SamplingSpec as SamplingSpec,
+    SuiteSpec as SuiteSpec,
     TaskSpec as TaskSpec,
     TrainSpec as TrainSpec,
+    WatchSpec as WatchSpec,
+    agent_map_of as agent_map_of,
+    components_of as components_of,
     parse as parse,
-)
-from .tenant import (
-    LIMITS as LIMITS,
+    served_name as served_name,
+    spec_of as spec_of,
+    start_folder as start_folder,
     tenant_change as tenant_change,
     tenant_name as tenant_name,
 )
@@ -88,21 +89,4 @@ from .validation import (
     each_of as each_of,
     nearest as nearest,
     one_of as one_of,
-)
-from .version_name import (
-    served_name as served_name,
-)
-from .watching import (
-    CUT_REPLIES as CUT_REPLIES,
-    ENTROPY_COLLAPSE as ENTROPY_COLLAPSE,
-    EXPLODING_LENGTH as EXPLODING_LENGTH,
-    FALLING_REWARD as FALLING_REWARD,
-    FINDINGS as FINDINGS,
-    GAP_RUNAWAY as GAP_RUNAWAY,
-    KL_RUNAWAY as KL_RUNAWAY,
-    LARGE_STEPS as LARGE_STEPS,
-    NAMES as NAMES,
-    ONE_REPLY as ONE_REPLY,
-    REWARD_HACKING as REWARD_HACKING,
-    WatchSpec as WatchSpec,
 )

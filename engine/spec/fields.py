@@ -16,9 +16,7 @@ from functools import cache
 from typing import Any
 
 from . import sweep, task as spec
-from .mixture import ComponentSpec
-from .policies import NamedPolicySpec
-from .suites import SuiteSpec
+from .task import ComponentSpec, NamedPolicySpec, SuiteSpec
 from .validation import Auto
 
 REQUIRED = ("tenant", "name", "environment")

@@ -1,287 +1,503 @@
-"""Which keys of a task file contradict each other, or would have no effect."""
+"""Rules between the keys of a task file: which contradict each other, or would have no effect.
+
+Each value has been checked by itself before. Versions of other tasks are looked up when the task is submitted
+(``submission/references.py``), and agents when the environment is known (``check_declared``). No torch is needed.
+"""
 
 from __future__ import annotations
 
+import math
 import re
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 from .losses import published
-from .validation import REFUSED, Fault, nearest
+from .validation import CHOICE, CONFLICT, MISSING, RANGE, REFUSED, TYPE, UNKNOWN, Fault, nearest, refuse
 
 if TYPE_CHECKING:
-    from .task import TaskSpec
-
-
-# Whether [policies], [agents] and [eval.agents] of a task file fit each other.
-#
-# Each value has been checked by itself before. Versions of other tasks are looked up when the task is submitted
-# (``submission/references.py``), and agents when the environment is known (``check_declared``).
+    from .task import DataSpec, NamedPolicySpec, SuiteSpec, TaskSpec
 
 NAME = re.compile(r"[A-Za-z][A-Za-z0-9_-]{0,39}")
-"""What a policy may be called: its name becomes part of file names and rows."""
+"""Allowed names of policies and suites; they become part of file names and rows."""
+COMPONENT = re.compile(r"[A-Za-z0-9_/-]{1,100}")
+"""Allowed names of a mixture's components, as of environments."""
 TAKEN = ("base", "policy")
-"""Names that a policy may not have, because they mean the bare base and a task's only policy."""
+"""Names that a policy may not have: they mean the bare base and a task's only policy."""
+MOST = 64
+"""Components of a mixture."""
+SPLITS = ("train", "eval", "test")
+OF_TRAINING = ("policy", "policies", "agents", "train", "keep", "watch")
+"""Tables without a meaning in an evaluation."""
+OF_TRAINING_EVALS = ("every", "target", "patience", "test_prompts", "suite")
+"""Keys of [eval] without a meaning in an evaluation."""
+
+
+def faults_between(spec: TaskSpec) -> Iterator[Fault]:
+    """All rules that a specification breaks."""
+    yield from _mixture_faults(spec)
+    for name in ("tenant", "name", "played"):
+        text, path = getattr(spec, name), "environment" if name == "played" else name
+        wrong = not text.strip() or len(text) > 200 or not text.isprintable()
+        missing = name == "played" and not text and not spec.mixture  # reported by the mixture's rules
+        says = f"{path!r} must be a printable text of 1 to 200 characters."
+        yield from _if(wrong and not missing, path, says, code=RANGE)
+    yield from (
+        _policy_faults(spec)
+        if spec.policies
+        else _if(
+            bool(spec.agents),
+            "agents",
+            "[agents] maps agents to policies, but there is no [policies.NAME].",
+            "Add one, or remove [agents].",
+            ("policies",),
+        )
+    )
+    for fault in _evaluation_faults(spec) if spec.kind == "eval" else _training_faults(spec):
+        yield replace(fault, also=(*fault.also, "kind"))
+    yield from (*_sampling_rules(spec), *_update_rules(spec), *_watching_rules(spec))
+    for table, data in data_tables(spec):
+        yield from _data_faults(data, table)
+
+
+def _if(
+    broken: bool, path: str, says: str, hint: str = "", also: tuple[str, ...] = (), code: str = CONFLICT
+) -> list[Fault]:
+    return [Fault(path, says, hint, also, code)] if broken else []
+
+
+def _rule(broken: bool, keys: tuple[str, ...], says: str, hint: str) -> list[Fault]:
+    """``keys``: the key at fault, then those that it clashes with. ``says`` follows the key at fault."""
+    return _if(broken, keys[0], f"{keys[0]!r} {says}", hint, keys[1:])
+
+
+def _repeated(names: Iterable[str]) -> list[tuple[str, int]]:
+    return [(name, times) for name, times in Counter(names).items() if times > 1]
+
+
+# Policies, agents and players.
 
 
 def inside(reference: str, spec: TaskSpec) -> str | None:
-    """The policy of this very task that ``NAME@0`` means; None if a reference means something else."""
+    """The policy of the same task that ``NAME@0`` means; None for any other reference."""
     name, at, number = reference.partition("@")
     return name if at and number == "0" and name in spec.policies else None
 
 
-def agent_faults(spec: TaskSpec) -> Iterator[Fault]:
-    """What is wrong with policies and agents, beside each other."""
-    if not spec.policies:
-        if spec.agents:
-            says = "[agents] maps agents to policies, but there is no [policies.NAME]."
-            yield Fault("agents", says, "Add one, or remove [agents].", ("policies",))
-        return
-    if spec.policy != type(spec.policy)():
-        hint = "Keep [policies.…] for several policies, [policy] for one."
-        yield Fault("policy", "[policy] and [policies.…] both stand there.", hint)
-    for name in spec.policies:
-        if not NAME.fullmatch(name) or name in TAKEN:
-            hint = f"Use 1 to 40 letters, digits, - and _, a letter first; not {' or '.join(TAKEN)}."
-            yield Fault(f"policies.{name}", f"a policy cannot be called {name!r}.", hint)
-    if not any(policy.trained for policy in spec.policies.values()):
-        yield Fault("policies", "no policy is trained.", "Give one of them neither `frozen` nor `pool`.")
-    yield from _unmapped(spec)
-    yield from _references(spec)
-    if spec.train.deterministic and any(policy.pool for policy in spec.policies.values()):
-        says = "'train.deterministic' cannot repeat a pool, which fills by the clock."
-        yield Fault("train.deterministic", says, "Use a frozen version instead.", ("policies",))
-    yield from _undecided(spec)
-
-
-def _unmapped(spec: TaskSpec) -> Iterator[Fault]:
-    """Agents without a policy, and policies without an agent."""
-    if not spec.agents:
-        hint = f'Write for each agent of the environment: `AGENT = "{next(iter(spec.policies))}"`.'
-        yield Fault("agents", "[agents] is missing.", hint)
-        return
-    unknown = {agent: policy for agent, policy in spec.agents.items() if policy not in spec.policies}
-    for agent, policy in unknown.items():
-        says = f"'agents.{agent}' names the policy {policy!r}, which there is not."
-        yield Fault(f"agents.{agent}", says, nearest(policy, list(spec.policies)))
-    for name in spec.policies:
-        if name not in spec.agents.values() and not unknown:  # a policy that is not known may be this one
-            hint = f"Name it under [agents], or remove [policies.{name}]."
-            yield Fault(f"policies.{name}", f"no agent is played by the policy {name!r}.", hint, ("agents",))
+def _policy_faults(spec: TaskSpec) -> list[Fault]:
+    policies, names = spec.policies, list(spec.policies)
+    unknown = {agent: policy for agent, policy in spec.agents.items() if policy not in policies}
+    pools = any(policy.pool for policy in policies.values())
+    naming = f"Use 1 to 40 letters, digits, - and _, a letter first; not {' or '.join(TAKEN)}."
+    return [
+        *_if(
+            spec.policy != type(spec.policy)(),
+            "policy",
+            "[policy] and [policies.…] both stand there.",
+            "Keep [policies.…] for several policies, [policy] for one.",
+        ),
+        *(
+            Fault(f"policies.{name}", f"a policy cannot be called {name!r}.", naming)
+            for name in names
+            if not NAME.fullmatch(name) or name in TAKEN
+        ),
+        *_if(
+            not any(policy.trained for policy in policies.values()),
+            "policies",
+            "no policy is trained.",
+            "Give one of them neither `frozen` nor `pool`.",
+        ),
+        *_if(
+            not spec.agents,
+            "agents",
+            "[agents] is missing.",
+            f'Write for each agent of the environment: `AGENT = "{names[0]}"`.',
+        ),
+        *(
+            Fault(
+                f"agents.{agent}",
+                f"'agents.{agent}' names the policy {policy!r}, which there is not.",
+                nearest(policy, names),
+            )
+            for agent, policy in unknown.items()
+        ),
+        *(
+            Fault(
+                f"policies.{name}",
+                f"no agent is played by the policy {name!r}.",
+                f"Name it under [agents], or remove [policies.{name}].",
+                ("agents",),
+            )
+            for name in names
+            # an unknown policy may be this one
+            if spec.agents and name not in spec.agents.values() and not unknown
+        ),
+        *(fault for name, policy in policies.items() for fault in _reference_faults(spec, name, policy)),
+        *(fault for agent, words in spec.eval.agents.items() for fault in _player_faults(spec, agent, words)),
+        *_if(
+            spec.train.deterministic and pools,
+            "train.deterministic",
+            "'train.deterministic' cannot repeat a pool, which fills by the clock.",
+            "Use a frozen version instead.",
+            ("policies",),
+        ),
+        *_undecided(spec),
+    ]
 
 
 def _undecided(spec: TaskSpec) -> Iterator[Fault]:
-    """Faults of a deterministic task that a score ends: a partner trained beside has a version that timing decides."""
-    decisive = spec.eval.target is not None or spec.eval.patience > 0
-    if not (spec.train.deterministic and decisive):
+    """Faults of a deterministic task that a score ends: timing decides the version of a partner in training."""
+    if not spec.train.deterministic or (spec.eval.target is None and spec.eval.patience == 0):
         return
-    for name, policy in spec.policies.items():
+    trained = [name for name, policy in spec.policies.items() if policy.trained]
+    for name in trained:
         others = {agent: spec.eval.agents.get(agent, own) for agent, own in spec.agents.items() if own != name}
-        moving = [agent for agent, words in others.items() if words != name and _trained(words, spec)]
-        if policy.trained and moving:
+        for agent, words in [pair for pair in others.items() if pair[1] != name and pair[1] in trained][:1]:
             yield Fault(
                 "train.deterministic",
                 f"'train.deterministic' cannot repeat when a score ends the task: {name!r} is measured with"
-                f" {others[moving[0]]!r}, which is trained beside it.",
-                f'Name a fixed version: `[eval]` `agents = {{{moving[0]} = "{others[moving[0]]}@0"}}`,'
-                " or remove target and patience.",
+                f" {words!r}, which is trained beside it.",
+                f'Name a fixed version: `[eval]` `agents = {{{agent} = "{words}@0"}}`, or remove target and patience.',
                 ("agents", "policies", "eval"),
             )
 
 
-def _trained(words: str, spec: TaskSpec) -> bool:
-    return words in spec.policies and spec.policies[words].trained
-
-
-def _references(spec: TaskSpec) -> Iterator[Fault]:
+def _reference_faults(spec: TaskSpec, name: str, policy: NamedPolicySpec) -> list[Fault]:
     """Faults of ``frozen``, ``pool`` and ``start``: each must lead to a version that exists, without a cycle."""
-    for name, policy in spec.policies.items():
-        key = f"policies.{name}"
-        if policy.frozen and policy.pool:
-            yield Fault(key, f"{key!r} is frozen and a pool.", "Keep one of the two.")
-        if policy.start and not policy.trained:
-            says = f"'{key}.start' begins a training, but the policy is not trained."
-            yield Fault(f"{key}.start", says, "Remove it.")
-        if policy.frozen:
-            own = policy.frozen.partition("@")[0]
-            if own in spec.policies and inside(policy.frozen, spec) is None:
-                yield Fault(
-                    f"{key}.frozen",
-                    f"'{key}.frozen' is {policy.frozen!r}.",
-                    f"Of a policy of this task only `{own}@0` stands still.",
+    key, policies, frozen = f"policies.{name}", spec.policies, policy.frozen.partition("@")[0]
+    untrained = [other for other, its in policies.items() if not its.trained]
+    return [
+        *_if(bool(policy.frozen and policy.pool), key, f"{key!r} is frozen and a pool.", "Keep one of the two."),
+        *_if(
+            bool(policy.start) and not policy.trained,
+            f"{key}.start",
+            f"'{key}.start' begins a training, but the policy is not trained.",
+            "Remove it.",
+        ),
+        *_if(
+            frozen in policies and inside(policy.frozen, spec) is None,
+            f"{key}.frozen",
+            f"'{key}.frozen' is {policy.frozen!r}.",
+            f"Of a policy of this task only `{frozen}@0` stands still.",
+        ),
+        *_if(
+            frozen in untrained,
+            f"{key}.frozen",
+            f"'{key}.frozen' refers to {frozen!r}, which is not trained, either.",
+            "Name a version, or a trained policy.",
+        ),
+        *_if(
+            bool(policy.pool) and policy.pool not in policies,
+            f"{key}.pool",
+            f"'{key}.pool' names {policy.pool!r}, which there is not.",
+            nearest(policy.pool, list(policies)),
+        ),
+        *_if(
+            policy.pool in untrained,
+            f"{key}.pool",
+            f"'{key}.pool' is of {policy.pool!r}, which is not trained.",
+            "A pool holds versions of a trained policy.",
+        ),
+    ]
+
+
+def _player_faults(spec: TaskSpec, agent: str, reference: str) -> list[Fault]:
+    key, own = f"eval.agents.{agent}", reference.partition("@")[0]
+    return [
+        *_if(agent not in spec.agents, key, f"{key!r} is no agent of [agents].", nearest(agent, list(spec.agents))),
+        *_if(
+            own in spec.policies and reference != own and inside(reference, spec) is None,
+            key,
+            f"{key!r} is {reference!r}.",
+            f"Of a policy of this task write `{own}` or `{own}@0`.",
+        ),
+    ]
+
+
+def check_declared(spec: TaskSpec, declared: tuple[str, ...]) -> None:
+    """Raise ``ConfigError`` if ``[agents]`` does not fit the agents that an environment declares.
+
+    The agents of an environment that declares none are known only when it runs. In an evaluation, a measured version
+    acts as every agent that ``[eval.agents]`` does not name, so they must be declared there.
+    """
+    evaluates, others, missing = spec.kind == "eval", spec.eval.agents, f"{spec.environment} has no agent"
+    if not declared:
+        refuse(
+            _if(
+                evaluates and bool(others or spec.eval.rotate),
+                "eval.agents",
+                f"{spec.environment} does not declare its agents, so 'eval.agents' and 'eval.rotate' mean nothing.",
+                'Write `@env(agents=("first", "second"))` in the environment.',
+                code=CHOICE,
+            ),
+            "",
+        )
+        return
+    named = [(f"eval.agents.{agent}", agent) for agent in others if evaluates or agent not in spec.agents]
+    if not evaluates:
+        named = [(f"agents.{agent}", agent) for agent in spec.agents] + named
+    refuse(
+        [
+            *(
+                Fault(
+                    "agents",
+                    f"No policy acts as the agent {agent!r} of {spec.environment}.",
+                    f"Write `{agent} = POLICY` under [agents]; policies are {', '.join(spec.policies)}.",
+                    code=MISSING,
                 )
-            if own in spec.policies and not spec.policies[own].trained:
-                yield Fault(
-                    f"{key}.frozen",
-                    f"'{key}.frozen' refers to {own!r}, which is not trained, either.",
-                    "Name a version, or a trained policy.",
-                )
-        if policy.pool and policy.pool not in spec.policies:
-            yield Fault(
-                f"{key}.pool",
-                f"'{key}.pool' names {policy.pool!r}, which there is not.",
-                nearest(policy.pool, list(spec.policies)),
+                for agent in declared
+                if not evaluates and spec.policies and agent not in spec.agents
+            ),
+            *(
+                Fault(path, f"{missing} {agent!r}.", nearest(agent, declared), code=CHOICE)
+                for path, agent in named
+                if agent not in declared and (evaluates or spec.policies)
+            ),
+            *_if(
+                evaluates and set(others) >= set(declared),
+                "eval.agents",
+                "'eval.agents' leaves no agent to the versions that are measured.",
+                "Leave one of them out.",
+                code=MISSING,
+            ),
+        ],
+        "",
+    )
+
+
+# Mixtures and rows.
+
+
+def _mixture_faults(spec: TaskSpec) -> list[Fault]:
+    names = [part.name or part.environment for part in spec.mixture]
+    if not spec.mixture:
+        hint = "It must be a text in quotes; or write [[mixture]] tables."
+        return _if(not spec.environment, "environment", "'environment' is missing.", hint, ("mixture",), MISSING)
+    return [
+        *(
+            Fault(
+                key,
+                f"{key!r} stands beside [[mixture]].",
+                "Keep one of the two; each table of a mixture has its own environment and config.",
             )
-        elif policy.pool and not spec.policies[policy.pool].trained:
-            yield Fault(
-                f"{key}.pool",
-                f"'{key}.pool' is of {policy.pool!r}, which is not trained.",
-                "A pool holds versions of a trained policy.",
+            for key in ("environment", "environment_config")
+            if getattr(spec, key)
+        ),
+        *_if(len(names) > MOST, "mixture", f"'mixture' has {len(names)} tables.", f"There may be at most {MOST}."),
+        *_if(
+            len(set(names)) < len(names),
+            "mixture",
+            "'mixture' names two components alike.",
+            'Give each a name of its own: name = "easy".',
+        ),
+        *(
+            Fault(
+                "mixture",
+                f"'mixture' has a component that cannot be called {name!r}.",
+                "A name has at most 100 letters, digits, -, _ and /, and is not test.",
             )
-    for agent, reference in spec.eval.agents.items():
-        if agent not in spec.agents:
-            yield Fault(
-                f"eval.agents.{agent}",
-                f"'eval.agents.{agent}' is no agent of [agents].",
-                nearest(agent, list(spec.agents)),
+            for name in names
+            if not COMPONENT.fullmatch(name) or name == "test"
+        ),
+        *(
+            Fault(
+                "eval.suite",
+                f"a suite is called {suite.name!r}, as is a component of the mixture.",
+                "Give it another name: the scores of both are kept by name.",
             )
-        own = reference.partition("@")[0]
-        if own in spec.policies and reference != own and inside(reference, spec) is None:
-            yield Fault(
-                f"eval.agents.{agent}",
-                f"'eval.agents.{agent}' is {reference!r}.",
-                f"Of a policy of this task write `{own}` or `{own}@0`.",
+            for suite in spec.eval.suite
+            if suite.name in names
+        ),
+        *_if(
+            spec.kind == "eval",
+            "mixture",
+            "'mixture' is about training, but 'kind' is \"eval\".",
+            "Write a task for each environment.",
+            ("kind",),
+        ),
+        *_if(
+            bool(spec.data.path),
+            "data.path",
+            "'data.path' names the rows of one environment, but [[mixture]] has several.",
+            "Write the keys of [data] below the environment that they are for, in [mixture.data].",
+        ),
+        *_if(
+            spec.train.sampling != "uniform",
+            "train.sampling",
+            f"'train.sampling' is {spec.train.sampling!r}, which a mixture cannot be drawn by.",
+            'Write sampling = "uniform", or train on one environment.',
+        ),
+    ]
+
+
+def data_tables(spec: TaskSpec) -> Iterator[tuple[str, DataSpec]]:
+    """The tables of a task file that may name rows."""
+    yield "data", spec.data
+    yield from ((f"mixture[{place}].data", part.data) for place, part in enumerate(spec.mixture))
+    yield from ((f"eval.suite[{place}].data", suite.data) for place, suite in enumerate(spec.eval.suite))
+
+
+def _data_faults(data: DataSpec, table: str) -> list[Fault]:
+    path, split = f"{table}.path", f"{table}.split"
+    wrong = [fault for name, value in data.split.items() for fault in _split_faults(name, value, split)]
+    shares = [] if wrong else [value for value in data.split.values() if not isinstance(value, str)]
+    return [
+        *(
+            Fault(
+                f"{table}.{key}",
+                f"'{table}.{key}' is set, but there is no '{path}'.",
+                "Name the file with the rows.",
+                (path,),
             )
+            for key in ("columns", "split", "limit")
+            if not data.path and getattr(data, key)
+        ),
+        *wrong,
+        *_if(
+            0 < len(shares) < len(data.split),
+            split,
+            f"'{split}' has names and shares.",
+            "Give either of them to all splits.",
+        ),
+        *_if(math.fsum(shares) >= 1, split, f"the shares in '{split}' leave nothing to train on.", code=RANGE),
+    ]
 
 
-# Whether the keys of a task file that say what is measured fit each other and its ``kind``.
-#
-# Each value has been checked by itself before.
-
-OF_TRAINING = ("policy", "policies", "agents", "train", "keep", "watch")
-"""Tables that mean nothing if nothing is trained."""
-OF_TRAINING_EVALS = ("every", "target", "patience", "test_prompts", "suite")
-"""Keys of [eval] that mean nothing there."""
-
-
-def measuring_faults(spec: TaskSpec) -> Iterator[Fault]:
-    """What is wrong with how a task measures, which depends on its ``kind``."""
-    for fault in _of_evaluation(spec) if spec.kind == "eval" else _of_training(spec):
-        yield replace(fault, also=(*fault.also, "kind"))
+def _split_faults(name: str, value: Any, table: str) -> list[Fault]:
+    key = f"{table}.{name}"
+    if name not in SPLITS:
+        return [Fault(key, f"unknown split {key!r}.", nearest(name, SPLITS), code=UNKNOWN)]
+    if not isinstance(value, str | int | float) or isinstance(value, bool) or value == "":
+        return [Fault(key, f"{key!r} must be a name in quotes, or a share such as 0.1.", code=TYPE)]
+    return _if(
+        not isinstance(value, str) and (name == "train" or not 0 < value < 1),
+        key,
+        f"{key!r} is {value}; a share lies between 0 and 1, and 'train' gets what is left.",
+        code=RANGE,
+    )
 
 
-def _of_evaluation(spec: TaskSpec) -> Iterator[Fault]:
-    if not spec.versions:
-        yield Fault(
+# Evaluations, suites, and what a kind of task cannot have.
+
+
+def _evaluation_faults(spec: TaskSpec) -> list[Fault]:
+    plain = type(spec)(spec.tenant, spec.name, spec.environment)
+    train = replace(plain.train, deterministic=spec.train.deterministic, max_staleness=spec.train.max_staleness)
+    plain = replace(plain, train=train)  # a deterministic evaluation is all that [train] can ask for
+    return [
+        *_if(
+            not spec.versions,
             "versions",
             "'versions' is missing: an evaluation needs something to measure.",
             'Write `versions = ["17@best", "base"]`.',
-        )
-    for words, times in Counter(spec.versions).items():
-        if times > 1:
-            yield Fault("versions", f"'versions' names {words!r} {times} times.", "Name it once.")
-        if not words.strip() or not words.isprintable():
-            says = f"'versions' has {words!r}, which means nothing."
-            yield Fault("versions", says, "Write a version such as 17@best.")
-    if spec.steps != max(1, len(spec.versions)):
-        yield Fault("steps", "'steps' is set, but an evaluation makes none.", "Remove it.")
-    plain = type(spec)(spec.tenant, spec.name, spec.environment)
-    for table in OF_TRAINING:
-        if table == "train":  # a deterministic evaluation is one thing that [train] can ask for
-            same = _but(spec.train, plain.train, "deterministic", "max_staleness")
-        else:
-            same = getattr(spec, table) == getattr(plain, table)
-        if not same:
-            yield Fault(table, f"[{table}] is about training, but 'kind' is \"eval\".", "Remove it.")
-    for key in OF_TRAINING_EVALS:
-        if getattr(spec.eval, key) != getattr(plain.eval, key):
-            yield Fault(f"eval.{key}", f"'eval.{key}' is about training, but 'kind' is \"eval\".", "Remove it.")
+        ),
+        *(
+            Fault("versions", f"'versions' names {words!r} {times} times.", "Name it once.")
+            for words, times in _repeated(spec.versions)
+        ),
+        *(
+            Fault("versions", f"'versions' has {words!r}, which means nothing.", "Write a version such as 17@best.")
+            for words in dict.fromkeys(spec.versions)
+            if not words.strip() or not words.isprintable()
+        ),
+        *_if(
+            spec.steps != max(1, len(spec.versions)),
+            "steps",
+            "'steps' is set, but an evaluation makes none.",
+            "Remove it.",
+        ),
+        *(
+            Fault(table, f"[{table}] is about training, but 'kind' is \"eval\".", "Remove it.")
+            for table in OF_TRAINING
+            if getattr(spec, table) != getattr(plain, table)
+        ),
+        *(
+            Fault(f"eval.{key}", f"'eval.{key}' is about training, but 'kind' is \"eval\".", "Remove it.")
+            for key in OF_TRAINING_EVALS
+            if getattr(spec.eval, key) != getattr(plain.eval, key)
+        ),
+    ]
 
 
-def _of_training(spec: TaskSpec) -> Iterator[Fault]:
-    if spec.versions:
-        yield Fault("versions", "'versions' is set, but 'kind' is \"train\".", 'Write `kind = "eval"`, or remove it.')
-    if spec.eval.split != "eval":
-        yield Fault(
+def _training_faults(spec: TaskSpec) -> list[Fault]:
+    suites, deciding = spec.eval.suite, [suite.name for suite in spec.eval.suite if suite.decides]
+    return [
+        *_if(
+            bool(spec.versions),
+            "versions",
+            "'versions' is set, but 'kind' is \"train\".",
+            'Write `kind = "eval"`, or remove it.',
+        ),
+        *_if(
+            spec.eval.split != "eval",
             "eval.split",
             f"'eval.split' is {spec.eval.split!r}, but a training task chooses its best version on \"eval\".",
             'Write `test_prompts = 64` to measure on "test" at its end.',
-        )
-    for name, times in Counter(suite.name for suite in spec.eval.suite).items():
-        if times > 1:
-            yield Fault("eval.suite", f"{times} suites are called {name!r}.", "Give each a name of its own.")
-        if not NAME.fullmatch(name) or name == "test":
-            yield Fault(
-                "eval.suite",
-                f"a suite cannot be called {name!r}.",
-                "Use 1 to 40 letters, digits, - and _, but not test.",
-            )
-    deciding = [suite.name for suite in spec.eval.suite if suite.decides]
-    if len(deciding) > 1:
-        yield Fault(
+        ),
+        *(
+            Fault("eval.suite", f"{times} suites are called {name!r}.", "Give each a name of its own.")
+            for name, times in _repeated(suite.name for suite in suites)
+        ),
+        *_if(
+            len(deciding) > 1,
             "eval.suite",
             f"the suites {' and '.join(deciding)} both decide.",
             "Leave `decides` to one of them: there is one best version.",
-        )
-    for suite in spec.eval.suite:
-        if suite.decides and suite.split == "test":
-            yield Fault("eval.suite", f'the suite {suite.name!r} decides on the split "test".', 'Use `split = "eval"`.')
-        if suite.samples > 1 and suite.temperature == 0.0:
-            yield Fault(
-                "eval.suite",
-                f"the suite {suite.name!r} has {suite.samples} samples of a prompt, which are all the same with"
-                " `temperature = 0`.",
-                "Set its temperature, for example to 1.0.",
-            )
-        if suite.decides and spec.eval.patience and not suite.every:
-            yield Fault(
-                "eval.patience",
-                f"is {spec.eval.patience}, but the suite {suite.name!r}, which decides, is measured before and after"
-                " training alone.",
-                "Set its `every` to a number of steps.",
-            )
+        ),
+        *(fault for suite in suites for fault in _suite_faults(suite, spec.eval.patience)),
+    ]
 
 
-def _but(one: Any, other: Any, *keys: str) -> bool:
-    """Whether two specifications are the same but for some keys."""
-    return all(getattr(one, key) == getattr(other, key) for key in vars(one) if key not in keys)
+def _suite_faults(suite: SuiteSpec, patience: int) -> list[Fault]:
+    return [
+        *_if(
+            not NAME.fullmatch(suite.name) or suite.name == "test",
+            "eval.suite",
+            f"a suite cannot be called {suite.name!r}.",
+            "Use 1 to 40 letters, digits, - and _, but not test.",
+        ),
+        *_if(
+            suite.decides and suite.split == "test",
+            "eval.suite",
+            f'the suite {suite.name!r} decides on the split "test".',
+            'Use `split = "eval"`.',
+        ),
+        *_if(
+            suite.samples > 1 and suite.temperature == 0.0,
+            "eval.suite",
+            f"the suite {suite.name!r} has {suite.samples} samples of a prompt, which are all the same with"
+            " `temperature = 0`.",
+            "Set its temperature, for example to 1.0.",
+        ),
+        *_if(
+            suite.decides and patience > 0 and not suite.every,
+            "eval.patience",
+            f"is {patience}, but the suite {suite.name!r}, which decides, is measured before and after training alone.",
+            "Set its `every` to a number of steps.",
+        ),
+    ]
 
 
-# Which keys of a task file contradict each other, or would have no effect beside another.
-#
-# Each value has been checked by itself before. What a loss supports is in ``losses``; no model and no torch is
-# needed.
+# Keys of one kind of task that contradict each other, or have no effect.
 
 
-class Rule(NamedTuple):
-    """A rule, looked at for one specification."""
-
-    broken: bool
-    keys: tuple[str, ...]
-    """The key at fault, then those that it clashes with."""
-    says: str
-    """What is wrong, to be read behind the key at fault."""
-    hint: str
-
-
-def rule_faults(spec: TaskSpec) -> Iterator[Fault]:
-    """The rules that a specification breaks."""
-    for rule in (*_greedy(spec), *_of_play(spec), *_of_updates(spec), *_of_watching(spec)):
-        if rule.broken:
-            path, *also = rule.keys
-            yield Fault(path, f"{path!r} {rule.says}", rule.hint, tuple(also))
-
-
-def _greedy(spec: TaskSpec) -> Iterator[Rule]:
-    """What would have no effect where evaluations take the likeliest token."""
-    measure = spec.eval
-    for key, is_set in (("top_p", measure.top_p < 1.0), ("top_k", measure.top_k > 0), ("min_p", measure.min_p > 0.0)):
-        yield Rule(
-            is_set and measure.temperature == 0.0,
-            (f"eval.{key}", "eval.temperature"),
-            "is set, but 'eval.temperature' = 0 takes the likeliest token.",
-            "Set a temperature above 0, or remove it.",
-        )
-
-
-def _of_play(spec: TaskSpec) -> tuple[Rule, ...]:
-    """What is played, and which members a group needs."""
-    train, sampling = spec.train, spec.sampling
+def _sampling_rules(spec: TaskSpec) -> list[Fault]:
+    train, sampling, measure = spec.train, spec.sampling, spec.eval
     several = sum(policy.trained for policy in spec.policies.values()) > 1
-    return (
-        Rule(
+    narrowed = {"top_p": measure.top_p < 1.0, "top_k": measure.top_k > 0, "min_p": measure.min_p > 0.0}
+    return [
+        *(
+            fault
+            for key, is_set in narrowed.items()
+            for fault in _rule(
+                is_set and measure.temperature == 0.0,
+                (f"eval.{key}", "eval.temperature"),
+                "is set, but 'eval.temperature' = 0 takes the likeliest token.",
+                "Set a temperature above 0, or remove it.",
+            )
+        ),
+        *_rule(
             isinstance(sampling.max_tokens, int)
             and isinstance(sampling.max_episode_tokens, int)
             and sampling.max_tokens > sampling.max_episode_tokens,
@@ -289,181 +505,179 @@ def _of_play(spec: TaskSpec) -> tuple[Rule, ...]:
             f"is {sampling.max_tokens}, but an episode may have only {sampling.max_episode_tokens} tokens.",
             "Raise 'sampling.max_episode_tokens'.",
         ),
-        Rule(
+        *_rule(
             train.min_members is not None and train.min_members > train.group_size,
             ("train.min_members", "train.group_size"),
             f"is {train.min_members}, but a group has only {train.group_size} members.",
             "No group would ever be complete.",
         ),
-        Rule(
+        *_rule(
             train.redundant > train.group_size,
             ("train.redundant", "train.group_size"),
             f"is {train.redundant}, but a group has only {train.group_size} members.",
             "Most of what is played would be thrown away.",
         ),
-        Rule(
+        *_rule(
             train.deterministic and train.redundant > 0,
             ("train.redundant", "train.deterministic"),
             f"is {train.redundant}, but 'train.deterministic' is set.",
             "Which members end first depends on timing; set one of the two.",
         ),
-        Rule(
+        *_rule(
             train.redundant > 0 and several,
             ("train.redundant", "policies"),
             f"is {train.redundant}, but several policies are trained.",
             "How soon an episode ends depends on all of them, so one would choose what another learns from.",
         ),
-        Rule(
+        *_rule(
             train.deterministic and train.max_staleness > 0,
             ("train.deterministic", "train.max_staleness"),
             f"needs 'train.max_staleness' = 0, not {train.max_staleness}.",
             "Asynchronous training depends on timing; set one of the two.",
         ),
-        Rule(
+        *_rule(
             train.order == "arrival" and train.deterministic,
             ("train.order", "train.deterministic"),
             "is \"arrival\", but 'train.deterministic' is set.",
             "Which groups are complete first depends on timing; set one of the two.",
         ),
-        Rule(
+        *_rule(
             train.order == "arrival" and train.max_staleness == 0,
             ("train.order", "train.max_staleness"),
             "is \"arrival\", but 'train.max_staleness' is 0: all groups that a step can consume begin with it.",
             "Raise 'train.max_staleness', or remove 'train.order'.",
         ),
-        Rule(
+        *_rule(
             train.order == "arrival" and train.sampling == "difficulty",
             ("train.order", "train.sampling"),
             'is "arrival", but \'train.sampling\' is "difficulty", which needs the groups of earlier steps.',
             "Set one of the two.",
         ),
-        Rule(
+        *_rule(
             train.sampling == "difficulty" and several,
             ("train.sampling", "policies"),
             'is "difficulty", but several policies are trained, and what is hard for one may not be for another.',
             'Set it to "uniform", or train one policy.',
         ),
-    )
+    ]
 
 
-def _of_updates(spec: TaskSpec) -> tuple[Rule, ...]:
-    """What a step makes of rewards."""
+def _update_rules(spec: TaskSpec) -> list[Fault]:
     train, sampling, loss = spec.train, spec.sampling, published(spec.train.loss)
     limits = (limit for limit in (sampling.max_tokens, sampling.max_episode_tokens) if isinstance(limit, int))
     longest = min(limits, default=1 << 20)
-    return (
-        Rule(
+    return [
+        *_rule(
             train.advantage_level == "episode" and train.discount != 1.0,
             ("train.discount", "train.advantage_level"),
             f"is {train.discount:g}, but 'train.advantage_level' is \"episode\":"
             " all that an episode is paid counts alike.",
             "Set 'train.advantage_level' = \"turn\", or remove it.",
         ),
-        Rule(
+        *_rule(
             train.warmup >= spec.steps,
             ("train.warmup", "steps"),
             f"is {train.warmup}, but the task has only {spec.steps} steps.",
             "The learning rate would never reach its full value.",
         ),
-        Rule(
+        *_rule(
             train.clip_low is not None and loss.clip_low is None,
             ("train.clip_low", "train.loss"),
             f"is set, but the loss {train.loss} clips no ratio from below.",
             "Remove it, or choose grpo, dapo, gspo or ppo.",
         ),
-        Rule(
+        *_rule(
             train.clip_high is not None and loss.clip_high is None,
             ("train.clip_high", "train.loss"),
             f"is set, but the loss {train.loss} clips no ratio.",
             "Its importance weights are bounded by 'train.importance_cap'.",
         ),
-        Rule(
+        *_rule(
             train.clip_dual is not None and loss.clip_dual is None,
             ("train.clip_dual", "train.loss"),
             f"is set, but the loss {train.loss} has no dual clip: its weights are bounded.",
             "Remove it, or choose grpo, dapo, gspo or ppo.",
         ),
-        Rule(
+        *_rule(
             train.importance not in loss.importance,
             ("train.importance", "train.loss"),
             f"is {train.importance}, but the loss {train.loss} has a ratio, not a weight, and cannot bound it so.",
             f"Choose {' or '.join(loss.importance)}.",
         ),
-        Rule(
+        *_rule(
             train.geometric_cap != 2.0 and train.importance != "geometric_mask",
             ("train.geometric_cap", "train.importance"),
             f"is set, but 'train.importance' is \"{train.importance}\".",
             "Set 'train.importance' = \"geometric_mask\", or remove it.",
         ),
-        Rule(
+        *_rule(
             train.kl_reference == "start" and train.kl == 0.0,
             ("train.kl_reference", "train.kl"),
             "is \"start\", but without 'train.kl' there is no KL term.",
             "Set 'train.kl' above 0, for example to 0.001.",
         ),
-        Rule(
+        *_rule(
             train.importance == "none" and train.importance_floor > 0.0,
             ("train.importance_floor", "train.importance"),
             "is set, but 'train.importance' = \"none\" uses no weights.",
             "Remove one of the two.",
         ),
-        Rule(
+        *_rule(
             train.overlong == "penalty" and not 1 <= train.overlong_buffer <= longest,
             ("train.overlong", "train.overlong_buffer", "sampling.max_tokens"),
             f"= \"penalty\" needs a 'train.overlong_buffer' of 1 to {longest} tokens, not {train.overlong_buffer}.",
             "The reward falls over that many tokens before 'sampling.max_tokens'.",
         ),
-        Rule(
+        *_rule(
             train.overlong != "penalty" and train.overlong_buffer > 0,
             ("train.overlong_buffer", "train.overlong"),
             f"is set, but 'train.overlong' is \"{train.overlong}\".",
             'Only "penalty" has a buffer.',
         ),
-    )
+    ]
 
 
-def _of_watching(spec: TaskSpec) -> tuple[Rule, ...]:
-    """What is measured, and what findings do."""
-    train, measure = spec.train, spec.eval
-    return (
-        Rule(
+def _watching_rules(spec: TaskSpec) -> list[Fault]:
+    train, measure, both = spec.train, spec.eval, sorted({*spec.watch.pause} & {*spec.watch.ignore})
+    return [
+        *_rule(
             measure.samples > 1 and measure.temperature == 0.0,
             ("eval.samples", "eval.temperature"),
             f"is {measure.samples}, but with 'eval.temperature' = 0 all samples of a prompt are the same.",
             "Set 'eval.temperature', for example to 1.0.",
         ),
-        Rule(
+        *_rule(
             spec.watch.kl is not None and train.kl == 0.0,
             ("watch.kl", "train.kl"),
             f"is {spec.watch.kl}, but without 'train.kl' the distance to the base is not measured.",
             "Set 'train.kl' above 0, for example to 0.001.",
         ),
-        Rule(
-            bool(set(spec.watch.pause) & set(spec.watch.ignore)),
+        *_rule(
+            bool(both),
             ("watch.pause", "watch.ignore"),
-            f"names {' and '.join(sorted(set(spec.watch.pause) & set(spec.watch.ignore)))}, which 'watch.ignore' names,"
-            " too.",
+            f"names {' and '.join(both)}, which 'watch.ignore' names, too.",
             "Name each finding in one of the two.",
         ),
-        Rule(
+        *_rule(
             measure.patience > 0 and measure.every == 0,
             ("eval.patience", "eval.every"),
             f"is {measure.patience}, but 'eval.every' = 0 measures only before and after training.",
             "Set 'eval.every' to a number of steps.",
         ),
-    )
+    ]
 
 
-def truncation_faults(table: dict[str, Any]) -> Iterator[Fault]:
-    """The keys of a task file that want to train on a truncated distribution."""
-    for name in ("sampling", "train"):
-        own: object = table.get(name)
-        for key in ("top_p", "top_k", "min_p"):
-            if isinstance(own, dict) and key in own:
-                yield Fault(
-                    f"{name}.{key}",
-                    f"'{name}.{key}' is refused in training: what is trained on must be what was sampled, and a token"
-                    " that was left out would have no probability to compare with.",
-                    f"Set '{key}' under [eval]; in training 'sampling.temperature' alone shapes the distribution.",
-                    code=REFUSED,
-                )
+def truncation_faults(table: dict[str, Any]) -> list[Fault]:
+    """The keys of a task file that ask to train on a truncated distribution."""
+    return [
+        Fault(
+            f"{name}.{key}",
+            f"'{name}.{key}' is refused in training: what is trained on must be what was sampled, and a token that was"
+            " left out would have no probability to compare with.",
+            f"Set '{key}' under [eval]; in training 'sampling.temperature' alone shapes the distribution.",
+            code=REFUSED,
+        )
+        for name in ("sampling", "train")
+        for key in ("top_p", "top_k", "min_p")
+        if isinstance(table.get(name), dict) and key in table[name]
+    ]

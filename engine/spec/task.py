@@ -6,18 +6,255 @@ ones; the demo trains with them.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import math
+import re
+from bisect import bisect_left
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
+from fractions import Fraction
+from pathlib import Path
 from typing import Any, Literal
 
-from .data import DataSpec, data_faults
+from ..errors import ConfigError
 from .losses import PUBLISHED
-from .mixture import TOGETHER, ComponentSpec, mixture_faults
-from .policies import NamedPolicySpec, PolicySpec
-from .rules import agent_faults, measuring_faults, rule_faults, truncation_faults
-from .suites import SuiteSpec
-from .validation import AUTO, RANGE, Fault, between, each_between, one_of, refuse, shaped
-from .watching import WatchSpec
+from .rules import faults_between, truncation_faults
+from .validation import (
+    AUTO,
+    between,
+    each_between,
+    each_of,
+    one_of,
+    refuse,
+    shaped,
+)
+
+
+@dataclass(frozen=True)
+class PolicySpec:
+    """The adapter that is trained."""
+
+    rank: int = between(16, 1, 512)
+    """Of the two matrices on each linear layer."""
+    alpha: float = between(32.0, 0.01, 4096)
+    """The adapter counts ``alpha / rank`` times."""
+    start: str = ""
+    """The version that training begins from, with a new optimizer: "17" (the best of task 17, else its last),
+    "17@12", "17@best", a version's name, or an exported adapter's folder (./DIR). It must have the same base, rank and
+    alpha. Empty: an untrained adapter."""
+
+
+@dataclass(frozen=True)
+class NamedPolicySpec:
+    """One of several policies: trained, frozen, or a pool of what a trained one was."""
+
+    rank: int = between(16, 1, 512)
+    """Of the two matrices on each linear layer."""
+    alpha: float = between(32.0, 0.01, 4096)
+    """The adapter counts ``alpha / rank`` times."""
+    start: str = ""
+    """The version that training begins from, as in [policy]."""
+    learning_rate: float | Literal["auto"] | None = between(None, 0.0, 1.0)
+    """Of this policy alone; absent: that of [train]. ``auto``: by the width of the base and ``alpha``."""
+    groups_per_step: int | None = between(None, 1, 4096)
+    """Groups that one optimizer step of this policy consumes; absent: as in [train]."""
+    frozen: str = ""
+    """A version that is never trained: "17@best", a version's name, "base" for the bare base, or "NAME@0" for what the
+    policy NAME of this task began as."""
+    pool: str = ""
+    """The trained policy of this task whose earlier versions play under this name, one in each group."""
+    pick: str = one_of("recent", "recent", "uniform", "score")
+    """Which version of the pool plays: rather a young one, any, or rather one of a high held-out score."""
+    size: int = between(8, 1, 256)
+    """Versions that the pool holds; the oldest leaves."""
+    every: int = between(5, 1, 1000000)
+    """Steps between two versions that enter the pool."""
+
+    @property
+    def trained(self) -> bool:
+        """Whether it has an adapter of its own that learns."""
+        return not self.frozen and not self.pool
+
+
+def start_folder(start: str) -> Path | None:
+    """The folder that ``PolicySpec.start`` means; None if it means a version of the home, or nothing."""
+    return Path(start).expanduser() if start.startswith((".", "/", "~")) else None
+
+
+@dataclass(frozen=True)
+class DataSpec:
+    """The rows that the task draws from, in place of the environment's own."""
+
+    path: str = ""
+    """A file of JSON lines, Parquet or Arrow, a folder or a pattern of such files, or a folder that ``datasets`` has
+    saved; relative to the task file. ``{split}`` in it stands for the name of a split. Empty: the environment's own."""
+    columns: dict[str, str] = field(default_factory=dict)
+    """The columns of the file by the names that the environment knows them by: ``{question = "prompt"}``. Others keep
+    their names."""
+    split: dict[str, Any] = field(default_factory=dict)
+    """For ``eval`` (and ``train``, ``test``): what the split is called in the data, or the share of the different rows
+    that it gets. Empty: as the rows' own column ``split`` says; without one, a tenth of them is for evaluation."""
+    limit: int = between(0, 0, 1_000_000_000)
+    """The most rows to train on, chosen from all of the file, alike for every seed; 0: all."""
+
+    @property
+    def record(self) -> dict[str, Any] | None:
+        """The rows as ``plugins.data.Source.record`` writes them; None if the environment's own count."""
+        return asdict(self) if self.path else None
+
+
+@dataclass(frozen=True)
+class SuiteSpec:
+    """One suite of a training task."""
+
+    name: str
+    """What its scores are called."""
+    environment: str
+    """What it plays."""
+    config: dict[str, Any] = field(default_factory=dict)
+    """The environment's own parameters."""
+    prompts: int = between(64, 1, 100000)
+    """Instances of one evaluation."""
+    samples: int = between(1, 1, 1024)
+    """Episodes of each instance."""
+    temperature: float = between(0.0, 0.0, 10.0)
+    """Of sampling; 0 takes the likeliest token."""
+    split: str = one_of("eval", "eval", "test")
+    """Which instances of its environment are played."""
+    every: int = between(0, 0, 1000000)
+    """Steps between two evaluations; 0 measures only before and after."""
+    decides: bool = False
+    """Whether its score chooses the best version, and ends the task by ``target`` and ``patience``, instead of that on
+    the task's own environment. At most one suite decides."""
+    data: DataSpec = field(default_factory=DataSpec)
+    """The rows that it draws from, in place of the environment's own: the keys of [data]. Without it, a suite on the
+    task's own environment has the task's."""
+
+
+ENTROPY_COLLAPSE = "entropy_collapse"
+EXPLODING_LENGTH = "exploding_length"
+REWARD_HACKING = "reward_hacking"
+FALLING_REWARD = "falling_reward"
+KL_RUNAWAY = "kl_runaway"
+GAP_RUNAWAY = "gap_runaway"
+LARGE_STEPS = "large_steps"
+ONE_REPLY = "one_reply"
+CUT_REPLIES = "cut_replies"
+NAMES = {
+    REWARD_HACKING: "reward hacking",
+    FALLING_REWARD: "falling reward",
+    ENTROPY_COLLAPSE: "entropy collapse",
+    ONE_REPLY: "one reply for every prompt",
+    EXPLODING_LENGTH: "exploding length",
+    LARGE_STEPS: "steps too large",
+    KL_RUNAWAY: "KL runaway",
+    GAP_RUNAWAY: "gap runaway",
+    CUT_REPLIES: "replies cut off",
+}
+"""What people call each finding, the most important first."""
+FINDINGS = tuple(NAMES)
+"""The names of all findings in a task file and in JSON."""
+
+
+@dataclass(frozen=True)
+class WatchSpec:
+    """What is looked for while it learns."""
+
+    pause: tuple[str, ...] = each_of(*FINDINGS)
+    """Findings that pause the task by themselves, the first time that each is made; by default none does."""
+    ignore: tuple[str, ...] = each_of(*FINDINGS)
+    """Findings that are not looked for."""
+    length: float = between(2.0, 1.1, 1000.0)
+    """For exploding_length: how many times as long as at the start replies must be on average."""
+    kl: float | None = between(None, 0.0, 1000.0)
+    """For kl_runaway: the distance to the base, in nats per token, that is too far in any case; absent: only how it
+    grows counts. Needs train.kl above 0, without which it is not measured."""
+
+
+TOGETHER = " + "
+"""Stands between the names of a mixture's environments where people read them."""
+
+
+@dataclass(frozen=True)
+class ComponentSpec:
+    """One environment of a mixture."""
+
+    environment: str
+    """What it plays."""
+    share: float = between(1.0, 0.001, 1000.0)
+    """Its part of the groups, and of the score, relative to those of the others."""
+    config: dict[str, Any] = field(default_factory=dict)
+    """The environment's own parameters."""
+    name: str = ""
+    """What its scores are called; empty: as its environment."""
+    data: DataSpec = field(default_factory=DataSpec)
+    """The rows that it draws from, in place of the environment's own: the keys of [data]."""
+
+    @property
+    def called(self) -> str:
+        """Its name."""
+        return self.name or self.environment
+
+
+def components_of(spec: TaskSpec) -> dict[str, TaskSpec]:
+    """The task as each of its environments sees it, by the component's name: empty if there is no mixture."""
+    if not spec.mixture:
+        return {"": spec}
+    return {
+        part.called: replace(
+            spec, environment=part.environment, environment_config=part.config, data=part.data, mixture=()
+        )
+        for part in spec.mixture
+    }
+
+
+class Interleaving:
+    """Which component each group number belongs to.
+
+    After n groups each component has had its share of n to within less than one group: Tijdeman, "The chairman
+    assignment problem", Discrete Mathematics 32 (1980), section 2, keeps to within 1 − 1/(2k − 2) with k components.
+    """
+
+    def __init__(self, shares: Sequence[float]) -> None:
+        """``shares``: positive; only their ratios count."""
+        exact = [Fraction(str(share)) for share in shares]
+        whole = math.lcm(*(share.denominator for share in exact))
+        weights = [int(share * whole) for share in exact]
+        self._weights = [weight // math.gcd(*weights) for weight in weights]
+        self._period = sum(self._weights)
+        """After this many groups each has exactly its share, and the order begins again."""
+        self._drawn: list[tuple[int, int]] = []
+        self._numbers: list[list[int]] = [[] for _ in weights]
+        """Of each component: its groups of the first period, as far as they are known."""
+
+    def of(self, number: int) -> tuple[int, int]:
+        """The place of the component of group ``number``, and how many of the component's groups come before it."""
+        periods, within = divmod(number, self._period)
+        self._until(within)
+        place, own = self._drawn[within]
+        return place, periods * self._weights[place] + own
+
+    def before(self, number: int) -> list[int]:
+        """How many of the first ``number`` groups each component has."""
+        periods, within = divmod(number, self._period)
+        self._until(within)
+        pairs = zip(self._weights, self._numbers, strict=True)
+        return [periods * weight + bisect_left(numbers, within) for weight, numbers in pairs]
+
+    def _until(self, number: int) -> None:
+        while len(self._drawn) <= number:
+            place = self._next()
+            self._numbers[place].append(len(self._drawn))
+            self._drawn.append((place, len(self._numbers[place]) - 1))
+
+    def _next(self) -> int:
+        """Of those that are due, the one that must be drawn first to stay within the bound."""
+        total, number, slack = self._period, len(self._drawn) + 1, 2 * len(self._weights) - 2
+        if slack == 0:
+            return 0
+        pairs = zip(self._weights, self._numbers, strict=True)
+        behind = [weight * number - total * len(drawn) for weight, drawn in pairs]
+        due = [place for place, by in enumerate(behind) if slack * by >= total]
+        return min(due, key=lambda place: Fraction((slack - 1) * total - slack * behind[place], self._weights[place]))
 
 
 @dataclass(frozen=True)
@@ -250,47 +487,121 @@ class TaskSpec:
 
 def parse(table: dict[str, Any], where: str) -> TaskSpec:
     """A spec from a parsed task file or from ``to_json``. Raises ``ConfigError``, with all mistakes."""
-    plain = {key: _lists(value) for key, value in table.items() if value is not None}
-    for name in ("train", "eval", "sampling", "watch"):
-        if isinstance(plain.get(name), dict):
-            plain[name] = _given(plain[name])
-    if isinstance(plain.get("policies"), dict):
-        policies = plain["policies"].items()
-        plain["policies"] = {name: _given(one) if isinstance(one, dict) else one for name, one in policies}
-    faults = list(truncation_faults(plain))
+    plain: dict[str, Any] = _plain(table)
+    faults = truncation_faults(plain)
     for fault in faults:
         name, _, key = fault.path.partition(".")
-        plain[name] = {other: value for other, value in plain[name].items() if other != key}
+        del plain[name][key]
     spec = shaped(TaskSpec, plain, faults)
     if spec.kind == "eval" and "steps" not in plain:
         spec = replace(spec, steps=max(1, len(spec.versions)))
-    alone = tuple(faults)
-    refuse([*alone, *(fault for fault in _rules(spec) if not any(one.spoils(fault) for one in alone))], where)
+    between_keys = (fault for fault in faults_between(spec) if not any(alone.spoils(fault) for alone in faults))
+    refuse([*faults, *between_keys], where)
     return spec
 
 
-def _rules(spec: TaskSpec) -> Iterator[Fault]:
-    """What is wrong with keys beside each other, and with texts that people read."""
-    yield from mixture_faults(spec)
-    for name in ("tenant", "name", "played"):
-        text = getattr(spec, name)
-        if (text or name != "played" or spec.mixture) and (
-            not text.strip() or len(text) > 200 or not text.isprintable()
-        ):
-            path = "environment" if name == "played" else name
-            yield Fault(path, f"{path!r} must be a printable text of 1 to 200 characters.", code=RANGE)
-    yield from agent_faults(spec)
-    yield from measuring_faults(spec)
-    yield from rule_faults(spec)
-    yield from data_faults(spec)
-
-
-def _given(table: dict[str, Any]) -> dict[str, Any]:
-    return {key: value for key, value in table.items() if value is not None}
-
-
-def _lists(value: Any) -> Any:
-    """A value of ``to_json`` as a parsed task file has it: lists for tuples."""
+def _plain(value: Any) -> Any:
+    """A value of ``to_json`` as a parsed task file has it: lists for tuples, no key for None."""
     if isinstance(value, dict):
-        return {key: _lists(inner) for key, inner in value.items()}
-    return [_lists(inner) for inner in value] if isinstance(value, (list, tuple)) else value
+        return {key: _plain(inner) for key, inner in value.items() if inner is not None}
+    return [_plain(inner) for inner in value] if isinstance(value, list | tuple) else value
+
+
+ONLY = "policy"
+"""The name of a task's only policy."""
+BASE = "base"
+"""What ``frozen`` and ``[eval.agents]`` call the bare base."""
+
+
+@dataclass(frozen=True)
+class AgentMap:
+    """The policies of a task, and which of them acts as which agent."""
+
+    policies: Mapping[str, NamedPolicySpec]
+    """In the order of the task file."""
+    agents: Mapping[str, str]
+    """The policy of each agent; empty: the only policy acts as all."""
+
+    @property
+    def trained(self) -> tuple[str, ...]:
+        """The names of the policies that are trained."""
+        return tuple(name for name, policy in self.policies.items() if policy.trained)
+
+
+def agent_map_of(spec: TaskSpec) -> AgentMap:
+    """The agent map of a task."""
+    if not spec.policies:
+        own = spec.policy
+        return AgentMap({ONLY: NamedPolicySpec(rank=own.rank, alpha=own.alpha, start=own.start)}, {})
+    return AgentMap(spec.policies, spec.agents)
+
+
+def spec_of(spec: TaskSpec, policy: str) -> TaskSpec:
+    """The specification as one of its trained policies sees it: its own adapter, learning rate and batch."""
+    if not spec.policies:
+        return spec
+    named = spec.policies[policy]
+    train = spec.train
+    if named.learning_rate is not None:
+        train = replace(train, learning_rate=named.learning_rate)
+    if named.groups_per_step is not None:
+        train = replace(train, groups_per_step=named.groups_per_step)
+    return replace(spec, policy=PolicySpec(named.rank, named.alpha, named.start), train=train)
+
+
+@dataclass(frozen=True)
+class Limit:
+    """A number that a person may set for a tenant."""
+
+    words: str
+    low: float
+    high: float
+    whole: bool = True
+
+
+LIMITS = {
+    "weight": Limit("weight", 0.001, 1000, whole=False),
+    "tasks": Limit("number of tasks at the same time", 0, 10_000),
+    "tokens_per_day": Limit("number of tokens a day", 0, 10**15),
+}
+"""By the name of the command's argument; a quota of 0 means none."""
+
+
+def tenant_name(name: object) -> str:
+    """A tenant's name, checked. Raises ``ConfigError``."""
+    if not isinstance(name, str) or not name.strip() or len(name) > 200 or not name.isprintable():
+        raise ConfigError("A tenant's name must be a printable text of 1 to 200 characters.")
+    return name
+
+
+def tenant_change(arguments: Mapping[str, Any]) -> tuple[str, dict[str, float]]:
+    """The tenant's name and its new limits, by column. Raises ``ConfigError``."""
+    changes = dict(arguments)
+    name = tenant_name(changes.pop("name", ""))
+    for key, value in changes.items():
+        if key not in LIMITS:
+            raise ConfigError(f"This engine knows no {key!r} of a tenant.", "Restart it if marlaas was updated.")
+        limit = LIMITS[key]
+        is_number = isinstance(value, int if limit.whole else (int, float)) and not isinstance(value, bool)
+        if not is_number or not limit.low <= value <= limit.high:
+            kind = "a whole number" if limit.whole else "a number"
+            raise ConfigError(
+                f"The {limit.words} of tenant {name!r} cannot be {value}; it is {kind} from {limit.low:g} to"
+                f" {limit.high:,}."
+            )
+    if not changes:
+        raise ConfigError(f"Nothing is to change for tenant {name!r}.", "Give --weight, --tasks or --tokens-per-day.")
+    return name, changes
+
+
+_SERVED = re.compile(r"[A-Za-z][A-Za-z0-9._:-]{0,63}")
+
+
+def served_name(name: object) -> str:
+    """``name``, if it may be one. Raises ``ConfigError``: a name must not read like a task's number or a version's."""
+    if not isinstance(name, str) or not _SERVED.fullmatch(name) or name.lower() == BASE:
+        raise ConfigError(
+            f"A version cannot have the name {name!r}.",
+            "A name begins with a letter, and has up to 64 letters, digits and ._:- in all; base is taken.",
+        )
+    return name

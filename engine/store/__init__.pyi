@@ -1,23 +1,8 @@
-from .backup import (
-    Held as Held,
-    check_copy as check_copy,
-)
 from .database import (
     insert as insert,
     insert_all as insert_all,
     open_database as open_database,
     transaction as transaction,
-)
-from .evaluations import (
-    Evaluation as Evaluation,
-    EvaluationTable as EvaluationTable,
-    FindingTable as FindingTable,
-    HeldOutScore as HeldOutScore,
-    Known as Known,
-    NewFinding as NewFinding,
-    Said as Said,
-    StepSeen as StepSeen,
-    best as best,
 )
 from .experience import (
     Beside as Beside,
@@ -116,6 +101,8 @@ from .rows import (
     stale_age as stale_age,
 )
 from .schema import (
+    Held as Held,
+    check_copy as check_copy,
     is_current as is_current,
 )
 from .store import (
@@ -134,17 +121,24 @@ from .submissions import (
     submit as submit,
 )
 from .tasks import (
+    ApiTable as ApiTable,
     Command as Command,
+    KeyUse as KeyUse,
     Needed as Needed,
     QueuedTask as QueuedTask,
-)
-from .tenants import (
-    ApiTable as ApiTable,
-    KeyUse as KeyUse,
     ServedTable as ServedTable,
     Tenant as Tenant,
 )
 from .versions import (
+    Evaluation as Evaluation,
+    EvaluationTable as EvaluationTable,
+    FindingTable as FindingTable,
+    HeldOutScore as HeldOutScore,
+    Known as Known,
+    NewFinding as NewFinding,
     NewVersion as NewVersion,
+    Said as Said,
+    StepSeen as StepSeen,
     Version as Version,
+    best as best,
 )

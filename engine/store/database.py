@@ -18,8 +18,7 @@ from sqlite_utils.migrations import Migrations
 from marlaas.plugins.durable import to_disk
 
 from ..errors import DatabaseLocked, StoreError
-from .backup import keep_copy
-from .schema import FIRST, LATEST, TABLES, UPGRADE, applied, explained, guarded, refuse_newer
+from .schema import FIRST, LATEST, TABLES, UPGRADE, applied, explained, guarded, keep_copy, refuse_newer
 
 OPENING = 30.0
 """Seconds that a call waits for another program's lock before ``wait_for`` is called."""
@@ -219,8 +218,9 @@ def insert_all(database: Database, table: str, rows: Iterable[Mapping[str, Any]]
     """Insert rows of the same columns; ``replace``: they replace rows with the same keys."""
     rows = list(rows)
     if rows:
-        statement = _insertion(table, tuple(rows[0]), "REPLACE" if replace else "INSERT")
-        database.conn.executemany(statement, [tuple(row.values()) for row in rows])
+        database.conn.executemany(
+            _insertion(table, tuple(rows[0]), "REPLACE" if replace else "INSERT"), [tuple(row.values()) for row in rows]
+        )
 
 
 @cache

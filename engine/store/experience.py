@@ -90,23 +90,6 @@ class Draw:
     """Their population standard deviation."""
 
 
-def add_draws(database: Database, policy: int, number: int, draws: Sequence[Draw]) -> None:
-    """Write the draws of a group in the caller's transaction, replacing those of an earlier try."""
-    database.execute("DELETE FROM draws WHERE policy = ? AND number = ?", [policy, number])
-    insert_all(database, "draws", [{"policy": policy, **asdict(draw)} for draw in draws])
-
-
-def draws_of(database: Database, policy: int) -> list[Draw]:
-    """The draws of the stored groups, by number and attempt."""
-    found = database.query(
-        "SELECT number, attempt, position, row, rows, least, most, spread FROM draws d WHERE policy = ? AND EXISTS"
-        " (SELECT 1 FROM groups g WHERE g.policy = d.policy AND g.split = 'train' AND g.number = d.number)"
-        " ORDER BY number, attempt",
-        [policy],
-    )
-    return [Draw(**row) for row in found]
-
-
 # Complete groups with their trajectories: written when a group closes, read on restart.
 
 SHRUNK_AT_ONCE = 16
@@ -186,7 +169,9 @@ class ExperienceTable(Table):
                 play = owner if play is None else play
                 insert_all(self._db, "trajectories", rows)
             if draws:
-                add_draws(self._db, parts[0].policy, parts[0].group.number, draws)
+                policy, number = parts[0].policy, parts[0].group.number
+                self._db.execute("DELETE FROM draws WHERE policy = ? AND number = ?", [policy, number])
+                insert_all(self._db, "draws", [{"policy": policy, **asdict(draw)} for draw in draws])
             if opens is not None:
                 open_play(self._db, opens)
             if closes is not None:
@@ -237,34 +222,38 @@ class ExperienceTable(Table):
         return insert(self._db, "groups", row)
 
     def draws(self, policy: int) -> list[Draw]:
-        return draws_of(self._db, policy)
+        """The draws of the stored groups, by number and attempt."""
+        rows = self._db.query(
+            "SELECT number, attempt, position, row, rows, least, most, spread FROM draws d WHERE policy = ? AND EXISTS"
+            " (SELECT 1 FROM groups g WHERE g.policy = d.policy AND g.split = 'train' AND g.number = d.number)"
+            " ORDER BY number, attempt",
+            [policy],
+        )
+        return [Draw(**row) for row in rows]
 
     def waiting(self, policy: int) -> list[Group]:
         groups = self._db.query(
             "SELECT * FROM groups WHERE policy = ? AND split = 'train' AND state = 'complete' ORDER BY number", [policy]
         )
+        same = ("number", "version", "environment_version", "replaced", "component", "lost", "replayed")
         return [
             Group(
-                number=g["number"],
-                index=g["instance"],
-                version=g["version"],
-                environment_version=g["environment_version"],
-                episodes=self._episodes(g["id"]),
-                replaced=g["replaced"],
-                component=g["component"],
-                lost=g["lost"],
-                replayed=g["replayed"],
-                dropped=_dropped(g["dropped"]),
+                **{name: row[name] for name in same},
+                index=row["instance"],
+                episodes=self._episodes(row["id"]),
+                dropped=_dropped(row["dropped"]),
             )
-            for g in list(groups)
+            for row in list(groups)
         ]
 
     def consumed(self, policy: int, first: int) -> set[int]:
-        rows = self._db.query(
-            "SELECT number FROM groups WHERE policy = ? AND split = 'train' AND number >= ? AND state = 'consumed'",
-            [policy, first],
-        )
-        return {row["number"] for row in rows}
+        return {
+            row["number"]
+            for row in self._db.query(
+                "SELECT number FROM groups WHERE policy = ? AND split = 'train' AND number >= ? AND state = 'consumed'",
+                [policy, first],
+            )
+        }
 
     def measured(
         self, policy: int, split: Split, suite: str, step: int, environment_version: str
@@ -313,8 +302,13 @@ class ExperienceTable(Table):
 
         Returns True if there may be more. The database file does not shrink: its free pages are used again.
         """
-        whole = "SELECT id FROM groups WHERE policy = ? AND shrunk = 0 AND step <= ? LIMIT ?"
-        groups = [[row["id"]] for row in self._db.query(whole, [policy, step, SHRUNK_AT_ONCE])]
+        groups = [
+            [row["id"]]
+            for row in self._db.query(
+                "SELECT id FROM groups WHERE policy = ? AND shrunk = 0 AND step <= ? LIMIT ?",
+                [policy, step, SHRUNK_AT_ONCE],
+            )
+        ]
         if groups:
             with transaction(self._db):
                 self._db.conn.executemany(
@@ -339,25 +333,32 @@ class ExperienceTable(Table):
         return self._environment(policy, place, "DESC")
 
     def _environment(self, policy: int, place: str, order: str) -> str | None:
-        rows = self._db.query(
-            "SELECT environment_version FROM groups WHERE policy = ?"
-            f" AND CASE suite WHEN '' THEN component ELSE suite END = ? ORDER BY id {order} LIMIT 1",
-            [policy, place],
+        return next(
+            (
+                row["environment_version"]
+                for row in self._db.query(
+                    "SELECT environment_version FROM groups WHERE policy = ?"
+                    f" AND CASE suite WHEN '' THEN component ELSE suite END = ? ORDER BY id {order} LIMIT 1",
+                    [policy, place],
+                )
+            ),
+            None,
         )
-        return next((row["environment_version"] for row in rows), None)
 
     def environment_versions(self) -> set[str]:
         """All environment versions of stored groups: a pinned task or a replay may need them.
 
         Goes from version to version in the index, without reading the groups.
         """
-        rows = self._db.query(
-            "WITH RECURSIVE known (version) AS (SELECT min(environment_version) FROM groups UNION ALL"
-            " SELECT (SELECT min(environment_version) FROM groups WHERE environment_version > known.version)"
-            " FROM known WHERE known.version IS NOT NULL)"
-            " SELECT version FROM known WHERE version IS NOT NULL"
-        )
-        return {row["version"] for row in rows}
+        return {
+            row["version"]
+            for row in self._db.query(
+                "WITH RECURSIVE known (version) AS (SELECT min(environment_version) FROM groups UNION ALL"
+                " SELECT (SELECT min(environment_version) FROM groups WHERE environment_version > known.version)"
+                " FROM known WHERE known.version IS NOT NULL)"
+                " SELECT version FROM known WHERE version IS NOT NULL"
+            )
+        }
 
     def _episodes(self, group: int) -> tuple[Episode, ...]:
         episodes: dict[int, tuple[Episode, list[Trajectory]]] = {}
@@ -365,21 +366,11 @@ class ExperienceTable(Table):
         for row in self._db.query(
             "SELECT * FROM trajectories WHERE \"group\" = ? AND speaker = '' ORDER BY id", [group]
         ):
-            trajectory = Trajectory(
-                agent=row["agent"],
-                tokens=np.frombuffer(row["tokens"], np.int32),
-                mask=np.frombuffer(row["mask"], np.uint8),
-                logprobs=np.frombuffer(row["logprobs"], np.float32),
-                spans=tuple(Span(*span) for span in json.loads(row["spans"])),
-                reward=row["reward"],
-                advantage=row["advantage"],
-                cut=bool(row["cut"]),
-            )
             if row["member"] not in episodes:
                 failure = Failure(**json.loads(row["failure"])) if row["failure"] else None
                 episode = Episode(row["member"], row["status"], (), json.loads(row["parts"]), failure=failure)
                 episodes[row["member"]] = episode, []
-            episodes[row["member"]][1].append(trajectory)
+            episodes[row["member"]][1].append(_trajectory(row, row["advantage"]))
             paid[row["member"]] += [TurnReward(row["agent"], *one) for one in json.loads(row["paid"] or "[]")]
         return tuple(
             replace(episode, trajectories=tuple(own), paid=tuple(paid[member]))
@@ -412,7 +403,7 @@ def _rows(owner: int, episode: Episode, transcripts: Transcripts) -> list[dict[s
             **said(trajectory, transcripts.get((episode.member, trajectory.agent, part), Transcript())),
             "parts": json.dumps(episode.parts) if episode.parts else "{}",
             "metrics": json.dumps(episode.metrics) if episode.metrics else "{}",
-            "failure": _failure(episode.failure),
+            "failure": json.dumps(asdict(episode.failure)) if episode.failure else None,
             "seconds": episode.seconds,
             "paid": _paid(episode, trajectory.agent) if part == 0 else None,
             "timing": timing if place == 0 else None,
@@ -442,10 +433,6 @@ def _timing(timing: Timing | None) -> str | None:
         return None
     turns = [[turn.agent, round(turn.asked, 4), round(turn.answered, 4)] for turn in timing.turns]
     return encode([turns, round(timing.over, 4), round(timing.ended, 4)]).decode()
-
-
-def _failure(failure: Failure | None) -> str | None:
-    return json.dumps(asdict(failure)) if failure else None
 
 
 # Finished samples of open plays: they survive the engine, and are removed with their play.
@@ -497,8 +484,7 @@ class OpenPlayTable(Table):
         reach(Point.MEMBERS_KEPT)
 
     def find(self, task: int, number: int, policies: Sequence[str]) -> OpenPlay | None:
-        found = self._plays(task, number)
-        return next((play for play in found if set(policies) <= set(play.policies)), None)
+        return next((play for play in self._plays(task, number) if set(policies) <= set(play.policies)), None)
 
     def members(self, play: OpenPlay) -> list[FinishedEpisode]:
         members: dict[int, list[dict[str, Any]]] = {}
@@ -509,8 +495,11 @@ class OpenPlayTable(Table):
 
     def speaking(self, task: int) -> set[Speaking]:
         """The versions in open plays of a task: without one of them its play cannot continue."""
-        rows = self._db.query("SELECT DISTINCT speaking FROM open_plays WHERE task = ?", [task])
-        return {speaking for row in rows for speaking in _speaking(row["speaking"]).values()}
+        return {
+            speaking
+            for row in self._db.query("SELECT DISTINCT speaking FROM open_plays WHERE task = ?", [task])
+            for speaking in _speaking(row["speaking"]).values()
+        }
 
     def drop(self, play: OpenPlay) -> None:
         drop_open(self._db, play)
@@ -533,26 +522,18 @@ _SAME = "p.task = ? AND p.number = ? AND p.policies = ?"
 
 def open_play(database: Database, play: OpenPlay) -> int:
     """The id of an open play's row, inserted if missing, in the caller's transaction."""
-    sql = f"SELECT id, attempt FROM open_plays p WHERE {_SAME}"
-    for key, attempt in database.conn.execute(sql, _key(play)).fetchall():
+    for key, attempt in database.conn.execute(
+        f"SELECT id, attempt FROM open_plays p WHERE {_SAME}", _key(play)
+    ).fetchall():
         if attempt == play.attempt:
             return int(key)
         drop_open(database, play)
-    row = {
-        "task": play.task,
-        "number": play.number,
+    row = asdict(play) | {
         "policies": json.dumps(play.policies),
-        "attempt": play.attempt,
-        "instance": play.index,
-        "component": play.component,
-        "environment_version": play.environment_version,
         "speaking": json.dumps(play.speaking),
-        "replaced": play.replaced,
-        "lost": play.lost,
-        "replayed": play.replayed,
         "created": wall_time(),
     }
-    return insert(database, "open_plays", row)
+    return insert(database, "open_plays", row | {"instance": row.pop("index")})
 
 
 def drop_open(database: Database, play: OpenPlay) -> None:
@@ -565,19 +546,9 @@ def _key(play: OpenPlay) -> list[Any]:
 
 
 def _play(row: Mapping[str, Any]) -> OpenPlay:
-    return OpenPlay(
-        task=row["task"],
-        number=row["number"],
-        policies=tuple(json.loads(row["policies"])),
-        attempt=row["attempt"],
-        index=row["instance"],
-        component=row["component"],
-        environment_version=row["environment_version"],
-        speaking=_speaking(row["speaking"]),
-        replaced=row["replaced"],
-        lost=row["lost"],
-        replayed=row["replayed"],
-    )
+    values = {name: value for name, value in row.items() if name not in ("id", "created", "instance")}
+    values |= {"policies": tuple(json.loads(row["policies"])), "speaking": _speaking(row["speaking"])}
+    return OpenPlay(**values, index=row["instance"])
 
 
 def _speaking(stored: str) -> dict[str, Speaking]:
@@ -625,14 +596,14 @@ def _member(number: int, rows: Sequence[Mapping[str, Any]]) -> FinishedEpisode:
     return FinishedEpisode(episode, transcripts, rows[0]["prompt"], outcome, seconds, before)
 
 
-def _trajectory(row: Mapping[str, Any]) -> Trajectory:
-    return replace(
-        NOTHING,
+def _trajectory(row: Mapping[str, Any], advantage: float = 0.0) -> Trajectory:
+    return Trajectory(
         agent=row["agent"],
         tokens=np.frombuffer(row["tokens"], np.int32),
         mask=np.frombuffer(row["mask"], np.uint8),
         logprobs=np.frombuffer(row["logprobs"], np.float32),
         spans=tuple(Span(*span) for span in json.loads(row["spans"])),
         reward=row["reward"],
+        advantage=advantage,
         cut=bool(row["cut"]),
     )

@@ -18,9 +18,8 @@ from ..errors import DatabaseLocked
 from ..faults import Point, reach
 from ..home import Home
 from .database import GuardedConnection, barrier, checkpoint, open_database
-from .evaluations import EvaluationTable, FindingTable
 from .experience import ExperienceTable, OpenPlayTable
-from .tasks import TaskTable
+from .tasks import ApiTable, ServedTable, TaskTable, TenantTable, UsageTable
 from .telemetry import (
     ConformanceTable,
     DeviceTable,
@@ -32,8 +31,7 @@ from .telemetry import (
     TelemetryTable,
     YieldTable,
 )
-from .tenants import ApiTable, ServedTable, TenantTable, UsageTable
-from .versions import VersionTable
+from .versions import EvaluationTable, FindingTable, VersionTable
 
 PATIENCE = 0.05
 """Seconds that the event loop waits for another program's lock. Other writers hold it for a millisecond or one disk

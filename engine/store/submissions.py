@@ -116,8 +116,11 @@ def command_all(database: Path, kind: str, tasks: Sequence[int]) -> list[int]:
 def _command(connection: sqlite3.Connection, kind: str, task: int | None, arguments: Mapping[str, Any]) -> int:
     if task is not None and not connection.execute("SELECT 1 FROM tasks WHERE id = ?", (task,)).fetchone():
         raise UnknownTask(f"There is no task {task}.", "`marlaas list` shows the tasks.")
-    sql = "INSERT INTO commands (kind, task, arguments, created) VALUES (?, ?, ?, ?)"
-    return _insert(connection, sql, (kind, task, json.dumps(dict(arguments)), wall_time()))
+    return _insert(
+        connection,
+        "INSERT INTO commands (kind, task, arguments, created) VALUES (?, ?, ?, ?)",
+        (kind, task, json.dumps(dict(arguments)), wall_time()),
+    )
 
 
 def _insert(connection: sqlite3.Connection, sql: str, values: tuple[Any, ...]) -> int:

@@ -259,8 +259,13 @@ class ConformanceTable(Table):
     """Findings by environment and version."""
 
     def known(self, environment: str, version: str, base: str) -> bool:
-        sql = "SELECT 1 FROM conformance WHERE environment = ? AND version = ? AND base = ?"
-        return self._db.execute(sql, [environment, version, base]).fetchone() is not None
+        return (
+            self._db.execute(
+                "SELECT 1 FROM conformance WHERE environment = ? AND version = ? AND base = ?",
+                [environment, version, base],
+            ).fetchone()
+            is not None
+        )
 
     def add(self, environment: str, version: str, base: str, findings: Sequence[Finding]) -> None:
         row = {
@@ -288,8 +293,7 @@ class FailingTable(Table):
         )
         found: defaultdict[tuple[str, str], list[Standstill]] = defaultdict(list)
         for plugin, number, environment, parameters, message, file, line, rest in rows:
-            standstill = Standstill((environment, parameters), Failure(message, file, line), rest)
-            found[plugin, number].append(standstill)
+            found[plugin, number].append(Standstill((environment, parameters), Failure(message, file, line), rest))
         return found
 
     def replace(self, plugin: str, version: str, standstills: Sequence[Standstill], now: float | None = None) -> None:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass, field
 from functools import cache
 from itertools import chain, count
 from types import MappingProxyType
@@ -20,7 +20,8 @@ from ..clock import wall_time
 from ..faults import Point, reach
 from ..home import Home
 from ..trajectories import Split
-from .database import insert, insert_all, transaction
+from .database import Table, insert, insert_all, transaction
+from .rows import EvalRow
 
 
 @dataclass(frozen=True)
@@ -87,11 +88,13 @@ class VersionTable:
 
     def candidates(self, policy: int) -> list[Version]:
         """Versions with files on the disk, newest first."""
-        rows = self._db.query(
-            f"SELECT {_COLUMNS} FROM versions WHERE policy = ? AND state = 'committed' ORDER BY number DESC, id DESC",
-            [policy],
+        return self._versions(
+            self._db.query(
+                f"SELECT {_COLUMNS} FROM versions WHERE policy = ? AND state = 'committed'"
+                f" ORDER BY number DESC, id DESC",
+                [policy],
+            )
         )
-        return self._versions(rows)
 
     def first(self, policy: int) -> Version:
         """Version 0, with or without its file."""
@@ -99,28 +102,40 @@ class VersionTable:
         return self._versions(self._db.query(f"{sql} LIMIT 1", [policy]))[0]
 
     def start(self, task: int, words: str) -> Version | None:
-        rows = self._db.query(
-            f"SELECT {_COLUMNS} FROM versions WHERE id = (SELECT version FROM borrowed WHERE task = ? AND words = ?)",
-            [task, words],
+        return next(
+            iter(
+                self._versions(
+                    self._db.query(
+                        f"SELECT {_COLUMNS} FROM versions WHERE id = (SELECT version"
+                        f" FROM borrowed WHERE task = ? AND words = ?)",
+                        [task, words],
+                    )
+                )
+            ),
+            None,
         )
-        return next(iter(self._versions(rows)), None)
 
     def wanted(self, policy: int) -> dict[int, int]:
         """Numbers of versions that unfinished tasks play with or have yet to begin from, each with one such task."""
-        rows = self._db.query(
-            "SELECT v.number, t.id FROM borrowed b JOIN tasks t ON t.id = b.task JOIN versions v ON v.id = b.version"
-            " WHERE v.policy = ? AND t.state IN ('submitted', 'queued', 'running', 'paused')"
-            " AND (b.plays OR NOT EXISTS"
-            " (SELECT 1 FROM policies p JOIN versions o ON o.policy = p.id"
-            " WHERE p.task = t.id AND o.state = 'committed')) ORDER BY t.id DESC",
-            [policy],
-        )
-        return {row["number"]: row["id"] for row in rows}
+        return {
+            row["number"]: row["id"]
+            for row in self._db.query(
+                "SELECT v.number, t.id FROM borrowed b JOIN tasks t ON t.id = b.task"
+                " JOIN versions v ON v.id = b.version"
+                " WHERE v.policy = ? AND t.state IN ('submitted', 'queued', 'running', 'paused')"
+                " AND (b.plays OR NOT EXISTS"
+                " (SELECT 1 FROM policies p JOIN versions o ON o.policy = p.id"
+                " WHERE p.task = t.id AND o.state = 'committed')) ORDER BY t.id DESC",
+                [policy],
+            )
+        }
 
     def unused(self, name: str) -> str:
         """``name``, with a number behind it if a version, even a void one, has had that name."""
-        rows = self._db.query("SELECT name FROM versions WHERE name = ? OR name GLOB ?", [name, f"{name}-*"])
-        taken = {row["name"] for row in rows}
+        taken = {
+            row["name"]
+            for row in self._db.query("SELECT name FROM versions WHERE name = ? OR name GLOB ?", [name, f"{name}-*"])
+        }
         return next(n for n in chain([name], (f"{name}-{again}" for again in count(2))) if n not in taken)
 
     def void_after(self, policy: int, number: int) -> None:
@@ -197,13 +212,15 @@ class VersionTable:
 
         Empty if unknown. Components without a group among the last ``LATELY`` are left out.
         """
-        rows = self._db.query(
-            "SELECT environment_version, max(number) FROM groups"
-            " WHERE policy = ? AND split = 'train' AND number > ? AND number <= ?"
-            " GROUP BY component ORDER BY component",
-            [policy, group - LATELY, group],
+        return "+".join(
+            row["environment_version"]
+            for row in self._db.query(
+                "SELECT environment_version, max(number) FROM groups"
+                " WHERE policy = ? AND split = 'train' AND number > ? AND number <= ?"
+                " GROUP BY component ORDER BY component",
+                [policy, group - LATELY, group],
+            )
         )
-        return "+".join(row["environment_version"] for row in rows)
 
     def add_metrics(self, policy: int, step: int, metrics: dict[str, float]) -> None:
         """Add metrics that are known only after the commit (the canary's)."""
@@ -213,21 +230,43 @@ class VersionTable:
 
     def first_reward(self, policy: int) -> float:
         """Mean training reward of the first step; infinite before it."""
-        rows = self._db.query("SELECT value FROM metrics WHERE policy = ? AND step = 1 AND name = 'reward'", [policy])
-        return next((row["value"] for row in rows), float("inf"))
+        return next(
+            (
+                row["value"]
+                for row in self._db.query(
+                    "SELECT value FROM metrics WHERE policy = ? AND step = 1 AND name = 'reward'", [policy]
+                )
+            ),
+            float("inf"),
+        )
 
     def best_step(self, policy: int) -> tuple[int, float]:
         """The step with the highest mean training reward, the first of several, and that reward; step 0 before any."""
-        sql = "SELECT step, value FROM metrics WHERE policy = ? AND name = 'reward' ORDER BY value DESC, step LIMIT 1"
-        return next(((row["step"], row["value"]) for row in self._db.query(sql, [policy])), (0, 0.0))
+        return next(
+            (
+                (row["step"], row["value"])
+                for row in self._db.query(
+                    "SELECT step, value FROM metrics WHERE policy = ? AND name = 'reward'"
+                    " ORDER BY value DESC, step LIMIT 1",
+                    [policy],
+                )
+            ),
+            (0, 0.0),
+        )
 
     def spoke(self, policy: int) -> bool:
-        sql = "SELECT 1 FROM metrics WHERE policy = ? AND name = 'tokens' AND value > 0 LIMIT 1"
-        return any(True for _ in self._db.query(sql, [policy]))
+        return any(
+            True
+            for _ in self._db.query(
+                "SELECT 1 FROM metrics WHERE policy = ? AND name = 'tokens' AND value > 0 LIMIT 1", [policy]
+            )
+        )
 
     def standing(self, task: int) -> dict[int, tuple[str, int]]:
-        rows = self._db.query("SELECT id, name, step FROM policies WHERE task = ? ORDER BY id", [task])
-        return {row["id"]: (row["name"], row["step"]) for row in rows}
+        return {
+            row["id"]: (row["name"], row["step"])
+            for row in self._db.query("SELECT id, name, step FROM policies WHERE task = ? ORDER BY id", [task])
+        }
 
     def silent_steps(self, policy: int) -> int:
         """Number of last steps, in a row, with equal rewards in each of their groups.
@@ -256,12 +295,14 @@ class VersionTable:
 
     def on_disk(self, task: int, policy: str | None = None) -> list[Version]:
         """Kept versions of a task's policies, or of the named one, oldest first."""
-        rows = self._db.query(
-            f"SELECT {_COLUMNS} FROM versions WHERE state = 'committed'"
-            " AND policy IN (SELECT id FROM policies WHERE task = ? AND name = coalesce(?, name)) ORDER BY number, id",
-            [task, policy],
+        return self._versions(
+            self._db.query(
+                f"SELECT {_COLUMNS} FROM versions WHERE state = 'committed'"
+                " AND policy IN (SELECT id FROM policies WHERE task = ?"
+                " AND name = coalesce(?, name)) ORDER BY number, id",
+                [task, policy],
+            )
         )
-        return self._versions(rows)
 
     def prune(self, *versions: int) -> None:
         """Record that versions' files are to be removed, all or none; call it before removing them."""
@@ -298,6 +339,280 @@ class VersionTable:
         found = []
         for row in rows:
             where, _, name = row["path"].rpartition("/")
-            path = str(folder(where) / name)
-            found.append(Version(**{**row, "path": path, "resumable": bool(row["resumable"])}))
+            found.append(Version(**{**row, "path": str(folder(where) / name), "resumable": bool(row["resumable"])}))
         return found
+
+
+Evaluation = EvalRow
+
+
+@dataclass(frozen=True)
+class HeldOutScore:
+    """A version's score in a series, with its error."""
+
+    step: int
+    score: float
+    stderr: float
+    """Standard error of the score, from distinct prompts."""
+    prompts: int
+
+
+def best(scores: Mapping[int, float]) -> int:
+    """The step with the highest score, of equal ones the earliest. Raises ``ValueError`` if there is none.
+
+    The one definition of best: for labels, kept files, and the end of a task.
+    """
+    return max(scores, key=lambda step: (scores[step], -step))
+
+
+class EvaluationTable:
+    """Reads and writes of evaluations of one suite and split, by default a task's own held-out prompts."""
+
+    def __init__(self, database: Database, suite: str = "", split: Split = "eval") -> None:
+        self._db = database
+        self._suite, self._split = suite, split
+
+    def of(self, suite: str, split: Split = "eval") -> EvaluationTable:
+        return EvaluationTable(self._db, suite, split)
+
+    def add(self, policy: int, version: int, evaluation: Evaluation) -> None:
+        """Store an evaluation of a version; it replaces one of the same series, suite, split and step.
+
+        ``version``: its id; 0 for one without a row, such as the bare base.
+        """
+        row = {
+            **asdict(evaluation),
+            "policy": policy,
+            "version": version or None,
+            "series": evaluation.series or evaluation.environment_version,
+            "metrics": json.dumps(dict(evaluation.metrics)),
+            "created": wall_time(),
+        }
+        reach(Point.EVALUATION_READY)
+        with transaction(self._db):
+            self._db.execute(
+                "DELETE FROM evals WHERE policy = ? AND series = ? AND suite = ? AND split = ? AND step = ?",
+                [row[name] for name in ("policy", "series", "suite", "split", "step")],
+            )
+            insert(self._db, "evals", row)
+        reach(Point.EVALUATION_STORED)
+
+    def has(self, policy: int) -> bool:
+        return any(True for _ in self._db.query("SELECT 1 FROM evals WHERE policy = ? LIMIT 1", [policy]))
+
+    def measured(self, policy: int, series: str) -> dict[int, float | None]:
+        """Scores of one series by step, in order; None: measured without a valid score."""
+        return {
+            row["step"]: row["score"]
+            for row in self._db.query(
+                "SELECT step, score FROM evals WHERE policy = ? AND series = ? AND suite = ?"
+                " AND split = ? ORDER BY step",
+                [policy, series, self._suite, self._split],
+            )
+        }
+
+    def baseline(self, policy: int, series: str) -> float | None:
+        return next(
+            (
+                row["floor"]
+                for row in self._db.query(
+                    "SELECT floor FROM evals WHERE policy = ? AND series = ? AND suite = ? AND split = ?"
+                    " ORDER BY id DESC LIMIT 1",
+                    [policy, series, self._suite, self._split],
+                )
+            ),
+            None,
+        )
+
+    def series(self, policy: int) -> str | None:
+        return next(
+            (
+                row["series"]
+                for row in self._db.query(
+                    "SELECT series FROM evals WHERE policy = ? AND suite = ? AND split = ? ORDER BY id DESC LIMIT 1",
+                    [policy, self._suite, self._split],
+                )
+            ),
+            None,
+        )
+
+    def scores(self, policy: int) -> dict[int, float]:
+        series = self.series(policy)
+        found = self.measured(policy, series) if series is not None else {}
+        return {step: score for step, score in found.items() if score is not None}
+
+    def compared(self, policy: int) -> tuple[HeldOutScore, ...]:
+        rows = self._db.query(
+            "SELECT step, score, coalesce(stderr, 0.0) AS stderr, prompts FROM evals"
+            " WHERE policy = ? AND series = ? AND suite = ? AND split = ? AND score IS NOT NULL ORDER BY step",
+            [policy, self.series(policy), self._suite, self._split],
+        )
+        return tuple(HeldOutScore(**row) for row in rows)
+
+    def best_of_each(self, policy: int) -> set[int]:
+        rows = self._db.query(
+            "SELECT DISTINCT series FROM evals WHERE policy = ? AND suite = ? AND split = ?",
+            [policy, self._suite, self._split],
+        )
+        found = set()
+        for series in [row["series"] for row in rows]:
+            scores = {step: score for step, score in self.measured(policy, series).items() if score is not None}
+            scores.pop(0, None)
+            if scores:
+                found.add(best(scores))
+        return found
+
+
+# Findings: each kind is kept at most once for a policy. ``VersionTable.void_after`` removes those of voided steps.
+
+MOST_READ = 256
+"""First conversations of a step that are searched for evidence: their text may be long."""
+
+
+@dataclass(frozen=True)
+class NewFinding:
+    """A new finding."""
+
+    code: str
+    step: int
+    evidence: Mapping[str, float]
+    rollouts: tuple[int, ...] = ()
+    """Ids of trajectories, each the first of a conversation."""
+
+
+@dataclass(frozen=True)
+class Known:
+    """A finding that is stored."""
+
+    step: int
+    holds: bool
+    pending: bool
+    """True if it pauses its task, and no person has resumed that since."""
+
+
+@dataclass(frozen=True)
+class StepSeen:
+    """The metrics of a committed step."""
+
+    step: int
+    environment_version: str
+    metrics: dict[str, float] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Said:
+    """The replies of one agent of one episode."""
+
+    id: int
+    """Of its first trajectory."""
+    group: int
+    member: int
+    reward: float | None
+    replies: str
+    cut: bool
+
+
+class FindingTable(Table):
+    """Reads and writes of findings; every method is one short transaction."""
+
+    def add(self, policy: int, finding: NewFinding, pauses: bool) -> bool:
+        """Store a finding; False if the policy has this kind already: then that one holds again.
+
+        ``pauses``: its task pauses until a person resumes it.
+        """
+        row = {
+            "policy": policy,
+            "code": finding.code,
+            "step": finding.step,
+            "evidence": json.dumps(dict(finding.evidence)),
+            "rollouts": json.dumps(finding.rollouts),
+            "holds": 1,
+            "pending": int(pauses),
+            "created": wall_time(),
+        }
+        with transaction(self._db):
+            same = "policy = ? AND code = ?"
+            if self._db.conn.execute(f"SELECT 1 FROM findings WHERE {same}", [policy, finding.code]).fetchone():
+                self._db.execute(f"UPDATE findings SET holds = 1 WHERE {same}", [policy, finding.code])
+                return False
+            insert(self._db, "findings", row)
+        return True
+
+    def known(self, policy: int) -> dict[str, Known]:
+        rows = self._db.query("SELECT code, step, holds, pending FROM findings WHERE policy = ?", [policy])
+        return {row["code"]: Known(row["step"], bool(row["holds"]), bool(row["pending"])) for row in rows}
+
+    def lapse(self, policy: int, codes: Sequence[str]) -> None:
+        with transaction(self._db):
+            pairs = [(policy, code) for code in codes]
+            self._db.conn.executemany("UPDATE findings SET holds = 0 WHERE policy = ? AND code = ?", pairs)
+
+    def environment_at(self, policy: int, step: int) -> str:
+        return next(
+            (
+                row["environment_version"] or ""
+                for row in self._db.query(
+                    "SELECT environment_version FROM steps WHERE policy = ? AND number = ?", [policy, step]
+                )
+            ),
+            "",
+        )
+
+    def seen(self, policy: int, names: Sequence[str], first: int, last: int) -> list[StepSeen]:
+        """Metrics ``names`` of the ``first`` and the ``last`` steps on the newest environment version, oldest first."""
+        newest = next(iter(self._db.query("SELECT max(number) AS n FROM steps WHERE policy = ?", [policy])))["n"]
+        if newest is None:
+            return []
+        environment = self.environment_at(policy, newest)
+        begun = (
+            next(
+                iter(
+                    self._db.query(
+                        "SELECT max(number) AS n FROM steps WHERE policy = ?"
+                        " AND coalesce(environment_version, '') != ?",
+                        [policy, environment],
+                    )
+                )
+            )["n"]
+            or 0
+        ) + 1
+        metrics = self._metrics(policy, names, begun, begun + first - 1)
+        metrics |= self._metrics(policy, names, max(begun, newest - last + 1), newest)
+        return [StepSeen(step, environment, found) for step, found in sorted(metrics.items())]
+
+    def _metrics(self, policy: int, names: Sequence[str], begin: int, end: int) -> dict[int, dict[str, float]]:
+        marks = ",".join("?" * len(names))
+        rows = self._db.conn.execute(
+            f"SELECT step, name, value FROM metrics WHERE policy = ? AND name IN ({marks}) AND step BETWEEN ? AND ?",
+            [policy, *names, begin, end],
+        )
+        found: dict[int, dict[str, float]] = {}
+        for step, name, value in rows:
+            if value is not None:  # a metric that is no number
+                found.setdefault(step, {})[name] = value
+        return found
+
+    def said(self, policy: int, step: int, split: str = "train", suites: Sequence[str] = ("",)) -> list[Said]:
+        marks = ",".join("?" * len(suites))
+        rows = self._db.query(
+            "SELECT min(j.id) AS id, g.number, j.member, j.reward, max(j.cut) AS cut,"
+            " json_group_array(json(coalesce(j.turns, '[]'))) AS turns"
+            ' FROM groups g JOIN trajectories j ON j."group" = g.id'
+            f" WHERE g.policy = ? AND g.split = ? AND g.step = ? AND g.suite IN ({marks})"
+            " AND j.speaker = '' AND j.status = 'ok'"
+            " GROUP BY g.id, j.member, j.agent ORDER BY g.id DESC, min(j.id) LIMIT ?",
+            [policy, split, step, *suites, MOST_READ],
+        )
+        return [
+            Said(
+                row["id"],
+                row["number"],
+                row["member"],
+                row["reward"],
+                "\n".join(
+                    turn["text"] for part in json.loads(row["turns"]) for turn in part if turn["role"] == "assistant"
+                ),
+                bool(row["cut"]),
+            )
+            for row in rows
+        ]

@@ -1,5 +1,4 @@
 from . import (
-    demo as demo,
     taskfile as taskfile,
 )
 from .estimate import (
@@ -11,19 +10,17 @@ from .estimate import (
     rough_time as rough_time,
     together as together,
 )
-from .home_base import (
+from .queue import (
     HomeBase as HomeBase,
     check_bases as check_bases,
-    check_serve as check_serve,
-    check_use as check_use,
-    settled_base as settled_base,
-)
-from .queue import (
     check_data as check_data,
     check_environment as check_environment,
     check_environments as check_environments,
+    check_serve as check_serve,
+    check_use as check_use,
     find_environment as find_environment,
     missing_rows as missing_rows,
+    settled_base as settled_base,
 )
 from .references import (
     choose as choose,
@@ -36,6 +33,7 @@ from .references import (
 )
 from .taskfile import (
     ToPlay as ToPlay,
+    demo_tasks as demo_tasks,
     environments_of as environments_of,
     sketch as sketch,
     submission as submission,

@@ -67,8 +67,7 @@ def _stages(spec: TaskSpec, shape: EpisodeShape, speed: BaseSpeed, share: float)
     sampling = (replies + shape.prompt / READING) / speed.sampled
     sampling += shape.seconds / max(1, spec.group_episodes)  # a step's episodes run at once
     trained = 0 if spec.kind == "eval" else trained_episodes(spec)
-    episodes = trained + measured_episodes(spec)
-    return episodes * sampling, trained * (replies + shape.prompt) / speed.trained
+    return (trained + measured_episodes(spec)) * sampling, trained * (replies + shape.prompt) / speed.trained
 
 
 # Estimates a task: time from the rates of earlier tasks, memory and disk from its sizes.

@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+import os
 import re
-from collections.abc import Mapping, Sequence
+import shlex
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
+from ..base import load_base
 from ..errors import ConfigError, EnvironmentMissing, Mistakes, as_one
+from ..home import Home, load_settings
 from ..spec import CHOICE, MISSING, REFUSED, UNKNOWN, check_declared, components_of, data_tables, nearest, parse
-from ..store import EnvironmentRow, Submission
+from ..store import FINISHED, BoundTask, EnvironmentRow, Reader, Submission
 from .taskfile import distinct, environments_of, of_submission, rows_named
 
 # Checks a task file's rows, without the environment's process.
@@ -56,7 +61,7 @@ def missing_rows(record: Mapping[str, Any]) -> str:
 PARAMETERS = "environment_config"
 
 
-def find_environment(name: str, environments: list[EnvironmentRow]) -> EnvironmentRow:
+def find_environment(name: str, environments: list[EnvironmentRow], path: str = "environment") -> EnvironmentRow:
     """The environment of a task file, by "plugin/environment" or only its last part.
 
     A plugin that has not served yet stands for all environments of its name. Raises ``EnvironmentMissing`` if none or
@@ -73,12 +78,12 @@ def find_environment(name: str, environments: list[EnvironmentRow]) -> Environme
     if matches:
         choices = ", ".join(e.name for e in matches)
         says = f"The environment name {name!r} is ambiguous: {choices}."
-        raise EnvironmentMissing(says, "Write the whole name.", path="environment", code=CHOICE)
+        raise EnvironmentMissing(says, "Write the whole name.", path=path, code=CHOICE)
     known = sorted({e.name.rpartition("/")[2] for e in environments} | {e.name for e in environments if "/" in name})
     raise EnvironmentMissing(
         f"There is no environment {name!r}.",
         nearest(name, known) if known else "`marlaas env new NAME` writes one.",
-        path="environment",
+        path=path,
         code=CHOICE,
     )
 
@@ -112,7 +117,8 @@ def check_environment(submission: Submission, environments: list[EnvironmentRow]
     mistakes = Mistakes()
     for place, one in enumerate(environments_of(submission)):
         with mistakes:
-            found = _component(place, one.name, environments) if mixed else find_environment(one.name, environments)
+            path = f"mixture[{place}].environment" if mixed else "environment"
+            found = find_environment(one.name, environments, path)
             with mistakes:
                 _check_parameters(found, one.config, f"mixture[{place}].config" if mixed else PARAMETERS)
             with mistakes:
@@ -120,13 +126,11 @@ def check_environment(submission: Submission, environments: list[EnvironmentRow]
             with mistakes:
                 _check_sampling(found, config.get("train", {}).get("sampling", ""))
             if found.version and declares:
-                components = components_of(parse(config, submission.name))
-                check_declared(list(components.values())[place], found.agents)
+                check_declared(list(components_of(parse(config, submission.name)).values())[place], found.agents)
     for place, suite in enumerate(config.get("eval", {}).get("suite", ())):
         with mistakes:
             as_task = suite["environment"] == submission.environment and rows_named(config) is not None
-            named = rows_named(suite) is not None or as_task
-            _check_suite(f"eval.suite[{place}]", suite, environments, named)
+            _check_suite(f"eval.suite[{place}]", suite, environments, rows_named(suite) is not None or as_task)
     mistakes.refuse()
 
 
@@ -142,14 +146,6 @@ def _check_suite(table: str, suite: Mapping[str, Any], environments: list[Enviro
         path = mistake.path if mistake.path.startswith(table) else f"{table}.environment"
         mistakes.found[place] = type(mistake)(says, mistake.hint, path=path, code=mistake.code)
     mistakes.refuse()
-
-
-def _component(place: int, name: str, environments: list[EnvironmentRow]) -> EnvironmentRow:
-    try:
-        return find_environment(name, environments)
-    except EnvironmentMissing as error:
-        path = f"mixture[{place}].environment"
-        raise EnvironmentMissing(error.cause, error.hint, path=path, code=error.code) from None
 
 
 def _check_parameters(found: EnvironmentRow, config: dict[str, Any], table: str) -> None:
@@ -200,3 +196,123 @@ def _check_value(stored: dict[str, Any], value: Any, owner: str, table: str) -> 
         checked(parameter, value, owner)
     except ValueError as error:
         raise ConfigError(str(error), path=f"{table}.{parameter.name}", code=REFUSED) from None
+
+
+NAMED = 3
+"""Most tasks that an error names; of more it gives the number."""
+
+
+@dataclass(frozen=True)
+class HomeBase:
+    """The base of a home."""
+
+    name: str
+    fingerprint: str
+
+
+def settled_base(home: Home) -> HomeBase:
+    """The base in the home's settings. Raises ``ConfigError`` if it cannot be used."""
+    name = load_settings(home).base
+    return HomeBase(name, load_base(name).fingerprint)
+
+
+def foreign_tasks(tasks: Iterable[BoundTask], fingerprint: str, unknown: str | None) -> list[BoundTask]:
+    """The tasks that belong to another base than ``fingerprint``.
+
+    ``unknown`` is the fingerprint assumed for tasks without a recorded one; with None these are foreign.
+    """
+    return [task for task in tasks if (task.base or unknown) != fingerprint]
+
+
+def check_use(home: Home, base: HomeBase, unknown: str | None) -> None:
+    """Refuse ``base`` as the home's base if tasks or adapters belong to another. Raises ``ConfigError``."""
+    foreign = _foreign(home, base, unknown)
+    if foreign:
+        raise ConfigError(
+            f"the base cannot become {base.name!r}: {_belong(foreign, base)}.",
+            f"Either use another home for it (`{_elsewhere(base.name)}`), or {_finish(foreign)}.",
+            where=str(home.root),
+        )
+
+
+def check_serve(home: Home, base: HomeBase) -> None:
+    """Refuse to serve ``base`` if tasks or adapters of the home belong to another. Raises ``ConfigError``."""
+    foreign = _foreign(home, base, base.fingerprint)
+    if foreign:
+        source = "MARLAAS_BASE" if os.environ.get("MARLAAS_BASE") else home.config.name
+        raise ConfigError(
+            f"{source} names the base {base.name!r}, but {_belong(foreign, base)}.",
+            f"Either use another home for it (`{_elsewhere(base.name)}`), or {_back(foreign, base, source)} and"
+            f" {_finish(foreign)}.",
+        )
+
+
+def check_bases(submissions: Sequence[Submission], base: HomeBase) -> None:
+    """Refuse tasks with another base than the home's. Raises ``ConfigError``."""
+    mistakes = Mistakes()
+    for submission in submissions:
+        wish = submission.config["base"]
+        try:
+            same = not wish or wish == base.name or load_base(wish).fingerprint == base.fingerprint
+        except ConfigError as error:
+            mistakes.found += of_submission(type(error)(error.cause, error.hint, path="base"), submission)
+            continue
+        if not same:
+            says = (
+                f"The task {submission.name!r} is meant for the base {wish!r}, but this home's base is {base.name!r}."
+            )
+            hint = (
+                f"Submit it to a home of that base (`{_elsewhere(wish)}`, then `marlaas --home DIR submit …`), or take"
+                " 'base' out of the task file."
+            )
+            mistakes.found += of_submission(ConfigError(says, hint, path="base"), submission)
+    mistakes.refuse()
+
+
+def _foreign(home: Home, base: HomeBase, unknown: str | None) -> list[BoundTask]:
+    with Reader(home.database) as reader:
+        return foreign_tasks(reader.bound_tasks(), base.fingerprint, unknown)
+
+
+def _belong(tasks: Sequence[BoundTask], base: HomeBase) -> str:
+    unfinished = [task for task in tasks if task.state not in FINISHED]
+    kept = [task for task in tasks if task not in unfinished]
+    parts = [f"the unfinished {_listed(unfinished)}"] if unfinished else []
+    parts += [f"the adapters of {_listed(kept)}"] if kept else []
+    verb = "belongs" if len(tasks) == len(unfinished) == 1 else "belong"
+    names = _names(tasks)
+    other = "another base" + (f" ({names[0]})" if len(names) == 1 else "")
+    if names == [base.name]:
+        other = "what its files held before they were changed"
+    return f"{' and '.join(parts)} {verb} to {other}"
+
+
+def _back(tasks: Sequence[BoundTask], base: HomeBase, source: str) -> str:
+    names = _names(tasks)
+    if base.name in names:
+        return "put the old files back"
+    if source == "MARLAAS_BASE":
+        return "unset MARLAAS_BASE"
+    return f"go back (`marlaas base use {shlex.quote(names[0]) if names else 'NAME'}`)"
+
+
+def _names(tasks: Sequence[BoundTask]) -> list[str]:
+    return sorted({task.base_name for task in tasks if task.base_name})
+
+
+def _listed(tasks: Sequence[BoundTask]) -> str:
+    shown = ", ".join(f"{task.id} ({task.tenant}/{task.name})" for task in tasks[:NAMED])
+    more = f" and {len(tasks) - NAMED} more" if len(tasks) > NAMED else ""
+    return f"{'task' if len(tasks) == 1 else 'tasks'} {shown}{more}"
+
+
+def _elsewhere(name: str) -> str:
+    return f"marlaas --home DIR home new`, then `marlaas --home DIR base use {shlex.quote(name)}"
+
+
+def _finish(tasks: Sequence[BoundTask]) -> str:
+    example = tasks[0].id
+    return (
+        f"finish or cancel these tasks (`marlaas cancel {example}`), take their adapters away (`marlaas adapters export"
+        f" {example} --out DIR`) and delete them (`marlaas adapters delete {example}`)"
+    )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, replace
+from graphlib import CycleError, TopologicalSorter
 from typing import Any, Protocol
 
 from ..errors import AdapterError, ConfigError, MarlaasError, Mistakes, ReferenceMissing, UnknownTask
@@ -38,12 +39,8 @@ def task_number(said: int | str, known: Sequence[KnownTask]) -> int:
     if sweep:
         hint = f"Give one of its tasks, {_listed(sweep)}; verbs that take several tasks have --family."
         raise UnknownTask(f"{said!r} is a sweep, not a task.", hint)
-    names = sorted({task.name for task in known})
-    raise UnknownTask(f"There is no task {said!r}.", f"{nearest(said, names)} {SHOWS}" if _near(said, names) else SHOWS)
-
-
-def _near(said: str, names: Sequence[str]) -> bool:
-    return nearest(said, names).startswith("Did you mean")
+    meant = nearest(said, sorted({task.name for task in known}))
+    raise UnknownTask(f"There is no task {said!r}.", f"{meant} {SHOWS}" if meant.startswith("Did you mean") else SHOWS)
 
 
 def _listed(numbers: Sequence[int]) -> str:
@@ -121,16 +118,6 @@ MOST = 10_000
 """Most dependencies of one submission: a sweep of m tasks that depends on one of n has m * n."""
 
 
-@dataclass(frozen=True)
-class Meaning:
-    """The tasks of one entry of ``depends_on``."""
-
-    needs: Sequence[int] = ()
-    """Numbers of tasks of the home."""
-    after: Sequence[int] = ()
-    """Places of tasks in the same submission."""
-
-
 def link(submissions: Sequence[Submission], known: Sequence[KnownTask]) -> list[Submission]:
     """Fill in the dependencies of each submission.
 
@@ -139,7 +126,7 @@ def link(submissions: Sequence[Submission], known: Sequence[KnownTask]) -> list[
     for more than ``MOST`` dependencies.
     """
     numbers = {task.id for task in known}
-    meanings: dict[tuple[str, str | int], Meaning] = {}  # a cache: all tasks of a sweep have the same entries
+    meanings: dict[tuple[str, str | int], tuple[Sequence[int], Sequence[int]]] = {}
     linked = []
     mistakes = Mistakes()
     for submission in submissions:
@@ -152,16 +139,26 @@ def link(submissions: Sequence[Submission], known: Sequence[KnownTask]) -> list[
                 except UnknownTask as error:
                     error.path = f"queue.depends_on[{place}]"
                     mistakes.found += of_submission(error, submission)
-                    meanings[said] = Meaning()
+                    meanings[said] = (), ()
             own.append(meanings[said])
-        needs = dict.fromkeys(number for meaning in own for number in meaning.needs)
-        after = dict.fromkeys(place for meaning in own for place in meaning.after)
+        needs = dict.fromkeys(number for numbers_of, _ in own for number in numbers_of)
+        after = dict.fromkeys(place for _, places in own for place in places)
         linked.append(replace(submission, needs=tuple(needs), after=tuple(after)))
     mistakes.refuse()
     total = sum(len(submission.needs) + len(submission.after) for submission in linked)
     if total > MOST:
         raise ConfigError(f"These tasks have {total:,} dependencies; at most {MOST:,} are allowed.")
-    _refuse_circles(linked)
+    try:
+        TopologicalSorter({place: submission.after for place, submission in enumerate(linked)}).prepare()
+    except CycleError as error:
+        places: list[int] = error.args[1][:0:-1]  # each depends on the next
+        first = places.index(min(places))
+        names = [repr(linked[place].name) for place in (*places[first:], *places[: first + 1])]
+        if len(places) == 1:
+            hint = "An earlier task of that name goes by its number."
+            raise ConfigError(f"The task {names[0]} depends on itself.", hint) from None
+        cause = f"These tasks wait for each other: {' -> '.join(names)}."
+        raise ConfigError(cause, "Leave one of the dependencies out.") from None
     return linked
 
 
@@ -178,65 +175,28 @@ def _meaning(
     submissions: Sequence[Submission],
     known: Sequence[KnownTask],
     numbers: Set[int],
-) -> Meaning:
-    if isinstance(wanted, str):
-        after = _beside(submission, wanted, submissions)
-        return Meaning(after=after) if after else Meaning(needs=_newest(submission, wanted, known))
-    if wanted not in numbers:
-        raise UnknownTask(
-            f"{submission.name!r} depends on task {wanted}, which does not exist.", "`marlaas list` shows the tasks."
-        )
-    return Meaning(needs=[wanted])
-
-
-def _beside(submission: Submission, name: str, submissions: Sequence[Submission]) -> list[int]:
-    return [
+) -> tuple[Sequence[int], Sequence[int]]:
+    """One entry of ``depends_on``: (numbers of tasks of the home, places of tasks in the same submission)."""
+    if isinstance(wanted, int):
+        if wanted not in numbers:
+            raise UnknownTask(f"{submission.name!r} depends on task {wanted}, which does not exist.", SHOWS)
+        return [wanted], []
+    after = [
         place
         for place, other in enumerate(submissions)
-        if other.tenant == submission.tenant and name in (other.name, other.family)
+        if other.tenant == submission.tenant and wanted in (other.name, other.family)
     ]
-
-
-def _newest(submission: Submission, name: str, known: Sequence[KnownTask]) -> list[int]:
+    if after:
+        return [], after
     own = [task for task in known if task.tenant == submission.tenant]
-    newest = max((task for task in own if name in (task.name, task.family)), key=lambda task: task.id, default=None)
+    newest = max((task for task in own if wanted in (task.name, task.family)), key=lambda task: task.id, default=None)
     if newest is None:
-        names = {word for task in own for word in (task.name, task.family) if word}
+        names = sorted({word for task in own for word in (task.name, task.family) if word})
         raise UnknownTask(
-            f"{submission.name!r} depends on {name!r}, but tenant {submission.tenant!r} has no task of that name.",
-            nearest(name, sorted(names)) if names else "Give its file to the same `marlaas submit`.",
+            f"{submission.name!r} depends on {wanted!r}, but tenant {submission.tenant!r} has no task of that name.",
+            nearest(wanted, names) if names else "Give its file to the same `marlaas submit`.",
         )
-    return [newest.id] if newest.name == name else [task.id for task in family_of(own, name)]
-
-
-def _refuse_circles(submissions: Sequence[Submission]) -> None:
-    finished: set[int] = set()
-    for start in range(len(submissions)):
-        trail: dict[int, Iterator[int]] = {start: iter(submissions[start].after)}
-        while trail:
-            here = next(reversed(trail))
-            following = next((place for place in trail[here] if place not in finished), None)
-            if following is None:
-                finished.add(here)
-                trail.pop(here)
-            elif following in trail:
-                raise _circle([*_since(trail, following), following], submissions)
-            else:
-                trail[following] = iter(submissions[following].after)
-
-
-def _since(trail: Mapping[int, object], place: int) -> list[int]:
-    places = list(trail)
-    return places[places.index(place) :]
-
-
-def _circle(places: Sequence[int], submissions: Sequence[Submission]) -> ConfigError:
-    names = [repr(submissions[place].name) for place in places]
-    if len(names) == 2:
-        return ConfigError(
-            f"The task {names[0]} depends on itself.", "An earlier task of that name goes by its number."
-        )
-    return ConfigError(f"These tasks wait for each other: {' -> '.join(names)}.", "Leave one of the dependencies out.")
+    return [newest.id] if newest.name == wanted else [task.id for task in family_of(own, wanted)], []
 
 
 # Finds the versions and folders of a task file: starts, players, and measured versions.
@@ -263,10 +223,6 @@ class Reference:
     rank: int = 0
     """Rank of the adapter that begins training from it; 0: it only plays."""
     alpha: float = 0.0
-
-    @property
-    def table(self) -> str:
-        return self.key.rpartition(".")[0]
 
 
 @dataclass(frozen=True)
@@ -302,28 +258,41 @@ def find_starts(submissions: Sequence[Submission], reader: Versions | None) -> l
     """
     wishes = [list(references(parse(submission.config, submission.name))) for submission in submissions]
     said = sorted({wish.words for own in wishes for wish in own})
-    named = any(start_folder(words) is None for words in said)
-    versions = reader.versions() if reader and named else []
-    found: dict[str, _Found | MarlaasError] = {}
+    versions = reader.versions() if reader and any(start_folder(words) is None for words in said) else []
+    meant: dict[str, _Found | MarlaasError] = {}
     for words in said:
         try:
-            found[words] = _look_up(words, versions, reader)
+            meant[words] = _look_up(words, versions, reader)
         except (AdapterError, ConfigError) as error:
-            found[words] = error
+            meant[words] = error
     mistakes, bound = Mistakes(), []
     for submission, own in zip(submissions, wishes, strict=True):
+        borrowed: dict[str, Borrowed] = {}
         for wish in own:
-            if fault := _fault(submission, wish, found[wish.words]):
+            found = meant[wish.words]
+            if fault := _fault(submission, wish, found):
                 mistakes.found += of_submission(fault, submission)
-        bound.append(_bound(submission, own, found))
+            elif isinstance(found, _Found) and found.version is not None:
+                plays = not wish.rank or (wish.words in borrowed and borrowed[wish.words].plays)
+                borrowed[wish.words] = Borrowed(wish.words, found.version, plays)
+        bound.append(replace(submission, borrowed=tuple(borrowed.values())))
     mistakes.refuse()
     return bound
 
 
-def _fault(submission: Submission, wish: Reference, meant: _Found | MarlaasError) -> ReferenceMissing | None:
-    if isinstance(meant, MarlaasError):
-        return ReferenceMissing(meant.cause, meant.hint, path=wish.key)
-    return _misfit(submission, wish, meant)
+def _fault(submission: Submission, wish: Reference, found: _Found | MarlaasError) -> ReferenceMissing | None:
+    """Another rank does not fit the matrices; another alpha would make it another policy."""
+    if isinstance(found, MarlaasError):
+        return ReferenceMissing(found.cause, found.hint, path=wish.key)
+    for key, own in (("rank", wish.rank), ("alpha", wish.alpha)):
+        if wish.rank and own != found.policy[key]:
+            return ReferenceMissing(
+                f"{submission.name!r} begins from {found.words}, whose {key} is {found.policy[key]:g}, but its own is"
+                f" {own:g}.",
+                f"Write `{key} = {found.policy[key]:g}` under [{wish.key.rpartition('.')[0]}].",
+                path=wish.key,
+            )
+    return None
 
 
 def _look_up(wish: str, versions: list[VersionRow], reader: Versions | None) -> _Found:
@@ -337,30 +306,3 @@ def _look_up(wish: str, versions: list[VersionRow], reader: Versions | None) -> 
     config = reader.task_config(version.task) if reader else {}
     policy = config.get("policies", {}).get(version.policy) or config.get("policy", {})
     return _Found(f"version {version.number} of task {version.task}", policy, version.id)
-
-
-def _bound(
-    submission: Submission, wishes: Sequence[Reference], found: Mapping[str, _Found | MarlaasError]
-) -> Submission:
-    borrowed: dict[str, Borrowed] = {}
-    for wish in wishes:
-        meant = found[wish.words]
-        if isinstance(meant, _Found) and meant.version is not None:
-            plays = not wish.rank or (wish.words in borrowed and borrowed[wish.words].plays)
-            borrowed[wish.words] = Borrowed(wish.words, meant.version, plays)
-    return replace(submission, borrowed=tuple(borrowed.values()))
-
-
-def _misfit(submission: Submission, wish: Reference, found: _Found) -> ReferenceMissing | None:
-    """Another rank does not fit the matrices; another alpha would make it another policy."""
-    if not wish.rank:
-        return None
-    for key, own in (("rank", wish.rank), ("alpha", wish.alpha)):
-        if own != found.policy[key]:
-            return ReferenceMissing(
-                f"{submission.name!r} begins from {found.words}, whose {key} is {found.policy[key]:g}, but its own is"
-                f" {own:g}.",
-                f"Write `{key} = {found.policy[key]:g}` under [{wish.table}].",
-                path=wish.key,
-            )
-    return None

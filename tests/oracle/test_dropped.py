@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from marlaas.engine.scheduler.task_run import Ending
-from marlaas.engine.spec.policies import PolicySpec
+from marlaas.engine.scheduler.scheduler import Ending
+from marlaas.engine.spec.task import PolicySpec
 from tests.engine.scheduler.world import World
 from tests.engine.train.groups.test_open_plays import Held, dies, environment, kept
 from tests.engine.train.test_learning import SPEC

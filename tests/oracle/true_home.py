@@ -11,8 +11,7 @@ import numpy as np
 
 from marlaas.engine.fleet.services import Services
 from marlaas.engine.home.paths import Home
-from marlaas.engine.spec.policies import PolicySpec
-from marlaas.engine.spec.task import KeepSpec, SamplingSpec, TaskSpec, TrainSpec
+from marlaas.engine.spec.task import KeepSpec, PolicySpec, SamplingSpec, TaskSpec, TrainSpec
 from marlaas.engine.store.store import Store
 from marlaas.engine.store.submissions import submit
 from marlaas.engine.submission.taskfile import submission

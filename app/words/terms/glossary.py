@@ -60,7 +60,7 @@ EVALUATION_TERMS = (
         unit="score",
         healthy="a late version",
         otherwise="where it is an early one, later steps did harm: stop there, or take a smaller learning rate",
-        source="engine/store/evaluations.py",
+        source="engine/store/versions.py",
     ),
     Term(
         "episodes",

@@ -352,8 +352,7 @@ def episode(reader: Reader, id: int) -> list[StoredConversation]:
     if own is None:
         return []
     others = reader.all(_OTHERS, own.group, own.member, own.group, own.agent, own.group)
-    found = (conversation(reader, row["id"]) for row in others)
-    return [own, *(one for one in found if one is not None)]
+    return [own, *(one for one in (conversation(reader, row["id"]) for row in others) if one is not None)]
 
 
 def _part(reader: Reader, head: sqlite3.Row, row: sqlite3.Row) -> StoredTrajectory:
@@ -528,8 +527,17 @@ def conversation_ids(
         arguments = (after, *arguments)
     if failures:
         where += " AND j.status != 'ok'"
-    grouped = f'SELECT min(j.id) FROM {rows} WHERE {where} GROUP BY j."group", j.member, j.agent'
-    return array("q", sorted(_ids(reader.all(grouped, *arguments)), reverse=True))
+    return array(
+        "q",
+        sorted(
+            _ids(
+                reader.all(
+                    f'SELECT min(j.id) FROM {rows} WHERE {where} GROUP BY j."group", j.member, j.agent', *arguments
+                )
+            ),
+            reverse=True,
+        ),
+    )
 
 
 def _of_play(reader: Reader, group: int, failures: bool) -> array[int]:
@@ -558,21 +566,31 @@ def conversation_rows(reader: Reader, ids: Sequence[int]) -> dict[int, Conversat
 
 
 def _conversation(reader: Reader, row: sqlite3.Row) -> ConversationSummary:
-    turns = 'SELECT turns FROM trajectories WHERE "group" = ? AND member = ? AND agent = ? ORDER BY id'
-    about = excerpt(part[0] for part in reader.all(turns, row["group"], row["member"], row["agent"]))
+    about = excerpt(
+        part[0]
+        for part in reader.all(
+            'SELECT turns FROM trajectories WHERE "group" = ? AND member = ? AND agent = ? ORDER BY id',
+            row["group"],
+            row["member"],
+            row["agent"],
+        )
+    )
     values = {**dict(row), "advantage": row["advantage"] or 0.0}
     return ConversationSummary(**values, prompt=about.short_prompt, reply=about.short_reply, replies=about.replies)
 
 
 def conversation_texts(reader: Reader, ids: Sequence[int]) -> dict[int, str]:
     """The text of some conversations, by id, as the stored JSON, for a search."""
-    rows = reader.all(
-        "SELECT first.id, group_concat(coalesce(j.turns, '[]')) AS turns FROM trajectories first JOIN trajectories j"
-        ' ON j."group" = first."group" AND j.member = first.member AND j.agent = first.agent'
-        f" WHERE first.id IN {_LISTED} GROUP BY first.id",
-        _json(ids),
-    )
-    return {row["id"]: row["turns"] for row in rows}
+    return {
+        row["id"]: row["turns"]
+        for row in reader.all(
+            "SELECT first.id, group_concat(coalesce(j.turns, '[]')) AS turns FROM trajectories first"
+            " JOIN trajectories j"
+            ' ON j."group" = first."group" AND j.member = first.member AND j.agent = first.agent'
+            f" WHERE first.id IN {_LISTED} GROUP BY first.id",
+            _json(ids),
+        )
+    }
 
 
 def _groups_where(task: int, policy: str | None, split: str | None, step: int | None) -> tuple[str, tuple[object, ...]]:
@@ -585,8 +603,12 @@ def _groups_where(task: int, policy: str | None, split: str | None, step: int | 
 def _by_step(
     reader: Reader, table_where: str, step: str, value: str, whose: tuple[int, str | None], since: int
 ) -> dict[int | None, float]:
-    rows = reader.all(f"SELECT {step} AS step, {value} AS value FROM {table_where} AND {step} >= ?", *whose, since)
-    return {row["step"]: row["value"] for row in rows}
+    return {
+        row["step"]: row["value"]
+        for row in reader.all(
+            f"SELECT {step} AS step, {value} AS value FROM {table_where} AND {step} >= ?", *whose, since
+        )
+    }
 
 
 def _ids(rows: Iterable[sqlite3.Row]) -> array[int]:

@@ -108,8 +108,9 @@ def _number(value: float | None) -> float:
 
 def evals_made(reader: Reader, task: int, policy: str | None = None) -> tuple[int, int]:
     """Number of evaluations and the newest one's id: unchanged values mean unchanged evaluations."""
-    count = f"SELECT count(*) AS count, coalesce(max(id), 0) AS id FROM evals WHERE policy = {POLICY}"
-    (row,) = reader.all(count, task, policy)
+    (row,) = reader.all(
+        f"SELECT count(*) AS count, coalesce(max(id), 0) AS id FROM evals WHERE policy = {POLICY}", task, policy
+    )
     return row["count"], row["id"]
 
 
@@ -235,8 +236,7 @@ class ProgressRow:
 
 def progress(reader: Reader, since: float) -> list[ProgressRow]:
     """Policies with steps since a moment (seconds since 1970), oldest first."""
-    rows = reader.all(_PROGRESS, since)
-    return [ProgressRow(**dict(row)) for row in rows]
+    return reader.rows(ProgressRow, _PROGRESS, since)
 
 
 # Reads for estimates: durations of earlier tasks on an environment. Standard library only.
@@ -402,8 +402,7 @@ class KeptVersion:
     @property
     def label(self) -> str:
         """best, last, both, or final: the last version of a finished task."""
-        last = "final" if self.task_state in FINISHED else "last"
-        return self.row.label.replace("last", last)
+        return self.row.label.replace("last", "final" if self.task_state in FINISHED else "last")
 
 
 def kept_marks(reader: Reader) -> KeptMarks:
@@ -486,7 +485,7 @@ class Matchup:
 
 def matchups(reader: Reader, task: int) -> list[Matchup]:
     """All pairs of a task, in both orders. It takes seconds for a million trajectories: call it in a thread."""
-    return [Matchup(**dict(row)) for row in reader.all(_MET, task)]
+    return reader.rows(Matchup, _MET, task)
 
 
 # Reads the score of each prompt of an evaluation, for comparisons by prompt. Standard library only.
@@ -512,5 +511,4 @@ def prompt_scores(reader: Reader, task: int, evaluation: EvalRow, policy: str | 
     ``evaluation`` is one of the policy's, by default of the task's first.
     """
     where = evaluation.split, evaluation.suite, evaluation.step, evaluation.environment_version
-    rows = reader.all(_SCORES, task, policy, *where)
-    return {row["instance"]: row["score"] for row in rows}
+    return {row["instance"]: row["score"] for row in reader.all(_SCORES, task, policy, *where)}

@@ -124,10 +124,9 @@ def nodes(reader: Reader) -> list[NodeRow]:
 def drained_nodes(reader: Reader) -> frozenset[str]:
     """Names of the drained nodes, with requests since the last engine ended."""
     drained = {row["node"] for row in reader.all("SELECT node FROM drains")}
-    asked = reader.all(
+    for row in reader.all(
         "SELECT kind, arguments FROM commands WHERE kind IN ('drain_node', 'undrain_node') AND done IS NULL ORDER BY id"
-    )
-    for row in asked:
+    ):
         node = json.loads(row["arguments"]).get("node")
         drained = drained | {node} if row["kind"] == "drain_node" else drained - {node}
     return frozenset(drained)
@@ -277,12 +276,12 @@ class TenantUse:
 
 def stages(reader: Reader, since: float) -> list[StageSample]:
     """All stages since a time in seconds since 1970, one row for each device."""
-    return [StageSample(**dict(row)) for row in reader.all(_STAGES, since)]
+    return reader.rows(StageSample, _STAGES, since)
 
 
 def tasks_used(reader: Reader, day: str) -> list[TaskUse]:
     """Tasks that run, or used something since the beginning of a day (2026-11-21, UTC)."""
-    return [TaskUse(**dict(row)) for row in reader.all(_TASKS, day)]
+    return reader.rows(TaskUse, _TASKS, day)
 
 
 def weights(reader: Reader) -> dict[str, float]:
@@ -425,8 +424,7 @@ def steps_since(reader: Reader, since: float) -> int:
 
 def standings(reader: Reader) -> list[StandingRow]:
     """Tenants' places in the queues, as the engine last wrote them."""
-    rows = reader.all("SELECT stage, tenant, waiting, behind FROM standings ORDER BY tenant, stage")
-    return [StandingRow(**dict(row)) for row in rows]
+    return reader.rows(StandingRow, "SELECT stage, tenant, waiting, behind FROM standings ORDER BY tenant, stage")
 
 
 def seconds_used(reader: Reader, day: str) -> list[TenantUse]:
@@ -477,8 +475,10 @@ class EventFilter:
 def event_ids(reader: Reader, wanted: EventFilter, after: int = 0) -> array[int]:
     """Ids above ``after`` of the lines that pass, oldest first."""
     where, arguments = _where(wanted)
-    rows = reader.all(f"SELECT id FROM events WHERE id > ? {where} ORDER BY id", after, *arguments)
-    return array("q", (row[0] for row in rows))
+    return array(
+        "q",
+        (row[0] for row in reader.all(f"SELECT id FROM events WHERE id > ? {where} ORDER BY id", after, *arguments)),
+    )
 
 
 def event_rows(reader: Reader, wanted: Sequence[int]) -> dict[int, EventRow]:

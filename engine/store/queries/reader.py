@@ -7,12 +7,12 @@ from __future__ import annotations
 
 import json
 import sqlite3
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import ExitStack, suppress
 from dataclasses import replace
 from pathlib import Path
 from types import TracebackType
-from typing import Any
+from typing import Any, TypeVar
 
 from ...base import is_unverified
 from ...clock import wall_time
@@ -49,6 +49,7 @@ from ..schema import read_only, refuse_newer
 from . import episodes, learning, machine
 from .policy import BEHIND, PLAY, POLICY
 
+Row = TypeVar("Row")
 SUMMED = ("tokens", "lost", "errors")
 _SUMS = f"""SELECT {", ".join(f"total(value) FILTER (WHERE name = '{name}')" for name in SUMMED)} FROM metrics
 WHERE policy = ? AND name IN ('{"', '".join(SUMMED)}') AND step > ? AND step <= ?"""
@@ -181,6 +182,10 @@ class Reader:
                 raise StoreError(_OLDER, "`marlaas engine start` updates it.") from error
             raise StoreError(f"The database cannot be read: {error}.") from error
 
+    def rows(self, cls: Callable[..., Row], sql: str, *arguments: Any) -> list[Row]:
+        """``all``, each row as a dataclass with fields named as the columns."""
+        return [cls(**dict(row)) for row in self.all(sql, *arguments)]
+
     def changed(self) -> int:
         """A number that changes with every commit; raises if a newer program changed the schema since."""
         number = int(self.all("PRAGMA data_version")[0][0])
@@ -273,8 +278,7 @@ class Reader:
         return values
 
     def known_tasks(self) -> list[KnownTask]:
-        rows = self.all("SELECT id, tenant, name, family, created FROM tasks ORDER BY id")
-        return [KnownTask(**dict(row)) for row in rows]
+        return self.rows(KnownTask, "SELECT id, tenant, name, family, created FROM tasks ORDER BY id")
 
     def needs(self, task: int) -> list[TaskRow]:
         return [
@@ -288,7 +292,7 @@ class Reader:
         return [row[0] for row in self.all("SELECT message FROM warnings WHERE task = ? ORDER BY created, about", task)]
 
     def tenants(self, day: str) -> list[TenantRow]:
-        return [TenantRow(**dict(row)) for row in self.all(_TENANTS, day, day)]
+        return self.rows(TenantRow, _TENANTS, day, day)
 
     def task_config(self, task: int) -> dict[str, Any]:
         """The whole task file with defaults filled; empty for an unknown task."""
@@ -298,13 +302,17 @@ class Reader:
     # By default (``policy`` None) the following methods read the task's first policy.
 
     def rewards(self, task: int, limit: int = 60, policy: str | None = None) -> list[float]:
-        rows = self.all(
-            f"SELECT value FROM metrics WHERE name = 'reward' AND policy = {POLICY} ORDER BY step DESC LIMIT ?",
-            task,
-            policy,
-            limit,
-        )
-        return [row["value"] for row in reversed(rows)]
+        return [
+            row["value"]
+            for row in reversed(
+                self.all(
+                    f"SELECT value FROM metrics WHERE name = 'reward' AND policy = {POLICY} ORDER BY step DESC LIMIT ?",
+                    task,
+                    policy,
+                    limit,
+                )
+            )
+        ]
 
     def pace(self, task: int, over: int = 20, policy: str | None = None) -> PaceRow | None:
         """The speed of the last ``over`` steps; None before the second step.
@@ -333,11 +341,16 @@ class Reader:
 
         Two queries: in a join, sqlite would look through all of the policy's metrics for each step.
         """
-        made = f"SELECT number, created, seconds FROM steps WHERE policy = {POLICY} AND number > ? ORDER BY number"
-        rows = self.all(made, task, policy, after)
+        rows = self.all(
+            f"SELECT number, created, seconds FROM steps WHERE policy = {POLICY} AND number > ? ORDER BY number",
+            task,
+            policy,
+            after,
+        )
         steps = {row["number"]: StepRow(row["number"], row["created"], row["seconds"], {}) for row in rows}
-        measured = f"SELECT step, name, value FROM metrics WHERE policy = {POLICY} AND step > ?"
-        for row in self.all(measured, task, policy, after):
+        for row in self.all(
+            f"SELECT step, name, value FROM metrics WHERE policy = {POLICY} AND step > ?", task, policy, after
+        ):
             if row["step"] in steps:  # a commit came between the two queries
                 steps[row["step"]].metrics[row["name"]] = row["value"]
         return list(steps.values())
@@ -441,11 +454,10 @@ class Reader:
             " FROM tasks t LEFT JOIN policies p ON p.task = t.id"
             " LEFT JOIN versions v ON v.policy = p.id AND v.state = 'committed' GROUP BY t.id ORDER BY t.id"
         )
-        bound = (BoundTask(**dict(row)) for row in rows)
-        return [task for task in bound if task.state in ACTIVE or task.versions]
+        return [task for task in (BoundTask(**dict(row)) for row in rows) if task.state in ACTIVE or task.versions]
 
     def workers(self) -> list[WorkerRow]:
-        return [WorkerRow(**dict(row)) for row in self.all("SELECT * FROM workers ORDER BY name")]
+        return self.rows(WorkerRow, "SELECT * FROM workers ORDER BY name")
 
     def environments(self) -> list[EnvironmentRow]:
         engine = self.engine()
@@ -467,8 +479,10 @@ class Reader:
         """Outcomes of the commands that the engine has carried out; empty text is success."""
         wanted = list(commands)
         marks = ",".join("?" * len(wanted))
-        rows = self.all(f"SELECT id, outcome FROM commands WHERE done IS NOT NULL AND id IN ({marks})", *wanted)
-        return {row["id"]: row["outcome"] for row in rows}
+        return {
+            row["id"]: row["outcome"]
+            for row in self.all(f"SELECT id, outcome FROM commands WHERE done IS NOT NULL AND id IN ({marks})", *wanted)
+        }
 
     def task_source(self, task: int) -> str:
         rows = self.all("SELECT source FROM tasks WHERE id = ?", task)

@@ -176,13 +176,12 @@ def timings_of(reader: Reader, after: int = 0) -> Iterator[EpisodeTimes]:
 
 def step_times(reader: Reader) -> list[StepTimes]:
     """All steps, in the order of their commits."""
-    return [StepTimes(**dict(row)) for row in reader.all(_STEPS)]
+    return reader.rows(StepTimes, _STEPS)
 
 
 def state_sizes(reader: Reader) -> list[int]:
     """Bytes of the state files of all trained versions, sorted."""
-    sql = "SELECT size FROM versions WHERE number > 0 AND resumable = 1 ORDER BY size"
-    return [row[0] for row in reader.all(sql)]
+    return [row[0] for row in reader.all("SELECT size FROM versions WHERE number > 0 AND resumable = 1 ORDER BY size")]
 
 
 def outcome_counts(reader: Reader) -> list[tuple[str, str, int, int]]:
@@ -197,7 +196,7 @@ def sampler_windows(reader: Reader) -> list[StageSample]:
         "SELECT stage, device, begun, wall, busy, waiting, active, ended, tokens, read, passes FROM stages"
         " WHERE stage = 'rollout' AND busy > 0 AND passes > 0 AND wall < ? ORDER BY id"
     )
-    return [StageSample(**dict(row)) for row in reader.all(sql, WINDOW)]
+    return reader.rows(StageSample, sql, WINDOW)
 
 
 def engine_windows(reader: Reader) -> list[EngineWindow]:
@@ -212,7 +211,7 @@ def engine_windows(reader: Reader) -> list[EngineWindow]:
         " WHERE wall < ? AND begun > first AND stage IN ('rollout', 'environment', 'training', 'engine')"
         " GROUP BY incarnation, begun HAVING busy > 0 ORDER BY min(id)"
     )
-    return [EngineWindow(**dict(row)) for row in reader.all(sql, WINDOW)]
+    return reader.rows(EngineWindow, sql, WINDOW)
 
 
 def failed_plays(reader: Reader) -> list[FailedPlays]:
@@ -223,7 +222,7 @@ def failed_plays(reader: Reader) -> list[FailedPlays]:
         " json_extract(t.config, '$.train.group_size')) AS members"
         " FROM steps s JOIN policies p ON p.id = s.policy JOIN tasks t ON t.id = p.task GROUP BY t.id ORDER BY t.id"
     )
-    return [FailedPlays(**dict(row)) for row in reader.all(sql)]
+    return reader.rows(FailedPlays, sql)
 
 
 def failed_evaluations(reader: Reader) -> list[FailedPlays]:
@@ -233,7 +232,7 @@ def failed_evaluations(reader: Reader) -> list[FailedPlays]:
         " FROM evals e JOIN policies p ON p.id = e.policy JOIN tasks t ON t.id = p.task"
         " WHERE e.suite = '' GROUP BY t.id ORDER BY t.id"
     )
-    return [FailedPlays(**dict(row)) for row in reader.all(sql)]
+    return reader.rows(FailedPlays, sql)
 
 
 def device_use(reader: Reader, since: float = 0.0) -> list[StageSample]:
@@ -243,25 +242,36 @@ def device_use(reader: Reader, since: float = 0.0) -> list[StageSample]:
         " sum(tokens) AS tokens FROM stages"
         " WHERE stage IN ('rollout', 'training', 'engine') AND begun >= ? GROUP BY 1, 2 ORDER BY 1, 2"
     )
-    return [StageSample(**dict(row)) for row in reader.all(sql, since)]
+    return reader.rows(StageSample, sql, since)
 
 
 def tenant_seconds(reader: Reader, after: int = 0) -> dict[tuple[str, str], float]:
     """Device seconds of tasks above a number, by stage and tenant."""
-    sql = (
-        "SELECT u.stage, t.tenant, total(u.seconds) AS seconds FROM usage u JOIN tasks t ON t.id = u.task"
-        " WHERE t.id > ? AND u.stage IN ('rollout', 'training') GROUP BY 1, 2 ORDER BY 1, 2"
-    )
-    return {(row["stage"], row["tenant"]): row["seconds"] for row in reader.all(sql, after)}
+    return {
+        (row["stage"], row["tenant"]): row["seconds"]
+        for row in reader.all(
+            (
+                "SELECT u.stage, t.tenant, total(u.seconds) AS seconds FROM usage u JOIN tasks t ON t.id = u.task"
+                " WHERE t.id > ? AND u.stage IN ('rollout', 'training') GROUP BY 1, 2 ORDER BY 1, 2"
+            ),
+            after,
+        )
+    }
 
 
 def staleness_counts(reader: Reader, after: int = 0) -> dict[int, int]:
     """Consumed groups of tasks above a number, by staleness in versions."""
-    sql = (
-        "SELECT g.step - 1 - g.version AS age, count(*) AS count FROM groups g JOIN policies p ON p.id = g.policy"
-        " WHERE g.split = 'train' AND g.state = 'consumed' AND p.task > ? GROUP BY 1 ORDER BY 1"
-    )
-    return {row["age"]: row["count"] for row in reader.all(sql, after)}
+    return {
+        row["age"]: row["count"]
+        for row in reader.all(
+            (
+                "SELECT g.step - 1 - g.version AS age, count(*) AS count FROM groups g"
+                " JOIN policies p ON p.id = g.policy"
+                " WHERE g.split = 'train' AND g.state = 'consumed' AND p.task > ? GROUP BY 1 ORDER BY 1"
+            ),
+            after,
+        )
+    }
 
 
 def policy_histories(reader: Reader, after: int = 0) -> list[PolicyHistory]:
@@ -275,5 +285,14 @@ def engines_said(reader: Reader) -> tuple[str, str, str, list[str]]:
     """
     rows = reader.all("SELECT base, sampler, placement FROM engines ORDER BY incarnation DESC LIMIT 1")
     base, sampler, placement = tuple(rows[0]) if rows else ("", "", "")
-    sql = "SELECT message FROM events WHERE kind IN ('base', 'worker') AND level = 'info' ORDER BY id"
-    return base, sampler, placement, [row[0] for row in reader.all(sql)]
+    return (
+        base,
+        sampler,
+        placement,
+        [
+            row[0]
+            for row in reader.all(
+                "SELECT message FROM events WHERE kind IN ('base', 'worker') AND level = 'info' ORDER BY id"
+            )
+        ],
+    )

@@ -18,7 +18,7 @@ from marlaas.engine.home.paths import Home
 from marlaas.engine.store import submissions
 from marlaas.engine.store.queries.reader import Reader
 from marlaas.engine.store.rows import TaskRow
-from marlaas.engine.submission import demo as demo_tasks
+from marlaas.engine.submission import demo_tasks
 
 from ..commanding import Commander, FakeEngine
 from ..filling import Filling
@@ -26,7 +26,7 @@ from ..filling import Filling
 
 def finish(filling: Filling, state: str = "done") -> None:
     """What an engine would have done to the demo's tasks."""
-    for task, _ in enumerate(demo_tasks.tasks(), start=1):
+    for task, _ in enumerate(demo_tasks(), start=1):
         policy = filling.insert("policies", task=task, name="policy", config="{}", step=60)
         for step, score, version in ((0, 0.4, "old"), (0, 0.3, "new"), (60, 0.9, "new")):
             filling.insert(
@@ -67,7 +67,7 @@ def test_json(marlaas: Commander, engine: FakeEngine, trained: None) -> None:
     said = marlaas("demo", "--json")
     assert said.code == 0 and engine.asked == ["start", "stop"]
     report = said.json
-    assert [task["tenant"] for task in report["tasks"]] == [task.tenant for task in demo_tasks.tasks()]
+    assert [task["tenant"] for task in report["tasks"]] == [task.tenant for task in demo_tasks()]
     first = report["tasks"][0]
     promised = {"tenant", "environment", "steps", "eval_before", "eval_after", "floor", "seconds"}
     assert promised <= set(first)
@@ -86,7 +86,7 @@ def test_lines(marlaas: Commander, engine: FakeEngine, trained: None) -> None:
 
 def test_an_unfinished_run_goes_on(home: Home, marlaas: Commander, engine: FakeEngine, trained: None) -> None:
     filling = Filling(home.database)
-    submissions.submit(home.database, demo_tasks.tasks())
+    submissions.submit(home.database, demo_tasks())
     filling.execute("UPDATE tasks SET state = 'paused' WHERE id = 2")
     said = marlaas("demo", "--json")
     assert [task["id"] for task in said.json["tasks"]] == [1, 2, 3]
@@ -100,14 +100,14 @@ def test_a_finished_run_is_left_alone_and_so_are_other_tenants(home: Home, filli
     for state in ("running", "done"):
         filling.task("somebody", "else", state=state)
     with Reader(home.database) as reader:
-        assert unfinished_run(reader.tasks(), demo_tasks.tasks()) == []
-    for submission in demo_tasks.tasks():
+        assert unfinished_run(reader.tasks(), demo_tasks()) == []
+    for submission in demo_tasks():
         filling.task(submission.tenant, submission.name, state="done")
     with Reader(home.database) as reader:
-        assert unfinished_run(reader.tasks(), demo_tasks.tasks()) == []
+        assert unfinished_run(reader.tasks(), demo_tasks()) == []
     filling.execute("UPDATE tasks SET state = 'queued' WHERE id = 4")
     with Reader(home.database) as reader:
-        assert [task.id for task in unfinished_run(reader.tasks(), demo_tasks.tasks())] == [3, 4, 5]
+        assert [task.id for task in unfinished_run(reader.tasks(), demo_tasks())] == [3, 4, 5]
 
 
 def test_a_failed_task_fails_the_demo(

@@ -25,7 +25,7 @@ from marlaas.app.words.learning import (
     told,
     verdict,
 )
-from marlaas.engine.spec.watching import FINDINGS
+from marlaas.engine.spec.task import FINDINGS
 from marlaas.engine.store import Track
 from marlaas.engine.store.rows import FindingRow
 from marlaas.engine.train.watch import found

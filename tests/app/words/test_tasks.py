@@ -39,9 +39,7 @@ from marlaas.app.words.tasks import (
 )
 from marlaas.engine.fleet import clock
 from marlaas.engine.home.paths import Home
-from marlaas.engine.spec.agents import agent_map_of
-from marlaas.engine.spec.policies import NamedPolicySpec
-from marlaas.engine.spec.task import TaskSpec
+from marlaas.engine.spec.task import NamedPolicySpec, TaskSpec, agent_map_of
 from marlaas.engine.store import FirstStep
 from marlaas.engine.store.rows import EngineRow, EvalRow, PaceRow, TaskRow
 

@@ -15,8 +15,7 @@ from marlaas.app.reading import reading
 from marlaas.engine.daemon import control
 from marlaas.engine.daemon.lock import PREPARES, EngineLock, holder
 from marlaas.engine.errors import HomeLocked, StoreError
-from marlaas.engine.home.paths import Home
-from marlaas.engine.home.program import version
+from marlaas.engine.home.paths import Home, version
 from marlaas.engine.store.queries.reader import Reader
 from marlaas.engine.store.schema import is_current
 from marlaas.engine.store.store import Store

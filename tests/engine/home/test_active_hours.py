@@ -11,7 +11,7 @@ import pytest
 from hypothesis import example, given, settings, strategies as st
 
 from marlaas.engine.errors import ConfigError
-from marlaas.engine.home.active_hours import ActiveHours
+from marlaas.engine.home.settings import ActiveHours
 
 from ...examples import examples
 

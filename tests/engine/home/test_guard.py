@@ -10,7 +10,7 @@ import pytest
 from marlaas.engine.daemon import main
 from marlaas.engine.daemon.control import create_database
 from marlaas.engine.errors import ConfigError
-from marlaas.engine.home import mounts
+from marlaas.engine.home import guard as mounts
 from marlaas.engine.home.guard import make_private
 from marlaas.engine.home.paths import Home
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from marlaas.engine.home import mounts
+from marlaas.engine.home import guard as mounts
 
 TABLE = """\
 /dev/vda / ext4 rw,relatime 0 0

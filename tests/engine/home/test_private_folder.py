@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from marlaas.engine.home.private_folder import LOCK, PrivateFolder, remove_orphans
+from marlaas.engine.home.guard import LOCK_FILE, PrivateFolder, remove_orphans
 
 
 def test_it_is_private_and_goes_with_its_content(tmp_path: Path) -> None:
@@ -23,7 +23,7 @@ def test_one_in_use_stays_and_those_of_dead_processes_go(tmp_path: Path) -> None
     for name in ("mine-dead", "other-dead", "mine-young"):
         (tmp_path / name).mkdir()
     for name in ("mine-dead", "other-dead"):
-        (tmp_path / name / LOCK).touch()  # nobody holds it; a young one has none yet
+        (tmp_path / name / LOCK_FILE).touch()  # nobody holds it; a young one has none yet
     remove_orphans(tmp_path, "mine-")
     assert {path.name for path in tmp_path.iterdir()} == {used.path.name, "other-dead", "mine-young"}
     used.remove()

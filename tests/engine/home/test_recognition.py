@@ -7,8 +7,7 @@ from pathlib import Path
 import pytest
 
 from marlaas.engine.errors import ConfigError
-from marlaas.engine.home.paths import Home
-from marlaas.engine.home.recognition import check_folder, check_home, is_home, nearest_home
+from marlaas.engine.home.paths import Home, check_folder, check_home, is_home, nearest_home
 
 
 def make(root: Path) -> Path:

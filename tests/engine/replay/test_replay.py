@@ -16,9 +16,8 @@ from marlaas.engine.environments.protocol import EpisodeOutcome, EpisodeSpec, Ra
 from marlaas.engine.environments.service import EnvironmentService
 from marlaas.engine.replay import Replay, Summary, Verdict, summarise
 from marlaas.engine.rollout.toolcalls.hermes import split_hermes as calls
-from marlaas.engine.scheduler.task_run import Ending
-from marlaas.engine.spec.policies import NamedPolicySpec, PolicySpec
-from marlaas.engine.spec.task import EvalSpec, parse
+from marlaas.engine.scheduler.scheduler import Ending
+from marlaas.engine.spec.task import EvalSpec, NamedPolicySpec, PolicySpec, parse
 from marlaas.engine.store.queries.reader import Reader
 from marlaas.engine.trajectories import Split
 

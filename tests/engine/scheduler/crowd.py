@@ -20,8 +20,7 @@ from marlaas.engine.adapters.statefile import checksum
 from marlaas.engine.environments.protocol import EpisodeOutcome, EpisodeSpec
 from marlaas.engine.fleet.supervisor import WorkerSupervisor
 from marlaas.engine.scheduler.scheduler import Scheduler
-from marlaas.engine.spec.agents import agent_map_of, spec_of
-from marlaas.engine.spec.task import TaskSpec
+from marlaas.engine.spec.task import TaskSpec, agent_map_of, spec_of
 from marlaas.engine.store.submissions import command
 from marlaas.plugins.messages import Answer
 

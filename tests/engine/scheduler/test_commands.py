@@ -9,7 +9,7 @@ from marlaas.engine.errors import EnvironmentMissing
 from marlaas.engine.scheduler.commands import Commands
 from marlaas.engine.store.queries.reader import Reader
 from marlaas.engine.store.submissions import command
-from marlaas.engine.store.tenants import Tenant
+from marlaas.engine.store.tasks import Tenant
 
 from ..train.test_learning import SPEC
 from .world import World

@@ -11,8 +11,7 @@ from hypothesis import given, settings, strategies as st
 
 from marlaas.engine.scheduler.decision import Act, Situation, Verdict, decide
 from marlaas.engine.store.rows import Reason, ReasonCode
-from marlaas.engine.store.tasks import Needed, QueuedTask
-from marlaas.engine.store.tenants import USUAL, Tenant
+from marlaas.engine.store.tasks import USUAL, Needed, QueuedTask, Tenant
 
 from ...examples import examples
 

@@ -13,8 +13,7 @@ from hypothesis import given, settings, strategies as st
 
 from marlaas.engine.fleet.supervisor import WorkerSupervisor
 from marlaas.engine.scheduler import scheduler as module
-from marlaas.engine.scheduler.scheduler import Scheduler
-from marlaas.engine.scheduler.task_run import Ending
+from marlaas.engine.scheduler.scheduler import Ending, Scheduler
 from marlaas.engine.store.submissions import command, submit
 from marlaas.engine.submission.taskfile import submission
 

@@ -10,7 +10,7 @@ from typing import Any, cast
 import pytest
 
 from marlaas.engine.environments.service import EnvironmentService
-from marlaas.engine.scheduler.task_run import Ending
+from marlaas.engine.scheduler.scheduler import Ending
 from marlaas.engine.spec.task import EvalSpec
 
 from ..train.test_learning import SPEC, check_history

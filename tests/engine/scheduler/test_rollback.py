@@ -11,7 +11,7 @@ import pytest
 from marlaas.engine.adapters.statefile import read_state
 from marlaas.engine.errors import AdapterError, ConfigError
 from marlaas.engine.scheduler.commands import roll_back
-from marlaas.engine.scheduler.task_run import Ending
+from marlaas.engine.scheduler.scheduler import Ending
 from marlaas.engine.spec.task import EvalSpec, KeepSpec
 from marlaas.engine.store.submissions import command
 

@@ -14,9 +14,8 @@ from marlaas.engine.adapters.export import WEIGHTS, write_peft_folder
 from marlaas.engine.adapters.statefile import checksum, read_state
 from marlaas.engine.errors import AdapterError, ConfigError
 from marlaas.engine.scheduler.commands import delete_versions, roll_back
-from marlaas.engine.scheduler.task_run import Ending, run_task
-from marlaas.engine.spec.policies import PolicySpec
-from marlaas.engine.spec.task import EvalSpec, KeepSpec, TaskSpec, parse
+from marlaas.engine.scheduler.scheduler import Ending, run_task
+from marlaas.engine.spec.task import EvalSpec, KeepSpec, PolicySpec, TaskSpec, parse
 from marlaas.engine.store.queries.reader import Reader
 from marlaas.engine.store.submissions import submit
 from marlaas.engine.submission.references import find_starts

@@ -6,7 +6,7 @@ import asyncio
 from typing import Any
 
 from marlaas.engine.errors import WorkerDied
-from marlaas.engine.scheduler.task_run import MAX_LOSSES, Ending, paused, run_task
+from marlaas.engine.scheduler.scheduler import MAX_LOSSES, Ending, paused, run_task
 
 from ..train.test_learning import SPEC
 

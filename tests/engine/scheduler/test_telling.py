@@ -14,7 +14,7 @@ import pytest
 from marlaas.engine.fleet.supervisor import WorkerSupervisor
 from marlaas.engine.scheduler import scheduler as module
 from marlaas.engine.scheduler.scheduler import Scheduler
-from marlaas.engine.spec.watching import CUT_REPLIES, WatchSpec
+from marlaas.engine.spec.task import CUT_REPLIES, WatchSpec
 from marlaas.engine.store.submissions import command
 from marlaas.engine.train.watch import DETECTORS
 

@@ -18,10 +18,9 @@ from marlaas.engine.fairness.ledger import Usage
 from marlaas.engine.fleet.supervisor import WorkerSupervisor
 from marlaas.engine.scheduler import scheduler as module
 from marlaas.engine.scheduler.decision import PAUSES
-from marlaas.engine.scheduler.scheduler import Scheduler
-from marlaas.engine.scheduler.task_run import blocked
+from marlaas.engine.scheduler.scheduler import Scheduler, blocked
 from marlaas.engine.spec.task import QueueSpec, TaskSpec
-from marlaas.engine.store import tenants
+from marlaas.engine.store import tasks as tenants
 from marlaas.engine.store.submissions import command, command_all, submit
 from marlaas.engine.submission.taskfile import submission
 

@@ -36,7 +36,7 @@ from marlaas.engine.rollout.episodes import Rollout
 from marlaas.engine.rollout.protocol import OnTokens, SampleRequest, SampleResult
 from marlaas.engine.rollout.renderer import Renderer
 from marlaas.engine.rollout.slots import SamplerEndpoint, SamplerSlots
-from marlaas.engine.scheduler.task_run import Ending, Runner, run_task
+from marlaas.engine.scheduler.scheduler import Ending, Runner, run_task
 from marlaas.engine.spec.automatic import BaseTraits
 from marlaas.engine.spec.task import TaskSpec
 from marlaas.engine.store.rows import Yielding

@@ -5,8 +5,8 @@ from typing import Any
 import pytest
 
 from marlaas.engine.errors import ConfigError
-from marlaas.engine.spec.agents import agent_map_of, check_declared, spec_of
-from marlaas.engine.spec.task import TaskSpec, parse
+from marlaas.engine.spec.rules import check_declared
+from marlaas.engine.spec.task import TaskSpec, agent_map_of, parse, spec_of
 
 TWO: dict[str, Any] = {"policies": {"solver": {}, "critic": {}}, "agents": {"a": "solver", "b": "critic"}}
 

@@ -9,7 +9,6 @@ from hypothesis import given, strategies as st
 
 from marlaas.engine.base import load_base
 from marlaas.engine.errors import ConfigError
-from marlaas.engine.spec.agents import agent_map_of, spec_of
 from marlaas.engine.spec.automatic import (
     BaseTraits,
     FirstReplies,
@@ -20,8 +19,16 @@ from marlaas.engine.spec.automatic import (
     replaced,
     unmeasured,
 )
-from marlaas.engine.spec.policies import NamedPolicySpec, PolicySpec
-from marlaas.engine.spec.task import SamplingSpec, TaskSpec, TrainSpec, parse
+from marlaas.engine.spec.task import (
+    NamedPolicySpec,
+    PolicySpec,
+    SamplingSpec,
+    TaskSpec,
+    TrainSpec,
+    agent_map_of,
+    parse,
+    spec_of,
+)
 
 TINY = load_base("tiny").config
 SHIPPED = BaseTraits(TINY.hidden_size, TINY.context_length)

@@ -13,8 +13,7 @@ from hypothesis import given, strategies as st
 
 from marlaas.app.home.commands import written
 from marlaas.engine.errors import ConfigError
-from marlaas.engine.spec.mixture import Interleaving, components_of
-from marlaas.engine.spec.task import parse
+from marlaas.engine.spec.task import Interleaving, components_of, parse
 
 SHARES = st.lists(st.decimals("0.01", "10", places=2).map(float), min_size=1, max_size=5)
 

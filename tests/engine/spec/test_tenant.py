@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from marlaas.engine.errors import ConfigError
-from marlaas.engine.spec.tenant import tenant_change
+from marlaas.engine.spec.task import tenant_change
 
 
 def test_what_is_said_is_what_changes() -> None:

@@ -7,8 +7,7 @@ from typing import Any
 import pytest
 
 from marlaas.engine.errors import ConfigError
-from marlaas.engine.spec.task import parse
-from marlaas.engine.spec.watching import FINDINGS, WatchSpec
+from marlaas.engine.spec.task import FINDINGS, WatchSpec, parse
 
 TASK = {"tenant": "lab", "name": "sums", "environment": "arithmetic"}
 

@@ -10,10 +10,9 @@ from pathlib import Path
 import pytest
 
 from marlaas.engine.store.database import open_database
-from marlaas.engine.store.evaluations import Evaluation, best
 from marlaas.engine.store.queries.reader import Reader
 from marlaas.engine.store.store import Store
-from marlaas.engine.store.versions import NewVersion
+from marlaas.engine.store.versions import Evaluation, NewVersion, best
 
 from ...old_homes import unpack
 

@@ -7,11 +7,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from marlaas.engine.store.evaluations import Known, NewFinding, Said
 from marlaas.engine.store.queries.reader import Reader
 from marlaas.engine.store.rows import FindingRow, findings_of
 from marlaas.engine.store.store import Store
-from marlaas.engine.store.versions import NewVersion
+from marlaas.engine.store.versions import Known, NewFinding, NewVersion, Said
 from marlaas.engine.trajectories import Episode, Group, Span, Trajectory, Transcript
 
 FOUND = NewFinding("large_steps", 3, {"moved": 1.5}, (7, 8, 9))

@@ -10,10 +10,9 @@ import psutil
 import pytest
 
 from marlaas.engine.errors import StoreError
-from marlaas.engine.store.backup import FOLDER
 from marlaas.engine.store.database import open_database
 from marlaas.engine.store.queries.reader import Reader
-from marlaas.engine.store.schema import FIRST, LATEST, is_current
+from marlaas.engine.store.schema import FIRST, FOLDER, LATEST, is_current
 from marlaas.engine.store.submissions import command
 
 from ...old_homes import unpack

@@ -9,10 +9,9 @@ import numpy as np
 import pytest
 
 from marlaas.engine.errors import StoreError
-from marlaas.engine.store.evaluations import Evaluation
 from marlaas.engine.store.queries.reader import Reader
 from marlaas.engine.store.store import Store
-from marlaas.engine.store.versions import NewVersion
+from marlaas.engine.store.versions import Evaluation, NewVersion
 from marlaas.engine.training.advantages import ClosedGroup, ClosingRules, Credit, close_group
 from marlaas.engine.trajectories import Episode, Failure, Group, Span, Trajectory, Transcript, TurnReward
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from marlaas.engine.store.store import Store
-from marlaas.engine.store.tenants import Tenant
+from marlaas.engine.store.tasks import Tenant
 
 
 def test_a_tenant_that_nobody_set_up_has_the_usual_share(store: Store) -> None:

@@ -9,7 +9,7 @@ import pytest
 from marlaas.engine.errors import StoreError
 from marlaas.engine.fairness.ledger import ENVIRONMENT, ROLLOUT, TRAINING, Usage
 from marlaas.engine.spec.task import TaskSpec
-from marlaas.engine.store import tenants
+from marlaas.engine.store import tasks as tenants
 from marlaas.engine.store.store import Store
 from marlaas.engine.store.submissions import submit
 from marlaas.engine.submission.taskfile import submission

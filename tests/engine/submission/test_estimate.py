@@ -10,9 +10,16 @@ from hypothesis import given, strategies as st
 from marlaas.engine.base.memory import COPIES, FUSED
 from marlaas.engine.base.model import load_base
 from marlaas.engine.base.sizes import adapter_bytes
-from marlaas.engine.spec.mixture import ComponentSpec
-from marlaas.engine.spec.policies import NamedPolicySpec, PolicySpec
-from marlaas.engine.spec.task import EvalSpec, KeepSpec, SamplingSpec, TaskSpec, TrainSpec
+from marlaas.engine.spec.task import (
+    ComponentSpec,
+    EvalSpec,
+    KeepSpec,
+    NamedPolicySpec,
+    PolicySpec,
+    SamplingSpec,
+    TaskSpec,
+    TrainSpec,
+)
 from marlaas.engine.store.queries.learning import PastRun
 from marlaas.engine.submission.estimate import (
     NEAREST,

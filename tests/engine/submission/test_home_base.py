@@ -17,7 +17,7 @@ from marlaas.engine.spec.task import TaskSpec
 from marlaas.engine.store.rows import BoundTask
 from marlaas.engine.store.store import Store
 from marlaas.engine.store.submissions import submit
-from marlaas.engine.submission.home_base import HomeBase, check_serve, check_use, foreign_tasks
+from marlaas.engine.submission.queue import HomeBase, check_serve, check_use, foreign_tasks
 from marlaas.engine.submission.taskfile import submission
 
 BASES = st.sampled_from(["", "a", "b"])

@@ -7,9 +7,7 @@ from dataclasses import replace
 import pytest
 
 from marlaas.engine.errors import ConfigError, EnvironmentMissing
-from marlaas.engine.spec.data import DataSpec
-from marlaas.engine.spec.mixture import ComponentSpec
-from marlaas.engine.spec.task import TaskSpec, TrainSpec, parse
+from marlaas.engine.spec.task import ComponentSpec, DataSpec, TaskSpec, TrainSpec, parse
 from marlaas.engine.spec.validation import UNKNOWN
 from marlaas.engine.store.rows import ACTIVE, FINISHED, EnvironmentRow
 from marlaas.engine.store.submissions import Submission

@@ -9,8 +9,7 @@ import pytest
 
 from marlaas.engine.errors import ConfigError
 from marlaas.engine.spec.task import parse
-from marlaas.engine.submission import demo
-from marlaas.engine.submission.taskfile import load
+from marlaas.engine.submission.taskfile import demo_tasks, load
 
 MINIMAL = 'tenant = "lab"\nname = "sums"\nenvironment = "arithmetic"\n'
 
@@ -103,7 +102,7 @@ def test_refuses_what_is_no_file_and_no_text(tmp_path: Path) -> None:
 
 
 def test_the_demo_has_three_tenants_and_the_defaults() -> None:
-    submissions = demo.tasks()
+    submissions = demo_tasks()
     assert len({s.tenant for s in submissions}) == 3
     bare = parse({"tenant": "a", "name": "b", "environment": "c"}, "x").to_json()
     assert all(s.config["train"] == bare["train"] and s.config["policy"] == bare["policy"] for s in submissions)

@@ -15,9 +15,8 @@ import pytest
 from hypothesis import given, settings, strategies as st
 
 from marlaas.engine.rollout.episodes import EPISODES
-from marlaas.engine.scheduler.task_run import Ending
-from marlaas.engine.spec.policies import NamedPolicySpec
-from marlaas.engine.spec.task import SamplingSpec, TaskSpec, TrainSpec
+from marlaas.engine.scheduler.scheduler import Ending
+from marlaas.engine.spec.task import NamedPolicySpec, SamplingSpec, TaskSpec, TrainSpec
 from marlaas.engine.store.experience import ExperienceTable
 from marlaas.engine.train import admission as module
 from marlaas.engine.train.admission import (

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from marlaas.engine.environments.protocol import DataFacts, EpisodeSpec
-from marlaas.engine.scheduler.task_run import Ending
+from marlaas.engine.scheduler.scheduler import Ending
 from marlaas.engine.store.experience import Draw
 from marlaas.engine.train.drawing import FLOOR, STRIDE, Curriculum
 from marlaas.plugins.data import row_at

@@ -12,7 +12,7 @@ from hypothesis import given, strategies as st
 
 from marlaas.engine.environments.protocol import DataFacts, EpisodeSpec
 from marlaas.engine.errors import EnvironmentFailure
-from marlaas.engine.scheduler.task_run import Ending
+from marlaas.engine.scheduler.scheduler import Ending
 from marlaas.engine.train.drawing import STRIDE, instances
 from marlaas.plugins.data import row_at
 

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from marlaas.engine.environments.protocol import EpisodeSpec
-from marlaas.engine.scheduler.task_run import Ending, done
+from marlaas.engine.scheduler.scheduler import Ending, done
 from marlaas.engine.spec.task import EvalSpec, TaskSpec
 from marlaas.engine.train import failures
 from marlaas.engine.train.failures import all_equal, the_only

@@ -15,9 +15,7 @@ from marlaas.engine.environments.protocol import DataFacts, EpisodeSpec
 from marlaas.engine.environments.service import EnvironmentService
 from marlaas.engine.errors import Blocked, ConfigError, EnvironmentFailure, EnvironmentMissing
 from marlaas.engine.rollout.conversation import Unplayable
-from marlaas.engine.spec.data import DataSpec
-from marlaas.engine.spec.policies import NamedPolicySpec, PolicySpec
-from marlaas.engine.spec.task import TaskSpec
+from marlaas.engine.spec.task import DataSpec, NamedPolicySpec, PolicySpec, TaskSpec
 from marlaas.engine.train.environment import History, TaskEnvironment
 from marlaas.engine.trajectories import Failure
 from marlaas.plugins.messages import Reply

@@ -9,7 +9,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from marlaas.engine.scheduler.task_run import Ending
+from marlaas.engine.scheduler.scheduler import Ending
 from marlaas.engine.spec.automatic import BaseTraits
 from marlaas.engine.spec.task import EvalSpec, SamplingSpec, TaskSpec
 from marlaas.engine.training.inputs import PolicyConfig

@@ -19,9 +19,8 @@ from hypothesis import given, settings, strategies as st
 from marlaas.engine.environments.protocol import EpisodeOutcome, EpisodeSpec
 from marlaas.engine.rollout.protocol import SampleRequest, SampleResult
 from marlaas.engine.rollout.sampling import WHOLE, Truncation
-from marlaas.engine.scheduler.task_run import Ending
-from marlaas.engine.spec.policies import NamedPolicySpec, PolicySpec
-from marlaas.engine.spec.task import EvalSpec, SamplingSpec, TaskSpec, TrainSpec
+from marlaas.engine.scheduler.scheduler import Ending
+from marlaas.engine.spec.task import EvalSpec, NamedPolicySpec, PolicySpec, SamplingSpec, TaskSpec, TrainSpec
 from marlaas.engine.train import admission
 from marlaas.engine.train.publishing import ExposedTime
 from marlaas.engine.training.advantages import teaches

@@ -10,7 +10,7 @@ import pytest
 
 from marlaas.engine.fleet.supervisor import WorkerSupervisor
 from marlaas.engine.rollout.episodes import Rollout
-from marlaas.engine.scheduler.task_run import Ending, run_task
+from marlaas.engine.scheduler.scheduler import Ending, run_task
 from marlaas.engine.spec.task import EvalSpec, TaskSpec, TrainSpec
 
 from ..scheduler.world import World

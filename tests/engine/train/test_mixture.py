@@ -13,11 +13,8 @@ from typing import Any
 import pytest
 
 from marlaas.engine.environments.protocol import DataFacts, EpisodeOutcome, EpisodeSpec, FinishedEpisode
-from marlaas.engine.scheduler.task_run import Ending
-from marlaas.engine.spec.data import DataSpec
-from marlaas.engine.spec.mixture import ComponentSpec
-from marlaas.engine.spec.suites import SuiteSpec
-from marlaas.engine.spec.task import EvalSpec
+from marlaas.engine.scheduler.scheduler import Ending
+from marlaas.engine.spec.task import ComponentSpec, DataSpec, EvalSpec, SuiteSpec
 from marlaas.engine.store import Evaluation
 from marlaas.engine.train.drawing import STRIDE
 from marlaas.engine.train.failures import BiasWatch

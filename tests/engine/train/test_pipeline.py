@@ -18,9 +18,16 @@ import pytest
 from hypothesis import Phase, given, seed, settings, strategies as st
 
 from marlaas.engine.environments.protocol import EpisodeOutcome, EpisodeSpec
-from marlaas.engine.spec.agents import agent_map_of
-from marlaas.engine.spec.policies import NamedPolicySpec, PolicySpec
-from marlaas.engine.spec.task import EvalSpec, QueueSpec, SamplingSpec, TaskSpec, TrainSpec
+from marlaas.engine.spec.task import (
+    EvalSpec,
+    NamedPolicySpec,
+    PolicySpec,
+    QueueSpec,
+    SamplingSpec,
+    TaskSpec,
+    TrainSpec,
+    agent_map_of,
+)
 from marlaas.plugins.messages import Answer
 
 from ...examples import examples

@@ -6,8 +6,8 @@ import asyncio
 from dataclasses import replace
 from pathlib import Path
 
-from marlaas.engine.scheduler.task_run import Ending
-from marlaas.engine.spec.policies import NamedPolicySpec
+from marlaas.engine.scheduler.scheduler import Ending
+from marlaas.engine.spec.task import NamedPolicySpec
 
 from .test_several_policies import SPEC, STEPS, consumed, steps, world
 

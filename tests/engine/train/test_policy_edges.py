@@ -15,9 +15,8 @@ from marlaas.engine.adapters.statefile import read_state
 from marlaas.engine.environments.protocol import EpisodeOutcome, EpisodeSpec
 from marlaas.engine.errors import AdapterError, ConfigError
 from marlaas.engine.scheduler.commands import delete_versions, extend, roll_back
-from marlaas.engine.scheduler.task_run import Ending
-from marlaas.engine.spec.policies import NamedPolicySpec
-from marlaas.engine.spec.task import EvalSpec, KeepSpec, TaskSpec
+from marlaas.engine.scheduler.scheduler import Ending
+from marlaas.engine.spec.task import EvalSpec, KeepSpec, NamedPolicySpec, TaskSpec
 from marlaas.engine.store.queries.reader import Reader
 from marlaas.engine.store.submissions import submit
 from marlaas.engine.submission.references import find_starts

@@ -14,7 +14,7 @@ from marlaas.engine.base.model import load_base
 from marlaas.engine.fairness.ledger import Ledger
 from marlaas.engine.fairness.line import Line
 from marlaas.engine.fleet.trainers import SharedTrainer, TrainerPool
-from marlaas.engine.spec.policies import PolicySpec
+from marlaas.engine.spec.task import PolicySpec
 from marlaas.engine.train.opening import open_policy
 from marlaas.engine.training.torch_trainer import TorchTrainer
 

@@ -13,7 +13,7 @@ import pytest
 from marlaas.engine.errors import AdapterError
 from marlaas.engine.fleet.services import Services
 from marlaas.engine.home.paths import Home
-from marlaas.engine.scheduler.task_run import Ending, blocked, paused
+from marlaas.engine.scheduler.scheduler import Ending, blocked, paused
 from marlaas.engine.spec.task import EvalSpec
 from marlaas.engine.train.publishing import Retention
 

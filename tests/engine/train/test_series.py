@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from marlaas.engine.environments.protocol import EpisodeSpec
-from marlaas.engine.scheduler.task_run import Ending
+from marlaas.engine.scheduler.scheduler import Ending
 from marlaas.engine.spec.task import EvalSpec
 from marlaas.engine.store.queries.reader import Reader
 from marlaas.engine.train.evaluation import EVAL_ATTEMPTS

@@ -11,9 +11,8 @@ import pytest
 from marlaas.engine.environments.protocol import EpisodeOutcome, EpisodeSpec
 from marlaas.engine.errors import ConfigError
 from marlaas.engine.scheduler.commands import delete_versions, roll_back
-from marlaas.engine.scheduler.task_run import Ending
-from marlaas.engine.spec.policies import NamedPolicySpec
-from marlaas.engine.spec.task import EvalSpec, KeepSpec, SamplingSpec, TaskSpec, TrainSpec
+from marlaas.engine.scheduler.scheduler import Ending
+from marlaas.engine.spec.task import EvalSpec, KeepSpec, NamedPolicySpec, SamplingSpec, TaskSpec, TrainSpec
 from marlaas.plugins.messages import Answer
 
 from ..scheduler.fake_environments import FakeEnvironments

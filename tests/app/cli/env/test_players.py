@@ -12,8 +12,7 @@ from marlaas.engine.errors import AdapterError, ConfigError
 from marlaas.engine.home.paths import Home
 from marlaas.engine.rollout.sampling import Truncation
 from marlaas.engine.spec import as_number
-from marlaas.engine.spec.policies import NamedPolicySpec
-from marlaas.engine.spec.task import SamplingSpec, TaskSpec
+from marlaas.engine.spec.task import NamedPolicySpec, SamplingSpec, TaskSpec
 from marlaas.engine.store.store import Store
 from marlaas.engine.store.submissions import submit
 from marlaas.engine.store.versions import NewVersion

@@ -10,8 +10,7 @@ import pytest
 
 from marlaas.engine.environments.files.source import read_source
 from marlaas.engine.home.paths import Home
-from marlaas.engine.spec.mixture import ComponentSpec
-from marlaas.engine.spec.task import TaskSpec
+from marlaas.engine.spec.task import ComponentSpec, TaskSpec
 from marlaas.engine.store.store import Store
 from marlaas.engine.store.submissions import submit
 from marlaas.engine.submission.taskfile import submission

@@ -8,8 +8,7 @@ import pytest
 
 from marlaas.app.screens.environments import used_by
 from marlaas.engine.errors import ConfigError
-from marlaas.engine.spec.mixture import ComponentSpec
-from marlaas.engine.spec.task import TaskSpec
+from marlaas.engine.spec.task import ComponentSpec, TaskSpec
 from marlaas.engine.store import Evaluation, NewVersion
 from marlaas.engine.store.queries.reader import Reader
 from marlaas.engine.store.store import Store

@@ -18,7 +18,7 @@ from marlaas.app.home import backups as backup_module
 from marlaas.app.home.backups import back_up, restore
 from marlaas.engine.errors import BackupError
 from marlaas.engine.home.paths import Home
-from marlaas.engine.store.backup import Held
+from marlaas.engine.store.schema import Held
 
 from ...commanding import Commander
 from ...filling import Filling

@@ -26,7 +26,7 @@ from marlaas.app.words.terms import (
 )
 from marlaas.engine.environments import DataFacts
 from marlaas.engine.home.settings import Settings
-from marlaas.engine.scheduler.task_run import Ending
+from marlaas.engine.scheduler.scheduler import Ending
 from marlaas.engine.spec.fields import policy_fields, spec_fields, suite_fields
 from marlaas.engine.store.queries.machine import StageSample, StandingRow, TaskUse, TenantUse
 from marlaas.engine.store.rows import EvalRow, WorkerRow, stale_age

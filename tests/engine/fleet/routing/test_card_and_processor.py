@@ -11,8 +11,7 @@ from marlaas.engine.fleet.placement.capacity import CORE
 from marlaas.engine.fleet.routing.endpoints import SamplerEndpoints, rates_at
 from marlaas.engine.fleet.routing.router import AGAIN, Router
 from marlaas.engine.rollout.protocol import SamplerStats
-from marlaas.engine.spec.agents import ONLY
-from marlaas.engine.spec.task import SamplingSpec, TaskSpec
+from marlaas.engine.spec.task import ONLY, SamplingSpec, TaskSpec
 
 from ...rollout.endpoints import endpoint
 from ...rollout.fake import FakeSampler

@@ -19,8 +19,7 @@ from marlaas.engine.fleet.routing.endpoints import SamplerEndpoints, behind, dev
 from marlaas.engine.fleet.routing.router import AGAIN, Router
 from marlaas.engine.rollout.protocol import SamplerStats
 from marlaas.engine.rollout.slots import Replicas
-from marlaas.engine.spec.agents import ONLY
-from marlaas.engine.spec.task import SamplingSpec, TaskSpec
+from marlaas.engine.spec.task import ONLY, SamplingSpec, TaskSpec
 
 from ...rollout.endpoints import endpoint
 from ...rollout.fake import FakeSampler

@@ -13,9 +13,7 @@ from marlaas.engine.fairness.ledger import Mix
 from marlaas.engine.fleet.routing import router as module
 from marlaas.engine.fleet.routing.assignment import Share, TokenCosts, route
 from marlaas.engine.fleet.routing.router import AGAIN, MANY, Router, under_way
-from marlaas.engine.spec.agents import ONLY
-from marlaas.engine.spec.policies import NamedPolicySpec
-from marlaas.engine.spec.task import EvalSpec, SamplingSpec, TaskSpec, TrainSpec
+from marlaas.engine.spec.task import ONLY, EvalSpec, NamedPolicySpec, SamplingSpec, TaskSpec, TrainSpec
 
 from ...rollout.endpoints import endpoint
 from ...rollout.fake import FakeSampler

@@ -7,7 +7,7 @@ from datetime import datetime
 import pytest
 
 from marlaas.engine.fleet.yielding.decision import clock, reason, state, yield_at
-from marlaas.engine.home.active_hours import ActiveHours
+from marlaas.engine.home.settings import ActiveHours
 from marlaas.engine.store.rows import HOURS, IDLE, YIELDED, Yielding, YieldRequest
 
 NOW = datetime(2026, 11, 2, 12, 0).timestamp()

@@ -23,8 +23,7 @@ from marlaas.engine.rollout.episodes import Rollout
 from marlaas.engine.rollout.protocol import Sampler
 from marlaas.engine.rollout.renderer import Renderer
 from marlaas.engine.rollout.slots import SamplerEndpoint, SamplerSlots
-from marlaas.engine.spec.policies import NamedPolicySpec
-from marlaas.engine.spec.task import TaskSpec
+from marlaas.engine.spec.task import NamedPolicySpec, TaskSpec
 from marlaas.engine.store.rows import VersionRow, Yielding
 from marlaas.engine.store.store import Store
 from marlaas.engine.store.submissions import submit

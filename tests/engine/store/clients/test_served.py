@@ -9,12 +9,12 @@ import pytest
 from marlaas.engine.errors import ConfigError
 from marlaas.engine.fairness.ledger import ROLLOUT, TRAINING, Usage
 from marlaas.engine.spec.task import TaskSpec
-from marlaas.engine.store import tenants as served
+from marlaas.engine.store import tasks as served
 from marlaas.engine.store.queries.learning import GivenName, given_names
 from marlaas.engine.store.queries.reader import Reader
 from marlaas.engine.store.store import Store
 from marlaas.engine.store.submissions import submit
-from marlaas.engine.store.tenants import today
+from marlaas.engine.store.tasks import today
 from marlaas.engine.store.versions import NewVersion
 from marlaas.engine.submission.taskfile import submission
 

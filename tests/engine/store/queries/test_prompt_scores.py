@@ -6,11 +6,11 @@ from pathlib import Path
 
 import pytest
 
-from marlaas.engine.store.evaluations import Evaluation
 from marlaas.engine.store.experience import PolicyGroup
 from marlaas.engine.store.queries.learning import prompt_scores
 from marlaas.engine.store.queries.reader import Reader
 from marlaas.engine.store.store import Store
+from marlaas.engine.store.versions import Evaluation
 from marlaas.engine.trajectories import Episode, Group
 
 from ..playing import said

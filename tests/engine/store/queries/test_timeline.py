@@ -15,7 +15,7 @@ from marlaas.engine.store.queries.machine import StageSample, StandingRow, Tenan
 from marlaas.engine.store.queries.reader import Reader
 from marlaas.engine.store.rows import WorkerRow, day_of
 from marlaas.engine.store.store import Store
-from marlaas.engine.store.tenants import today
+from marlaas.engine.store.tasks import today
 
 NOW = 1_000_000.0
 SAMPLE = StageSample("rollout", "core 0", NOW, 1.0, 0.5, 3.0, 8.0, 10, 100)

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from marlaas.engine.environments.protocol import EpisodeSpec
-from marlaas.engine.scheduler.task_run import Ending
+from marlaas.engine.scheduler.scheduler import Ending
 from marlaas.engine.spec.task import EvalSpec, TaskSpec, parse
 from marlaas.engine.store.queries.reader import Reader
 from marlaas.engine.store.submissions import submit

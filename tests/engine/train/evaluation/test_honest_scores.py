@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 
 from marlaas.engine.environments.protocol import EpisodeOutcome, EpisodeSpec
-from marlaas.engine.scheduler.task_run import Ending
+from marlaas.engine.scheduler.scheduler import Ending
 from marlaas.engine.spec.task import EvalSpec
 from marlaas.engine.train.evaluation import EVAL_ATTEMPTS, MOST_OVERLOADED
 from marlaas.engine.train.groups import DEATHS

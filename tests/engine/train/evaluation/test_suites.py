@@ -9,10 +9,8 @@ import pytest
 
 from marlaas.engine.environments.protocol import EpisodeSpec
 from marlaas.engine.errors import ConfigError
-from marlaas.engine.scheduler.task_run import Ending
-from marlaas.engine.spec.data import DataSpec
-from marlaas.engine.spec.suites import SuiteSpec
-from marlaas.engine.spec.task import EvalSpec, TaskSpec, parse
+from marlaas.engine.scheduler.scheduler import Ending
+from marlaas.engine.spec.task import DataSpec, EvalSpec, SuiteSpec, TaskSpec, parse
 from marlaas.engine.train.measuring import on_suite
 
 from ...scheduler.world import World

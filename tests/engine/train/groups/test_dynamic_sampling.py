@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from marlaas.engine.environments.protocol import EpisodeSpec
-from marlaas.engine.scheduler.task_run import Ending
+from marlaas.engine.scheduler.scheduler import Ending
 from marlaas.engine.spec.task import TaskSpec
 from marlaas.engine.train.drawing import STRIDE
 

@@ -12,9 +12,8 @@ from typing import Any
 import pytest
 
 from marlaas.engine.environments.protocol import Answering, EpisodeOutcome, EpisodeSpec, FinalReward, FinishedEpisode
-from marlaas.engine.scheduler.task_run import Ending
-from marlaas.engine.spec.policies import NamedPolicySpec
-from marlaas.engine.spec.task import TaskSpec
+from marlaas.engine.scheduler.scheduler import Ending
+from marlaas.engine.spec.task import NamedPolicySpec, TaskSpec
 from marlaas.engine.train.failures import BiasWatch
 from marlaas.engine.trajectories import Failure
 from marlaas.plugins.messages import Answer

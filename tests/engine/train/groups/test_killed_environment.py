@@ -14,7 +14,7 @@ import pytest
 
 from marlaas.engine.environments.service import EnvironmentService
 from marlaas.engine.rollout.protocol import SampleRequest, SampleResult
-from marlaas.engine.scheduler.task_run import Ending
+from marlaas.engine.scheduler.scheduler import Ending
 from marlaas.engine.spec.task import EvalSpec
 from marlaas.engine.train.groups import DEATHS
 

@@ -13,9 +13,8 @@ from typing import Any, cast
 import pytest
 
 from marlaas.engine.environments.protocol import DataFacts, EpisodeOutcome, EpisodeSpec, Ranking
-from marlaas.engine.scheduler.task_run import Ending
-from marlaas.engine.spec.policies import PolicySpec
-from marlaas.engine.spec.task import TaskSpec
+from marlaas.engine.scheduler.scheduler import Ending
+from marlaas.engine.spec.task import PolicySpec, TaskSpec
 from marlaas.engine.store.experience import OpenPlay
 from marlaas.engine.train import groups as module, publishing
 from marlaas.plugins.messages import Answer

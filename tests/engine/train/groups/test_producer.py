@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from marlaas.engine.environments.protocol import EpisodeOutcome, EpisodeSpec
-from marlaas.engine.scheduler.task_run import Ending
+from marlaas.engine.scheduler.scheduler import Ending
 from marlaas.engine.store.queries.reader import Reader
 from marlaas.engine.train.drawing import STRIDE
 from marlaas.engine.train.groups import MAX_SHORT, MAX_SILENT, RUNS

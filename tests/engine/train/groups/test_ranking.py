@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from marlaas.engine.environments.protocol import EpisodeOutcome, Ranking
-from marlaas.engine.scheduler.task_run import Ending
+from marlaas.engine.scheduler.scheduler import Ending
 from marlaas.engine.train.drawing import STRIDE
 from marlaas.engine.trajectories import Failure
 

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from marlaas.engine.environments.protocol import EpisodeOutcome, EpisodeSpec, FinishedEpisode, Ranking
-from marlaas.engine.scheduler.task_run import Ending
+from marlaas.engine.scheduler.scheduler import Ending
 from marlaas.engine.train.drawing import STRIDE
 from marlaas.engine.train.groups import closing, dropped, reward_of
 from marlaas.engine.trajectories import Dropped, Episode, EpisodeStatus, Trajectory

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, strategies as st
 
 from marlaas.engine.errors import AdapterError
-from marlaas.engine.spec.policies import NamedPolicySpec
+from marlaas.engine.spec.task import NamedPolicySpec
 from marlaas.engine.store.versions import Version
 from marlaas.engine.train.selfplay import OpponentPool, in_pool, weights
 

@@ -9,8 +9,7 @@ from typing import Any, cast
 
 import pytest
 
-from marlaas.engine.spec.agents import AgentMap
-from marlaas.engine.spec.policies import NamedPolicySpec
+from marlaas.engine.spec.task import AgentMap, NamedPolicySpec
 from marlaas.engine.train.selfplay import Opponents, Participants
 
 TWO = {"first": "player", "second": "rival"}

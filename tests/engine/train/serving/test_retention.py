@@ -9,10 +9,9 @@ import numpy as np
 import pytest
 
 from marlaas.engine.adapters.statefile import PolicyState, StateHeader, checksum, read_state, write_state
-from marlaas.engine.store.evaluations import Evaluation
 from marlaas.engine.store.experience import OpenPlay
 from marlaas.engine.store.queries.reader import Reader
-from marlaas.engine.store.versions import NewVersion
+from marlaas.engine.store.versions import Evaluation, NewVersion
 from marlaas.engine.train.publishing import Retention
 
 from ...by_hand import change

@@ -7,8 +7,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from statistics import fmean, pstdev
 
-from marlaas.engine.spec.watching import WatchSpec
-from marlaas.engine.store.evaluations import HeldOutScore
+from marlaas.engine.spec.task import WatchSpec
+from marlaas.engine.store.versions import HeldOutScore
 from marlaas.engine.train.watch import Course, Learning, found
 
 HEALTHY = {

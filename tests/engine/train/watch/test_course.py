@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 
-from marlaas.engine.store.evaluations import StepSeen
+from marlaas.engine.store.versions import StepSeen
 from marlaas.engine.train.watch import LATELY, WINDOW, Course
 
 SPOKE = {"tokens": 9.0}

@@ -8,7 +8,7 @@ from dataclasses import replace
 import pytest
 from hypothesis import given, settings, strategies as st
 
-from marlaas.engine.spec.watching import FINDINGS, NAMES, WatchSpec
+from marlaas.engine.spec.task import FINDINGS, NAMES, WatchSpec
 from marlaas.engine.train.watch import DETECTORS, Course, Learning, found
 
 from ....examples import examples

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from hypothesis import given, strategies as st
 
-from marlaas.engine.spec.watching import FINDINGS
-from marlaas.engine.store.evaluations import Said
+from marlaas.engine.spec.task import FINDINGS
+from marlaas.engine.store.versions import Said
 from marlaas.engine.train.watch import MOST, chosen
 
 

@@ -15,9 +15,8 @@ import pytest
 
 from marlaas.engine.environments.protocol import Answering, EpisodeOutcome, EpisodeSpec
 from marlaas.engine.scheduler.commands import Commands, roll_back
-from marlaas.engine.scheduler.task_run import Ending, run_task
-from marlaas.engine.spec.task import EvalSpec, TaskSpec, TrainSpec
-from marlaas.engine.spec.watching import WatchSpec
+from marlaas.engine.scheduler.scheduler import Ending, run_task
+from marlaas.engine.spec.task import EvalSpec, TaskSpec, TrainSpec, WatchSpec
 from marlaas.engine.store.queries.reader import Reader
 from marlaas.engine.store.submissions import command
 from marlaas.engine.train import watch, watch as course

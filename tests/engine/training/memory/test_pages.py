@@ -12,7 +12,7 @@ import pytest
 import torch
 
 from marlaas.engine.errors import AdapterError
-from marlaas.engine.home.private_folder import LOCK
+from marlaas.engine.home.guard import LOCK_FILE
 from marlaas.engine.training.inputs import PolicyConfig
 from marlaas.engine.training.memory import adapter_cache as module
 from marlaas.engine.training.memory.adapter_cache import Pages
@@ -41,7 +41,7 @@ def policy(seed: int = 0) -> PolicyMemory:
 
 
 def only_file(scratch: Path) -> Path:
-    (path,) = (path for path in scratch.glob("marlaas-pages-*/*") if path.name != LOCK)
+    (path,) = (path for path in scratch.glob("marlaas-pages-*/*") if path.name != LOCK_FILE)
     return path
 
 
@@ -90,7 +90,7 @@ def test_a_file_is_written_over_once_its_policy_is_back(tmp_path: Path) -> None:
         pages.put(str(number), to_host(policy(number)))
     for number in range(9):
         assert torch.equal(to_device(pages.take(str(number)), "cpu").gradient, policy(number).gradient)
-    assert len([one for one in path.parent.iterdir() if one.name != LOCK]) == module.SPARE
+    assert len([one for one in path.parent.iterdir() if one.name != LOCK_FILE]) == module.SPARE
 
 
 def test_a_gradient_of_nothing_is_not_written(tmp_path: Path) -> None:
@@ -168,6 +168,6 @@ def test_a_disk_that_refuses_keeps_nothing(tmp_path: Path, monkeypatch: pytest.M
         patch.setattr(module, "_write", full)
         pages.put("a", to_host(policy()))
     assert "a" not in pages
-    assert list(pages._own_folder().iterdir()) == [pages._own_folder() / LOCK], "no part of a file is left"
+    assert list(pages._own_folder().iterdir()) == [pages._own_folder() / LOCK_FILE], "no part of a file is left"
     pages.put("a", replace(to_host(policy()), version=8))
     assert only_file(tmp_path) and pages.take("a").version == 8

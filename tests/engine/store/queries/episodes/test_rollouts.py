@@ -13,13 +13,12 @@ import numpy as np
 import pytest
 
 from marlaas.engine.errors import StoreError
-from marlaas.engine.store.evaluations import Evaluation
 from marlaas.engine.store.queries import episodes as conversations, episodes as rollouts
 from marlaas.engine.store.queries.episodes import Paid
 from marlaas.engine.store.queries.reader import Reader
 from marlaas.engine.store.rows import Turn
 from marlaas.engine.store.store import Store
-from marlaas.engine.store.versions import NewVersion
+from marlaas.engine.store.versions import Evaluation, NewVersion
 from marlaas.engine.trajectories import Episode, Failure, Group, Span, Split, Trajectory, Transcript, TurnReward
 
 from ...playing import duel
