@@ -8,7 +8,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import signal
-import time
 from collections.abc import Callable, Set
 
 from ..base import UNVERIFIED, BaseModel
@@ -34,7 +33,7 @@ from .cards import CardMonitor
 from .conformance import background
 from .heartbeat import Heartbeat
 from .notifier import Notifier
-from .planning import Planner, Rebalancing, cluster_of, elsewhere
+from .planning import Planner, cluster_of
 from .saying import describe, in_words, names_of, say
 from .starting import start_up
 
@@ -77,17 +76,10 @@ class Engine:
             ledger,
             self._disk.shortage,
             log,
-            lambda failed, ours: planner.plan(failed, ours, self._rebalancing.times),
+            planner.plan,
             self._api.endpoints,
             cluster,
             measure=planner.measure,
-        )
-        self._rebalancing = Rebalancing(
-            supervisor,
-            ledger,
-            lambda *asked: elsewhere(base, settings, supervisor.failed, *asked),
-            log,
-            time.monotonic(),
         )
         self._notifier = Notifier(settings.notify.command, home, log)
         patience = 60 * settings.notify.blocked_minutes
@@ -151,7 +143,7 @@ class Engine:
         supervisor = self._supervisor
         await until_first(
             *(self._disk.run(), self._scheduler.run(), supervisor.run(), self._yielding.run()),
-            *(self._conformance.run(), self._cards.run(), self._rebalancing.run()),
+            *(self._conformance.run(), self._cards.run()),
             *(self._heartbeat.run(supervisor), self._api.run()),
             *([self._nodes.run()] if self._nodes is not None else []),
             *([self._hosts.run()] if self._hosts is not None else []),

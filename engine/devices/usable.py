@@ -17,7 +17,7 @@ class ResourceSettings:
     gpus: str | tuple[int | str, ...] = "all"
     shared_gpus: bool = False
     gpu_memory: float = between(1.0, 0.01, 1e6)
-    share: str = one_of("auto", "auto", "base", "memory", "sleep")
+    share: str = one_of("auto", "auto", "base", "memory")
     cores: int = between(0, 0, 65536)
     memory: float = between(0.0, 0.0, 1e6)
     active_hours: str = ""

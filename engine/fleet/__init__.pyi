@@ -12,12 +12,6 @@ from .lone_sampler import (
     open_lone_sampler as open_lone_sampler,
     plan_alone as plan_alone,
 )
-from .placement.balance import (
-    Balance as Balance,
-    Window as Window,
-    card_seconds as card_seconds,
-    modelled as modelled,
-)
 from .placement.capacity import (
     CORE as CORE,
     REFERENCE as REFERENCE,

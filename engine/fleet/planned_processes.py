@@ -1,6 +1,6 @@
 """Which processes a placement plan needs, and which of them samples or trains at which assignment.
 
-Sampler and trainer that share a card with one copy of the base, or in turns, are one process of two parts; all others
+Sampler and trainer that share one copy of the base are one process of two parts; all others
 are a process each.
 """
 
@@ -17,7 +17,6 @@ from ..training import Trainer
 from ..workers import WorkerHandle
 from .placement_plan import PlacementPlan
 from .worker_specs import (
-    IN_ONE_PROCESS,
     SAMPLER_PART,
     TRAINER_PART,
     WorkerSpec,
@@ -52,7 +51,7 @@ def worker_specs(base: BaseModel, home: Home, settings: Settings, placement_plan
         spec = sampler_spec(base, home, settings, plan, assignment)
         if assignment.place.gpus and machine:
             spec = sampler_on_card(spec, assignment, machine, wanted_of(base, settings, trains=True))
-        specs.append(shared_spec(spec, trainers[0], assignment.sharing) if assignment is shared else spec)
+        specs.append(shared_spec(spec, trainers[0]) if assignment is shared else spec)
     if len(placement.nodes) > 1:
         return specs  # what lends cores to each other is one sampler and one trainer on one machine
     return lending(specs, placement, parameters(base), home.scratch)
@@ -62,7 +61,7 @@ def sharing_assignment(placement_plan: PlacementPlan) -> SamplerAssignment | Non
     """The sampler that is one process with the trainer, if there is one."""
     placement, trainer = placement_plan.placement, placement_plan.placement.trainer
     same = (own for own in placement.samplers if (own.sharing, own.node) == (trainer.sharing, trainer.node))
-    return next(same, None) if trainer.sharing in IN_ONE_PROCESS else None
+    return next(same, None) if trainer.sharing == "base" else None
 
 
 def sampler_at(

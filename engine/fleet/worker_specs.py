@@ -32,7 +32,6 @@ from ..devices import (
     Precision,
     SamplerAssignment,
     SamplerKind,
-    Sharing,
     TrainerAssignment,
     environment,
     llama_build,
@@ -270,19 +269,14 @@ def trainer_spec(
 
 COLOCATED = "marlaas.engine.fleet.colocated:ColocatedWorker"
 SAMPLER_PART, TRAINER_PART = "sampler", "trainer"
-IN_ONE_PROCESS: tuple[Sharing, ...] = ("base", "sleep")
 
 
-def shared_spec(sampler: WorkerSpec, trainer: WorkerSpec, sharing: Sharing) -> WorkerSpec:
-    """The worker of both specs, under the sampler's name, on the cores of both.
-
-    Raises ``ValueError`` if ``sharing`` needs two processes.
-    """
-    if sharing not in IN_ONE_PROCESS:
-        raise ValueError(f"Sampler and trainer are no single process where they share a card by {sharing!r}.")
-    kwargs = {"sharing": sharing, SAMPLER_PART: sampler.kwargs, TRAINER_PART: trainer.kwargs}
+def shared_spec(sampler: WorkerSpec, trainer: WorkerSpec) -> WorkerSpec:
+    """The worker of both specs, under the sampler's name, on the cores of both."""
     cores = tuple(sorted({*sampler.cores, *trainer.cores}))
-    return replace(sampler, factory=COLOCATED, kwargs=kwargs, cores=cores)
+    return replace(
+        sampler, factory=COLOCATED, kwargs={SAMPLER_PART: sampler.kwargs, TRAINER_PART: trainer.kwargs}, cores=cores
+    )
 
 
 def sampler_on_card(spec: WorkerSpec, assignment: SamplerAssignment, machine: Machine, wanted: Wanted) -> WorkerSpec:
@@ -303,7 +297,7 @@ def trainer_on_cards(spec: WorkerSpec, assignment: TrainerAssignment, machine: M
     own: dict[str, Any] = {
         "devices": tuple(f"cuda:{number}" for number in range(len(gpus))),
         "names": tuple(gpu.label for gpu in gpus),
-        "memory": 0 if assignment.sharing in IN_ONE_PROCESS else assignment.place.memory,
+        "memory": 0 if assignment.sharing == "base" else assignment.place.memory,
     }
     return _on(gpus, spec, own)
 

@@ -341,7 +341,7 @@ def _missing(
     return next(why for holds, why in samplers if holds), next(why for holds, why in trainers if holds)
 
 
-SHARINGS: tuple[Sharing, ...] = ("base", "memory", "sleep")
+SHARINGS: tuple[Sharing, ...] = ("base", "memory")
 """Ways in which a sampler and a trainer share a card, the preferred one first."""
 
 
@@ -354,43 +354,34 @@ class SharedCard:
     sampler: int
     """Bytes of the card that the sampler may take; its base is among them."""
     trainer: int
-    """Bytes that the trainer may take as well; with ``sleep``, each has most of the card."""
+    """Bytes that the trainer may take as well."""
     conversations: int
 
 
-def shared_card(card: Card, machine: Machine, wanted: Wanted, choices: Choices) -> SharedCard | None:
+def shared_card(card: Card, wanted: Wanted, choices: Choices) -> SharedCard | None:
     """The first way with enough conversations, else the way with the most; None if sampler and trainer do not fit.
 
     ``card`` has one kind of sampler and one precision. One copy of the base takes the least memory. Two copies leave
-    less room for conversations. Taking turns holds up all replies that are being sampled.
+    less room for conversations.
     """
     if not card.samplers or not card.trainers:
         return None
     sharings = [way for way in SHARINGS if choices.share in ("auto", way) and way not in choices.without]
     rooms = [room for _, room in card.samplers]
-    options = [_way(sharing, card, room, machine, wanted) for sharing in sharings for room in rooms]
+    options = [_way(sharing, card, room, wanted) for sharing in sharings for room in rooms]
     ways = [way for way in options if way]
     enough = (way for way in ways if way.conversations >= ENOUGH)
     return next(enough, None) or max(ways, key=lambda way: way.conversations, default=None)
 
 
-def _way(sharing: Sharing, card: Card, room: SamplerRoom, machine: Machine, wanted: Wanted) -> SharedCard | None:
+def _way(sharing: Sharing, card: Card, room: SamplerRoom, wanted: Wanted) -> SharedCard | None:
     (kind, _), (precision, trainer) = card.samplers[0], card.trainers[0]
-    vllm, in_memory = kind == "vllm", room.weights + trainer.base <= machine.cpu.memory
-    possible, least, good = {
-        "base": (
-            vllm and precision == "bf16" and not unsupported(wanted.config),
-            trainer.without_base,
-            trainer.good - trainer.base - PROGRAM,
-        ),
-        "memory": (card.gpu.mode != "exclusive", trainer.least, trainer.good),
-        # the trainer's policies stay on the card while the sampler computes
-        "sleep": (vllm and precision != "nf4" and in_memory, trainer.without_base, trainer.without_base),
-    }[sharing]
+    least, good = trainer.least, trainer.good
+    possible = card.gpu.mode != "exclusive"
+    if sharing == "base":
+        possible = kind == "vllm" and precision == "bf16" and not unsupported(wanted.config)
+        least, good = trainer.without_base, trainer.good - trainer.base - PROGRAM
     given = max(least, min(good, card.usable - room.fixed - CROWD * room.each))
     memory = room.of_use(card.usable - given)
-    if sharing == "sleep":  # vLLM's keys, values and weights go, the rest stays
-        given = min(card.usable - (room.fixed - room.weights), trainer.good)
-        possible = possible and given >= trainer.least
     conversations = room.conversations(memory)
     return SharedCard(sharing, room, memory, given, conversations) if possible and conversations >= LEAST else None

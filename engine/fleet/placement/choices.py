@@ -70,13 +70,12 @@ class CopySpeed:
 class Times:
     """How long one card takes at each stage for a trained token, in any unit.
 
-    Before anything is measured, sampling is taken to be twice the work of training: published systems spend two to five
+    Sampling is taken to be twice the work of training: published systems spend two to five
     times as long on it, and a card too many at rollout costs less than one too few, as training can wait for none.
     """
 
     sampling: float = 2.0
     training: float = 1.0
-    measured: bool = False
     copies: Sequence[CopySpeed] = ()
     """The copies of this base that were measured on this processor."""
 
@@ -301,7 +300,7 @@ def _sharing_contradictions(
             "",
         ),
         (
-            choices.share in ("base", "sleep") and other_sampler,
+            choices.share == "base" and other_sampler,
             f"{key} is for vLLM, and [rollout] chooses another sampler.",
             "",
         ),

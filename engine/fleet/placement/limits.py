@@ -72,12 +72,9 @@ def trainer_limits(assignment: TrainerAssignment, wanted: Wanted) -> TrainerLimi
         return max(card_pass_bytes(wanted.config, context, room, assignment.precision), stepping)
 
     few = min(wanted.slots or wanted.tasks, FEW_SLOTS)
-    # with "sleep" policies stay on the card while the sampler computes
-    slots = few if assignment.sharing == "sleep" else wanted.slots or wanted.tasks
     rooms = [room for room in (PASS, PASS // 2, *ROOMS) if takes(room) + few * policy <= left] or [ROOMS[-1]]
     spare = max(0, left - takes(rooms[0]))
-    count = max(few, min(slots, spare // policy))
-    return TrainerLimits(rooms[0], count, count * policy if assignment.sharing == "sleep" else spare)
+    return TrainerLimits(rooms[0], max(few, min(wanted.slots or wanted.tasks, spare // policy)), spare)
 
 
 def memory_plans(

@@ -21,7 +21,6 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import cast
 
 from ...base import RANK, SAMPLERS, Wanted, adapter_bytes
 from ...devices import (
@@ -292,7 +291,7 @@ ROWS: tuple[tuple[SamplerKind | None, Precision | None], ...] = (
 def _best_division(sites: Sequence[Site], wanted: Wanted, choices: Choices, times: Times, most: int) -> Division:
     """The division by the first row that is possible. Raises ``ConfigError`` if none is."""
     together = any(site.named.same_card for site in sites)
-    one_process = choices.sampler == "vllm" and choices.share in ("base", "sleep")
+    one_process = choices.sampler == "vllm" and choices.share == "base"
     for fitting in (True, False):  # what fits nowhere is placed all the same: the memory plan says what is missing
         for kind, precision in ROWS:
             devices = _devices(sites, wanted, kind, precision, fitting)
@@ -330,7 +329,7 @@ def _devices(
             trains = site.trains and bool(card.trainers) and (named.training is None or uuid in named.training)
             sampling = sampling_speed(card.rates) if samples else 0.0
             training = training_speed(card.rates) if trains else 0.0
-            shared = shared_card(card, machine, wanted, choices) if samples and trains else None
+            shared = shared_card(card, wanted, choices) if samples and trains else None
             devices.append(Device(site, card, sampling, training, shared, shared is not None))
         sampler = copies(wanted, choices, site.cpu)[0].sampler
         allowed_here = not site.cards or choices.share == "auto"
@@ -395,8 +394,8 @@ def _assigned(
     sharing: Sharing = ""
     if processor_samples:
         places = places if halved else spread(site.cores, max(1, len(kinds)))
-        if halved and choices.sampler == "vllm" and choices.share in ("base", "sleep"):
-            sharing, places, rest = cast(Sharing, choices.share), [Place(allowed(cpu))], Place(allowed(cpu))
+        if halved and choices.sampler == "vllm" and choices.share == "base":
+            sharing, places, rest = "base", [Place(allowed(cpu))], Place(allowed(cpu))
             choices = replace(choices, precision="f32") if choices.precision == "auto" else choices  # as vLLM keeps it
         # unless it is named: whether bfloat16 fits next to what the trainer's cards take of main memory is not tried
         unrated = replace(cpu, rates=None) if training_cards else cpu

@@ -15,7 +15,6 @@ BASES = {"f32": "float32", "bf16": "bfloat16", "nf4": "four bits"}
 SHARED = {
     "base": "both over one copy of the base",
     "memory": "each with a part of its memory",
-    "sleep": "taking turns, the weights of one in main memory meanwhile",
 }
 """How a card is shared, by ``Sharing``."""
 NO_CARD = "No GPU: sampling and training share the CPU."
@@ -116,9 +115,7 @@ def shared(gpu: Gpu, way: SharedCard, choices: Choices) -> Iterator[str]:
 
 def work_ratio(times: Times) -> str:
     """How much work the stages are, in words."""
-    known = "as measured" if times.measured else "as assumed until it is measured"
-    ratio = times.sampling / times.training
-    return f"sampling takes {ratio:.{1 if ratio < 100 else 0}f} times the work of training, {known}"
+    return f"sampling takes about {times.sampling / times.training:.1f} times the work of training"
 
 
 def cards_left_out(

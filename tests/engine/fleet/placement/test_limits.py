@@ -20,7 +20,7 @@ MEMORY = 400 * GB
 @given(
     st.sampled_from([B06, B17, B8]),
     st.integers(10, 140),
-    st.sampled_from(["auto", "base", "memory", "sleep"]),
+    st.sampled_from(["auto", "base", "memory"]),
     st.sampled_from([1, 8, 32]),
 )
 def test_limits_stay_within_a_shared_card(base: Wanted, free: int, share: Sharing | str, tasks: int) -> None:
@@ -88,13 +88,3 @@ def test_main_memory_that_is_too_small_is_refused() -> None:
         memory_plans(placement.samplers, placement.trainers, B8, 2 * GB)
     tiny = place(machine(), NOTHING, TINY)
     assert memory_plans(tiny.samplers, tiny.trainers, TINY, 2 * GB)
-
-
-def test_policies_that_stay_while_the_sampler_computes_are_few() -> None:
-    wanted = replace(B8, tasks=32)
-    sharing = {
-        share: place(machine("H200"), ALL, wanted, Choices(share=share)).trainer for share in ("memory", "sleep")
-    }
-    policy = slot_bytes(wanted.config, limits_context(wanted))
-    assert trainer_limits(sharing["sleep"], wanted).held == FEW_SLOTS * policy
-    assert trainer_limits(sharing["memory"], wanted).held > FEW_SLOTS * policy
