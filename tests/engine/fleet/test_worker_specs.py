@@ -10,7 +10,7 @@ import pytest
 from marlaas.engine.base.model import load_base
 from marlaas.engine.base.soundness import parameters
 from marlaas.engine.errors import BaseModelError
-from marlaas.engine.fleet.worker_specs import (
+from marlaas.engine.fleet.plan import (
     COLOCATED,
     WorkerSpec,
     plan_of,
@@ -90,7 +90,7 @@ def test_auto_takes_llama_for_what_is_large_or_unknown(monkeypatch: pytest.Monke
     settings = Settings(rollout=RolloutSettings(sampler="auto"))
     other = replace(BASE, config=replace(BASE.config, architecture="gemma"))
     assert with_sampler(settings, other).rollout.sampler == "llama.cpp"
-    monkeypatch.setattr("marlaas.engine.fleet.placement.processor.SMALL", 4 * parameters(BASE) - 1)
+    monkeypatch.setattr("marlaas.engine.fleet.placement.choices.SMALL", 4 * parameters(BASE) - 1)
     assert with_sampler(settings, BASE).rollout.sampler == "llama.cpp"
 
 

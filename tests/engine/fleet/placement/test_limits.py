@@ -9,9 +9,8 @@ from marlaas.engine.base.memory import FEW_SLOTS, LEAST, Wanted, slot_bytes
 from marlaas.engine.base.sizes import card_pass_bytes
 from marlaas.engine.devices.machine import Machine, Sharing, Software
 from marlaas.engine.errors import BaseModelError
-from marlaas.engine.fleet.placement.capacity import PROGRAM, base_bytes
+from marlaas.engine.fleet.placement.capacity import PROGRAM, base_bytes, memory_plans, sampler_limits, trainer_limits
 from marlaas.engine.fleet.placement.choices import Choices
-from marlaas.engine.fleet.placement.limits import memory_plans, sampler_limits, trainer_limits
 from tests.engine.fleet.placement.imaginary import ALL, B06, B8, B17, GB, NOTHING, TINY, gpu, machine, other, place
 
 MEMORY = 400 * GB

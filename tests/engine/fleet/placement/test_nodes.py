@@ -13,7 +13,7 @@ from marlaas.engine.errors import BaseModelError, ConfigError
 from marlaas.engine.fleet.placement.capacity import usable
 from marlaas.engine.fleet.placement.choices import Choices, Times
 from marlaas.engine.fleet.placement.place import place_over
-from marlaas.engine.fleet.placement_plan import PlacementPlan, staffed
+from marlaas.engine.fleet.plan import PlacementPlan, staffed
 from tests.engine.fleet.placement.clusters import HEAD, PAIR, cards, plain, shape, slow
 from tests.engine.fleet.placement.imaginary import B06, B8, B70, GB, LAPTOP, SERVER, TINY
 from tests.engine.fleet.placement.test_promises import bases, machines, software, stages
