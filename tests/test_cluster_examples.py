@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from marlaas.engine.cluster.joining.addresses import FIXED, ray_flags
+from marlaas.engine.cluster.joining import FIXED, ray_flags
 from marlaas.engine.home.settings import ClusterSettings
 
 EXAMPLES = Path(__file__).resolve().parent.parent / "examples" / "cluster"

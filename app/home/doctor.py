@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from marlaas.engine.devices import NO_DRIVER, Cpu, Gpu, Ours, ResourceSettings, Survey, UsableResources, survey_machine
 from marlaas.engine.errors import ConfigError, MarlaasError
-from marlaas.engine.fleet import cards
+from marlaas.engine.fleet import cards_in_words
 from marlaas.engine.home import BUNDLED_PLUGINS, Home, Settings, load_settings
 from marlaas.engine.locks import check_lockable
 from marlaas.engine.programs import run_program
@@ -402,4 +402,4 @@ def cards_used(base: BaseModel, settings: Settings, seen: Survey) -> str:
     except MarlaasError:  # the engine reports it when it starts
         return ""
     used = [gpu for gpu in seen.usable.machine.gpus if gpu.uuid in placement.cards]
-    return cards(used) if used else ""
+    return cards_in_words(used) if used else ""

@@ -13,8 +13,8 @@ from dataclasses import replace
 from pathlib import Path
 
 from marlaas.engine.fairness import Payer
-from marlaas.engine.fleet.fusing import PassShares
 from marlaas.engine.fleet.services import Services
+from marlaas.engine.fleet.trainers import PassShares
 from marlaas.engine.spec.task import EvalSpec, SamplingSpec, TaskSpec, TrainSpec
 from marlaas.engine.store.submissions import submit
 from marlaas.engine.submission.taskfile import submission

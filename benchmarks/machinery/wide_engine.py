@@ -14,7 +14,7 @@ from pathlib import Path
 
 from marlaas.engine.daemon.main import run
 from marlaas.engine.devices.machine import Place
-from marlaas.engine.fleet import placement_plan
+from marlaas.engine.fleet import plan
 from marlaas.engine.fleet.placement import place
 from marlaas.engine.home.paths import Home
 
@@ -28,7 +28,7 @@ def wide(cores: Sequence[int], samplers: int = 1) -> tuple[list[Place], Place]:
 def both_on_all_cores() -> None:
     """Let this process's engine give all cores to each worker: to one sampler, and to one trainer."""
     vars(place)["halves"] = wide
-    vars(placement_plan)["with_trainers"] = lambda placement, asked, small, policies: placement
+    vars(plan)["with_trainers"] = lambda placement, asked, small, policies: placement
 
 
 if __name__ == "__main__":

@@ -14,10 +14,8 @@ from marlaas.engine.daemon.control import create_database
 from marlaas.engine.devices.machine import SamplerKind
 from marlaas.engine.environments.service import EnvironmentService
 from marlaas.engine.fairness.ledger import Ledger
-from marlaas.engine.fleet.placement_plan import on_processor
-from marlaas.engine.fleet.planned_processes import worker_specs
-from marlaas.engine.fleet.routing.endpoints import SamplerEndpoints
-from marlaas.engine.fleet.routing.router import Router
+from marlaas.engine.fleet.plan import on_processor, worker_specs
+from marlaas.engine.fleet.routing.router import Router, SamplerEndpoints
 from marlaas.engine.fleet.services import Services, ServicesFactory
 from marlaas.engine.home.paths import Home
 from marlaas.engine.home.settings import RolloutSettings, Settings

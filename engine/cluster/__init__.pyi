@@ -4,29 +4,27 @@ from .cluster import (
     RemoteTrainer as RemoteTrainer,
     StateFiles as StateFiles,
 )
-from .joining.addresses import (
+from .joining import (
     AUTO as AUTO,
     Address as Address,
+    LocalNode as LocalNode,
     address_towards as address_towards,
+    already as already,
     ask as ask,
     check_listens as check_listens,
+    check_ray as check_ray,
     check_token as check_token,
     keep_token as keep_token,
     listed_ports as listed_ports,
+    local_node as local_node,
     make_token as make_token,
     own_address as own_address,
     parse_address as parse_address,
     ray_environment as ray_environment,
-    token_file as token_file,
-)
-from .joining.ray_process import (
-    LocalNode as LocalNode,
-    already as already,
-    check_ray as check_ray,
-    local_node as local_node,
     ray_folder as ray_folder,
     start_ray as start_ray,
     stop_ray as stop_ray,
+    token_file as token_file,
 )
 from .node import (
     ClockReading as ClockReading,
@@ -46,8 +44,6 @@ from .node import (
     why_not_drain as why_not_drain,
 )
 from .node_host import (
-    named as named,
-)
-from .relay import (
     NodeLauncher as NodeLauncher,
+    named as named,
 )

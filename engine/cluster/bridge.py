@@ -14,23 +14,12 @@ from ..adapters import put_state
 from ..devices import Link
 from ..errors import AdapterDamaged, AdapterError, AdapterUnreachable, MarlaasError, WorkerDied
 from .node import Node, NodeFacts, Versions, link_of, trouble_with, unreached
-from .node_host import checksum_of
-from .relay import PIECE, WINDOW, Begin, Close, Data, Ended, Event, InOrder, Kill, gathered
+from .node_host import PIECE, WINDOW, Begin, Close, Data, Ended, Event, InOrder, Kill, NodeHost, checksum_of, gathered
 
 # State files are put once into Ray's object store and pulled once by each node; if it is full they go in pieces,
 # slower. Both ends verify the checksum.
 
 HELD = 4
-
-
-class Way(Protocol):
-    """The used part of ``NodeLink``."""
-
-    async def call(self, method: str, *args: Any) -> Any:
-        """Call the node host."""
-
-    async def fetch(self, method: str, *args: Any) -> tuple[Any, Any]:
-        """Call the node host: Ray's reference to the result, and the result."""
 
 
 class Shipping:
@@ -44,7 +33,7 @@ class Shipping:
         self.put = 0
         self.pieced = 0
 
-    async def bring(self, link: Way, path: Path) -> str:
+    async def bring(self, link: NodeLink, path: Path) -> str:
         digest = await asyncio.to_thread(self._checksum, path)
         if found := await link.call("here", digest):
             return str(found)
@@ -60,7 +49,7 @@ class Shipping:
             await link.call("take_part", digest, begin, data[begin : begin + PIECE])
         return str(await link.call("parts_are_there", digest))
 
-    async def collect(self, link: Way, there: str, path: Path, sync: bool, new: bool) -> None:
+    async def collect(self, link: NodeLink, there: str, path: Path, sync: bool, new: bool) -> None:
         digest, size = await link.call("adopt", there)
         try:
             reference, data = await link.fetch("read", digest)
@@ -75,7 +64,7 @@ class Shipping:
         await asyncio.to_thread(put_state, path, data, sync, new)
         self._remember(path, digest)
 
-    async def _in_pieces(self, link: Way, digest: str, size: int) -> bytes:
+    async def _in_pieces(self, link: NodeLink, digest: str, size: int) -> bytes:
         begins = list(range(0, size, PIECE))
         parts: list[bytes] = []
         for first in range(0, len(begins), WINDOW):
@@ -367,8 +356,6 @@ class Bridge(NodeWorkers):
             ray.init(address=address, namespace="marlaas", log_to_driver=False, configure_logging=False)
         except Exception as error:
             raise unreached(address, _all_said(error)) from error
-        from .ray_host import RayHost
-
         super().__init__(RayHost, ray.put)
         self._ray = ray
         self._here: str = ray.get_runtime_context().get_node_id()
@@ -416,3 +403,34 @@ class Bridge(NodeWorkers):
 
 def _all_said(error: BaseException | None) -> str:
     return "" if error is None else f"{error}\n{_all_said(error.__cause__)}"
+
+
+class RayHost:
+    """Implements ``Host``: an actor of Ray, pinned to its node. Ray restarts nothing: the engine decides."""
+
+    def __init__(self, node: str) -> None:
+        import ray  # after the variables that ``Bridge`` sets
+        from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
+
+        self._ray, self._node = ray, node
+        place = NodeAffinitySchedulingStrategy(node, soft=False)
+        options = {"num_cpus": 0, "max_restarts": 0, "max_task_retries": 0, "scheduling_strategy": place}
+        self._actor = ray.remote(NodeHost).options(**options).remote()
+
+    async def call(self, method: str, *args: Any) -> tuple[Any, Any]:
+        errors = self._ray.exceptions
+        reference = getattr(self._actor, method).remote(*args)
+        try:
+            return reference, await reference
+        except errors.RayTaskError as error:
+            if isinstance(error.cause, MarlaasError):
+                raise error.cause from None
+            raise
+        except errors.ActorUnschedulableError:
+            raise HostLost(f"node {self._node[:8]} is not in the cluster") from None
+        except errors.RayActorError as error:
+            how = "is not reached" if isinstance(error, errors.ActorUnavailableError) else "is gone"
+            raise HostLost(f"the node host on node {self._node[:8]} {how}") from None
+
+    def kill(self) -> None:
+        self._ray.kill(self._actor, no_restart=True)

@@ -16,9 +16,9 @@ from ..home import ClusterSettings, Home
 from ..rollout import Sampler
 from ..training import GroupStats, Job, PolicyConfig, Probe, Refused, StepResult, Trainer, TrainGroup
 from ..workers import Launcher, LocalLauncher, WorkerHandle
-from .joining.addresses import AUTO, check_listens, parse_address
+from .joining import AUTO, check_listens, parse_address
 from .node import Node, look_here, own_versions, trouble_with, unreached, usable_nodes
-from .relay import NodeLauncher
+from .node_host import NodeLauncher
 
 T = TypeVar("T")
 

@@ -7,13 +7,36 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import json
+import math
+import os
+import shlex
 import signal
-import time
-from collections.abc import Callable, Set
+import sys
+import tempfile
+from asyncio.subprocess import DEVNULL, PIPE
+from collections.abc import Callable, Coroutine, Sequence, Set
+from dataclasses import asdict
+from pathlib import Path
+from typing import IO, Any
 
-from ..base import UNVERIFIED, BaseModel
+from ..base import UNVERIFIED, BaseModel, MemoryPlan
 from ..devices import available_memory
-from ..environments import EnvironmentEvent, EnvironmentService, Interpreters
+from ..environments import (
+    CROWD,
+    PROMPTS,
+    REST,
+    SECONDS,
+    Background,
+    EnvironmentEvent,
+    EnvironmentInfo,
+    EnvironmentService,
+    Finding,
+    Interpreters,
+    Ruler,
+    Scope,
+    count,
+)
 from ..errors import StoreError
 from ..fairness import Ledger
 from ..fleet import (
@@ -29,14 +52,223 @@ from ..gateway import Api, FigureReader, Serving
 from ..home import BUNDLED_PLUGINS, DiskGuard, Home, Settings
 from ..racing import until_first
 from ..scheduler import Scheduler
-from ..store import Store
-from .cards import CardMonitor
-from .conformance import background
-from .heartbeat import Heartbeat
-from .notifier import Notifier
-from .planning import Planner, Rebalancing, cluster_of, elsewhere
-from .saying import describe, in_words, names_of, say
-from .starting import start_up
+from ..store import Reader, Store
+from .heartbeat import CardMonitor, Heartbeat
+from .planning import Planner, cluster_of
+
+# Sentences on the engine and its environments, for its log and the terminal.
+
+
+def say(text: str) -> None:
+    """Print one line on standard error, without terminal controls; a full disk or a closed terminal ends nothing."""
+    with contextlib.suppress(OSError):
+        print("".join(c if c.isprintable() else " " for c in text), file=sys.stderr, flush=True)
+
+
+def in_words(memory: Sequence[MemoryPlan]) -> str:
+    """One sentence on the largest memory plan; it depends on the free memory."""
+    conversations = " and ".join(f"{plan.sequences} conversations of {plan.context:,} tokens" for plan in memory)
+    return f"Planned are up to {conversations} and {sum(plan.total for plan in memory) / 1e9:.1f} GB of memory."
+
+
+def names_of(plugin: str, infos: Sequence[EnvironmentInfo]) -> frozenset[str]:
+    """All names by which tasks may refer to the environments of a plugin."""
+    whole = {info.name for info in infos if info.name.partition("/")[0] == plugin}
+    return frozenset(whole | {name.rpartition("/")[2] for name in whole})
+
+
+_SAID = {
+    "rejected": "broken",
+    "quarantined": "failing",
+    "recovered": "ready again",
+    "died": "its process died",
+    "elsewhere": "not on all nodes",
+    "polled": "changes are looked for every few seconds",
+}
+
+
+def describe(event: EnvironmentEvent) -> str:
+    """One sentence on an environment's event: which, what, why, where."""
+    text = f"Environment {event.plugin}: {_SAID.get(event.kind, event.kind)}"
+    if event.failure is not None:
+        place = f"{event.failure.file}:{event.failure.line}" if event.failure.line else event.failure.file
+        text += f", {event.failure.message}" + (f" ({place})" if place else "")
+    return f"{text}, version {event.version}" if event.version else text
+
+
+# The engine's start; it takes minutes if a large base is converted for the first time.
+#
+# Meanwhile heartbeats are written, and *stop* commands are heard.
+
+START_INTERVAL = 0.5
+ENDS = ("stop", "drain")
+
+
+async def start_up(
+    work: Coroutine[Any, Any, Any], store: Store, stopping: Callable[[], bool], note: Callable[[], str] = str
+) -> bool:
+    """Run ``work`` to its end; cancel it and return False if stopped before. Raises the errors of ``work``.
+
+    ``note`` returns what it waits for, in a sentence for people.
+    """
+    task = asyncio.ensure_future(work)
+    try:
+        while not task.done():
+            await asyncio.wait((task,), timeout=START_INTERVAL)
+            with contextlib.suppress(StoreError):
+                store.telemetry.heartbeat(store.incarnation, "starting", note())
+                if stopping() or any(command.kind in ENDS for command in store.tasks.new_commands()):
+                    return False
+        task.result()
+        return True
+    finally:
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
+
+
+# The checks of promoted environments: findings go to the store, and errors to the log as well.
+
+Log = Callable[[str, str, str], None]
+
+
+def background(environments: EnvironmentService, store: Store, ruler: Ruler, log: Log) -> Background:
+    """The checks of an engine, without environments that ship with marlaas: its tests check them."""
+
+    def known(environment: str, version: str) -> bool:
+        return store.conformance.known(environment, version, store.fingerprint)
+
+    def found(environment: str, version: str, findings: list[Finding]) -> None:
+        with contextlib.suppress(StoreError):
+            store.conformance.add(environment, version, store.fingerprint, findings)
+        if count(findings, "error"):
+            log("environment", sentence(environment, version, findings), "warning")
+
+    scope = Scope(PROMPTS, SECONDS, REST, CROWD, ruler=ruler)
+    return Background(environments, scope, known, found, spare=(BUNDLED_PLUGINS,))
+
+
+def sentence(environment: str, version: str, findings: list[Finding]) -> str:
+    """One sentence on the errors among findings, with the first of them."""
+    first = next(finding for finding in findings if finding.level == "error")
+    more = count(findings, "error") - 1
+    others = f" (and {more} more: `marlaas env list`)" if more else ""
+    return f"The environment {environment} ({version}) has an error: {first.message}{others}"
+
+
+# Runs the command under ``[notify]`` for events of tasks: one JSON line on its standard input for each, in turn.
+#
+# It runs in its own process group, without a shell and for a limited time. A failure is logged once.
+
+LIMIT = 30.0
+FAREWELL = 5.0
+MOST = 1000
+"""Most queued events: a slow command must not fill the memory."""
+EXCERPT = 2000
+
+
+class Notifier:
+    """Runs one home's command, if there is one."""
+
+    def __init__(self, command: str, home: Home, log: Log, limit: float = LIMIT) -> None:
+        self._words = shlex.split(command)
+        self._home = home
+        self._log = log
+        self._limit = limit
+        self._events: asyncio.Queue[tuple[str, int]] = asyncio.Queue(MOST)
+        self._failing = False
+        self._work: asyncio.Task[None] | None = None
+
+    def tell(self, event: str, task: int) -> None:
+        """Queue an event: *done*, *failed*, *stalled* or *finding*. Never waits."""
+        if not self._words:
+            return
+        if self._work is None:
+            self._work = asyncio.ensure_future(self._run())
+        try:
+            self._events.put_nowait((event, task))
+        except asyncio.QueueFull:
+            self._failed(f"more than {MOST} events wait for it")
+
+    async def delivered(self) -> None:
+        await self._events.join()
+
+    async def stop(self) -> None:
+        if self._work is None:
+            return
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(FAREWELL):
+                await self.delivered()
+        self._work.cancel()
+        await asyncio.gather(self._work, return_exceptions=True)
+
+    async def _run(self) -> None:
+        while True:
+            event, task = await self._events.get()
+            try:
+                line = await asyncio.to_thread(described, self._home, event, task)
+                problem = await self._deliver(line)
+            except (OSError, ValueError, RuntimeError, StoreError) as error:
+                problem = str(error)
+            finally:
+                self._events.task_done()
+            if problem:
+                self._failed(problem)
+            else:
+                self._failing = False
+
+    async def _deliver(self, line: bytes) -> str:
+        """Run the command with a line on its standard input; returns the error, or empty.
+
+        Its remaining processes are ended. Standard error goes to a file, because a pipe ends only with its last holder.
+        """
+        program = str(Path(self._words[0]).expanduser())
+        with tempfile.TemporaryFile() as errors:
+            process = await asyncio.create_subprocess_exec(
+                program, *self._words[1:], stdin=PIPE, stdout=DEVNULL, stderr=errors, start_new_session=True
+            )
+            try:
+                async with asyncio.timeout(self._limit):
+                    await process.communicate(line)
+            except TimeoutError:
+                return f"it took longer than {self._limit:g} s and was ended"
+            finally:
+                with contextlib.suppress(ProcessLookupError, PermissionError):
+                    os.killpg(process.pid, signal.SIGKILL)
+                await process.wait()
+            if not process.returncode:
+                return ""
+            words = _last_line(errors)
+            return f"it ended with code {process.returncode}{f': {words}' if words else ''}"
+
+    def _failed(self, problem: str) -> None:
+        if not self._failing:
+            text = f"The command under [notify] failed: {problem}. This is not said again until it works."
+            self._log("notify", text, "warning")
+        self._failing = True
+
+
+def _last_line(errors: IO[bytes]) -> str:
+    size = errors.seek(0, os.SEEK_END)
+    errors.seek(max(0, size - EXCERPT))
+    lines = errors.read().decode("utf-8", "replace").strip().splitlines()
+    return lines[-1].strip() if lines else ""
+
+
+def described(home: Home, event: str, task: int) -> bytes:
+    """The JSON line of an event: its kind, the home, and the task's row; numbers that are not finite are null.
+
+    Raises ``StoreError``.
+    """
+    with Reader(home.database) as reader:
+        row = reader.task(task)
+    fields = asdict(row) if row else {"id": task}
+    finite = {k: None if isinstance(v, float) and not math.isfinite(v) else v for k, v in fields.items()}
+    return json.dumps({"event": event, "home": str(home.root), **finite}).encode() + b"\n"
+
+
+# An engine: its parts, their connections, their start and end.
+#
+# It serves until a *stop* or *drain* command, Ctrl-C or SIGTERM. ``main`` prepares it.
 
 
 class Engine:
@@ -77,17 +309,10 @@ class Engine:
             ledger,
             self._disk.shortage,
             log,
-            lambda failed, ours: planner.plan(failed, ours, self._rebalancing.times),
+            planner.plan,
             self._api.endpoints,
             cluster,
             measure=planner.measure,
-        )
-        self._rebalancing = Rebalancing(
-            supervisor,
-            ledger,
-            lambda *asked: elsewhere(base, settings, supervisor.failed, *asked),
-            log,
-            time.monotonic(),
         )
         self._notifier = Notifier(settings.notify.command, home, log)
         patience = 60 * settings.notify.blocked_minutes
@@ -151,7 +376,7 @@ class Engine:
         supervisor = self._supervisor
         await until_first(
             *(self._disk.run(), self._scheduler.run(), supervisor.run(), self._yielding.run()),
-            *(self._conformance.run(), self._cards.run(), self._rebalancing.run()),
+            *(self._conformance.run(), self._cards.run()),
             *(self._heartbeat.run(supervisor), self._api.run()),
             *([self._nodes.run()] if self._nodes is not None else []),
             *([self._hosts.run()] if self._hosts is not None else []),

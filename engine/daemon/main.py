@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import ctypes
 import gc
 import sys
 import time
@@ -23,11 +24,28 @@ from ..home import Home, Settings, load_settings
 from ..store import Reader, Store, is_current
 from ..submission import HomeBase, check_serve
 from .control import STALE, make_home, open_database
-from .engine import Engine
-from .heap import keep_to_one_heap
+from .engine import Engine, say
 from .lock import EngineLock
 from .planning import plan, without_nodes
-from .saying import say
+
+# Settings of the C library's heap.
+
+M_ARENA_MAX = -8
+
+
+def keep_to_one_heap() -> None:
+    """Let all threads of this process take memory from one heap, if its C library is glibc.
+
+    Otherwise each of a dozen waiting threads keeps its own heap (glibc's arenas) at its largest size.
+    """
+    tune = getattr(ctypes.CDLL(None), "mallopt", None)
+    if tune is not None:
+        tune(M_ARENA_MAX, 1)
+
+
+# The engine process: prepares lock, settings, base, plan and store, then runs ``Engine``.
+#
+# Run as ``python -m marlaas.engine.daemon.main HOME`` or in the foreground by ``marlaas engine run``.
 
 YOUNG_OBJECTS = 100_000
 """New objects until Python looks for cycles. With many tasks ten thousand objects stay for an episode or a step:

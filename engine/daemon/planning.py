@@ -1,48 +1,40 @@
-"""Placement plans for this engine after a look at the machine, and cards that move between stages."""
+"""Placement plans for this engine after a look at the machine."""
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
 import time
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable
 from contextlib import aclosing
 from dataclasses import replace
 from functools import partial
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING
 
 from ..base import ENOUGH, BaseModel, MemoryPlan, parameters
 from ..devices import (
     NOTHING,
-    Machine,
     OtherPrograms,
     Ours,
     Sharing,
     UsableNode,
-    UsableResources,
     available_memory,
     own_cores,
     survey_machine,
-    usable_software,
 )
 from ..environments import EnvironmentService
 from ..errors import BaseModelError, ClusterUnreachable, ConfigError, MarlaasError
-from ..fairness import TRAINING, Ledger, stage_of
 from ..fleet import (
-    Balance,
     Copy,
     EnvironmentHosts,
     PlacementPlan,
     Times,
-    Window,
     WorkerSupervisor,
     best,
-    card_seconds,
     copies_of,
     decides_precision,
     decides_weights,
     is_small,
-    modelled,
     on_machine,
     on_machines,
     plan_of,
@@ -58,97 +50,6 @@ if TYPE_CHECKING:
     from .nodes import NodeMonitor
 
 
-# Once a minute, cards move between stages if that pays (``fleet/placement/balance.py``).
-
-INTERVAL = 60.0
-LOOK = 1.0
-RESTART = 60.0
-"""Seconds of a move before the first measurement: vLLM takes about as long to start."""
-
-
-class Movable(Protocol):
-    """The used part of the supervisor."""
-
-    placement_plan: PlacementPlan
-
-    @property
-    def ready(self) -> bool:
-        """True if the workers are alive."""
-
-    def move(self, placement_plan: PlacementPlan) -> None:
-        """Change to another plan."""
-
-
-class Rebalancing:
-    """Decides every minute. ``plan`` makes a plan for a machine and for times of the stages."""
-
-    def __init__(
-        self,
-        supervisor: Movable,
-        ledger: Ledger,
-        plan: Callable[[Machine, Times], PlacementPlan],
-        log: Callable[[str, str, str], None],
-        now: float,
-    ) -> None:
-        self._supervisor = supervisor
-        self._ledger = ledger
-        self._plan = plan
-        self._log = log
-        self._balance = Balance(restart=RESTART, moved=now)
-        self._busy: dict[str, float] = dict(ledger.busy)
-        self._made = _trained(ledger)
-
-    @property
-    def times(self) -> Times | None:
-        return self._balance.times
-
-    async def run(self) -> None:
-        """Look until cancelled; if a stage is on no card there is nothing to move."""
-        loop = asyncio.get_running_loop()
-        while True:
-            begun = loop.time()
-            await asyncio.sleep(INTERVAL)
-            moved = loop.time()
-            if self.look(moved, moved - begun):
-                await asyncio.sleep(LOOK)
-                while not self._supervisor.ready:
-                    await asyncio.sleep(LOOK)
-                self._balance = self._balance.begun(loop.time(), loop.time() - moved)
-
-    def look(self, now: float, seconds: float) -> bool:
-        """Take in the last ``seconds``; returns True if the workers move. ``now`` is in seconds of any clock."""
-        machine, present = self._supervisor.placement_plan.machine, self._supervisor.placement_plan.placement
-        before, self._busy = self._busy, dict(self._ledger.busy)
-        made = _trained(self._ledger)
-        tokens, self._made = made - self._made, made
-        if machine is None or modelled(present, machine, Times()) <= 0:
-            return False
-        busy = {name: total - before.get(name, 0.0) for name, total in self._busy.items()}
-        sampling = sum(
-            card_seconds(assignment.place, machine, busy.get(assignment.name, 0.0), "rollout")
-            for assignment in present.samplers
-        )
-        training = sum(
-            card_seconds(assignment.place, machine, busy.get(assignment.name, 0.0), TRAINING)
-            for assignment in present.trainers
-        )
-        window = Window(seconds, tokens, sampling, training)
-        self._balance, better = self._balance.after(
-            window, now, present, machine, lambda times: self._plan(machine, times).placement
-        )
-        times = self._balance.times
-        if better is None or times is None:
-            return False
-        self._log("placement", "Cards move between the stages, for their work was measured.", "info")
-        self._supervisor.move(self._plan(machine, times))
-        self._balance = self._balance.begun(now)
-        return True
-
-
-def _trained(ledger: Ledger) -> int:
-    return sum(tokens for worker, tokens in ledger.made.items() if stage_of(worker) == TRAINING)
-
-
 SECONDS = 60.0
 LOOK_SECONDS = 0.5
 
@@ -159,9 +60,8 @@ def plan(
     settings: Settings,
     failed: tuple[Sharing, ...] = (),
     ours: Ours = NOTHING,
-    times: Times | None = None,
 ) -> PlacementPlan:
-    """The placement plan for this machine as it is, for these ``times`` of the stages.
+    """The placement plan for this machine as it is.
 
     ``failed`` are failed ways of sharing a card; what is ``ours`` counts as free. The processor's speed is measured
     once in a home. Raises ``MarlaasError`` if the base does not fit.
@@ -172,7 +72,7 @@ def plan(
     if not machine.gpus and machine.cpu.rates is None and decides:
         seen = survey_machine(settings.resources, home.rates, ours, missing=True)
     free = available_memory(settings.resources.memory)
-    times = replace(times or Times(), copies=read_copies(home.speeds, base, settings.resources.cores))
+    times = Times(copies=read_copies(home.speeds, base, settings.resources.cores))
     return on_machine(base, settings, free, seen.usable, seen.software, times, failed)
 
 
@@ -207,29 +107,6 @@ def without_nodes(home: Home, settings: Settings) -> Settings:
     return replace(
         settings, rollout=replace(settings.rollout, devices=()), training=replace(settings.training, devices=())
     )
-
-
-def plan_over(
-    home: Home,
-    base: BaseModel,
-    settings: Settings,
-    nodes: Sequence[UsableNode],
-    failed: tuple[Sharing, ...] = (),
-    ours: Ours = NOTHING,
-    times: Times | None = None,
-) -> PlacementPlan:
-    """The placement plan for several machines; without any, for this one. Raises ``MarlaasError`` as ``plan`` does."""
-    if not nodes:
-        return plan(home, base, settings, failed, ours, times)
-    return on_machines(base, settings, nodes, times, failed)
-
-
-def elsewhere(
-    base: BaseModel, settings: Settings, failed: tuple[Sharing, ...], machine: Machine, times: Times
-) -> PlacementPlan:
-    """The placement plan for a machine with cards held by our own workers, for these times of the stages."""
-    free = available_memory(settings.resources.memory)
-    return on_machine(base, settings, free, UsableResources(machine), usable_software(machine.gpus), times, failed)
 
 
 def cluster_of(home: Home, settings: Settings, base: BaseModel) -> Cluster | None:
@@ -274,9 +151,11 @@ class Planner:
         self._told = ""
         self._hosts: EnvironmentHosts | None = None
 
-    def plan(self, failed: tuple[Sharing, ...], ours: Ours, times: Times | None) -> PlacementPlan:
-        """A plan for the present resources; it blocks, so not in the event loop. Raises ``MarlaasError``."""
-        return plan_over(*self._asked, self._nodes(ours), failed, ours, times)
+    def plan(self, failed: tuple[Sharing, ...], ours: Ours) -> PlacementPlan:
+        """A plan for the nodes, or for this machine; it blocks, so not in the event loop. Raises ``MarlaasError``."""
+        home, base, settings = self._asked
+        nodes = self._nodes(ours)
+        return on_machines(base, settings, nodes, None, failed) if nodes else plan(home, base, settings, failed, ours)
 
     async def measure(self, placement_plan: PlacementPlan, wait: Callable[[str], None]) -> bool:
         """Measure the copies of the base that the sampler on the processor may keep, once in a home.

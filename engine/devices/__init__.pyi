@@ -1,16 +1,20 @@
-from .cards.nvml import (
-    NO_DRIVER as NO_DRIVER,
-    has_driver as has_driver,
-    own_account as own_account,
+from .calibration import (
+    OtherPrograms as OtherPrograms,
 )
-from .cards.visible import (
-    environment as environment,
-    llama_devices as llama_devices,
-)
-from .lending import (
+from .limits import (
+    ONEDNN as ONEDNN,
     SLEEPING as SLEEPING,
+    STATUS as STATUS,
     LentCores as LentCores,
     Loan as Loan,
+    address_space as address_space,
+    as_shortage as as_shortage,
+    available_memory as available_memory,
+    end_process as end_process,
+    keep_within as keep_within,
+    own_cores as own_cores,
+    processor_name as processor_name,
+    ran_out as ran_out,
 )
 from .machine import (
     Cpu as Cpu,
@@ -32,23 +36,6 @@ from .machine import (
     TrainerAssignment as TrainerAssignment,
     UsableNode as UsableNode,
 )
-from .memory import (
-    ONEDNN as ONEDNN,
-    STATUS as STATUS,
-    address_space as address_space,
-    as_shortage as as_shortage,
-    available_memory as available_memory,
-    end_process as end_process,
-    ran_out as ran_out,
-)
-from .other_programs import (
-    OtherPrograms as OtherPrograms,
-)
-from .processor import (
-    keep_within as keep_within,
-    own_cores as own_cores,
-    processor_name as processor_name,
-)
 from .software import (
     GPU_EXTRA as GPU_EXTRA,
     LEAST_VLLM as LEAST_VLLM,
@@ -61,7 +48,10 @@ from .software import (
     why_missing as why_missing,
 )
 from .survey import (
+    NO_DRIVER as NO_DRIVER,
     Survey as Survey,
+    has_driver as has_driver,
+    own_account as own_account,
     probe as probe,
     survey_machine as survey_machine,
 )
@@ -73,5 +63,7 @@ from .usable import (
     UsableResources as UsableResources,
     changes as changes,
     claimed as claimed,
+    environment as environment,
+    llama_devices as llama_devices,
     usable_resources as usable_resources,
 )

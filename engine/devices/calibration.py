@@ -1,25 +1,76 @@
 """The rates of each device, measured once and kept in the home, by device, driver and torch.
 
 Each measurement runs in a child process: if it fails or hangs, the device has no rates, and a sentence gives the
-reason.
+reason. ``python -P -m marlaas.engine.devices.calibration cpu CORE`` measures one core, ``cuda`` and ``metal`` the only
+visible card; it prints the rates as JSON. On cards this has never run.
 """
 
 from __future__ import annotations
 
+import contextlib
 import json
+import math
 import os
 import subprocess
 import sys
-from collections.abc import Mapping
+import time
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import asdict, dataclass, fields, replace
 from importlib.metadata import PackageNotFoundError, version
 from math import isfinite
 from pathlib import Path
+from statistics import median
+from typing import TYPE_CHECKING
+
+import psutil
 
 from ..tables import add_to_table, read_table
-from .cards.visible import environment
+from .limits import address_space
 from .machine import Cpu, Gpu, Inventory, Machine, Rates
-from .memory import address_space
+from .usable import environment
+
+if TYPE_CHECKING:
+    import torch
+
+
+# How much of the processor other programs use during a measurement.
+
+BUSY = 0.2
+"""The share of the cores that other programs may use before a warning."""
+
+
+class OtherPrograms:
+    """Usage of ``cores`` by programs other than this process and its children, from now on. Empty: of all cores."""
+
+    def __init__(self, cores: Collection[int] = ()) -> None:
+        self._cores = cores or range(psutil.cpu_count() or 1)
+        self._began = self._look()
+
+    def used(self) -> float:
+        (before, all_before, own_before), (now, everybody, own) = self._began, self._look()
+        return max(0.0, (everybody - all_before - own + own_before) / max(1e-9, now - before))
+
+    def warning(self) -> str:
+        used, many = self.used(), len(self._cores)
+        if used <= BUSY * many:
+            return ""
+        return f"This machine is busy: other programs use {used:.1f} of {many} {'core' if many == 1 else 'cores'}."
+
+    def _look(self) -> tuple[float, float, float]:
+        counted = psutil.cpu_times(percpu=True)
+        ours = [counted[core] for core in self._cores]
+        busy = sum(sum(times) - times.idle - getattr(times, "iowait", 0.0) for times in ours)
+        process, own = psutil.Process(), 0.0
+        for one in (process, *process.children(recursive=True)):
+            with contextlib.suppress(psutil.Error):
+                own += sum(one.cpu_times()[:4])  # user and system, also of ended children
+        return time.monotonic(), busy, own
+
+
+# The rates of each device, measured once and kept in the home, by device, driver and torch.
+#
+# Each measurement runs in a child process: if it fails or hangs, the device has no rates, and a sentence gives the
+# reason.
 
 SECONDS = 60.0
 MEASURED = ("cuda", "metal")
@@ -81,7 +132,7 @@ def _torch() -> str:
 
 def measure(device: Cpu | Gpu) -> Rates | str:
     """Measure a device: its rates, or why there are none."""
-    command = [sys.executable, "-P", "-m", "marlaas.engine.devices.measuring"]
+    command = [sys.executable, "-P", "-m", "marlaas.engine.devices.calibration"]
     if isinstance(device, Gpu):
         command += [device.kind]
         variables = environment([device])
@@ -118,3 +169,114 @@ def _rates(value: object) -> Rates | None:
     good = [float(number) for number in numbers if isinstance(number, int | float) and isfinite(number)]
     rates = Rates(*good) if len(good) == len(numbers) else None
     return rates if rates and min(rates.matrix, rates.bandwidth) > 0 and rates.bfloat16 >= 0 else None
+
+
+# Measures how fast a device multiplies matrices and moves memory, and prints both rates as JSON, as a program.
+#
+# ``python -P -m marlaas.engine.devices.calibration cpu CORE`` measures one core in float32 and in bfloat16; ``cuda``
+# and ``metal`` measure the only visible card. Rates are medians over short runs; a core's are of its processor time.
+# On cards this has never run.
+
+RUN_SECONDS = 0.4
+RUNS = 5
+SIDES = {"cpu": 1024, "cuda": 8192, "metal": 4096}
+"""Rows of the square matrices: enough to fill the device, but soon done."""
+FEW = 32
+EMULATED = 20e9
+"""Least bfloat16 operations a second of a core with instructions for it; ten times those of one without."""
+MOVED = {"cpu": 1 << 26, "cuda": 1 << 30, "metal": 1 << 28}
+
+
+def measure_here(kind: str) -> Rates:
+    """Measure the device of this process. Raises torch's errors."""
+    import torch
+
+    device = torch.device({"cpu": "cpu", "cuda": "cuda", "metal": "mps"}[kind])
+    settle = {"cpu": lambda: None, "cuda": torch.cuda.synchronize, "metal": torch.mps.synchronize}[kind]
+    side, moved = SIDES[kind], MOVED[kind]
+    if kind == "cuda":
+        free, _ = torch.cuda.mem_get_info()
+        moved = max(1 << 20, min(moved, free // 8))
+        side = SIDES[kind] if free > 32 * SIDES[kind] ** 2 else 1024
+    left, right, out = (torch.ones(side, side, dtype=_type_of(kind), device=device) for _ in range(3))
+    clock = time.thread_time if kind == "cpu" else time.perf_counter
+    multiply = _pace(lambda: torch.mm(left, right, out=out), settle, clock)
+    halves = _bfloat16_rate(side) if kind == "cpu" else 0.0
+    if kind == "cpu":
+        multiply = min(multiply, _pace_of_onednn(left, right))
+    source = torch.ones(moved, dtype=torch.uint8, device=device)
+    target = torch.empty_like(source)
+    move = _pace(lambda: target.copy_(source), settle, clock)
+    return Rates(2 * side**3 / multiply, 2 * moved / move, halves)
+
+
+def _pace_of_onednn(left: torch.Tensor, right: torch.Tensor) -> float:
+    """Median seconds of a float32 product by oneDNN, the faster library on some processors; inf without it."""
+    import torch
+
+    if not torch.backends.mkldnn.is_available():  # type: ignore[no-untyped-call]
+        return math.inf
+    try:
+        return _pace(lambda: torch.ops.mkldnn._linear_pointwise(left, right, None, "none", [], ""))
+    except RuntimeError:
+        return math.inf
+
+
+def _bfloat16_rate(side: int) -> float:
+    """Operations a second of a bfloat16 product of square matrices on the processor; 0.0 if it is wrong.
+
+    Few rows are tried first: without such instructions, all would take a second.
+    """
+    import torch
+
+    whole = torch.ones(side, side, dtype=torch.bfloat16)
+    rate = 0.0
+    for rows in (FEW, side):
+        left = whole[:rows]
+        if not bool((torch.mm(left, whole) == side).all()):
+            return 0.0
+        rate = 2 * rows * side * side / _pace(lambda left=left: torch.mm(left, whole))  # type: ignore[misc]
+        if rate < EMULATED:
+            break
+    return rate
+
+
+def _type_of(kind: str) -> torch.dtype:
+    import torch
+
+    if kind == "cpu":
+        return torch.float32
+    plain = kind == "cuda" and not torch.cuda.is_bf16_supported(including_emulation=False)
+    return torch.float16 if plain else torch.bfloat16
+
+
+def _pace(
+    work: Callable[[], object],
+    settle: Callable[[], object] = lambda: None,
+    clock: Callable[[], float] = time.thread_time,
+) -> float:
+    work()
+    settle()
+    taken: list[float] = []
+    end = time.perf_counter() + RUN_SECONDS
+    while len(taken) < RUNS or time.perf_counter() < end:
+        begun = clock()
+        work()
+        settle()
+        taken.append(clock() - begun)
+    return median(taken)
+
+
+def main() -> None:
+    """Measure the device that the arguments name, and print its rates."""
+    kind, *core = sys.argv[1:]
+    if core and hasattr(os, "sched_setaffinity"):
+        os.sched_setaffinity(0, {int(core[0])})
+    if kind == "cpu":
+        os.environ["OMP_NUM_THREADS"] = "1"  # must be set before torch is loaded
+    rates = measure_here(kind)
+    print(json.dumps(asdict(rates)))
+
+
+if __name__ == "__main__":
+    main()

@@ -150,9 +150,9 @@ class Software:
 
 
 SamplerKind = Literal["vllm", "llama.cpp", "torch"]
-Sharing = Literal["", "base", "memory", "sleep"]
-"""How sampler and trainer share a card: not at all; in one process with one copy of the base; with a part of the
-memory for each; or in turns, while the other's memory is released."""
+Sharing = Literal["", "base", "memory"]
+"""How sampler and trainer share a card: not at all; in one process with one copy of the base; or with a part of
+the memory for each."""
 Precision = Literal["f32", "bf16", "nf4"]
 
 

@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import contextlib
+import ctypes
 import fcntl
 import json
+import logging
 import os
 import subprocess
 import sys
 import time
+import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from importlib import import_module
 from importlib.metadata import PackageNotFoundError, version
 from importlib.util import find_spec
 from pathlib import Path
@@ -18,14 +22,16 @@ from typing import Any, Literal
 
 from packaging.version import Version
 
-from .cards.visible import environment
 from .machine import Gpu, Kind, Software
+from .usable import environment
+
+# Finds which libraries compute on which cards, by asking them in child processes.
 
 # Each library is asked in a short child process. One that hangs, crashes or prints nonsense is an answer, too.
 
 LIMIT = 120.0
 """Seconds for a child process. To load PyTorch from a slow disk takes half of it."""
-TORCH_CARDS = "marlaas.engine.devices.libraries.torch_cards"
+TORCH_CARDS = "marlaas.engine.devices.software"
 LLAMA_CARDS = "marlaas.engine.rollout.llama.native"
 KINDS = ("rocm", "metal", "vulkan")
 
@@ -417,3 +423,69 @@ def _backend(there: Installed, answers: Answers, cuda: bool) -> Kind:
     if cuda and "cuda" in there.llama_backends and answers.llama_reaches and not answers.llama_error:
         return "cuda"
     return answers.cards[0].kind if answers.cards else "cpu"
+
+
+# Prints PyTorch's, and if asked vLLM's, view of this machine's cards: a line of JSON for each library.
+#
+# It runs in a separate process, since a driver may hang or crash, and takes no memory of a card.
+
+
+def main(names: list[str]) -> None:
+    """Ask PyTorch, and also vLLM if ``vllm`` is among ``names``."""
+    warnings.simplefilter("ignore")
+    print_facts("torch", _probe_torch())
+    if "vllm" in names:
+        logging.disable(logging.CRITICAL)
+        print_facts("vllm", _probe_vllm())
+
+
+def print_facts(library: str, facts: dict[str, object]) -> None:
+    """Print one line at once, so that a library's output, or a later crash, does not break it."""
+    print(json.dumps({"library": library, **facts}), flush=True)
+
+
+def _probe_torch() -> dict[str, object]:
+    try:
+        import torch
+    except Exception as error:
+        return {"error": _sentence(error)}
+    facts: dict[str, object] = {
+        "version": torch.__version__,
+        "cuda": torch.version.cuda or "",
+        "rocm": getattr(torch.version, "hip", None) or "",
+        "driver_cuda": _driver_cuda(),
+        "count": 0,
+    }
+    if not facts["cuda"] and not facts["rocm"]:
+        return facts
+    facts["built_for"] = str(torch._C._cuda_getArchFlags() or "").split()
+    try:
+        torch.cuda.init()  # type: ignore[no-untyped-call]
+        facts["count"] = torch.cuda.device_count()
+    except Exception as error:
+        facts["error"] = _sentence(error)
+    return facts
+
+
+def _driver_cuda() -> int:
+    try:
+        version = ctypes.c_int()
+        return version.value if ctypes.CDLL("libcuda.so.1").cuDriverGetVersion(ctypes.byref(version)) == 0 else 0
+    except (OSError, AttributeError):
+        return 0
+
+
+def _probe_vllm() -> dict[str, object]:
+    try:
+        platform = import_module("vllm.platforms").current_platform
+    except Exception as error:
+        return {"error": _sentence(error)}
+    return {"platform": str(getattr(platform, "device_type", "") or "")}
+
+
+def _sentence(error: Exception) -> str:
+    return " ".join(f"{type(error).__name__}: {error}".split())[:300]
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])

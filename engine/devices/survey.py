@@ -1,23 +1,290 @@
-"""A survey of the machine: what there is, what of it may be used and why, what marlaas itself holds."""
+"""A survey of the machine: its cards, what of it may be used and why, what marlaas itself holds."""
 
 from __future__ import annotations
 
+import contextlib
+import ctypes
 import os
 import pickle
+import platform
 import subprocess
 import sys
-from collections.abc import Collection, Sequence
+import uuid
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
+
+import psutil
 
 from .calibration import with_rates
-from .cards.cuda_order import cuda_order
-from .cards.nvml import NO_DRIVER, has_driver, own_account, read_apple, read_cards
-from .cards.visible import ORDER, VARIABLE, ambiguous
-from .machine import Gpu, Inventory, Machine, Software
-from .processor import read_processor
+from .limits import read_processor
+from .machine import Gpu, Holder, Inventory, Machine, Mode, Software
 from .software import usable_software
-from .usable import NOTHING, Ours, ResourceSettings, UsableResources, claimed, usable_resources
+from .usable import (
+    NOTHING,
+    ORDER,
+    VARIABLE,
+    Ours,
+    ResourceSettings,
+    UsableResources,
+    ambiguous,
+    claimed,
+    usable_resources,
+)
+
+# Reads cards from NVML and Apple's system, and the holders of their memory.
+
+PEOPLE = 500 if sys.platform == "darwin" else 1000
+"""Account numbers below this belong to the system (``UID_MIN`` of login.defs)."""
+
+
+@dataclass(frozen=True)
+class Listed:
+    """A process as the driver lists it on one card."""
+
+    pid: int
+    memory: int
+    """Bytes; 0 if the driver does not report it."""
+    computes: bool
+    """True if it has a compute context; else it only draws."""
+
+
+def holders_of(listed: Iterable[Listed], ours: Collection[int]) -> tuple[Holder, ...]:
+    """One holder for each process, the largest first; ``ours`` are the processes of this home's engine."""
+    merged: dict[int, Listed] = {}
+    for one in listed:  # a process that draws and computes is in both of the driver's lists, with the same memory
+        known = merged.get(one.pid, Listed(one.pid, 0, False))
+        merged[one.pid] = Listed(one.pid, max(known.memory, one.memory), known.computes or one.computes)
+    found = [_holder(one, ours) for one in merged.values()]
+    return tuple(sorted(found, key=lambda holder: (-holder.memory, holder.pid)))
+
+
+def own_account() -> str:
+    """The account of this process, as ``Holder.account`` would name it."""
+    return psutil.Process().username()
+
+
+def _holder(one: Listed, ours: Collection[int]) -> Holder:
+    account, system, is_ours = "", False, one.pid in ours
+    with contextlib.suppress(psutil.Error):
+        process = psutil.Process(one.pid)
+        account = process.username()
+        system = not one.computes and process.uids().real < PEOPLE
+        is_ours = is_ours or (bool(ours) and any(parent.pid in ours for parent in process.parents()))
+    return Holder(one.pid, account, one.memory, is_ours, screen=system)
+
+
+# A machine without card, driver or library is no error. NVML takes no memory of a card; it may hang, so ``survey``
+# calls it in a child process. See https://docs.nvidia.com/deploy/nvml-api. Run against an imaginary driver library
+# only, never a real card.
+
+LIBRARY = "libnvidia-ml.so.1"
+NO_DRIVER = "there is no NVIDIA driver"
+UNSEEN, UNSEEN_ROUGHLY = 200_000_000, 1_000_000_000
+"""Bytes of held memory without a visible process, above which it counts as an unseen process; the second for the
+older of NVML's two functions, which counts the driver's own memory, too."""
+_MODES: dict[int, Mode] = {1: "exclusive", 2: "prohibited", 3: "exclusive"}
+
+
+@dataclass(frozen=True)
+class Cards:
+    """All cards, as the driver describes them."""
+
+    gpus: tuple[Gpu, ...] = ()
+    driver: str = ""
+    cuda: str = ""
+    reason: str = ""
+    notes: tuple[str, ...] = ()
+
+
+def has_driver() -> bool:
+    """True if a child process would find the driver's library; cheap, and does not call the driver."""
+    folders = filter(None, os.environ.get("LD_LIBRARY_PATH", "").split(":"))
+    if any(Path(folder, LIBRARY).exists() for folder in folders):
+        return True
+    try:
+        ctypes.CDLL(LIBRARY)
+    except OSError:
+        return False
+    return True
+
+
+def read_cards(ours: Collection[int] = ()) -> Cards:
+    """All cards; ``ours`` are the ids of this engine's own processes."""
+    try:
+        import pynvml as nvml
+    except ImportError:
+        return Cards(reason="NVIDIA cards cannot be looked for: the package nvidia-ml-py is not installed")
+    try:
+        nvml.nvmlInit()
+    except nvml.NVMLError as error:
+        return Cards(reason=_why(nvml, error))
+    try:
+        return _read(nvml, ours)
+    except nvml.NVMLError as error:
+        return Cards(reason=f"the NVIDIA driver does not answer: {error}")
+
+
+def _why(nvml: Any, error: Any) -> str:
+    reasons = {
+        nvml.NVML_ERROR_LIBRARY_NOT_FOUND: NO_DRIVER,
+        nvml.NVML_ERROR_DRIVER_NOT_LOADED: "an NVIDIA driver is installed and not loaded: there is no card for it, or"
+        " it was built for another kernel",
+        nvml.NVML_ERROR_LIB_RM_VERSION_MISMATCH: "the NVIDIA driver was updated while the old one runs: restart the"
+        " machine",
+        nvml.NVML_ERROR_NO_PERMISSION: "this account may not use the NVIDIA driver",
+    }
+    return reasons.get(error.value, f"the NVIDIA driver does not answer: {error}")
+
+
+def _read(nvml: Any, ours: Collection[int]) -> Cards:
+    driver = _ask(nvml, nvml.nvmlSystemGetDriverVersion) or ""
+    version = _ask(nvml, nvml.nvmlSystemGetCudaDriverVersion_v2) or 0
+    cuda = f"{version // 1000}.{version % 1000 // 10}" if version else ""
+    gpus: list[Gpu] = []
+    notes = []
+    for index in range(nvml.nvmlDeviceGetCount()):
+        try:
+            gpus += _devices(nvml, index, ours)
+        except nvml.NVMLError as error:
+            notes.append(f"gpu {index} cannot be used: {error}; restarting the machine may bring it back.")
+    reason = "" if gpus or notes else f"the NVIDIA driver {driver} runs and has no card"
+    return Cards(tuple(gpus), driver, cuda, reason, tuple(notes))
+
+
+def _devices(nvml: Any, index: int, ours: Collection[int]) -> Iterator[Gpu]:
+    handle = nvml.nvmlDeviceGetHandleByIndex(index)
+    capability = _ask(nvml, nvml.nvmlDeviceGetCudaComputeCapability, handle) or (0, 0)
+    mode = _MODES.get(_ask(nvml, nvml.nvmlDeviceGetComputeMode, handle) or 0, "shared")
+    card = replace(_device(nvml, index, handle, ours), capability=capability, mode=mode)
+    divided, _ = _ask(nvml, nvml.nvmlDeviceGetMigMode, handle) or (0, 0)
+    if not divided:
+        yield card
+        return
+    for part in range(_ask(nvml, nvml.nvmlDeviceGetMaxMigDeviceCount, handle) or 0):
+        inner = _ask(nvml, nvml.nvmlDeviceGetMigDeviceHandleByIndex, handle, part)
+        if inner is not None:
+            found = _device(nvml, index, inner, ours)
+            yield replace(found, part=part, capability=capability, mode=mode, name=found.name or card.name)
+
+
+def _device(nvml: Any, index: int, handle: Any, ours: Collection[int]) -> Gpu:
+    uuid = str(nvml.nvmlDeviceGetUUID(handle))
+    total, used, free, unseen = _memory(nvml, handle)
+    holders = holders_of(_processes(nvml, handle), ours)
+    told = all(holder.memory for holder in holders)
+    rest = used - sum(holder.memory for holder in holders)
+    if told and rest > unseen:
+        holders += (Holder(0, "", rest),)
+    rates = _ask(nvml, nvml.nvmlDeviceGetUtilizationRates, handle)
+    return Gpu(
+        index,
+        uuid,
+        str(_ask(nvml, nvml.nvmlDeviceGetName, handle) or ""),
+        "cuda",
+        total,
+        free,
+        utilisation=None if rates is None else min(1.0, rates.gpu / 100),
+        holders=holders,
+    )
+
+
+def _memory(nvml: Any, handle: Any) -> tuple[int, int, int, int]:
+    exact = _ask(nvml, nvml.nvmlDeviceGetMemoryInfo, handle, nvml.nvmlMemory_v2)
+    found = exact or _ask(nvml, nvml.nvmlDeviceGetMemoryInfo, handle)
+    if found is None:  # a card without its own memory uses the machine's
+        shared = psutil.virtual_memory()
+        return int(shared.total), 0, int(shared.available), UNSEEN
+    return int(found.total), int(found.used), int(found.free), UNSEEN if exact else UNSEEN_ROUGHLY
+
+
+def _processes(nvml: Any, handle: Any) -> list[Listed]:
+    lists = (nvml.nvmlDeviceGetComputeRunningProcesses, nvml.nvmlDeviceGetGraphicsRunningProcesses)
+    return [
+        Listed(int(one.pid), int(one.usedGpuMemory or 0), computes)
+        for ask, computes in zip(lists, (True, False), strict=True)
+        for one in _ask(nvml, ask, handle) or ()
+    ]
+
+
+def _ask(nvml: Any, question: Callable[..., Any], *arguments: Any) -> Any:
+    """The answer; None if the driver gives none. Raises if the card has failed."""
+    try:
+        return question(*arguments)
+    except nvml.NVMLError as error:
+        if error.value in (nvml.NVML_ERROR_GPU_IS_LOST, nvml.NVML_ERROR_RESET_REQUIRED, nvml.NVML_ERROR_UNKNOWN):
+            raise
+        return None
+
+
+# Written from documentation, run on no Mac. Metal lets a process take about three quarters of the memory
+# (``recommendedMaxWorkingSetSize``).
+
+METAL = "metal-0"
+_SHARE = 0.75
+
+
+def read_apple(available: int) -> tuple[Gpu, ...]:
+    """The card of this machine, if it has an Apple processor; ``available`` is free main memory in bytes."""
+    if sys.platform != "darwin" or platform.machine() != "arm64":
+        return ()
+    try:
+        done = subprocess.run(
+            ["sysctl", "-n", "machdep.cpu.brand_string", "hw.memsize"], capture_output=True, timeout=5, text=True
+        )
+    except (OSError, subprocess.TimeoutExpired):
+        return ()
+    return parse(done.stdout, available)
+
+
+def parse(text: str, available: int) -> tuple[Gpu, ...]:
+    """Read the card from the two lines of ``sysctl``: a name and bytes of memory."""
+    lines = text.splitlines()
+    if len(lines) != 2 or not lines[1].strip().isdecimal():
+        return ()
+    memory = int(int(lines[1]) * _SHARE)
+    return (Gpu(0, METAL, lines[0].strip(), "metal", memory, min(memory, available)),)
+
+
+# Prints the ids of the cards in CUDA's order, a line each, as a program.
+#
+# ``python -P -m marlaas.engine.devices.survey``. Only CUDA knows which cards it takes for the fastest, and
+# it may hang or crash, so a child process asks. It makes no context, and so takes no memory of a card. Functions:
+# https://docs.nvidia.com/cuda/cuda-driver-api.
+
+ORDER_SECONDS = 20.0
+
+
+def cuda_order() -> tuple[str, ...] | None:
+    """Ids of all cards in CUDA's order, from a child process; None without an answer."""
+    environment = {name: value for name, value in os.environ.items() if name != VARIABLE}
+    command = [sys.executable, "-P", "-m", "marlaas.engine.devices.survey", "order"]
+    try:
+        done = subprocess.run(command, env=environment, capture_output=True, timeout=ORDER_SECONDS, text=True)
+    except (OSError, subprocess.TimeoutExpired):
+        return None
+    return tuple(done.stdout.split()) or None if done.returncode == 0 else None
+
+
+def print_cuda_order() -> int:
+    """Print the ids; 1 if CUDA does not answer."""
+    try:
+        cuda = ctypes.CDLL("libcuda.so.1")
+        identify = getattr(cuda, "cuDeviceGetUuid_v2", None) or cuda.cuDeviceGetUuid
+    except (OSError, AttributeError):
+        return 1
+    count, device, bytes_ = ctypes.c_int(), ctypes.c_int(), (ctypes.c_ubyte * 16)()
+    if cuda.cuInit(0) or cuda.cuDeviceGetCount(ctypes.byref(count)):
+        return 1
+    for place in range(count.value):
+        if cuda.cuDeviceGet(ctypes.byref(device), place) or identify(ctypes.byref(bytes_), device):
+            return 1
+        print(f"GPU-{uuid.UUID(bytes=bytes(bytes_))}")
+    return 0
+
+
+# A survey of the machine: what there is, what of it may be used and why, what marlaas itself holds.
 
 # The inventory is taken in a child process, because a driver may hang or crash. As a program, ``python -P -m
 # marlaas.engine.devices.survey PID,PID…`` writes a pickled ``Inventory`` to its standard output.
@@ -72,16 +339,14 @@ def _nothing(reason: str) -> Inventory:
 
 
 def main() -> None:
-    """Take the inventory and write it to the standard output."""
+    """Take the inventory and write it to the standard output; ``order`` prints the cards in CUDA's order."""
+    if sys.argv[1:] == ["order"]:
+        sys.exit(print_cuda_order())
     out = os.dup(1)
     os.dup2(2, 1)
     ours = frozenset(int(word) for word in sys.argv[1].split(",") if word) if len(sys.argv) > 1 else frozenset()
     with os.fdopen(out, "wb") as stream:
         pickle.dump(look(ours), stream)
-
-
-if __name__ == "__main__":
-    main()
 
 
 @dataclass(frozen=True)
@@ -115,3 +380,7 @@ def survey_machine(
         notes = with_rates(replace(found, machine=usable.machine), rates, missing=missing, anew=anew).notes
     found = with_rates(found, rates).found
     return Survey(found, usable_resources(found, resources, os.environ, account), installed, account, notes)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,22 +1,9 @@
-from .agreement import (
-    Agreement as Agreement,
-    Tolerance as Tolerance,
-    compare as compare,
-    comparison_tokens as comparison_tokens,
-    tolerance_of as tolerance_of,
-)
 from .lone_sampler import (
     BARE as BARE,
     LonePlan as LonePlan,
     LoneSampler as LoneSampler,
     open_lone_sampler as open_lone_sampler,
     plan_alone as plan_alone,
-)
-from .placement.balance import (
-    Balance as Balance,
-    Window as Window,
-    card_seconds as card_seconds,
-    modelled as modelled,
 )
 from .placement.capacity import (
     CORE as CORE,
@@ -28,25 +15,36 @@ from .placement.choices import (
     Copy as Copy,
     CopySpeed as CopySpeed,
     Times as Times,
-)
-from .placement.processor import (
     best as best,
     decides_precision as decides_precision,
     decides_weights as decides_weights,
     is_small as is_small,
     on_cores as on_cores,
 )
-from .placement.reasons import (
-    cards as cards,
+from .placement.place import (
+    cards_in_words as cards_in_words,
 )
-from .placement_plan import (
+from .plan import (
+    LLAMA as LLAMA,
+    TORCH as TORCH,
+    TRAINER as TRAINER,
+    VLLM as VLLM,
     PlacementPlan as PlacementPlan,
+    WorkerSpec as WorkerSpec,
     copies_of as copies_of,
+    gguf_of as gguf_of,
+    numbered as numbered,
     on_machine as on_machine,
     on_machines as on_machines,
     on_processor as on_processor,
     placed as placed,
+    plan_of as plan_of,
     precision_words as precision_words,
+    sampler_spec as sampler_spec,
+    stored_as as stored_as,
+    trainer_spec as trainer_spec,
+    with_copy as with_copy,
+    with_sampler as with_sampler,
 )
 from .processes import (
     EnvironmentHosts as EnvironmentHosts,
@@ -62,12 +60,15 @@ from .reference import (
 from .routing.assignment import (
     Share as Share,
 )
-from .routing.endpoints import (
-    SamplerEndpoints as SamplerEndpoints,
-    open_endpoint as open_endpoint,
-)
 from .routing.router import (
+    Agreement as Agreement,
     Router as Router,
+    SamplerEndpoints as SamplerEndpoints,
+    Tolerance as Tolerance,
+    compare as compare,
+    comparison_tokens as comparison_tokens,
+    open_endpoint as open_endpoint,
+    tolerance_of as tolerance_of,
 )
 from .services import (
     Load as Load,
@@ -76,21 +77,6 @@ from .services import (
 )
 from .supervisor import (
     WorkerSupervisor as WorkerSupervisor,
-)
-from .worker_specs import (
-    LLAMA as LLAMA,
-    TORCH as TORCH,
-    TRAINER as TRAINER,
-    VLLM as VLLM,
-    WorkerSpec as WorkerSpec,
-    gguf_of as gguf_of,
-    numbered as numbered,
-    plan_of as plan_of,
-    sampler_spec as sampler_spec,
-    stored_as as stored_as,
-    trainer_spec as trainer_spec,
-    with_copy as with_copy,
-    with_sampler as with_sampler,
 )
 from .yielding.decision import (
     TAKEN_BACK as TAKEN_BACK,

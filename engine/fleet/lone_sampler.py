@@ -17,7 +17,7 @@ from ..errors import AdapterError
 from ..fairness import Ledger, Line
 from ..home import EngineSettings, Home, Settings
 from ..rollout import Renderer, Rollout, Sampler, SamplerEndpoint, SamplerSlots, Talk
-from .worker_specs import plan_of, sampler_spec, with_sampler
+from .plan import plan_of, sampler_spec, with_sampler
 
 # Samplers always serve a version, so the base itself needs an adapter that changes nothing.
 

@@ -6,17 +6,131 @@ import asyncio
 import contextlib
 import sys
 from collections import Counter
-from collections.abc import Awaitable, Callable, Collection, Sequence
+from collections.abc import Awaitable, Callable, Collection, Coroutine, Mapping, Sequence
+from dataclasses import dataclass, replace
 from operator import itemgetter
 from pathlib import Path
 from time import monotonic
+from typing import Any
 
-from ..devices import EnvironmentHost
+from ..base import LEAST, MemoryPlan
+from ..devices import EnvironmentHost, SamplerAssignment
 from ..environments import EnvironmentService, RemoteNode
-from ..errors import MarlaasError, WorkerDied
+from ..errors import MarlaasError, OutOfMemory, WorkerDied
 from ..racing import until_first
+from ..store import Yielding
 from ..workers import Launcher, Template, WorkerHandle
-from .worker_specs import LOCAL, WorkerSpec
+from .plan import LOCAL, PlacementPlan, WorkerSpec
+
+# After a sampler ran out of memory, it holds fewer conversations for the engine's lifetime.
+#
+# Nothing is measured: the number is halved each time.
+
+Spot = tuple[str, str, tuple[str, ...]]
+"""The key of a limit: a sampler's name and kind, and the ids of its cards."""
+
+
+@dataclass(frozen=True)
+class Aftermath:
+    """The message and the consequence after workers died at the same time."""
+
+    words: str
+    mended: bool
+
+
+class MemoryBackoff:
+    """Limits the conversations of samplers that ran out of memory."""
+
+    def __init__(self) -> None:
+        self._most: dict[Spot, int] = {}
+
+    def after(
+        self,
+        deaths: Mapping[str, WorkerDied],
+        placement_plan: PlacementPlan,
+        held: Mapping[str, int],
+        devices: Mapping[str, str],
+    ) -> Aftermath:
+        """Learn of deaths, by worker: samplers ``held`` this many conversations each; ``devices`` are in words."""
+        assignments = {assignment.name: assignment for assignment in placement_plan.placement.samplers}
+        told, mended = [], True
+        for name, death in deaths.items():
+            words, count = death.message, held.get(name, 0)
+            if isinstance(death, OutOfMemory) and name in assignments and count:
+                where = f" on {devices[name]}" if assignments[name].place.gpus else ""
+                words = f"The sampler {name} ran out of memory{where}"
+                if count > LEAST:
+                    fewer = self._most[_spot(assignments[name])] = max(LEAST, count // 2)
+                    told.append(f"{words}; it goes on with {fewer} conversations instead of {count}.")
+                    continue
+                words += (
+                    f" with {count} conversations, and fewer are not tried. Lower `context` under [rollout] in"
+                    " marlaas.toml, choose a smaller base, or leave it more memory."
+                )
+            told.append(f"{words} A new one takes its place.")
+            mended = False
+        return Aftermath(" ".join(told), mended)
+
+    def fitted(self, placement_plan: PlacementPlan) -> PlacementPlan:
+        pairs = zip(placement_plan.placement.samplers, placement_plan.memory, strict=True)
+        return replace(placement_plan, memory=tuple(self._fitted(assignment, plan) for assignment, plan in pairs))
+
+    def _fitted(self, assignment: SamplerAssignment, plan: MemoryPlan) -> MemoryPlan:
+        return replace(plan, sequences=min(plan.sequences, self._most.get(_spot(assignment), plan.sequences)))
+
+
+def _spot(assignment: SamplerAssignment) -> Spot:
+    return assignment.name, assignment.kind, assignment.place.gpus
+
+
+# Work that is cancelled when the engine yields, and restarted later.
+
+
+class Preemptible:
+    """Runs work, but not while the engine yields."""
+
+    def __init__(self) -> None:
+        self.yielding: Yielding | None = None
+        self._wanted = asyncio.Event()
+        self._wanted.set()
+        self._work: asyncio.Future[None] | None = None
+
+    async def wanted(self) -> None:
+        await self._wanted.wait()
+
+    async def during(self, work: Coroutine[Any, Any, None]) -> None:
+        """Run ``work``, unless the engine yields, and cancel it when yielding begins. Raises the work's errors."""
+        if self.yielding is not None:
+            work.close()
+            return
+        self._work = task = asyncio.ensure_future(work)
+        try:
+            await asyncio.wait((task,))
+        finally:
+            task.cancel()
+            await asyncio.gather(task, return_exceptions=True)
+        if not task.cancelled():
+            task.result()
+
+    def begin(self, yielding: Yielding) -> None:
+        """Cancel running work, and let none begin; may be called again with another reason."""
+        self.yielding = yielding
+        self._wanted.clear()
+        if self._work is not None:
+            self._work.cancel()
+
+    async def begun(self) -> None:
+        if self._work is not None:
+            await asyncio.gather(self._work, return_exceptions=True)
+
+    def end(self) -> None:
+        """Allow work again, unless ``Yielding.holds`` forbids tasks to end the yielding."""
+        if self.yielding is not None and not self.yielding.holds:
+            self.yielding = None
+            self._wanted.set()
+
+
+# Worker processes: started together, replaced one by one, and the environments' hosts.
 
 TEMPLATE = "template"
 

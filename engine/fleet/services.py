@@ -18,14 +18,19 @@ from ..spec import BaseTraits
 from ..store import Store
 from ..training import PolicyTrainer, Trainer
 from ..wire import Endpoints
-from .agreement import Tolerance, compare, comparison_tokens
 from .lone_sampler import write_bare
-from .placement_plan import PlacementPlan
-from .planned_processes import Handles, sampler_at, trainer_at
-from .routing.endpoints import SamplerEndpoints, open_endpoint, precision, rates_at
-from .routing.router import Router
+from .plan import Handles, PlacementPlan, gguf_of, of_assignment, sampler_at, trainer_at
+from .routing.router import (
+    Router,
+    SamplerEndpoints,
+    Tolerance,
+    compare,
+    comparison_tokens,
+    open_endpoint,
+    precision,
+    rates_at,
+)
 from .trainers import Call, SharedTrainer, TaskTrainer, TrainerPool
-from .worker_specs import gguf_of, of_assignment
 
 if TYPE_CHECKING:
     from ..cluster import StateFiles

@@ -232,9 +232,9 @@ DOCUMENTED = """\
 # Of each card, at most so much: up to 1 a share of its memory, above that gigabytes.
 # gpu_memory = 1.0
 # How sampler and trainer share a card, where they must: "base" with one copy of the base in one process (vLLM and
-# bfloat16), "memory" with a copy and a part of the memory each, "sleep" one after the other. "auto" takes what fits and
-# is fastest as modelled: one copy first. That was shown to work with a CPU build of vLLM; sampler and trainer are
-# compared at every version, so that a card on which it does not hold is noticed.
+# bfloat16), "memory" with a copy and a part of the memory each. "auto" takes what fits: one copy first. That was shown
+# to work with a CPU build of vLLM; sampler and trainer are compared at every version, so that a card on which it does
+# not hold is noticed.
 # share = "auto"
 # Cores, and gigabytes of main memory, that all processes of the engine may take together; 0 is no limit.
 # cores = 0

@@ -1,6 +1,6 @@
 """Checks by its header that a GGUF file which the user made is of the base.
 
-Whether its weights are the same is found by comparing log-probabilities (``engine/fleet/agreement.py``).
+Whether its weights are the same is found by comparing log-probabilities (``engine/fleet/routing/router.py``).
 """
 
 from __future__ import annotations

@@ -19,49 +19,335 @@ machine has a plan. Machines that drain, are refused, or stand behind a slow lin
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import cast
 
-from ...base import RANK, SAMPLERS, Wanted, adapter_bytes
+from ...base import BFLOAT16, FLOAT, RANK, SAMPLERS, SMALL, Wanted, adapter_bytes
 from ...devices import (
     Cpu,
     EnvironmentHost,
+    Gpu,
     Place,
     Placement,
     Precision,
     SamplerAssignment,
     SamplerKind,
     Sharing,
+    Software,
     TrainerAssignment,
     UsableNode,
 )
 from ...errors import ConfigError
-from . import reasons
 from .capacity import (
     KINDS,
     Card,
     SharedCard,
+    least_memory,
     look,
     rates_of_cores,
     sampling_speed,
     shared_card,
+    size,
     training_speed,
 )
-from .choices import Choices, NamedDevices, Times, choices_by_node, named_devices, refuse
-from .limits import least_memory
-from .processor import (
+from .choices import (
     SAMPLER,
     TRAINER,
+    Choices,
+    CopySpeed,
+    NamedDevices,
+    Times,
     allowed,
+    choices_by_node,
     copies,
+    decides_precision,
     halves,
     is_small,
+    listed,
+    named_devices,
     numbered_name,
     processor_precision,
     processor_sampler,
+    refuse,
     spread,
 )
+
+# The sentences of a plan: what was decided, and why. Pure.
+
+BASES = {"f32": "float32", "bf16": "bfloat16", "nf4": "four bits"}
+"""How the trainer keeps the base."""
+SHARED = {
+    "base": "both over one copy of the base",
+    "memory": "each with a part of its memory",
+}
+"""How a card is shared, by ``Sharing``."""
+NO_CARD = "No GPU: sampling and training share the CPU."
+NO_ROOM = "The best copy of the base for sampling here needs more memory than training leaves; a smaller one is used."
+CARDS_LEFT = "`samplers` under [rollout] leaves the cards to others."
+BY_KIND = "Cards with more bandwidth sample, cards with more arithmetic train, as far as that goes."
+
+
+def too_small(wanted: Wanted) -> str:
+    """Why cards are not used for a small base."""
+    return (
+        f"The cards are left to others: this base has {wanted.parameters / 1e6:.1f} million parameters, and up to "
+        f"{SMALL / FLOAT / 1e6:.0f} million the processor is about as fast; `devices` under [rollout] and [training] "
+        "names cards all the same."
+    )
+
+
+def cards_in_words(gpus: Sequence[Gpu]) -> str:
+    """A few cards by label: ``gpu 0, gpu 1 and gpu 3``."""
+    return listed([gpu.label for gpu in gpus])
+
+
+def sampler_on_processor(sampler: SamplerAssignment, cpu: Cpu) -> str:
+    """Where the sampler on the processor ``cpu`` runs."""
+    stored = "bfloat16" if sampler.weights == BFLOAT16 else sampler.weights
+    over = f" over the base in {stored}" if stored else ""
+    fast = sampler.weights == BFLOAT16 and cpu.rates is not None
+    gain = (
+        f", which this processor multiplies {cpu.rates.gain:.1f} times as fast as float32" if fast and cpu.rates else ""
+    )
+    return f"Sampling takes {cores_in_words(sampler.place)}, with {_kind(sampler.kind)}{over}{gain}."
+
+
+def measured_copies(copies: Sequence[CopySpeed]) -> Iterator[str]:
+    """What decided about the sampler's copy of the base."""
+    if len(copies) > 1:
+        figures = "; ".join(f"{speed.copy} {speed.seconds:.2g} s, gap {speed.gap:.2g}" for speed in copies)
+        yield f"Sampling for a step of the default task was measured here: {figures}."
+
+
+def trainer_on_processor(trainer: TrainerAssignment, cpu: Cpu, wanted: Wanted, choices: Choices) -> Iterator[str]:
+    """Where the trainer on the processor ``cpu`` runs, and why it keeps the base in bfloat16 or not."""
+    yield f"Training takes {cores_in_words(trainer.place)}, over the base in {BASES[trainer.precision]}."
+    gain = cpu.rates.gain if cpu.rates else 0.0
+    sentences = (
+        (cpu.rates is None, "Whether bfloat16 is faster here is not measured: `marlaas doctor --measure` does."),
+        (
+            not gain,
+            "The trainer's base is in float32: bfloat16 is multiplied wrongly here, or not by oneDNN, which a limit of"
+            " the address space (`ulimit -v`) rules out.",
+        ),
+        (trainer.precision != "bf16", "This processor has no fast bfloat16; the trainer uses float32."),
+        (True, f"The trainer's base is in bfloat16: this processor multiplies it {gain:.1f} times as fast as float32."),
+    )
+    if decides_precision(wanted.parameters, choices.precision):
+        yield next(sentence for holds, sentence in sentences if holds)
+
+
+def samplers_on_cards(
+    samplers: Sequence[SamplerAssignment], on: Sequence[Card], shared: SharedCard | None, software: Software
+) -> str:
+    """Which samplers run on the cards of a machine; all are of one kind."""
+    kind, gpus, memory = samplers[0].kind, [card.gpu for card in on], min(own.place.memory for own in samplers)
+    rooms = [
+        card.room.conversations(own.place.memory) for own, card in zip(samplers, on, strict=True) if not own.sharing
+    ]
+    count = min([*rooms, *([shared.conversations] if shared else [])])
+    version = f" {software.vllm}" if kind == "vllm" else ""
+    weights = " or ".join(dict.fromkeys(own.weights for own in samplers if own.weights))
+    stored = f", the base in {weights}," if weights else ""
+    each = "" if len(gpus) == 1 else " or more on each"
+    room = f"room for {count} conversations at their longest"
+    return f"{_kind(kind)}{version} samples on {_on(gpus)}{stored} with {size(memory)}{each}: {room}."
+
+
+def trainer_on_cards(trainer: TrainerAssignment, gpus: Sequence[Gpu]) -> str:
+    """Where a trainer on cards runs, and how it keeps the base."""
+    base = (
+        f"over the base in {BASES[trainer.precision]}{' that the sampler holds' if trainer.sharing == 'base' else ''}"
+    )
+    each = " beside it" if trainer.sharing == "base" else "" if len(gpus) == 1 else " on each"
+    return f"Training is on {_on(gpus)}, {base}, with {size(trainer.place.memory)}{each}."
+
+
+def why_shared(gpu: Gpu, way: SharedCard, choices: Choices) -> Iterator[str]:
+    """Why a card is shared as it is."""
+    yield f"Sampler and trainer share {gpu.label}, {SHARED[way.sharing]}: room for {way.conversations} conversations."
+    if choices.share != "auto":
+        yield f'That is what `share = "{choices.share}"` under [resources] asks for.'
+    elif way.sharing == "base":
+        yield (
+            "One copy was shown to work on a processor and not yet on a card: sampler and trainer are compared at "
+            'every version, and `share = "memory"` under [resources] gives each its own.'
+        )
+    elif "base" in choices.without:
+        yield "One copy for both did not work here when it was tried."
+
+
+def work_ratio(times: Times) -> str:
+    """How much work the stages are, in words."""
+    return f"sampling takes about {times.sampling / times.training:.1f} times the work of training"
+
+
+def cards_left_out(
+    cards: Sequence[Card],
+    used: Collection[str],
+    processor: tuple[bool, bool],
+    named: NamedDevices,
+    software: Software,
+) -> Iterator[str]:
+    """Cards of a machine that do nothing, or less than they could; ``processor``: whether it samples, and trains."""
+    named_stages = named.rollout is not None, named.training is not None
+    forced = any(stage and name for stage, name in zip(processor, named_stages, strict=True))
+    for card in cards:
+        why = "; ".join(dict.fromkeys(clause for clause in (card.no_sampler, card.no_trainer) if clause))
+        if card.gpu.uuid not in used:
+            yield f"{_on([card.gpu])} is not used: {why or 'it would add too little, or it needs another sampler'}."
+        elif any(processor) and not forced:
+            yield f"{card.gpu.label} does no more: {why or 'sampler and trainer do not fit on it together'}."
+    missing = software.vllm_reason if processor[0] else "", software.torch_reason if processor[1] else ""
+    yield from (reason for reason, name in zip(missing, named_stages, strict=True) if cards and reason and not name)
+
+
+def why_next_to_cards(samplers: Sequence[SamplerAssignment], gain: float | None, least: float) -> Iterator[str]:
+    """Why the processor samples next to cards, or why not: ``samplers`` are those on it."""
+    adds = "" if gain is None else f"by the measured rates it adds {gain:.0%} to the cards' speed"
+    for sampler in samplers:
+        why = adds or "`devices` under [rollout] names it, and its gain is not measured"
+        where = f"{_kind(sampler.kind)} on {cores_in_words(sampler.place)}"
+        yield f"The processor samples beside them, with {where}: {why}."
+    if adds and not samplers:
+        yield (
+            f"The processor does not sample beside them: {adds}. It does unasked from {least:.0%} on, with two cores"
+            " and enough memory; `devices` under [rollout] may name it."
+        )
+
+
+def stages_over_nodes(sampling: Sequence[str], training: Sequence[str], times: Times) -> str:
+    """Which nodes, by their names, sample and which train."""
+    if list(sampling) == list(training):
+        return f"{_verb(sampling, 'samples and trains', 'sample and train')}: {work_ratio(times)}."
+    return f"{_verb(sampling, 'samples', 'sample')}, and {_verb(training, 'trains', 'train')}: {work_ratio(times)}."
+
+
+def _verb(names: Sequence[str], singular: str, plural: str) -> str:
+    who = f"{len(names)} nodes" if len(names) > 6 else listed(names)
+    return f"{who} {singular if len(names) == 1 else plural}"
+
+
+def nodes_left_out(nodes: Sequence[UsableNode]) -> list[str]:
+    """A sentence on each node that drains or cannot be used."""
+    draining = [f"{node.name} drains, so it gets nothing new." for node in nodes if node.draining]
+    refused = [node for node in nodes if node.refused and not node.draining]
+    return draining + [f"{node.name} is not used: {node.refused}" for node in refused]
+
+
+def environments_on(hosts: Sequence[EnvironmentHost]) -> str:
+    """Where environments run."""
+    names = listed([f"{host.name} ({host.cores})" for host in hosts]) if len(hosts) <= 6 else f"{len(hosts)} nodes"
+    total = sum(host.cores for host in hosts)
+    return f"Environments and scores run on {names}, in up to {total} processes that compute."
+
+
+def cores_in_words(place: Place) -> str:
+    """The cores of a worker on the processor."""
+    if not place.cores:
+        return "the processor"
+    return "1 core" if len(place.cores) == 1 else f"{len(place.cores)} cores"
+
+
+def _on(gpus: Sequence[Gpu]) -> str:
+    """``gpu 0 (NVIDIA H200)``, or several by label."""
+    return cards_in_words(gpus) if len(gpus) > 1 or not gpus[0].name else f"{gpus[0].label} ({gpus[0].name})"
+
+
+def _kind(kind: str) -> str:
+    return {"vllm": "vLLM", "torch": "the torch sampler"}.get(kind, kind)
+
+
+# How many training workers there are: several train several policies at the same time. Pure.
+#
+# FlexMARL (arXiv 2602.09578) binds devices to agents in the same way. Each worker has a base. All have as many
+# threads, so that a policy has the same bits on each of them.
+
+PAIR = 2
+"""Cores of a trainer if the placement decides how many there are. Measured on two cores with the shipped base and short
+prompts: a second thread makes a step 1.2 times as fast, a second trainer 1.8 times as many of them; a task that trains
+alone is left the second thread."""
+MOST_TRAINERS = 4
+"""Trainers on a processor that the placement makes unasked: each has a base and a program of its own in memory."""
+
+
+def with_trainers(placement: Placement, asked: int, small: bool, policies: int) -> Placement:
+    """The placement with as many trainers in all as are ``asked`` for, or as pay; 0: the placement decides.
+
+    ``small``: the base is so small that a pass gains little by further threads. Each card that trains has a trainer of
+    its own while there are as many ``policies``: adapters need no exchange between trainers, and all cards hold the
+    base in any case. A trainer that shares a device with a sampler stays the only one.
+    """
+    first, *_ = trainers = placement.trainers
+    counts = [1] * len(trainers)
+    total = asked or min(policies, sum(_useful(trainer.place, small) for trainer in trainers))
+    while sum(counts) < total and not first.sharing:
+        open_ = [n for n, own in enumerate(trainers) if not own.place.gpus or counts[n] < len(own.place.gpus)]
+        if not open_:
+            break
+        counts[max(open_, key=lambda n: len(trainers[n].place.gpus or trainers[n].place.cores) / counts[n])] += 1
+    parts = [part for own, count in zip(trainers, counts, strict=True) for part in _parts(own, count)]
+    threads = min(len(part.place.cores) or 1 for part in parts)
+    parts = [
+        replace(part, name=numbered_name(TRAINER, number), place=replace(part.place, cores=part.place.cores[:threads]))
+        for number, part in enumerate(parts, 1)
+    ]
+    sentences = list(placement.reasons)
+    if asked > len(parts):
+        cards = sum(len(trainer.place.gpus) for trainer in trainers)
+        why = f"training has {cards} {'card' if cards == 1 else 'cards'}"
+        why = "the trainer shares its device with a sampler" if first.sharing else why
+        sentences.append(f"`trainers = {asked}` under [training] cannot be: {why}.")
+    if len(parts) > len(trainers):
+        sentences.append(_trainers_in_words(parts, asked))
+    return replace(placement, trainer=parts[0], more=tuple(parts[1:]), reasons=tuple(sentences))
+
+
+def _useful(place: Place, small: bool) -> int:
+    """Trainers that pay."""
+    return len(place.gpus) or (min(MOST_TRAINERS, max(1, len(place.cores) // PAIR)) if small else 1)
+
+
+def _parts(trainer: TrainerAssignment, count: int) -> list[TrainerAssignment]:
+    place, parts = trainer.place, []
+    for number in range(count):
+        gpus = place.gpus[len(place.gpus) * number // count : len(place.gpus) * (number + 1) // count]
+        each, many = len(place.cores) // count, len(place.cores)
+        own = place.cores[number * each : (number + 1) * each] if count > 1 else place.cores
+        if not each and many:  # fewer cores than trainers: they share them
+            own = (place.cores[number % many],)
+        parts.append(replace(trainer, place=Place(own, gpus, place.memory)))
+    return parts
+
+
+def _trainers_in_words(parts: list[TrainerAssignment], asked: int) -> str:
+    place = parts[0].place
+    taken = {(part.node, core) for part in parts for core in part.place.cores}
+    shared = cores_in_words(Place(tuple(range(len(taken)))))
+    where = f"with {cores_in_words(place)} each" if len(taken) >= len(parts) else f"on {shared} that they share"
+    where = "with cards of their own" if place.gpus else where if place.cores else "unpinned"
+    why = "for adapters need no exchange between them" if place.gpus else "for a small base gains little by threads"
+    why = f"as `trainers = {asked}` under [training] asks for" if asked else why
+    return f"{len(parts)} trainers train different policies at the same time, {where}, {why}."
+
+
+# The decision: which sampler and which trainer are started on which device of which machine, and why. Pure.
+#
+# The first row that fits is taken. Devices that ``marlaas.toml`` names hold in every row.
+#
+# | there is | sampling | training |
+# |---|---|---|
+# | a small base, and no card is named | the processors | the processors |
+# | several cards for both stages | those with more bandwidth | those with more arithmetic |
+# | one card for both stages, or one that is far faster than the others | that card, and the others | that card |
+# | cards for training only | the processors | the cards |
+# | cards for sampling only | the cards | the strongest processor |
+# | several processors | those with fewer cores, as many as sampling needs | those with more cores |
+# | one processor | half of the cores | the other half |
+#
+# A plan takes no more than a card's free memory less a reserve. What fits no card is computed on the processor, so
+# every machine has a plan. Machines that drain, are refused, or stand behind a slow link are left out, with the
+# reason.
 
 PRECISIONS: tuple[Precision, ...] = ("bf16", "f32", "nf4")
 """How a trainer on cards keeps the base, the preferred way first; four bits are for cards that fit neither other."""
@@ -224,7 +510,7 @@ def place_over(
     overall = list(_overall(division, sites, times))
     sentences = [*overall, *sentences, *left_out] if several else [*sentences, *overall, *left_out]
     hosts = _hosts([site.node for site in sites], [*samplers, *trained]) if several or sites[0].node.node else ()
-    sentences += [reasons.environments_on(hosts)] if len(hosts) > 1 else []
+    sentences += [environments_on(hosts)] if len(hosts) > 1 else []
     named_samplers = tuple(replace(own, name=numbered_name(SAMPLER, n)) for n, own in enumerate(samplers, 1))
     first, *more = (replace(own, name=numbered_name(TRAINER, n)) for n, own in enumerate(trained, 1))
     return Placement(named_samplers, first, tuple(sentences), tuple(more), hosts)
@@ -240,7 +526,7 @@ def _sites(
             "No node can be used: all drain, or are refused.",
             "`marlaas cluster status` says why; `marlaas cluster undrain NODE` takes one back.",
         )
-    sentences, by_node = reasons.nodes_left_out(nodes), choices_by_node(usable, choices)
+    sentences, by_node = nodes_left_out(nodes), choices_by_node(usable, choices)
     sites: list[Site] = []
     slow: list[Site] = []
     error = None
@@ -292,7 +578,7 @@ ROWS: tuple[tuple[SamplerKind | None, Precision | None], ...] = (
 def _best_division(sites: Sequence[Site], wanted: Wanted, choices: Choices, times: Times, most: int) -> Division:
     """The division by the first row that is possible. Raises ``ConfigError`` if none is."""
     together = any(site.named.same_card for site in sites)
-    one_process = choices.sampler == "vllm" and choices.share in ("base", "sleep")
+    one_process = choices.sampler == "vllm" and choices.share == "base"
     for fitting in (True, False):  # what fits nowhere is placed all the same: the memory plan says what is missing
         for kind, precision in ROWS:
             devices = _devices(sites, wanted, kind, precision, fitting)
@@ -330,7 +616,7 @@ def _devices(
             trains = site.trains and bool(card.trainers) and (named.training is None or uuid in named.training)
             sampling = sampling_speed(card.rates) if samples else 0.0
             training = training_speed(card.rates) if trains else 0.0
-            shared = shared_card(card, machine, wanted, choices) if samples and trains else None
+            shared = shared_card(card, wanted, choices) if samples and trains else None
             devices.append(Device(site, card, sampling, training, shared, shared is not None))
         sampler = copies(wanted, choices, site.cpu)[0].sampler
         allowed_here = not site.cards or choices.share == "auto"
@@ -388,15 +674,15 @@ def _assigned(
         where = Place(gpus=(card.gpu.uuid,), memory=way.sampler if way else room.of_use(card.usable))
         stored = room.stored if SAMPLERS[kind].gguf else ""
         samplers.append(SamplerAssignment(SAMPLER, kind, where, way.sharing if way else "", stored, node))
-    why += [reasons.samplers_on_cards(samplers, sampling_cards, shared, software)] if samplers else []
+    why += [samplers_on_cards(samplers, sampling_cards, shared, software)] if samplers else []
     next_to_cards, gain = _next_to_cards(site, sampling_cards, processor_trains, wanted)
     places, rest = halves(allowed(cpu), max(1, len(kinds)))
     halved = processor_trains and bool(next_to_cards or processor_samples)
     sharing: Sharing = ""
     if processor_samples:
         places = places if halved else spread(site.cores, max(1, len(kinds)))
-        if halved and choices.sampler == "vllm" and choices.share in ("base", "sleep"):
-            sharing, places, rest = cast(Sharing, choices.share), [Place(allowed(cpu))], Place(allowed(cpu))
+        if halved and choices.sampler == "vllm" and choices.share == "base":
+            sharing, places, rest = "base", [Place(allowed(cpu))], Place(allowed(cpu))
             choices = replace(choices, precision="f32") if choices.precision == "auto" else choices  # as vLLM keeps it
         # unless it is named: whether bfloat16 fits next to what the trainer's cards take of main memory is not tried
         unrated = replace(cpu, rates=None) if training_cards else cpu
@@ -404,27 +690,27 @@ def _assigned(
         if kinds:
             own = [SamplerAssignment(SAMPLER, kind, where) for kind, where in zip(kinds, places, strict=True)]
         samplers += [replace(sampler, node=node, sharing=sharing) for sampler in own]
-        why += [reasons.sampler_on_processor(sampler, cpu) for sampler in own]
-        why += reasons.measured_copies(times.copies if own[0].weights else ())
+        why += [sampler_on_processor(sampler, cpu) for sampler in own]
+        why += measured_copies(times.copies if own[0].weights else ())
     if training_cards:
         uuids = tuple(card.gpu.uuid for card in training_cards)
         where = Place(gpus=uuids, memory=shared.trainer if shared else min(card.usable for card in training_cards))
         precision = training_cards[0].trainers[0][0]
         trainers.append(TrainerAssignment(TRAINER, where, precision, shared.sharing if shared else "", node))
-        why.append(reasons.trainer_on_cards(trainers[0], [card.gpu for card in training_cards]))
-        why += reasons.shared(training_cards[0].gpu, shared, choices) if shared else []
+        why.append(trainer_on_cards(trainers[0], [card.gpu for card in training_cards]))
+        why += why_shared(training_cards[0].gpu, shared, choices) if shared else []
     elif training:
         where = rest if halved else Place(site.cores)
         trainers.append(TrainerAssignment(TRAINER, where, processor_precision(cpu, wanted, choices), sharing, node))
-        why += reasons.trainer_on_processor(trainers[0], cpu, wanted, choices)
+        why += trainer_on_processor(trainers[0], cpu, wanted, choices)
     used = {card.gpu.uuid for card in (*sampling_cards, *training_cards)}
     stages = processor_samples, processor_trains
-    why_not = list(reasons.cards_left_out(site.cards, used, stages, site.named, software))
+    why_not = list(cards_left_out(site.cards, used, stages, site.named, software))
     if not site.cards:
-        gpus = reasons.CARDS_LEFT if kinds else reasons.too_small(wanted)
-        why_not += [gpus] if site.node.machine.gpus else [reasons.NO_CARD] if all(stages) else []
+        gpus = CARDS_LEFT if kinds else too_small(wanted)
+        why_not += [gpus] if site.node.machine.gpus else [NO_CARD] if all(stages) else []
     if sampling_cards and site.named.processor_too is not False:
-        why += reasons.next_to_cards(next_to_cards, gain, LEAST_PART)
+        why += why_next_to_cards(next_to_cards, gain, LEAST_PART)
     return [*samplers, *next_to_cards], trainers, [*why, *why_not] if used else [*why_not, *why]
 
 
@@ -460,7 +746,7 @@ def _overall(division: Division, sites: Sequence[Site], times: Times) -> Iterato
             [site.node.name for site in sites if any(device.site is site for device in stage)]
             for stage in (division.sampling, division.training)
         )
-        yield reasons.stages_over_nodes(samples, trains, times)
+        yield stages_over_nodes(samples, trains, times)
         for site in sites:
             if site.node.name not in (*samples, *trains):
                 yield f"{site.node.name} neither samples nor trains: it cannot, or it would add too little."
@@ -468,9 +754,9 @@ def _overall(division: Division, sites: Sequence[Site], times: Times) -> Iterato
         divided = f"{len(sampling)} of {len(devices)} cards sample and {len(training)} train"
         if division.both and division.both.card:
             divided = f"{division.both.card.gpu.label} does both, and {len(devices) - 1} more sample"
-        yield f"{divided}: {reasons.work_ratio(times)}."
+        yield f"{divided}: {work_ratio(times)}."
         if len({device.card.rates for device in devices if device.card}) > 1:
-            yield reasons.BY_KIND
+            yield BY_KIND
 
 
 def _hosts(

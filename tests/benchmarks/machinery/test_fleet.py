@@ -11,17 +11,17 @@ from benchmarks.machinery.cores import all_cores
 from benchmarks.machinery.fleet import fleet
 from benchmarks.many_tasks.concurrency import load
 from marlaas.engine.base.model import load_base
-from marlaas.engine.fleet import placement_plan
+from marlaas.engine.fleet import plan
 from marlaas.engine.fleet.placement import place
 from marlaas.engine.home.settings import Settings
 
 
 def test_the_wide_engine_gives_all_cores_to_both_workers(monkeypatch: pytest.MonkeyPatch) -> None:
-    for module, name in ((place, "halves"), (placement_plan, "with_trainers")):  # put back at the end
+    for module, name in ((place, "halves"), (plan, "with_trainers")):  # put back at the end
         monkeypatch.setitem(vars(module), name, vars(module)[name])
     wide_engine.both_on_all_cores()
     for cores in (all_cores(), tuple(range(16))):
-        placement = placement_plan.on_processor(load_base("tiny"), Settings(), 64 << 30, cores).placement
+        placement = plan.on_processor(load_base("tiny"), Settings(), 64 << 30, cores).placement
         assert placement.samplers[0].place.cores == placement.trainer.place.cores == cores
         assert placement.trainers == (placement.trainer,)
 

@@ -1,4 +1,4 @@
-"""Whole tasks with one process that samples with vLLM and trains: over one copy of the base, and by turns."""
+"""Whole tasks with one process that samples with vLLM and trains, over one copy of the base."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ from .on_vllm import MARKS, TRAIN, learned, on_vllm
 pytestmark = MARKS
 
 
-@pytest.fixture(scope="module", params=["base", "sleep"])
-def lab(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Lab]:
-    with on_vllm(tmp_path_factory.mktemp("shared"), f'[resources]\nshare = "{request.param}"\n') as lab:
+@pytest.fixture(scope="module")
+def lab(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Lab]:
+    with on_vllm(tmp_path_factory.mktemp("shared"), '[resources]\nshare = "base"\n') as lab:
         yield lab
 
 

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from marlaas.engine.base import kernels
 from marlaas.engine.base.kernels import VARIABLE, add_product, library, product
-from marlaas.engine.devices.memory import ONEDNN as ONEDNN_SAYS
+from marlaas.engine.devices.limits import ONEDNN as ONEDNN_SAYS
 from marlaas.engine.errors import ConfigError
 
 ONEDNN = torch.backends.mkldnn.is_available()  # type: ignore[no-untyped-call]
@@ -110,7 +110,7 @@ from pathlib import Path
 os.environ["MARLAAS_KERNELS"] = "onednn"
 import torch
 from marlaas.engine.base import kernels
-from marlaas.engine.devices.memory import ran_out
+from marlaas.engine.devices.limits import ran_out
 
 def allow(extra):
     taken = int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()

@@ -101,7 +101,7 @@ async def test_a_dead_bridge_ends_all_workers_over_it(bridge: WorkerHandle, spaw
 async def test_a_node_that_answers_nothing_is_given_up(
     bridge: WorkerHandle, spawn: Spawn, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("marlaas.engine.cluster.relay.SILENCE", 0.05)
+    monkeypatch.setattr("marlaas.engine.cluster.node_host.SILENCE", 0.05)
     handle = await spawn()
     os.kill(bridge.pid, 19)  # SIGSTOP: nothing gets through any more
     await handle.stop(grace=0.05)

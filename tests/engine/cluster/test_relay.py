@@ -6,7 +6,18 @@ from collections import deque
 
 from hypothesis import given, strategies as st
 
-from marlaas.engine.cluster.relay import OVERHEAD, Begin, Data, Ended, Event, InOrder, Printed, batch, gathered, size
+from marlaas.engine.cluster.node_host import (
+    OVERHEAD,
+    Begin,
+    Data,
+    Ended,
+    Event,
+    InOrder,
+    Printed,
+    batch,
+    gathered,
+    size,
+)
 
 events = st.lists(
     st.one_of(

@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from marlaas.engine.daemon import cards
-from marlaas.engine.daemon.cards import CardMonitor
+from marlaas.engine.daemon import heartbeat
+from marlaas.engine.daemon.heartbeat import CardMonitor
 from marlaas.engine.devices import usable as card_watch
 from marlaas.engine.devices.machine import Holder
 from marlaas.engine.devices.survey import probe
@@ -111,7 +111,7 @@ async def test_work_leaves_a_lost_card_and_takes_a_free_one(
     mine, resources = Card(used=3000, held=(Held(os.getpid(), 3000),)), ResourceSettings()
     machine.have(mine, Card())
     monkeypatch.setattr(card_watch, "TAKE", 4)
-    monkeypatch.setattr(cards, "own_account", lambda: "me")
+    monkeypatch.setattr(heartbeat, "own_account", lambda: "me")
     supervisor, said = FakeSupervisor(Ours((os.getpid(),), (uuid_of(0),)), resources), list[str]()
     plans = [(gone, mine), *[(gone, mine)] * LEAVE, *[(Card(), mine)] * 4]
 
@@ -157,8 +157,8 @@ async def test_where_nothing_else_can_be_planned_that_is_said_once(
 async def test_without_a_driver_nothing_is_started(
     store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(cards, "has_driver", lambda: False)
-    monkeypatch.setattr(cards, "probe", lambda ours: pytest.fail("there is nothing to ask"))
+    monkeypatch.setattr(heartbeat, "has_driver", lambda: False)
+    monkeypatch.setattr(heartbeat, "probe", lambda ours: pytest.fail("there is nothing to ask"))
     monitor = CardMonitor(store, ResourceSettings(), FakeSupervisor(Ours(), ResourceSettings()), lambda *said: None)
     running = asyncio.ensure_future(monitor.run())
     await asyncio.sleep(0)

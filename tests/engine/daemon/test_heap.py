@@ -9,7 +9,7 @@ import pytest
 
 ARENAS = """
 import ctypes, sys, threading
-from marlaas.engine.daemon.heap import keep_to_one_heap
+from marlaas.engine.daemon.main import keep_to_one_heap
 libc = ctypes.PyDLL(None)
 libc.malloc.restype = ctypes.c_void_p
 if sys.argv[1] == "one":

@@ -17,7 +17,7 @@ from marlaas.engine.environments.outcomes import OutcomeCounts
 from marlaas.engine.environments.protocol import EpisodeOutcome
 from marlaas.engine.errors import StoreError
 from marlaas.engine.fairness.ledger import Ledger
-from marlaas.engine.fleet.routing.endpoints import SamplerEndpoints
+from marlaas.engine.fleet.routing.router import SamplerEndpoints
 from marlaas.engine.fleet.supervisor import WorkerSupervisor
 from marlaas.engine.rollout.protocol import SamplerStats
 from marlaas.engine.spec.task import TaskSpec

@@ -13,7 +13,7 @@ from marlaas.engine.cluster.node import Node
 from marlaas.engine.daemon.nodes import NodeMonitor, changes, rows_of
 from marlaas.engine.devices.machine import Cpu, Gpu, Machine
 from marlaas.engine.errors import ClusterUnreachable, ConfigError
-from marlaas.engine.fleet.placement_plan import PlacementPlan
+from marlaas.engine.fleet.plan import PlacementPlan
 from marlaas.engine.home.paths import Home
 from marlaas.engine.store.queries.machine import NodeRow, nodes
 from marlaas.engine.store.queries.reader import Reader

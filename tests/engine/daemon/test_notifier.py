@@ -11,9 +11,9 @@ from typing import Any
 
 import pytest
 
-from marlaas.engine.daemon import notifier
+from marlaas.engine.daemon import engine
 from marlaas.engine.daemon.control import create_database
-from marlaas.engine.daemon.notifier import Notifier, described
+from marlaas.engine.daemon.engine import Notifier, described
 from marlaas.engine.home.paths import Home
 from marlaas.engine.store.rows import Reason
 from marlaas.engine.store.store import Store
@@ -152,7 +152,7 @@ async def test_without_a_command_nothing_is_started(home: Home) -> None:
 async def test_a_command_that_is_too_slow_fills_no_memory(
     home: Home, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(notifier, "MOST", 2)
+    monkeypatch.setattr(engine, "MOST", 2)
     heard = Heard(home, tmp_path, HEARS)
     for _ in range(5):
         heard.notifier.tell("done", 1)

@@ -11,12 +11,11 @@ from marlaas.engine.base.memory import least_plan
 from marlaas.engine.base.model import BaseModel, load_base
 from marlaas.engine.daemon import planning
 from marlaas.engine.devices import calibration
+from marlaas.engine.devices.calibration import OtherPrograms
 from marlaas.engine.devices.machine import Cpu, Gpu, Rates
-from marlaas.engine.devices.other_programs import OtherPrograms
 from marlaas.engine.errors import ConfigError
 from marlaas.engine.fleet.placement.choices import Copy, CopySpeed
-from marlaas.engine.fleet.placement_plan import precision_words
-from marlaas.engine.fleet.worker_specs import wanted_of
+from marlaas.engine.fleet.plan import precision_words, wanted_of
 from marlaas.engine.home.paths import Home
 from marlaas.engine.home.settings import RolloutSettings, Settings
 from marlaas.engine.train.trial import read_copies, write_copies
@@ -80,8 +79,8 @@ def test_nodes_that_settings_name_are_planned_for_later(measured: list[str], tmp
 @pytest.fixture
 def large(measured: list[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> tuple[Home, BaseModel]:
     """The shipped base, taken for a large one on a processor without fast bfloat16, and a home."""
-    monkeypatch.setattr("marlaas.engine.fleet.placement.processor.SMALL", 0)
-    monkeypatch.setattr("marlaas.engine.fleet.placement.processor.MODEST", 0)
+    monkeypatch.setattr("marlaas.engine.fleet.placement.choices.SMALL", 0)
+    monkeypatch.setattr("marlaas.engine.fleet.placement.choices.MODEST", 0)
     monkeypatch.setattr("marlaas.engine.base.memory.SMALL", 0)
     monkeypatch.setattr(calibration, "measure", lambda device: replace(RATES, bfloat16=1e9))
     return Home(tmp_path).create(), load_base(str(SHIPPED["tiny"]))

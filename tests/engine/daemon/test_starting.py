@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from marlaas.engine.daemon import starting
-from marlaas.engine.daemon.starting import start_up
+from marlaas.engine.daemon import engine
+from marlaas.engine.daemon.engine import start_up
 from marlaas.engine.home.paths import Home
 from marlaas.engine.store.queries.reader import Reader
 from marlaas.engine.store.store import Store
@@ -23,7 +23,7 @@ def home(tmp_path: Path) -> Home:
 
 @pytest.fixture
 def store(home: Home, monkeypatch: pytest.MonkeyPatch) -> Iterator[Store]:
-    monkeypatch.setattr(starting, "INTERVAL", 0.01)
+    monkeypatch.setattr(engine, "START_INTERVAL", 0.01)
     opened = Store(home.database, "tiny", "f" * 16)
     yield opened
     opened.close()

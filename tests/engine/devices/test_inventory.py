@@ -10,9 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from marlaas.engine.devices.cards.nvml import has_driver, own_account
 from marlaas.engine.devices.machine import Cpu, Gpu, Holder, Inventory, Machine
-from marlaas.engine.devices.survey import also, look, probe
+from marlaas.engine.devices.survey import also, has_driver, look, own_account, probe
 from marlaas.engine.devices.usable import ResourceSettings, usable_resources
 
 from ...imaginary.cards import GB, Card, Held, ImaginaryMachine, Part, imagine, uuid_of

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from marlaas.engine.devices.lending import LentCores, Loan
+from marlaas.engine.devices.limits import LentCores, Loan
 
 
 class Worker:

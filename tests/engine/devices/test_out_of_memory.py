@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 import torch
 
-from marlaas.engine.devices.memory import STATUS, as_shortage, ran_out
+from marlaas.engine.devices.limits import STATUS, as_shortage, ran_out
 from marlaas.engine.errors import CallFailed, OutOfMemory
 
 
@@ -39,6 +39,6 @@ def test_only_a_shortage_becomes_out_of_memory() -> None:
 @pytest.mark.processes
 @pytest.mark.parametrize(("error", "status"), [("MemoryError()", STATUS), ("KeyError()", 1)])
 def test_a_process_leaves_its_reason_and_whether_it_was_memory(error: str, status: int) -> None:
-    program = f"from marlaas.engine.devices.memory import end_process; end_process('Why.\\nAt length.', {error})"
+    program = f"from marlaas.engine.devices.limits import end_process; end_process('Why.\\nAt length.', {error})"
     done = subprocess.run([sys.executable, "-P", "-c", program], capture_output=True, text=True, timeout=30)
     assert (done.returncode, done.stderr) == (status, "Why.\n")

@@ -8,9 +8,8 @@ from pathlib import Path
 import pytest
 from hypothesis import example, given, strategies as st
 
-from marlaas.engine.devices import processor
-from marlaas.engine.devices.memory import Group
-from marlaas.engine.devices.processor import affinity, keep_within, own_cores, quota, read_processor, whole
+from marlaas.engine.devices import limits
+from marlaas.engine.devices.limits import Group, affinity, keep_within, own_cores, quota, read_processor, whole
 
 
 def write(folder: Path, **files: object) -> None:
@@ -58,10 +57,10 @@ def test_any_text_is_a_quota_above_nothing_or_none(text: str, spent: int, period
             return text
 
     for version in (1, 2):
-        worth = processor.quota_of(Told(Path("/"), version))
+        worth = limits.quota_of(Told(Path("/"), version))
         assert worth is None or worth > 0
     text = f"{spent} {period}\n"
-    assert processor.quota_of(Told(Path("/"), 2)) == spent / period
+    assert limits.quota_of(Told(Path("/"), 2)) == spent / period
 
 
 @pytest.mark.skipif(not affinity(), reason="this system pins no process")
@@ -72,7 +71,7 @@ def test_a_limit_is_kept_by_children_too(monkeypatch: pytest.MonkeyPatch) -> Non
     for limit in (0, 4, 9, 2):
         keep_within(limit)
     assert set_to == [(0, 3, 4)]
-    monkeypatch.setattr(processor, "quota", lambda: 2.9)
+    monkeypatch.setattr(limits, "quota", lambda: 2.9)
     assert own_cores() == (3, 4) and own_cores(1) == (3,) and own_cores(9) == (3, 4)
 
 

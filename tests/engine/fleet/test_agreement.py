@@ -12,7 +12,7 @@ import pytest
 from marlaas.engine.base.gguf.names import GgufNames
 from marlaas.engine.base.model import BaseModel
 from marlaas.engine.errors import BaseModelError
-from marlaas.engine.fleet.agreement import EXACT, POLICY, ROUNDED, Agreement, Tolerance, compare
+from marlaas.engine.fleet.routing.router import EXACT, POLICY, ROUNDED, Agreement, Tolerance, compare
 from marlaas.engine.rollout.llama.model import LlamaSampler, ensure_base_gguf
 from marlaas.engine.training.torch_trainer import TorchTrainer
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from marlaas.engine.devices import Loan, Place, Placement, SamplerAssignment, SamplerKind, TrainerAssignment
-from marlaas.engine.fleet.worker_specs import LEAST, TORCH, TRAINER, WorkerSpec, lending
+from marlaas.engine.fleet.plan import LEAST, TORCH, TRAINER, WorkerSpec, lending
 
 SCRATCH = Path("scratch")
 SAMPLER, TRAINING = WorkerSpec("rollout", TORCH, {"threads": 1}, (0,)), WorkerSpec("training", TRAINER, {}, (1,))

@@ -7,8 +7,8 @@ import pytest
 from marlaas.engine.base.model import load_base
 from marlaas.engine.devices.machine import Place
 from marlaas.engine.errors import OutOfMemory, WorkerDied
-from marlaas.engine.fleet.memory_backoff import MemoryBackoff
-from marlaas.engine.fleet.placement_plan import PlacementPlan, on_processor
+from marlaas.engine.fleet.plan import PlacementPlan, on_processor
+from marlaas.engine.fleet.processes import MemoryBackoff
 from marlaas.engine.home.settings import RolloutSettings, Settings
 
 BOTH = Settings(rollout=RolloutSettings(samplers=("torch", "llama.cpp"), sequences=128, context=64))

@@ -5,8 +5,7 @@ from pathlib import Path
 
 from marlaas.engine.base.model import load_base
 from marlaas.engine.devices.machine import UsableNode
-from marlaas.engine.fleet.placement_plan import PlacementPlan, on_machines
-from marlaas.engine.fleet.planned_processes import worker_specs
+from marlaas.engine.fleet.plan import PlacementPlan, on_machines, worker_specs
 from marlaas.engine.home.paths import Home
 from marlaas.engine.home.settings import RolloutSettings, Settings, TrainingSettings
 from tests.engine.fleet.placement.clusters import HEAD, PAIR, cards, plain

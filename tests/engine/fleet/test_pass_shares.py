@@ -10,7 +10,7 @@ from itertools import count
 import pytest
 
 from marlaas.engine.fairness.line import Payer
-from marlaas.engine.fleet.fusing import LATE, MORE, WAIT, PassShares
+from marlaas.engine.fleet.trainers import LATE, MORE, WAIT, PassShares
 
 from .test_trainer import Bench, group, settle
 

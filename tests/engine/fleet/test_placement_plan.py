@@ -6,8 +6,7 @@ import pytest
 
 from marlaas.engine.base.model import load_base
 from marlaas.engine.errors import BaseModelError
-from marlaas.engine.fleet.placement_plan import on_processor, sampler_kinds
-from marlaas.engine.fleet.worker_specs import numbered, of_kind, with_sampler
+from marlaas.engine.fleet.plan import numbered, of_kind, on_processor, sampler_kinds, with_sampler
 from marlaas.engine.home.settings import RolloutSettings, Settings, TrainingSettings
 
 BASE = load_base("tiny")

@@ -10,19 +10,20 @@ from marlaas.engine.base.model import BaseModel, load_base
 from marlaas.engine.devices.machine import Machine, Rates, Software
 from marlaas.engine.devices.usable import LeftOut, ResourceSettings, UsableResources
 from marlaas.engine.errors import BaseModelError, ConfigError
-from marlaas.engine.fleet.agreement import EXACT, HALF, ROUNDED
-from marlaas.engine.fleet.placement_plan import PlacementPlan, on_machine, placed
-from marlaas.engine.fleet.planned_processes import worker_specs
-from marlaas.engine.fleet.routing.endpoints import precision, repeats
-from marlaas.engine.fleet.worker_specs import (
+from marlaas.engine.fleet.plan import (
     TORCH,
+    PlacementPlan,
     WorkerSpec,
+    on_machine,
+    placed,
     sampler_on_card,
     sampler_spec,
     trainer_on_cards,
     trainer_spec,
     wanted_of,
+    worker_specs,
 )
+from marlaas.engine.fleet.routing.router import EXACT, HALF, ROUNDED, precision, repeats
 from marlaas.engine.home.paths import Home
 from marlaas.engine.home.settings import RolloutSettings, Settings, TrainingSettings
 from tests.engine.fleet.placement.imaginary import ALL, B06, GB, NO_VLLM, NOTHING, SERVER, machine, shape
@@ -69,7 +70,7 @@ def large(monkeypatch: pytest.MonkeyPatch) -> Settings:
         kind = "torch" if rollout.sampler == "auto" else rollout.sampler
         return replace(LARGE, sampler=kind, weights=rollout.weights, sequences=rollout.sequences, trains=trains)
 
-    monkeypatch.setattr("marlaas.engine.fleet.placement_plan.wanted_of", wanted)
+    monkeypatch.setattr("marlaas.engine.fleet.plan.wanted_of", wanted)
     return Settings(training=TrainingSettings(trainers=1, precision="f32"))
 
 

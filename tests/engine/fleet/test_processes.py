@@ -9,9 +9,9 @@ from pathlib import Path
 import psutil
 import pytest
 
-from marlaas.engine.fleet import processes, worker_specs
+from marlaas.engine.fleet import plan, processes
+from marlaas.engine.fleet.plan import LLAMA, TORCH, TRAINER, WorkerSpec
 from marlaas.engine.fleet.processes import WorkerProcesses
-from marlaas.engine.fleet.worker_specs import LLAMA, TORCH, TRAINER, WorkerSpec
 
 pytestmark = [
     pytest.mark.processes,
@@ -23,7 +23,7 @@ DUMMY = "tests.engine.workers.dummy:DummyWorker"
 @pytest.fixture
 def workers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> WorkerProcesses:
     monkeypatch.setenv("PYTHONPATH", str(Path(__file__).parents[3]))
-    monkeypatch.setattr(worker_specs, "FORKED", (DUMMY,))
+    monkeypatch.setattr(plan, "FORKED", (DUMMY,))
     return WorkerProcesses(tmp_path, 0)
 
 

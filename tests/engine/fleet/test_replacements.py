@@ -21,11 +21,10 @@ from marlaas.engine.devices.machine import Place, Placement, SamplerAssignment, 
 from marlaas.engine.errors import WorkerDied
 from marlaas.engine.fairness.ledger import Ledger
 from marlaas.engine.fairness.line import Payer
-from marlaas.engine.fleet import replacements
-from marlaas.engine.fleet.placement_plan import PlacementPlan, on_processor
+from marlaas.engine.fleet import supervisor as replacements
+from marlaas.engine.fleet.plan import PlacementPlan, on_processor
 from marlaas.engine.fleet.processes import WorkerProcesses
-from marlaas.engine.fleet.replacements import TRIES, replaceable
-from marlaas.engine.fleet.supervisor import WorkerSupervisor
+from marlaas.engine.fleet.supervisor import TRIES, WorkerSupervisor, replaceable
 from marlaas.engine.fleet.trainers import TaskTrainer
 from marlaas.engine.home.paths import Home
 from marlaas.engine.home.settings import RolloutSettings, Settings

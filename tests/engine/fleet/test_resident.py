@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from marlaas.engine.base.model import BaseModel
-from marlaas.engine.fleet.worker_specs import LLAMA, TRAINER
+from marlaas.engine.fleet.plan import LLAMA, TRAINER
 from marlaas.engine.rollout.protocol import Sampler, SampleRequest
 from marlaas.engine.training.inputs import PolicyConfig, TrainGroup, TrainSequence
 from marlaas.engine.training.protocol import Trainer

@@ -3,7 +3,7 @@
 import math
 
 from marlaas.engine.base.precision import PRECISIONS
-from marlaas.engine.fleet.agreement import EXACT, FAST, HALF, ROUNDED, Tolerance, tolerance_of
+from marlaas.engine.fleet.routing.router import EXACT, FAST, HALF, ROUNDED, Tolerance, tolerance_of
 from marlaas.engine.home.settings import RolloutSettings
 
 

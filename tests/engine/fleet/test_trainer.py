@@ -13,8 +13,7 @@ import pytest
 from marlaas.engine.errors import AdapterError
 from marlaas.engine.fairness.ledger import TRAINING, Ledger, Usage
 from marlaas.engine.fairness.line import Line, Payer
-from marlaas.engine.fleet.fusing import LEAST_WAIT
-from marlaas.engine.fleet.trainers import Call, SharedTrainer, TaskTrainer, TrainerPool
+from marlaas.engine.fleet.trainers import LEAST_WAIT, Call, SharedTrainer, TaskTrainer, TrainerPool
 from marlaas.engine.training.inputs import PolicyConfig, TrainGroup, TrainSequence
 from marlaas.engine.training.protocol import GroupStats, Job, Probe, Refused, StepResult, Trainer
 from marlaas.engine.trajectories import Logprobs, Tokens

@@ -7,8 +7,8 @@ import asyncio
 import pytest
 
 from marlaas.engine.devices.software import LlamaBuild
-from marlaas.engine.fleet import worker_specs as module
-from marlaas.engine.fleet.worker_specs import LLAMA, TORCH, TRAINER, WorkerSpec, loading, until_compiled
+from marlaas.engine.fleet import plan as module
+from marlaas.engine.fleet.plan import LLAMA, TORCH, TRAINER, WorkerSpec, loading, until_compiled
 
 COMPILING = LlamaBuild("compiling", 10.0)
 

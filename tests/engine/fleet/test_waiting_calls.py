@@ -9,8 +9,7 @@ from unittest.mock import patch
 import pytest
 from hypothesis import given, settings, strategies as st
 
-from marlaas.engine.fleet.fusing import PassTimes, Piece, Shape
-from marlaas.engine.fleet.trainers import WaitingCalls
+from marlaas.engine.fleet.trainers import PassTimes, Piece, Shape, WaitingCalls
 
 from ...examples import examples
 

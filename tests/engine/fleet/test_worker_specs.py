@@ -10,7 +10,16 @@ import pytest
 from marlaas.engine.base.model import load_base
 from marlaas.engine.base.soundness import parameters
 from marlaas.engine.errors import BaseModelError
-from marlaas.engine.fleet.worker_specs import plan_of, sampler_spec, stored_as, trainer_spec, with_sampler
+from marlaas.engine.fleet.plan import (
+    COLOCATED,
+    WorkerSpec,
+    plan_of,
+    sampler_spec,
+    shared_spec,
+    stored_as,
+    trainer_spec,
+    with_sampler,
+)
 from marlaas.engine.home.paths import Home
 from marlaas.engine.home.settings import RolloutSettings, Settings, TrainingSettings
 
@@ -81,7 +90,7 @@ def test_auto_takes_llama_for_what_is_large_or_unknown(monkeypatch: pytest.Monke
     settings = Settings(rollout=RolloutSettings(sampler="auto"))
     other = replace(BASE, config=replace(BASE.config, architecture="gemma"))
     assert with_sampler(settings, other).rollout.sampler == "llama.cpp"
-    monkeypatch.setattr("marlaas.engine.fleet.placement.processor.SMALL", 4 * parameters(BASE) - 1)
+    monkeypatch.setattr("marlaas.engine.fleet.placement.choices.SMALL", 4 * parameters(BASE) - 1)
     assert with_sampler(settings, BASE).rollout.sampler == "llama.cpp"
 
 
@@ -97,3 +106,11 @@ def test_a_brought_files_size_tells_its_precision(tmp_path: Path, bits: float, w
 def test_a_file_that_is_not_there_is_named(tmp_path: Path) -> None:
     with pytest.raises(BaseModelError, match=r"gone\.gguf: the GGUF file cannot be read"):
         plan_of(BASE, Settings(rollout=RolloutSettings(gguf=str(tmp_path / "gone.gguf"))), ENOUGH)
+
+
+def test_one_worker_does_what_both_specs_say() -> None:
+    sampler = WorkerSpec("rollout", "a:Sampler", {"base": "tiny", "threads": 1}, (0,))
+    trainer = WorkerSpec("training", "a:Trainer", {"base": "tiny", "threads": 2}, (1, 2))
+    spec = shared_spec(sampler, trainer)
+    assert (spec.name, spec.factory, spec.cores) == ("rollout", COLOCATED, (0, 1, 2))
+    assert spec.kwargs == {"sampler": sampler.kwargs, "trainer": trainer.kwargs}

@@ -12,7 +12,7 @@ import pytest
 
 from marlaas.engine.base.model import load_base
 from marlaas.engine.errors import OutOfMemory
-from marlaas.engine.fleet.worker_specs import TORCH
+from marlaas.engine.fleet.plan import TORCH
 from marlaas.engine.rollout.protocol import Sampler
 from marlaas.engine.workers.handle import LocalLauncher
 

@@ -24,13 +24,12 @@ from marlaas.engine.environments.service import EnvironmentService
 from marlaas.engine.errors import WorkerDied
 from marlaas.engine.fairness.ledger import Ledger
 from marlaas.engine.fairness.line import Line
-from marlaas.engine.fleet.agreement import Tolerance
+from marlaas.engine.fleet.processes import Preemptible
 from marlaas.engine.fleet.routing.assignment import TokenCosts
-from marlaas.engine.fleet.routing.router import AGAIN, Router
+from marlaas.engine.fleet.routing.router import AGAIN, Router, Tolerance
 from marlaas.engine.fleet.services import Services
 from marlaas.engine.fleet.supervisor import WorkerSupervisor
 from marlaas.engine.fleet.trainers import SharedTrainer, TrainerPool
-from marlaas.engine.fleet.yielding.preemptible import Preemptible
 from marlaas.engine.home.paths import Home
 from marlaas.engine.rollout.episodes import Rollout
 from marlaas.engine.rollout.protocol import OnTokens, SampleRequest, SampleResult

@@ -49,7 +49,7 @@ async def test_each_is_one_death(
     elif victim == "host":
         host.kill()
     elif victim == "dark way":
-        monkeypatch.setattr("marlaas.engine.cluster.relay.SILENCE", 0.5)
+        monkeypatch.setattr("marlaas.engine.cluster.node_host.SILENCE", 0.5)
         host.send_signal(signal.SIGSTOP)
         await first.stop(grace=0.5)
     elif victim == "node":

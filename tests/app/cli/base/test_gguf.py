@@ -20,7 +20,7 @@ from marlaas.engine.base.gguf import library
 from marlaas.engine.base.model import load_base
 from marlaas.engine.errors import BaseModelError
 from marlaas.engine.fleet import gguf_of, sampler_spec, tolerance_of
-from marlaas.engine.fleet.worker_specs import plan_of
+from marlaas.engine.fleet.plan import plan_of
 from marlaas.engine.home import Home, RolloutSettings, load_settings
 from tests.engine.base.gguf.written import make, write
 

@@ -11,8 +11,7 @@ import pytest
 
 from marlaas.app.home import cluster as module
 from marlaas.app.home.cluster import standing
-from marlaas.engine.cluster.joining.addresses import make_token
-from marlaas.engine.cluster.joining.ray_process import LocalNode
+from marlaas.engine.cluster.joining import LocalNode, make_token
 from marlaas.engine.errors import ConfigError
 from marlaas.engine.home.paths import Home
 from marlaas.engine.home.settings import ClusterSettings

@@ -10,7 +10,7 @@ import psutil
 import pytest
 from hypothesis import given, strategies as st
 
-from marlaas.engine.cluster.joining.addresses import (
+from marlaas.engine.cluster.joining import (
     Address,
     address_towards,
     check_listens,

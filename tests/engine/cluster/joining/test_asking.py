@@ -7,7 +7,7 @@ import time
 
 import pytest
 
-from marlaas.engine.cluster.joining.addresses import MARK, answer_in, ask
+from marlaas.engine.cluster.joining import MARK, answer_in, ask
 
 
 def test_the_answer_is_found_among_other_words() -> None:

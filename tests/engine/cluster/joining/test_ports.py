@@ -6,7 +6,7 @@ import re
 
 from hypothesis import given, settings, strategies as st
 
-from marlaas.engine.cluster.joining.addresses import in_the_way, listed_ports, port_flags, port_variables
+from marlaas.engine.cluster.joining import in_the_way, listed_ports, port_flags, port_variables
 from marlaas.engine.home.settings import PORTS
 
 from ....examples import examples

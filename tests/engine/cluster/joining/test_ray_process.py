@@ -13,16 +13,8 @@ from pathlib import Path
 import psutil
 import pytest
 
-from marlaas.engine.cluster.joining import ray_process
-from marlaas.engine.cluster.joining.ray_process import (
-    LocalNode,
-    check_ray,
-    command,
-    local_node,
-    start_ray,
-    stop_ray,
-    why_not,
-)
+from marlaas.engine.cluster import joining
+from marlaas.engine.cluster.joining import LocalNode, check_ray, command, local_node, start_ray, stop_ray, why_not
 from marlaas.engine.errors import ClusterUnreachable, ConfigError
 from marlaas.engine.home.paths import Home
 from marlaas.engine.home.settings import ClusterSettings
@@ -48,15 +40,15 @@ finally:
 @pytest.fixture
 def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Home]:
     home = Home(tmp_path / "home").create()
-    monkeypatch.setattr(ray_process, "ray_folder", lambda home: home.root / "ray")
-    monkeypatch.setattr(ray_process, "listening", set)
+    monkeypatch.setattr(joining, "ray_folder", lambda home: home.root / "ray")
+    monkeypatch.setattr(joining, "listening", set)
     yield home
     stop_ray(home, grace=0.0)
 
 
 def play(monkeypatch: pytest.MonkeyPatch, ends: str = "", speaks: bool = True) -> None:
     program = RAY.format(ends=ends, speaks=speaks)
-    monkeypatch.setattr(ray_process, "command", lambda *given: [sys.executable, "-c", program])
+    monkeypatch.setattr(joining, "command", lambda *given: [sys.executable, "-c", program])
 
 
 def test_it_starts_once_and_ends(home: Home, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -75,14 +67,14 @@ def test_it_starts_once_and_ends(home: Home, monkeypatch: pytest.MonkeyPatch) ->
 
 def test_nothing_starts_where_others_listen_at_its_ports(home: Home, monkeypatch: pytest.MonkeyPatch) -> None:
     play(monkeypatch)
-    monkeypatch.setattr(ray_process, "FREE_SECONDS", 0.0)
-    monkeypatch.setattr(ray_process, "listening", lambda: {22, 6379, 6404})
+    monkeypatch.setattr(joining, "FREE_SECONDS", 0.0)
+    monkeypatch.setattr(joining, "listening", lambda: {22, 6379, 6404})
     with pytest.raises(ConfigError, match="listens at ports 6379, 6404, which Ray needs") as refused:
         start_ray(home, INSECURE, NODE)
     assert "`port` and `ports`" in refused.value.hint and local_node(home) is None
     looks = iter(({6404}, {6404}, set[int]()))
-    monkeypatch.setattr(ray_process, "FREE_SECONDS", 60.0)
-    monkeypatch.setattr(ray_process, "listening", lambda: next(looks))
+    monkeypatch.setattr(joining, "FREE_SECONDS", 60.0)
+    monkeypatch.setattr(joining, "listening", lambda: next(looks))
     assert start_ray(home, INSECURE, NODE).pid, "a Ray that has just ended frees its ports a moment later"
 
 
@@ -101,8 +93,8 @@ def test_other_peoples_ray_is_left_alone(home: Home, monkeypatch: pytest.MonkeyP
 def test_a_killed_ray_is_gone(home: Home, monkeypatch: pytest.MonkeyPatch) -> None:
     play(monkeypatch)
     node = start_ray(home, INSECURE, NODE)
-    ray_process.started[node.pid].kill()
-    ray_process.started.pop(node.pid).wait()
+    joining.started[node.pid].kill()
+    joining.started.pop(node.pid).wait()
     child = psutil.Process(int((home.root / "child").read_text()))
     assert local_node(home) is None and child.is_running()
     assert not stop_ray(home)  # it sees off what the killed one has left behind
@@ -144,7 +136,7 @@ def test_the_command_line_names_everything() -> None:
 
 
 def test_without_ray_the_extra_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(ray_process, "find_spec", lambda name: None)
+    monkeypatch.setattr(joining, "find_spec", lambda name: None)
     with pytest.raises(ConfigError, match="Several machines need Ray, which is not installed") as refused:
         check_ray()
     assert "marlaas[cluster]" in refused.value.hint
@@ -153,5 +145,5 @@ def test_without_ray_the_extra_is_named(monkeypatch: pytest.MonkeyPatch) -> None
 def test_the_folder_is_short_and_ones_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     long = Home(tmp_path / ("x" * 100))
     monkeypatch.setattr("tempfile.gettempdir", lambda: str(tmp_path / ("y" * 100)))
-    folder = ray_process.ray_folder(long)
-    assert len(str(folder)) <= ray_process.LONGEST_FOLDER and folder != ray_process.ray_folder(Home(tmp_path / "other"))
+    folder = joining.ray_folder(long)
+    assert len(str(folder)) <= joining.LONGEST_FOLDER and folder != joining.ray_folder(Home(tmp_path / "other"))

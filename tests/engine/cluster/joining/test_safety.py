@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from marlaas.engine.cluster.joining.addresses import (
+from marlaas.engine.cluster.joining import (
     LEAST_STORE,
     check_token,
     keep_token,

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from marlaas.engine.devices.cards.nvml import METAL, parse, read_apple
 from marlaas.engine.devices.machine import Gpu
+from marlaas.engine.devices.survey import METAL, parse, read_apple
 
 
 def test_a_mac() -> None:

@@ -9,8 +9,8 @@ import pytest
 import torch.cuda as torch_cuda
 from hypothesis import given, strategies as st
 
-from marlaas.engine.devices.cards.visible import ambiguous, find, masked
 from marlaas.engine.devices.machine import Gpu
+from marlaas.engine.devices.usable import ambiguous, find, masked
 
 IDS = ("GPU-aaaa-1", "GPU-aabb-2", "GPU-bbbb-3")
 CARDS = tuple(Gpu(place, uuid, "one", "cuda", 80, 80) for place, uuid in enumerate(IDS))

@@ -1,7 +1,7 @@
 """A worker sees the cards that it was given, and no others."""
 
-from marlaas.engine.devices.cards.visible import environment, llama_devices
 from marlaas.engine.devices.machine import Gpu, Kind
+from marlaas.engine.devices.usable import environment, llama_devices
 
 
 def gpu(uuid: str, kind: Kind) -> Gpu:

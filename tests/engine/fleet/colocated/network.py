@@ -1,5 +1,8 @@
 """A network that keeps its tensors as vLLM does: stacked, wrapped for adapters, rows padded. Plain torch."""
 
+from collections.abc import Iterator
+from dataclasses import fields, is_dataclass
+
 import torch
 from torch import nn
 
@@ -46,3 +49,15 @@ class Network(nn.Module):
 
 def padded(rows: torch.Tensor) -> torch.Tensor:
     return torch.cat([rows, rows.new_full((-len(rows) % PADDED, rows.shape[1]), float("nan"))])
+
+
+def tensors_of(record: object) -> Iterator[torch.Tensor]:
+    """Every tensor in a dataclass, nested dataclasses and tuples."""
+    if isinstance(record, torch.Tensor):
+        yield record
+    elif isinstance(record, tuple):
+        for part in record:
+            yield from tensors_of(part)
+    elif is_dataclass(record):
+        for field in fields(record):
+            yield from tensors_of(getattr(record, field.name))

@@ -1,13 +1,12 @@
-"""Threads before the gate: one computes at a time, whoever comes brings its weights, whoever goes takes them away."""
+"""Threads before the gate: one computes at a time."""
 
 import threading
-from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from itertools import count
 
 import pytest
 
-from marlaas.engine.fleet.colocated import Gate, Move, Party
+from marlaas.engine.fleet.colocated import Gate, Party
 
 FOREVER = 1e9
 
@@ -75,59 +74,6 @@ def test_a_slice_may_end_between_two_looks_at_the_clock() -> None:
         with gate.turn("sampler"):  # with 1.5 s left, and less than nothing two looks later
             pass
     training.join()
-
-
-def recording(seen: list[str]) -> Callable[[str], Move]:
-    def move(party: str) -> Move:
-        return Move(lambda: seen.append(f"{party} comes"), lambda: seen.append(f"{party} goes"))
-
-    return move
-
-
-def test_weights_come_before_a_turn_and_go_after_it() -> None:
-    seen: list[str] = []
-    move = recording(seen)
-    gate = Gate(FOREVER, {"sampler": move("sampler"), "trainer": move("trainer")})
-    for party in ("sampler", "sampler", "trainer", "sampler"):
-        with gate.turn(party):
-            seen.append(party)
-    assert seen == [
-        *("sampler comes", "sampler", "sampler"),
-        *("sampler goes", "trainer comes", "trainer"),
-        *("trainer goes", "sampler comes", "sampler"),
-    ]
-
-
-def test_who_is_there_from_the_start_goes_before_another_comes() -> None:
-    seen: list[str] = []
-    move = recording(seen)
-    gate = Gate(FOREVER, {"sampler": move("sampler"), "trainer": move("trainer")}, holder="sampler")
-    with gate.turn("trainer"):
-        assert seen == ["sampler goes", "trainer comes"]
-
-
-def test_the_time_of_a_switch_is_measured() -> None:
-    now = 0.0
-
-    def come() -> None:
-        nonlocal now
-        now += 11.0
-
-    gate = Gate(FOREVER, {"trainer": Move(come)}, clock=lambda: now)
-    with gate.turn("trainer"):
-        assert (gate.turns.cost, gate.turns.since) == (11.0, 11.0)
-
-
-def test_a_party_that_cannot_come_frees_the_device() -> None:
-    def refuse() -> None:
-        raise MemoryError("no room")
-
-    gate = Gate(FOREVER, {"trainer": Move(come=refuse)})
-    with gate.busy("trainer"), pytest.raises(MemoryError, match="no room"), gate.turn("trainer"):
-        pytest.fail("it has nothing to compute with")
-    assert gate.turns.holder is None
-    with gate.turn("sampler"):
-        assert gate.turns.holder == "sampler"
 
 
 def test_a_pass_that_fails_gives_the_device_back() -> None:

@@ -7,10 +7,11 @@ import torch
 
 from marlaas.engine.base.model import BaseModel
 from marlaas.engine.base.tensors import Base, load
-from marlaas.engine.fleet.colocated import considerate_vllm, named_tensors, tensors_of
+from marlaas.engine.fleet.colocated import considerate_vllm, named_tensors
 from marlaas.engine.rollout.vllm.engine import Engine, VllmSettings
 
 from ...rollout.random_base import write_base
+from .network import tensors_of
 
 pytestmark = [pytest.mark.vllm, pytest.mark.filterwarnings("default"), pytest.mark.timeout(300)]
 CPU = torch.device("cpu")

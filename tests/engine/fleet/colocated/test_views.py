@@ -8,10 +8,10 @@ import torch
 from marlaas.engine.base.model import BaseModel, load_base
 from marlaas.engine.base.tensors import load
 from marlaas.engine.errors import BaseModelError
-from marlaas.engine.fleet.colocated import named_tensors, tensors_of
+from marlaas.engine.fleet.colocated import named_tensors
 from tools.random_base.make import make_base
 
-from .network import Network
+from .network import Network, tensors_of
 
 CPU = torch.device("cpu")
 

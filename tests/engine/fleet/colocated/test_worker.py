@@ -36,7 +36,6 @@ TOLERANCE = 1e-4
 
 class Looking(Protocol):
     async def matrices(self) -> tuple[int, int]: ...
-    async def switches(self) -> list[str]: ...
 
 
 class Worker:
@@ -49,7 +48,7 @@ class Worker:
         self.looking: Looking = handle.proxy(Looking)
 
 
-Spawn = Callable[[str], Awaitable[Worker]]
+Spawn = Callable[[], Awaitable[Worker]]
 
 
 @pytest.fixture(scope="module")
@@ -63,12 +62,12 @@ async def spawn(base: BaseModel, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     monkeypatch.setenv("PYTHONPATH", os.pathsep.join(filter(None, (root, os.environ.get("PYTHONPATH")))))
     workers: list[Worker] = []
 
-    async def start(sharing: str) -> Worker:
+    async def start() -> Worker:
         common = {"base": str(base.path), "scratch": str(tmp_path / "scratch")}
         sampler = {"sequences": 16, "context": 512, "largest_rank": 8, "slots": 2}
         trainer = {"fingerprint": base.fingerprint, "sync": False}
-        kwargs = {"sharing": sharing, "sampler": common | sampler, "trainer": common | trainer}
-        log = tmp_path / f"{sharing}.log"
+        kwargs = {"sampler": common | sampler, "trainer": common | trainer}
+        log = tmp_path / "shared.log"
         workers.append(Worker(await LocalLauncher().start("rollout", FACTORY, kwargs, log_path=log)))
         return workers[-1]
 
@@ -104,7 +103,7 @@ async def rehearse(worker: Worker, folder: Path, steps: int = 2) -> tuple[list[S
 
 
 async def test_the_trainer_computes_the_same_in_vllms_memory(spawn: Spawn, base: BaseModel, tmp_path: Path) -> None:
-    worker = await spawn("base")
+    worker = await spawn()
     done, last = await rehearse(worker, tmp_path, steps=1)
     size, shared = await worker.looking.matrices()
     assert shared > 0.98 * size > 0.9 * base.weight_files[0].stat().st_size  # all but norms of heads, which are spread
@@ -123,9 +122,8 @@ async def test_the_trainer_computes_the_same_in_vllms_memory(spawn: Spawn, base:
     alone.shutdown()
 
 
-@pytest.mark.parametrize("sharing", ["base", "sleep"])
-async def test_sampling_goes_on_while_others_train(spawn: Spawn, tmp_path: Path, sharing: str) -> None:
-    worker = await spawn(sharing)
+async def test_sampling_goes_on_while_others_train(spawn: Spawn, tmp_path: Path) -> None:
+    worker = await spawn()
     (_, first), last = await rehearse(worker, tmp_path, steps=1)
     await worker.sampler.load("v1", first.path)
     asked = [request(f"beside {n}", version="v1", seed=n, max_tokens=200) for n in range(6)]
@@ -140,26 +138,10 @@ async def test_sampling_goes_on_while_others_train(spawn: Spawn, tmp_path: Path,
     beside = await asyncio.gather(*turns)
     assert [len(result.tokens) for result in beside] == [200] * 6
     assert all(alike(one, other, TOLERANCE) for one, other in zip(alone, beside, strict=True))
-    moves = await worker.looking.switches()
-    assert len(moves) >= 4 if sharing == "sleep" else not moves
-    assert all(move == ("sampler goes", "sampler comes")[place % 2] for place, move in enumerate(moves))
-
-
-async def test_what_a_sleeping_sampler_is_to_forget_does_not_wake_it(spawn: Spawn, tmp_path: Path) -> None:
-    worker = await spawn("sleep")
-    _, last = await rehearse(worker, tmp_path, steps=1)
-    await worker.trainer.accumulate("a", (last,))
-    before = await worker.looking.switches()
-    assert before[-1] == "sampler goes"
-    for n in range(6):
-        await worker.sampler.release(f"0-{n}")
-    await worker.sampler.retire("v0")
-    await worker.sampler.stats()
-    assert await worker.looking.switches() == before
 
 
 async def test_the_death_of_the_process_is_that_of_both(spawn: Spawn, tmp_path: Path) -> None:
-    worker = await spawn("base")
+    worker = await spawn()
     await worker.trainer.open("a", CONFIG, str(tmp_path / "0"), False)
     await worker.sampler.load("v0", str(tmp_path / "0"))
     turn = asyncio.create_task(worker.sampler.generate(request("a", max_tokens=400)))

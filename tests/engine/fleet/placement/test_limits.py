@@ -9,9 +9,8 @@ from marlaas.engine.base.memory import FEW_SLOTS, LEAST, Wanted, slot_bytes
 from marlaas.engine.base.sizes import card_pass_bytes
 from marlaas.engine.devices.machine import Machine, Sharing, Software
 from marlaas.engine.errors import BaseModelError
-from marlaas.engine.fleet.placement.capacity import PROGRAM, base_bytes
+from marlaas.engine.fleet.placement.capacity import PROGRAM, base_bytes, memory_plans, sampler_limits, trainer_limits
 from marlaas.engine.fleet.placement.choices import Choices
-from marlaas.engine.fleet.placement.limits import memory_plans, sampler_limits, trainer_limits
 from tests.engine.fleet.placement.imaginary import ALL, B06, B8, B17, GB, NOTHING, TINY, gpu, machine, other, place
 
 MEMORY = 400 * GB
@@ -20,7 +19,7 @@ MEMORY = 400 * GB
 @given(
     st.sampled_from([B06, B17, B8]),
     st.integers(10, 140),
-    st.sampled_from(["auto", "base", "memory", "sleep"]),
+    st.sampled_from(["auto", "base", "memory"]),
     st.sampled_from([1, 8, 32]),
 )
 def test_limits_stay_within_a_shared_card(base: Wanted, free: int, share: Sharing | str, tasks: int) -> None:
@@ -88,13 +87,3 @@ def test_main_memory_that_is_too_small_is_refused() -> None:
         memory_plans(placement.samplers, placement.trainers, B8, 2 * GB)
     tiny = place(machine(), NOTHING, TINY)
     assert memory_plans(tiny.samplers, tiny.trainers, TINY, 2 * GB)
-
-
-def test_policies_that_stay_while_the_sampler_computes_are_few() -> None:
-    wanted = replace(B8, tasks=32)
-    sharing = {
-        share: place(machine("H200"), ALL, wanted, Choices(share=share)).trainer for share in ("memory", "sleep")
-    }
-    policy = slot_bytes(wanted.config, limits_context(wanted))
-    assert trainer_limits(sharing["sleep"], wanted).held == FEW_SLOTS * policy
-    assert trainer_limits(sharing["memory"], wanted).held > FEW_SLOTS * policy

@@ -13,7 +13,7 @@ from marlaas.engine.errors import BaseModelError, ConfigError
 from marlaas.engine.fleet.placement.capacity import usable
 from marlaas.engine.fleet.placement.choices import Choices, Times
 from marlaas.engine.fleet.placement.place import place_over
-from marlaas.engine.fleet.placement_plan import PlacementPlan, staffed
+from marlaas.engine.fleet.plan import PlacementPlan, staffed
 from tests.engine.fleet.placement.clusters import HEAD, PAIR, cards, plain, shape, slow
 from tests.engine.fleet.placement.imaginary import B06, B8, B70, GB, LAPTOP, SERVER, TINY
 from tests.engine.fleet.placement.test_promises import bases, machines, software, stages
@@ -130,7 +130,7 @@ def test_why_is_said() -> None:
     nodes = [ONE, cards("b", "4090", link=slow(0.1, 10e6)), plain("c", draining=True), plain("d", PAIR)]
     nodes += [cards("e", "4090", refused="It runs Python 3.10, and the head 3.11."), cards("f", "4090", link=SLOW)]
     assert place_over(nodes, B06).reasons == (
-        "b samples, and head trains: sampling takes 2.0 times the work of training, as assumed until it is measured.",
+        "b samples, and head trains: sampling takes about 2.0 times the work of training.",
         "d neither samples nor trains: it cannot, or it would add too little.",
         "head: Training is on gpu 0 (4090), over the base in bfloat16, with 23.3 GB.",
         "b: vLLM 0.32.0 samples on gpu 0 (4090) with 23.3 GB: room for 74 conversations at their longest.",
@@ -214,8 +214,7 @@ def test_a_plan_keeps_its_promises(cluster: list[UsableNode], base: Wanted, time
         for uuid, gpu in gpus.items():
             holders = [worker for worker in own if uuid in worker.place.gpus]
             sizes = [worker.place.memory for worker in holders]
-            in_turns = any(worker.sharing == "sleep" for worker in holders)
-            assert (max(sizes) if in_turns else sum(sizes)) <= usable(gpu)
+            assert sum(sizes) <= usable(gpu)
         assert main_memory(plan, node) <= node.free, "never more than a node has free"
 
 

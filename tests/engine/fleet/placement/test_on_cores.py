@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given, strategies as st
 
 from marlaas.engine.devices.machine import SamplerKind
-from marlaas.engine.fleet.placement.processor import on_cores
+from marlaas.engine.fleet.placement.choices import on_cores
 
 ONE: tuple[SamplerKind, ...] = ("torch",)
 BOTH: tuple[SamplerKind, ...] = ("llama.cpp", "torch")

@@ -59,7 +59,7 @@ software = st.builds(
 wishes = st.builds(
     Choices,
     sampler=st.sampled_from(["auto", "auto", "llama.cpp"]),
-    without=st.sampled_from([(), ("base",), ("base", "sleep"), ("base", "memory", "sleep")]),
+    without=st.sampled_from([(), ("base",), ("base", "memory")]),
 )
 stages = st.builds(Times, st.floats(0.01, 100.0), st.floats(0.01, 100.0))
 bases = st.builds(
@@ -75,8 +75,6 @@ def taken(plan: Placement, uuid: str) -> int:
     """The most that the plan's workers hold of a card at a time."""
     sampling = sum(assignment.place.memory for assignment in plan.samplers if uuid in assignment.place.gpus)
     training = plan.trainer.place.memory if uuid in plan.trainer.place.gpus else 0
-    if uuid in plan.trainer.place.gpus and plan.trainer.sharing == "sleep":
-        return max(sampling, training)
     return sampling + training
 
 

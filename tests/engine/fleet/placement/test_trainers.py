@@ -7,10 +7,9 @@ from hypothesis import given, strategies as st
 
 from marlaas.engine.base.model import load_base
 from marlaas.engine.devices.machine import Place, Placement, SamplerAssignment, TrainerAssignment
-from marlaas.engine.fleet.placement.processor import on_cores
-from marlaas.engine.fleet.placement.trainers import MOST, with_trainers
-from marlaas.engine.fleet.placement_plan import on_processor
-from marlaas.engine.fleet.worker_specs import trainer_spec
+from marlaas.engine.fleet.placement.choices import on_cores
+from marlaas.engine.fleet.placement.place import MOST_TRAINERS, with_trainers
+from marlaas.engine.fleet.plan import on_processor, trainer_spec
 from marlaas.engine.home.paths import Home
 from marlaas.engine.home.settings import Settings, TrainingSettings
 
@@ -24,7 +23,7 @@ def on_cards(count: int, sharing: str = "") -> Placement:
     return Placement((sampler,), TrainerAssignment("training", place, "bf16", "memory" if sharing else ""))
 
 
-@pytest.mark.parametrize(("cores", "trainers"), [(1, 1), (2, 1), (4, 1), (6, 1), (8, 2), (16, 4), (64, MOST)])
+@pytest.mark.parametrize(("cores", "trainers"), [(1, 1), (2, 1), (4, 1), (6, 1), (8, 2), (16, 4), (64, MOST_TRAINERS)])
 def test_a_small_base_has_a_trainer_for_two_cores(cores: int, trainers: int) -> None:
     plan = on_processor(BASE, Settings(), ENOUGH, range(cores))
     assert len(plan.placement.trainers) == trainers

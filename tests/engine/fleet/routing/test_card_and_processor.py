@@ -8,8 +8,7 @@ from marlaas.engine.base.model import load_base
 from marlaas.engine.devices.machine import Place, Rates, SamplerAssignment
 from marlaas.engine.fairness.ledger import Ledger
 from marlaas.engine.fleet.placement.capacity import CORE
-from marlaas.engine.fleet.routing.endpoints import SamplerEndpoints, rates_at
-from marlaas.engine.fleet.routing.router import AGAIN, Router
+from marlaas.engine.fleet.routing.router import AGAIN, Router, SamplerEndpoints, rates_at
 from marlaas.engine.rollout.protocol import SamplerStats
 from marlaas.engine.spec.task import ONLY, SamplingSpec, TaskSpec
 

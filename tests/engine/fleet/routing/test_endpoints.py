@@ -9,7 +9,7 @@ import pytest
 from marlaas.engine.base.model import load_base
 from marlaas.engine.devices.machine import Cpu, Gpu, Machine, Place, SamplerAssignment, SamplerKind
 from marlaas.engine.fairness.line import Standing, together
-from marlaas.engine.fleet.routing.endpoints import SamplerEndpoints, device_of, repeats
+from marlaas.engine.fleet.routing.router import SamplerEndpoints, device_of, repeats
 from marlaas.engine.rollout.protocol import SamplerStats
 
 from ...rollout.endpoints import endpoint

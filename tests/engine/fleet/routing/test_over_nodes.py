@@ -15,8 +15,7 @@ from marlaas.engine.fleet.placement.capacity import rates_of
 from marlaas.engine.fleet.placement.choices import Choices
 from marlaas.engine.fleet.placement.place import place_over
 from marlaas.engine.fleet.routing.assignment import Demand, TokenCosts, route
-from marlaas.engine.fleet.routing.endpoints import SamplerEndpoints, behind, device_of, rates_at
-from marlaas.engine.fleet.routing.router import AGAIN, Router
+from marlaas.engine.fleet.routing.router import AGAIN, Router, SamplerEndpoints, behind, device_of, rates_at
 from marlaas.engine.rollout.protocol import SamplerStats
 from marlaas.engine.rollout.slots import Replicas
 from marlaas.engine.spec.task import ONLY, SamplingSpec, TaskSpec

@@ -6,7 +6,7 @@ import asyncio
 
 import pytest
 
-from marlaas.engine.fleet.yielding.preemptible import Preemptible
+from marlaas.engine.fleet.processes import Preemptible
 from marlaas.engine.store.rows import IDLE, YIELDED, Yielding
 
 

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given, strategies as st
 
 from marlaas.engine.errors import AdapterError
-from marlaas.engine.fleet.agreement import EXACT, Tolerance
+from marlaas.engine.fleet.routing.router import EXACT, Tolerance
 from marlaas.engine.train.canary import (
     CONTEXT,
     ENOUGH,

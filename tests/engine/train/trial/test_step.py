@@ -8,7 +8,7 @@ import pytest
 
 from marlaas.engine.base.model import load_base
 from marlaas.engine.errors import AdapterError
-from marlaas.engine.fleet.agreement import comparison_tokens
+from marlaas.engine.fleet.routing.router import comparison_tokens
 from marlaas.engine.rollout.llama.model import LlamaSampler
 from marlaas.engine.rollout.renderer import Renderer
 from marlaas.engine.train import trial

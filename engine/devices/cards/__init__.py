@@ -1,1 +1,0 @@
-"""The cards, the holders of their memory, and the cards that a process sees."""

@@ -1,1 +1,0 @@
-"""Installed libraries, the cards that they reach, and why one cannot be used."""

@@ -1,0 +1,295 @@
+"""Memory and cores that this process and its children may use, and errors when memory ran out."""
+
+from __future__ import annotations
+
+import errno
+import mmap
+import os
+import platform
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import NoReturn
+
+from ..errors import OutOfMemory
+from .machine import Cpu
+
+# Memory that this process and its children may take, and errors that mean that it ran out.
+
+# Each control group on the way up may have its own limits (https://docs.kernel.org/admin-guide/cgroup-v2.html; version
+# 1: https://docs.kernel.org/admin-guide/cgroup-v1/cgroups.html).
+
+MEMBERSHIP, MOUNTED = Path("/proc/self/cgroup"), Path("/sys/fs/cgroup")
+
+
+@dataclass(frozen=True)
+class Group:
+    """The folder of one group, in one version of control groups."""
+
+    folder: Path
+    version: int
+
+    def read(self, name: str) -> str:
+        return read(self.folder / name)
+
+
+def groups(controller: str, membership: Path = MEMBERSHIP, mounted: Path = MOUNTED) -> Iterator[Group]:
+    """The groups of this process for ``controller`` (``memory``, ``cpu``), and all groups above them.
+
+    Folders may be missing: a container may see its own group as the root, but under its outside name.
+    """
+    for line in read(membership).splitlines():
+        _, _, rest = line.partition(":")
+        controllers, _, path = rest.partition(":")
+        if controllers and controller not in controllers.split(","):
+            continue
+        parts = [part for part in path.split("/") if part not in ("", "..")]
+        for folder in (controller,) if controllers else ("", "unified"):
+            for depth in range(len(parts) + 1):
+                yield Group(mounted.joinpath(folder, *parts[:depth]), 1 if controllers else 2)
+
+
+def number(text: str) -> int | None:
+    """A number in a file; None for ``max`` and for other text."""
+    digits = text.strip()
+    return int(digits) if digits.isdecimal() else None
+
+
+def read(path: Path) -> str:
+    """A file's text; empty if it cannot be read."""
+    try:
+        return path.read_text("utf-8", "replace")
+    except OSError:
+        return ""
+
+
+# Free memory is the least of what machine, control groups and limits leave. Cached files that have not been read lately
+# count as free.
+
+UNLIMITED = 1 << 62
+"""Larger limits are none: version 1 of control groups writes "no limit" so."""
+
+
+@dataclass(frozen=True)
+class _Names:
+    limit: str
+    usage: str
+    cached: str
+
+
+_NAMES = {
+    1: _Names("memory.limit_in_bytes", "memory.usage_in_bytes", "total_inactive_file"),
+    2: _Names("memory.max", "memory.current", "inactive_file"),
+}
+
+
+def available_memory(gigabytes: float = 0.0) -> int:
+    """Free memory in bytes; at most ``gigabytes`` times 1e9, unless that is 0."""
+    import psutil
+
+    bounds = [int(psutil.virtual_memory().available), address_space(), container_room(MEMBERSHIP, MOUNTED)]
+    bounds.append(int(gigabytes * 1e9) if gigabytes else None)
+    return max(0, min(bound for bound in bounds if bound is not None))
+
+
+def address_space() -> int | None:
+    """The limit on a process's address space in bytes (``ulimit -v``), which children inherit; None without one."""
+    if sys.platform == "win32":
+        return None
+    import resource
+
+    limit, _ = resource.getrlimit(resource.RLIMIT_AS)
+    return None if limit == resource.RLIM_INFINITY else limit
+
+
+def container_room(membership: Path, mounted: Path) -> int | None:
+    """Bytes that this process's control groups leave; None without a limit."""
+    rooms = (_room(group) for group in groups("memory", membership, mounted))
+    return min((room for room in rooms if room is not None), default=None)
+
+
+def _room(group: Group) -> int | None:
+    names = _NAMES[group.version]
+    limit, usage = number(group.read(names.limit)), number(group.read(names.usage))
+    if limit is None or usage is None or limit >= UNLIMITED:
+        return None
+    statistics = dict(line.split(maxsplit=1) for line in group.read("memory.stat").splitlines() if " " in line)
+    return max(0, limit - usage + (number(statistics.get(names.cached, "")) or 0))
+
+
+WORDS = ("out of memory", "not enough memory", "can't allocate memory", "ALLOC_FAILED")
+ONEDNN = ("could not create a primitive", "could not execute a primitive")
+"""oneDNN's messages without memory for its compiled code or its buffers.
+
+Unsupported shapes and types have other messages ("could not create a primitive descriptor …")."""
+STATUS = int(errno.ENOMEM)
+
+
+def ran_out(error: BaseException) -> bool:
+    """True if an error means that memory has run out."""
+    if isinstance(error, MemoryError | OutOfMemory) or type(error).__name__ == "OutOfMemoryError":  # torch's own
+        return True
+    if not isinstance(error, RuntimeError):
+        return False
+    return str(error) in ONEDNN or any(word in str(error) for word in WORDS)
+
+
+def as_shortage(error: Exception) -> Exception:
+    """``OutOfMemory`` if an error means that; any other error as it is."""
+    return OutOfMemory(f"{type(error).__name__}: {error}") if ran_out(error) else error
+
+
+def end_process(reason: str, error: BaseException) -> NoReturn:
+    """End the process because of ``error``, with the first line of the reason as the last line of the log.
+
+    The exit status is ``STATUS`` if memory has run out, else 1.
+    """
+    print(reason.splitlines()[0], file=sys.stderr, flush=True)
+    os._exit(STATUS if ran_out(error) else 1)
+
+
+# The usable part of the processor, by affinity and the quotas of control groups.
+#
+# A quota is time, not cores (https://docs.kernel.org/admin-guide/cgroup-v2.html, ``cpu.max``; version 1:
+# https://docs.kernel.org/scheduler/sched-bwc.html): a container with a quota of two cores on a machine of 64 still
+# sees 64.
+
+
+def read_processor() -> Cpu:
+    """The usable part of the processor."""
+    cores = affinity()
+    count = len(cores) or os.cpu_count() or 1
+    return Cpu(cores, whole(count, quota()), available_memory(), processor_name())
+
+
+def affinity() -> tuple[int, ...]:
+    """The cores that this process may run on; empty if the system cannot pin processes to cores."""
+    return tuple(sorted(os.sched_getaffinity(0))) if hasattr(os, "sched_getaffinity") else ()
+
+
+def own_cores(limit: int = 0) -> tuple[int, ...]:
+    """Cores of this process: as many as a quota keeps busy, at most ``limit`` unless it is 0.
+
+    Empty if the system cannot pin processes to cores.
+    """
+    cores = affinity()
+    return cores[: min(whole(len(cores), quota()), limit or len(cores))]
+
+
+def keep_within(limit: int) -> None:
+    """Make this process, and all that it starts, run on at most ``limit`` cores; 0 is no limit."""
+    cores = affinity()
+    if limit and limit < len(cores):
+        os.sched_setaffinity(0, cores[:limit])
+
+
+def whole(count: int, worth: float | None) -> int:
+    """How many of ``count`` cores a quota of ``worth`` cores keeps busy; at least one."""
+    return count if worth is None else max(1, min(count, int(worth)))
+
+
+def quota(membership: Path = MEMBERSHIP, mounted: Path = MOUNTED) -> float | None:
+    """The control groups' quota in cores; None without one. Arguments as of ``groups``."""
+    found = (quota_of(group) for group in groups("cpu", membership, mounted))
+    return min((worth for worth in found if worth is not None), default=None)
+
+
+def quota_of(group: Group) -> float | None:
+    """The quota of one control group in cores; None if it has none."""
+    if group.version == 1:
+        words = [group.read("cpu.cfs_quota_us"), group.read("cpu.cfs_period_us")]
+    else:
+        words = group.read("cpu.max").split()
+    spent, period = (number(word) for word in words) if len(words) == 2 else (None, None)
+    return spent / period if spent and period else None  # -1 and "max" are no numbers: no quota
+
+
+def processor_name() -> str:
+    """The system's name for the processor; empty if it has none."""
+    try:
+        lines = Path("/proc/cpuinfo").read_text("utf-8", "replace").splitlines()
+    except OSError:
+        return platform.processor() or platform.machine()
+    names = (line.partition(":")[2].strip() for line in lines if line.startswith("model name"))
+    return next(names, platform.machine())
+
+
+# Two workers lend each other their cores while they have nothing to compute.
+#
+# Each has a byte in a small shared file. A computing worker looks at the other's byte between two layers, and takes
+# its cores, too, while it is ``IDLE``. Threads and affinity are changed only for the calling thread.
+
+AT_WORK, IDLE = 1, 2
+"""Values of a byte; 0 before: an absent worker lends nothing."""
+SIZE = 2
+SLEEPING = {"OMP_WAIT_POLICY": "passive"}
+"""Variable for borrowing workers: a waiting thread sleeps. With spinning threads a pass on a busy machine took six
+times as long as on one core, and half as long with this."""
+
+
+@dataclass(frozen=True)
+class Loan:
+    """A worker's own and borrowable cores."""
+
+    path: str
+    place: int
+    own: tuple[int, ...]
+    other: tuple[int, ...]
+
+
+class LentCores:
+    """One worker's side of a loan; all calls except the constructor come from the computing thread."""
+
+    def __init__(self, loan: Loan, set_threads: Callable[[int], object] = int) -> None:
+        self._shared = _shared(loan.path)
+        self._loan = loan
+        self._set_threads = set_threads
+        self._borrows = False
+        self.rest()
+
+    def work(self) -> None:
+        self._shared[self._loan.place] = AT_WORK
+
+    def rest(self) -> None:
+        self._borrow(False)
+        self._shared[self._loan.place] = IDLE
+
+    @contextmanager
+    def round(self) -> Iterator[None]:
+        """Within, and until ``rest``, this worker is at work."""
+        self.work()
+        yield
+
+    def settle(self, allowed: bool) -> None:
+        """Borrow the other worker's cores if it is idle, else give them back; called between two layers.
+
+        ``allowed`` is False if the last bits must repeat.
+        """
+        self._borrow(allowed and self._shared[1 - self._loan.place] == IDLE)
+
+    def _borrow(self, borrows: bool) -> None:
+        if borrows is self._borrows:
+            return
+        cores = (*self._loan.own, *self._loan.other) if borrows else self._loan.own
+        try:
+            os.sched_setaffinity(0, cores)  # of the calling thread; its new threads inherit it
+        except OSError:
+            if borrows:
+                return
+        self._borrows = borrows
+        self._set_threads(len(cores))
+
+
+def _shared(path: str) -> mmap.mmap | bytearray:
+    """The file in memory. Without one (full disk, no shared memory) it is private, and the other never lends."""
+    try:
+        file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        try:
+            os.posix_fallocate(file, 0, SIZE)  # else a write could find the disk full, which ends the process
+            return mmap.mmap(file, SIZE)
+        finally:
+            os.close(file)
+    except OSError:
+        return bytearray(SIZE)
