@@ -1,6 +1,6 @@
 """Held-out scores, one row for each version and evaluation series of a policy, and findings about its learning.
 
-The scores of a series compare: same prompts, same grading code (``engine/train/scores.py``).
+The scores of a series compare: same prompts, same grading code (``engine/train/held_out.py``).
 """
 
 from __future__ import annotations

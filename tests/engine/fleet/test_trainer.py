@@ -15,8 +15,17 @@ from marlaas.engine.fairness.ledger import TRAINING, Ledger, Usage
 from marlaas.engine.fairness.line import Line, Payer
 from marlaas.engine.fleet.fusing import LEAST_WAIT
 from marlaas.engine.fleet.trainers import Call, SharedTrainer, TaskTrainer, TrainerPool
-from marlaas.engine.training.inputs import PolicyConfig, TrainGroup, TrainSequence
-from marlaas.engine.training.protocol import GroupStats, Job, Probe, Refused, StepResult, Trainer
+from marlaas.engine.training.protocol import (
+    GroupStats,
+    Job,
+    PolicyConfig,
+    Probe,
+    Refused,
+    StepResult,
+    Trainer,
+    TrainGroup,
+    TrainSequence,
+)
 from marlaas.engine.trajectories import Logprobs, Tokens
 
 ANN, BOB = Payer("ann", 1), Payer("bob", 2)

@@ -13,7 +13,7 @@ from marlaas.engine.scheduler.task_run import Ending
 from marlaas.engine.spec.data import DataSpec
 from marlaas.engine.spec.suites import SuiteSpec
 from marlaas.engine.spec.task import EvalSpec, TaskSpec, parse
-from marlaas.engine.train.measuring import on_suite
+from marlaas.engine.train.evaluation import on_suite
 
 from ...scheduler.world import World
 from ..test_learning import SPEC, check_history
