@@ -18,10 +18,9 @@ from marlaas.engine.base.model import BaseModel, load_base
 from marlaas.engine.base.modules import linear_shapes
 from marlaas.engine.rollout.torch_sampler.context import TorchContext
 from marlaas.engine.training.decoder.decoder import Decoder
-from marlaas.engine.training.group_pass import add_gradient, add_gradients
-from marlaas.engine.training.inputs import PolicyConfig, TrainGroup, TrainSequence
-from marlaas.engine.training.memory.policy_memory import PolicyMemory, fresh
-from marlaas.engine.training.step import make_step
+from marlaas.engine.training.group_pass import add_gradient, add_gradients, make_step
+from marlaas.engine.training.memory import PolicyMemory, fresh
+from marlaas.engine.training.protocol import PolicyConfig, TrainGroup, TrainSequence
 
 from .watching import operations
 

@@ -18,7 +18,7 @@ from marlaas.engine.daemon.main import run
 from marlaas.engine.home.paths import Home
 from marlaas.engine.rollout import SamplerEndpoint
 from marlaas.engine.store import Version
-from marlaas.engine.train.background import Background
+from marlaas.engine.train.admission import Background
 from marlaas.engine.train.canary import Canary
 from marlaas.engine.train.loop import PolicyLearner
 from marlaas.engine.train.publishing import PublishedVersions

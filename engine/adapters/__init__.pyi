@@ -3,30 +3,26 @@ from .export import (
     read_peft_folder as read_peft_folder,
     write_peft_folder as write_peft_folder,
 )
-from .leftovers import (
-    MARK as MARK,
-    lost_files as lost_files,
-    spare as spare,
-    sweep as sweep,
-)
-from .retention import (
-    RetentionVersion as RetentionVersion,
-    keep as keep,
-)
 from .statefile import (
+    MARK as MARK,
     Array as Array,
     PolicyState as PolicyState,
+    RetentionVersion as RetentionVersion,
     StateHeader as StateHeader,
     begin as begin,
     begin_from as begin_from,
     checksum as checksum,
     holds_moments as holds_moments,
     is_there as is_there,
+    keep as keep,
+    lost_files as lost_files,
     put_state as put_state,
     read_expected as read_expected,
     read_state as read_state,
     restart_moments as restart_moments,
+    spare as spare,
     strip_moments as strip_moments,
+    sweep as sweep,
     write_blank as write_blank,
     write_state as write_state,
 )

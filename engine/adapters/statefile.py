@@ -7,11 +7,13 @@ import hashlib
 import json
 import math
 import os
+import shutil
 import stat
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
 from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass, field, replace
 from io import BufferedReader
+from itertools import chain, count
 from math import prod
 from operator import attrgetter
 from pathlib import Path
@@ -24,6 +26,7 @@ from marlaas.plugins.durable import to_disk
 
 from ..errors import AdapterDamaged, AdapterError, AdapterMissing, AdapterUnreachable
 from ..faults import Point, reach
+from ..home import folder_size
 
 # Reads and writes safetensors files of float32 arrays.
 #
@@ -431,3 +434,125 @@ def _header(path: Path, contents: Contents) -> tuple[StateHeader, str]:
         newest = max(READ)
         raise AdapterError(f"has format {header.format}; this marlaas reads formats up to {newest}.", where=str(path))
     return header, text
+
+
+# Removes files of a task's folder that no version names; after a version was voided, moves them to lost+found.
+#
+# Voiding may be a mistake. The file ``.spared`` makes the next sweep move files. It is on the disk before a row
+# changes, so it holds if a process dies in between.
+#
+
+
+MARK = ".spared"
+
+
+@dataclass(frozen=True)
+class Swept:
+    """The result of a sweep."""
+
+    moved: tuple[Path, ...] = ()
+    problems: tuple[str, ...] = ()
+
+
+def spare(folder: Path) -> None:
+    """Make the next sweep of a folder remove nothing. Raises ``AdapterUnreachable`` if it cannot be marked."""
+    try:
+        (folder / MARK).touch()
+        to_disk(folder)
+    except OSError as error:
+        raise unreachable(folder, error) from error
+
+
+def sweep(folder: Path, known: Set[str], lost: Path) -> Swept:
+    """Remove all files of a folder without a ``known`` name; if it is spared, move them to the folder ``lost``.
+
+    Nothing in ``lost`` is overwritten. Raises ``AdapterUnreachable`` if the folder cannot be listed.
+    """
+    spared = folder / MARK
+    moved, problems = [], []
+    try:
+        strangers = [path for path in folder.iterdir() if path.name not in known and path != spared and path.is_file()]
+        keeps = spared.exists()
+    except OSError as error:
+        raise unreachable(folder, error) from error
+    for path in strangers:
+        try:
+            if keeps:
+                moved.append(_move(path, lost))
+            else:
+                path.unlink(missing_ok=True)
+        except OSError as error:
+            problems.append(f"{path}, which no version names, stays where it is: {error.strerror or error}.")
+    if keeps and not problems:
+        with suppress(OSError):
+            spared.unlink()
+    return Swept(tuple(moved), tuple(problems))
+
+
+def _move(path: Path, lost: Path) -> Path:
+    lost.mkdir(mode=0o700, parents=True, exist_ok=True)
+    names = chain([path.name], (f"{path.name}.{again}" for again in count(2)))
+    target = next(lost / name for name in names if not os.path.lexists(lost / name))
+    shutil.move(path, target)
+    return target
+
+
+@dataclass(frozen=True)
+class Lost:
+    """Files of one task in lost+found."""
+
+    folder: Path
+    files: int
+    size: int
+    """Bytes."""
+
+
+def lost_files(lost: Path) -> list[Lost]:
+    """The contents of a home's lost+found, by task; other files are left out."""
+    found = []
+    for folder in sorted(lost.glob("task-*")):
+        files = [path for path in folder.rglob("*") if path.is_file()]
+        found.append(Lost(folder, len(files), folder_size(folder)))
+    return found
+
+
+# Retention: the versions of a policy that keep their state file, and those that keep their moments. Pure.
+
+
+RESUMABLE_KEPT = 2
+"""Versions that keep their moments: the newest, and one more in case the disk has damaged that."""
+
+
+@dataclass(frozen=True)
+class RetentionVersion:
+    """Facts that decide if a version is kept."""
+
+    number: int
+    resumable: bool
+    """True if its file holds the optimizer's moments."""
+    is_best: bool
+    is_final: bool
+
+
+@dataclass(frozen=True)
+class Kept:
+    """The kept versions, by number."""
+
+    files: frozenset[int]
+    moments: frozenset[int]
+    """Those that keep their moments, so that training can continue from them."""
+
+
+def keep(versions: Iterable[RetentionVersion], every: int = 0, given: bool = False) -> Kept:
+    """Keep the last two resumable versions whole; without moments the best of each series, the final and each
+    ``every``-th one.
+
+    Version 0 is kept only if it was ``given``, as another task's version: else it is the base, made again from its
+    seed. ``every`` = 0 keeps none for its number.
+    """
+    known = list(versions)
+    resumable = frozenset(sorted(v.number for v in known if v.resumable)[-RESUMABLE_KEPT:])
+    best = {v.number for v in known if v.is_best}
+    series = {v.number for v in known if every and v.number % every == 0}
+    first = {v.number for v in known if given and v.number == 0}
+    return Kept(resumable | best | series | first | {v.number for v in known if v.is_final}, resumable)

@@ -4,22 +4,20 @@ from .admission import (
 from .evaluation import (
     EVAL_ATTEMPTS as EVAL_ATTEMPTS,
     EvalRun as EvalRun,
+    deciding as deciding,
+)
+from .held_out import (
+    reached as reached,
+    stalled as stalled,
 )
 from .loop import (
     TrainRun as TrainRun,
-)
-from .measuring import (
-    deciding as deciding,
 )
 from .opening import (
     check_ready as check_ready,
 )
 from .publishing import (
     Retention as Retention,
-)
-from .scores import (
-    reached as reached,
-    stalled as stalled,
 )
 from .trial import (
     TASK as TASK,

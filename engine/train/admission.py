@@ -1,43 +1,106 @@
-"""Decides which group may begin, by the staleness bound, and keeps complete groups until their step.
-
-Step k consumes exactly the groups kB … kB+B-1 and makes version k+1. A group that begins at version v is consumed by
-step number // B, so its tokens are then number // B - v versions old. ``max_staleness`` bounds that number, and no
-finished work is lost.
-
-With ``order = "arrival"`` step k consumes the first B complete groups, and the same rule bounds how many wait. A group
-that becomes too old is given up, and its number begins again.
-
-A group that several policies need is run once for all. So a policy may wait for another one's bound. After the
-duration of one of its groups it continues without the others; the number is run again for them later. This wait costs
-at most twice the optimum (ski rental: Karlin et al., "Competitive snoopy caching", Algorithmica 3, 1988).
-"""
+"""Background work of a training loop: group producers, which may be cancelled, and evaluations, which are awaited."""
 
 from __future__ import annotations
 
 import asyncio
-from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
 from math import inf
+from types import TracebackType
+from typing import Any
 
 from ..clock import monotonic
 from ..rollout import EPISODES
 from ..spec import TaskSpec
 from ..store import ExperienceTable
 from ..training import ClosedGroup, close_group
-from .background import Background
 from .groups import GroupListener, GroupRun, GroupRunner
+from .opening import closing_rules
 from .publishing import ExposedTime
-from .settings import closing_rules
+
+
+class Background:
+    """An async context; leaving it cancels whatever still runs.
+
+    A failing coroutine given to ``start`` cancels the body of the context and is raised from it.
+    """
+
+    def __init__(self) -> None:
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._producers: set[asyncio.Task[None]] = set()
+        self._body: asyncio.Task[Any] | None = None
+        self._failure: BaseException | None = None
+
+    async def __aenter__(self) -> Background:
+        self._body = asyncio.current_task()
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        body, self._body = self._body, None  # a later failure interrupts nothing
+        if self._failure is not None and body is not None:
+            if not isinstance(error, asyncio.CancelledError):
+                with suppress(asyncio.CancelledError):
+                    await asyncio.sleep(0)  # the body ended before its cancellation arrived
+            body.uncancel()
+        running = [*self._tasks, *self._producers]
+        for task in running:
+            task.cancel()
+        await asyncio.gather(*running, return_exceptions=True)
+        if self._failure is not None and (error is None or isinstance(error, asyncio.CancelledError)):
+            raise self._failure from error
+
+    def start(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
+        task = asyncio.ensure_future(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._ended)
+        return task
+
+    def produce(self, work: Coroutine[Any, Any, None]) -> None:
+        task = asyncio.ensure_future(work)
+        self._producers.add(task)
+        task.add_done_callback(self._producers.discard)
+
+    def stop_producing(self) -> None:
+        for task in self._producers:
+            task.cancel()
+
+    async def finish_producing(self) -> None:
+        while self._producers:
+            await asyncio.wait(self._producers)
+
+    async def finish(self) -> None:
+        while self._tasks:
+            await asyncio.wait(self._tasks)
+            await asyncio.sleep(0)  # lets a failure cancel this body before it continues
+
+    def _ended(self, task: asyncio.Task[None]) -> None:
+        self._tasks.discard(task)
+        if task.cancelled() or task.exception() is None:
+            return
+        if self._failure is None and self._body is not None:
+            self._failure = task.exception()
+            self._body.cancel()
+
+
+# Decides which group may begin, by the staleness bound, and keeps complete groups until their step.
+#
+# Step k consumes exactly the groups kB … kB+B-1 and makes version k+1. A group that begins at version v is consumed by
+# step number // B, so its tokens are then number // B - v versions old. ``max_staleness`` bounds that number, and no
+# finished work is lost.
+#
+# With ``order = "arrival"`` step k consumes the first B complete groups, and the same rule bounds how many wait. A
+# group that becomes too old is given up, and its number begins again.
+#
+# A group that several policies need is run once for all. So a policy may wait for another one's bound. After
+# ``PATIENCE`` it continues without the others; the number is run again for them later.
 
 CALL_TOKENS = 16_384
 """Most tokens of the groups that are taken at once; the first group may have more. Larger passes gain nothing and
 delay other tasks."""
-LEAST = 1.0
-"""Least seconds that a policy waits for others: shorter delays are noise of the machine's load."""
-WEIGHT = 0.2
-"""Weight of the newest group in the running mean of a policy's group duration."""
+PATIENCE = 10.0
+"""Seconds that a policy without running groups waits for others."""
 
 
 def may_begin(number: int, version: int, groups_per_step: int, max_staleness: int) -> bool:
@@ -74,8 +137,16 @@ class PolicyGroups:
         """Number of the first group that it may not have consumed."""
         self.end = spec.steps * self.batch
         """Number of the group after its last."""
-        self.again: set[int] = set()
-        """Numbers of groups that were given up as too old since admission last looked."""
+        self.begun: set[int] = set()
+        """Numbers of the groups that have begun, from ``first`` on."""
+        self.open = 0
+        """Begun groups that are not closed."""
+        self.starved_since = inf
+        """When it began to wait for other policies only."""
+        self.ahead = 0
+        """The number below which it need not wait for others."""
+        self._next = self.first
+        """A number below which all groups have begun."""
         self.given_up = 0
         self.running: set[GroupRun] = set()
         self.taken = version
@@ -96,9 +167,15 @@ class PolicyGroups:
     def needs(self, number: int) -> bool:
         return not self.finished and self.first <= number < self.end
 
+    def next_number(self) -> int:
+        while self._next in self.begun:
+            self._next += 1
+        return self._next
+
     def may_begin(self, number: int, draining: bool) -> bool:
         bound = 0 if draining else self.spec.train.max_staleness
-        return self.served >= self.oldest and may_begin(number, self.served, self.batch, bound)
+        before = len(self.begun) if self.arrival else number
+        return self.served >= self.oldest and may_begin(before, self.served, self.batch, bound)
 
     def held_up(self, number: int, began: float) -> None:
         """Count the time since the newest commit in which group ``number`` waited (from ``began``) and none was
@@ -116,7 +193,8 @@ class PolicyGroups:
         self._arrived.set()
 
     def give_up(self, number: int) -> None:
-        self.again.add(number)
+        self.begun.discard(number)
+        self._next = min(self._next, number)
         self.given_up += 1
         self._moved.set()
 
@@ -166,63 +244,6 @@ class PolicyGroups:
         return taken
 
 
-@dataclass(frozen=True)
-class Need:
-    """The next group that a policy needs."""
-
-    policy: str
-    number: int
-    allowed: bool
-    """True if the policy's staleness bound lets it begin."""
-
-
-@dataclass(frozen=True)
-class NextGroup:
-    """A group that may begin."""
-
-    number: int
-    policies: frozenset[str]
-
-
-def next_group(needs: Sequence[Need], ahead: Mapping[str, int]) -> NextGroup | None:
-    """The group to begin, or None if all have to wait: the lowest number for all who need it, else for some.
-
-    ``ahead``: for each policy, the number below which it need not wait for others.
-    """
-    first = min((need.number for need in needs), default=0)
-    for number in sorted({need.number for need in needs}):
-        here = [need for need in needs if need.number == number]
-        ready = frozenset(need.policy for need in here if need.allowed)
-        if number == first and len(ready) == len(here):
-            return NextGroup(number, ready)
-        going = frozenset(policy for policy in ready if number < ahead.get(policy, 0))
-        if going:
-            return NextGroup(number, going)
-    return None
-
-
-class Waits:
-    """Measures how long policies wait only for others while nothing runs for them."""
-
-    def __init__(self, clock: Callable[[], float]) -> None:
-        self._clock = clock
-        self._since: dict[str, float] = {}
-        self._takes: dict[str, float] = {}
-        """Seconds of a group, by policy."""
-
-    def took(self, policy: str, seconds: float) -> None:
-        before = self._takes.get(policy, seconds)
-        self._takes[policy] = before + WEIGHT * (seconds - before)
-
-    def left(self, policy: str, starved: bool) -> float:
-        """Seconds that a policy still has to wait before it continues without others; ``starved``: it has to wait."""
-        if not starved:
-            self._since.pop(policy, None)
-            return inf
-        now = self._clock()
-        return max(0.0, self._since.setdefault(policy, now) + max(LEAST, self._takes.get(policy, inf)) - now)
-
-
 class Admission:
     """Begins a task's groups by number as soon as the rule of each policy that trains on them allows it.
 
@@ -241,23 +262,13 @@ class Admission:
         a curriculum, which goes by the groups of one policy, no policy continues without another that needs the same
         group."""
         self._experience = experience
-        self._policies = {policy.name: policy for policy in policies}
+        self._policies = policies
+        self._moved = moved
         self._draining = draining
-        self._begun: dict[str, set[int]] = {}
-        """By policy, begun numbers from its first group on."""
+        self._clock = clock
+        self._together = any(p.spec.train.deterministic or p.spec.train.sampling == "difficulty" for p in policies)
         self._stopped = False
         self._samples = 0
-        self._moved = moved
-        trains = [policy.spec.train for policy in policies]
-        self._together = any(train.deterministic or train.sampling == "difficulty" for train in trains)
-        self._clock = clock
-        self._waits = Waits(clock)
-        self._ahead: dict[str, int] = {}
-        """By policy, the number below which it need not wait for others."""
-        self._next: dict[str, int] = {policy.name: policy.first for policy in policies}
-        """By policy, a number below which all groups have begun."""
-        self._open: Counter[str] = Counter()
-        """By policy, begun groups that are not closed."""
 
     def stop(self) -> None:
         self._stopped = True
@@ -265,98 +276,79 @@ class Admission:
 
     async def run(self, runner: GroupRunner, background: Background) -> None:
         try:
-            self._begun = {policy.name: self._take_up(policy) for policy in self._policies.values()}
+            for policy in self._policies:
+                self._take_up(policy)
         except Exception as error:
             return self._fail(error)
         while (group := await self._allowed()) is not None:
-            await runner.room(group.number, group.policies)
+            number, policies = group
+            await runner.room(number, [policy.name for policy in policies])
             if self._choose() != group:
                 continue  # the engine may drain by now, or others may join
-            policies = tuple(policy for policy in self._policies.values() if policy.name in group.policies)
             filling = Filling(self, policies)
             runner.begin()
             for policy in policies:
-                self._begun[policy.name].add(group.number)
-                self._open[policy.name] += 1
-            background.produce(self._fill(runner, group.number, filling))
+                policy.begun.add(number)
+                policy.open += 1
+            background.produce(self._fill(runner, number, filling))
 
     async def _fill(self, runner: GroupRunner, number: int, filling: Filling) -> None:
         try:
             closed = await runner.fill(number, filling.policies, filling)
-            for name in [*filling.waiting]:
+            for name, policy in [*filling.waiting.items()]:
                 if name in closed:
                     filling.on_group(name, closed[name])
                 else:
-                    self._open[name] -= 1
-                    self._policies[name].give_up(number)
+                    policy.open -= 1
+                    policy.give_up(number)
         except Exception as error:
             self._fail(error)
         finally:
             filling.on_samples(-filling.samples)
 
-    async def _allowed(self) -> NextGroup | None:
+    async def _allowed(self) -> tuple[int, list[PolicyGroups]] | None:
         while not self._stopped:
             if (group := self._choose()) is not None:
                 return group
             needs = self._needs()
-            if not needs and not self._may_return():
+            if not needs and not any(policy.arrival and policy.needs(policy.end - 1) for policy in self._policies):
                 return None
             began, idle = monotonic(), not self._samples
+            starved = min((policy.starved_since for policy, _ in needs), default=inf)
+            left = starved + PATIENCE - self._clock() if has_room(self._samples) else inf
             self._moved.clear()
             with suppress(TimeoutError):
-                async with asyncio.timeout(self._patience(needs)):
+                async with asyncio.timeout(left if left < inf else None):
                     await self._moved.wait()
-            for need in needs if idle else ():
-                self._policies[need.policy].held_up(need.number, began)
+            for policy, number in needs if idle else ():
+                policy.held_up(number, began)
         return None
 
-    def _may_return(self) -> bool:
-        return any(policy.arrival and policy.needs(policy.end - 1) for policy in self._policies.values())
-
-    def _choose(self) -> NextGroup | None:
-        if self._stopped or not has_room(self._samples):
+    def _choose(self) -> tuple[int, list[PolicyGroups]] | None:
+        if self._stopped or not has_room(self._samples) or not (needs := self._needs()):
             return None
-        needs = self._needs()
-        group = next_group(needs, self._ahead)
-        if group is None:
-            for need in needs:
-                if self._waits.left(need.policy, self._starved(need)) == 0:
-                    self._ahead[need.policy] = self._bound(need)
-            group = next_group(needs, self._ahead)
-        return group
+        draining, lowest = self._draining.is_set(), min(number for _, number in needs)
+        everyone = [policy for policy, number in needs if number == lowest]
+        allowed = [policy for policy, number in needs if policy.may_begin(number, draining)]
+        if all(policy in allowed for policy in everyone):
+            return lowest, everyone
+        for policy in self._policies:
+            starved = policy in allowed and not policy.open and not self._together and not draining
+            policy.starved_since = min(policy.starved_since, self._clock()) if starved else inf
+            if self._clock() >= policy.starved_since + PATIENCE:
+                policy.ahead = (policy.spec.train.max_staleness + policy.served + 1) * policy.batch
+        going = [(number, policy) for policy, number in needs if policy in allowed and number < policy.ahead]
+        lowest = min((number for number, _ in going), default=0)
+        return (lowest, [policy for number, policy in going if number == lowest]) if going else None
 
-    def _needs(self) -> list[Need]:
-        draining, needs = self._draining.is_set(), []
-        for name, policy in self._policies.items():
-            begun = self._begun[name]
-            number = min(self._next[name], *policy.again) if policy.again else self._next[name]
-            begun -= policy.again
-            policy.again.clear()
-            while number in begun:
-                number += 1
-            self._next[name] = number
-            before = len(begun) if policy.arrival else number
-            if number < policy.end and policy.needs(number):
-                needs.append(Need(name, number, policy.may_begin(before, draining)))
-        return needs
+    def _needs(self) -> list[tuple[PolicyGroups, int]]:
+        """The policies that need a further group, and its number."""
+        needs = [(policy, policy.next_number()) for policy in self._policies]
+        return [(policy, number) for policy, number in needs if number < policy.end and policy.needs(number)]
 
-    def _starved(self, need: Need) -> bool:
-        free = not (self._together or self._draining.is_set())
-        return free and need.allowed and not self._open[need.policy]
-
-    def _patience(self, needs: Sequence[Need]) -> float | None:
-        if not has_room(self._samples):
-            return None
-        left = min((self._waits.left(need.policy, self._starved(need)) for need in needs), default=inf)
-        return left if left < inf else None
-
-    def _bound(self, need: Need) -> int:
-        policy = self._policies[need.policy]
-        numbers = range(need.number, policy.end)
-        return next((number for number in numbers if not policy.may_begin(number, False)), policy.end)
-
-    def _take_up(self, policy: PolicyGroups) -> set[int]:
-        begun, rules = self._experience.consumed(policy.policy, policy.first), closing_rules(policy.spec)
+    def _take_up(self, policy: PolicyGroups) -> None:
+        rules = closing_rules(policy.spec)
+        policy.begun = self._experience.consumed(policy.policy, policy.first)
         for group in self._experience.waiting(policy.policy):
             closed = close_group(group, rules)
             if not isinstance(closed, ClosedGroup) or group.number < policy.first:
@@ -365,13 +357,9 @@ class Admission:
                 policy.give_up(group.number)
             else:
                 policy.put(closed)
-                begun.add(group.number)
-        return begun
+                policy.begun.add(group.number)
 
-    def closed(self, policy: PolicyGroups, group: ClosedGroup, seconds: float) -> None:
-        policy.put(group)
-        self._open[policy.name] -= 1
-        self._waits.took(policy.name, seconds)
+    def look_again(self) -> None:
         self._moved.set()
 
     def samples(self, change: int) -> None:
@@ -380,11 +368,8 @@ class Admission:
         if full and has_room(self._samples):
             self._moved.set()
 
-    def now(self) -> float:
-        return self._clock()
-
     def _fail(self, error: Exception) -> None:
-        for policy in self._policies.values():
+        for policy in self._policies:
             policy.fail(error)
 
 
@@ -396,7 +381,6 @@ class Filling(GroupListener):
         self.waiting = {policy.name: policy for policy in policies}
         self.samples = 0
         self._admission = admission
-        self._began = admission.now()
         self.on_samples(policies[0].spec.train.begun_members)
 
     def on_samples(self, change: int) -> None:
@@ -404,4 +388,7 @@ class Filling(GroupListener):
         self._admission.samples(change)
 
     def on_group(self, policy: str, group: ClosedGroup) -> None:
-        self._admission.closed(self.waiting.pop(policy), group, self._admission.now() - self._began)
+        groups = self.waiting.pop(policy)
+        groups.open -= 1
+        groups.put(group)
+        self._admission.look_again()

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import json
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
 from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass
+from hashlib import sha256
 from pathlib import Path
 from typing import TypeVar
 
@@ -14,16 +16,29 @@ from marlaas.plugins.messages import Answer
 from ..environments import EnvironmentService, EpisodeOutcome, EpisodeSpec, Lease, unserved
 from ..errors import Blocked, ConfigError, EnvironmentFailure, EnvironmentMissing
 from ..rollout import RunEnvironment, Unplayable
-from ..spec import Interleaving, TaskSpec, check_declared, components_of
+from ..spec import EvalSpec, Interleaving, TaskSpec, check_declared, components_of
 from ..store import ExperienceTable
 from ..trajectories import Failure
-from .scores import series_of
 
 # Selects the serving version (follow or pin). A following task stays on the last version that fits it.
 
 T = TypeVar("T")
 LOOKING = 5.0
 """Seconds of reading a file of rows before people are informed."""
+
+
+# The key of an evaluation series, from the environment's code, data and parameters, and ``[eval]``. Pure.
+
+MEASURED = ("prompts", "samples", "temperature", "top_p", "top_k", "min_p", "pass_at_least", "agents", "rotate")
+"""Keys of ``[eval]`` that change a score; the others set when to measure and what to do with the score."""
+
+
+def series_of(lease: Lease, measure: EvalSpec) -> str:
+    """Twelve hexadecimal digits: the key of scores on a version of an environment, measured in this way."""
+    how = {key: getattr(measure, key) for key in MEASURED}
+    decisive = [lease.environment, lease.code, lease.config, lease.digest, how]
+    content = json.dumps(decisive, sort_keys=True, default=repr)
+    return sha256(content.encode()).hexdigest()[:12]
 
 
 @dataclass(frozen=True)

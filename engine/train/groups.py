@@ -31,8 +31,8 @@ from ..trajectories import Dropped, Episode, Group, Transcripts
 from .drawing import TaskPrompts
 from .environment import Component, Mixture
 from .failures import BiasWatch, LostDraws, all_lost, never_asks, too_few
+from .opening import closing_rules, replacements
 from .selfplay import Match, Participants
-from .settings import closing_rules, replacements
 
 if TYPE_CHECKING:
     from .admission import PolicyGroups

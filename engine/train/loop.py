@@ -20,28 +20,28 @@ from ..racing import until_first
 from ..spec import TaskSpec, agent_map_of, bounded, by_base, by_replies, spec_of, unmeasured
 from ..store import Version
 from ..training import teaches, train_group
-from .admission import Admission, PolicyGroups, step_groups
-from .background import Background
+from .admission import Admission, Background, PolicyGroups, step_groups
 from .canary import Asked, Canary
 from .drawing import TaskPrompts
 from .environment import Mixture
+from .evaluation import Evaluations, deciding
 from .failures import BiasWatch, all_equal, never_spoke, the_only
-from .first_replies import first_replies, keep_numbers
 from .groups import GroupRunner
-from .measuring import Evaluations, deciding
 from .metrics import StepTally
 from .opening import (
     TrainedPolicy,
     check_room,
     check_servable,
+    closing_rules,
+    first_replies,
     join_router,
+    keep_numbers,
     new_version,
     set_leftovers_aside,
     version_path,
 )
 from .publishing import Retention
 from .selfplay import FrozenPolicies, Participants
-from .settings import closing_rules
 from .watch import Watch
 
 

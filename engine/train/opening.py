@@ -1,27 +1,98 @@
-"""What happens before a policy's first step: it is found on the disk, opened in the trainer and served."""
+"""A task file's training options for the stages, with the defaults of its loss filled in. Pure."""
 
 from __future__ import annotations
 
 import asyncio
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
-from typing import cast
+from typing import TYPE_CHECKING, cast
+
+from marlaas.plugins.messages import Answer, Ask, Reply
 
 from ..adapters import begin, begin_from, holds_moments, read_expected, read_peft_folder, restart_moments, spare, sweep
 from ..base import SAMPLERS
-from ..environments import EnvironmentService
+from ..environments import Answering, EnvironmentService, EpisodeOutcome, EpisodeSpec, Lease
 from ..errors import AdapterDamaged, AdapterError, AdapterMissing, Blocked, ConfigError
 from ..faults import Point, reach
 from ..fleet import Services
-from ..spec import TaskSpec, agent_map_of, start_folder
+from ..rollout import Roles, noise_seed
+from ..spec import (
+    AdvantageKind,
+    FirstReplies,
+    TaskSpec,
+    agent_map_of,
+    as_number,
+    constant_denominator,
+    published,
+    replaced,
+    start_folder,
+)
 from ..store import NewVersion, Store, Version
-from ..training import PolicyConfig, StepResult
+from ..training import ClosingRules, Credit, Overlong, PolicyConfig, StepResult
 from ..trajectories import Split
-from .environment import Mixture
+from .environment import Component, Mixture
 from .publishing import PublishedVersions
-from .settings import policy_config
+
+if TYPE_CHECKING:
+    from .selfplay import Match, Participants
+
+
+def closing_rules(spec: TaskSpec) -> ClosingRules:
+    """How the task's rewards become advantages."""
+    train, sampling = spec.train, spec.sampling
+    kind = published(train.loss).advantage if train.advantage == "auto" else cast(AdvantageKind, train.advantage)
+    limits = as_number(sampling.max_tokens), as_number(sampling.max_episode_tokens)
+    overlong = Overlong(train.overlong, train.overlong_buffer, *limits)
+    credit = Credit(train.discount) if train.advantage_level == "turn" else None
+    return ClosingRules(kind, overlong, credit, train.fewest_members)
+
+
+def replacements(spec: TaskSpec) -> int:
+    """How often a group number is filled again because all rewards are equal (DAPO, arXiv 2503.14476, section 3.2).
+
+    Each number has its own allowance: with a common one the order of ends would decide, and runs would not repeat.
+    """
+    train = spec.train
+    wanted = published(train.loss).dynamic_sampling if train.dynamic_sampling is None else train.dynamic_sampling
+    return train.dynamic_limit if wanted else 0
+
+
+def policy_config(spec: TaskSpec) -> PolicyConfig:
+    """What the trainer needs to know of a task."""
+    train, longest = spec.train, as_number(spec.sampling.max_episode_tokens)
+    return PolicyConfig(
+        rank=spec.policy.rank,
+        alpha=spec.policy.alpha,
+        loss=train.loss,
+        learning_rate=as_number(train.learning_rate),
+        schedule=train.schedule,
+        warmup=train.warmup,
+        steps=spec.steps,
+        epochs=train.epochs,
+        epsilon=train.epsilon,
+        weight_decay=train.weight_decay,
+        clip_norm=train.clip_norm,
+        clip_low=train.clip_low,
+        clip_high=train.clip_high,
+        clip_dual=train.clip_dual,
+        importance=train.importance,
+        importance_cap=train.importance_cap,
+        importance_floor=train.importance_floor,
+        geometric_cap=train.geometric_cap,
+        kl=train.kl,
+        entropy=train.entropy,
+        denominator=constant_denominator(train.loss, spec.group_episodes, longest),
+        temperature=spec.sampling.temperature,
+        seed=train.seed,
+        repeats=train.deterministic,
+    )
+
+
+# What happens before a policy's first step: it is found on the disk, opened in the trainer and served.
+
 
 # A policy continues from the newest committed version with a valid file, else it begins as the task did.
 
@@ -245,3 +316,96 @@ async def join_router(services: Services, task: int, spec: TaskSpec, policies: S
     for policy in policies:
         versions.keep_sampler(policy, kind)
     await services.router.served(task)
+
+
+# The first replies of a task, sampled before its first step to set the limits that are ``auto`` in its file.
+#
+# Nothing is trained on them. The limits are stored with the task.
+#
+
+
+EPISODES = 16
+"""Two groups of the default size."""
+
+
+async def first_replies(
+    services: Services, spec: TaskSpec, mixture: Mixture, participants: Participants
+) -> FirstReplies:
+    """Run them with the limits of ``spec``. Failed episodes count with their text so far.
+
+    Raises ``WorkerDied`` and, if an environment cannot serve, ``Blocked``.
+    """
+    match = participants.match(0, 0)
+    each = math.ceil(EPISODES / len(mixture.components))
+    async with participants.playing(match):
+        episodes = await asyncio.gather(
+            *(_of_component(services, spec, one, each, match, participants) for one in mixture.components)
+        )
+    turns = [said for part in episodes for episode in part for said in episode]
+    return FirstReplies(
+        tuple(tokens for lengths, _ in turns for tokens in lengths),
+        tuple(sum(lengths) for lengths, _ in turns),
+        all(single for _, single in turns),
+    )
+
+
+Said = tuple[list[int], bool]
+"""Of one agent in one episode: tokens of its replies, and True if it was asked once, without tools."""
+
+
+async def _of_component(
+    services: Services, spec: TaskSpec, component: Component, episodes: int, match: Match, participants: Participants
+) -> Sequence[Sequence[Said]]:
+    seed, replicas = spec.train.seed, participants.replicas(match)
+    async with component.environment.bound() as lease:
+
+        async def one(index: int) -> Sequence[Said]:
+            noise = noise_seed(seed, "first", component.name, index)
+            roles = match.roles(replicas, spec.sampling, spec.sampling.temperature, noise)
+            name = f"{next(iter(match.versions.values())).name}/first-{component.name}.{index}"
+            return await _episode(services, component, lease, index, seed, roles, name, match, participants)
+
+        return await asyncio.gather(*map(one, range(episodes)))
+
+
+async def _episode(
+    services: Services,
+    component: Component,
+    lease: Lease,
+    index: int,
+    seed: int,
+    roles: Roles,
+    name: str,
+    match: Match,
+    participants: Participants,
+) -> Sequence[Said]:
+    asks: dict[str, list[Ask]] = {}
+    play = component.environment.player(lease)
+
+    async def noted(spec: EpisodeSpec, answer: Answer) -> EpisodeOutcome:
+        assert isinstance(answer, Answering)
+
+        async def answered(ask: Ask) -> Reply:
+            asks.setdefault(ask.agent, []).append(ask)
+            return await answer(ask)
+
+        return await play(spec, replace(answer, answer=answered))
+
+    played = await services.rollout.run_episode(noted, EpisodeSpec("train", index, seed, 0, lease.config), roles, name)
+    said: dict[str, list[int]] = {}
+    for one in played.episode.trajectories:
+        if match.policy_of(one.agent) in participants.agent_map.trained:
+            said.setdefault(one.agent, []).extend(span.stop - span.start for span in one.spans)
+    # a program bypasses ``answered``, so its number of requests is unknown
+    single = {agent: len(own := asks.get(agent, [])) == 1 and not own[0].tools for agent in said}
+    return [(lengths, single[agent]) for agent, lengths in said.items() if lengths]
+
+
+async def keep_numbers(services: Services, task: int, before: TaskSpec, after: TaskSpec, why: str) -> None:
+    """Store the numbers that replace ``auto`` with the task, and log them."""
+    if not (numbers := replaced(before, after)):
+        return
+    store = services.store
+    await store.patiently(partial(store.tasks.replace_auto, task, numbers))
+    listed = ", ".join(f"{key} = {str(value).lower()}" for key, value in numbers.items())
+    store.telemetry.event("auto", f"Chosen for this task {why}: {listed}.", task)

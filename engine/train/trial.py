@@ -43,7 +43,7 @@ from ..tables import add_to_table, read_table
 from ..training import Trainer, TrainGroup, TrainSequence
 from ..trajectories import Tokens
 from ..workers import WorkerHandle
-from .settings import policy_config
+from .opening import policy_config
 
 # One step of the default task with real workers, and replies of full length.
 #

@@ -30,7 +30,7 @@ from ..spec import (
 )
 from ..store import HeldOutScore, NewFinding, Said, StepSeen
 from ..training import ClosedGroup
-from .measuring import deciding
+from .evaluation import deciding
 from .opening import TrainedPolicy
 
 # Statistics: the difference that noise can explain. Each of a run's tests gets an equal part of its error (Bonferroni).

@@ -7,7 +7,9 @@ from .advantages import (
     TooFewRewards as TooFewRewards,
     close_group as close_group,
     pass_tokens as pass_tokens,
+    spread as spread,
     teaches as teaches,
+    train_group as train_group,
 )
 from .decoder.decoder import (
     Decoder as Decoder,
@@ -20,16 +22,7 @@ from .decoder.linear import (
 from .group_pass import (
     add_gradient as add_gradient,
 )
-from .inputs import (
-    PolicyConfig as PolicyConfig,
-    TrainGroup as TrainGroup,
-    TrainSequence as TrainSequence,
-)
-from .intake import (
-    spread as spread,
-    train_group as train_group,
-)
-from .memory.policy_memory import (
+from .memory import (
     Layout as Layout,
     PolicyMemory as PolicyMemory,
     clip as clip,
@@ -48,11 +41,14 @@ from .peft_model import (
 from .protocol import (
     GroupStats as GroupStats,
     Job as Job,
+    PolicyConfig as PolicyConfig,
     PolicyTrainer as PolicyTrainer,
     Probe as Probe,
     Refused as Refused,
     StepResult as StepResult,
     Trainer as Trainer,
+    TrainGroup as TrainGroup,
+    TrainSequence as TrainSequence,
 )
 from .torch_trainer import (
     TorchTrainer as TorchTrainer,

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+import math
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from time import perf_counter
@@ -11,14 +12,14 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from ..errors import AdapterError
 from ..spec import published
 from ..trajectories import Logprobs, Tokens
 from .advantages import has_signal
-from .inputs import PolicyConfig, TrainGroup, TrainSequence
 from .losses import LOG_RATIO_LIMIT, LOSSES, TokenView, kl_to_base
-from .memory.policy_memory import PolicyMemory
-from .model import B, Lesson, Model, Slopes, TrainedTokens, count_trained, trained_tokens_of
-from .protocol import GroupStats, LogWeights, Probe
+from .memory import AdamState, PolicyMemory, adamw, clip
+from .model import B, Lesson, Model, Slopes, TrainedTokens, count_trained
+from .protocol import GroupStats, LogWeights, PolicyConfig, TrainGroup, TrainSequence
 
 
 def check_group(group: TrainGroup, vocabulary: int) -> None:
@@ -65,78 +66,6 @@ def fault_of(lesson: Lesson, logp: Tensor, gradient: Tensor) -> str:
         f"has log-probability {float(logp[first]):.4g} (the sampler's: {trained.behaviour[first]:.4g}), advantage "
         f"{trained.advantage[first]:.4g} and gradient {float(gradient[first]):.4g}"
     )
-
-
-# A probe rides as the last group of a policy's passes, at no extra pass. It is removed before the loss sees it.
-
-PROBED = -1
-
-
-def probe_group(probe: Probe) -> TrainGroup:
-    """The group of a probe. Raises ``ValueError`` if scoring cannot begin at a sequence's ``start``."""
-    return TrainGroup(PROBED, tuple(_sequence(tokens, start) for tokens, start in probe.sequences))
-
-
-def is_probe(group: TrainGroup) -> bool:
-    """True if a group is a probe."""
-    return group.number == PROBED
-
-
-def _sequence(tokens: Tokens, start: int) -> TrainSequence:
-    if not 1 <= start <= len(tokens):
-        raise ValueError(f"Scoring can start at 1 to {len(tokens)} in this sequence, not at {start}.")
-    mask = np.zeros(len(tokens), dtype=np.uint8)
-    mask[start:] = 1
-    return TrainSequence(tokens, mask, np.zeros(len(tokens), dtype=np.float32), 0.0)
-
-
-def taught(lesson: Lesson) -> Lesson | None:
-    """A lesson without its probe, the last tokens; None if nothing is left."""
-    count = sum(number != PROBED for number in lesson.groups)
-    if count == len(lesson.groups):
-        return lesson
-    if not count:
-        return None
-    trained = trained_tokens_of(lesson.sequences[:count])
-    tokens = slice(lesson.tokens.start, lesson.tokens.start + len(trained.targets))
-    return replace(
-        lesson, tokens=tokens, groups=lesson.groups[:count], sequences=lesson.sequences[:count], trained=trained
-    )
-
-
-class ProbeNotes:
-    """Scores of a policy's probe over the batches of a pass."""
-
-    def __init__(self) -> None:
-        self._found: dict[int, Logprobs] = {}
-
-    def note(self, lesson: Lesson, logp: Tensor) -> None:
-        if PROBED not in lesson.groups:
-            return
-        parts = np.split(logp.numpy(), np.flatnonzero(np.diff(lesson.trained.sequence)) + 1)
-        of = zip(lesson.groups, lesson.sequences, parts, strict=True)
-        self._found.update((id(sequence), part.copy()) for number, sequence, part in of if number == PROBED)
-
-    def of(self, groups: Iterable[TrainGroup]) -> tuple[Logprobs, ...]:
-        return tuple(_scores(groups, self._found))
-
-
-def _scores(groups: Iterable[TrainGroup], found: dict[int, Logprobs]) -> Iterator[Logprobs]:
-    nothing = np.zeros(0, dtype=np.float32)
-    for group in groups:
-        if is_probe(group):
-            yield from (found.get(id(sequence), nothing) for sequence in group.sequences)
-
-
-def joined(
-    groups: Sequence[TrainGroup], parts: Iterable[tuple[Sequence[TrainGroup], tuple[Logprobs, ...]]]
-) -> tuple[Logprobs, ...]:
-    """The scores of a policy's ``groups`` from those of its parts."""
-    found: dict[int, Logprobs] = {}
-    for own, scores in parts:
-        sequences = (sequence for group in own if is_probe(group) for sequence in group.sequences)
-        found.update((id(sequence), one) for sequence, one in zip(sequences, scores, strict=True))
-    return tuple(_scores(groups, found))
 
 
 class ImportanceNotes:
@@ -193,7 +122,7 @@ class PolicyLoss:
         )
         proximal = None if trained.proximal is None else torch.from_numpy(trained.proximal).to(logp.device)
         with torch.enable_grad():
-            leaf = logp.requires_grad_()
+            leaf = logp.detach().requires_grad_()
             terms = LOSSES[config.loss](TokenView(leaf, behaviour, advantage, sequence, proximal), config)
             values = terms.values
             if base is not None:
@@ -236,13 +165,13 @@ def add_gradients(model: Model[B], work: Work) -> tuple[GroupStats, ...]:
     begun = perf_counter()
     policies = [memory for memory, _ in work]
     losses = [PolicyLoss(memory.config) for memory in policies]
-    notes = [(ImportanceNotes(), ProbeNotes()) for _ in policies]
+    notes = [ImportanceNotes() for _ in policies]
     temperatures = tuple(memory.config.temperature for memory in policies)
     model.mount(policies)
-    for batch in model.batches([[g for g in groups if is_probe(g) or has_signal(g, m.config)] for m, groups in work]):
+    for batch in model.batches([[g for g in groups if has_signal(g, m.config)] for m, groups in work]):
         base = _references(model, policies, batch, temperatures)
         model.differentiate(batch, temperatures, partial(_gradient, policies, losses, notes, batch.lessons, base))
-    tokens = [sum(count_trained(group) for group in groups if not is_probe(group)) for _, groups in work]
+    tokens = [sum(map(count_trained, groups)) for _, groups in work]
     for memory, count in zip(policies, tokens, strict=True):
         memory.tokens += count
     seconds = perf_counter() - begun
@@ -258,9 +187,8 @@ def add_gradients(model: Model[B], work: Work) -> tuple[GroupStats, ...]:
             seconds=seconds * (count / sum(tokens) if sum(tokens) else 1 / len(work)),
             measured=loss.measured,
             weights=weights.of(groups),
-            scores=scores.of(groups),
         )
-        for loss, (weights, scores), count, (_, groups) in zip(losses, notes, tokens, work, strict=True)
+        for loss, weights, count, (_, groups) in zip(losses, notes, tokens, work, strict=True)
     )
 
 
@@ -288,7 +216,7 @@ def _references(
 def _gradient(
     policies: Sequence[PolicyMemory],
     losses: Sequence[PolicyLoss],
-    notes: Sequence[tuple[ImportanceNotes, ProbeNotes]],
+    notes: Sequence[ImportanceNotes],
     lessons: Sequence[Lesson],
     base: Tensor | None,
     logp: Tensor,
@@ -297,26 +225,21 @@ def _gradient(
     result = torch.zeros_like(logp)
     bonus = any(policies[lesson.policy].config.entropy > 0.0 for lesson in lessons)
     by_entropy = torch.zeros_like(entropy) if bonus else None
-    for whole in lessons:
-        weights, scores = notes[whole.policy]
-        scores.note(whole, logp[whole.tokens].detach())
-        lesson = taught(whole)
-        if lesson is None:
-            continue
+    for lesson in lessons:
         memory, own = policies[lesson.policy], lesson.tokens
         by_base = base[own] if base is not None and memory.config.kl > 0.0 else None
         values = logp[own].detach()
         slopes = losses[lesson.policy].gradient(lesson.trained, by_base, values, entropy[own])
-        fault = fault_of(lesson, values.detach(), slopes.logp)
+        fault = fault_of(lesson, values, slopes.logp)
         if fault:
             memory.fault = memory.fault or fault
             continue
         result[own] = slopes.logp
         if by_entropy is not None and slopes.entropy is not None:
             by_entropy[own] = slopes.entropy
-        weights.note(lesson, values.detach())
+        notes[lesson.policy].note(lesson, values)
         if memory.config.epochs > 1 and lesson.trained.proximal is None:
-            memory.rehearsal += _noted(lesson, values.detach())
+            memory.rehearsal += _noted(lesson, values)
     return Slopes(result, by_entropy)
 
 
@@ -334,10 +257,128 @@ def sequence_logprobs(
     model: Model[B], memory: PolicyMemory, tokens: Tokens, start: int, temperature: float
 ) -> Logprobs:
     """Log-probabilities, float32 (T-start,), of ``tokens[start:]``; raises ``ValueError`` on bad input."""
-    group = probe_group(Probe(((tokens, start),)))
+    if not 1 <= start <= len(tokens):
+        raise ValueError(f"Scoring can start at 1 to {len(tokens)} in this sequence, not at {start}.")
+    mask = np.zeros(len(tokens), dtype=np.uint8)
+    mask[start:] = 1
+    group = TrainGroup(-1, (TrainSequence(tokens, mask, np.zeros(len(tokens), dtype=np.float32), 0.0),))
     if not temperature > 0.0:
         raise ValueError(f"The temperature is {temperature}, but must be above 0.")
     check_group(group, model.vocabulary)
     model.mount([memory])
     scored = [model.logprobs(batch, (temperature,)).cpu().numpy() for batch in model.batches([[group]])]
     return np.concatenate(scored) if scored else np.zeros(0, dtype=np.float32)
+
+
+# One optimizer step, and what a policy's configuration must hold for it.
+
+
+# Groups are accumulated undivided; the sum is divided once, at the step, so the update does not depend on the order of
+# groups. The learning rate is a pure function of the configuration: a rise over ``warmup`` steps, then constant, or a
+# fall to 0 after step ``steps``, linear or half a cosine (arXiv 1608.03983, equation 5, without restarts), as in
+# transformers.
+
+
+@dataclass(frozen=True)
+class Step:
+    """The state of a policy after a step, before it is adopted."""
+
+    optimised: AdamState
+    grad_norm: float
+    """Norm of the gradient before clipping; the largest of the step's updates."""
+    divisor: float
+    learning_rate: float
+
+
+def make_step(gradients: Gradients, memory: PolicyMemory) -> Step:
+    """Make all updates of the step. One with a zero gradient changes nothing, not even the count of updates.
+
+    Each epoch after the first repeats the passes over all groups with a signal, at the current weights. Raises
+    ``AdapterError``, with the evidence, if a loss or a gradient is not finite.
+    """
+    config = memory.config
+    shared, rate = divisor(config, memory.tokens), learning_rate(config, memory.version)
+    optimised, norm = _update(memory, memory.optimised, memory.gradient / shared, rate)
+    for _ in range(1, config.epochs):
+        ahead = PolicyMemory.holding(config, memory.layout, optimised, version=memory.version)
+        ahead.reference = memory.reference
+        gradients([(ahead, memory.rehearsal)])
+        optimised, further = _update(ahead, optimised, ahead.gradient / shared, rate)
+        norm = max(norm, further)
+    return Step(optimised, norm, shared, rate)
+
+
+def _update(memory: PolicyMemory, optimised: AdamState, gradient: Tensor, rate: float) -> tuple[AdamState, float]:
+    config = memory.config
+    gradient, norm = clip(gradient, config.clip_norm)
+    if memory.fault or not np.isfinite(norm):
+        raise AdapterError(
+            f"The {'loss' if memory.fault else 'gradient'} is not finite, so step {memory.version + 1} was not made"
+            f" ({memory.fault or f'its norm is {norm}, of {memory.tokens} trained tokens'}).",
+            "A smaller learning rate usually helps; resume from the last committed step.",
+        )
+    if norm == 0.0:  # momentum and weight decay would still move the adapter, though nothing was learnt
+        return optimised, norm
+    return adamw(optimised, gradient, rate, config.betas, config.weight_decay, config.epsilon), norm
+
+
+def divisor(config: PolicyConfig, tokens: int) -> float:
+    """The divisor of a step of ``tokens`` trained tokens, including those of groups without signal."""
+    return float(max(1, tokens)) if published(config.loss).mean == "token" else config.denominator
+
+
+SCHEDULES = ("constant", "linear", "cosine")
+
+
+def learning_rate(config: PolicyConfig, step: int) -> float:
+    """The rate of the step that makes version ``step + 1``; ``step`` counts from 0.
+
+    The first step of a warm-up over n steps has 1/n of the full rate, the n-th the full rate. The last step of the run
+    still has a rate above 0.
+    """
+    if step < config.warmup:
+        return config.learning_rate * (step + 1) / config.warmup
+    if config.schedule == "constant":
+        return config.learning_rate
+    done = min(1.0, (step - config.warmup) / max(1, config.steps - config.warmup))
+    left = 1.0 - done if config.schedule == "linear" else 0.5 * (1.0 + math.cos(math.pi * done))
+    return config.learning_rate * left
+
+
+def check_config(config: PolicyConfig) -> None:
+    """Raise ``ValueError``, naming the field and what is allowed, unless every value makes sense."""
+    for name, word, known in (
+        ("schedule", config.schedule, SCHEDULES),
+        ("importance", config.importance, published(config.loss).importance),
+    ):
+        if word not in known:
+            raise ValueError(f"{name} is {word!r}, but with the loss {config.loss} must be one of {', '.join(known)}.")
+    (beta1, beta2), floor = config.betas, config.importance_floor
+    rules = (
+        ("rank", config.rank, config.rank >= 1, "at least 1"),
+        ("alpha", config.alpha, config.alpha > 0, "above 0"),
+        ("learning_rate", config.learning_rate, config.learning_rate >= 0, "0 or more"),
+        ("betas[0]", beta1, 0 <= beta1 < 1, "from 0 to below 1"),
+        ("betas[1]", beta2, 0 <= beta2 < 1, "from 0 to below 1"),
+        ("epsilon", config.epsilon, config.epsilon > 0, "above 0"),
+        ("weight_decay", config.weight_decay, config.weight_decay >= 0, "0 or more"),
+        ("warmup", config.warmup, config.warmup >= 0, "0 (off) or more"),
+        ("steps", config.steps, config.schedule == "constant" or config.steps > 0, "above 0 for a rate that falls"),
+        ("epochs", config.epochs, config.epochs >= 1, "at least 1"),
+        ("clip_norm", config.clip_norm, config.clip_norm >= 0, "0 (off) or more"),
+        ("importance_cap", config.importance_cap, config.importance_cap > 0, "above 0"),
+        ("importance_floor", floor, 0 <= floor <= config.importance_cap, "from 0 to importance_cap"),
+        ("clip_dual", config.clip_dual or 1.0, (config.clip_dual or 1.0) >= 1, "at least 1"),
+        ("geometric_cap", config.geometric_cap, config.geometric_cap >= 1, "at least 1"),
+        ("clip_low", config.clip_low or 0.0, 0 <= (config.clip_low or 0.0) <= 1, "from 0 to 1"),
+        ("clip_high", config.clip_high or 0.0, (config.clip_high or 0.0) >= 0, "0 or more"),
+        ("kl", config.kl, config.kl >= 0, "0 (off) or more"),
+        ("kl", config.kl, not config.reference or config.kl > 0, "above 0 with a reference"),
+        ("entropy", config.entropy, config.entropy >= 0, "0 (off) or more"),
+        ("denominator", config.denominator, config.denominator > 0, "above 0"),
+        ("temperature", config.temperature, config.temperature > 0, "above 0"),
+        ("seed", config.seed, config.seed >= 0, "0 or more"),
+    )
+    for name, value, holds, allowed in rules:
+        if not holds or not math.isfinite(value):
+            raise ValueError(f"{name} is {value}, but must be {allowed}.")

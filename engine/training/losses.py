@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from ..spec import published
-from .inputs import PolicyConfig
+from .protocol import PolicyConfig
 
 
 @dataclass(frozen=True)

@@ -12,12 +12,11 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from ..base import PASS_BYTES
-from .inputs import TrainGroup, TrainSequence
-from .memory.policy_memory import Layout, PolicyMemory
+from .memory import Layout, PolicyMemory
+from .protocol import TrainGroup, TrainSequence
 
 PASSES, POLICIES = 0.6, 0.3
 """Shares of the memory that the base leaves. The rest is for steps, and for gaps between blocks."""
-HOST_BYTES = 1 << 30
 
 
 def limit(device: str, memory: int) -> None:
@@ -38,11 +37,6 @@ def policy_room(device: str) -> int:
     """Bytes for policies on the device; 0 if no limit is known."""
     free = _free(device)
     return 0 if free is None else int(POLICIES * free)
-
-
-def host_room(device: str) -> int:
-    """Bytes of host memory for policies that are paged out of the device."""
-    return 0 if torch.device(device).type == "cpu" else HOST_BYTES
 
 
 def _free(device: str) -> int | None:

@@ -24,10 +24,10 @@ from transformers.utils import logging as transformers_logging
 from ..base import PASS_BYTES, Budget, load_base
 from ..devices import Precision
 from ..errors import BaseModelError
-from .inputs import TrainGroup, TrainSequence
 from .losses import token_logprobs
-from .memory.policy_memory import Layout, PolicyMemory
+from .memory import Layout, PolicyMemory
 from .model import Criterion, Groups, Ints, Lesson, TrainedTokens, lesson_of, pass_room
+from .protocol import TrainGroup, TrainSequence
 
 SMALLEST = 16
 MAX_LOGITS = 1 << 23

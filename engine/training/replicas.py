@@ -4,31 +4,29 @@ from __future__ import annotations
 
 import gc
 import logging
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass, replace
 from functools import partial
 from time import perf_counter
 from typing import Any, TypeVar
 
-import numpy as np
 import torch
 
 from ..devices import ran_out
 from ..errors import AdapterError
 from ..faults import Point, reach
 from ..trajectories import Logprobs, Tokens
-from .group_pass import Gradients, Work, add_gradients, check_group, joined, probe_group, sequence_logprobs
-from .inputs import TrainGroup
-from .memory.adapter_cache import AdapterCache
-from .memory.policy_memory import PolicyMemory
+from .group_pass import Gradients, Work, add_gradients, check_group, sequence_logprobs
+from .memory import AdapterCache, PolicyMemory
 from .model import Model
-from .protocol import GroupStats, Job, LogWeights, Refused
+from .protocol import GroupStats, Job, Refused, TrainGroup
 
 # A failed pass is undone first and repeated in passes of half the size, so that nothing counts twice.
 
 log = logging.getLogger(__name__)
 R = TypeVar("R")
+Score = Callable[[PolicyMemory, Tokens, int, float], Logprobs]
 
 
 class DeviceFull(Exception):
@@ -106,10 +104,16 @@ class Jobs:
     """
 
     def __init__(
-        self, vocabulary: int, gradients: Gradients, cache: AdapterCache, close: Callable[[str], None]
+        self,
+        vocabulary: int,
+        gradients: Gradients,
+        score: Score,
+        cache: AdapterCache,
+        close: Callable[[str], None],
     ) -> None:
         self._vocabulary = vocabulary
         self._gradients = gradients
+        self._score = score
         self._cache = cache
         self._close = close
 
@@ -118,6 +122,7 @@ class Jobs:
         if len({job.policy for job in jobs}) < len(jobs):
             raise ValueError("A policy has two jobs in one call.")
         results: dict[str, GroupStats | Refused] = {}
+        scores: dict[str, tuple[Logprobs, ...]] = {}
         run: list[Job] = []
         begun = perf_counter()
         add = self._add if len(jobs) == 1 else self._add_or_refuse
@@ -125,25 +130,22 @@ class Jobs:
             if not self._cache.fit([other.policy for other in (*run, job)]):
                 results |= add(run, begun)
                 run, begun = [], perf_counter()
-            refusal = self._refusal(job, run)
-            if refusal is None:
+            try:
+                *_, memory = self._cache.use(*(other.policy for other in run), job.policy)
+                for group in job.groups:
+                    check_group(group, self._vocabulary)
+                probe, temperature = job.probe.sequences if job.probe else (), memory.config.temperature
+                scores[job.policy] = tuple(self._score(memory, *sequence, temperature) for sequence in probe)
                 run.append(job)
-            else:
-                results[job.policy] = refusal
+            except AdapterError as error:
+                results[job.policy] = Refused.of(error)
+            except ValueError as error:
+                results[job.policy] = Refused(str(error), bad_input=True)
         results |= add(run, begun)
+        for policy, probed in scores.items():
+            if isinstance(result := results[policy], GroupStats):
+                results[policy] = replace(result, scores=probed)
         return tuple(results[job.policy] for job in jobs)
-
-    def _refusal(self, job: Job, beside: Sequence[Job]) -> Refused | None:
-        try:
-            self._cache.use(*(other.policy for other in beside), job.policy)
-        except AdapterError as error:
-            return Refused.of(error)
-        try:
-            for group in _groups(job):
-                check_group(group, self._vocabulary)
-        except ValueError as error:
-            return Refused(str(error), bad_input=True)
-        return None
 
     def _add_or_refuse(self, jobs: Sequence[Job], begun: float) -> dict[str, GroupStats | Refused]:
         try:
@@ -165,7 +167,7 @@ class Jobs:
         before = [memory.gathered() for memory in memories] if len(jobs) > 1 else []
         try:
             reach(Point.ACCUMULATE_BEGUN)
-            stats = self._gradients([(m, _groups(job)) for m, job in zip(memories, jobs, strict=True)])
+            stats = self._gradients([(m, job.groups) for m, job in zip(memories, jobs, strict=True)])
             reach(Point.ACCUMULATE_DONE)
         except Exception:
             if not before:
@@ -177,10 +179,6 @@ class Jobs:
             return {job.policy: one[job.policy] for job, one in zip(jobs, apart, strict=True)}
         paging = (perf_counter() - begun - sum(one.seconds for one in stats)) / len(jobs)
         return {job.policy: replace(one, seconds=one.seconds + paging) for job, one in zip(jobs, stats, strict=True)}
-
-
-def _groups(job: Job) -> tuple[TrainGroup, ...]:
-    return (*job.groups, probe_group(job.probe)) if job.probe else job.groups
 
 
 # The groups of a call are divided among copies of the base. Policies are on the first device, the primary; the others
@@ -233,16 +231,8 @@ class Replicas:
         for others in copies[1:]:
             for policy, other in zip(policies, others, strict=True):
                 policy.take(other)
-        seconds = perf_counter() - begun
-        tokens = [max(1, sum(each[number].tokens for each in stats)) for number in range(len(work))]
-        return tuple(
-            together(
-                groups,
-                [(part[number], each[number]) for part, each in zip(parts, stats, strict=True)],
-                seconds * tokens[number] / sum(tokens),
-            )
-            for number, (_, groups) in enumerate(work)
-        )
+        seconds = (perf_counter() - begun) / len(work)
+        return tuple(together(parts, seconds) for parts in zip(*stats, strict=True))
 
     def logprobs(self, memory: PolicyMemory, tokens: Tokens, start: int, temperature: float) -> Logprobs:
         primary = self.primary
@@ -279,92 +269,35 @@ class Replicas:
 PolicyGroups = tuple[TrainGroup, ...]
 
 
-@dataclass(frozen=True)
-class _Run:
-    policy: int
-    group: int
-    begin: int
-    end: int
-    tokens: int
-
-
-def shares(work: Sequence[Sequence[TrainGroup]], replicas: int, worth: int) -> tuple[tuple[PolicyGroups, ...], ...]:
+def shares(work: Sequence[Sequence[TrainGroup]], replicas: int, worth: int) -> list[list[PolicyGroups]]:
     """For each replica and policy its groups, in order.
 
-    The largest runs of sequences are assigned first. Below ``worth`` tokens per replica, the first computes everything.
+    The largest groups are assigned first. Below ``worth`` tokens per replica, the first computes everything.
     """
-    total = sum(_tokens(group) for groups in work for group in groups)
-    if replicas == 1 or total < worth * replicas:
-        nothing: tuple[PolicyGroups, ...] = tuple(() for _ in work)
-        return (tuple(map(tuple, work)), *(nothing for _ in range(replicas - 1)))
-    loads, taken = [0] * replicas, [[] for _ in range(replicas)]  # type: tuple[list[int], list[list[_Run]]]
-    for run in sorted(_runs(work, max(1, total // replicas)), key=lambda run: -run.tokens):
-        least = loads.index(min(loads))
-        loads[least] += run.tokens
-        taken[least].append(run)
-    return tuple(_laid_out(work, runs) for runs in taken)
-
-
-def _runs(work: Sequence[Sequence[TrainGroup]], most: int) -> Iterator[_Run]:
-    for policy, groups in enumerate(work):
-        for number, group in enumerate(groups):
-            begin = tokens = 0
-            for index, sequence in enumerate(group.sequences):
-                if tokens and tokens + len(sequence.tokens) > most:
-                    yield _Run(policy, number, begin, index, tokens)
-                    begin, tokens = index, 0
-                tokens += len(sequence.tokens)
-            yield _Run(policy, number, begin, len(group.sequences), tokens)
-
-
-def _laid_out(work: Sequence[Sequence[TrainGroup]], runs: Sequence[_Run]) -> tuple[PolicyGroups, ...]:
-    found: list[PolicyGroups] = []
-    for policy, groups in enumerate(work):
-        own: list[TrainGroup] = []
-        for number, group in enumerate(groups):
-            parts = sorted((run.begin, run.end) for run in runs if (run.policy, run.group) == (policy, number))
-            if parts:
-                own.append(replace(group, sequences=tuple(s for part in parts for s in group.sequences[slice(*part)])))
-        found.append(tuple(own))
-    return tuple(found)
-
-
-def together(
-    groups: Sequence[TrainGroup], parts: Sequence[tuple[Sequence[TrainGroup], GroupStats]], seconds: float
-) -> GroupStats:
-    """The statistics of a policy's ``groups`` from those of its parts, in order, so that the sums repeat."""
-    stats = [each for _, each in parts]
-    return GroupStats(
-        tokens=sum(each.tokens for each in stats),
-        loss=sum(each.loss for each in stats),
-        entropy=sum(each.entropy for each in stats),
-        clipped=sum(each.clipped for each in stats),
-        gap_sum=sum(each.gap_sum for each in stats),
-        gap_max=max(each.gap_max for each in stats),
-        kl=sum(each.kl for each in stats),
-        seconds=seconds,
-        measured=sum(each.measured for each in stats),
-        weights=_weights(groups, parts),
-        scores=joined(groups, ((own, each.scores) for own, each in parts)),
-    )
-
-
-def _weights(
-    groups: Sequence[TrainGroup], parts: Sequence[tuple[Sequence[TrainGroup], GroupStats]]
-) -> dict[int, LogWeights]:
-    found: dict[int, LogWeights] = {}
-    for own, stats in parts:
-        for group in own:
-            if group.number in stats.weights:
-                stops = np.cumsum([np.count_nonzero(sequence.mask) for sequence in group.sequences])
-                pieces = np.split(stats.weights[group.number], stops[:-1])
-                found.update((id(s), piece) for s, piece in zip(group.sequences, pieces, strict=True))
-    return {
-        group.number: np.concatenate([found[id(sequence)] for sequence in group.sequences])
-        for group in groups
-        if group.sequences and all(id(sequence) in found for sequence in group.sequences)
+    sizes = {
+        (policy, place): sum(len(sequence.tokens) for sequence in group.sequences)
+        for policy, groups in enumerate(work)
+        for place, group in enumerate(groups)
     }
+    loads, owner = [0] * (replicas if sum(sizes.values()) >= worth * replicas else 1), {}
+    for key in sorted(sizes, key=lambda key: -sizes[key]):
+        owner[key] = loads.index(min(loads))
+        loads[owner[key]] += sizes[key]
+    return [
+        [
+            tuple(group for place, group in enumerate(groups) if owner[policy, place] == replica)
+            for policy, groups in enumerate(work)
+        ]
+        for replica in range(replicas)
+    ]
 
 
-def _tokens(group: TrainGroup) -> int:
-    return sum(len(sequence.tokens) for sequence in group.sequences)
+def together(stats: Sequence[GroupStats], seconds: float) -> GroupStats:
+    """The sum of the statistics of a policy's parts, in order, so that it repeats."""
+    sums = ("tokens", "loss", "entropy", "clipped", "gap_sum", "kl", "measured")
+    return GroupStats(
+        **{name: sum(getattr(part, name) for part in stats) for name in sums},
+        gap_max=max(part.gap_max for part in stats),
+        seconds=seconds,
+        weights={number: weights for part in stats for number, weights in part.weights.items()},
+    )

@@ -24,14 +24,11 @@ from ..errors import AdapterError
 from ..faults import Point, reach
 from ..trajectories import Logprobs, Tokens
 from .decoder.decoder import Decoder, compute_on, nothing
-from .group_pass import Work
-from .inputs import PolicyConfig, TrainGroup
-from .memory.adapter_cache import AdapterCache, Pages
-from .memory.policy_memory import MovedState, PolicyMemory, fresh, from_state, to_device, to_state, weights_of
-from .model import Model, host_room, limit, policy_room
-from .protocol import GroupStats, Job, Probe, Refused, StepResult
+from .group_pass import Step, Work, check_config, make_step
+from .memory import AdapterCache, MovedState, PolicyMemory, fresh, from_state, to_device, to_state, weights_of
+from .model import Model, limit, policy_room
+from .protocol import GroupStats, Job, PolicyConfig, Probe, Refused, StepResult, TrainGroup
 from .replicas import Jobs, PassBackoff, Replicas, once_more
-from .step import Step, check_config, make_step
 
 log = logging.getLogger(__name__)
 
@@ -152,9 +149,10 @@ class TorchTrainer:
         self._replicas = self._thread.submit(Replicas, make, devices, names or devices, threads).result()
         self._model = self._replicas.primary.model
         self._backoff = PassBackoff(self._replicas.shrink)
-        self._pages = Pages(Path(scratch or tempfile.gettempdir()), host_room(self._device))
-        self._cache = AdapterCache(self._pages, slots, held or policy_room(self._device), self._device)
-        self._jobs = Jobs(self._model.vocabulary, self._gradients, self._cache, self._close)
+        self._cache = AdapterCache(
+            Path(scratch or tempfile.gettempdir()), slots, held or policy_room(self._device), self._device
+        )
+        self._jobs = Jobs(self._model.vocabulary, self._gradients, self._logprobs, self._cache, self._close)
         self._openings = itertools.count()
         self._opened: dict[str, int] = {}
 
@@ -224,7 +222,7 @@ class TorchTrainer:
         await self._run(self._set_state, policy, moved, found)
 
     def tidy(self) -> None:
-        self._pages.close()
+        self._cache.close()
 
     def shutdown(self) -> None:
         self._thread.shutdown()

@@ -16,10 +16,8 @@ from marlaas.engine.store.store import Store
 from marlaas.engine.store.submissions import submit
 from marlaas.engine.submission.taskfile import submission
 from marlaas.engine.train.metrics import StepTally
-from marlaas.engine.train.opening import key, new_version, open_policy, version_path
-from marlaas.engine.train.settings import closing_rules
-from marlaas.engine.training.advantages import ClosedGroup, close_group
-from marlaas.engine.training.intake import train_group
+from marlaas.engine.train.opening import closing_rules, key, new_version, open_policy, version_path
+from marlaas.engine.training.advantages import ClosedGroup, close_group, train_group
 from marlaas.engine.training.torch_trainer import TorchTrainer
 from marlaas.engine.trajectories import Episode, Group, Span, Trajectory, TurnReward
 from tests.engine.training.tiny_qwen import VOCABULARY

@@ -38,9 +38,9 @@ from ...base import (
 )
 from ...devices import Precision
 from ...trajectories import Tokens
-from ..inputs import TrainGroup, TrainSequence
-from ..memory.policy_memory import AdamState, Layout, PolicyMemory
+from ..memory import AdamState, Layout, PolicyMemory
 from ..model import Criterion, Groups, pass_room
+from ..protocol import TrainGroup, TrainSequence
 from .attention import Attention, AttentionPlan, FusedAttention, TiledAttention
 from .layer import (
     CACHED,

@@ -13,7 +13,7 @@ from torch import Tensor
 from ...base import Layer, add_bfloat16_product, product as kernel_product
 from ...devices import Precision
 from ...errors import BaseModelError
-from ..memory.policy_memory import PolicyMemory
+from ..memory import PolicyMemory
 from .packing import Spans
 
 # Four bits (NormalFloat, Dettmers et al., arXiv 2305.14314), by the optional bitsandbytes: a quarter of bfloat16's

@@ -13,8 +13,8 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from ...base import AGAIN
-from ..inputs import TrainGroup, TrainSequence
 from ..model import Ints, Lesson, lesson_of
+from ..protocol import TrainGroup, TrainSequence
 
 
 @dataclass(frozen=True)

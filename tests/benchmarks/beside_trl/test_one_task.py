@@ -14,7 +14,7 @@ from benchmarks.beside_trl.workload import LONG, SHORT
 from benchmarks.machinery.cores import Reading, used_by_others
 from benchmarks.plugins.sums.grading import reward
 from marlaas.engine.submission import taskfile
-from marlaas.engine.training.inputs import PolicyConfig
+from marlaas.engine.training.protocol import PolicyConfig
 
 
 def run(step: float, steps: int, rewards: float = 0.5, start: float = 5.0) -> Run:

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from marlaas.engine.adapters.leftovers import MARK, Swept, lost_files, spare, sweep
+from marlaas.engine.adapters.statefile import MARK, Swept, lost_files, spare, sweep
 from marlaas.engine.errors import AdapterUnreachable
 
 

@@ -1,6 +1,6 @@
 from hypothesis import given, strategies as st
 
-from marlaas.engine.adapters.retention import Kept, RetentionVersion, keep
+from marlaas.engine.adapters.statefile import Kept, RetentionVersion, keep
 
 
 def version(number: int, best: bool = False, resumable: bool = True, final: bool = False) -> RetentionVersion:

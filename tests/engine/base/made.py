@@ -21,7 +21,7 @@ from marlaas.engine.rollout.llama.context import LlamaContext
 from marlaas.engine.rollout.llama.model import LlamaSampler
 from marlaas.engine.rollout.protocol import Sampler, SampleRequest, SampleResult
 from marlaas.engine.rollout.torch_sampler.sampler import TorchSampler
-from marlaas.engine.training.inputs import TrainGroup, TrainSequence
+from marlaas.engine.training.protocol import TrainGroup, TrainSequence
 from marlaas.engine.training.torch_trainer import TorchTrainer
 from marlaas.engine.trajectories import Logprobs, Tokens
 

@@ -20,7 +20,7 @@ from marlaas.engine.base.model import BaseModel
 from marlaas.engine.base.tensors import load
 from marlaas.engine.errors import BaseModelError
 from marlaas.engine.rollout.llama.model import BaseFile, open_base
-from marlaas.engine.training.inputs import PolicyConfig, TrainGroup, TrainSequence
+from marlaas.engine.training.protocol import PolicyConfig, TrainGroup, TrainSequence
 from marlaas.engine.training.torch_trainer import TorchTrainer
 from tests.engine.training.oracle import Oracle
 from tools.random_base.make import make_base

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, strategies as st
 
 from marlaas.engine.fleet.trainers import GAIN, LEAST_WAIT, MOST, WAIT, PassTimes, Piece, Shape, joins, patience
-from marlaas.engine.training.inputs import PolicyConfig
+from marlaas.engine.training.protocol import PolicyConfig
 
 SHAPE, OTHER = Shape(16, kl=False, entropy=False), Shape(64, kl=True, entropy=False)
 

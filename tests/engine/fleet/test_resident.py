@@ -9,8 +9,7 @@ import pytest
 from marlaas.engine.base.model import BaseModel
 from marlaas.engine.fleet.plan import LLAMA, TRAINER
 from marlaas.engine.rollout.protocol import Sampler, SampleRequest
-from marlaas.engine.training.inputs import PolicyConfig, TrainGroup, TrainSequence
-from marlaas.engine.training.protocol import Trainer
+from marlaas.engine.training.protocol import PolicyConfig, Trainer, TrainGroup, TrainSequence
 from marlaas.engine.workers.handle import LocalLauncher
 
 from ..rollout.random_base import write_base

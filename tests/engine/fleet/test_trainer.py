@@ -14,8 +14,17 @@ from marlaas.engine.errors import AdapterError
 from marlaas.engine.fairness.ledger import TRAINING, Ledger, Usage
 from marlaas.engine.fairness.line import Line, Payer
 from marlaas.engine.fleet.trainers import LEAST_WAIT, Call, SharedTrainer, TaskTrainer, TrainerPool
-from marlaas.engine.training.inputs import PolicyConfig, TrainGroup, TrainSequence
-from marlaas.engine.training.protocol import GroupStats, Job, Probe, Refused, StepResult, Trainer
+from marlaas.engine.training.protocol import (
+    GroupStats,
+    Job,
+    PolicyConfig,
+    Probe,
+    Refused,
+    StepResult,
+    Trainer,
+    TrainGroup,
+    TrainSequence,
+)
 from marlaas.engine.trajectories import Logprobs, Tokens
 
 ANN, BOB = Payer("ann", 1), Payer("bob", 2)

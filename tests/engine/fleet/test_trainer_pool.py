@@ -14,9 +14,8 @@ from marlaas.engine.fairness.fair_clock import SharedClock
 from marlaas.engine.fairness.ledger import Ledger
 from marlaas.engine.fairness.line import Line, Payer
 from marlaas.engine.fleet.trainers import Call, SharedTrainer, TaskTrainer, TrainerPool
-from marlaas.engine.training.inputs import PolicyConfig, TrainGroup
-from marlaas.engine.training.memory.policy_memory import MovedState
-from marlaas.engine.training.protocol import GroupStats, Probe, StepResult, Trainer
+from marlaas.engine.training.memory import MovedState
+from marlaas.engine.training.protocol import GroupStats, PolicyConfig, Probe, StepResult, Trainer, TrainGroup
 
 from .test_trainer import group, stats, tokens_of
 

@@ -25,7 +25,7 @@ from marlaas.engine.fleet.trainers import TaskTrainer
 from marlaas.engine.home.paths import Home
 from marlaas.engine.home.settings import RolloutSettings, Settings, TrainingSettings
 from marlaas.engine.store.store import Store
-from marlaas.engine.training.inputs import PolicyConfig
+from marlaas.engine.training.protocol import PolicyConfig
 from tests.engine.training.samples import group
 
 pytestmark = [pytest.mark.processes, pytest.mark.torch, pytest.mark.timeout(180)]

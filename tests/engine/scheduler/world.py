@@ -42,8 +42,16 @@ from marlaas.engine.store.rows import Yielding
 from marlaas.engine.store.store import Store
 from marlaas.engine.store.submissions import submit
 from marlaas.engine.submission.taskfile import submission
-from marlaas.engine.training.inputs import PolicyConfig, TrainGroup
-from marlaas.engine.training.protocol import GroupStats, Job, Probe, Refused, StepResult, Trainer
+from marlaas.engine.training.protocol import (
+    GroupStats,
+    Job,
+    PolicyConfig,
+    Probe,
+    Refused,
+    StepResult,
+    Trainer,
+    TrainGroup,
+)
 
 from ..rollout.fake import FakeSampler
 from ..rollout.fake_renderer import FakeRenderer

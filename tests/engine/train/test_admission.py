@@ -21,17 +21,12 @@ from marlaas.engine.store.experience import ExperienceTable
 from marlaas.engine.train import admission as module
 from marlaas.engine.train.admission import (
     CALL_TOKENS,
-    LEAST,
     Admission,
-    Need,
-    NextGroup,
+    Background,
     PolicyGroups,
-    Waits,
     may_begin,
-    next_group,
     step_groups,
 )
-from marlaas.engine.train.background import Background
 from marlaas.engine.train.groups import GroupListener, GroupRunner
 from marlaas.engine.training.advantages import ClosedGroup, RewardSummary
 from marlaas.engine.trajectories import Episode, Group, Trajectory
@@ -182,7 +177,7 @@ async def test_a_complete_group_that_grows_too_old_begins_again() -> None:
         pool.put(closed(number, version=version))
     pool.taken = 2
     pool.give_up_stale()
-    assert pool.again == {0} and pool.given_up == 1 and await take(pool, {0, 1}) == [1]
+    assert pool.next_number() == 0 and pool.given_up == 1 and await take(pool, {0, 1}) == [1]
 
 
 # Room for samples.
@@ -330,47 +325,6 @@ async def test_an_engine_that_drains_begins_nothing_that_waited() -> None:
 
 
 # Several policies.
-
-
-@pytest.mark.parametrize(
-    ("needs", "ahead", "begins"),
-    [
-        ([], {}, None),
-        ([("a", 3, True)], {}, (3, "a")),
-        ([("a", 3, True), ("b", 3, True)], {}, (3, "ab")),
-        ([("a", 3, True), ("b", 3, False)], {}, None),
-        ([("a", 3, True), ("b", 3, False)], {"a": 3}, None),
-        ([("a", 3, True), ("b", 3, False)], {"a": 4}, (3, "a")),
-        ([("a", 3, True), ("b", 3, True), ("c", 3, False)], {"a": 4}, (3, "a")),
-        ([("a", 5, True), ("b", 3, True)], {}, (3, "b")),
-        ([("a", 5, True), ("b", 3, False)], {}, None),
-        ([("a", 5, True), ("b", 3, False)], {"a": 6}, (5, "a")),
-        ([("a", 5, True), ("b", 3, True), ("c", 3, False)], {}, None),
-        ([("a", 5, False), ("b", 5, False)], {"a": 9, "b": 9}, None),
-    ],
-)
-def test_what_begins_next(
-    needs: list[tuple[str, int, bool]], ahead: dict[str, int], begins: tuple[int, str] | None
-) -> None:
-    expected = begins and NextGroup(begins[0], frozenset(begins[1]))
-    assert next_group([Need(*need) for need in needs], ahead) == expected
-
-
-def test_a_policy_waits_for_as_long_as_a_group_takes() -> None:
-    now = [0.0]
-    waits = Waits(lambda: now[0])
-    assert waits.left("a", True) == float("inf"), "nobody knows yet how long a group takes"
-    for name in "ab":
-        waits.took(name, 5.0)
-    assert waits.left("a", True) == 5.0
-    now[0] = 3.0
-    assert waits.left("a", True) == 2.0 and waits.left("b", True) == 5.0
-    assert waits.left("a", False) == float("inf") and waits.left("a", True) == 5.0, "a group began meanwhile"
-    now[0] = 99.0
-    assert waits.left("b", True) == 0.0
-    quick = Waits(lambda: now[0])
-    quick.took("a", 1e-3)
-    assert quick.left("a", True) == LEAST
 
 
 class Steps(PolicyGroups):
@@ -522,7 +476,7 @@ async def test_where_there_is_no_room_nobody_looks_for_it() -> None:
 
 async def test_a_policy_whose_partner_learns_slowly_goes_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The critic's first version is not served; the solver is trained to its end, and the critic later."""
-    monkeypatch.setattr(module, "LEAST", 0.0)
+    monkeypatch.setattr(module, "PATIENCE", 0.0)
     policies = dict.fromkeys(AGENTS, NamedPolicySpec(rank=1, alpha=1.0))
     here = world(tmp_path, replace(TWO, policies=policies))
     over = asyncio.Event()
@@ -551,7 +505,7 @@ async def test_a_policy_whose_partner_learns_slowly_goes_on(tmp_path: Path, monk
 async def test_a_deterministic_task_runs_groups_for_all_at_once(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(module, "LEAST", 0.0)
+    monkeypatch.setattr(module, "PATIENCE", 0.0)
     train = replace(TWO.train, deterministic=True, max_staleness=0)
     here = world(tmp_path, replace(TWO, train=train))
     assert await here.go() == Ending("done")

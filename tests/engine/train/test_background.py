@@ -6,7 +6,7 @@ import asyncio
 
 import pytest
 
-from marlaas.engine.train.background import Background
+from marlaas.engine.train.admission import Background
 
 
 async def test_waits_for_what_was_started() -> None:

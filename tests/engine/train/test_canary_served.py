@@ -20,9 +20,8 @@ from marlaas.engine.rollout.renderer import Renderer
 from marlaas.engine.rollout.torch_sampler.context import TorchWeights
 from marlaas.engine.rollout.torch_sampler.sampler import TorchSampler
 from marlaas.engine.train.canary import Canary, CanaryReport
-from marlaas.engine.training.advantages import ClosedGroup, close_group
-from marlaas.engine.training.inputs import PolicyConfig
-from marlaas.engine.training.intake import train_group
+from marlaas.engine.training.advantages import ClosedGroup, close_group, train_group
+from marlaas.engine.training.protocol import PolicyConfig
 from marlaas.engine.training.torch_trainer import TorchTrainer
 from marlaas.engine.trajectories import Episode, Group, Span, Trajectory
 from marlaas.plugins.messages import Message

@@ -12,8 +12,7 @@ from typing import Any
 from marlaas.engine.scheduler.scheduler import Ending
 from marlaas.engine.spec.automatic import BaseTraits
 from marlaas.engine.spec.task import EvalSpec, SamplingSpec, TaskSpec
-from marlaas.engine.training.inputs import PolicyConfig
-from marlaas.engine.training.protocol import StepResult
+from marlaas.engine.training.protocol import PolicyConfig, StepResult
 
 from ..scheduler.world import World
 from .test_learning import SPEC, check_history

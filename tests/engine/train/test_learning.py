@@ -24,8 +24,7 @@ from marlaas.engine.spec.task import EvalSpec, NamedPolicySpec, PolicySpec, Samp
 from marlaas.engine.train import admission
 from marlaas.engine.train.publishing import ExposedTime
 from marlaas.engine.training.advantages import teaches
-from marlaas.engine.training.inputs import TrainGroup
-from marlaas.engine.training.protocol import GroupStats, Probe
+from marlaas.engine.training.protocol import GroupStats, Probe, TrainGroup
 from marlaas.plugins.messages import Answer
 from tests.oracle.audit import audit
 

@@ -17,9 +17,9 @@ from marlaas.engine.scheduler.scheduler import Ending
 from marlaas.engine.spec.task import ComponentSpec, DataSpec, EvalSpec, SuiteSpec
 from marlaas.engine.store import Evaluation
 from marlaas.engine.train.drawing import STRIDE
+from marlaas.engine.train.evaluation import mean_score
 from marlaas.engine.train.failures import BiasWatch
 from marlaas.engine.train.groups import RUNS
-from marlaas.engine.train.measuring import mean_score
 from marlaas.engine.trajectories import Episode, Failure, Transcript
 from marlaas.plugins.messages import Answer, Ask, Message, Reply
 

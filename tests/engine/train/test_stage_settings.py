@@ -12,9 +12,9 @@ from marlaas.engine.spec.task import SamplingSpec, TaskSpec, TrainSpec
 from marlaas.engine.store.store import Store
 from marlaas.engine.store.submissions import submit
 from marlaas.engine.submission.taskfile import submission
-from marlaas.engine.train.settings import closing_rules, policy_config, replacements
+from marlaas.engine.train.opening import closing_rules, policy_config, replacements
 from marlaas.engine.training.advantages import ClosedGroup, close_group
-from marlaas.engine.training.step import check_config
+from marlaas.engine.training.group_pass import check_config
 from marlaas.engine.trajectories import Episode, Group
 
 from ..training.test_overlong import said

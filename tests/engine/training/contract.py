@@ -8,8 +8,7 @@ import numpy as np
 import pytest
 
 from marlaas.engine.adapters.statefile import begin, checksum, read_state
-from marlaas.engine.training.inputs import PolicyConfig, TrainGroup
-from marlaas.engine.training.protocol import GroupStats, Job, Probe, StepResult, Trainer
+from marlaas.engine.training.protocol import GroupStats, Job, PolicyConfig, Probe, StepResult, Trainer, TrainGroup
 
 from ...seldom import seldom
 from .oracle import Oracle

@@ -9,9 +9,8 @@ import numpy as np
 import pytest
 
 from marlaas.engine.spec.losses import published
-from marlaas.engine.training.inputs import TrainGroup
 from marlaas.engine.training.losses import LOSSES
-from marlaas.engine.training.protocol import GroupStats, StepResult, Trainer
+from marlaas.engine.training.protocol import GroupStats, StepResult, Trainer, TrainGroup
 
 from ...seldom import often
 from .contract import CONFIG, NewTrainer, train

@@ -8,9 +8,8 @@ import numpy as np
 import pytest
 
 from marlaas.engine.errors import AdapterError
-from marlaas.engine.training.inputs import PolicyConfig
-from marlaas.engine.training.memory.policy_memory import MovedState
-from marlaas.engine.training.protocol import Trainer
+from marlaas.engine.training.memory import MovedState
+from marlaas.engine.training.protocol import PolicyConfig, Trainer
 from marlaas.engine.workers.wire import Answer, pack
 
 from ...seldom import seldom

@@ -8,8 +8,7 @@ import numpy as np
 import pytest
 
 from marlaas.engine.errors import AdapterDamaged, AdapterError, AdapterMissing
-from marlaas.engine.training.inputs import PolicyConfig, TrainGroup, TrainSequence
-from marlaas.engine.training.protocol import Trainer
+from marlaas.engine.training.protocol import PolicyConfig, Trainer, TrainGroup, TrainSequence
 
 from .contract import CONFIG, NewTrainer, train
 from .samples import group, sequence

@@ -10,9 +10,8 @@ import torch
 
 from marlaas.engine.adapters.statefile import read_state
 from marlaas.engine.errors import AdapterError, AdapterUnreachable
-from marlaas.engine.training.inputs import PolicyConfig, TrainGroup
 from marlaas.engine.training.losses import LOSSES, TokenLoss, TokenView
-from marlaas.engine.training.protocol import GroupStats, Job, Refused, Trainer
+from marlaas.engine.training.protocol import GroupStats, Job, PolicyConfig, Refused, Trainer, TrainGroup
 
 from ...seldom import seldom
 from .contract import CONFIG, NewTrainer, train

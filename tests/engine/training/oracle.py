@@ -9,7 +9,7 @@ from peft import LoraConfig, get_peft_model
 from transformers import AutoModelForCausalLM
 
 from marlaas.engine.adapters.statefile import PolicyState, read_state
-from marlaas.engine.training.inputs import PolicyConfig, TrainGroup
+from marlaas.engine.training.protocol import PolicyConfig, TrainGroup
 from marlaas.engine.trajectories import Tokens
 
 LEAST = 1e-5

@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from marlaas.engine.training.inputs import TrainGroup, TrainSequence
+from marlaas.engine.training.protocol import TrainGroup, TrainSequence
 
 from .tiny_qwen import VOCABULARY
 

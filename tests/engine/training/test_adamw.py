@@ -1,7 +1,7 @@
 import pytest
 import torch
 
-from marlaas.engine.training.memory.policy_memory import AdamState, adamw, clip
+from marlaas.engine.training.memory import AdamState, adamw, clip
 
 
 def test_many_steps_are_those_of_torch() -> None:

@@ -10,8 +10,7 @@ import torch
 from marlaas.engine.adapters.statefile import read_state
 from marlaas.engine.errors import AdapterError
 from marlaas.engine.training.group_pass import Work
-from marlaas.engine.training.inputs import PolicyConfig, TrainGroup, TrainSequence
-from marlaas.engine.training.protocol import GroupStats
+from marlaas.engine.training.protocol import GroupStats, PolicyConfig, TrainGroup, TrainSequence
 from marlaas.engine.training.replicas import Replicas
 from marlaas.engine.training.torch_trainer import TorchTrainer
 

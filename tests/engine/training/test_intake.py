@@ -2,7 +2,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from marlaas.engine.training.intake import spread, train_group
+from marlaas.engine.training.advantages import spread, train_group
 
 from .test_advantages import group, trajectory
 

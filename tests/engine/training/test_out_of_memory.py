@@ -18,7 +18,7 @@ from pathlib import Path
 import numpy as np
 import torch
 from marlaas.engine.base.model import load_base
-from marlaas.engine.training.inputs import PolicyConfig, TrainGroup, TrainSequence
+from marlaas.engine.training.protocol import PolicyConfig, TrainGroup, TrainSequence
 from marlaas.engine.training.torch_trainer import TorchTrainer
 
 folder, least, answer, room = Path(sys.argv[1]), int(sys.argv[2]), int(sys.argv[3]), 1 << 40

@@ -5,8 +5,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from marlaas.engine.training.advantages import ClosedGroup, ClosingRules, Overlong, close_group
-from marlaas.engine.training.intake import train_group
+from marlaas.engine.training.advantages import ClosedGroup, ClosingRules, Overlong, close_group, train_group
 from marlaas.engine.trajectories import Episode, Group, Span, Trajectory
 
 MASK = ClosingRules(overlong=Overlong("mask"))

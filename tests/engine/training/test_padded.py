@@ -1,9 +1,9 @@
 import numpy as np
 from hypothesis import given, strategies as st
 
-from marlaas.engine.training.inputs import TrainGroup
 from marlaas.engine.training.model import count_trained
 from marlaas.engine.training.peft_model import padded_batches
+from marlaas.engine.training.protocol import TrainGroup
 
 from .samples import group, sequence
 

@@ -17,9 +17,9 @@ from marlaas.engine.base.modules import unadapted
 from marlaas.engine.errors import BaseModelError
 from marlaas.engine.training import peft_model
 from marlaas.engine.training.group_pass import add_gradient, sequence_logprobs
-from marlaas.engine.training.inputs import PolicyConfig, TrainGroup
-from marlaas.engine.training.memory.policy_memory import PolicyMemory, fresh
+from marlaas.engine.training.memory import PolicyMemory, fresh
 from marlaas.engine.training.peft_model import PeftModel
+from marlaas.engine.training.protocol import PolicyConfig, TrainGroup
 
 from .largest import Largest
 from .samples import sequence

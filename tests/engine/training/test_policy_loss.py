@@ -7,11 +7,10 @@ import pytest
 import torch
 
 from marlaas.engine.spec.losses import PUBLISHED, constant_denominator
-from marlaas.engine.training.group_pass import PolicyLoss
-from marlaas.engine.training.inputs import PolicyConfig, TrainSequence
+from marlaas.engine.training.group_pass import PolicyLoss, divisor
 from marlaas.engine.training.losses import LOSSES
 from marlaas.engine.training.model import trained_tokens_of
-from marlaas.engine.training.step import divisor
+from marlaas.engine.training.protocol import PolicyConfig, TrainSequence
 
 LOGP = -1.0
 EPISODES, LONGEST = 2, 8

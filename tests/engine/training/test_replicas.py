@@ -11,8 +11,7 @@ import pytest
 from marlaas.engine.adapters.statefile import read_state
 from marlaas.engine.training import replicas
 from marlaas.engine.training.decoder.decoder import Decoder
-from marlaas.engine.training.inputs import PolicyConfig
-from marlaas.engine.training.protocol import Job
+from marlaas.engine.training.protocol import Job, PolicyConfig
 from marlaas.engine.training.torch_trainer import TorchTrainer
 
 from .contract import CONFIG, NewTrainer, StepContract, TrainerContract, train

@@ -2,8 +2,8 @@
 
 import pytest
 
-from marlaas.engine.training.inputs import PolicyConfig
-from marlaas.engine.training.step import learning_rate
+from marlaas.engine.training.group_pass import learning_rate
+from marlaas.engine.training.protocol import PolicyConfig
 
 
 def rates(config: PolicyConfig, count: int) -> list[float]:

@@ -16,11 +16,11 @@ from marlaas.engine.training.advantages import (
     compare_turns,
     has_signal,
     returns_to_go,
+    train_group,
 )
 from marlaas.engine.training.group_pass import check_group
-from marlaas.engine.training.inputs import PolicyConfig
-from marlaas.engine.training.intake import train_group
 from marlaas.engine.training.model import trained_tokens_of
+from marlaas.engine.training.protocol import PolicyConfig
 from marlaas.engine.trajectories import Episode, Group, Span, Trajectory, TurnReward
 
 KINDS: tuple[AdvantageKind, ...] = ("mean", "standard", "leave_one_out")

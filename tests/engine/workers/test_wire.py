@@ -11,7 +11,7 @@ import pytest
 from numpy.typing import NDArray
 
 from marlaas.engine.rollout.protocol import SampleRequest, SampleResult
-from marlaas.engine.training.inputs import TrainGroup, TrainSequence
+from marlaas.engine.training.protocol import TrainGroup, TrainSequence
 from marlaas.engine.workers.wire import HEADER, LINGER, Answer, Call, Message, Outbox, pack, read
 
 TOKENS = np.arange(1000, dtype=np.int32)

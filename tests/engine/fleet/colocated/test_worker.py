@@ -14,8 +14,7 @@ from marlaas.engine.adapters.statefile import read_state
 from marlaas.engine.base.model import BaseModel
 from marlaas.engine.errors import WorkerDied
 from marlaas.engine.rollout.protocol import Sampler, SampleRequest, SampleResult
-from marlaas.engine.training.inputs import PolicyConfig, TrainGroup, TrainSequence
-from marlaas.engine.training.protocol import StepResult, Trainer
+from marlaas.engine.training.protocol import PolicyConfig, StepResult, Trainer, TrainGroup, TrainSequence
 from marlaas.engine.training.torch_trainer import TorchTrainer
 from marlaas.engine.workers.handle import LocalLauncher, WorkerHandle
 

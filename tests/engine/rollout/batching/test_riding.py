@@ -18,8 +18,8 @@ from marlaas.engine.rollout.batching.sampler import LONGEST, PATIENCE, Rider, Ri
 from marlaas.engine.rollout.protocol import SampleRequest
 from marlaas.engine.rollout.torch_sampler.context import TorchContext
 from marlaas.engine.rollout.torch_sampler.sampler import TorchSampler
-from marlaas.engine.training.inputs import PolicyConfig
-from marlaas.engine.training.memory.policy_memory import Layout, fresh
+from marlaas.engine.training.memory import Layout, fresh
+from marlaas.engine.training.protocol import PolicyConfig
 
 SEQUENCES, FIRST = 9, 6
 TOKENS = np.array([5, 6, 7, 8, 9, 10, 11], np.int32)

@@ -20,9 +20,8 @@ from marlaas.engine.rollout.conversation import SamplingParameters
 from marlaas.engine.rollout.episodes import Rollout, alike
 from marlaas.engine.rollout.llama.model import LlamaSampler
 from marlaas.engine.rollout.renderer import Renderer
-from marlaas.engine.training.advantages import ClosedGroup, close_group
-from marlaas.engine.training.inputs import PolicyConfig
-from marlaas.engine.training.intake import train_group
+from marlaas.engine.training.advantages import ClosedGroup, close_group, train_group
+from marlaas.engine.training.protocol import PolicyConfig
 from marlaas.engine.training.torch_trainer import TorchTrainer
 from marlaas.engine.trajectories import Group
 from marlaas.plugins.messages import Answer, Ask, Message

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from marlaas.engine.spec.task import EvalSpec
-from marlaas.engine.train.scores import reached, remark, stalled
+from marlaas.engine.train.held_out import reached, remark, stalled
 
 TARGET = EvalSpec(target=0.95)
 PATIENT = EvalSpec(patience=2)

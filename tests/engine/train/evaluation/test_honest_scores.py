@@ -17,9 +17,8 @@ import pytest
 from marlaas.engine.environments.protocol import EpisodeOutcome, EpisodeSpec
 from marlaas.engine.scheduler.scheduler import Ending
 from marlaas.engine.spec.task import EvalSpec
-from marlaas.engine.train.evaluation import EVAL_ATTEMPTS, MOST_OVERLOADED
+from marlaas.engine.train.evaluation import EVAL_ATTEMPTS, MOST_OVERLOADED, TOO_OFTEN
 from marlaas.engine.train.groups import DEATHS
-from marlaas.engine.train.measuring import TOO_OFTEN
 from marlaas.engine.trajectories import Failure
 from marlaas.plugins.messages import Answer, Ask, Message
 

@@ -9,7 +9,7 @@ from statistics import fmean, stdev
 import pytest
 from hypothesis import given, strategies as st
 
-from marlaas.engine.train.scores import Sampled, averages, pass_at, score, standard_error
+from marlaas.engine.train.held_out import Sampled, averages, pass_at, score, standard_error
 
 
 def prompts(*rewards: float) -> list[Sampled]:

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from marlaas.engine.spec.task import EvalSpec
-from marlaas.engine.train.scores import series_of
+from marlaas.engine.train.environment import series_of
 
 
 def lease(**changed: object) -> Any:

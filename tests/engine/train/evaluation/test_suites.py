@@ -11,7 +11,7 @@ from marlaas.engine.environments.protocol import EpisodeSpec
 from marlaas.engine.errors import ConfigError
 from marlaas.engine.scheduler.scheduler import Ending
 from marlaas.engine.spec.task import DataSpec, EvalSpec, SuiteSpec, TaskSpec, parse
-from marlaas.engine.train.measuring import on_suite
+from marlaas.engine.train.evaluation import on_suite
 
 from ...scheduler.world import World
 from ..test_learning import SPEC, check_history

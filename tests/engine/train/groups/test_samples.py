@@ -22,8 +22,7 @@ from marlaas.engine.train.groups import (
     run_samples,
     runs_again,
 )
-from marlaas.engine.training.advantages import ClosedGroup, ClosingRules, TooFewRewards, close_group
-from marlaas.engine.training.intake import train_group
+from marlaas.engine.training.advantages import ClosedGroup, ClosingRules, TooFewRewards, close_group, train_group
 from marlaas.engine.trajectories import Episode
 
 from ...training.test_advantages import group, trajectory

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from transformers import LlamaConfig, LlamaForCausalLM, Qwen2Config, Qwen2ForCausalLM, Qwen3Config, Qwen3ForCausalLM
 from transformers.utils import logging
 
-from marlaas.engine.training.inputs import TrainGroup, TrainSequence
+from marlaas.engine.training.protocol import TrainGroup, TrainSequence
 
 VOCABULARY = 40
 LLAMA3 = {

@@ -15,11 +15,10 @@ from marlaas.engine.base.model import load_base
 from marlaas.engine.base.sizes import PASS_BYTES, Budget
 from marlaas.engine.training.decoder.decoder import Decoder
 from marlaas.engine.training.group_pass import add_gradient, sequence_logprobs
-from marlaas.engine.training.inputs import PolicyConfig, TrainGroup
-from marlaas.engine.training.memory.policy_memory import PolicyMemory, fresh
+from marlaas.engine.training.memory import PolicyMemory, fresh
 from marlaas.engine.training.model import Model
 from marlaas.engine.training.peft_model import PeftModel
-from marlaas.engine.training.protocol import GroupStats
+from marlaas.engine.training.protocol import GroupStats, PolicyConfig, TrainGroup
 
 from ....examples import examples
 from .random_models import random_groups, save_model, shapes

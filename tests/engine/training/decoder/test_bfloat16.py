@@ -10,8 +10,8 @@ from marlaas.engine.base.find import SHIPPED
 from marlaas.engine.base.model import BaseModel, load_base
 from marlaas.engine.training.decoder.decoder import Decoder, compute_on
 from marlaas.engine.training.group_pass import add_gradient, add_gradients, sequence_logprobs
-from marlaas.engine.training.inputs import PolicyConfig, TrainGroup
-from marlaas.engine.training.memory.policy_memory import PolicyMemory
+from marlaas.engine.training.memory import PolicyMemory
+from marlaas.engine.training.protocol import PolicyConfig, TrainGroup
 
 from .random_models import random_groups
 from .test_against_peft import policy

@@ -15,7 +15,7 @@ from marlaas.engine.base.sizes import Budget
 from marlaas.engine.training.decoder.decoder import GROUPED_SINCE, Compute, Decoder, compute_on, for_card
 from marlaas.engine.training.decoder.linear import Kernel, product
 from marlaas.engine.training.group_pass import add_gradients, sequence_logprobs
-from marlaas.engine.training.inputs import PolicyConfig
+from marlaas.engine.training.protocol import PolicyConfig
 
 from ....examples import examples
 from .random_models import random_groups, save_model, shapes

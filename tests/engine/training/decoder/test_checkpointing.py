@@ -11,8 +11,8 @@ from marlaas.engine.base.model import BaseModel, load_base
 from marlaas.engine.base.sizes import PassSize
 from marlaas.engine.training.decoder.decoder import Compute, Decoder, compute_on, for_card
 from marlaas.engine.training.decoder.packing import families, pack
-from marlaas.engine.training.inputs import PolicyConfig, TrainGroup
 from marlaas.engine.training.model import Slopes
+from marlaas.engine.training.protocol import PolicyConfig, TrainGroup
 
 from ..held import Held
 from ..samples import sequence

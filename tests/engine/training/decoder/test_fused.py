@@ -13,10 +13,9 @@ from hypothesis import HealthCheck, given, settings, strategies as st
 from marlaas.engine.base.model import load_base
 from marlaas.engine.base.sizes import PASS_BYTES, Budget
 from marlaas.engine.training.decoder.decoder import Decoder, compute_on
-from marlaas.engine.training.group_pass import add_gradient, add_gradients
-from marlaas.engine.training.inputs import PolicyConfig
+from marlaas.engine.training.group_pass import add_gradient, add_gradients, make_step
 from marlaas.engine.training.losses import LOSSES
-from marlaas.engine.training.step import make_step
+from marlaas.engine.training.protocol import PolicyConfig
 
 from ....examples import examples
 from .random_models import random_groups, save_model, shapes

@@ -2,7 +2,7 @@ import numpy as np
 from hypothesis import given, strategies as st
 
 from marlaas.engine.training.decoder.packing import PackedBatch, families, packed_batches
-from marlaas.engine.training.inputs import TrainGroup
+from marlaas.engine.training.protocol import TrainGroup
 
 from ..samples import sequence
 from .random_models import random_groups

@@ -16,7 +16,7 @@ from marlaas.engine.errors import BaseModelError
 from marlaas.engine.training.decoder.decoder import Decoder, compute_on, for_card
 from marlaas.engine.training.decoder.linear import Dense, Linear, Quantised
 from marlaas.engine.training.group_pass import add_gradient, sequence_logprobs
-from marlaas.engine.training.inputs import PolicyConfig
+from marlaas.engine.training.protocol import PolicyConfig
 
 from .random_models import random_groups, save_model
 from .test_against_peft import policy

@@ -9,7 +9,7 @@ from marlaas.engine.base import HeadShape, kernels
 from marlaas.engine.training.decoder.attention import Attention, AttentionPlan, FusedAttention, TiledAttention
 from marlaas.engine.training.decoder.decoder import compute_on
 from marlaas.engine.training.decoder.packing import Places, families, pack
-from marlaas.engine.training.inputs import TrainGroup
+from marlaas.engine.training.protocol import TrainGroup
 
 from ....examples import examples
 from ..held import Held

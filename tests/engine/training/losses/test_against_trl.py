@@ -22,10 +22,9 @@ from benchmarks import ROOT
 from benchmarks.beside_trl.trl_venv import VENV
 from marlaas.engine.spec.losses import AdvantageKind, constant_denominator, published
 from marlaas.engine.training.advantages import group_advantages
-from marlaas.engine.training.group_pass import PolicyLoss
-from marlaas.engine.training.inputs import PolicyConfig
+from marlaas.engine.training.group_pass import PolicyLoss, divisor
 from marlaas.engine.training.model import TrainedTokens
-from marlaas.engine.training.step import divisor
+from marlaas.engine.training.protocol import PolicyConfig
 
 FIXTURE = Path(__file__).with_name("trl_losses.json")
 REFERENCE: dict[str, Any] = json.loads(FIXTURE.read_text(encoding="utf-8"))

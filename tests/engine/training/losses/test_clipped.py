@@ -7,7 +7,7 @@ import torch
 from hypothesis import given, strategies as st
 
 from marlaas.engine.spec.losses import PUBLISHED
-from marlaas.engine.training.inputs import PolicyConfig
+from marlaas.engine.training.protocol import PolicyConfig
 
 from .views import loss_of, view
 

@@ -8,8 +8,8 @@ import torch
 from hypothesis import given, strategies as st
 
 from marlaas.engine.spec.losses import PUBLISHED, AdvantageKind, Mean, constant_denominator, published
-from marlaas.engine.training.inputs import PolicyConfig
 from marlaas.engine.training.losses import LOSSES, TokenView, clip_range, kl_to_base
+from marlaas.engine.training.protocol import PolicyConfig
 
 from .views import loss_of, view
 

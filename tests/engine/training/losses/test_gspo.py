@@ -5,8 +5,8 @@ from math import log, sqrt
 import pytest
 import torch
 
-from marlaas.engine.training.inputs import PolicyConfig
 from marlaas.engine.training.losses import sequence_means
+from marlaas.engine.training.protocol import PolicyConfig
 
 from .views import loss_of, view
 

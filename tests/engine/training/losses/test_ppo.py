@@ -4,7 +4,7 @@ from math import log
 
 import pytest
 
-from marlaas.engine.training.inputs import PolicyConfig
+from marlaas.engine.training.protocol import PolicyConfig
 
 from .views import loss_of, view
 

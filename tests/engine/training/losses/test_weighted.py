@@ -4,8 +4,8 @@ import pytest
 import torch
 from hypothesis import given, strategies as st
 
-from marlaas.engine.training.inputs import PolicyConfig
 from marlaas.engine.training.losses import importance_weights, masked_out
+from marlaas.engine.training.protocol import PolicyConfig
 
 from .views import loss_of, view
 

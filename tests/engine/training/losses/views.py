@@ -4,8 +4,8 @@ from collections.abc import Sequence
 
 import torch
 
-from marlaas.engine.training.inputs import PolicyConfig
 from marlaas.engine.training.losses import LOSSES, TokenLoss, TokenView
+from marlaas.engine.training.protocol import PolicyConfig
 
 
 def view(

@@ -1,111 +1,183 @@
-"""Who is in memory: the most recently used, within slots and bytes; nobody is lost where the disk takes nothing."""
+"""Who is in memory: the most recently used, within slots and bytes. Others come back from files bit for bit."""
 
+import stat
+import subprocess
+import sys
+from dataclasses import replace
 from pathlib import Path
+from typing import NoReturn
 
+import numpy as np
 import pytest
 import torch
 from hypothesis import given, strategies as st
 
+from marlaas.engine.devices.software import LOCK
 from marlaas.engine.errors import AdapterError
-from marlaas.engine.training.memory import adapter_cache
-from marlaas.engine.training.memory.adapter_cache import AdapterCache, Pages
-from marlaas.engine.training.memory.policy_memory import PolicyMemory, TrainingState
+from marlaas.engine.training import memory as module
+from marlaas.engine.training.memory import ALIGNED, AdamState, AdapterCache, Layout, PolicyMemory, to_device, to_host
+from marlaas.engine.training.protocol import PolicyConfig
 
-from .test_pages import policy
+from ..samples import group
+
+CONFIG = PolicyConfig(rank=2, alpha=4.0, epochs=2)
+LAYOUT = Layout.of({"q": (3, 5), "v": (4, 1)}, rank=2)
 
 
-class Watched(Pages):
-    """Keeps all in memory; ``names`` are those that are paged out, ``full`` makes the next refuse."""
+def policy(seed: int = 0) -> PolicyMemory:
+    generator = torch.Generator().manual_seed(seed)
+    weights, first, second, gradient = (torch.rand(LAYOUT.size, generator=generator) for _ in range(4))
+    memory = PolicyMemory.holding(CONFIG, LAYOUT, AdamState(weights, first, second, 14), gradient, version=7)
+    memory.tokens, memory.rehearsal, memory.fault = 12, [group(seed)], "a token"
+    return memory
 
-    def __init__(self, scratch: Path) -> None:
-        super().__init__(scratch, host=1 << 30)
-        self.full = False
 
-    @property
-    def names(self) -> set[str]:
-        return set(self._pages)
-
-    def put(self, policy: str, state: TrainingState) -> None:
-        if self.full:
-            raise OSError(28, "No space left on device")
-        super().put(policy, state)
+def files(scratch: Path) -> list[Path]:
+    return [path for path in scratch.glob("marlaas-pages-*/*") if path.name != LOCK]
 
 
 @pytest.fixture
-def pages(tmp_path: Path) -> Watched:
-    return Watched(tmp_path)
+def cache(tmp_path: Path) -> AdapterCache:
+    return AdapterCache(tmp_path, slots=1)
 
 
-def test_the_least_recently_used_makes_room(pages: Watched) -> None:
-    cache = AdapterCache(pages, slots=2)
+def test_all_of_a_policy_comes_back(cache: AdapterCache) -> None:
+    before = policy()
+    cache.add("a", policy())
+    cache.add("b", policy(1))
+    assert cache.paged_out == {"a"}
+    (after,) = cache.use("a")
+    for name in ("weights", "moment1", "moment2"):
+        assert torch.equal(getattr(after.optimised, name), getattr(before.optimised, name)), name
+    assert torch.equal(after.gradient, before.gradient)
+    assert (after.optimised.step, after.version, after.tokens, after.fault) == (14, 7, 12, "a token")
+    assert after.config == CONFIG and after.layout == LAYOUT
+    (noted,), (expected,) = after.rehearsal, before.rehearsal
+    assert all(np.array_equal(a.tokens, b.tokens) for a, b in zip(noted.sequences, expected.sequences, strict=True))
+    after.parameters["q.lora_A"].grad.add_(1.0)  # type: ignore[union-attr]
+    assert not torch.equal(after.gradient, before.gradient), "gradients of the matrices are views of the vector"
+
+
+def test_what_comes_back_lies_where_kernels_expect_it() -> None:
+    """At another address a kernel may take another path, and add in another order."""
+    state = to_host(policy())
+    unaligned = np.zeros(LAYOUT.size + 1, np.float32)[1:]
+    unaligned[:] = state.weights
+    for weights in (state.weights, unaligned, np.frombuffer(state.weights.tobytes(), np.float32)):
+        memory = to_device(replace(state, weights=weights), "cpu")
+        assert memory.optimised.weights.data_ptr() % ALIGNED == 0
+        assert torch.equal(memory.optimised.weights, policy().optimised.weights)
+
+
+def test_a_gradient_of_nothing_is_not_written(cache: AdapterCache, tmp_path: Path) -> None:
+    waiting = policy()
+    waiting.adopt(waiting.optimised)
+    for name, memory in {"full": policy(), "empty": waiting, "other": policy()}.items():
+        cache.add(name, memory)
+    empty, full = sorted(path.stat().st_size for path in files(tmp_path))
+    assert empty <= full - waiting.gradient.nbytes
+    assert torch.equal(cache.use("empty")[0].gradient, torch.zeros(LAYOUT.size))
+
+
+def test_files_are_private_and_leave(cache: AdapterCache, tmp_path: Path) -> None:
     for name in "abc":
         cache.add(name, policy())
-    assert pages.names == {"a"}
+    (folder,) = tmp_path.iterdir()
+    assert stat.S_IMODE(folder.stat().st_mode) == 0o700 and len(files(tmp_path)) == 2
+    cache.drop("a")
+    assert len(files(tmp_path)) == 1
+    cache.close()
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_only_files_of_killed_processes_are_removed(tmp_path: Path) -> None:
+    script = (
+        "import os, pathlib; from marlaas.engine.home import PrivateFolder;"
+        f" folder = PrivateFolder(pathlib.Path({str(tmp_path)!r}), {module.PREFIX!r}); os._exit(1)"
+    )
+    subprocess.run([sys.executable, "-P", "-c", script], check=False)
+    (orphan,) = tmp_path.iterdir()
+    used = AdapterCache(tmp_path, slots=1)
+    assert not orphan.exists()
+    used.add("a", policy())
+    used.add("b", policy())
+    AdapterCache(tmp_path)
+    assert used.use("a")[0].version == 7
+
+
+def test_the_least_recently_used_makes_room(tmp_path: Path) -> None:
+    cache = AdapterCache(tmp_path, slots=2)
+    for name in "abc":
+        cache.add(name, policy())
+    assert cache.paged_out == {"a"}
     cache.use("b")
     cache.use("a")
-    assert pages.names == {"c"}
+    assert cache.paged_out == {"c"}
     cache.use("c", "a")
-    assert pages.names == {"b"}
+    assert cache.paged_out == {"b"}
     cache.drop("c")
-    assert pages.names == {"b"} and len(cache.use("b")) == 1
-    assert pages.names == set()
+    assert len(cache.use("b")) == 1 and not cache.paged_out
 
 
-def test_bytes_limit_as_slots_do(pages: Watched) -> None:
+def test_bytes_limit_as_slots_do(tmp_path: Path) -> None:
     size = policy().size
-    cache = AdapterCache(pages, room=2 * size)
+    cache = AdapterCache(tmp_path, room=2 * size)
     for name in "abc":
         cache.add(name, policy())
-    assert pages.names == {"a"}
+    assert cache.paged_out == {"a"}
     assert cache.fit("ab") and not cache.fit("abc")
-    narrow = AdapterCache(pages, room=size - 1)
+    narrow = AdapterCache(tmp_path, room=size - 1)
     narrow.add("x", policy())
-    assert narrow.fit("x"), "one alone is always taken"
+    assert narrow.fit("x"), "a single policy is always taken"
 
 
-def test_who_is_not_open_is_named(pages: Watched) -> None:
-    cache = AdapterCache(pages)
-    cache.add("a", policy())
-    cache.drop("a")
-    with pytest.raises(AdapterError, match="Policy a is not open in this trainer"):
-        cache.use("a")
+def test_where_the_disk_takes_nothing_all_stay_in_memory(
+    cache: AdapterCache, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(path: Path, _: object) -> NoReturn:
+        path.write_bytes(b"a part")
+        raise OSError(28, "No space left on device")
 
-
-def test_where_the_disk_takes_nothing_all_stay_in_memory(pages: Watched) -> None:
-    cache = AdapterCache(pages, slots=1)
-    pages.full = True
-    kept = [policy(number) for number in range(3)]
-    for number, memory in enumerate(kept):
-        cache.add(str(number), memory)
-    assert [cache.use(str(number))[0] for number in range(3)] == kept
-    pages.full = False
+    policies = [policy(number) for number in range(3)]
+    with monkeypatch.context() as patch:
+        patch.setattr(module, "write_page", full)
+        for number, memory in enumerate(policies):
+            cache.add(str(number), memory)
+        assert [cache.use(str(number))[0] for number in range(3)] == policies
+        assert files(tmp_path) == [], "no part of a file is left"
     cache.use("0")
-    assert pages.names == {"1", "2"}
+    assert cache.paged_out == {"1", "2"}
 
 
-def test_a_policy_that_cannot_come_back_is_closed_alone(tmp_path: Path) -> None:
-    cache = AdapterCache(Pages(tmp_path), slots=1)
-    for name in "abc":
-        cache.add(name, policy())
-    for path in tmp_path.glob("marlaas-pages-*/0"):  # the first to be paged out
-        path.write_bytes(b"")
-    with pytest.raises(AdapterError, match=r"Policy a was paged out .* damaged"):
+@pytest.mark.parametrize("damage", ["flip", "empty", "remove"])
+def test_a_policy_that_cannot_come_back_is_closed_alone(cache: AdapterCache, tmp_path: Path, damage: str) -> None:
+    cache.add("a", policy())
+    cache.add("b", policy())
+    (path,) = files(tmp_path)
+    content = bytearray(path.read_bytes())
+    content[len(content) // 2] ^= 1
+    if damage == "remove":
+        path.unlink()
+    else:
+        path.write_bytes(content if damage == "flip" else b"")
+    cache.add("c", policy())
+    words = "cannot be read: No such file" if damage == "remove" else r"damaged since\. Resume the task"
+    with pytest.raises(AdapterError, match=rf"Policy a was paged out to .* {words}"):
         cache.use("a")
-    with pytest.raises(AdapterError, match="Policy a is not open"):
+    with pytest.raises(AdapterError, match="Policy a is not open in this trainer"):
         cache.use("a")
     assert cache.use("b")[0].version == cache.use("c")[0].version == 7
 
 
 def test_a_device_without_room_for_who_comes_back_loses_nobody(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-
-    def refuse(state: TrainingState, device: str) -> PolicyMemory:
+    def refuse(*_: object) -> NoReturn:
         raise torch.OutOfMemoryError("CUDA out of memory.")
 
-    cache = AdapterCache(Pages(tmp_path), slots=2)
+    cache = AdapterCache(tmp_path, slots=2)
     for number, name in enumerate("abc"):
         cache.add(name, policy(number))
     with monkeypatch.context() as patch:
-        patch.setattr(adapter_cache, "to_device", refuse)
+        patch.setattr(module, "to_device", refuse)
         with pytest.raises(torch.OutOfMemoryError):
             cache.use("a")
     assert torch.equal(cache.use("a")[0].gradient, policy(0).gradient)
@@ -116,17 +188,16 @@ def test_a_device_without_room_for_who_comes_back_loses_nobody(tmp_path: Path, m
 def test_whoever_is_asked_for_is_there_with_what_it_had(
     tmp_path_factory: pytest.TempPathFactory, slots: int, asked: list[int]
 ) -> None:
-    pages = Watched(tmp_path_factory.getbasetemp())
-    cache = AdapterCache(pages, slots=slots)
+    cache = AdapterCache(tmp_path_factory.getbasetemp(), slots=slots)
     counts = dict.fromkeys(range(6), 0)
     for number in counts:
         cache.add(str(number), policy(number))
     for number in asked:
-        (memory,) = cache.use(str(number))
-        memory.tokens += 1
+        cache.use(str(number))[0].tokens += 1
         counts[number] += 1
-        assert len(pages.names) == 6 - slots
+        assert len(cache.paged_out) == 6 - slots
     for number, count in counts.items():
         (memory,) = cache.use(str(number))
         assert memory.tokens == 12 + count
         assert torch.equal(memory.gradient, policy(number).gradient)
+    cache.close()

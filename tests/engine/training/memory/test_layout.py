@@ -1,7 +1,7 @@
 import numpy as np
 from hypothesis import given, strategies as st
 
-from marlaas.engine.training.memory.policy_memory import ALIGNMENT, Layout
+from marlaas.engine.training.memory import ALIGNMENT, Layout
 
 SIZES = st.integers(1, 40)
 

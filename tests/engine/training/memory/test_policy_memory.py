@@ -6,8 +6,7 @@ import torch
 
 from marlaas.engine.adapters.statefile import PolicyState, StateHeader
 from marlaas.engine.errors import AdapterError
-from marlaas.engine.training.inputs import PolicyConfig
-from marlaas.engine.training.memory.policy_memory import (
+from marlaas.engine.training.memory import (
     AdamState,
     Layout,
     PolicyMemory,
@@ -16,6 +15,7 @@ from marlaas.engine.training.memory.policy_memory import (
     from_state,
     to_state,
 )
+from marlaas.engine.training.protocol import PolicyConfig
 
 CONFIG = PolicyConfig(rank=2, alpha=4.0)
 LAYOUT = Layout.of({"q": (3, 5), "v": (4, 1)}, rank=2)

@@ -3,9 +3,16 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterator, Mapping
+import logging
+import os
+import pickle
+import secrets
+import threading
+import zlib
+from collections.abc import Collection, Iterable, Iterator, Mapping, Set
 from dataclasses import dataclass, field, fields
-from typing import Any, Protocol, Self, TypeAlias, TypeVar
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Protocol, Self, TypeAlias, TypeVar
 
 import numpy as np
 import torch
@@ -13,9 +20,13 @@ from numpy.typing import NDArray
 from torch import Tensor
 from torch.nn import Parameter
 
-from ...adapters import Array, PolicyState, StateHeader
-from ...errors import AdapterDamaged
-from ..inputs import PolicyConfig, TrainGroup
+from ..adapters import Array, PolicyState, StateHeader
+from ..errors import AdapterDamaged, AdapterError
+from ..faults import Point, reach
+from ..home import PrivateFolder, remove_orphans
+
+if TYPE_CHECKING:
+    from .protocol import PolicyConfig, TrainGroup
 
 # AdamW on a flat vector (Loshchilov and Hutter, arXiv 1711.05101, algorithm 2). Old weights and moments are not
 # changed, so a failed step has not happened.
@@ -408,3 +419,166 @@ def _tensor(array: Numbers, device: str) -> Tensor:
         own.numpy()[:] = array
         return own.to(device)
     return torch.from_numpy(array).to(device)
+
+
+# Which policies are in the device's memory. The others are paged out to files, and come back bit for bit, with their
+# unfinished gradients. A policy's file is overwritten: to remove one and make another takes longer than to fill it.
+
+PREFIX = "marlaas-pages-"
+HINT = "Resume the task: it goes on from its last committed step."
+WORD = 8
+
+
+@dataclass(frozen=True)
+class Page:
+    """A paged-out policy: the bytes of the parts of its file, a pickle and then its arrays, and their checksum."""
+
+    sizes: tuple[int, ...]
+    checksum: int
+
+
+def write_page(path: Path, state: TrainingState) -> Page:
+    """Write a policy's file. Raises ``OSError``."""
+    arrays: list[pickle.PickleBuffer] = []
+    index = pickle.dumps(state, protocol=5, buffer_callback=arrays.append)
+    parts = [memoryview(index), *(array.raw() for array in arrays)]
+    with open(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o600), "wb") as file:
+        file.writelines(parts)
+    return Page(tuple(map(len, parts)), page_checksum(parts))
+
+
+def page_checksum(parts: Iterable[memoryview]) -> int:
+    """The sum of the words of some parts, a tenth of the cost of a CRC.
+
+    It changes if any word does, or if blocks are missing or zero. Few bytes of a part fill no word.
+    """
+    checksum = 0
+    for part in parts:
+        words = len(part) // WORD
+        total = int(np.frombuffer(part, np.uint64, words).sum(dtype=np.uint64)) if words else 0
+        checksum = (31 * checksum + total + zlib.crc32(part[words * WORD :])) % (1 << 64)
+    return checksum
+
+
+log = logging.getLogger(__name__)
+
+
+class AdapterCache:
+    """Holds at most ``slots`` policies in at most ``room`` bytes of ``device``, others in ``scratch``; 0 is no limit.
+
+    Policies used together are held together, even beyond the limits: check first that they ``fit``. One thread makes
+    all calls except ``look``.
+    """
+
+    def __init__(self, scratch: Path, slots: int = 0, room: int = 0, device: str = "cpu") -> None:
+        self._scratch, self._slots, self._room, self._device = scratch, slots, room, device
+        self._held: dict[str, PolicyMemory] = {}
+        self._sizes: dict[str, int] = {}
+        self._pages: dict[str, Page] = {}
+        self._files: dict[str, Path] = {}
+        self._folder: PrivateFolder | None = None
+        self._paging = threading.Lock()
+        remove_orphans(scratch, PREFIX)
+
+    @property
+    def paged_out(self) -> Set[str]:
+        return self._pages.keys()
+
+    def add(self, policy: str, memory: PolicyMemory) -> None:
+        with self._paging:
+            self._forget(policy)
+            self._held[policy], self._sizes[policy] = memory, memory.size
+            self._make_room((policy,))
+
+    def use(self, *policies: str) -> tuple[PolicyMemory, ...]:
+        """These policies, in memory until the next call.
+
+        Raises ``AdapterError`` if one is not open or cannot be read back; it is then closed.
+        """
+        with self._paging:
+            for policy in policies:
+                self._held[policy] = self._held.pop(policy) if policy in self._held else self._page_in(policy)
+            self._make_room(policies)
+            return tuple(self._held[policy] for policy in policies)
+
+    def look(self, policy: str) -> TrainingState:
+        """A policy's state; on a processor its arrays are views of its memory. The policy must not be in use.
+
+        Raises ``AdapterError`` as ``use`` does.
+        """
+        with self._paging:
+            return to_host(self._held[policy]) if policy in self._held else self._read(policy)
+
+    def fit(self, policies: Collection[str]) -> bool:
+        """True if all of them may be in memory at the same time; a single one always may."""
+        size = sum(self._sizes.get(policy, 0) for policy in policies)
+        within = (not self._slots or len(policies) <= self._slots) and (not self._room or size <= self._room)
+        return within or len(policies) <= 1
+
+    def drop(self, policy: str) -> None:
+        with self._paging:
+            self._forget(policy)
+
+    def close(self) -> None:
+        self._pages.clear()
+        self._files.clear()
+        if self._folder is not None:
+            self._folder.remove()
+            self._folder = None
+
+    def _forget(self, policy: str) -> None:
+        for known in (self._held, self._sizes, self._pages):
+            known.pop(policy, None)
+        if policy in self._files:
+            self._files.pop(policy).unlink(missing_ok=True)
+
+    def _make_room(self, needed: Collection[str]) -> None:
+        for policy in tuple(self._held):
+            if self.fit(self._held):
+                return
+            if policy in needed:
+                continue
+            try:
+                self._page_out(policy, self._held[policy])
+            except OSError as error:
+                log.warning("Policy %s cannot be paged out and stays in memory: %s.", policy, error.strerror)
+                return
+            del self._held[policy]
+
+    def _page_out(self, policy: str, memory: PolicyMemory) -> None:
+        if self._folder is None:
+            self._folder = PrivateFolder(self._scratch, PREFIX)
+        path = self._files.setdefault(policy, self._folder.path / secrets.token_hex(8))
+        try:
+            self._pages[policy] = write_page(path, to_host(memory))
+        except OSError:
+            self._files.pop(policy).unlink(missing_ok=True)
+            raise
+        reach(Point.PAGE_OUT)
+
+    def _page_in(self, policy: str) -> PolicyMemory:
+        try:
+            memory = to_device(self._read(policy), self._device)
+        except AdapterError:
+            self._forget(policy)
+            raise
+        del self._pages[policy]
+        reach(Point.PAGE_IN)
+        return memory
+
+    def _read(self, policy: str) -> TrainingState:
+        if policy not in self._pages:
+            raise AdapterError(f"Policy {policy} is not open in this trainer.")
+        page, path = self._pages[policy], self._files[policy]
+        parts = [torch.empty(size, dtype=torch.uint8).numpy() for size in page.sizes]
+        try:
+            with open(path, "rb") as file:
+                complete = all([file.readinto(part.data) == len(part) for part in parts])
+        except OSError as error:
+            raise AdapterError(
+                f"Policy {policy} was paged out to {path}, which cannot be read: {error.strerror}.", HINT
+            ) from error
+        if not complete or page_checksum(part.data for part in parts) != page.checksum:
+            raise AdapterError(f"Policy {policy} was paged out to {path}, which has been damaged since.", HINT)
+        state: TrainingState = pickle.loads(parts[0].data, buffers=parts[1:])
+        return state
