@@ -29,8 +29,6 @@ from .protocol import (
     SampleResult as SampleResult,
     SamplerLimits as SamplerLimits,
     SamplerStats as SamplerStats,
-    WishedResult as WishedResult,
-    WishfulRequest as WishfulRequest,
 )
 from .renderer import (
     Continuation as Continuation,

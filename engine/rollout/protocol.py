@@ -10,12 +10,12 @@ Options beyond training are set with ``request.wishing(Wishes(…))``, answered 
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal, Protocol
 
 from ..trajectories import Logprobs, Tokens
 from .sampling import WHOLE, Truncation
-from .wishes import NONE, Extras, Wishes
+from .wishes import Extras, Wishes
 
 Finish = Literal["stop", "length", "abort"]
 
@@ -47,39 +47,16 @@ class SampleRequest:
     """True if the last bits must not depend on other requests, for samplers that can do that. False may be faster.
     All turns of a conversation have the same value."""
 
-    @property
-    def wishes(self) -> Wishes | None:
-        """Requested results besides the tokens; None as in training."""
-        return None
+    wishes: Wishes | None = None
+    """Requested results besides the tokens; None as in training."""
 
-    def wishing(self, wishes: Wishes) -> WishfulRequest:
-        return WishfulRequest(**self.__dict__ | {"wishes": wishes})
+    def wishing(self, wishes: Wishes) -> SampleRequest:
+        return replace(self, wishes=wishes)
 
     def of(self, conversation: str, account: str, weight: float, alike: bool) -> SampleRequest:
         """The same for that account, under another name; several times as fast as ``dataclasses.replace``."""
-        return SampleRequest(
-            conversation,
-            self.version,
-            self.tokens,
-            self.max_tokens,
-            self.temperature,
-            self.stop,
-            self.seed,
-            account,
-            weight,
-            self.truncation,
-            alike,
-        )
-
-
-@dataclass(frozen=True)
-class WishfulRequest(SampleRequest):
-    """A request with wishes, which ``dataclasses.replace`` keeps; ``SampleRequest.wishing`` makes one."""
-
-    wishes: Wishes = NONE
-
-    def of(self, conversation: str, account: str, weight: float, alike: bool) -> SampleRequest:
-        return super().of(conversation, account, weight, alike).wishing(self.wishes)
+        changed = {"conversation": conversation, "account": account, "weight": weight, "alike": alike}
+        return SampleRequest(**self.__dict__ | changed)
 
 
 @dataclass(frozen=True)
@@ -97,17 +74,8 @@ class SampleResult:
     prefilled: int = 0
     """Context tokens computed for this turn; shared ones count for one turn only."""
 
-    @property
-    def extras(self) -> Extras | None:
-        """The results of the request's wishes; None if it had none."""
-        return None
-
-
-@dataclass(frozen=True)
-class WishedResult(SampleResult):
-    """The result of a ``WishfulRequest``."""
-
     extras: Extras | None = None
+    """The results of the request's wishes; None if it had none."""
 
 
 @dataclass(frozen=True)

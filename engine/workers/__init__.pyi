@@ -1,15 +1,11 @@
 from .child import (
     NOTHING as NOTHING,
     Child as Child,
-    kill as kill,
-    run_host as run_host,
-)
-from .ending import (
-    last_line as last_line,
-    signal_name as signal_name,
-)
-from .forked import (
     Template as Template,
+    kill as kill,
+    last_line as last_line,
+    run_host as run_host,
+    signal_name as signal_name,
 )
 from .handle import (
     BEAT as BEAT,

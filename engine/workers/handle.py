@@ -12,24 +12,8 @@ from typing import Any, Protocol, TypeVar, cast
 
 from ..devices import STATUS
 from ..errors import OutOfMemory, WorkerDied
-from .child import NOTHING, Child, LocalChild
-from .ending import sentence
-from .forked import Template
-from .wire import (
-    PING,
-    Answer,
-    Call,
-    Failed,
-    Message,
-    Outbox,
-    Ready,
-    Start,
-    Streamed,
-    StreamingCall,
-    pack,
-    read,
-    rebuild_error,
-)
+from .child import NOTHING, Child, LocalChild, Template, sentence
+from .wire import PING, Answer, Call, Failed, Message, Outbox, Streamed, pack, read, rebuild_error
 
 # An answer to a cancelled caller is dropped; the worker still finishes the call.
 
@@ -69,7 +53,7 @@ class WorkerHandle:
         """
         handle = cls(name, child, log_path)
         try:
-            await handle._start(Start(factory, kwargs))
+            await handle._start(Call(0, factory, (kwargs,)))
         except BaseException:
             await asyncio.shield(handle.stop(grace=0))
             raise
@@ -100,11 +84,9 @@ class WorkerHandle:
             return answer
         number = next(self._numbers)
         self._waiting[number] = answer
-        if stream_to is None:
-            self._outbox.send(Call(number, method, args))
-        else:
+        if stream_to is not None:
             self._streams[number] = stream_to
-            self._outbox.send(StreamingCall(number, method, args))
+        self._outbox.send(Call(number, method, args, stream_to is not None))
         return answer
 
     def post(self, method: str, *args: Any, haste: bool = False) -> None:
@@ -139,12 +121,12 @@ class WorkerHandle:
             await self._listener
         self.died.set()
 
-    async def _start(self, start: Start) -> None:
+    async def _start(self, start: Call) -> None:
         self._child.write(pack(start))
         first = await read(self._child.reader)
         if first and isinstance(first[0], Failed):
             raise rebuild_error(first[0], self.name)
-        if first != (Ready(),):
+        if first != (Answer(0, None),):
             await self._child.wait()
             raise self.death(starting=True)
         self._begun = True
@@ -153,11 +135,9 @@ class WorkerHandle:
 
     async def _listen(self, reader: asyncio.StreamReader) -> None:
         while messages := await read(reader):
-            answers = [message for message in messages if isinstance(message, Answer | Failed | Streamed)]
-            for message in answers:
-                self._receive(message)
-            if len(answers) < len(messages):
-                break
+            for message in messages:
+                if not isinstance(message, Call):
+                    self._receive(message)
         if not self._stopping:
             self._child.kill()
         await self._child.wait()
@@ -190,33 +170,28 @@ class WorkerHandle:
             await self.call(PING)
 
     def _receive(self, message: Answer | Failed | Streamed) -> None:
-        if isinstance(message, Streamed):
-            self._pass_on(message)
-            return
-        answer = self._waiting.pop(message.id, None)
-        self._streams.pop(message.id, None)
+        streamed = isinstance(message, Streamed)
+        answer = self._waiting.get(message.id) if streamed else self._waiting.pop(message.id, None)
+        stream_to = self._streams.get(message.id) if streamed else self._streams.pop(message.id, None)
         if answer is None or answer.done():
             return
         if isinstance(message, Answer):
             answer.set_result(message.value)
-        else:
+        elif isinstance(message, Failed):
             answer.set_exception(rebuild_error(message, self.name))
-
-    def _pass_on(self, streamed: Streamed) -> None:
-        answer, stream_to = self._waiting.get(streamed.id), self._streams.get(streamed.id)
-        if answer is None or answer.done() or stream_to is None:
-            return
-        try:
-            stream_to(streamed.value)
-        except Exception as error:
-            self._loop.call_exception_handler({"message": "what a worker streamed was not taken", "exception": error})
+        elif stream_to is not None:
+            try:
+                stream_to(message.value)
+            except Exception as error:
+                self._loop.call_exception_handler({"message": "a streamed value was not taken", "exception": error})
 
     def _refuse(self, message: Message, error: Exception) -> None:
-        if isinstance(message, Call) and message.id is None:
+        assert isinstance(message, Call)
+        if message.id is None:
             self._loop.call_exception_handler({"message": f"{message.method} was not posted", "exception": error})
-        answer = self._waiting.pop(message.id, None) if isinstance(message, Call) and message.id is not None else None
-        if isinstance(message, Call) and message.id is not None:
-            self._streams.pop(message.id, None)
+            return
+        self._streams.pop(message.id, None)
+        answer = self._waiting.pop(message.id, None)
         if answer is not None and not answer.done():
             answer.set_exception(error)
 

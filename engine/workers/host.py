@@ -16,28 +16,14 @@ import os
 import signal
 import socket
 import sys
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable
 from operator import attrgetter
-from typing import Any, NoReturn, cast
+from typing import Any, NoReturn
 
 from ..devices import end_process
 from ..errors import OutOfMemory
 from ..faults import switch_on
-from .wire import (
-    PING,
-    Answer,
-    Call,
-    Failed,
-    Message,
-    Outbox,
-    Ready,
-    Start,
-    Streamed,
-    StreamingCall,
-    describe,
-    pack,
-    read,
-)
+from .wire import PING, Answer, Call, Message, Outbox, Streamed, describe, pack, read
 
 PR_SET_PDEATHSIG = 1
 THREAD_VARIABLES = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "NUMEXPR_NUM_THREADS")
@@ -83,19 +69,19 @@ async def serve(connection: socket.socket) -> None:
     Its method ``tidy`` is called once the engine is gone: it removes temporary files.
     """
     reader, writer = await asyncio.open_connection(sock=connection)
-
     first = await read(reader)
-    if not first or not isinstance(first[0], Start):
+    if not first or not isinstance(first[0], Call):
         _end(1)
     try:
-        target = build(first[0])
+        module, _, name = first[0].method.partition(":")
+        target = getattr(importlib.import_module(module), name)(**first[0].args[0])
     except Exception as error:
         failed = describe(0, error)
         print(failed.traceback, file=sys.stderr)
         writer.write(pack(failed))
         await writer.drain()
         _end(1)
-    writer.write(pack(Ready()))
+    writer.write(pack(Answer(0, None)))
 
     def refuse(message: Message, error: Exception) -> None:
         if isinstance(message, Answer):  # a value that cannot be pickled must not leave the caller waiting
@@ -105,46 +91,29 @@ async def serve(connection: socket.socket) -> None:
     running: set[asyncio.Task[None]] = set()
     while calls := await read(reader):
         for call in calls:
-            if not isinstance(call, Call):
-                _end(1)
+            assert isinstance(call, Call)
             task = asyncio.create_task(_answer(target, call, outbox.send))
             running.add(task)
             task.add_done_callback(running.discard)
-    tidy = getattr(target, "tidy", None)
-    if tidy is not None:
-        tidy()
+    getattr(target, "tidy", lambda: None)()
     _end(0)
 
 
-def build(start: Start) -> Any:
-    """Import ``module:Class`` and call it with the keyword arguments."""
-    module, _, name = start.factory.partition(":")
-    return getattr(importlib.import_module(module), name)(**start.kwargs)
-
-
 async def _answer(target: Any, call: Call, send: Callable[[Message], None]) -> None:
-    message: Answer | Failed
+    number = call.id or 0
+    options = {"stream_to": lambda value: send(Streamed(number, value))} if call.streaming else {}
+    message: Message
     try:
-        value = None if call.method == PING else await _run(target, call, send)
-        if call.id is None:
-            return
-        message = Answer(call.id, value)
+        value = None if call.method == PING else await attrgetter(call.method)(target)(*call.args, **options)
+        message = Answer(number, value)
     except OutOfMemory as error:
         end_process(str(error), error)
     except Exception as error:
-        message = describe(call.id or 0, error)
+        message = failed = describe(number, error)
         if call.id is None or not isinstance(error, ValueError):
-            print(message.traceback, file=sys.stderr, flush=True)
-        if call.id is None:
-            return
-    send(message)
-
-
-def _run(target: Any, call: Call, send: Callable[[Message], None]) -> Awaitable[Any]:
-    method, number = attrgetter(call.method)(target), call.id
-    if number is None or not isinstance(call, StreamingCall):
-        return cast(Awaitable[Any], method(*call.args))
-    return cast(Awaitable[Any], method(*call.args, stream_to=lambda value: send(Streamed(number, value))))
+            print(failed.traceback, file=sys.stderr, flush=True)
+    if call.id is not None:
+        send(message)
 
 
 def _end(code: int) -> NoReturn:

@@ -3,8 +3,9 @@
 ``python -P -m marlaas.engine.workers.template FD PARENT THREADS MODULE …``. Forks share earlier imports until one of
 them writes: of PyTorch's 150 MB in each process, 20 are written to. They also save the seconds of the import.
 
-Each ``Order`` over the inherited socket FD has two descriptors: the worker's socket and its log. The worker dies with
-the template, which dies with the engine.
+An order over the inherited socket FD is a pickle of (name, cores, niceness, environment) with two descriptors: the
+worker's socket and its log. Answers are pickles of None (ready), (process id, None) for a birth, and (process id, exit
+code) for an end. The worker dies with the template, which dies with the engine.
 
 The template has one thread, so a fork copies no lock of another thread. Libraries read their number of threads when
 they are imported, so all workers have THREADS cores (0: any).
@@ -12,6 +13,7 @@ they are imported, so all workers have THREADS cores (0: any).
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import gc
 import importlib
@@ -26,7 +28,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from . import host
-from .orders import LONGEST, Born, Ended, Order
+from .child import LONGEST
 
 
 def main(arguments: list[str]) -> None:
@@ -62,7 +64,7 @@ def serve(engine: socket.socket) -> None:
             frame, descriptors, _, _ = socket.recv_fds(engine, LONGEST, 2)
             if not frame:
                 return
-            order = pickle.loads(frame)
+            order: tuple[str, str, int, dict[str, str]] = pickle.loads(frame)
             template = os.getpid()
             pid = os.fork()
             if not pid:
@@ -70,35 +72,33 @@ def serve(engine: socket.socket) -> None:
                 signal.signal(signal.SIGCHLD, signal.SIG_DFL)
                 for descriptor in (woken, wakes, engine.detach()):
                     os.close(descriptor)
-                become(order, template, *descriptors)
+                become(*order, template, descriptors[0], descriptors[1])
             for descriptor in descriptors:
                 os.close(descriptor)
-            engine.send(pickle.dumps(Born(pid)))
+            engine.send(pickle.dumps((pid, None)))
 
 
-def ended() -> list[Ended]:
-    """The workers that have ended since the last look."""
-    ends: list[Ended] = []
-    while True:
-        try:
-            pid, status = os.waitpid(-1, os.WNOHANG)
-        except ChildProcessError:
-            return ends
-        if not pid:
-            return ends
-        ends.append(Ended(pid, os.waitstatus_to_exitcode(status)))
+def ended() -> list[tuple[int, int]]:
+    """The workers that have ended since the last look, with their exit codes, negative for signals."""
+    ends = []
+    with contextlib.suppress(ChildProcessError):
+        while (end := os.waitpid(-1, os.WNOHANG))[0]:
+            ends.append((end[0], os.waitstatus_to_exitcode(end[1])))
+    return ends
 
 
-def become(order: Order, template: int, connection: int, log: int) -> None:
+def become(
+    name: str, cores: str, nice: int, environment: dict[str, str], template: int, connection: int, log: int
+) -> None:
     """Continue as the worker; never returns."""
     try:
         os.setpgid(0, 0)
         os.environ.clear()
-        os.environ.update(order.environment)
+        os.environ.update(environment)
         os.dup2(log, 1)
         os.dup2(log, 2)
         os.close(log)
-        words = [order.name, str(connection), str(template), order.cores, str(order.nice)]
+        words = [name, str(connection), str(template), cores, str(nice)]
         call_oneself([sys.executable, "-P", "-m", host.__name__, *words])
         host.main(words)
     except BaseException:

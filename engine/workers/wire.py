@@ -65,30 +65,17 @@ LINGER = 0.005
 
 
 @dataclass(frozen=True)
-class Start:
-    """First frame to the child: what to build."""
-
-    factory: str
-    kwargs: dict[str, Any]
-
-
-@dataclass(frozen=True)
-class Ready:
-    """First frame back: the object is built and takes calls."""
-
-
-@dataclass(frozen=True)
 class Call:
-    """Run one async method of the worker's object."""
+    """Run one async method of the worker's object.
+
+    The first one has the id 0: it builds the object, from the name of its factory and the keyword arguments.
+    """
 
     id: int | None
     method: str
     args: tuple[Any, ...]
-
-
-@dataclass(frozen=True)
-class StreamingCall(Call):
-    """A call with streamed values before its answer: the method gets the argument ``stream_to``."""
+    streaming: bool = False
+    """True if the method gets the argument ``stream_to`` for values before its answer."""
 
 
 @dataclass(frozen=True)
@@ -109,7 +96,7 @@ class Answer:
 
 @dataclass(frozen=True)
 class Failed:
-    """A call's error; with id 0, the start-up's."""
+    """A call's error."""
 
     id: int
     kind: str
@@ -122,7 +109,7 @@ class Failed:
 PING = "?"
 """A check of the event loop; the host answers it itself. No method of a worker can have this name."""
 
-Message = Start | Ready | Call | Streamed | Answer | Failed
+Message = Call | Streamed | Answer | Failed
 
 
 def pack(*messages: Message) -> bytes:

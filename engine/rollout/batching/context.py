@@ -306,21 +306,3 @@ class Prompt:
     @property
     def tokens(self) -> int:
         return len(self.key[2]) // 4  # int32
-
-
-class Prompts:
-    """All prompts that can be copied."""
-
-    def __init__(self) -> None:
-        self._prompts: dict[Key, Prompt] = {}
-
-    def find(self, key: Key) -> Prompt | None:
-        return self._prompts.get(key)
-
-    def add(self, prompt: Prompt) -> None:
-        self._prompts[prompt.key] = prompt
-
-    def leave(self, prompt: Prompt, sequence: int) -> None:
-        prompt.holders.discard(sequence)
-        if not prompt.holders and self._prompts.get(prompt.key) is prompt:
-            del self._prompts[prompt.key]

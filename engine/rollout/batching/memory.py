@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from .context import BLOCK, Context, Logits, Prefixes, Prompt, Prompts, Slots, blocks_of, common
+from .context import BLOCK, Context, Key, Logits, Prefixes, Prompt, Slots, blocks_of, common
 from .turn import SequenceState, Turn
 
 PART = 4
@@ -23,7 +23,8 @@ class SharedMemory:
     def __init__(self, context: Context, slots: Slots) -> None:
         self._context = context
         self._slots = slots
-        self._prompts = Prompts()
+        self._prompts: dict[Key, Prompt] = {}
+        """Prompts that can be copied, the newest of each key."""
         self._prefixes = Prefixes()
         self._kept: dict[int, str] = {}
         """Versions of the kept sequences, the least recently used first."""
@@ -55,7 +56,7 @@ class SharedMemory:
         free.
         """
         first = turns[0]
-        prompt = self._prompts.find(first.key)
+        prompt = self._prompts.get(first.key)
         source, tokens = (None, 0) if prompt else self._prefixes.find(first.family, first.blocks)
         slots = self._take(first.version.name, len(turns), source)
         for turn, slot in zip(turns, slots, strict=True):
@@ -79,7 +80,7 @@ class SharedMemory:
     def read(self, turn: Turn, logits: Logits) -> Prompt:
         sequence = turn.conversation.sequence
         prompt = Prompt(turn.key, logits.copy(), {sequence})
-        self._prompts.add(prompt)
+        self._prompts[prompt.key] = prompt
         self._prefixes.hold(sequence, turn.family, turn.blocks)
         return prompt
 
@@ -168,6 +169,8 @@ class SharedMemory:
         self._slots.give_back(sequence)
 
     def _leave_prompt(self, conversation: SequenceState) -> None:
-        if conversation.prompt is not None:
-            self._prompts.leave(conversation.prompt, conversation.sequence)
-            conversation.prompt = None
+        prompt, conversation.prompt = conversation.prompt, None
+        if prompt is not None:
+            prompt.holders.discard(conversation.sequence)
+            if not prompt.holders and self._prompts.get(prompt.key) is prompt:
+                del self._prompts[prompt.key]

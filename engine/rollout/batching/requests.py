@@ -65,28 +65,25 @@ T = TypeVar("T")
 
 
 class Answers:
-    """Answers and streamed parts that are not delivered yet. Only for the sampler's thread."""
+    """Results and streamed parts that are not delivered yet, in order. Only for the sampler's thread."""
 
     def __init__(self) -> None:
-        self._ready: list[tuple[asyncio.Future[Any], Any, BaseException | None]] = []
-        self._streamed: list[tuple[asyncio.Future[Any], Callable[[Any], None], Any]] = []
+        self._waiting: list[tuple[asyncio.Future[Any], Callable[[Any], None], Any]] = []
 
-    def put(self, future: asyncio.Future[Any], value: Any, error: BaseException | None) -> None:
-        self._ready.append((future, value, error))
-
-    def stream(self, future: asyncio.Future[Any], to: Callable[[Any], None], value: Any) -> None:
-        self._streamed.append((future, to, value))
+    def put(self, future: asyncio.Future[Any], receive: Callable[[Any], None], value: Any) -> None:
+        self._waiting.append((future, receive, value))
 
     def flush(self) -> None:
-        if self._streamed:
-            parts, self._streamed = self._streamed, []
-            for loop in {future.get_loop() for future, _, _ in parts}:
-                if not loop.is_closed():
-                    loop.call_soon_threadsafe(_stream, [each for each in parts if each[0].get_loop() is loop])
-        ready, self._ready = self._ready, []
-        for loop in {future.get_loop() for future, _, _ in ready}:
+        waiting, self._waiting = self._waiting, []
+        for loop in {future.get_loop() for future, _, _ in waiting}:
             if not loop.is_closed():
-                loop.call_soon_threadsafe(_deliver, [each for each in ready if each[0].get_loop() is loop])
+                loop.call_soon_threadsafe(_deliver, [each for each in waiting if each[0].get_loop() is loop])
+
+
+def _deliver(waiting: list[tuple[asyncio.Future[Any], Callable[[Any], None], Any]]) -> None:
+    for future, receive, value in waiting:
+        if not future.done():  # else its caller was cancelled
+            receive(value)
 
 
 class Answer(Generic[T]):
@@ -95,34 +92,16 @@ class Answer(Generic[T]):
     def __init__(self, answers: Answers) -> None:
         self.future: asyncio.Future[T] = asyncio.get_running_loop().create_future()
         self._answers = answers
+        self.flush = answers.flush
 
     def give(self, value: T) -> None:
-        self._answers.put(self.future, value, None)
+        self._answers.put(self.future, self.future.set_result, value)
 
     def fail(self, error: BaseException) -> None:
-        self._answers.put(self.future, None, error)
-
-    def flush(self) -> None:
-        self._answers.flush()
+        self._answers.put(self.future, self.future.set_exception, error)
 
     def stream(self, to: Callable[[Any], None], value: Any) -> None:
-        self._answers.stream(self.future, to, value)
-
-
-def _stream(parts: list[tuple[asyncio.Future[Any], Callable[[Any], None], Any]]) -> None:
-    for future, to, value in parts:
-        if not future.done():  # else its caller was cancelled
-            to(value)
-
-
-def _deliver(ready: list[tuple[asyncio.Future[Any], Any, BaseException | None]]) -> None:
-    for future, value, error in ready:
-        if future.done():  # its caller was cancelled
-            continue
-        if error is None:
-            future.set_result(value)
-        else:
-            future.set_exception(error)
+        self._answers.put(self.future, to, value)
 
 
 # A sampler's adapter versions: immutable under their names, freed after their last request.
@@ -222,7 +201,10 @@ def score(context: Context, adapter: int, sequence: int, tokens: Tokens, start: 
 
     Raises ``ValueError`` unless 1 <= start <= T and all tokens fit.
     """
-    check_score(context, tokens, start)
+    if not 1 <= start <= len(tokens):
+        raise ValueError(f"start is {start}; it must lie between 1 and the {len(tokens)} tokens.")
+    if len(tokens) > context.length or tokens.min() < 0 or tokens.max() >= context.vocabulary:
+        raise ValueError("The tokens do not fit the sampler's context or vocabulary.")
     context.use(np.array([adapter]))
     given, targets = tokens[:-1], tokens[1:]
     parts, chunk = [np.empty(0, np.float32)], scored_rows(context.vocabulary)
@@ -236,11 +218,3 @@ def score(context: Context, adapter: int, sequence: int, tokens: Tokens, start: 
     finally:
         context.cut(sequence, 0)
     return np.concatenate(parts)
-
-
-def check_score(context: Context, tokens: Tokens, start: int) -> None:
-    """Raise ``ValueError`` unless 1 <= start <= T and all tokens fit."""
-    if not 1 <= start <= len(tokens):
-        raise ValueError(f"start is {start}; it must lie between 1 and the {len(tokens)} tokens.")
-    if len(tokens) > context.length or tokens.min() < 0 or tokens.max() >= context.vocabulary:
-        raise ValueError("The tokens do not fit the sampler's context or vocabulary.")

@@ -19,7 +19,7 @@ from ..sampling import WHOLE, Cuts, Floats, choose
 from .context import BRIDGE, PIECE, Context, DrawingContext, Key, Logits, Slots, rows_with_fillers
 from .memory import SharedMemory
 from .requests import Answer, Pace, Versions
-from .turn import Echoes, Grammar, SequenceState, Turn, check, wanted_of
+from .turn import Grammar, SequenceState, Turn, check, echo, wanted_of
 
 # Selects the next turn to prefill. Pure.
 #
@@ -279,7 +279,8 @@ class BatchScheduler:
         self._pace = pace
         self._conversations: dict[str, SequenceState] = {}
         self._order = Order()
-        self._echoes = Echoes(context)
+        self._echoes: dict[Turn, None] = {}
+        """Turns with prompts to score before they begin."""
         self._running: dict[Turn, None] = {}
         """Turns being decoded, the least recently decoded one first."""
         self._sampled = self._prefilled = self._passes = 0
@@ -316,7 +317,10 @@ class BatchScheduler:
             answer.give(turn.result("length"))
             return
         self._order.enter(turn, request.weight)
-        (self._echoes.add if echoed else self._order.wait)(turn)
+        if echoed:
+            self._echoes[turn] = None
+        else:
+            self._order.wait(turn)
         self._conversations[request.conversation] = conversation
         conversation.turn = turn
         version.users += 1
@@ -336,7 +340,7 @@ class BatchScheduler:
         """Ends early once ``pressed``, but not before it has sampled something."""
         begin = time.perf_counter()
         if self._echoes:
-            self._echo()
+            self._echo(self._order.sort(self._echoes)[0])
         fresh = self._admit()
         if self._pace.tokens > 1 and not self._context.mixes:
             self._decode_fresh(fresh, pressed)
@@ -344,17 +348,15 @@ class BatchScheduler:
             self._decode(self._next(), pressed)
         self._seconds += time.perf_counter() - begin
 
-    def _echo(self) -> None:
+    def _echo(self, turn: Turn) -> None:
         try:
-            turn, count, logits = self._echoes.step(self._order.sort)
+            logits = echo(self._context, turn)
         except CallFailed as error:
-            if self._echoes.current is not None:
-                self._fail([self._echoes.current], error)
+            self._drop(turn.conversation, error)
             return
-        self._prefilled += turn.begin(count)
-        self._order.charge(turn.account, prefilled=count)
-        if logits is None:
-            return
+        del self._echoes[turn]
+        self._prefilled += turn.begin(len(turn.prompt))
+        self._order.charge(turn.account, prefilled=len(turn.prompt))
         if turn.room == 0:
             self._end(turn, "length")
         elif turn.room == 1:  # its memory is no longer needed
@@ -518,7 +520,7 @@ class BatchScheduler:
     def _leave(self, turn: Turn) -> None:
         turn.conversation.turn = None
         self._running.pop(turn, None)
-        self._echoes.drop(turn)
+        self._echoes.pop(turn, None)
         self._order.leave(turn)
         self._versions.leave(turn.version)
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Protocol
@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from ...base import scored_rows
 from ...trajectories import Logprobs, Tokens
-from ..protocol import Finish, NewTokens, OnTokens, SampleRequest, SampleResult, WishedResult
+from ..protocol import Finish, NewTokens, OnTokens, SampleRequest, SampleResult
 from ..sampling import Cuts, Floats, Row, Said, likeliest, logprobs_under, uniforms
 from ..wishes import Extras, Likeliest, Wishes, join
 from .context import Context, Family, Logits, Prompt, blocks_of
@@ -52,7 +52,8 @@ class Wished:
         self._grammar = grammar
         self._likeliest: list[Likeliest] = []
         self._logprobs: list[np.float32] = []
-        self._prompt: tuple[Logprobs, Likeliest] | None = None
+        self.prompt: tuple[Logprobs, Likeliest] | None = None
+        """The requested results of the prompt's tokens."""
 
     @property
     def over(self) -> bool:
@@ -79,16 +80,13 @@ class Wished:
         if self._grammar is not None:
             self._grammar.take(token)
 
-    def echo(self, logprobs: Logprobs, beside: Likeliest) -> None:
-        self._prompt = logprobs, beside
-
     def news(self, begin: int) -> Extras:
         said = np.array(self._logprobs[begin:], np.float32)
         return Extras(said, join(self._likeliest[begin:], self.wishes.likeliest))
 
     def extras(self) -> Extras:
-        told = self.news(0)
-        return Extras(told.logprobs, told.likeliest, *self._prompt or ())
+        sampled = self.news(0)
+        return Extras(sampled.logprobs, sampled.likeliest, *self.prompt or ())
 
 
 class Wanted:
@@ -221,15 +219,15 @@ class Turn:
         return None if self.room else "length"
 
     def result(self, finish: Finish) -> SampleResult:
-        plain = SampleResult(
+        return SampleResult(
             tokens=self._tokens[: self._count].copy(),
             logprobs=self._logprobs[: self._count].copy(),
             finish=finish,
             version=self.version.name,
             checksum=self.version.checksum,
             prefilled=self.prefilled,
+            extras=None if self.wished is None else self.wished.extras(),
         )
-        return plain if self.wished is None else WishedResult(**plain.__dict__, extras=self.wished.extras())
 
 
 def check(request: SampleRequest, known: Tokens, sampling: bool, length: int, vocabulary: int) -> None:
@@ -262,74 +260,31 @@ def check(request: SampleRequest, known: Tokens, sampling: bool, length: int, vo
         raise ValueError(f"The conversation {request.conversation!r} changed tokens that it had; it may only grow.")
 
 
-# Log-probabilities of prompts' own tokens, computed again in a separate sequence.
-#
-# Pieces are computed between the scheduler's steps, so others do not wait and logits stay few.
+# Log-probabilities of prompts' own tokens, computed again in the context's last sequence.
 
 
-class Echoes:
-    """Turns with prompts to score before they begin. They use the context's last sequence."""
+def echo(context: Context, turn: Turn) -> Logits:
+    """Score the prompt of a turn that wishes it; returns the logits after it (V,).
 
-    def __init__(self, context: Context) -> None:
-        self._context = context
-        self._turns: dict[Turn, None] = {}
-        self._current: Turn | None = None
-        self._done = 0
-        self._logprobs: list[Logprobs] = []
-        self._likeliest: list[Likeliest] = []
-
-    def __len__(self) -> int:
-        return len(self._turns)
-
-    def add(self, turn: Turn) -> None:
-        self._turns[turn] = None
-
-    def drop(self, turn: Turn) -> None:
-        self._turns.pop(turn, None)
-        if turn is self._current:
-            self._leave()
-
-    def step(self, sort: Callable[[Iterable[Turn]], list[Turn]]) -> tuple[Turn, int, Logits | None]:
-        """Compute a piece of a prompt: of the current turn, or the first in the order of ``sort``.
-
-        Returns that turn, the number of computed tokens, and for a complete prompt the logits after it (V,), valid
-        until the next call. After an error drop the turn ``current``.
-        """
-        turn = self._current
-        if turn is None:
-            turn = self._current = sort(self._turns)[0]
-        begin, prompt = self._done, turn.prompt
-        new = prompt[begin : begin + scored_rows(self._context.vocabulary)]
-        end = begin + len(new)
-        positions = np.arange(begin, end, dtype=np.int32)
-        self._context.use(np.array([turn.version.handle]), turn.alike)
-        logits = self._context.decode(
-            new, positions, np.full_like(positions, self._context.sequences - 1), np.ones(len(new), np.int8)
-        )
-        targets = prompt[begin + 1 : end + 1]
-        if len(targets):
-            self._note(turn, logits[: len(targets)], targets)
-        self._done = end
-        if end < len(prompt):
-            return turn, len(new), None
-        last = logits[-1].copy()
-        if turn.wished is not None:
-            said = np.concatenate([np.empty(0, np.float32), *self._logprobs])
-            turn.wished.echo(said, join(self._likeliest, turn.wished.wishes.likeliest))
-        self.drop(turn)
-        return turn, len(new), last
-
-    @property
-    def current(self) -> Turn | None:
-        return self._current
-
-    def _note(self, turn: Turn, logits: Logits, targets: Tokens) -> None:
-        count = turn.wished.wishes.likeliest if turn.wished is not None else 0
-        heats = np.full(len(targets), turn.temperature)
-        beside, totals = likeliest(logits, heats, count)
-        self._logprobs.append(logprobs_under(logits, heats, totals, targets))
-        self._likeliest.append(beside)
-
-    def _leave(self) -> None:
-        self._context.cut(self._context.sequences - 1, 0)
-        self._current, self._done, self._logprobs, self._likeliest = None, 0, [], []
+    It is computed in pieces, so that logits stay few. Raises ``CallFailed``.
+    """
+    wished, prompt, sequence = turn.wished, turn.prompt, context.sequences - 1
+    assert wished is not None
+    count, step = wished.wishes.likeliest, scored_rows(context.vocabulary)
+    logprobs, pieces = [np.empty(0, np.float32)], list[Likeliest]()
+    context.use(np.array([turn.version.handle]), turn.alike)
+    try:
+        for begin in range(0, len(prompt), step):
+            new, targets = prompt[begin : begin + step], prompt[begin + 1 : begin + step + 1]
+            positions = np.arange(begin, begin + len(new), dtype=np.int32)
+            logits = context.decode(new, positions, np.full_like(positions, sequence), np.ones(len(new), np.int8))
+            if len(targets):
+                scored, heats = logits[: len(targets)], np.full(len(targets), turn.temperature)
+                piece, totals = likeliest(scored, heats, count)
+                logprobs.append(logprobs_under(scored, heats, totals, targets))
+                pieces.append(piece)
+        last: Logits = logits[-1].copy()
+    finally:
+        context.cut(sequence, 0)
+    wished.prompt = np.concatenate(logprobs), join(pieces, count)
+    return last

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
 from itertools import count, pairwise
-from typing import Any, Protocol, TypeVar
+from typing import Any, TypeVar
 
 import numpy as np
 import torch
@@ -68,19 +68,12 @@ def calls(sequences: Ints) -> list[slice]:
     return [slice(*pair) for pair in pairwise(sorted(cuts))]
 
 
-class Attention(Protocol):
-    """One pass."""
-
-    def __call__(self, memory: Tensor, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
-        """Write keys and values (n, K, D) to the cache; returns (n, K · R · D) for queries (n, K, R, D), which are
-        scaled.
-
-        All have the cache's type. The results of padding rows are undefined.
-        """
-
-
 class Appended:
-    """Several tokens at the end of each of some sequences."""
+    """Several tokens at the end of each of some sequences.
+
+    Called, it writes keys and values (n, K, D) to the cache, and returns (n, K · R · D) for queries (n, K, R, D), which
+    are scaled. All have the cache's type. The results of padding rows are undefined.
+    """
 
     def __init__(self, sequences: Ints, positions: Ints, begins: Indices) -> None:
         ends = [*begins[1:].tolist(), len(positions)]
@@ -130,7 +123,7 @@ class _Run:
 
 
 class OneEach:
-    """The next token of each of several sequences."""
+    """The next token of each of several sequences; called like ``Appended``."""
 
     def __init__(self, sequences: Ints, positions: Ints, length: int) -> None:
         """``length`` is C."""
@@ -388,20 +381,13 @@ def _spread(matrices: Tensor, tiles: slice) -> Tensor:
 L = TypeVar("L")
 
 
-class Linear(Protocol):
-    """y = x Wᵀ + b, plus the term of each row's adapter."""
-
-    def __call__(self, x: Tensor, mix: Mix | Runs | None) -> Tensor:
-        """(n, in) → (n, out) in float32"""
-
-
 Head = Callable[[Tensor], Tensor]
 """From hidden states (n, H) to logits (n, V), in float32, valid until the next call."""
 
 
 @dataclass(frozen=True)
 class Exact:
-    """In float32."""
+    """y = x Wᵀ + b in float32, plus the term of each row's adapter: (n, in) → (n, out)."""
 
     number: int
     weight: Tensor
@@ -418,7 +404,7 @@ class Exact:
 
 @dataclass(frozen=True)
 class Rounded:
-    """With W and x in bfloat16."""
+    """As ``Exact``, with W and x in bfloat16."""
 
     number: int
     matrix: HalfMatrix

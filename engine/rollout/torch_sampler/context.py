@@ -20,7 +20,7 @@ from torch.nn.functional import rms_norm, silu
 from ...base import BaseModel, Layer, check_adapter, halves, load, rotate
 from ...devices import LentCores
 from ..batching.context import Arrays, Handles, Ints, Logits
-from .blocks import Appended, Attention, Exact, Mix, OneEach, Rounded, Runs, calls, exact, mix_of, rounded
+from .blocks import Appended, Exact, Mix, OneEach, Rounded, Runs, calls, exact, mix_of, rounded
 from .cache import TILE, AdapterCache, untouched
 
 TorchWeights = Literal["f32", "bf16"]
@@ -80,7 +80,7 @@ class TorchContext:
         at = _padded(positions)
         x = self._base.embedding[_padded(tokens)].float()  # (n, H)
         cosine, sine = self._cosine[at], self._sine[at]
-        attention: Attention
+        attention: Appended | OneEach
         begins = np.flatnonzero(np.diff(sequences, prepend=-1))
         if len(begins) < len(sequences):
             attention = Appended(sequences[begins], positions, begins)

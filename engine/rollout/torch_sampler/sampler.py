@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import os
 from collections.abc import Sequence
@@ -16,7 +17,7 @@ from ...devices import LentCores, Loan
 from ...errors import BaseModelError
 from ..batching.context import Arrays, Context, Handles, Logits
 from ..batching.requests import ENOUGH, Pace, large
-from ..batching.sampler import FIRST, SEATS, SPARE, BatchingSampler
+from ..batching.sampler import FIRST, SPARE, BatchingSampler
 from .context import TorchContext, TorchWeights
 from .kernel.context import CompiledContext
 from .kernel.library import Library, NotCompiled, compiled
@@ -105,7 +106,7 @@ def context_of(
     threads: int = 1,
     cores: LentCores | None = None,
 ) -> Context:
-    """A context for ``base``; compiled files and verdicts are kept in ``cache``, and shared ones in ``users_folder``.
+    """A context for ``base``; verdicts are kept in ``cache``, compiled files in ``users_folder``, else also there.
 
     Bases of up to ``SMALL`` bytes in float32 are compiled for, if there is a ``cache``: with 60 MB torch takes one and
     a half times as long with 64 rows. Passes on torch may borrow ``cores``. Raises ``BaseModelError`` if the base
@@ -113,10 +114,9 @@ def context_of(
     """
     if cache and weights == "f32" and nbytes(base) <= SMALL:
         try:
-            users = users_folder()
-            library, name = compiled(Path(cache), users)
-            told = Path(f"{name}-{base.fingerprint}-{threads}.verdict")
-            if not (reason := verdict(Path(cache) / told, base, library, threads, users and users / told)):
+            library, name = compiled(users_folder() or Path(cache))
+            file = Path(cache, f"{name}-{base.fingerprint}-{threads}.verdict")
+            if not (reason := verdict(file, base, library, threads)):
                 return CompiledContext(base, sequences, length, library, threads)
         except NotCompiled as error:
             reason = str(error)
@@ -125,11 +125,14 @@ def context_of(
 
 
 def users_folder() -> Path | None:
-    """The folder for compiled files that a user's homes share; None without a folder for caches."""
+    """The folder for compiled files of all homes of a user; None if it cannot be written."""
     from platformdirs import user_cache_path
 
     path = user_cache_path("marlaas", appauthor=False) / "passes"
-    return path if path.is_absolute() else None
+    with contextlib.suppress(OSError):
+        path.mkdir(mode=0o700, parents=True, exist_ok=True)
+        return path if path.is_absolute() and os.access(path, os.W_OK) else None
+    return None
 
 
 def nbytes(base: BaseModel) -> int:
@@ -139,39 +142,23 @@ def nbytes(base: BaseModel) -> int:
     return 4 * (linear + config.vocab_size * config.hidden_size)
 
 
-def verdict(path: Path, base: BaseModel, library: Library, threads: int, shared: Path | None = None) -> str:
+def verdict(path: Path, base: BaseModel, library: Library, threads: int) -> str:
     """Why ``library`` is not used for ``base``; empty if it is.
 
-    The verdict is kept in ``path``, because a home's bits must not change with a new measurement. A positive one is
-    copied through ``shared`` to other homes. A negative one may come from a busy machine.
+    The verdict is kept in ``path``, because a home's bits must not change with a new measurement.
     """
-    known = _told(path)
-    if known is None and shared and _told(shared) == USED:
-        known = USED
-        _tell(path, known)
-    if known is None:
-        known = refusal(base, library, threads) or USED
-        for file in (path, shared if known == USED else None):
-            if file:
-                _tell(file, known)
-    return "" if known == USED else known
-
-
-def _told(path: Path) -> str | None:
-    try:
-        return path.read_text("utf-8", "replace").strip() or None
-    except OSError:
-        return None
-
-
-def _tell(path: Path, text: str) -> None:
+    with contextlib.suppress(OSError):
+        if text := path.read_text("utf-8", "replace").strip():
+            return "" if text == USED else text
+    reason = refusal(base, library, threads)
     unfinished = path.with_name(f"{path.name}.{os.getpid()}")
     try:
         path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-        unfinished.write_text(f"{text}\n", "utf-8")
+        unfinished.write_text(f"{reason or USED}\n", "utf-8")
         unfinished.replace(path)
     except OSError as error:
         log.warning("%s cannot be written: %s", path, error)
+    return reason
 
 
 # The worker class on torch: a ``BatchingSampler`` over a ``TorchContext``, or over compiled passes.
@@ -213,7 +200,7 @@ class TorchSampler(BatchingSampler):
             )
         count = min(max(sequences + sequences % 2, 2), MOST)
         length = min(context, model.config.context_length)
-        cores, spare = LentCores(loan, torch.set_num_threads) if loan else None, SPARE + SEATS
-        opened = context_of(model, count + spare, length, weights, cache, threads, cores)
+        cores = LentCores(loan, torch.set_num_threads) if loan else None
+        opened = context_of(model, count + SPARE, length, weights, cache, threads, cores)
         pace = LARGE_PACE if large(opened.weights) else SMALL_PACE
-        super().__init__(model, opened, length, pace, spare, cores, first + first % 2)
+        super().__init__(model, opened, length, pace, cores=cores, first=first + first % 2)

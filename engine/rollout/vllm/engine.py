@@ -9,7 +9,7 @@ import shutil
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from packaging.version import InvalidVersion, Version
@@ -156,20 +156,10 @@ HANDLES = itertools.count(1)
 """Handles are never reused in a process, because vLLM finds cached keys and values by them."""
 
 
-class AdapterEngine(Protocol):
-    """The part of ``Engine`` that is used here."""
-
-    def add_adapter(self, handle: int, folder: Path) -> None:
-        """Read an adapter and keep it in memory. Raises ``AdapterError``."""
-
-    def remove_adapter(self, handle: int) -> None:
-        """Forget one that no request in progress uses."""
-
-
 class FolderAdapters:
     """Implements ``versions.Adapters`` on vLLM; the adapters' folders are in ``folder``."""
 
-    def __init__(self, engine: AdapterEngine, base: Path, folder: PrivateFolder, rank: int) -> None:
+    def __init__(self, engine: Engine, base: Path, folder: PrivateFolder, rank: int) -> None:
         self._engine = engine
         self._base = base
         self._folder = folder

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import numpy as np
@@ -24,7 +24,6 @@ from marlaas.engine.rollout.protocol import (
     SampleResult,
     SamplerLimits,
     SamplerStats,
-    WishedResult,
 )
 from marlaas.engine.rollout.sampling import Cuts, choose, likeliest, logprobs_of, uniforms
 from marlaas.engine.trajectories import Logprobs, Tokens
@@ -109,7 +108,7 @@ class FakeSampler:
                 finish = "stop"
                 break
         result = self._finish(request, tokens, logprobs, finish)  # type: ignore[arg-type]
-        return result if wished is None else WishedResult(**result.__dict__, extras=wished.extras())
+        return result if wished is None else replace(result, extras=wished.extras())
 
     def _wished(self, request: SampleRequest, digest: str, room: int) -> Wished | None:
         wishes, tokens = request.wishes, request.tokens
@@ -120,7 +119,7 @@ class FakeSampler:
             logits = [self._logits(digest, tokens[:position]) for position in range(1, len(tokens))]
             given = np.array(logits, np.float32).reshape(-1, self.vocabulary)
             beside, _ = likeliest(given, np.full(len(given), request.temperature), wishes.likeliest)
-            wished.echo(logprobs_of(given, tokens[1:], request.temperature), beside)
+            wished.prompt = logprobs_of(given, tokens[1:], request.temperature), beside
         return wished
 
     async def release(self, conversation: str) -> None:

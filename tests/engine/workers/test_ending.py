@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from marlaas.engine.errors import AdapterError, CallFailed
-from marlaas.engine.workers.ending import last_line, sentence
+from marlaas.engine.workers.child import last_line, sentence
 from marlaas.engine.workers.wire import describe, rebuild_error
 
 

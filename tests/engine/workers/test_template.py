@@ -13,7 +13,7 @@ import psutil
 import pytest
 
 from marlaas.engine.errors import AdapterError, OutOfMemory, WorkerDied
-from marlaas.engine.workers.forked import Template
+from marlaas.engine.workers.child import Template
 from marlaas.engine.workers.handle import LocalLauncher, WorkerHandle
 
 from .conftest import FACTORY

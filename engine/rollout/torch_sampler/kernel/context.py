@@ -35,7 +35,8 @@ class PackedBase:
         self._compiled = compiled
         self._kept: list[Float32s] = []
         self._rooms: list[Float32s] = []
-        self._rank = -1
+        self.rank = -1
+        """The largest rank that its rooms have space for."""
         heads = base.heads
         layers = (library.Layer * len(base.layers))()
         for layer, own in zip(layers, base.layers, strict=True):
@@ -70,17 +71,13 @@ class PackedBase:
         self._layers = layers
 
     def widen(self, rank: int) -> None:
-        if rank <= self._rank:
+        if rank <= self.rank:
             return
         size = self._compiled.room_size(self.structures[0], rank)
         self._rooms = [aligned(size) for _ in self.structures]
-        self._rank = rank
+        self.rank = rank
         for structure, room in zip(self.structures, self._rooms, strict=True):
             structure.room = room.ctypes.data
-
-    @property
-    def rank(self) -> int:
-        return self._rank
 
     def _packed(self, weight: Tensor) -> library.Matrix:
         halves = self._compiled.halved(weight.numpy())

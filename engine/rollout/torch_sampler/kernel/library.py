@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import hashlib
 import logging
@@ -12,7 +13,7 @@ import shutil
 import subprocess
 import sys
 import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from ctypes import POINTER, Structure, byref, c_float, c_long, c_void_p
 from pathlib import Path
 from typing import Any
@@ -146,7 +147,7 @@ def aligned(count: int) -> Float32s:
 # Compiles ``decode.c`` for this processor with the installed C compiler, once for each user of a machine.
 #
 # A file's name contains its inputs and the digest of its bytes, so damage is recognised and concurrent compilations do
-# not conflict. Each home keeps its own copy, so that its bits survive a change of the compiler.
+# not conflict. A file stays when the compiler changes, so that the bits of its results do.
 
 log = logging.getLogger(__name__)
 
@@ -167,67 +168,27 @@ class NotCompiled(Exception):
     """Why there is no library, in a sentence."""
 
 
-def compiled(cache: Path, shared: Path | None = None) -> tuple[Library, str]:
-    """The library for this processor, and its name, from ``cache``. Raises ``NotCompiled``.
+def compiled(folder: Path) -> tuple[Library, str]:
+    """The library for this processor, and its name, kept in ``folder``. Raises ``NotCompiled``.
 
-    A missing or damaged one is copied from ``shared``, or compiled and kept in both.
+    Files that are damaged or cannot be loaded are replaced.
     """
     key = key_of(SOURCE, FLAGS)
-    if found := loaded(cache, key):
-        return found
-    if shared and copied(shared, cache, key) and (found := loaded(cache, key)):
-        return found
     try:
-        cache.mkdir(mode=0o700, parents=True, exist_ok=True)
-        with tempfile.TemporaryDirectory(dir=cache, prefix="compiling-") as folder:
-            made = compile_to(Path(folder, "decode.so"), SOURCE)
-            tried(made)
-            path = cache / f"{key}-{digest(made)}.so"
-            made.replace(path)
-        library = Library(path)
-    except (OSError, AttributeError) as error:
-        raise NotCompiled(f"What was compiled in {cache} cannot be used: {error}.") from error
-    if shared:
-        copied(cache, shared, key)
-    return library, path.stem
-
-
-def loaded(cache: Path, key: str) -> tuple[Library, str] | None:
-    """A library with this key, and its name; files that cannot be loaded are removed."""
-    for path in kept(cache, key):
-        try:
-            return Library(path), path.stem
-        except (OSError, AttributeError) as error:
-            log.warning("%s cannot be loaded: %s", path, error)
-            path.unlink(missing_ok=True)
-    return None
-
-
-def copied(source: Path, target: Path, key: str) -> bool:
-    """Copy intact files with this key between folders, atomically; returns True if there was one."""
-    found = False
-    try:
-        for path in kept(source, key):
-            target.mkdir(mode=0o700, parents=True, exist_ok=True)
-            with tempfile.TemporaryDirectory(dir=target, prefix="copying-") as folder:
-                shutil.copyfile(path, Path(folder, path.name)).replace(target / path.name)
-            found = True
-    except OSError as error:
-        log.info("%s cannot be copied to %s: %s", source, target, error)
-    return found
-
-
-def kept(cache: Path, key: str) -> Iterator[Path]:
-    """Intact files with this key; damaged ones are removed."""
-    for path in sorted(cache.glob(f"{key}-*.so")):
-        try:
+        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        for path in sorted(folder.glob(f"{key}-*.so")):
             if path.stem == f"{key}-{digest(path)}":
-                yield path
-            else:
-                log.warning("%s is damaged and is compiled again.", path)
-                path.unlink(missing_ok=True)
-        except OSError as error:
-            log.warning("%s cannot be read: %s", path, error)
+                with contextlib.suppress(OSError, AttributeError):
+                    return Library(path), path.stem
+            log.warning("%s is damaged and is compiled again.", path)
+            path.unlink(missing_ok=True)
+        with tempfile.TemporaryDirectory(dir=folder, prefix="compiling-") as unfinished:
+            made = compile_to(Path(unfinished, "decode.so"), SOURCE)
+            tried(made)
+            path = made.replace(folder / f"{key}-{digest(made)}.so")
+        return Library(path), path.stem
+    except (OSError, AttributeError) as error:
+        raise NotCompiled(f"What was compiled in {folder} cannot be used: {error}.") from error
 
 
 def key_of(source: Path, flags: tuple[str, ...]) -> str:

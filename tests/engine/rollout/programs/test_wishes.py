@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import asyncio
 from dataclasses import replace
-from typing import Any, cast
+from typing import Any
 
 import numpy as np
 import pytest
 
 from marlaas.engine.rollout import episodes
 from marlaas.engine.rollout.programs import program as programs
-from marlaas.engine.rollout.protocol import OnTokens, SampleRequest, SampleResult, WishedResult
+from marlaas.engine.rollout.protocol import OnTokens, SampleRequest, SampleResult
 from marlaas.engine.rollout.wishes import Extras, Likeliest, Wishes
 from marlaas.engine.wire import Answered, Message, Refusal, ToolCall
 
@@ -81,7 +81,7 @@ class Telling(Witness):
         near[:, 0] = -0.5
         ids_ = np.tile(np.arange(shape[1], dtype=np.int32), (shape[0], 1))
         extras = Extras(result.logprobs, Likeliest(ids_, near))
-        return replace(cast(WishedResult, result), extras=extras)
+        return replace(result, extras=extras)
 
 
 async def test_in_an_evaluation_the_likeliest_are_told() -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import shutil
 import stat
 from pathlib import Path
+from typing import cast
 
 import numpy as np
 import pytest
@@ -14,7 +15,7 @@ from marlaas.engine.adapters.statefile import read_state
 from marlaas.engine.base.model import BaseModel
 from marlaas.engine.errors import AdapterError
 from marlaas.engine.home.guard import PrivateFolder
-from marlaas.engine.rollout.vllm.engine import FolderAdapters
+from marlaas.engine.rollout.vllm.engine import Engine, FolderAdapters
 
 from ..contract.asking import State
 
@@ -47,7 +48,7 @@ def folder(tmp_path: Path) -> PrivateFolder:
 
 @pytest.fixture
 def adapters(reader: Reader, base: BaseModel, folder: PrivateFolder) -> FolderAdapters:
-    return FolderAdapters(reader, base.path, folder, 16)
+    return FolderAdapters(cast(Engine, reader), base.path, folder, 16)
 
 
 def test_an_adapter_arrives_as_it_is(adapters: FolderAdapters, reader: Reader, state: State) -> None:
@@ -79,7 +80,7 @@ def test_a_refused_adapter_leaves_nothing(
 
 def test_too_large_a_rank_is_refused(reader: Reader, base: BaseModel, folder: PrivateFolder, state: State) -> None:
     with pytest.raises(AdapterError, match=r"rank 4; vLLM was started for ranks up to 1\."):
-        FolderAdapters(reader, base.path, folder, 1).load_adapter(read_state(state(0)).adapter, 4.0)
+        FolderAdapters(cast(Engine, reader), base.path, folder, 1).load_adapter(read_state(state(0)).adapter, 4.0)
 
 
 def test_what_was_deleted_is_made_again_and_freed_all_the_same(

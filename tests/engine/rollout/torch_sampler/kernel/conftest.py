@@ -3,7 +3,6 @@ from pathlib import Path
 import pytest
 
 from marlaas.engine.rollout.torch_sampler.kernel.library import Library, compiled, compiler
-from marlaas.engine.rollout.torch_sampler.sampler import users_folder
 
 
 @pytest.fixture(scope="session")
@@ -12,7 +11,7 @@ def compiled_files(tmp_path_factory: pytest.TempPathFactory) -> Path:
     if not compiler():
         pytest.skip("there is no C compiler")
     folder = tmp_path_factory.mktemp("compiled")
-    compiled(folder, users_folder())
+    compiled(folder)
     return folder
 
 

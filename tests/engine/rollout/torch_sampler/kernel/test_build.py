@@ -1,7 +1,6 @@
 """What is compiled, where it is kept, and what happens where it cannot be."""
 
 import os
-import shutil
 import sys
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -18,7 +17,6 @@ from marlaas.engine.rollout.torch_sampler.kernel.library import (
     NotCompiled,
     compile_to,
     compiled,
-    copied,
     tried,
 )
 from marlaas.engine.rollout.torch_sampler.sampler import context_of, nbytes, refusal
@@ -41,10 +39,8 @@ def cache(tmp_path: Path, compiled_files: Path) -> Path:
 
 
 @pytest.fixture(autouse=True)
-def users(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """The user's folder: nothing is in it."""
-    monkeypatch.setattr(sampler, "users_folder", lambda: tmp_path / "user")
-    return tmp_path / "user"
+def without_users_folder(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sampler, "users_folder", lambda: None)
 
 
 def test_it_is_compiled_once(cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -54,37 +50,20 @@ def test_it_is_compiled_once(cache: Path, monkeypatch: pytest.MonkeyPatch) -> No
 
 
 @pytest.mark.parametrize("left", [0, 9000])
-def test_a_damaged_file_is_replaced(cache: Path, compiled_files: Path, left: int) -> None:
+def test_a_damaged_file_is_replaced(cache: Path, left: int) -> None:
     (file,) = cache.iterdir()
     file.write_bytes(file.read_bytes()[:left])
-    _, name = compiled(cache, compiled_files)
+    _, name = compiled(cache)
     assert [one.stem for one in cache.iterdir()] == [name] and next(cache.iterdir()).stat().st_size > left
 
 
-def test_the_next_home_has_a_copy(tmp_path: Path, cache: Path, users: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    cache.rename(users)
+def test_homes_of_a_user_share_what_is_compiled(
+    tmp_path: Path, cache: Path, base: BaseModel, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sampler, "users_folder", lambda: cache)
     monkeypatch.setenv("CC", "false")
-    _, name = compiled(tmp_path / "new", users)
-    assert [file.stem for file in (tmp_path / "new").iterdir()] == [file.stem for file in users.iterdir()] == [name]
-    shutil.rmtree(users)
-    assert compiled(tmp_path / "new", users)[1] == name, "a home keeps its own"
-
-
-def test_who_compiles_leaves_a_copy_that_is_whole(tmp_path: Path, compiled_files: Path, users: Path) -> None:
-    _, name = compiled(tmp_path / "first", users)
-    (file,) = users.iterdir()
-    assert file.stem == name and users.stat().st_mode & 0o777 == 0o700
-    file.write_bytes(file.read_bytes()[:9000])
-    assert not copied(users, tmp_path / "second", name.rpartition("-")[0]), "half a file is none"
-    assert not list(users.iterdir()) and not (tmp_path / "second").exists()
-
-
-def test_a_user_without_a_folder_compiles_in_the_home(tmp_path: Path, cache: Path) -> None:
-    (tmp_path / "file").write_text("")
-    (file,) = cache.iterdir()
-    file.write_bytes(file.read_bytes()[:9000])
-    _, name = compiled(cache, tmp_path / "file" / "folder")
-    assert [one.stem for one in cache.iterdir()] == [name] and next(cache.iterdir()).stat().st_size > 9000
+    assert isinstance(context_of(base, 4, 64, "f32", str(tmp_path / "home")), CompiledContext)
+    assert [file.suffix for file in (tmp_path / "home").iterdir()] == [".verdict"]
 
 
 def test_files_of_another_processor_are_left_alone(cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -176,17 +155,6 @@ def test_a_verdict_is_found_once(cache: Path, base: BaseModel, monkeypatch: pyte
     (told,) = cache.glob("*.verdict")
     told.write_text("used\n")
     assert isinstance(context_of(base, 4, 64, "f32", str(cache)), CompiledContext)
-
-
-def test_only_a_good_verdict_holds_for_other_homes(
-    tmp_path: Path, cache: Path, base: BaseModel, users: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    given = iter(["torch is faster", ""])
-    monkeypatch.setattr(sampler, "refusal", lambda *_: next(given))
-    shutil.copytree(cache, users)
-    kinds = [type(context_of(base, 4, 64, "f32", str(tmp_path / f"home {number}"))) for number in range(4)]
-    assert kinds == [TorchContext, CompiledContext, CompiledContext, CompiledContext]
-    assert [file.read_text() for file in tmp_path.glob("home 3/*.verdict")] == ["used\n"]
 
 
 def test_large_bases_and_bfloat16_are_for_torch(cache: Path, base: BaseModel, monkeypatch: pytest.MonkeyPatch) -> None:
