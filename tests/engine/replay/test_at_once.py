@@ -11,7 +11,7 @@ import pytest
 from marlaas.engine.environments.protocol import EpisodeSpec
 from marlaas.engine.environments.service import EnvironmentService
 from marlaas.engine.replay import AT_ONCE, Replay, at_once, summarise
-from marlaas.engine.rollout.toolcalls.hermes import split_hermes as calls
+from marlaas.engine.rollout.toolcalls import split_hermes as calls
 from marlaas.engine.spec.policies import NamedPolicySpec
 from marlaas.engine.spec.task import SamplingSpec, TaskSpec, TrainSpec
 from marlaas.engine.store.queries.episodes import RecordedAgent, RecordedEpisode, RecordedGroup
