@@ -48,7 +48,7 @@ from ..fleet import (
     precision_words,
     spoken_comparison,
 )
-from ..gateway import Api, FigureReader, Serving
+from ..gateway import FigureReader, Serving, open_api
 from ..home import BUNDLED_PLUGINS, DiskGuard, Home, Settings
 from ..racing import until_first
 from ..scheduler import Scheduler
@@ -296,7 +296,7 @@ class Engine:
         )
         ledger, log = Ledger(), self._log
         self._disk = DiskGuard(home, settings.disk, log)
-        self._api = Api(store, settings.api, home, log)
+        self._api = open_api(store, settings.api, home, log)
         cluster = cluster_of(home, settings, base)
         self._planner = planner = Planner(home, base, settings, cluster, log)
         self._supervisor = supervisor = WorkerSupervisor(

@@ -1,5 +1,6 @@
 from .api import (
     Api as Api,
+    open_api as open_api,
 )
 from .figures import (
     Figure as Figure,

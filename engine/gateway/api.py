@@ -23,50 +23,24 @@ from .processes import PATIENCE, Gateways
 MEGABYTE = 1 << 20
 
 
-class Api:
-    """Answers programs and clients over HTTP while ``run`` runs."""
-
-    def __init__(self, store: Store, settings: ApiSettings, home: Home, log: Log) -> None:
-        self._tallies = Tallies(store.api.add_use)
-        self._desk = Desk(Callers(store.api.key), self._tallies, log)
-        self._gateways = Gateways(self._desk, limits_of(settings, home), home.logs / "gateway.log")
-        self._switch = Switch(store, settings, self._gateways, self._desk)
-        self.endpoints: Endpoints = self._gateways
-
-    def serve(self, serving: Callable[[Identity], Answerer]) -> None:
-        self._desk.callers.serving = serving
-
-    def show(self, figures: Figures) -> None:
-        self._desk.figures = figures
-
-    async def run(self) -> None:
-        await until_first(self._switch.run(), self._tallies.run())
-
-    async def stop(self) -> None:
-        await self._switch.stop()
-        await self._gateways.stop()
-        with contextlib.suppress(StoreError):
-            self._tallies.flush()
-
-
-def limits_of(settings: ApiSettings, home: Home) -> str:
-    """The gateway's limits from the settings, as JSON."""
-    return encode(
-        Limits(
-            body_bytes=settings.body_mb * MEGABYTE,
-            seconds=settings.seconds,
-            connections=settings.connections,
-            log_prompts=settings.log_prompts,
-            log=str(home.logs / "api.log"),
-        )
-    )
-
-
 POLL = 0.2
 
 
-class Switch:
-    """Runs the clients' gateway while the API is open."""
+def open_api(store: Store, settings: ApiSettings, home: Home, log: Log) -> Api:
+    """The API of an engine; it opens while ``run`` runs."""
+    desk = Desk(Callers(store.api.key), Tallies(store.api.add_use), log)
+    limits = Limits(
+        body_bytes=settings.body_mb * MEGABYTE,
+        seconds=settings.seconds,
+        connections=settings.connections,
+        log_prompts=settings.log_prompts,
+        log=str(home.logs / "api.log"),
+    )
+    return Api(store, settings, Gateways(desk, encode(limits), home.logs / "gateway.log"), desk)
+
+
+class Api:
+    """Answers programs and clients over HTTP while ``run`` runs, clients while the API is open."""
 
     def __init__(self, store: Store, settings: ApiSettings, gateways: Gateways, desk: Desk) -> None:
         self._store = store
@@ -75,8 +49,18 @@ class Switch:
         self._desk = desk
         self._seen = -1
         self._begun = False
+        self.endpoints: Endpoints = gateways
+
+    def serve(self, serving: Callable[[Identity], Answerer]) -> None:
+        self._desk.callers.serving = serving
+
+    def show(self, figures: Figures) -> None:
+        self._desk.figures = figures
 
     async def run(self) -> None:
+        await until_first(self._run(), self._desk.tallies.run())
+
+    async def _run(self) -> None:
         while True:
             with contextlib.suppress(StoreError):  # a full disk, or a lock: it is tried again
                 await self._look()
@@ -87,6 +71,9 @@ class Switch:
         with contextlib.suppress(StoreError):
             if self._store.api.state().open:
                 self._store.api.tell(False)
+        await self._gateways.stop()
+        with contextlib.suppress(StoreError):
+            self._desk.tallies.flush()
 
     async def _look(self) -> None:
         seen = self._store.changed()

@@ -6,7 +6,7 @@ import asyncio
 import contextlib
 import hashlib
 import time
-from collections import OrderedDict, defaultdict
+from collections import OrderedDict
 from collections.abc import Awaitable, Callable, Iterable
 from dataclasses import dataclass, field
 
@@ -67,6 +67,7 @@ class _Entry:
     """A request that is answered for all who send it."""
 
     alike: bytes
+    work: asyncio.Future[Answered] = field(init=False)
     pieces: list[wire.Piece] = field(default_factory=list)
     listeners: list[Tell] = field(default_factory=list)
     heard: bool = False
@@ -78,16 +79,18 @@ class _Entry:
         for listener in self.listeners:
             listener(piece)
 
+    def rank(self) -> int:
+        """A retry gets the answer that nobody heard, else one in progress, else an earlier one."""
+        return 1 if not self.work.done() else 2 if self.heard else 0
+
 
 class IdempotencyCache:
     """The requests in progress that may come again, and the latest answers."""
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock
-        self._entries: dict[_Entry, asyncio.Future[Answered]] = {}
+        self._entries: dict[_Entry, None] = {}
         """Oldest first."""
-        self._by_request: defaultdict[bytes, list[_Entry]] = defaultdict(list)
-        self._bytes = 0
 
     async def answer(self, asked: wire.Chat | wire.Complete, ask: Ask, tell: Tell) -> Answered:
         """The result of ``ask``, now or for an earlier request like this. Raises what it raises.
@@ -97,62 +100,45 @@ class IdempotencyCache:
         if not asked.once and asked.retry < 0:
             return await ask(tell)
         self._forget()
-        entry = self._earlier(asked) or self._begin(asked, ask)
-        work = self._entries[entry]
+        alike = hashlib.sha256(msgpack.encode(structs.replace(asked, id=0, retry=0))).digest()
+        earlier = [entry for entry in self._entries if entry.alike == alike] if asked.once or asked.retry else []
+        entry = min(reversed(earlier), key=_Entry.rank) if earlier else self._begin(alike, ask)
         for piece in entry.pieces:
             tell(piece)
         entry.listeners.append(tell)
         try:
-            answered = await asyncio.shield(work)
+            answered = await asyncio.shield(entry.work)
             entry.heard = True
             return answered
         finally:
             entry.listeners.remove(tell)
-            if not entry.listeners and not work.done():
-                self._drop(entry)  # later callers start a new one
-                work.cancel()
+            if not entry.listeners and not entry.work.done():
+                self._entries.pop(entry, None)  # later callers start a new one
+                entry.work.cancel()
 
-    def _earlier(self, asked: wire.Chat | wire.Complete) -> _Entry | None:
-        if not asked.once and not asked.retry:
-            return None
-        alike = self._by_request.get(_alike(asked), [])
-        unheard = [entry for entry in alike if self._entries[entry].done() and not entry.heard]
-        running = [entry for entry in alike if not self._entries[entry].done()]
-        return next(iter([*unheard, *running, *reversed(alike)]), None)
-
-    def _begin(self, asked: wire.Chat | wire.Complete, ask: Ask) -> _Entry:
-        entry = _Entry(_alike(asked))
+    def _begin(self, alike: bytes, ask: Ask) -> _Entry:
+        entry = _Entry(alike)
 
         def ended(work: asyncio.Future[Answered]) -> None:
             if work.cancelled() or work.exception() is not None:
-                self._drop(entry)
-            elif entry in self._entries:
-                entry.ended = self._clock()
-                entry.size = len(msgpack.encode((work.result(), entry.pieces)))
-                self._bytes += entry.size
+                self._entries.pop(entry, None)
+            else:
+                entry.ended, entry.size = self._clock(), len(msgpack.encode((work.result(), entry.pieces)))
                 self._forget()
 
-        self._by_request[entry.alike].append(entry)
-        self._entries[entry] = work = asyncio.ensure_future(ask(entry.tell))
-        work.add_done_callback(ended)
+        self._entries[entry] = None
+        entry.work = asyncio.ensure_future(ask(entry.tell))
+        entry.work.add_done_callback(ended)
         return entry
 
-    def _drop(self, entry: _Entry) -> None:
-        if self._entries.pop(entry, None) is not None:
-            self._bytes -= entry.size
-            self._by_request[entry.alike].remove(entry)
-            if not self._by_request[entry.alike]:
-                del self._by_request[entry.alike]
-
     def _forget(self) -> None:
-        while entry := next((entry for entry in self._entries if entry.ended is not None), None):
-            if self._bytes <= KEPT_BYTES and (entry.ended or 0.0) + KEPT_SECONDS > self._clock():
+        since = self._clock() - KEPT_SECONDS
+        excess = sum(entry.size for entry in self._entries) - KEPT_BYTES
+        for entry in [entry for entry in self._entries if entry.ended is not None]:
+            if excess <= 0 and (entry.ended or 0.0) > since:
                 return
-            self._drop(entry)
-
-
-def _alike(asked: wire.Chat | wire.Complete) -> bytes:
-    return hashlib.sha256(msgpack.encode(structs.replace(asked, id=0, retry=0))).digest()
+            del self._entries[entry]
+            excess -= entry.size
 
 
 # Finds the answerer of a key: an episode for its program, the server of versions for a tenant's client.

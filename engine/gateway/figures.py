@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -48,27 +48,16 @@ def counted(database: Path) -> Counted:
         return Counted(reader.engine(), reader.stage_totals(begun), tuple(reader.totals()))
 
 
-def figures(known: Counted, ledger: Ledger) -> tuple[Figure, ...]:
-    """All rows, in a fixed order."""
-    return (*_engine(known.engine), *_stages(known.stages or {}), *_workers(ledger), *map(_total, known.totals))
-
-
-def _engine(row: EngineRow | None) -> Iterable[Figure]:
-    if row is not None:
+def figures(known: Counted, ledger: Ledger) -> Iterator[Figure]:
+    """All rows, in a fixed order. Seconds of environments are summed over their parallel episodes."""
+    if known.engine is not None:
+        row = known.engine
         yield "engine_info", {"base": row.base, "sampler": row.sampler, "version": row.version}, 1.0
         yield "engine_start_time_seconds", {}, row.started
-
-
-def _stages(samples: Mapping[str, StageSample]) -> Iterable[Figure]:
-    known = [samples[stage] for stage in STAGES if stage in samples]
-    for name in ("share", "waiting", "active"):
-        for sample in known:
-            figure = "stage_busy_ratio" if name == "share" else f"stage_{name}"
-            yield figure, {"stage": sample.stage}, float(getattr(sample, name))
-
-
-def _workers(ledger: Ledger) -> Iterable[Figure]:
-    """Seconds of environments are summed over their parallel episodes."""
+    samples = known.stages or {}
+    for name, figure in (("share", "stage_busy_ratio"), ("waiting", "stage_waiting"), ("active", "stage_active")):
+        for stage in (stage for stage in STAGES if stage in samples):
+            yield figure, {"stage": stage}, float(getattr(samples[stage], name))
     counts: Mapping[str, Mapping[str, float]] = {
         "worker_busy_seconds_total": ledger.busy,
         "worker_ended_total": ledger.ended,
@@ -77,11 +66,9 @@ def _workers(ledger: Ledger) -> Iterable[Figure]:
     for name, by_worker in counts.items():
         for worker in sorted(by_worker):
             yield name, {"stage": stage_of(worker), "worker": worker}, float(by_worker[worker])
-
-
-def _total(total: Total) -> Figure:
-    name, of, part = NAMES[total.what]
-    return name, {of: total.of} | ({part: total.part} if part else {}), float(total.value)
+    for total in known.totals:
+        name, label, part = NAMES[total.what]
+        yield name, {label: total.of} | ({part: total.part} if part else {}), float(total.value)
 
 
 class FigureReader:
@@ -101,4 +88,4 @@ class FigureReader:
                 with suppress(StoreError):
                     self._known = await asyncio.to_thread(counted, self._database)
                 self._read = self._clock()
-        return figures(self._known, self._ledger)
+        return tuple(figures(self._known, self._ledger))

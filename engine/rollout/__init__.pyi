@@ -20,6 +20,15 @@ from .llama.model import (
     LlamaSampler as LlamaSampler,
     ensure_base_gguf as ensure_base_gguf,
 )
+from .programs.asking import (
+    SamplingOptions as SamplingOptions,
+    calls_of as calls_of,
+    messages_of as messages_of,
+    options_of as options_of,
+    refused as refused,
+    tokens_of as tokens_of,
+    tools_of as tools_of,
+)
 from .protocol import (
     Finish as Finish,
     NewTokens as NewTokens,
@@ -73,14 +82,9 @@ from .talk import (
     Speech as Speech,
     Talk as Talk,
 )
-from .toolcalls.forced import (
+from .toolcalls import (
     forced_call as forced_call,
-    schema_of_call as schema_of_call,
-)
-from .toolcalls.hermes import (
     split_hermes as split_hermes,
-)
-from .toolcalls.llama import (
     split_llama as split_llama,
 )
 from .torch_sampler.sampler import (

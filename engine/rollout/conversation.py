@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
 from dataclasses import dataclass, field, replace
-from types import TracebackType
 from typing import Any
 
 import numpy as np
@@ -26,26 +26,12 @@ from .wishes import Likeliest, Wishes
 # Each turn may sample as much as if turns were taken one after another.
 
 
-class Turn:
-    """One turn, for an ``async with`` block."""
+@dataclass
+class AllowedTurn:
+    """One turn's tokens: those that it may sample, and those sampled, to be set before its block ends."""
 
-    __slots__ = ("_allowance", "granted", "used")
-
-    def __init__(self, allowance: Allowance, wanted: int) -> None:
-        self._allowance = allowance
-        self.granted = wanted
-        """Tokens that it may sample; before the block, the wanted ones."""
-        self.used = 0
-        """Sampled tokens, to be set before the block ends."""
-
-    async def __aenter__(self) -> Turn:
-        self.granted = await self._allowance.reserve(self.granted)
-        return self
-
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, tb: TracebackType | None
-    ) -> None:
-        self._allowance.settle(self.granted, self.used)
+    granted: int
+    used: int = 0
 
 
 class Allowance:
@@ -54,51 +40,25 @@ class Allowance:
     def __init__(self, tokens: int) -> None:
         self._left = tokens
         self._reserved = 0
-        self._line: Line | None = None
-        """Waiting turns; None while an agent gets one request after another."""
+        self._order = asyncio.Lock()
+        self._ended = asyncio.Event()
 
-    def turn(self, wanted: int) -> Turn:
-        """One turn: reserves up to ``wanted`` tokens, 0 if none are left; set ``used`` before the block ends."""
-        return Turn(self, wanted)
-
-    async def reserve(self, wanted: int) -> int:
-        if (self._line is None or not self._line.waiting) and not self._unknown(wanted):
-            return self._reserve(wanted)
-        line = self._line = self._line or Line()
-        line.waiting += 1
+    @asynccontextmanager
+    async def turn(self, wanted: int) -> AsyncIterator[AllowedTurn]:
+        """One turn: reserves up to ``wanted`` tokens, 0 if none are left."""
+        async with self._order:
+            while self._left < wanted and self._reserved:
+                self._ended.clear()
+                await self._ended.wait()
+            turn = AllowedTurn(max(0, min(wanted, self._left)))
+            self._left -= turn.granted
+            self._reserved += turn.granted
         try:
-            async with line.order:
-                while self._unknown(wanted):
-                    line.ended.clear()
-                    await line.ended.wait()
-                return self._reserve(wanted)
+            yield turn
         finally:
-            line.waiting -= 1
-
-    def settle(self, granted: int, used: int) -> None:
-        self._left += granted - used
-        self._reserved -= granted
-        if self._line is not None:
-            self._line.ended.set()
-
-    def _unknown(self, wanted: int) -> bool:
-        return self._left < wanted and bool(self._reserved)
-
-    def _reserve(self, wanted: int) -> int:
-        granted = max(0, min(wanted, self._left))
-        self._left -= granted
-        self._reserved += granted
-        return granted
-
-
-class Line:
-    """The waiting turns of one agent, in the order of their requests."""
-
-    def __init__(self) -> None:
-        self.order = asyncio.Lock()
-        self.ended = asyncio.Event()
-        """Set when a turn in progress has ended."""
-        self.waiting = 0
+            self._left += turn.granted - turn.used
+            self._reserved -= turn.granted
+            self._ended.set()
 
 
 # One agent's conversation in one episode, with its trajectories of sampled tokens and log-probabilities.

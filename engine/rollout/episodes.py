@@ -19,7 +19,7 @@ from ..fairness import NOBODY, Ledger, Payer
 from ..trajectories import Episode, Failure, Timing, Trajectory, Transcripts, Turn, TurnReward
 from ..wire import Endpoints
 from .conversation import Allowance, Conversation, Order, Sampled, SamplingParameters, Unplayable, overfull
-from .programs.asking import ProgramAsk, streamed
+from .programs.asking import ProgramAsk, Streamed
 from .programs.program import FIRST, Canned, Hosting, Program
 from .protocol import Turns
 from .renderer import Renderer, Rendering, TooLong
@@ -309,7 +309,8 @@ class _LiveEpisode:
                 sampler: Turns = one.client
                 if isinstance(ask, ProgramAsk):
                     self._adjust(one.conversation, ask)
-                    sampler = streamed(ask.streaming, sampler, self._rollout.rendering.renderer, ask.stop)
+                    if ask.streaming is not None:
+                        sampler = Streamed(sampler, self._rollout.rendering.renderer, ask.stop, ask.streaming)
                 reply = await one.conversation.answer(ask, sampler, self._rollout.rendering)
         self._times.append(Turn(ask.agent, asked, monotonic() - self._began))
         return reply
@@ -335,10 +336,13 @@ class _LiveEpisode:
         return self._rollout.rendering.renderer.vocabulary.decode([token])
 
     def _adjust(self, conversation: Conversation, ask: ProgramAsk) -> None:
-        if ask.manner is not None:
+        if ask.options is not None:
             sampling = self._role(ask.agent).sampling
-            conversation.sampling, conversation.wishes = ask.manner.sampling(sampling), ask.manner.wishes
-            conversation.seed = ask.manner.noise(noise_seed(sampling.seed, ask.agent, ask.branch), ask.branch)
+            conversation.sampling, conversation.wishes = ask.options.sampling(sampling), ask.options.wishes
+            if ask.options.seed is not None:
+                conversation.seed = noise_seed("client", ask.options.seed, ask.branch)
+            else:
+                conversation.seed = noise_seed(sampling.seed, ask.agent, ask.branch)
 
     def leave(self) -> None:
         self._hosting.close()

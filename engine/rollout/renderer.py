@@ -6,7 +6,7 @@ import asyncio
 import contextlib
 import re
 import threading
-from collections import OrderedDict, deque
+from collections import OrderedDict
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
@@ -466,9 +466,8 @@ class Rendering:
     def __init__(self, renderer: Renderer) -> None:
         self.renderer = renderer
         self._alone = asyncio.Lock()
-        self._line: deque[tuple[asyncio.Future[Any], int, Callable[[], Any]]] = deque()
-        """Short ones that wait for the next turn of the loop: future, characters, function."""
         self._spent = 0
+        """Characters of short ones in this turn of the loop."""
         self._last: tuple[Ask, bool | None, Opening] | None = None
         """The last ask: it is rendered first to be recognised, and then to be answered."""
 
@@ -505,29 +504,15 @@ class Rendering:
         if size > SHORT:
             async with self._alone:
                 return await loop.run_in_executor(self.renderer.thread, make)
-        if self._spent > SHORT:
-            waits: asyncio.Future[Made] = loop.create_future()
-            self._line.append((waits, size, make))
-            return await waits
-        self._spend(size)
-        return make()
-
-    def _spend(self, size: int) -> None:
+        while self._spent > SHORT:
+            await asyncio.sleep(0)
         if not self._spent:
-            asyncio.get_running_loop().call_soon(self._next_turn)
+            loop.call_soon(self._next_turn)
         self._spent += size + _EACH
+        return make()
 
     def _next_turn(self) -> None:
         self._spent = 0
-        while self._line and self._spent <= SHORT:
-            waits, size, make = self._line.popleft()
-            if waits.done():  # the caller is gone
-                continue
-            self._spend(size)
-            try:
-                waits.set_result(make())
-            except Exception as error:
-                waits.set_exception(error)
 
 
 def _plain(messages: Sequence[Message]) -> bool:

@@ -5,13 +5,13 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import NamedTuple
 
 from ..errors import WorkerDied
 from ..fairness import Ledger, Payer, Reservation, rollout_cost
 from .protocol import NewTokens, OnTokens, SampleRequest, SampleResult
 from .slots import Replicas, SamplerEndpoint, SamplerSlots
 from .spoken import CLOSE, OPEN, SPACE
+from .wishes import Extras, Likeliest
 
 # A reply as a stream of text, with thought and answer apart, up to a stop text. Text is released only once it is final.
 
@@ -19,13 +19,6 @@ CALL = "<tool_call>"
 """The beginning of a call in tagged forms; other forms are whole replies."""
 _UNKNOWN = "\ufffd"
 Decode = Callable[[Sequence[int]], str]
-
-
-class Delta(NamedTuple):
-    """The text that is new since the last time."""
-
-    thinking: str
-    text: str
 
 
 class Decoder:
@@ -85,13 +78,22 @@ class ReplyStream:
             if self._stops and self._stopped():
                 self.kept = self._count
 
-    def delta(self) -> Delta:
-        thinking = text = ""
-        if self._thought is not None:
-            thinking = self._thinking(self._thought)
-        if self._answer is not None:
-            text = self._answering(self._answer)
-        return Delta(thinking, text)
+    def take(self, new: NewTokens) -> NewTokens:
+        """Add new tokens; returns those up to the end of the stop text."""
+        before = self._count
+        self.add(new.tokens.tolist())
+        count, extras = self._count - before, new.extras
+        if count == len(new.tokens):
+            return new
+        if extras is not None:
+            near = Likeliest(extras.likeliest.tokens[:count], extras.likeliest.logprobs[:count])
+            extras = Extras(extras.logprobs[:count], near)
+        return NewTokens(new.tokens[:count], new.logprobs[:count], extras)
+
+    def delta(self) -> tuple[str, str]:
+        """Thought and text that are new since the last time."""
+        thinking = "" if self._thought is None else self._thinking(self._thought)
+        return thinking, "" if self._answer is None else self._answering(self._answer)
 
     def _place(self) -> None:
         if self._answer is not None:
@@ -235,15 +237,19 @@ class SamplerClient:
             payer = self.payer
             weight = self._slots.weight(payer.tenant)
             own = request.of(self._name, payer.tenant, weight, alike=self._leaves)
-            sampler, stream = self._endpoint.sampler, None if stream_to is None else _Stream(stream_to)
+            sampler, waits = self._endpoint.sampler, True
+
+            def send(new: NewTokens) -> None:
+                if waits and stream_to is not None:
+                    stream_to(new)
+
             turn = asyncio.ensure_future(
-                sampler.generate(own, stream_to=stream.send) if stream else sampler.generate(own)
+                sampler.generate(own, stream_to=send) if stream_to is not None else sampler.generate(own)
             )
             try:
                 result = await asyncio.shield(turn)
             except asyncio.CancelledError:
-                if stream is not None:
-                    stream.open = False
+                waits = False  # the turn continues until the sampler has ended it
                 turn.add_done_callback(partial(self._settle, self._endpoint, self._slots.abandon(self)))
                 raise
             self._known = len(request.tokens) + len(result.tokens)
@@ -298,15 +304,3 @@ class SamplerClient:
     @property
     def _name(self) -> str:
         return f"{self._held}:{self._count}"
-
-
-class _Stream:
-    """A turn's tokens until its caller is cancelled; the turn continues until the sampler has ended it."""
-
-    def __init__(self, to: OnTokens) -> None:
-        self._to = to
-        self.open = True
-
-    def send(self, new: NewTokens) -> None:
-        if self.open:
-            self._to(new)

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections import Counter, OrderedDict
-from collections.abc import Callable, Iterable, Sequence
+from collections import Counter, OrderedDict, defaultdict
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
-from types import TracebackType
 from typing import Protocol
 
 from ..clock import monotonic
@@ -192,35 +192,17 @@ class Backlog:
     def cost(self, prefilled: int, sampled: float) -> float:
         return self.read * prefilled + self.written * sampled
 
-    def turn(self, prefilled: int, sampled: float) -> Turn:
-        return Turn(self, prefilled, sampled)
-
-    def add(self, prefilled: int, sampled: float) -> None:
+    @contextmanager
+    def turn(self, prefilled: int, sampled: float) -> Iterator[None]:
         self._turns += 1
         self._prefilled += prefilled
         self._sampled += sampled
-
-    def remove(self, prefilled: int, sampled: float) -> None:
-        self._turns -= 1
-        self._prefilled -= prefilled
-        self._sampled = self._sampled - sampled if self._turns else 0.0  # sums are rounded
-
-
-class Turn:
-    """A turn of a backlog, as a context manager; a class for speed, since each episode has several."""
-
-    __slots__ = ("_backlog", "_prefilled", "_sampled")
-
-    def __init__(self, backlog: Backlog, prefilled: int, sampled: float) -> None:
-        self._backlog = backlog
-        self._prefilled = prefilled
-        self._sampled = sampled
-
-    def __enter__(self) -> None:
-        self._backlog.add(self._prefilled, self._sampled)
-
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, tb: TracebackType | None) -> None:
-        self._backlog.remove(self._prefilled, self._sampled)
+        try:
+            yield
+        finally:
+            self._turns -= 1
+            self._prefilled -= prefilled
+            self._sampled = self._sampled - sampled if self._turns else 0.0  # sums are rounded
 
 
 # The sampler endpoint: one sampler with its name, its slots, and ended conversations.
@@ -261,33 +243,10 @@ class SamplerEndpoint:
 #
 # A conversation is cached by one sampler, and a group's prompt by those that have samples of it; another sampler reads
 # all that again. So a conversation moves only if that pays, between two turns.
+# Repeated reading counts twice, because it also delays later work.
 #
 # FlexMARL (arXiv 2602.09578) balances an agent's replicas if two queues differ by more than five requests. Costs decide
 # here, because requests and samplers differ in length and speed.
-
-
-@dataclass(frozen=True)
-class Offer:
-    """The cost of a turn at one sampler, in that sampler's seconds, each at least 0."""
-
-    backlog: float
-    """Work before the turn."""
-    turn: float
-    """The turn itself, including all reading and the transport."""
-    again: float = 0.0
-    """The part that reads what another sampler has cached."""
-
-    @property
-    def seconds(self) -> float:
-        return self.backlog + self.turn
-
-
-def least(offers: Sequence[Offer]) -> int:
-    """The index of the offer that is done first; of equal ones that with the least repeated reading.
-
-    Repeated reading counts twice, because it also delays later work. Raises ``ValueError`` without offers.
-    """
-    return min(range(len(offers)), key=lambda place: (offers[place].seconds + offers[place].again, offers[place].again))
 
 
 class Replicas:
@@ -314,13 +273,14 @@ class Replicas:
         prompt = b"" if here else tokens.tobytes()
         unread = [self._unread(endpoint, len(tokens), prompt, here, held) for endpoint in endpoints]
         fewest = min(unread)
-        offers = []
-        for endpoint, count in zip(endpoints, unread, strict=True):
-            backlog = endpoint.backlog
-            turn, again = backlog.cost(count, reply) + backlog.way, backlog.cost(count - fewest, 0)
-            offers.append(Offer(backlog.seconds, turn, again))
-        place = least(offers)
-        return endpoints[place], unread[place]
+
+        def seconds(place: int) -> tuple[float, float]:
+            backlog, count = endpoints[place].backlog, unread[place]
+            again = backlog.cost(count - fewest, 0)
+            return backlog.seconds + backlog.cost(count, reply) + backlog.way + again, again
+
+        best = min(range(len(endpoints)), key=seconds)
+        return endpoints[best], unread[best]
 
     @property
     def lost(self) -> bool:
@@ -353,90 +313,67 @@ LOOKS = 10
 """Least turns of the event loop in that time: on a busy machine the loop may block for longer."""
 
 
-@dataclass(eq=False)
-class _Begun:
-    coming: int
-
-
-@dataclass(eq=False)
-class _Room:
-    payer: Payer
-    slots: Sequence[SamplerSlots]
-    least: int
-    found: asyncio.Future[None]
-
-
 class Backpressure:
     """Counts the episodes of all tasks, and delays new ones while the samplers are busy."""
 
     def __init__(self) -> None:
-        self._coming: Counter[int] = Counter()
-        """New episodes without a request, by task."""
-        self._begun: dict[int, list[_Begun]] = {}
-        """The same, by the time of their begin."""
-        self._total = 0
-        self._rooms: dict[int, list[_Room]] = {}
+        self._begun: defaultdict[int, list[list[int]]] = defaultdict(list)
+        """For each task the calls of ``begin``: a list of one number, of episodes without a request."""
+        self._rooms: defaultdict[int, list[tuple[asyncio.Future[None], Callable[[], bool]]]] = defaultdict(list)
         """Calls that wait for room, by task; the longest waiting first."""
 
     def begin(self, payer: Payer, episodes: int) -> None:
-        begun = _Begun(episodes)
-        self._begun.setdefault(payer.task, []).append(begun)
-        self._count(payer.task, episodes)
+        begun = [episodes]
+        self._begun[payer.task].append(begun)
         self._wait(payer.task, begun, LOOKS)
 
     def asked(self, payer: Payer) -> None:
         """An episode of the task asks for the first time: from now on its turn counts if it waits."""
-        for begun in self._begun.get(payer.task, ()):
-            if begun.coming:
-                begun.coming -= 1
-                self._count(payer.task, -1)
-                break
+        if begun := next((begun for begun in self._begun.get(payer.task, ()) if begun[0]), None):
+            begun[0] -= 1
 
-    def _wait(self, task: int, begun: _Begun, looks: int) -> None:
-        if begun.coming and looks:
+    def _wait(self, task: int, begun: list[int], looks: int) -> None:
+        if begun[0] and looks:
             asyncio.get_running_loop().call_later(COMING / LOOKS, self._wait, task, begun, looks - 1)
             return
-        self._begun[task].remove(begun)
+        self._begun[task] = [other for other in self._begun[task] if other is not begun]
         if not self._begun[task]:
             del self._begun[task]
-        self._count(task, -begun.coming)
         self.look(Payer("", task))
 
     async def room(self, payer: Payer, slots: Sequence[SamplerSlots], least: int) -> None:
         """Wait until fewer turns wait than there are ``slots``, or fewer than ``least`` of the payer's task."""
-        while not self._is_found(payer, slots, least):
-            room = _Room(payer, slots, least, asyncio.get_running_loop().create_future())
-            for one in slots:
-                one.left = self.look
-            waiting = self._rooms.setdefault(payer.task, [])
-            waiting.append(room)
+
+        def free() -> bool:
+            coming = sum(self._coming(task) for task in self._begun)
+            if coming + sum(each.waiting for each in slots) < sum(each.count for each in slots):
+                return True
+            return self._coming(payer.task) + sum(each.waiting_of(payer) for each in slots) < least
+
+        while not free():
+            loop = asyncio.get_running_loop()
+            for each in slots:
+                each.left = self.look
+            room = loop.create_future(), free
+            self._rooms[payer.task].append(room)
             try:
-                await room.found
+                await room[0]
             finally:
-                waiting.remove(room)
-                if not waiting:
+                self._rooms[payer.task].remove(room)
+                if not self._rooms[payer.task]:
                     del self._rooms[payer.task]
-                asyncio.get_running_loop().call_soon(self._hand_on)  # once the episodes of this call have begun
+                loop.call_soon(self._hand_on)  # once the episodes of this call have begun
 
     def look(self, payer: Payer) -> None:
-        self._tell(self._rooms.get(payer.task, ()))
+        for future, free in self._rooms.get(payer.task, ()):
+            if not future.done() and free():
+                future.set_result(None)
         self._hand_on()
 
     def _hand_on(self) -> None:
-        self._tell(next(iter(self._rooms.values()), ()))
+        for future, free in next(iter(self._rooms.values()), ()):
+            if not future.done() and free():
+                future.set_result(None)
 
-    def _tell(self, rooms: Iterable[_Room]) -> None:
-        for room in rooms:
-            if not room.found.done() and self._is_found(room.payer, room.slots, room.least):
-                room.found.set_result(None)
-
-    def _is_found(self, payer: Payer, slots: Sequence[SamplerSlots], least: int) -> bool:
-        if self._total + sum(one.waiting for one in slots) < sum(one.count for one in slots):
-            return True
-        return self._coming[payer.task] + sum(one.waiting_of(payer) for one in slots) < least
-
-    def _count(self, task: int, episodes: int) -> None:
-        self._total += episodes
-        self._coming[task] += episodes
-        if not self._coming[task]:
-            del self._coming[task]
+    def _coming(self, task: int) -> int:
+        return sum(begun[0] for begun in self._begun.get(task, ()))

@@ -10,19 +10,18 @@ from msgspec import Struct
 
 from ...wire import Answered, Chat, Choice, Message, Piece, Refusal, ToolCall, Wishes
 from .exchange import (
-    Event,
+    Exchange,
     Form,
     Part,
     Share,
-    StreamedChoice,
     Tokens,
     TopK,
     Who,
     body as error_body,
     chosen,
     decode,
+    event,
     function,
-    new_id,
     schema_of,
     stops,
     text_of,
@@ -100,8 +99,8 @@ class MessagesBody(Struct):
     stream: bool | None = None
 
 
-class Messages:
-    """Implements ``exchange.Exchange``."""
+class Messages(Exchange):
+    """Requests to ``/v1/messages``."""
 
     form: Form = "anthropic"
 
@@ -109,8 +108,7 @@ class Messages:
         sent = decode(body, MessagesBody)
         if not sent.messages:
             raise wrong("messages is empty.", "messages")
-        self._id = new_id("msg_")
-        self._streamed = StreamedChoice()
+        super().__init__("msg_")
         self._block = 0
         self._open = ""
         self._end_of: dict[str, str | None] = {}
@@ -148,7 +146,7 @@ class Messages:
             "usage": _usage(answer),
         }
 
-    def opening(self) -> Iterable[Event]:
+    def opening(self) -> Iterable[bytes]:
         message = {
             **self._head(self.asked.model),
             "content": [],
@@ -158,8 +156,7 @@ class Messages:
         }
         yield _event("message_start", message=message)
 
-    def piece(self, piece: Piece) -> Iterable[Event]:
-        self._streamed.add(piece)
+    def piece(self, piece: Piece, offset: int) -> Iterable[bytes]:
         if piece.thinking:
             yield from self._begin("thinking", {"type": "thinking", "thinking": "", "signature": ""})
             yield self._delta({"type": "thinking_delta", "thinking": piece.thinking})
@@ -167,8 +164,7 @@ class Messages:
             yield from self._begin("text", {"type": "text", "text": ""})
             yield self._delta({"type": "text_delta", "text": piece.text})
 
-    def choice(self, choice: Choice) -> Iterable[Event]:
-        yield from self.piece(self._streamed.rest(choice))
+    def choice(self, choice: Choice) -> Iterable[bytes]:
         for call in choice.tool_calls:
             yield from self._end()
             yield from self._begin("tool_use", {"type": "tool_use", "id": call.id, "name": call.name, "input": {}})
@@ -177,26 +173,26 @@ class Messages:
         yield from self._end()
         self._end_of = _why(choice)
 
-    def closing(self, answer: Answered) -> Iterable[Event]:
+    def closing(self, answer: Answered) -> Iterable[bytes]:
         yield _event("message_delta", delta=self._end_of, usage=_usage(answer))
         yield _event("message_stop")
 
-    def broken(self, refusal: Refusal) -> Iterable[Event]:
-        return (Event(error_body(refusal, self.form), "error"),)
+    def broken(self, refusal: Refusal) -> bytes:
+        return event(error_body(refusal, self.form), "error")
 
     def _head(self, model: str) -> dict[str, Any]:
-        return {"id": self._id, "type": "message", "role": "assistant", "model": model}
+        return {"id": self.id, "type": "message", "role": "assistant", "model": model}
 
-    def _begin(self, kind: str, block: dict[str, Any]) -> Iterable[Event]:
+    def _begin(self, kind: str, block: dict[str, Any]) -> Iterable[bytes]:
         if self._open != kind:
             yield from self._end()
             self._open = kind
             yield _event("content_block_start", index=self._block, content_block=block)
 
-    def _delta(self, delta: dict[str, Any]) -> Event:
+    def _delta(self, delta: dict[str, Any]) -> bytes:
         return _event("content_block_delta", index=self._block, delta=delta)
 
-    def _end(self) -> Iterable[Event]:
+    def _end(self) -> Iterable[bytes]:
         if self._open:
             yield _event("content_block_stop", index=self._block)
             self._open = ""
@@ -285,5 +281,5 @@ def _usage(answer: Answered) -> dict[str, Any]:
     }
 
 
-def _event(name: str, /, **data: Any) -> Event:
-    return Event({"type": name, **data}, name)
+def _event(name: str, /, **data: Any) -> bytes:
+    return event({"type": name, **data}, name)

@@ -2,31 +2,35 @@
 
 from __future__ import annotations
 
+import asyncio
 import difflib
+import ipaddress
+import re
 import sys
 import traceback
-from collections.abc import Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, MutableMapping
+from contextlib import asynccontextmanager
 from datetime import UTC, datetime
 from functools import partial
 from typing import Any
+from urllib.parse import urlsplit
 
+import msgspec
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
-from starlette.requests import Request
+from starlette.requests import ClientDisconnect, Request
 from starlette.responses import JSONResponse, PlainTextResponse, Response
 from starlette.routing import Route
 
 from ... import wire
-from ...wire import Refusal
+from ...wire import Answered, Piece, Refusal
 from ..limits import Limits
-from . import exchange as errors, metrics, openapi
-from .answering import Receive, Send, answer, send_json, while_there
+from . import exchange as errors, logs as metrics, openapi
 from .anthropic import Messages
-from .exchange import Exchange, Who
-from .link import Link, gone
+from .exchange import ALIVE, HEADERS, Exchange, Who
+from .link import Call, Link, gone
 from .logs import Line, Log, shown_body
 from .openai import ChatCompletions, Completions
-from .requests import Load, agent_of, is_local, key_of, read
 from .responses import Responses
 
 INTERFACES: tuple[tuple[str, Callable[[bytes, Who], Exchange]], ...] = (
@@ -38,6 +42,8 @@ INTERFACES: tuple[tuple[str, Callable[[bytes, Who], Exchange]], ...] = (
 AGENTS = "/e/{agent}"
 """Prefix of a route, for the calls of one agent of a program that has several."""
 GRACE = 5.0
+Send = Callable[[MutableMapping[str, Any]], Awaitable[None]]
+Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
 Handle = Callable[[Request, Line, Send], Awaitable[Response | None]]
 
 
@@ -48,7 +54,10 @@ class Gateway:
         self.link = link
         self.limits = limits
         self.log = Log(limits)
-        self.load = Load(limits)
+        self.under_way = 0
+        """Requests in progress."""
+        self._bytes = 0
+        """Of all bodies in progress."""
         self.requests = metrics.Requests()
 
     def application(self) -> Starlette:
@@ -75,8 +84,7 @@ class Gateway:
         self, make: Callable[[bytes, Who], Exchange], request: Request, line: Line, send: Send
     ) -> Response | None:
         line.key, line.agent = key_of(request), agent_of(request)
-        with self.load.body() as reading:
-            body = await read(request, reading, self.limits)
+        async with self._body(request) as body:
             tries = request.headers.get("x-stainless-retry-count", "")
             retry = int(tries[:9]) if tries.isdecimal() else -1
             exchange = make(body, Who(line.key, line.agent, request.headers.get("idempotency-key", ""), retry))
@@ -88,6 +96,42 @@ class Gateway:
             if self.log.prompts and answered is not None:
                 line.said = answered.choices
         return None
+
+    @asynccontextmanager
+    async def _body(self, request: Request) -> AsyncIterator[bytes]:
+        """The request's body, counted until the block ends.
+
+        Raises ``Refusal`` if it is too large, too slow, or compressed: a few bytes could expand without limit.
+        """
+        limits, size, parts = self.limits, 0, []
+        encoding = request.headers.get("content-encoding", "identity")
+        if encoding.strip().lower() not in ("", "identity"):
+            sentence = f"The body is encoded as {encoding[:40]!r}, but is read as it comes: leave Content-Encoding out."
+            raise Refusal(415, "compressed", sentence)
+        announced = request.headers.get("content-length", "")[:18]
+        large = f"The body has more than {limits.body_bytes:,} bytes, the most that is read."
+        if announced.isdecimal() and int(announced) > limits.body_bytes:
+            raise Refusal(413, "too_large", large)
+        try:
+            try:
+                async with asyncio.timeout(limits.head_seconds):
+                    async for part in request.stream():
+                        if size + len(part) > limits.body_bytes:
+                            raise Refusal(413, "too_large", large)
+                        if self._bytes + len(part) > limits.bodies_bytes:
+                            sentence = "The bodies of all requests are too large together."
+                            raise Refusal(503, "too_busy", sentence, retry_after=1.0)
+                        self._bytes += len(part)
+                        size += len(part)
+                        parts.append(part)
+            except TimeoutError:
+                sentence = f"The body did not come within {limits.head_seconds:g} seconds."
+                raise Refusal(408, "too_slow", sentence) from None
+            except ClientDisconnect:
+                raise Refusal(499, "gone", "The client went away while it sent its body.") from None
+            yield b"".join(parts)
+        finally:
+            self._bytes -= size
 
     async def _models(self, request: Request, line: Line, send: Send) -> Response:
         models = await self._named(request, line)
@@ -109,7 +153,7 @@ class Gateway:
 
     async def _named(self, request: Request, line: Line) -> tuple[wire.Model, ...]:
         line.key, line.agent = key_of(request), agent_of(request)
-        async with await self.link.ask(wire.Models(0, line.key), self.limits.seconds) as call:
+        async with self.link.ask(wire.Models(0, line.key), self.limits.seconds) as call:
             answered = await call.next()
         return answered.models if isinstance(answered, wire.ModelList) else ()
 
@@ -121,8 +165,8 @@ class Gateway:
     async def _metrics(self, request: Request, line: Line, send: Send) -> Response:
         if not is_local(request):
             raise Refusal(403, "not_here", "Figures of all tenants are told on this machine alone: read them there.")
-        rows: list[metrics.Row] = [*self.requests.rows(self.load.requests)]
-        async with await self.link.ask(wire.Figures(0), self.limits.seconds) as call:
+        rows: list[metrics.Row] = [*self.requests.rows(self.under_way)]
+        async with self.link.ask(wire.Figures(0), self.limits.seconds) as call:
             answered = await call.next()
         if isinstance(answered, wire.FigureTable):
             rows += answered.rows
@@ -150,7 +194,7 @@ class Endpoint(Route):
     async def _serve(self, scope: Any, receive: Receive, send: Send) -> None:
         request, gateway = Request(scope, receive), self._gateway
         line, began = gateway.log.begin(self._name)
-        gateway.load.requests += 1
+        gateway.under_way += 1
         try:
             response = await self._handle(request, line, send)
             if response is not None:
@@ -163,7 +207,7 @@ class Endpoint(Route):
             if not begun:
                 await refuse(send, request, refusal)
         finally:
-            gateway.load.requests -= 1
+            gateway.under_way -= 1
             gateway.log.end(line, began)
             gateway.requests.add(line.route, line.status, line.ms, line.prompt_tokens, line.completion_tokens)
 
@@ -196,3 +240,142 @@ def _openai(model: wire.Model) -> dict[str, Any]:
 def _anthropic(model: wire.Model) -> dict[str, Any]:
     created = datetime.fromtimestamp(model.created, UTC).isoformat().replace("+00:00", "Z")
     return {"type": "model", "id": model.id, "display_name": model.id, "created_at": created}
+
+
+# From a parsed request to its answer: asks the engine, and sends the answer, whole or as a stream.
+#
+# A client that leaves cancels its request. Nothing is sent before the engine's first message, so that a refusal has its
+# own status.
+
+SILENCE = 15.0
+OPENING = 30.0
+"""Seconds after which a stream begins without a message of the engine: longer than the wait for starting workers, so
+that their refusal has a status; shorter than reverse proxies wait for a head.
+"""
+AT_ONCE = 256
+
+
+async def answer(link: Link, exchange: Exchange, send: Send, line: Line, seconds: float) -> Answered | None:
+    """Ask, and send the answer; None if a stream ends with a refusal. Raises ``Refusal`` before anything is sent."""
+    async with link.ask(exchange.asked, seconds) as call:
+        if exchange.asked.stream:
+            return await _stream(call, exchange, send, line)
+        answered = _noted(await call.next(), line)
+        line.status = 200
+        await send_json(send, 200, exchange.reply(answered))
+        return answered
+
+
+async def _stream(call: Call, exchange: Exchange, send: Send, line: Line) -> Answered | None:
+    message = await call.next(OPENING)
+    await send({"type": "http.response.start", "status": 200, "headers": _raw(HEADERS)})
+    line.status = 200
+    answered = None
+    try:
+        waiting = b"".join(exchange.opening())
+        while True:
+            messages = 0
+            while isinstance(message, Piece):
+                waiting += exchange.more(message)
+                messages += 1
+                message = await call.next() if not call.messages.empty() and messages < AT_ONCE else None
+            if call.finished:
+                break
+            if waiting:
+                await send({"type": "http.response.body", "body": waiting, "more_body": True})
+            message = await call.next(SILENCE)
+            waiting = b"" if message is not None else ALIVE
+        answered = _noted(message, line)
+        waiting += exchange.end(answered)
+    except Refusal as refusal:
+        line.error, line.status = refusal.code, refusal.status
+        waiting = exchange.broken(refusal)
+    await send({"type": "http.response.body", "body": waiting, "more_body": False})
+    return answered
+
+
+def _noted(message: object, line: Line) -> Answered:
+    if not isinstance(message, Answered) or not message.choices:
+        raise Refusal(500, "no_answer", "The engine ended its answer without a choice.")
+    for name in ("model", "prompt_tokens", "completion_tokens", "cached_tokens"):
+        setattr(line, name, getattr(message, name))
+    return message
+
+
+async def while_there(work: Coroutine[Any, Any, Any], receive: Receive, seconds: float) -> Any:
+    """Do the work until the client has gone (``Refusal`` of 499) or reads too slowly (504)."""
+    working, leaving = asyncio.ensure_future(work), asyncio.ensure_future(_gone(receive))
+    try:
+        await asyncio.wait((working, leaving), timeout=seconds, return_when=asyncio.FIRST_COMPLETED)
+        if working.done():
+            return working.result()
+        if leaving.done():
+            raise Refusal(499, "gone", "The client went away.")
+        raise Refusal(504, "too_slow", f"The answer was not read within {seconds:g} seconds.")
+    finally:
+        working.cancel()
+        leaving.cancel()
+        await asyncio.wait((working, leaving))
+        if not working.cancelled():
+            working.exception()  # raised above, or nobody is there to get it
+
+
+async def send_json(send: Send, status: int, body: Any, headers: dict[str, str] | None = None) -> None:
+    """Send a whole answer."""
+    encoded = msgspec.json.encode(body)
+    told = {"Content-Type": "application/json", "Content-Length": str(len(encoded)), **(headers or {})}
+    await send({"type": "http.response.start", "status": status, "headers": _raw(told)})
+    await send({"type": "http.response.body", "body": encoded, "more_body": False})
+
+
+async def _gone(receive: Receive) -> None:
+    while (await receive())["type"] != "http.disconnect":
+        pass
+
+
+def _raw(headers: dict[str, str]) -> list[tuple[bytes, bytes]]:
+    return [(name.lower().encode(), value.encode("latin-1")) for name, value in headers.items()]
+
+
+# Key, agent and address of a request.
+
+AGENT = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,63}")
+LONGEST_KEY = 512
+PROXIES = {"forwarded", "x-forwarded-for", "x-forwarded-host", "x-real-ip", "via"}
+"""Headers that show a reverse proxy. One without them keeps the host name or uses the address here, and must block
+``/metrics`` itself.
+"""
+
+
+def key_of(request: Request) -> str:
+    """The client's key. Raises ``Refusal`` without one."""
+    scheme, _, bearer = request.headers.get("authorization", "").partition(" ")
+    key = bearer.strip() if scheme.lower() == "bearer" else ""
+    key = key or request.headers.get("x-api-key", "").strip()
+    if not key or len(key) > LONGEST_KEY:
+        sentence = "A key is needed: send it as `Authorization: Bearer KEY` or `x-api-key: KEY`."
+        raise Refusal(401, "no_key", sentence)
+    return key
+
+
+def agent_of(request: Request) -> str:
+    """The agent's name in the path; may be empty. Raises ``Refusal`` for an invalid name."""
+    agent = request.path_params.get("agent", "")
+    if agent and not AGENT.fullmatch(agent):
+        sentence = "An agent's name has letters, digits, dots, dashes and underscores, at most 64."
+        raise Refusal(404, "unknown_path", sentence)
+    return str(agent)
+
+
+def is_local(request: Request) -> bool:
+    """True for a request from this machine, not through a reverse proxy or a web page with a name that leads here: both
+    use another host name.
+    """
+    if request.client is None or PROXIES & set(request.headers.keys()):
+        return False
+    try:
+        asked = urlsplit(f"//{request.headers.get('host', '')}").hostname or ""
+        hosts = request.client.host, "127.0.0.1" if asked == "localhost" else asked
+        return all(ipaddress.ip_address(host).is_loopback for host in hosts)
+    except ValueError:
+        return False

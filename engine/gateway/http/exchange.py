@@ -6,9 +6,12 @@ import json
 import math
 import re
 import secrets
+import time
+from abc import ABC, abstractmethod
+from collections import defaultdict
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
-from typing import Annotated, Any, Literal, Protocol, TypeVar
+from dataclasses import dataclass
+from typing import Annotated, Any, Literal, TypeVar
 
 import msgspec
 from msgspec import Meta, Struct
@@ -80,6 +83,13 @@ def unsupported(sentence: str, where: str) -> Refusal:
     return Refusal(400, "unsupported", sentence, where)
 
 
+def check(*rules: tuple[object, Refusal]) -> None:
+    """Raise the first refusal that holds."""
+    for holds, refusal in rules:
+        if holds:
+            raise refusal
+
+
 def text_of(content: str | Sequence[Part] | None, where: str) -> str:
     """A message's text; its parts are joined by line ends. Raises ``Refusal`` for content without text."""
     if content is None or isinstance(content, str):
@@ -123,6 +133,18 @@ def chosen(name: str, tools: Sequence[dict[str, Any]]) -> str:
     return f"tool:{name}"
 
 
+def tool_choice(choice: str | dict[str, Any] | None, tools: Sequence[dict[str, Any]], key: str = "") -> str:
+    """OpenAI's ``tool_choice`` as the wire's; a function's name may stand under ``key``. Raises ``Refusal``."""
+    if choice is None or choice in ("auto", "none", "required"):
+        if choice == "required" and not tools:
+            raise wrong("tool_choice is 'required', and there are no tools.", "tool_choice")
+        return str(choice or "")
+    inner = choice.get(key) if key and isinstance(choice, dict) else choice
+    if not isinstance(inner, dict) or not isinstance(inner.get("name"), str):
+        raise wrong("tool_choice must be auto, none, required, or name a function.", "tool_choice")
+    return chosen(inner["name"], tools)
+
+
 def schema_of(form: dict[str, Any] | None, where: str) -> str:
     """A response format as the wire's ``schema``; chat completions put the schema inside ``json_schema``."""
     kind = (form or {"type": "text"}).get("type")
@@ -159,11 +181,11 @@ SOON = 1.0
 
 def body(refusal: Refusal, form: Form) -> dict[str, Any]:
     """The error as JSON."""
+    general = "invalid_request_error" if refusal.status < 500 else "api_error"
     if form == "anthropic":
-        kind = _ANTHROPIC.get(refusal.status, _general(refusal.status))
+        kind = _ANTHROPIC.get(refusal.status, general)
         return {"type": "error", "error": {"type": kind, "message": refusal.message}}
-    kind = _OPENAI.get(refusal.status, _general(refusal.status))
-    where = parameter(refusal, form)
+    kind, where = _OPENAI.get(refusal.status, general), parameter(refusal, form)
     return {"error": {"message": refusal.message, "type": kind, "param": where, "code": refusal.code or None}}
 
 
@@ -186,76 +208,49 @@ def form_of(path: str, headers: Any) -> Form:
     return "responses" if path.endswith("/responses") else "openai"
 
 
-def _general(status: int) -> str:
-    return "invalid_request_error" if status < 500 else "api_error"
-
-
 # Server-sent events as bytes: a name if the interface has names, and one line of JSON.
 
 HEADERS = {"Content-Type": "text/event-stream; charset=utf-8", "Cache-Control": "no-cache", "X-Accel-Buffering": "no"}
 ALIVE = b": \n\n"
 """A comment, ignored by clients, so that a waiting stream does not look dead."""
+END = b"data: [DONE]\n\n"
+"""OpenAI's end of a stream."""
 
 
-@dataclass(frozen=True)
-class Event:
-    """One event; without data it is OpenAI's end of a stream."""
-
-    data: dict[str, Any] | None
-    name: str = ""
+def event(data: dict[str, Any], name: str = "") -> bytes:
+    """One event as it is sent."""
+    return (f"event: {name}\n".encode() if name else b"") + b"data: " + msgspec.json.encode(data) + b"\n\n"
 
 
-END = Event(None)
-
-
-def encode(events: Iterable[Event]) -> bytes:
-    """The events as they are sent."""
-    return b"".join(
-        (b"event: " + event.name.encode() + b"\n" if event.name else b"")
-        + b"data: "
-        + (b"[DONE]" if event.data is None else msgspec.json.encode(event.data))
-        + b"\n\n"
-        for event in events
-    )
-
-
-# The streamed part of each choice, so that the rest is sent at the choice's end.
+# One request in one interface: the question to the engine, and the format of its answer, whole or as a stream.
 
 
 @dataclass
 class StreamedChoice:
-    """The streamed part of one choice."""
+    """The streamed part of one choice, so that the rest is sent at the choice's end."""
 
-    text: list[str] = field(default_factory=list)
-    thinking: list[str] = field(default_factory=list)
+    text: str = ""
+    thinking: str = ""
     tokens: int = 0
     offset: int = 0
     """Characters of the tokens, for the offsets of completions."""
 
     def add(self, piece: Piece) -> None:
-        self.text.append(piece.text)
-        self.thinking.append(piece.thinking)
+        self.text += piece.text
+        self.thinking += piece.thinking
         self.tokens += len(piece.tokens)
+        self.offset += sum(len(token.text) for token in piece.tokens)
 
     def rest(self, choice: Choice) -> Piece:
         """The unstreamed rest of the choice.
 
         Adds nothing if the pieces differ from the choice, for example calls of tools streamed as text.
         """
-        return Piece(
-            0,
-            choice.choice,
-            text=_rest("".join(self.text), choice.text),
-            thinking=_rest("".join(self.thinking), choice.thinking),
-            tokens=choice.tokens[self.tokens :],
+        text, thinking = (
+            whole[len(sent) :] if whole.startswith(sent) else ""
+            for sent, whole in ((self.text, choice.text), (self.thinking, choice.thinking))
         )
-
-
-def _rest(told: str, whole: str) -> str:
-    return whole[len(told) :] if whole.startswith(told) else ""
-
-
-# One request in one interface: the question to the engine, and the format of its answer, whole or as a stream.
+        return Piece(0, choice.choice, text, thinking, choice.tokens[self.tokens :])
 
 
 @dataclass(frozen=True)
@@ -268,34 +263,55 @@ class Who:
     retry: int = -1
 
 
-class Exchange(Protocol):
+class Exchange(ABC):
     """A request in one of the interfaces; made from its body and ``Who``. Raises ``Refusal`` for a wrong body."""
 
-    @property
-    def form(self) -> Form:
-        """The client's format of errors."""
+    form: Form = "openai"
+    """The client's format of errors."""
+    asked: Chat | Complete
+    """The question to the engine, with id 0: the link numbers it."""
 
-    @property
-    def asked(self) -> Chat | Complete:
-        """The question to the engine, with id 0: the link numbers it."""
+    def __init__(self, prefix: str) -> None:
+        self.id = new_id(prefix)
+        self.created = int(time.time())
+        self._streamed: defaultdict[int, StreamedChoice] = defaultdict(StreamedChoice)
 
+    @abstractmethod
     def reply(self, answer: Answered) -> dict[str, Any]:
         """The whole answer, as JSON."""
 
-    def opening(self) -> Iterable[Event]:
+    def opening(self) -> Iterable[bytes]:
         """The beginning of a stream."""
+        return ()
 
-    def piece(self, piece: Piece) -> Iterable[Event]:
+    def more(self, piece: Piece) -> bytes:
         """More of a choice."""
+        sent = b"".join(self.piece(piece, self._streamed[piece.choice].offset))
+        self._streamed[piece.choice].add(piece)
+        return sent
 
-    def choice(self, choice: Choice) -> Iterable[Event]:
-        """The end of a choice, with its unstreamed rest."""
+    def end(self, answer: Answered) -> bytes:
+        """The end of a stream: all that was not streamed of its choices, and its usage."""
+        sent = []
+        for choice in answer.choices:
+            sent += [self.more(self._streamed[choice.choice].rest(choice)), *self.choice(choice)]
+        return b"".join([*sent, *self.closing(answer)])
 
-    def closing(self, answer: Answered) -> Iterable[Event]:
+    @abstractmethod
+    def piece(self, piece: Piece, offset: int) -> Iterable[bytes]:
+        """More of a choice, behind ``offset`` characters of its tokens."""
+
+    @abstractmethod
+    def choice(self, choice: Choice) -> Iterable[bytes]:
+        """The end of a choice, after its text."""
+
+    @abstractmethod
+    def closing(self, answer: Answered) -> Iterable[bytes]:
         """The end of the stream, after all choices."""
 
-    def broken(self, refusal: Refusal) -> Iterable[Event]:
+    def broken(self, refusal: Refusal) -> bytes:
         """The end of a stream that cannot continue."""
+        return event(body(refusal, self.form)) + END
 
 
 def new_id(prefix: str) -> str:

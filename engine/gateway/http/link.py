@@ -7,8 +7,8 @@ import itertools
 import math
 import socket
 import time
-from types import TracebackType
-from typing import Self
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 
 import msgspec
 
@@ -44,18 +44,19 @@ class Link:
         finally:
             writer, self._writer = self._writer, None
             for call in list(self._calls.values()):
-                call.fail(gone())
+                call.messages.put_nowait(gone())
             self._calls.clear()
             writer.close()
 
-    async def ask(self, asked: Asked, seconds: float) -> Call:
-        """Send a request under a new number, to be answered within ``seconds``.
+    @asynccontextmanager
+    async def ask(self, asked: Asked, seconds: float) -> AsyncIterator[Call]:
+        """Send a request under a new number, to be answered within ``seconds``; leaving early cancels it.
 
         Raises ``Refusal`` if it is too long, or the engine is gone.
         """
         if self._writer is None:
             raise gone()
-        call = Call(self, next(self._ids), seconds)
+        call = Call(next(self._ids), seconds)
         try:
             frame = wire.frame(msgspec.structs.replace(asked, id=call.id))
         except (ValueError, OverflowError, RecursionError) as error:
@@ -63,16 +64,16 @@ class Link:
         self._calls[call.id] = call
         try:
             self._writer.write(frame)
-            await self._writer.drain()
-        except ConnectionError:
-            self._calls.pop(call.id, None)
-            raise gone() from None
-        except BaseException:
-            self.forget(call)
-            raise
-        return call
+            try:
+                await self._writer.drain()
+            except ConnectionError:
+                self._calls.pop(call.id, None)
+                raise gone() from None
+            yield call
+        finally:
+            self._forget(call)
 
-    def forget(self, call: Call) -> None:
+    def _forget(self, call: Call) -> None:
         if self._calls.pop(call.id, None) and not call.finished and self._writer is not None:
             self._writer.write(wire.frame(wire.Cancel(call.id)))
 
@@ -80,32 +81,22 @@ class Link:
         call = self._calls.get(message.id)
         if call is None:  # cancelled, but the engine does not know yet
             return
-        call.take(message)
-        if call.unread > MOST_UNREAD:
-            self.forget(call)
-            call.fail(Refusal(503, "too_slow", "The stream was not read as fast as it was written."))
+        call.messages.put_nowait(message)
+        if call.messages.qsize() > MOST_UNREAD:
+            self._forget(call)
+            call.messages.put_nowait(Refusal(503, "too_slow", "The stream was not read as fast as it was written."))
 
 
 class Call:
-    """One request in progress, until the engine's last message. Leaving earlier cancels it."""
+    """One request in progress, until the engine's last message."""
 
-    def __init__(self, link: Link, id: int, seconds: float) -> None:
+    def __init__(self, id: int, seconds: float) -> None:
         self.id = id
         self.finished = False
-        self._link = link
+        self.messages: asyncio.Queue[wire.Response | Refusal] = asyncio.Queue()
+        """Unread ones."""
         self._seconds = seconds
         self._deadline = time.monotonic() + seconds
-        self._said: asyncio.Queue[wire.Response | Refusal] = asyncio.Queue()
-
-    @property
-    def unread(self) -> int:
-        return self._said.qsize()
-
-    def take(self, message: wire.Response) -> None:
-        self._said.put_nowait(message)
-
-    def fail(self, refusal: Refusal) -> None:
-        self._said.put_nowait(refusal)
 
     async def next(self, patience: float = math.inf) -> wire.Response | None:
         """The engine's next message; None after ``patience`` seconds without one.
@@ -114,27 +105,18 @@ class Call:
         """
         left = self._deadline - time.monotonic()
         try:
-            async with asyncio.timeout(min(patience, max(0.0, left)) if self._said.empty() else None):
-                message = await self._said.get()
+            async with asyncio.timeout(min(patience, max(0.0, left)) if self.messages.empty() else None):
+                message = await self.messages.get()
         except TimeoutError:
             if patience < left:
                 return None
             raise Refusal(504, "too_long", f"There was no whole answer within {self._seconds:g} seconds.") from None
-        self.finished = isinstance(message, LAST)
+        self.finished = isinstance(message, LAST | Refusal)
+        if isinstance(message, Refusal):
+            raise message
         if isinstance(message, wire.Refused):
             raise Refusal(message.status, message.code, message.message, message.where, message.retry_after)
-        if isinstance(message, Refusal):
-            self.finished = True
-            raise message
         return message
-
-    async def __aenter__(self) -> Self:
-        return self
-
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self._link.forget(self)
 
 
 def gone() -> Refusal:

@@ -3,36 +3,34 @@
 from __future__ import annotations
 
 import math
-import time
 from collections.abc import Iterable, Sequence
+from itertools import accumulate
 from typing import Annotated, Any
 
 from msgspec import Meta, Struct
 
-from ...wire import Answered, Chat, Choice, Complete, Message, Piece, Refusal, Token, ToolCall, Wishes
+from ...wire import Answered, Chat, Choice, Complete, Message, Piece, Token, ToolCall, Wishes
 from .exchange import (
     END,
     Choices,
-    Event,
-    Form,
+    Exchange,
     Likeliest,
     Part,
     Penalty,
     Seed,
     Share,
-    StreamedChoice,
     Temperature,
     Tokens,
     TopK,
     Who,
-    body as error_body,
-    chosen,
+    check,
     decode,
+    event,
     function,
-    new_id,
     schema_of,
     stops,
     text_of,
+    tool_choice,
     unsupported,
     wrong,
 )
@@ -189,18 +187,25 @@ class ChatBody(SamplingBody, kw_only=True):
     modalities: list[str] | None = None
 
 
-class ChatCompletions:
-    """Implements ``exchange.Exchange``."""
-
-    form: Form = "openai"
+class ChatCompletions(Exchange):
+    """Requests to ``/v1/chat/completions``."""
 
     def __init__(self, body: bytes, who: Who) -> None:
         sent = decode(body, ChatBody)
+        super().__init__("chatcmpl-")
         self._usage = sent.wants_usage
-        self._id = new_id("chatcmpl-")
-        self._created = int(time.time())
-        self._streamed: dict[int, StreamedChoice] = {}
-        _refuse(sent)
+        check(
+            (not sent.messages, wrong("messages is empty.", "messages")),
+            (sent.functions, unsupported("functions is the older form of tools: send tools.", "functions")),
+            (
+                any(kind != "text" for kind in sent.modalities or ()),
+                unsupported("This model writes text alone: modalities may name nothing else.", "modalities"),
+            ),
+            (
+                sent.top_logprobs and not sent.logprobs,
+                wrong("top_logprobs needs logprobs to be true.", "top_logprobs"),
+            ),
+        )
         tools = tuple(_tool(tool, f"tools[{index}]") for index, tool in enumerate(sent.tools or ()))
         self.asked = Chat(
             id=0,
@@ -212,7 +217,7 @@ class ChatCompletions:
                 max_tokens=sent.max_completion_tokens or sent.max_tokens,
                 logprobs=bool(sent.logprobs),
                 top_logprobs=sent.top_logprobs or 0,
-                tool_choice=_tool_choice(sent.tool_choice, tools),
+                tool_choice=tool_choice(sent.tool_choice, tools, "function"),
                 thinking=_thinking(sent),
             ),
             stream=bool(sent.stream),
@@ -240,61 +245,40 @@ class ChatCompletions:
             )
         return {**self._head("chat.completion", answer.model), "choices": rows, "usage": usage(answer)}
 
-    def opening(self) -> Iterable[Event]:
-        for index in range(self.asked.wishes.n):
-            self._streamed[index] = StreamedChoice()
-            yield self._chunk(index, {"role": "assistant", "content": ""})
+    def opening(self) -> Iterable[bytes]:
+        return (self._chunk(index, {"role": "assistant", "content": ""}) for index in range(self.asked.wishes.n))
 
-    def piece(self, piece: Piece) -> Iterable[Event]:
-        self._streamed[piece.choice].add(piece)
-        delta = {}
-        if piece.thinking:
-            delta["reasoning_content"] = piece.thinking
-        if piece.text:
-            delta["content"] = piece.text
+    def piece(self, piece: Piece, offset: int) -> Iterable[bytes]:
+        parts = {"reasoning_content": piece.thinking, "content": piece.text}
+        delta = {name: text for name, text in parts.items() if text}
         if delta or piece.tokens:
             yield self._chunk(piece.choice, delta, self._logprobs(piece))
 
-    def choice(self, choice: Choice) -> Iterable[Event]:
-        yield from self.piece(self._streamed[choice.choice].rest(choice))
+    def choice(self, choice: Choice) -> Iterable[bytes]:
         for index, call in enumerate(choice.tool_calls):
             yield self._chunk(choice.choice, {"tool_calls": [{"index": index, **_told_call(call)}]})
         yield self._chunk(choice.choice, {}, finish=FINISH.get(choice.finish, choice.finish))
 
-    def closing(self, answer: Answered) -> Iterable[Event]:
+    def closing(self, answer: Answered) -> Iterable[bytes]:
         if self._usage:
             head = self._head("chat.completion.chunk", answer.model)
-            yield Event({**head, "choices": [], "usage": usage(answer)})
+            yield event({**head, "choices": [], "usage": usage(answer)})
         yield END
 
-    def broken(self, refusal: Refusal) -> Iterable[Event]:
-        return (Event(error_body(refusal, self.form)), END)
-
     def _head(self, kind: str, model: str) -> dict[str, Any]:
-        return {"id": self._id, "object": kind, "created": self._created, "model": model, "system_fingerprint": None}
+        return {"id": self.id, "object": kind, "created": self.created, "model": model, "system_fingerprint": None}
 
     def _chunk(
         self, index: int, delta: dict[str, Any], logprob_rows: dict[str, Any] | None = None, finish: str | None = None
-    ) -> Event:
+    ) -> bytes:
         row = {"index": index, "delta": delta, "logprobs": logprob_rows, "finish_reason": finish}
         chunk = {**self._head("chat.completion.chunk", self.asked.model), "choices": [row]}
-        return Event({**chunk, "usage": None} if self._usage else chunk)
+        return event({**chunk, "usage": None} if self._usage else chunk)
 
     def _logprobs(self, said: Choice | Piece) -> dict[str, Any] | None:
         if not self.asked.wishes.logprobs:
             return None
         return {"content": content(said.tokens), "refusal": None}
-
-
-def _refuse(sent: ChatBody) -> None:
-    if not sent.messages:
-        raise wrong("messages is empty.", "messages")
-    if sent.functions:
-        raise unsupported("functions is the older form of tools: send tools.", "functions")
-    if any(kind != "text" for kind in sent.modalities or ()):
-        raise unsupported("This model writes text alone: modalities may name nothing else.", "modalities")
-    if sent.top_logprobs and not sent.logprobs:
-        raise wrong("top_logprobs needs logprobs to be true.", "top_logprobs")
 
 
 def _message(sent: SentMessage, where: str) -> Message:
@@ -319,19 +303,6 @@ def _tool(tool: dict[str, Any], where: str) -> dict[str, Any]:
     if tool.get("type", "function") != "function" or not isinstance(inner, dict):
         raise unsupported(f"{where} is no function; tools of other types are not supported.", where)
     return function(inner.get("name"), inner.get("description"), inner.get("parameters"), where)
-
-
-def _tool_choice(choice: str | dict[str, Any] | None, tools: tuple[dict[str, Any], ...]) -> str:
-    if choice is None or choice in ("auto", "none"):
-        return choice or ""
-    if choice == "required":
-        if not tools:
-            raise wrong("tool_choice is 'required', and there are no tools.", "tool_choice")
-        return "required"
-    inner = choice.get("function") if isinstance(choice, dict) else None
-    if not isinstance(inner, dict) or not isinstance(inner.get("name"), str):
-        raise wrong("tool_choice must be auto, none, required, or name a function.", "tool_choice")
-    return chosen(inner["name"], tools)
 
 
 def _thinking(sent: ChatBody) -> bool | None:
@@ -364,17 +335,24 @@ class CompletionBody(SamplingBody, kw_only=True):
     suffix: str | None = None
 
 
-class Completions:
-    """Implements ``exchange.Exchange``."""
-
-    form: Form = "openai"
+class Completions(Exchange):
+    """Requests to ``/v1/completions``."""
 
     def __init__(self, body: bytes, who: Who) -> None:
         sent = decode(body, CompletionBody)
+        super().__init__("cmpl-")
         self._usage = sent.wants_usage
-        self._id = new_id("cmpl-")
-        self._created = int(time.time())
-        _refuse_completion(sent)
+        check(
+            (sent.suffix, unsupported("suffix is not supported: this model writes forward alone.", "suffix")),
+            (
+                sent.best_of is not None and sent.best_of != (sent.n or 1),
+                unsupported("best_of is not supported: ask for n choices, and choose.", "best_of"),
+            ),
+            (
+                sent.max_tokens == 0 and not sent.echo,
+                wrong("max_tokens is 0 without echo: there is nothing to answer.", "max_tokens"),
+            ),
+        )
         self.asked = Complete(
             id=0,
             key=who.key,
@@ -393,7 +371,6 @@ class Completions:
         )
         if len(self.asked.prompts) * self.asked.wishes.n > MOST_CHOICES:
             raise wrong(f"All prompts together may have {MOST_CHOICES} choices.", "n")
-        self._streamed = [StreamedChoice() for _ in range(len(self.asked.prompts) * self.asked.wishes.n)]
 
     def reply(self, answer: Answered) -> dict[str, Any]:
         rows = [
@@ -402,34 +379,24 @@ class Completions:
         ]
         return {**self._head(answer.model), "choices": rows, "usage": usage(answer)}
 
-    def opening(self) -> Iterable[Event]:
-        return ()
-
-    def piece(self, piece: Piece) -> Iterable[Event]:
-        streamed = self._streamed[piece.choice]
-        streamed.add(piece)
+    def piece(self, piece: Piece, offset: int) -> Iterable[bytes]:
         if piece.text or piece.tokens:
-            yield self._chunk(piece.choice, piece.text, self._logprobs(piece.tokens, streamed.offset))
-        streamed.offset += sum(len(token.text) for token in piece.tokens)
+            yield self._chunk(piece.choice, piece.text, self._logprobs(piece.tokens, offset))
 
-    def choice(self, choice: Choice) -> Iterable[Event]:
-        yield from self.piece(self._streamed[choice.choice].rest(choice))
+    def choice(self, choice: Choice) -> Iterable[bytes]:
         yield self._chunk(choice.choice, "", None, choice.finish)
 
-    def closing(self, answer: Answered) -> Iterable[Event]:
+    def closing(self, answer: Answered) -> Iterable[bytes]:
         if self._usage:
-            yield Event({**self._head(answer.model), "choices": [], "usage": usage(answer)})
+            yield event({**self._head(answer.model), "choices": [], "usage": usage(answer)})
         yield END
 
-    def broken(self, refusal: Refusal) -> Iterable[Event]:
-        return (Event(error_body(refusal, self.form)), END)
-
     def _head(self, model: str) -> dict[str, Any]:
-        return {"id": self._id, "object": "text_completion", "created": self._created, "model": model}
+        return {"id": self.id, "object": "text_completion", "created": self.created, "model": model}
 
-    def _chunk(self, index: int, text: str, logprobs: dict[str, Any] | None, finish: str | None = None) -> Event:
+    def _chunk(self, index: int, text: str, logprobs: dict[str, Any] | None, finish: str | None = None) -> bytes:
         chunk = {**self._head(self.asked.model), "choices": [self._row(index, text, logprobs, finish)]}
-        return Event({**chunk, "usage": None} if self._usage else chunk)
+        return event({**chunk, "usage": None} if self._usage else chunk)
 
     def _row(self, index: int, text: str, logprobs: dict[str, Any] | None, finish: str | None) -> dict[str, Any]:
         return {"index": index, "text": text, "logprobs": logprobs, "finish_reason": finish}
@@ -437,15 +404,12 @@ class Completions:
     def _logprobs(self, tokens: Sequence[Token], offset: int) -> dict[str, Any] | None:
         if not self.asked.wishes.logprobs:
             return None
-        offsets = []
-        for token in tokens:
-            offsets.append(offset)
-            offset += len(token.text)
+        sizes = [len(token.text) for token in tokens[:-1]]
         return {
             "tokens": [token.text for token in tokens],
             "token_logprobs": [None if token.logprob is None else finite(token.logprob) for token in tokens],
             "top_logprobs": [_likeliest(token) for token in tokens] if self.asked.wishes.top_logprobs else None,
-            "text_offset": offsets,
+            "text_offset": [*accumulate(sizes, initial=offset)][: len(tokens)],
         }
 
 
@@ -453,26 +417,16 @@ def prompts(sent: str | list[str | int | list[int]]) -> tuple[str | tuple[int, .
     """The prompts of a body, each as text or as tokens. Raises ``Refusal`` if they are empty or mixed."""
     if isinstance(sent, str):
         return (sent,)
-    if not sent:
-        raise wrong("prompt is empty.", "prompt")
-    if all(isinstance(one, int) for one in sent):
-        return (tuple(one for one in sent if isinstance(one, int)),)
-    if any(isinstance(one, int) for one in sent):
-        raise wrong("prompt mixes token ids with prompts: send a list of lists.", "prompt")
-    if len(sent) > MOST_PROMPTS:
-        raise wrong(f"prompt has {len(sent)} prompts, and may have {MOST_PROMPTS}.", "prompt")
-    if [] in sent:
-        raise wrong("prompt has a list without a token.", "prompt")
+    ids = tuple(prompt for prompt in sent if isinstance(prompt, int))
+    if ids and len(ids) == len(sent):
+        return (ids,)
+    check(
+        (not sent, wrong("prompt is empty.", "prompt")),
+        (ids, wrong("prompt mixes token ids with prompts: send a list of lists.", "prompt")),
+        (len(sent) > MOST_PROMPTS, wrong(f"prompt has {len(sent)} prompts, and may have {MOST_PROMPTS}.", "prompt")),
+        ([] in sent, wrong("prompt has a list without a token.", "prompt")),
+    )
     return tuple(one if isinstance(one, str) else tuple(one) for one in sent if not isinstance(one, int))
-
-
-def _refuse_completion(sent: CompletionBody) -> None:
-    if sent.suffix:
-        raise unsupported("suffix is not supported: this model writes forward alone.", "suffix")
-    if sent.best_of is not None and sent.best_of != (sent.n or 1):
-        raise unsupported("best_of is not supported: ask for n choices, and choose.", "best_of")
-    if sent.max_tokens == 0 and not sent.echo:
-        raise wrong("max_tokens is 0 without echo: there is nothing to answer.", "max_tokens")
 
 
 def _likeliest(token: Token) -> dict[str, float] | None:

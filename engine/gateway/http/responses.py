@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Iterable, Sequence
 from typing import Any
 
@@ -11,23 +10,23 @@ from msgspec import Struct
 from ...wire import Answered, Chat, Choice, Message, Piece, Refusal, Token, ToolCall, Wishes
 from . import openai
 from .exchange import (
-    Event,
-    Form,
+    Exchange,
     Likeliest,
     Part,
     Share,
-    StreamedChoice,
     Temperature,
     Tokens,
     TopK,
     Who,
-    chosen,
+    check,
     decode,
+    event,
     function,
     new_id,
     parameter,
     schema_of,
     text_of,
+    tool_choice,
     unsupported,
     wrong,
 )
@@ -89,7 +88,13 @@ class ResponsesBody(Struct):
 
 def ask(sent: ResponsesBody, who: Who) -> Chat:
     """The body's question to the engine. Raises ``Refusal``."""
-    _refuse(sent)
+    kept = "are not kept: send the whole conversation as input."
+    check(
+        (not sent.input, wrong("input is empty.", "input")),
+        (sent.previous_response_id, unsupported(f"Responses {kept}", "previous_response_id")),
+        (sent.conversation, unsupported(f"Conversations {kept}", "conversation")),
+        (sent.background, unsupported("background is not supported: wait, or stream the answer.", "background")),
+    )
     tools = tuple(_tool(tool, f"tools[{index}]") for index, tool in enumerate(sent.tools or ()))
     messages = [Message("system", sent.instructions)] if sent.instructions else []
     messages += [Message("user", sent.input)] if isinstance(sent.input, str) else turns(sent.input)
@@ -101,7 +106,7 @@ def ask(sent: ResponsesBody, who: Who) -> Chat:
         top_k=sent.top_k,
         logprobs=bool(likeliest) or LOGPROBS in (sent.include or ()),
         top_logprobs=likeliest,
-        tool_choice=_tool_choice(sent.tool_choice, tools),
+        tool_choice=tool_choice(sent.tool_choice, tools),
         schema=schema_of(sent.text.format if sent.text else None, "text.format"),
         thinking=None if sent.reasoning is None or sent.reasoning.effort is None else sent.reasoning.effort != "none",
     )
@@ -166,50 +171,23 @@ def _thoughts(item: Item) -> str:
     return "\n".join(part.text for part in parts if part.text)
 
 
-def _refuse(sent: ResponsesBody) -> None:
-    if not sent.input:
-        raise wrong("input is empty.", "input")
-    if sent.previous_response_id:
-        raise unsupported("Responses are not kept: send the whole conversation as input.", "previous_response_id")
-    if sent.conversation:
-        raise unsupported("Conversations are not kept: send the whole conversation as input.", "conversation")
-    if sent.background:
-        raise unsupported("background is not supported: wait for the answer, or stream it.", "background")
-
-
 def _tool(tool: dict[str, Any], where: str) -> dict[str, Any]:
     if tool.get("type", "function") != "function":
         raise unsupported(f"{where} is of type {tool.get('type')!r}; functions are supported.", where)
     return function(tool.get("name"), tool.get("description"), tool.get("parameters"), where)
 
 
-def _tool_choice(choice: str | dict[str, Any] | None, tools: Sequence[dict[str, Any]]) -> str:
-    if choice is None or choice in ("auto", "none"):
-        return str(choice or "")
-    if choice == "required":
-        if not tools:
-            raise wrong("tool_choice is 'required', and there are no tools.", "tool_choice")
-        return "required"
-    if not isinstance(choice, dict) or not isinstance(choice.get("name"), str):
-        raise wrong("tool_choice must be auto, none, required, or name a function.", "tool_choice")
-    return chosen(choice["name"], tools)
-
-
 # OpenAI's Responses: one answer as items (thoughts, a message, calls of functions), whole or event by event.
 
 
-class Responses:
-    """Implements ``exchange.Exchange``."""
-
-    form: Form = "openai"
+class Responses(Exchange):
+    """Requests to ``/v1/responses``."""
 
     def __init__(self, body: bytes, who: Who) -> None:
         self._sent = decode(body, ResponsesBody)
         self.asked = ask(self._sent, who)
-        self._id = new_id("resp_")
-        self._created = int(time.time())
+        super().__init__("resp_")
         self._events = 0
-        self._streamed = StreamedChoice()
         self._items: list[dict[str, Any]] = []
         self._open: dict[str, Any] | None = None
         self._part: list[str] = []
@@ -224,12 +202,11 @@ class Responses:
         items += [_call(call) for call in choice.tool_calls]
         return self._response(items, choice.finish, answer)
 
-    def opening(self) -> Iterable[Event]:
+    def opening(self) -> Iterable[bytes]:
         yield self._event("response.created", response=self._response([]))
         yield self._event("response.in_progress", response=self._response([]))
 
-    def piece(self, piece: Piece) -> Iterable[Event]:
-        self._streamed.add(piece)
+    def piece(self, piece: Piece, offset: int) -> Iterable[bytes]:
         self._tokens += piece.tokens
         if piece.thinking:
             if self._kind() != "reasoning":
@@ -245,8 +222,7 @@ class Responses:
             rows = self._rows(piece.tokens)
             yield self._event("response.output_text.delta", **self._place(), delta=piece.text, logprobs=rows)
 
-    def choice(self, choice: Choice) -> Iterable[Event]:
-        yield from self.piece(self._streamed.rest(choice))
+    def choice(self, choice: Choice) -> Iterable[bytes]:
         yield from self._end_item()
         if not choice.tool_calls and not any(item["type"] == "message" for item in self._items):
             yield from self._begin(self._message("", ()), _output_text("", []))
@@ -263,13 +239,13 @@ class Responses:
             self._items.append(item)
         self._finish = choice.finish
 
-    def closing(self, answer: Answered) -> Iterable[Event]:
+    def closing(self, answer: Answered) -> Iterable[bytes]:
         response = self._response(self._items, self._finish, answer)
         yield self._event(f"response.{response['status']}", response=response)
 
-    def broken(self, refusal: Refusal) -> Iterable[Event]:
+    def broken(self, refusal: Refusal) -> bytes:
         where = parameter(refusal, "responses")
-        yield self._event("error", code=refusal.code or None, message=refusal.message, param=where)
+        return self._event("error", code=refusal.code or None, message=refusal.message, param=where)
 
     def _kind(self) -> str:
         return "" if self._open is None else str(self._open["type"])
@@ -278,13 +254,13 @@ class Responses:
         item = self._open or {}
         return {"item_id": item.get("id"), "output_index": len(self._items), "content_index": 0}
 
-    def _begin(self, item: dict[str, Any], part: dict[str, Any]) -> Iterable[Event]:
+    def _begin(self, item: dict[str, Any], part: dict[str, Any]) -> Iterable[bytes]:
         self._open, self._part = item, []
         opened = {**item, "content": [], "status": "in_progress"}
         yield self._event("response.output_item.added", output_index=len(self._items), item=opened)
         yield self._event("response.content_part.added", **self._place(), part=part)
 
-    def _end_item(self) -> Iterable[Event]:
+    def _end_item(self) -> Iterable[bytes]:
         if self._open is None:
             return
         text, place = "".join(self._part), self._place()
@@ -307,9 +283,9 @@ class Responses:
     def _rows(self, tokens: Iterable[Token]) -> list[dict[str, Any]]:
         return openai.content(tokens) if self.asked.wishes.logprobs else []
 
-    def _event(self, name: str, /, **data: Any) -> Event:
+    def _event(self, name: str, /, **data: Any) -> bytes:
         self._events += 1
-        return Event({"type": name, **data, "sequence_number": self._events - 1}, name)
+        return event({"type": name, **data, "sequence_number": self._events - 1}, name)
 
     def _response(
         self, items: list[dict[str, Any]], finish: str = "", answer: Answered | None = None
@@ -317,9 +293,9 @@ class Responses:
         cut = finish == "length"
         sent = self._sent
         return {
-            "id": self._id,
+            "id": self.id,
             "object": "response",
-            "created_at": self._created,
+            "created_at": self.created,
             "status": "in_progress" if answer is None else "incomplete" if cut else "completed",
             "error": None,
             "incomplete_details": {"reason": "max_output_tokens"} if cut else None,

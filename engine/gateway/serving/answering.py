@@ -4,137 +4,62 @@ from __future__ import annotations
 
 import asyncio
 import itertools
+import secrets
 from collections.abc import Awaitable, Callable, Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
-from typing import TypeVar
+from typing import Any, NoReturn, TypeVar
 
 import numpy as np
 
+from marlaas.plugins.messages import Ask, Message
+
+from ...errors import BaseModelError, ConfigError
 from ...rollout import (
+    WHOLE,
     Extras,
-    Likeliest,
     NewTokens,
     Renderer,
+    Rendering,
     ReplyStream,
     Rollout,
-    SamplerClient,
     SampleRequest,
-    SampleResult,
+    SamplingOptions,
+    TooLong,
+    Wishes,
     before_stop,
+    calls_of,
     first_stop,
     forced_call,
+    messages_of,
+    noise_seed,
     opened_thought,
+    options_of,
+    refused,
+    tokens_of,
+    tools_of,
 )
-from ...trajectories import Logprobs, Tokens
-from ...wire import Answered, Chat, Choice, Complete, Piece, Tell, Token
-from .requests import SamplingOptions, calls, check_tools, forced, messages, of_chat, of_prompt, options, refused
+from ...trajectories import Tokens
+from ...wire import Answered, Chat, Choice, Complete, Piece, Tell, Token, Wishes as Asked
 from .versions import Held
 
-# One choice: sampled in its tenant's turn by a sampler of its version, and streamed on request.
+AT_ONCE = 64
+_numbers = itertools.count(1)
 
-TextOf = Callable[[int], str]
+T = TypeVar("T")
 
 
 @dataclass(frozen=True)
 class Sampled:
     """The result of a choice."""
 
-    tokens: tuple[int, ...]
+    tokens: Sequence[int]
     finish: str
     """stop or length."""
     shown: tuple[Token, ...] = ()
-    prompt: tuple[Token, ...] = ()
+    """The tokens with log-probabilities, if requested; with ``echo`` the prompt's before them."""
     cached: int = 0
     """Tokens of the prompt that were not computed for this choice."""
-
-
-class TurnStream:
-    """The tokens of one turn: passes their text on, and ends the turn at one of the client's stop texts."""
-
-    def __init__(self, reply: ReplyStream, text_of: TextOf, tell: Callable[[tuple[Token, ...]], None] | None) -> None:
-        """``tell`` is called after each piece with its tokens; they are empty without log-probabilities."""
-        self.reply = reply
-        self._text_of = text_of
-        self._tell = tell
-        self.tokens: list[int] = []
-        self.shown: list[Token] = []
-        self.turn: asyncio.Future[SampleResult] | None = None
-
-    def add(self, new: NewTokens) -> None:
-        if self.reply.kept is not None:
-            return
-        ids = new.tokens.tolist()
-        self.reply.add(ids)
-        left = len(ids) if self.reply.kept is None else self.reply.kept - len(self.tokens)
-        self.tokens += ids[:left]
-        shown = _tokens(ids, new.extras, self._text_of)[:left]
-        self.shown += shown
-        if self._tell is not None:
-            self._tell(tuple(shown))
-        if self.reply.kept is not None and self.turn is not None:
-            self.turn.cancel()
-
-
-async def sample(client: SamplerClient, request: SampleRequest, stream: TurnStream | None, text_of: TextOf) -> Sampled:
-    """Sample one choice. Raises what the samplers raise; cancelling ends the turn at once."""
-    if stream is None:
-        result = await client.generate(request)
-        shown = _tokens(result.tokens.tolist(), result.extras, text_of)
-    else:
-        stream.turn = turn = asyncio.ensure_future(client.generate(request, stream_to=stream.add))
-        try:
-            result = await turn
-        except asyncio.CancelledError:
-            own = asyncio.current_task()
-            if stream.reply.kept is None or (own is not None and own.cancelling()):
-                raise
-            return Sampled(tuple(stream.tokens), "stop", tuple(stream.shown))
-        shown = stream.shown
-    tokens = tuple(stream.tokens if stream is not None else result.tokens.tolist())
-    stopped = stream is not None and stream.reply.kept is not None
-    return Sampled(
-        tokens,
-        "stop" if stopped or result.finish == "stop" else "length",
-        tuple(shown),
-        _prompt(request, result.extras, text_of),
-        max(0, len(request.tokens) - result.prefilled),
-    )
-
-
-def _tokens(ids: Sequence[int], extras: Extras | None, text_of: TextOf) -> list[Token]:
-    return [] if extras is None else _with(ids, extras.logprobs, extras.likeliest, text_of)
-
-
-def _prompt(request: SampleRequest, extras: Extras | None, text_of: TextOf) -> tuple[Token, ...]:
-    if extras is None or extras.prompt_logprobs is None:
-        return ()
-    first, *others = request.tokens.tolist()
-    likeliest = extras.prompt_likeliest or _nothing(len(others))
-    return (Token(first, text_of(first), None), *_with(others, extras.prompt_logprobs, likeliest, text_of))
-
-
-def _with(ids: Sequence[int], logprobs: Logprobs, likeliest: Likeliest, text_of: TextOf) -> list[Token]:
-    shown = []
-    rows = zip(ids, logprobs.tolist(), likeliest.tokens.tolist(), likeliest.logprobs.tolist(), strict=True)
-    for id_, logprob, others, theirs in rows:
-        near = tuple(
-            (one, text_of(one), value) for one, value in zip(others, theirs, strict=True) if np.isfinite(value)
-        )
-        shown.append(Token(id_, text_of(id_), logprob, near))
-    return shown
-
-
-def _nothing(rows: int) -> Likeliest:
-    return Likeliest(np.empty((rows, 0), np.int32), np.empty((rows, 0), np.float32))
-
-
-# Answers one request: its prompts in tokens, all choices in parallel, and their results.
-
-AT_ONCE = 64
-_numbers = itertools.count(1)
-
-T = TypeVar("T")
 
 
 @dataclass(frozen=True)
@@ -145,141 +70,248 @@ class Desk:
     lent: Held
     model: str
 
-    @property
-    def renderer(self) -> Renderer:
-        return self.rollout.rendering.renderer
+    async def answer(self, request: Chat | Complete, tell: Tell) -> Answered:
+        """Continue a conversation or prompts. Raises ``Refusal``, and what the samplers raise."""
+        if isinstance(request, Chat):
+            return await self._answer_chat(request, tell)
+        return await self._answer_prompts(request, tell)
 
-    @property
-    def context(self) -> int:
-        """Tokens that prompt and answer may have together."""
-        return self.lent.replicas.context
+    async def _answer_chat(self, request: Chat, tell: Tell) -> Answered:
+        wishes, renderer = request.wishes, self._renderer
+        offered, how = tools_of(request), _options(request.wishes, request.tools)
+        said = messages_of(request.messages, thinks=renderer.thinks)
+        prompt = await of_chat(self.rollout.rendering, said, offered, wishes.thinking, self._context)
+        opened = bool(renderer.thinks and opened_thought(prompt.tolist(), renderer.vocabulary.decode))
+        parameter = _blamed(how, "messages")
 
-    def text_of(self, token: int) -> str:
-        return self.renderer.vocabulary.decode([token])
+        async def choose(number: int) -> tuple[Choice, Sampled]:
+            streams = request.stream and not how.forced
+            reply = self._reply(wishes.stop, renderer.thinks, opened, bool(offered)) if streams or wishes.stop else None
+            asked = self._request(prompt, how, wishes.max_tokens, noise_seed("served", how.seed or 0, 0, number))
+            sampled = await self._sample(
+                asked, reply if streams or wishes.stop else None, streams, number, tell, parameter
+            )
+            spoken = renderer.parse(sampled.tokens, prompt.tolist(), bool(offered))
+            calls = spoken.tool_calls if offered else ()
+            if how.forced:
+                calls = forced_call(spoken.shown or spoken.thinking)
+            whole = "" if how.forced and calls else spoken.text if offered else spoken.shown
+            return Choice(
+                number,
+                before_stop(whole, wishes.stop),
+                "tool" if calls else sampled.finish,
+                spoken.thinking,
+                calls_of(calls, lambda: f"call_{secrets.token_hex(12)}"),
+                sampled.shown,
+                first_stop(whole, wishes.stop),
+            ), sampled
 
-    def request(self, prompt: Tokens, how: SamplingOptions, seed: int, echo: bool) -> SampleRequest:
-        room = self.context - len(prompt)
-        request = SampleRequest(
-            conversation=f"client-{next(_numbers)}",
-            version=self.lent.name,
-            tokens=prompt,
-            max_tokens=room if how.asked.max_tokens is None else min(room, how.asked.max_tokens),
-            temperature=how.temperature,
-            stop=self.renderer.stop_ids,
-            seed=seed,
-            truncation=how.truncation,
-        )
-        wishes = how.wishes(echo)
-        return request if wishes is None else request.wishing(wishes)
+        return self._answered([len(prompt)], await _all(partial(choose, number) for number in range(wishes.n)))
 
-    async def sampled(self, request: SampleRequest, stream: TurnStream | None, where: str) -> Sampled:
-        """Sample one choice, then free the samplers.
+    async def _answer_prompts(self, request: Complete, tell: Tell) -> Answered:
+        wishes, how = request.wishes, _options(request.wishes, (), request.echo)
+        prompts = [await of_prompt(self._renderer, prompt, self._context) for prompt in request.prompts]
+        parameter = _blamed(how, "prompt")
+        echoed = request.echo and wishes.logprobs  # such an answer comes whole
+
+        async def choose(number: int) -> tuple[Choice, Sampled]:
+            place, repeat = divmod(number, wishes.n)
+            prompt, given = prompts[place], request.prompts[place]
+            before = "" if not request.echo else given if isinstance(given, str) else self._text(prompt.tolist())
+            streams = request.stream and not echoed
+            if streams and before:
+                tell(Piece(0, number, before))
+            reply = self._reply(wishes.stop) if streams or wishes.stop else None
+            asked = self._request(prompt, how, wishes.max_tokens, noise_seed("served", how.seed or 0, place, repeat))
+            sampled = await self._sample(asked, reply, streams, number, tell, parameter)
+            text = before + before_stop(self._text(sampled.tokens), wishes.stop)
+            return Choice(number, text, sampled.finish, tokens=sampled.shown), sampled
+
+        choices = await _all(partial(choose, number) for number in range(len(prompts) * wishes.n))
+        return self._answered([len(prompt) for prompt in prompts], choices)
+
+    async def _sample(
+        self, request: SampleRequest, reply: ReplyStream | None, streams: bool, choice: int, tell: Tell, where: str
+    ) -> Sampled:
+        """Sample one choice, then free the samplers. ``reply`` follows its text, and ends it at a stop text.
 
         Raises ``Refusal`` of the parameter ``where`` if no sampler can do it.
         """
         if request.max_tokens == 0 and (request.wishes is None or not request.wishes.prompt):
             return Sampled((), "length")
         client = self.rollout.sampler_client(self.lent.replicas, "")
+        ids: list[int] = []
+        shown: list[Token] = []
+
+        def add(new: NewTokens) -> None:
+            if reply is None or reply.kept is not None:
+                return
+            new = reply.take(new)
+            tokens = self._tokens(new.tokens.tolist(), new.extras)
+            ids.extend(new.tokens.tolist())
+            shown.extend(tokens)
+            if streams:
+                thinking, text = reply.delta()
+                if text or thinking or tokens:
+                    tell(Piece(0, choice, text, thinking, tokens))
+            if reply.kept is not None:
+                turn.cancel()
+
+        turn = asyncio.ensure_future(client.generate(request, stream_to=add if reply is not None else None))
         try:
-            return await sample(client, request, stream, self.text_of)
+            result = await turn
+        except asyncio.CancelledError:
+            task = asyncio.current_task()
+            if reply is None or reply.kept is None or (task is not None and task.cancelling()):
+                raise
+            return Sampled(ids, "stop", tuple(shown))
         except ValueError as error:
             raise refused(str(error), where) from error
         finally:
             client.leave()
+        if reply is None:
+            ids, shown = result.tokens.tolist(), [*self._tokens(result.tokens.tolist(), result.extras)]
+        stopped = result.finish == "stop" or (reply is not None and reply.kept is not None)
+        before, cached = self._prompt(request, result.extras), max(0, len(request.tokens) - result.prefilled)
+        return Sampled(ids, "stop" if stopped else "length", (*before, *shown), cached)
+
+    def _request(self, prompt: Tokens, how: SamplingOptions, most: int | None, seed: int) -> SampleRequest:
+        room = self._context - len(prompt)
+        request = SampleRequest(
+            conversation=f"client-{next(_numbers)}",
+            version=self.lent.name,
+            tokens=prompt,
+            max_tokens=room if most is None else min(room, most),
+            temperature=1.0 if how.temperature is None else how.temperature,
+            stop=self._renderer.stop_ids,
+            seed=seed,
+            truncation=how.truncation or WHOLE,
+        )
+        return request if how.wishes is None else request.wishing(how.wishes)
+
+    def _reply(
+        self, stops: tuple[str, ...], thinks: bool = False, opened: bool = False, tools: bool = False
+    ) -> ReplyStream:
+        renderer = self._renderer
+        return ReplyStream(renderer.vocabulary.decode, renderer.stop_ids, stops, thinks, opened, tools)
+
+    def _tokens(self, ids: Sequence[int], extras: Extras | None) -> tuple[Token, ...]:
+        return () if extras is None else tokens_of(ids, extras.logprobs.tolist(), extras.likeliest, self._text_of)
+
+    def _prompt(self, request: SampleRequest, extras: Extras | None) -> tuple[Token, ...]:
+        if extras is None or extras.prompt_logprobs is None:
+            return ()
+        first, *others = request.tokens.tolist()
+        logprobs, likeliest = extras.prompt_logprobs.tolist(), extras.prompt_likeliest
+        return (Token(first, self._text_of(first), None), *tokens_of(others, logprobs, likeliest, self._text_of))
+
+    def _text_of(self, token: int) -> str:
+        return self._renderer.vocabulary.decode([token])
+
+    def _text(self, tokens: Sequence[int]) -> str:
+        ends = self._renderer.stop_ids
+        return self._renderer.vocabulary.decode([token for token in tokens if token not in ends])
+
+    @property
+    def _renderer(self) -> Renderer:
+        return self.rollout.rendering.renderer
+
+    @property
+    def _context(self) -> int:
+        return self.lent.replicas.context
+
+    def _answered(self, prompts: Sequence[int], choices: Sequence[tuple[Choice, Sampled]]) -> Answered:
+        sampled = [each for _, each in choices]
+        count = len(sampled) // len(prompts)
+        groups = [sampled[begin : begin + count] for begin in range(0, len(sampled), count)]
+        cached = sum(min(each.cached for each in group) for group in groups)
+        completion = sum(len(each.tokens) for each in sampled)
+        return Answered(tuple(choice for choice, _ in choices), self.model, sum(prompts), completion, cached)
 
 
-async def answer_chat(desk: Desk, request: Chat, tell: Tell) -> Answered:
-    """Continue a conversation. Raises ``Refusal``, and what the samplers raise."""
-    wishes, renderer = request.wishes, desk.renderer
-    check_tools(request.tools)
-    wanted = forced(wishes.tool_choice, request.tools)
-    how = options(wishes, wanted)
-    offered = () if wishes.tool_choice == "none" else request.tools
-    said = messages(request.messages, renderer.thinks)
-    prompt = await of_chat(desk.rollout.rendering, said, offered, how.asked.thinking, desk.context)
-    opened = bool(renderer.thinks and opened_thought(prompt.tolist(), renderer.vocabulary.decode))
-
-    async def choice(number: int) -> tuple[Choice, Sampled]:
-        reply = _reply_stream(desk, how, renderer.thinks, opened, bool(offered))
-        pieces = _pieces(number, tell, reply) if request.stream and not wanted else None
-        stream = TurnStream(reply, desk.text_of, pieces) if pieces or how.asked.stop else None
-        asked = desk.request(prompt, how, how.seed_of(0, number), echo=False)
-        sampled = await desk.sampled(asked, stream, how.schema_from if how.schema else "messages")
-        spoken = renderer.parse(sampled.tokens, prompt.tolist(), bool(offered))
-        made = forced_call(spoken.shown or spoken.thinking) if wanted else spoken.tool_calls if offered else ()
-        text = "" if wanted and made else spoken.text if offered else spoken.shown
-        stopped = first_stop(text, how.asked.stop)
-        text = before_stop(text, how.asked.stop)
-        finish = "tool" if made else sampled.finish
-        shown = sampled.shown
-        return Choice(number, text, finish, spoken.thinking, calls(made), shown, stopped), sampled
-
-    found = await _all(partial(choice, number) for number in range(how.asked.n))
-    return _answered(desk, [len(prompt)], found)
+def _options(wishes: Asked, tools: Sequence[dict[str, Any]], prompt: bool = False) -> SamplingOptions:
+    """A client's options with a seed; ``prompt``: with log-probabilities of the prompt, if any are requested."""
+    how = options_of(wishes, tools)
+    extras = replace(how.wishes or Wishes(), prompt=prompt) if wishes.logprobs else how.wishes
+    return replace(how, wishes=extras, seed=secrets.randbits(63) if how.seed is None else how.seed)
 
 
-async def answer_prompts(desk: Desk, request: Complete, tell: Tell) -> Answered:
-    """Continue prompts. Raises ``Refusal``, and what the samplers raise."""
-    how = options(request.wishes)
-    prompts = [await of_prompt(desk.renderer, prompt, desk.context) for prompt in request.prompts]
-
-    async def choice(number: int) -> tuple[Choice, Sampled]:
-        place, which = divmod(number, how.asked.n)
-        prompt, told = prompts[place], request.prompts[place]
-        echoed = request.echo and how.asked.logprobs
-        before = "" if not request.echo else told if isinstance(told, str) else _text(desk, prompt.tolist())
-        reply = _reply_stream(desk, how, thinks=False, opened=False, tools=False)
-        pieces = _pieces(number, tell, reply) if request.stream and not echoed else None  # echoed: it comes whole
-        if pieces is not None and before:
-            tell(Piece(0, number, before))
-        stream = TurnStream(reply, desk.text_of, pieces) if pieces or how.asked.stop else None
-        seed = how.seed_of(place, which)
-        asked = desk.request(prompt, how, seed, echoed)
-        sampled = await desk.sampled(asked, stream, how.schema_from if how.schema else "prompt")
-        text = before_stop(_text(desk, sampled.tokens), how.asked.stop)
-        shown = sampled.prompt + sampled.shown
-        return Choice(number, before + text, sampled.finish, tokens=shown), sampled
-
-    found = await _all(partial(choice, number) for number in range(len(prompts) * how.asked.n))
-    return _answered(desk, [len(prompt) for prompt in prompts], found)
-
-
-def _pieces(choice: int, tell: Tell, reply: ReplyStream) -> Callable[[tuple[Token, ...]], None]:
-    def add(tokens: tuple[Token, ...]) -> None:
-        thinking, text = reply.delta()
-        if text or thinking or tokens:
-            tell(Piece(0, choice, text, thinking, tokens))
-
-    return add
-
-
-def _reply_stream(desk: Desk, how: SamplingOptions, thinks: bool, opened: bool, tools: bool) -> ReplyStream:
-    renderer = desk.renderer
-    return ReplyStream(renderer.vocabulary.decode, renderer.stop_ids, how.asked.stop, thinks, opened, tools)
-
-
-def _text(desk: Desk, tokens: Sequence[int]) -> str:
-    ends = desk.renderer.stop_ids
-    return desk.renderer.vocabulary.decode([one for one in tokens if one not in ends])
-
-
-def _answered(desk: Desk, prompts: Sequence[int], found: Sequence[tuple[Choice, Sampled]]) -> Answered:
-    choices, sampled = zip(*found, strict=True)
-    each = len(sampled) // len(prompts)
-    cached = sum(min(one.cached for one in sampled[place * each :][:each]) for place in range(len(prompts)))
-    return Answered(choices, desk.model, sum(prompts), sum(len(one.tokens) for one in sampled), cached)
+def _blamed(how: SamplingOptions, otherwise: str) -> str:
+    """The parameter that a sampler's refusal is about."""
+    if how.wishes is None or not how.wishes.schema:
+        return otherwise
+    return "tools" if how.forced else "response_format"
 
 
 async def _all(works: Iterable[Callable[[], Awaitable[T]]]) -> list[T]:
     room = asyncio.Semaphore(AT_ONCE)
 
-    async def one(work: Callable[[], Awaitable[T]]) -> T:
+    async def run(work: Callable[[], Awaitable[T]]) -> T:
         async with room:
             return await work()
 
     try:
         async with asyncio.TaskGroup() as group:
-            tasks = [group.create_task(one(work)) for work in works]
+            tasks = [group.create_task(run(work)) for work in works]
     except BaseExceptionGroup as failures:
         raise failures.exceptions[0] from None
     return [task.result() for task in tasks]
+
+
+# A client's prompt in tokens: a conversation in the base's template, a text, or tokens.
+
+SHORT = 4000
+"""Most characters that are tokenised on the event loop."""
+LARGEST = 2**31 - 1
+
+
+async def of_chat(
+    rendering: Rendering,
+    said: tuple[Message, ...],
+    tools: tuple[dict[str, object], ...],
+    thinking: bool | None,
+    context: int,
+) -> Tokens:
+    """The tokens of a conversation, up to the beginning of the reply. Raises ``Refusal``."""
+    try:
+        rendering.renderer.check_thinking(thinking)
+        opening = await rendering.open(Ask("client", said, tools), thinking, context)
+    except TooLong as error:
+        _overfull(f"at least {error.tokens:,}", context, "messages")
+    except ConfigError as error:
+        where = "messages" if isinstance(error, BaseModelError) else "thinking"
+        raise refused(f"The base model's chat template refuses it: {error}", where) from error
+    except ValueError as error:
+        raise refused(f"The messages cannot be put to the base model: {error}", "messages") from error
+    return _fitting(opening.tokens, context, "messages")
+
+
+async def of_prompt(renderer: Renderer, prompt: str | Sequence[int], context: int) -> Tokens:
+    """The tokens of a prompt. Raises ``Refusal``."""
+    if not isinstance(prompt, str):
+        if any(not 0 <= one <= LARGEST for one in prompt):
+            raise refused("The prompt has ids that no token has.", "prompt")
+        return _fitting(prompt, context, "prompt")
+    least = len(prompt) // renderer.vocabulary.longest
+    if least >= context:
+        _overfull(f"at least {least:,}", context, "prompt")
+    encode, begin = renderer.vocabulary.encode, renderer.vocabulary.beginning
+    if len(prompt) <= SHORT:
+        tokens = encode(prompt)
+    else:
+        tokens = await asyncio.get_running_loop().run_in_executor(renderer.thread, encode, prompt)
+    begun = len(begin) != 1 or tokens[:1] == [*begin]  # some tokenizers put an end behind an empty text, too
+    return _fitting(tokens if begun else [*begin, *tokens], context, "prompt")
+
+
+def _fitting(tokens: Sequence[int], context: int, where: str) -> Tokens:
+    if not tokens:
+        raise refused("The prompt is empty.", where)
+    if len(tokens) >= context:
+        _overfull(f"{len(tokens):,}", context, where)
+    return np.array(tokens, np.int32)
+
+
+def _overfull(tokens: str, context: int, where: str) -> NoReturn:
+    message = f"The prompt has {tokens} tokens; the context has room for {context:,}, the answer included."
+    raise refused(message, where, "context_length_exceeded") from None

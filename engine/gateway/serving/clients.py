@@ -5,9 +5,11 @@ To the samplers, a tenant's clients are one more task of the tenant, in the same
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import PurePath
 from typing import TYPE_CHECKING
 
@@ -17,12 +19,92 @@ from ...rollout import Rollout
 from ...store import Store
 from ...wire import Answered, Answerer, Chat, Complete, Model, Refusal, Tell
 from ..keys import Identity
-from .answering import Desk, answer_chat, answer_prompts
-from .requests import Limits, Rates
+from .answering import Desk
 from .versions import PATIENCE, SOON, LoadedVersions, Names, lost, machine_of
 
 if TYPE_CHECKING:
     from ...fleet import Services, WorkerSupervisor
+
+
+# Limits of clients' requests, with a time for another try: nothing piles up in the engine.
+
+MOST_OF_KEY = 128
+"""Requests of one key that are in progress or wait for their turn."""
+MOST = 1024
+AGAIN = 1.0
+"""Seconds after which another try may succeed."""
+DAY = 86_400
+
+
+@dataclass(eq=False)
+class Limits:
+    """Counts requests in progress and requests a minute, and checks tenants' quotas."""
+
+    store: Store
+    rates: Rates = field(default_factory=lambda: Rates(0))
+    most_of_key: int = MOST_OF_KEY
+    most: int = MOST
+    _of_key: Counter[int] = field(default_factory=Counter)
+
+    @property
+    def under_way(self) -> int:
+        return self._of_key.total()
+
+    @contextmanager
+    def admitted(self, key: int, tenant: str) -> Iterator[None]:
+        """Count a request of a key while the block runs. Raises ``Refusal`` for one too many, and ``StoreError``."""
+        message = ""
+        if self._of_key[key] >= self.most_of_key:
+            message = f"This key has {self.most_of_key} requests under way; more are answered once some have ended."
+        elif self.under_way >= self.most:
+            message = f"The engine answers {self.most} requests at the moment, as many as it can. Try again."
+        if message:
+            raise Refusal(429, "too_many_requests", message, retry_after=AGAIN)
+        self._check_quota(tenant)
+        if seconds := self.rates.wait(key):
+            message = "This key has made as many requests in a minute as it may; the next one is possible soon."
+            raise Refusal(429, "rate_limit", message, retry_after=seconds)
+        self._of_key[key] += 1
+        try:
+            yield
+        finally:
+            self._of_key[key] -= 1
+            self._of_key += Counter()  # drops keys without a request
+
+    def _check_quota(self, tenant: str) -> None:
+        quota = self.store.tenants.get(tenant).tokens_per_day
+        if quota and self.store.usage.tokens_today().get(tenant, 0) >= quota:
+            left = DAY - time.time() % DAY
+            message = f"Tenant {tenant} has used its quota of {quota:,} tokens a day; the next day begins at 0:00 UTC."
+            raise Refusal(429, "quota_exceeded", message, retry_after=left)
+
+
+# Requests a minute of each key: a leaky bucket, so that a minute's worth may come at once.
+
+MINUTE = 60.0
+
+
+class Rates:
+    """Counts by key with the generic cell rate algorithm (ITU-T I.371): one time for each key."""
+
+    def __init__(self, most: int, clock: Callable[[], float] = time.monotonic) -> None:
+        """``most`` requests a minute; 0: any number. ``clock`` is in seconds."""
+        self._most = most
+        self._clock = clock
+        self._full: dict[int, float] = {}
+        """By key, the time when its bucket will be empty again."""
+
+    def wait(self, key: int) -> float:
+        """Count a request and return 0; or return the seconds until the next one, and count none."""
+        if not self._most:
+            return 0.0
+        now = self._clock()
+        empty = max(self._full.get(key, now), now) + MINUTE / self._most
+        late = empty - now - MINUTE
+        if late > 1e-9:  # rounding error of a whole minute
+            return late
+        self._full[key] = empty
+        return 0.0
 
 
 class Serving:
@@ -88,10 +170,7 @@ class _Answerer:
             machine = await machine_of(serving.workers, serving.patience)
             async with serving.loaded.lent(machine, named) as lent:
                 rollout = serving.rollout(machine, self.tenant)
-                desk = Desk(rollout, lent, named.name)
-                if isinstance(request, Chat):
-                    return await answer_chat(desk, request, tell)
-                return await answer_prompts(desk, request, tell)
+                return await Desk(rollout, lent, named.name).answer(request, tell)
 
 
 @contextmanager

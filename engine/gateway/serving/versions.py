@@ -101,19 +101,12 @@ def _owner(row: VersionRow) -> str:
 
 
 def _of_policies(rows: Iterable[VersionRow]) -> list[tuple[str, VersionRow]]:
-    best: dict[str, VersionRow] = {}
-    newest: dict[str, VersionRow] = {}
-    for row in rows:
-        owner = _owner(row)
-        newest.setdefault(owner, row)
-        if "best" in row.label:
-            best.setdefault(owner, row)
-    return [
-        (f"{owner}@{word}", known[owner])
-        for owner in newest
-        for word, known in (("best", best), (NEWEST, newest))
-        if owner in known
-    ]
+    first: dict[tuple[str, str], VersionRow] = {}
+    for row in rows:  # the newest first
+        for word in (NEWEST, "best") if "best" in row.label else (NEWEST,):
+            first.setdefault((_owner(row), word), row)
+    keys = [(owner, word) for owner in dict.fromkeys(owner for owner, _ in first) for word in ("best", NEWEST)]
+    return [(f"{owner}@{word}", first[owner, word]) for owner, word in keys if (owner, word) in first]
 
 
 def _task(said: str) -> int | None:

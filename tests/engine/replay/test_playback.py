@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from marlaas.engine.replay import DEAF_ASKS, BeyondRecord, Playback
-from marlaas.engine.rollout.toolcalls.hermes import split_hermes as split
+from marlaas.engine.rollout.toolcalls import split_hermes as split
 from marlaas.engine.store.queries.episodes import RecordedAgent, RecordedEpisode
 from marlaas.engine.store.rows import Turn
 from marlaas.plugins.messages import Ask, Fork, Message, Reply, ToolCall

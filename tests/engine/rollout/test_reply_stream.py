@@ -11,8 +11,7 @@ from marlaas.engine.home.paths import TINY_BASE
 from marlaas.engine.rollout.renderer import Renderer
 from marlaas.engine.rollout.sampler_client import Decoder, ReplyStream
 from marlaas.engine.rollout.spoken import before_stop, read_plain, read_reply
-from marlaas.engine.rollout.toolcalls.hermes import split_hermes
-from marlaas.engine.rollout.toolcalls.llama import split_llama
+from marlaas.engine.rollout.toolcalls import split_hermes, split_llama
 
 END = 1
 """The id that ends a turn."""
@@ -57,8 +56,8 @@ def heard(stream: ReplyStream, ids: Sequence[int], size: int) -> tuple[str, str]
     thinking = text = ""
     for begin in range(0, len(ids), size):
         stream.add(ids[begin : begin + size])
-        said = stream.delta()
-        thinking, text = thinking + said.thinking, text + said.text
+        thought, answer = stream.delta()
+        thinking, text = thinking + thought, text + answer
     return thinking, text
 
 

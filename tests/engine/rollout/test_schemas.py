@@ -17,7 +17,7 @@ from marlaas.engine.rollout.batching.sampler import BatchingSampler
 from marlaas.engine.rollout.llama.model import LlamaSampler
 from marlaas.engine.rollout.protocol import SampleRequest
 from marlaas.engine.rollout.schemas import Schemas
-from marlaas.engine.rollout.toolcalls.forced import schema_of_call
+from marlaas.engine.rollout.toolcalls import schema_of_call
 from marlaas.engine.rollout.torch_sampler.sampler import TorchSampler
 from marlaas.engine.rollout.vocabulary import Vocabulary
 from marlaas.engine.rollout.wishes import Wishes

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, strategies as st
 
 from marlaas.engine.rollout.spoken import CLOSE, OPEN, Spoken, opened_thought, read_reply
-from marlaas.engine.rollout.toolcalls import hermes
+from marlaas.engine.rollout.toolcalls import split_hermes
 
 WORDS = ("<end>", OPEN, CLOSE, "\n\n", "\n", " ", "</", "think", ">", ">4", "four", "<tool_call>", "<")
 """A vocabulary whose tags are ids of their own, and can be spelled in pieces too."""
@@ -24,7 +24,7 @@ def encode(*words: str) -> list[int]:
 
 
 def read(tokens: Sequence[int], opened: str = "") -> Spoken:
-    return read_reply(tokens, opened, (0,), decode, hermes.split_hermes, tools=False)
+    return read_reply(tokens, opened, (0,), decode, split_hermes, tools=False)
 
 
 def test_the_tags_may_be_ids_or_letters() -> None:

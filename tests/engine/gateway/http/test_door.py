@@ -14,7 +14,7 @@ import aiohttp
 import pytest
 
 from marlaas.engine import wire
-from marlaas.engine.gateway.http import answering
+from marlaas.engine.gateway.http import app
 from marlaas.engine.gateway.limits import Limits
 
 from .scripted import KEY, Engine, echo, gateway, refusing, silence
@@ -114,8 +114,8 @@ async def test_an_engine_that_goes_away_in_the_middle(path: str) -> None:
 
 async def test_a_stream_begins_before_a_proxy_gives_up(monkeypatch: pytest.MonkeyPatch) -> None:
     """Without a word of the engine by then, it says that it is alive; what is refused later is an event."""
-    monkeypatch.setattr(answering, "OPENING", 0.0)
-    monkeypatch.setattr(answering, "SILENCE", 0.0)
+    monkeypatch.setattr(app, "OPENING", 0.0)
+    monkeypatch.setattr(app, "SILENCE", 0.0)
     asked = asyncio.Event()
 
     async def late(engine: Engine, request: Any) -> None:

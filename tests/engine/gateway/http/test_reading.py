@@ -16,6 +16,8 @@ from marlaas.engine.gateway.http.openai import ChatCompletions, Completions
 from marlaas.engine.gateway.http.responses import Responses
 from marlaas.engine.wire import Refusal
 
+from .scripted import events
+
 INTERFACES: dict[Callable[[bytes, Who], Exchange], dict[str, Any]] = {
     ChatCompletions: {"model": "m", "messages": [{"role": "user", "content": "x"}]},
     Completions: {"model": "m", "prompt": "x"},
@@ -74,13 +76,13 @@ def test_a_stream_tells_the_text_however_it_is_cut(
     interface: Callable[[bytes, Who], Exchange], text: str, pieces: list[int]
 ) -> None:
     exchange = interface(json.dumps({**INTERFACES[interface], "stream": True}).encode(), Who("k"))
-    events = [*exchange.opening()]
+    sent = b"".join(exchange.opening())
     at = 0
     for size in pieces:
-        events += exchange.piece(wire.Piece(1, 0, text[at : at + size]))
+        sent += exchange.more(wire.Piece(1, 0, text[at : at + size]))
         at += size
-    events += exchange.choice(wire.Choice(0, text, "stop"))
-    told = "".join(said for event in events if (said := delta(event.data)))
+    sent += exchange.end(wire.Answered((wire.Choice(0, text, "stop"),), "m", 1, 1))
+    told = "".join(delta(data) for _, data in events(sent.decode()))
     assert told == text
 
 

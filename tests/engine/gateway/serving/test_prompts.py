@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from marlaas.engine.gateway.serving.requests import SHORT, of_prompt
+from marlaas.engine.gateway.serving.answering import SHORT, of_prompt
 from marlaas.engine.rollout.renderer import Renderer
 from marlaas.engine.wire import Refusal
 from tools.random_base.make import make_base

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from hypothesis import given, strategies as st
 
-from marlaas.engine.gateway.serving.requests import MINUTE, Rates
+from marlaas.engine.gateway.serving.clients import MINUTE, Rates
 
 
 class Clock:

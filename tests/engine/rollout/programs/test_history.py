@@ -28,29 +28,29 @@ def test_calls_are_compared_by_name_and_value() -> None:
     call = ToolCall("1", "look", '{"a": 1, "b": [2.0]}')
     history, (branch,) = known([user("x"), said("", call)])
     again = ToolCall("other id", "look", '{"b":[2.0],"a":1}')
-    found = history.find([user("x"), said("", again), Message("tool", "y", tool_call_id="other id")], ())
-    assert found.place is not None and (found.place.branch, found.known) == (branch, 2)
+    place, count = history.find([user("x"), said("", again), Message("tool", "y", tool_call_id="other id")], ())
+    assert place is not None and (place.branch, count) == (branch, 2)
     for other in (ToolCall("1", "look", '{"a": 2}'), ToolCall("1", "see", call.arguments), ToolCall("1", "look", "{")):
-        assert history.find([user("x"), said("", other)], ()).place is None
+        assert history.find([user("x"), said("", other)], ())[0] is None
 
 
 def test_a_reply_that_is_written_alike_comes_first() -> None:
     histories = [[user("x"), said(text, thinking=why)] for text, why in (("a ", "p"), ("a", "q"), ("a", "p"))]
     history, branches = known(*histories)
-    for place, (_, reply) in enumerate(histories):
-        found = history.find([user("x"), reply, user("y")], ())
-        assert found.place is not None and found.place.branch is branches[place]
+    for number, (_, reply) in enumerate(histories):
+        place, _ = history.find([user("x"), reply, user("y")], ())
+        assert place is not None and place.branch is branches[number]
     branches[1].open = False
-    found = history.find([user("x"), said("a"), user("y")], ())
-    assert found.place is not None and found.place.branch is branches[2]
+    place, _ = history.find([user("x"), said("a"), user("y")], ())
+    assert place is not None and place.branch is branches[2]
 
 
 def test_other_messages_are_compared_as_they_are() -> None:
     history, _ = known([system("s"), user("x"), said("a")])
-    assert history.find([system("s"), user("x"), said(" a\n")], ()).known == 3
+    assert history.find([system("s"), user("x"), said(" a\n")], ())[1] == 3
     for changed in ([system("s "), user("x")], [user("s"), user("x")], [system("s"), user("x ")]):
-        assert history.find([*changed, said("a")], ()).place is None
-    assert history.find([system("s"), user("x"), said("a")], ({"type": "function"},)).place is None
+        assert history.find([*changed, said("a")], ())[0] is None
+    assert history.find([system("s"), user("x"), said("a")], ({"type": "function"},))[0] is None
 
 
 def test_results_are_of_the_tool_that_was_called() -> None:
@@ -58,9 +58,9 @@ def test_results_are_of_the_tool_that_was_called() -> None:
     call = ToolCall("1", "look", "{}")
     history, _ = known([user("x"), said("", call), Message("tool", "r", tool_call_id="1"), said("b")])
     renamed = [user("x"), said("", ToolCall("9", "look", "{}")), Message("tool", "r", tool_call_id="9", name="look")]
-    assert history.find([*renamed, said("b")], ()).known == 4
+    assert history.find([*renamed, said("b")], ())[1] == 4
     other = [user("x"), said("", ToolCall("9", "see", "{}")), Message("tool", "r", tool_call_id="9")]
-    assert history.find([*other, said("b")], ()).place is None
+    assert history.find([*other, said("b")], ())[0] is None
 
 
 messages = st.lists(st.tuples(st.sampled_from("ab"), st.sampled_from("cd")), min_size=1, max_size=4)
@@ -71,11 +71,11 @@ def test_the_longest_history_is_found(before: list[list[tuple[str, str]]], asked
     histories = [[turn for question, answer in one for turn in (user(question), said(answer))] for one in before]
     request = [turn for question, answer in asked for turn in (user(question), said(answer))]
     history, branches = known(*histories)
-    found = history.find([*request, user("new")], ())
+    place, count = history.find([*request, user("new")], ())
     lengths = [len(one) for one in histories if request[: len(one)] == one]
-    assert found.known == max(lengths, default=0)
-    if found.place is not None:
-        assert histories[branches.index(found.place.branch)] == request[: found.known]
+    assert count == max(lengths, default=0)
+    if place is not None:
+        assert histories[branches.index(place.branch)] == request[:count]
 
 
 def test_plain_prompts_go_on_with_the_longest_text() -> None:

@@ -138,7 +138,6 @@ async def test_a_schema_that_no_sampler_follows_is_the_clients_error() -> None:
         ({"top_logprobs": 3}, "log-probabilities"),
         ({"n": 0}, "n is 0"),
         ({"max_tokens": 0}, "max_tokens is 0"),
-        ({"tools": (LOOK,) * 257}, "257 tools"),
     ],
 )
 async def test_what_cannot_be_forced_is_refused_in_a_sentence(wishes: dict[str, Any], words: str) -> None:

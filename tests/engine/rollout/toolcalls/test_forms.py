@@ -7,8 +7,7 @@ import json
 import pytest
 from hypothesis import given, strategies as st
 
-from marlaas.engine.rollout.toolcalls import form_of, hermes, llama
-from marlaas.engine.rollout.toolcalls.forced import forced_call, schema_of_call
+from marlaas.engine.rollout.toolcalls import forced_call, form_of, schema_of_call, split_hermes, split_llama
 from marlaas.plugins.messages import ToolCall
 
 values = st.recursive(
@@ -22,7 +21,7 @@ calls = st.builds(ToolCall, st.text(min_size=1, max_size=9), st.dictionaries(st.
 @given(st.lists(calls, max_size=3), st.text("ab<>{ ", max_size=5))
 def test_hermes_calls_come_back(made: list[ToolCall], talk: str) -> None:
     blocks = [f"<tool_call>{json.dumps({'name': c.name, 'arguments': c.arguments})}</tool_call>" for c in made]
-    rest, found = hermes.split_hermes(talk + "".join(blocks), tools=True)
+    rest, found = split_hermes(talk + "".join(blocks), tools=True)
     assert list(found) == made and rest == (talk.strip() if made else talk)
 
 
@@ -30,8 +29,8 @@ def test_hermes_calls_come_back(made: list[ToolCall], talk: str) -> None:
 def test_llamas_call_comes_back(made: ToolCall, space: str, tagged: bool) -> None:
     body = json.dumps({"name": made.name, "parameters": made.arguments})
     text = space + ("<|python_tag|>" if tagged else "") + body + space
-    assert llama.split_llama(text, tools=True) == ("", (made,))
-    assert llama.split_llama(text, tools=False) == (("", (made,)) if tagged else (text, ()))
+    assert split_llama(text, tools=True) == ("", (made,))
+    assert split_llama(text, tools=False) == (("", (made,)) if tagged else (text, ()))
 
 
 @pytest.mark.parametrize(
@@ -52,7 +51,7 @@ def test_llamas_call_comes_back(made: ToolCall, space: str, tagged: bool) -> Non
     ],
 )
 def test_what_is_not_exactly_a_call_stays_text(text: str) -> None:
-    assert llama.split_llama(text, tools=True) == (text, ())
+    assert split_llama(text, tools=True) == (text, ())
 
 
 GOOD = '<tool_call>{"name": "g", "arguments": {"a": 1}}</tool_call>'
@@ -80,7 +79,7 @@ CALLED = ToolCall("g", {"a": 1})
     ],
 )
 def test_a_good_call_is_found_whatever_stands_before_it(text: str, rest: str, found: ToolCall) -> None:
-    assert hermes.split_hermes(text, tools=True) == (rest, (found,))
+    assert split_hermes(text, tools=True) == (rest, (found,))
 
 
 @pytest.mark.parametrize(
@@ -95,21 +94,21 @@ def test_a_good_call_is_found_whatever_stands_before_it(text: str, rest: str, fo
 )
 def test_arguments_under_another_key_are_text(body: str) -> None:
     text = f"<tool_call>{body}</tool_call>"
-    assert hermes.split_hermes(text, tools=True) == (text, ())
+    assert split_hermes(text, tools=True) == (text, ())
 
 
 @pytest.mark.parametrize("key", ["arguments", "parameters"])
 def test_both_families_keys_are_read(key: str) -> None:
     body = json.dumps({"name": "f", key: {"a": 1}})
-    assert llama.split_llama(body, tools=True) == ("", (ToolCall("f", {"a": 1}),))
-    assert hermes.split_hermes(f"<tool_call>{body}</tool_call>", tools=False) == ("", (ToolCall("f", {"a": 1}),))
+    assert split_llama(body, tools=True) == ("", (ToolCall("f", {"a": 1}),))
+    assert split_hermes(f"<tool_call>{body}</tool_call>", tools=False) == ("", (ToolCall("f", {"a": 1}),))
 
 
 def test_the_form_follows_from_the_base() -> None:
-    assert form_of("… <tool_call> …", ()) is hermes.split_hermes
-    assert form_of("", ("<|python_tag|>",)) is llama.split_llama
-    assert form_of('{"name": function, "parameters": arguments}', ()) is llama.split_llama
-    assert form_of("", ()) is hermes.split_hermes
+    assert form_of("… <tool_call> …", ()) is split_hermes
+    assert form_of("", ("<|python_tag|>",)) is split_llama
+    assert form_of('{"name": function, "parameters": arguments}', ()) is split_llama
+    assert form_of("", ()) is split_hermes
 
 
 LOOK = {"type": "function", "function": {"name": "look"}}
