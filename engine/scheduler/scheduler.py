@@ -33,7 +33,7 @@ from ..spec import TaskSpec
 from ..store import NO_REASON, QueuedTask, Reason, ReasonCode, Store
 from ..train import EvalRun, TrainRun, check_ready
 from .commands import Commands
-from .decision import Act, Situation, Stalls, decide, in_words, pause_before
+from .decision import PAUSES, Act, Situation, Stalls, decide, in_words
 
 MAX_LOSSES = 5
 """Deaths of workers under a task without a step between; then it pauses, for it may kill them."""
@@ -316,7 +316,8 @@ class Scheduler:
             return
         tries = store.tasks.tries(task)
         if ending.again and tries.made < tries.allowed:
-            pause, cause = pause_before(tries.made + 1), in_words(tries.made + 1, tries.allowed, ending.reason.words)
+            pause = PAUSES[min(tries.made, len(PAUSES) - 1)]
+            cause = in_words(tries.made + 1, tries.allowed, ending.reason.words)
             store.telemetry.event("task", f"Retrying in {pause:.0f} s, {cause}", task, "warning")
             store.tasks.try_again(task, self._clock() + pause, cause)
             return
