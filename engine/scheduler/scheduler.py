@@ -93,7 +93,8 @@ async def run_task(
             services = replace((await supervisor.services()).of(payer, spec.train.deterministic), tell=tell)
             lost, deaths = supervisor.lost, supervisor.deaths
             runner = (EvalRun if spec.kind == "eval" else TrainRun)(services, task, spec, started)
-            await _unless_lost(runner, lost)
+            if 0 not in await until_first(runner.run(), lost.wait()):
+                raise WorkerDied("A worker died.")
             return Ending("running") if runner.drained else done(runner.remark)
         except WorkerDied as error:
             step = runner.progress if runner else last
@@ -127,11 +128,6 @@ async def run_task(
                 supervisor.store.telemetry.event("bug", traceback.format_exc(), task, "error")
             reason = f"An error in marlaas itself ({where}): {type(error).__name__}: {error}"
             return failed(reason, again=True)
-
-
-async def _unless_lost(runner: Runner, lost: asyncio.Event) -> None:
-    if 0 not in await until_first(runner.run(), lost.wait()):
-        raise WorkerDied("A worker died.")
 
 
 POLL = 0.2
