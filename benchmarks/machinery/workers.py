@@ -13,7 +13,7 @@ from marlaas.engine.base.model import load_base
 from marlaas.engine.daemon.control import create_database
 from marlaas.engine.devices.machine import SamplerKind
 from marlaas.engine.environments.service import EnvironmentService
-from marlaas.engine.fairness.ledger import Ledger
+from marlaas.engine.fairness.line import Ledger
 from marlaas.engine.fleet.placement_plan import on_processor
 from marlaas.engine.fleet.planned_processes import worker_specs
 from marlaas.engine.fleet.routing.endpoints import SamplerEndpoints

@@ -4,7 +4,7 @@ from dataclasses import dataclass, field
 
 from marlaas.engine.daemon.planning import INTERVAL, Rebalancing
 from marlaas.engine.devices.machine import Machine
-from marlaas.engine.fairness.ledger import Ledger
+from marlaas.engine.fairness.line import Ledger
 from marlaas.engine.fleet.placement.choices import Choices, Times
 from marlaas.engine.fleet.placement_plan import PlacementPlan
 from tests.engine.fleet.placement.imaginary import ALL, B06, NOTHING, machine, place, shape

@@ -19,8 +19,7 @@ import pytest
 from marlaas.engine.base.model import load_base
 from marlaas.engine.devices.machine import Place, Placement, SamplerAssignment, TrainerAssignment
 from marlaas.engine.errors import WorkerDied
-from marlaas.engine.fairness.ledger import Ledger
-from marlaas.engine.fairness.line import Payer
+from marlaas.engine.fairness.line import Ledger, Payer
 from marlaas.engine.fleet import replacements
 from marlaas.engine.fleet.placement_plan import PlacementPlan, on_processor
 from marlaas.engine.fleet.processes import WorkerProcesses
