@@ -217,9 +217,7 @@ def _again(cls: type[MarlaasError], args: tuple[object, ...], state: dict[str, o
 
 def _readable(message: str) -> str:
     """Cut the middle out of a message that is too long; its end, with the allowed values, stays."""
-    if len(message) <= LONGEST:
-        return message
-    return f"{message[: LONGEST // 2]} … {message[-LONGEST // 4 :]}"
+    return message if len(message) <= LONGEST else f"{message[: LONGEST // 2]} … {message[-LONGEST // 4 :]}"
 
 
 class Blocked(MarlaasError):

@@ -13,7 +13,7 @@ from marlaas.engine.base.model import load_base
 from marlaas.engine.daemon.control import create_database
 from marlaas.engine.devices.machine import SamplerKind
 from marlaas.engine.environments.service import EnvironmentService
-from marlaas.engine.fairness.ledger import Ledger
+from marlaas.engine.fairness.line import Ledger
 from marlaas.engine.fleet.plan import on_processor, worker_specs
 from marlaas.engine.fleet.routing.router import Router, SamplerEndpoints
 from marlaas.engine.fleet.services import Services, ServicesFactory

@@ -1,24 +1,20 @@
-from .fair_clock import (
-    PREFILLED as PREFILLED,
-    SAMPLED as SAMPLED,
-    FairClock as FairClock,
-    SharedClock as SharedClock,
-    rollout_cost as rollout_cost,
-)
-from .ledger import (
-    ENVIRONMENT as ENVIRONMENT,
-    ROLLOUT as ROLLOUT,
-    TRAINING as TRAINING,
-    Ledger as Ledger,
-    Mix as Mix,
-    Usage as Usage,
-    stage_of as stage_of,
-)
 from .line import (
+    ENVIRONMENT as ENVIRONMENT,
     NOBODY as NOBODY,
+    PREFILLED as PREFILLED,
+    ROLLOUT as ROLLOUT,
+    SAMPLED as SAMPLED,
+    TRAINING as TRAINING,
+    FairClock as FairClock,
+    Ledger as Ledger,
     Line as Line,
+    Mix as Mix,
     Payer as Payer,
     Reservation as Reservation,
+    SharedClock as SharedClock,
     Standing as Standing,
+    Usage as Usage,
+    rollout_cost as rollout_cost,
+    stage_of as stage_of,
     together as together,
 )

@@ -33,7 +33,7 @@ from ..spec import TaskSpec
 from ..store import NO_REASON, QueuedTask, Reason, ReasonCode, Store
 from ..train import EvalRun, TrainRun, check_ready
 from .commands import Commands
-from .decision import Act, Situation, Stalls, decide, in_words, pause_before
+from .decision import PAUSES, Act, Situation, Stalls, decide, in_words
 
 MAX_LOSSES = 5
 """Deaths of workers under a task without a step between; then it pauses, for it may kill them."""
@@ -93,7 +93,8 @@ async def run_task(
             services = replace((await supervisor.services()).of(payer, spec.train.deterministic), tell=tell)
             lost, deaths = supervisor.lost, supervisor.deaths
             runner = (EvalRun if spec.kind == "eval" else TrainRun)(services, task, spec, started)
-            await _unless_lost(runner, lost)
+            if 0 not in await until_first(runner.run(), lost.wait()):
+                raise WorkerDied("A worker died.")
             return Ending("running") if runner.drained else done(runner.remark)
         except WorkerDied as error:
             step = runner.progress if runner else last
@@ -127,11 +128,6 @@ async def run_task(
                 supervisor.store.telemetry.event("bug", traceback.format_exc(), task, "error")
             reason = f"An error in marlaas itself ({where}): {type(error).__name__}: {error}"
             return failed(reason, again=True)
-
-
-async def _unless_lost(runner: Runner, lost: asyncio.Event) -> None:
-    if 0 not in await until_first(runner.run(), lost.wait()):
-        raise WorkerDied("A worker died.")
 
 
 POLL = 0.2
@@ -316,7 +312,8 @@ class Scheduler:
             return
         tries = store.tasks.tries(task)
         if ending.again and tries.made < tries.allowed:
-            pause, cause = pause_before(tries.made + 1), in_words(tries.made + 1, tries.allowed, ending.reason.words)
+            pause = PAUSES[min(tries.made, len(PAUSES) - 1)]
+            cause = in_words(tries.made + 1, tries.allowed, ending.reason.words)
             store.telemetry.event("task", f"Retrying in {pause:.0f} s, {cause}", task, "warning")
             store.tasks.try_again(task, self._clock() + pause, cause)
             return

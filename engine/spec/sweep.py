@@ -77,30 +77,29 @@ def members(table: dict[str, Any], where: str) -> list[Member]:
 
 def one_of_each(table: dict[str, Any]) -> dict[str, Any]:
     """The table with the first value of each list that sweeps, to check the rest of a file whose sweep is wrong."""
-    plain = {key: value for key, value in table.items() if key != "sweep"}
-    for name in TABLES:
-        if isinstance(plain.get(name), dict):
-            own = plain[name].items()
-            plain[name] = {
-                key: value[0] if _sweeps(f"{name}.{key}", value) else value for key, value in own if value != []
-            }
-    steps = plain.get("steps")
-    if isinstance(steps, list):
-        plain = (
-            {**plain, "steps": steps[0]} if steps else {key: value for key, value in plain.items() if key != "steps"}
-        )
+    plain = deepcopy({key: value for key, value in table.items() if key != "sweep"})
+    for owner, name, _, values in list(_lists(plain)):
+        if values:
+            owner[name] = values[0]
+        else:
+            del owner[name]
     return plain
+
+
+def _lists(table: dict[str, Any]) -> Iterator[tuple[dict[str, Any], str, str, list[Any]]]:
+    """The lists that sweep, in the order of the file: table, key in it, dotted key, values."""
+    for key, value in table.items():
+        if key == "steps" and isinstance(value, list):
+            yield table, key, key, value
+        elif key in TABLES and isinstance(value, dict):
+            own = ((name, f"{key}.{name}", values) for name, values in value.items() if isinstance(values, list))
+            yield from ((value, name, dotted, values) for name, dotted, values in own if dotted != "eval.suite")
 
 
 def _axes(table: dict[str, Any], faults: list[Fault]) -> Iterator[Axis]:
     """The keys that are swept; what is wrong with them is added to ``faults``."""
-    for key, value in table.items():
-        if key == "steps" and isinstance(value, list):
-            yield from _axis(key, value, faults)
-        elif key in TABLES and isinstance(value, dict):
-            for name, inner in value.items():
-                if _sweeps(f"{key}.{name}", inner):
-                    yield from _axis(f"{key}.{name}", inner, faults)
+    for _, _, key, values in _lists(table):
+        yield from _axis(key, values, faults)
     sweep = table.get("sweep", {})
     if not isinstance(sweep, dict):
         hint = "Write [sweep] and below it a list for each key."
@@ -115,11 +114,6 @@ def _axes(table: dict[str, Any], faults: list[Fault]) -> Iterator[Axis]:
             faults.append(Fault(key, f"{key!r} stands in [sweep] and outside of it.", "Keep one of the two."))
         else:
             yield from _axis(key, values, faults)
-
-
-def _sweeps(key: str, value: Any) -> bool:
-    """Whether a value of these tables means several tasks: a list, but for that of the tables [[eval.suite]]."""
-    return isinstance(value, list) and key != "eval.suite"
 
 
 def _flat(table: dict[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:

@@ -21,7 +21,6 @@ from .rules import faults_between, truncation_faults
 from .validation import (
     AUTO,
     between,
-    each_between,
     each_of,
     one_of,
     refuse,
@@ -378,7 +377,7 @@ class QueueSpec:
 
     priority: int = between(0, -1000, 1000)
     """Within the tenant: the higher one starts first."""
-    depends_on: tuple[int | str, ...] = each_between(1, 2**31)
+    depends_on: tuple[int | str, ...] = between((), 1, 2**31)
     """Tasks that must be done first, by number or, of the same tenant, by the name of a task or a sweep."""
     retries: int = between(0, 0, 100)
     """Times that the task is tried again by itself after it failed or paused itself."""

@@ -155,35 +155,28 @@ class _Reader:
     def _value(self, path: str) -> None:
         self._skip(_SPACE)
         if self._next("["):
-            self._entries(path)
+            self._inside("]", path)
         elif self._next("{"):
-            self._inline(path)
+            self._inside("}", path)
         else:
-            found = _STRING.match(self.text, self.at) or _PLAIN.match(self.text, self.at)
-            assert found is not None, "the second pattern matches anything"
-            self.at = found.end()
+            match = _STRING.match(self.text, self.at) or _PLAIN.match(self.text, self.at)
+            assert match is not None, "the second pattern matches anything"
+            self.at = match.end()
 
-    def _entries(self, path: str) -> None:
-        """Read a list."""
+    def _inside(self, end: str, path: str) -> None:
+        """Read the entries of a list, or the pairs of a table in braces."""
         self.at += 1
         entry = 0
-        while self._skip(_BLANK) < len(self.text) and not self._next("]"):
+        while self._skip(_BLANK) < len(self.text) and not self._next(end):
             start = self.at
-            self._note(f"{path}[{entry}]", start)
-            self._value(f"{path}[{entry}]")
+            if end == "}":
+                self._pair(path)
+            else:
+                self._note(f"{path}[{entry}]", start)
+                self._value(f"{path}[{entry}]")
             if self.at == start:
                 raise ValueError(f"no value at character {start}")
             entry += 1
-            self._skip(_BLANK)
-            if self._next(","):
-                self.at += 1
-        self.at += 1
-
-    def _inline(self, path: str) -> None:
-        """Read a table in braces."""
-        self.at += 1
-        while self._skip(_BLANK) < len(self.text) and not self._next("}"):
-            self._pair(path)
             self._skip(_BLANK)
             if self._next(","):
                 self.at += 1
@@ -216,6 +209,4 @@ def _below(path: str, part: str) -> str:
 
 def _content(quoted: str) -> str:
     """The text that a quoted key stands for."""
-    if "\\" not in quoted:
-        return quoted[1:-1]
-    return next(iter(tomllib.loads(f"{quoted} = 0")))
+    return quoted[1:-1] if "\\" not in quoted else next(iter(tomllib.loads(f"{quoted} = 0")))

@@ -35,13 +35,11 @@ _WORDS = {int: "a whole number", float: "a number", str: "a text in quotes", boo
 
 
 def between(default: Any, low: float, high: float) -> Any:
-    """A numeric field with its allowed range, both ends included; None is the default of one that may be absent."""
+    """A numeric field with its allowed range, both ends included; None is the default of one that may be absent.
+
+    Of a list of numbers (or texts) it is the range of each number.
+    """
     return dataclasses.field(default=default, metadata={"range": (low, high)})
-
-
-def each_between(low: int, high: int) -> Any:
-    """A list of numbers (or texts), empty by default, with the allowed range of each number."""
-    return dataclasses.field(default=(), metadata={"range": (low, high)})
 
 
 def one_of(default: str, *choices: str) -> Any:
@@ -143,13 +141,13 @@ def _hints(cls: Any) -> dict[str, Any]:
 
 def _in_tables(key: str, hints: dict[str, Any], prefix: str) -> str:
     """A hint where tables below have such a key: it was written one level too high. Else empty."""
-    tables = (name for name, kind in hints.items() if dataclasses.is_dataclass(kind) and key in _names(kind))
+    tables = (
+        name
+        for name, kind in hints.items()
+        if dataclasses.is_dataclass(kind) and any(field.name == key for field in dataclasses.fields(kind))
+    )
     found = " or ".join(f"'{prefix}{name}.{key}'" for name in tables)
     return f"Did you mean {found}?" if found else ""
-
-
-def _names(kind: Any) -> set[str]:
-    return {field.name for field in dataclasses.fields(kind)}
 
 
 def _value(value: Any, kind: Any, field: dataclasses.Field[Any], faults: list[Fault], name: str) -> Any:

@@ -21,7 +21,7 @@ SHORT = 0.25
 """Share of the allowed tokens that short replies have."""
 READING = 3.0
 """Tokens of a prompt that are read in the time of one that is sampled: 1 to 11 was measured on processors
-(``fairness/fair_clock.py``).
+(``fairness/line.py``).
 """
 
 

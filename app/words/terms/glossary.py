@@ -249,7 +249,7 @@ MACHINE_TERMS = (
         kind="machine",
         key="tokens",
         unit="count",
-        source="engine/fairness/ledger.py",
+        source="engine/fairness/line.py",
     ),
     Term(
         "memory",

@@ -255,7 +255,7 @@ REACHED = 0.5
 """Share of a device's measured rates that such passes reach; a guess."""
 PROPORTION = 3.0
 """Cost of a sampled token over a prefilled one, without known rates: 1 to 11 was measured on a processor
-(``fairness/fair_clock.py``)."""
+(``fairness/line.py``)."""
 
 
 @dataclass(frozen=True)

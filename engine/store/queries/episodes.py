@@ -11,8 +11,7 @@ from dataclasses import dataclass, field, replace
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
-from ..rows import Turn
-from .policy import PLAY, POLICY
+from ..rows import PLAY, POLICY, Turn
 
 if TYPE_CHECKING:
     from .reader import Reader

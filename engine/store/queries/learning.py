@@ -10,8 +10,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from ..rows import BASIS, FINISHED, EvalRow, VersionRow, shown_state, stale_age
-from .policy import POLICY
+from ..rows import BASIS, FINISHED, POLICY, EvalRow, VersionRow, shown_state, stale_age
 
 if TYPE_CHECKING:
     from .reader import Reader

@@ -22,7 +22,10 @@ from ...spec import TOGETHER
 from ..rows import (
     ACTIVE,
     BASIS,
+    BEHIND,
     FINDINGS,
+    PLAY,
+    POLICY,
     ApiKeyRow,
     ApiRow,
     BoundTask,
@@ -47,7 +50,6 @@ from ..rows import (
 )
 from ..schema import read_only, refuse_newer
 from . import episodes, learning, machine
-from .policy import BEHIND, PLAY, POLICY
 
 Row = TypeVar("Row")
 SUMMED = ("tokens", "lost", "errors")

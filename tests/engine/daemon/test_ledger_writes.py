@@ -16,7 +16,7 @@ from marlaas.engine.daemon.heartbeat import Heartbeat
 from marlaas.engine.environments.outcomes import OutcomeCounts
 from marlaas.engine.environments.protocol import EpisodeOutcome
 from marlaas.engine.errors import StoreError
-from marlaas.engine.fairness.ledger import Ledger
+from marlaas.engine.fairness.line import Ledger
 from marlaas.engine.fleet.routing.router import SamplerEndpoints
 from marlaas.engine.fleet.supervisor import WorkerSupervisor
 from marlaas.engine.rollout.protocol import SamplerStats

@@ -14,7 +14,7 @@ from marlaas.engine.daemon.heartbeat import Heartbeat
 from marlaas.engine.daemon.lock import EngineLock, holder
 from marlaas.engine.environments.outcomes import OutcomeCounts
 from marlaas.engine.errors import HomeLocked
-from marlaas.engine.fairness.ledger import Ledger
+from marlaas.engine.fairness.line import Ledger
 
 
 def test_a_held_lock_names_its_holder(tmp_path: Path) -> None:

@@ -12,7 +12,7 @@ import pytest
 
 from marlaas.engine.daemon.heartbeat import LOOKED_AT, Heartbeat, Seen
 from marlaas.engine.environments.outcomes import OutcomeCounts
-from marlaas.engine.fairness.ledger import Ledger
+from marlaas.engine.fairness.line import Ledger
 from marlaas.engine.fleet.services import Load
 from marlaas.engine.fleet.supervisor import WorkerSupervisor
 from marlaas.engine.rollout.protocol import SamplerStats

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from marlaas.engine.daemon.heartbeat import Seen, StageMeter
-from marlaas.engine.fairness.ledger import Ledger
+from marlaas.engine.fairness.line import Ledger
 from marlaas.engine.fleet.services import Load
 from marlaas.engine.store.queries.machine import StageSample
 

@@ -8,7 +8,7 @@ from typing import cast
 import pytest
 
 from marlaas.engine.environments.protocol import EpisodeOutcome, FinishedEpisode
-from marlaas.engine.fairness.ledger import Ledger
+from marlaas.engine.fairness.line import Ledger
 from marlaas.engine.rollout.conversation import SamplingParameters
 from marlaas.engine.rollout.episodes import Rollout, alike
 from marlaas.engine.rollout.protocol import OnTokens, SampleRequest, SampleResult

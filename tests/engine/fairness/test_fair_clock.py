@@ -7,7 +7,7 @@ from collections import Counter
 import pytest
 from hypothesis import given, strategies as st
 
-from marlaas.engine.fairness.fair_clock import ROOM, FairClock
+from marlaas.engine.fairness.line import ROOM, FairClock
 
 COSTS = st.integers(1, 100)
 WEIGHTS = st.floats(0.1, 10.0)

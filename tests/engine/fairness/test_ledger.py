@@ -5,8 +5,7 @@ from __future__ import annotations
 import pytest
 from hypothesis import given, strategies as st
 
-from marlaas.engine.fairness.fair_clock import rollout_cost
-from marlaas.engine.fairness.ledger import ENVIRONMENT, ROLLOUT, TRAINING, Ledger, Usage
+from marlaas.engine.fairness.line import ENVIRONMENT, ROLLOUT, TRAINING, Ledger, Usage, rollout_cost
 
 
 def test_what_is_used_comes_out_once() -> None:

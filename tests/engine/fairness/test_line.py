@@ -7,8 +7,7 @@ from collections import Counter
 import pytest
 from hypothesis import given, strategies as st
 
-from marlaas.engine.fairness.fair_clock import FairClock, SharedClock
-from marlaas.engine.fairness.line import Line, Payer, Standing
+from marlaas.engine.fairness.line import FairClock, Line, Payer, SharedClock, Standing
 
 ANN, BOB = Payer("ann", 1), Payer("bob", 2)
 

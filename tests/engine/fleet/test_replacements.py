@@ -19,8 +19,7 @@ import pytest
 from marlaas.engine.base.model import load_base
 from marlaas.engine.devices.machine import Place, Placement, SamplerAssignment, TrainerAssignment
 from marlaas.engine.errors import WorkerDied
-from marlaas.engine.fairness.ledger import Ledger
-from marlaas.engine.fairness.line import Payer
+from marlaas.engine.fairness.line import Ledger, Payer
 from marlaas.engine.fleet import supervisor as replacements
 from marlaas.engine.fleet.plan import PlacementPlan, on_processor
 from marlaas.engine.fleet.processes import WorkerProcesses
@@ -31,6 +30,7 @@ from marlaas.engine.home.settings import RolloutSettings, Settings
 from marlaas.engine.rollout.sampler_client import SamplerClient
 from marlaas.engine.rollout.slots import Replicas
 from marlaas.engine.store.store import Store
+from marlaas.engine.train.opening import replacements
 from marlaas.engine.training.protocol import PolicyConfig
 from tests.engine.rollout.contract.asking import request
 from tests.engine.rollout.random_base import write_adapter

@@ -19,7 +19,7 @@ from marlaas.engine.base.model import load_base
 from marlaas.engine.devices.machine import Place, Placement, Sharing
 from marlaas.engine.devices.usable import Ours
 from marlaas.engine.errors import BaseModelError, OutOfMemory
-from marlaas.engine.fairness.ledger import Ledger
+from marlaas.engine.fairness.line import Ledger
 from marlaas.engine.fleet.plan import PlacementPlan, on_processor
 from marlaas.engine.fleet.processes import WorkerProcesses
 from marlaas.engine.fleet.services import ServicesFactory

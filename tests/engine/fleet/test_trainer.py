@@ -11,8 +11,7 @@ import numpy as np
 import pytest
 
 from marlaas.engine.errors import AdapterError
-from marlaas.engine.fairness.ledger import TRAINING, Ledger, Usage
-from marlaas.engine.fairness.line import Line, Payer
+from marlaas.engine.fairness.line import TRAINING, Ledger, Line, Payer, Usage
 from marlaas.engine.fleet.trainers import LEAST_WAIT, Call, SharedTrainer, TaskTrainer, TrainerPool
 from marlaas.engine.training.protocol import (
     GroupStats,

@@ -10,9 +10,7 @@ from typing import cast
 import pytest
 
 from marlaas.engine.errors import AdapterError, CallFailed, StateLost, WorkerDied
-from marlaas.engine.fairness.fair_clock import SharedClock
-from marlaas.engine.fairness.ledger import Ledger
-from marlaas.engine.fairness.line import Line, Payer
+from marlaas.engine.fairness.line import Ledger, Line, Payer, SharedClock
 from marlaas.engine.fleet.trainers import Call, SharedTrainer, TaskTrainer, TrainerPool
 from marlaas.engine.training.memory import MovedState
 from marlaas.engine.training.protocol import GroupStats, PolicyConfig, Probe, StepResult, Trainer, TrainGroup

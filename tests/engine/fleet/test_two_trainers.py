@@ -16,8 +16,7 @@ import pytest
 
 from marlaas.engine.base.model import load_base
 from marlaas.engine.errors import StateLost, WorkerDied
-from marlaas.engine.fairness.ledger import Ledger
-from marlaas.engine.fairness.line import Payer
+from marlaas.engine.fairness.line import Ledger, Payer
 from marlaas.engine.fleet.plan import on_processor
 from marlaas.engine.fleet.services import Services
 from marlaas.engine.fleet.supervisor import WorkerSupervisor

@@ -8,8 +8,7 @@ from typing import cast
 import pytest
 
 from marlaas.engine.errors import WorkerDied
-from marlaas.engine.fairness.ledger import Ledger
-from marlaas.engine.fairness.line import Line, Payer
+from marlaas.engine.fairness.line import Ledger, Line, Payer
 from marlaas.engine.fleet.trainers import Call, SharedTrainer, TaskTrainer, TrainerPool
 from marlaas.engine.training.protocol import Trainer
 

@@ -13,9 +13,6 @@ from marlaas.engine.environments.service import EnvironmentService
 from marlaas.engine.replay import AT_ONCE, Replay, at_once, summarise
 from marlaas.engine.rollout.toolcalls import split_hermes as calls
 from marlaas.engine.spec.task import NamedPolicySpec, SamplingSpec, TaskSpec, TrainSpec
-from marlaas.engine.rollout.toolcalls import split_hermes as calls
-from marlaas.engine.spec.task import NamedPolicySpec
-from marlaas.engine.spec.task import SamplingSpec, TaskSpec, TrainSpec
 from marlaas.engine.store.queries.episodes import RecordedAgent, RecordedEpisode, RecordedGroup
 from marlaas.engine.store.rows import Turn
 from marlaas.plugins.messages import Ask, Reply

@@ -18,10 +18,6 @@ from marlaas.engine.replay import Replay, Summary, Verdict, summarise
 from marlaas.engine.rollout.toolcalls import split_hermes as calls
 from marlaas.engine.scheduler.scheduler import Ending
 from marlaas.engine.spec.task import EvalSpec, NamedPolicySpec, PolicySpec, parse
-from marlaas.engine.rollout.toolcalls import split_hermes as calls
-from marlaas.engine.scheduler.scheduler import Ending
-from marlaas.engine.spec.task import NamedPolicySpec, PolicySpec
-from marlaas.engine.spec.task import EvalSpec, parse
 from marlaas.engine.store.queries.reader import Reader
 from marlaas.engine.trajectories import Split
 

@@ -6,8 +6,7 @@ import asyncio
 from pathlib import Path
 from typing import cast
 
-from marlaas.engine.fairness.ledger import Ledger
-from marlaas.engine.fairness.line import Line
+from marlaas.engine.fairness.line import Ledger, Line
 from marlaas.engine.fleet.trainers import SharedTrainer, TrainerPool
 from marlaas.engine.training.protocol import Trainer
 

@@ -14,7 +14,7 @@ import pytest
 
 from marlaas.engine.environments.protocol import EpisodeSpec
 from marlaas.engine.errors import EnvironmentMissing
-from marlaas.engine.fairness.ledger import Usage
+from marlaas.engine.fairness.line import Usage
 from marlaas.engine.fleet.supervisor import WorkerSupervisor
 from marlaas.engine.scheduler import scheduler as module
 from marlaas.engine.scheduler.decision import PAUSES

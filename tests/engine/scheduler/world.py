@@ -22,8 +22,7 @@ from numpy.typing import NDArray
 from marlaas.engine.adapters.statefile import PolicyState, StateHeader, checksum, read_state, write_state
 from marlaas.engine.environments.service import EnvironmentService
 from marlaas.engine.errors import WorkerDied
-from marlaas.engine.fairness.ledger import Ledger
-from marlaas.engine.fairness.line import Line
+from marlaas.engine.fairness.line import Ledger, Line
 from marlaas.engine.fleet.processes import Preemptible
 from marlaas.engine.fleet.routing.assignment import TokenCosts
 from marlaas.engine.fleet.routing.router import AGAIN, Router, Tolerance

@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import pickle
-import typing
 from dataclasses import dataclass, field
 
 import pytest
 from hypothesis import given, settings, strategies as st
 
 from marlaas.engine.errors import ConfigError
-from marlaas.engine.spec.task import parse
 from marlaas.engine.spec.validation import between, build, one_of
 
 from ...examples import examples
@@ -87,10 +85,3 @@ def test_any_table_is_built_or_refused_in_words(table: dict[str, object]) -> Non
         assert isinstance(build(Outer, table, "f"), Outer)
     except ConfigError as error:
         assert error.message
-
-
-def test_the_types_of_a_class_are_found_out_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    """That took most of the time in which two thousand task files were checked."""
-    parse({"tenant": "bio", "name": "sums", "environment": "arithmetic"}, "a.toml")
-    monkeypatch.setattr(typing, "get_type_hints", None)
-    assert parse({"tenant": "bio", "name": "more", "environment": "arithmetic"}, "b.toml").name == "more"

@@ -9,7 +9,7 @@ from marlaas.engine.store.database import open_database
 from marlaas.engine.store.queries.reader import Reader
 from marlaas.engine.store.rows import BoundTask
 from marlaas.engine.store.store import Store
-from marlaas.engine.store.submissions import Submission, command, submit
+from marlaas.engine.store.submissions import Submission, submit
 from marlaas.engine.store.versions import NewVersion
 from marlaas.engine.submission.taskfile import submission
 
@@ -56,9 +56,3 @@ def test_the_engine_writes_down_what_it_serves(database: Path) -> None:
     with Reader(database) as reader:
         engine = reader.engine()
     assert engine is not None and (engine.base, engine.fingerprint) == ("org/model", "eeee")
-
-
-def test_a_command_carries_its_arguments(store: Store, database: Path) -> None:
-    command(database, "delete", 1, version=3)
-    command(database, "delete", 1)
-    assert [waiting.arguments for waiting in store.tasks.new_commands()] == [{"version": 3}, {}]

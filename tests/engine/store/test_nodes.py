@@ -41,20 +41,6 @@ def test_what_is_the_same_is_not_written_again(store: Store, reader: Reader) -> 
     assert reader.changed() == before
 
 
-@pytest.mark.parametrize(
-    ("row", "state"),
-    [
-        (ADA, "ready"),
-        (BOB, "gone"),
-        (replace(ADA, draining=True), "draining"),
-        (replace(ADA, draining=True, refused="no"), "refused"),
-        (replace(BOB, refused="no"), "gone"),
-    ],
-)
-def test_the_state_is_one_word(row: NodeRow, state: str) -> None:
-    assert row.state == state
-
-
 def test_a_drain_outlives_the_engine(store: Store, database: Path) -> None:
     store.nodes.drain("ada")
     store.nodes.drain("ada")

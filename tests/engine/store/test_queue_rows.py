@@ -12,10 +12,10 @@ from marlaas.engine.errors import StoreError, UnknownTask
 from marlaas.engine.spec.task import QueueSpec, TaskSpec
 from marlaas.engine.store.database import open_database
 from marlaas.engine.store.queries.reader import Reader
-from marlaas.engine.store.rows import Reason, Yielding, YieldRequest
+from marlaas.engine.store.rows import Reason
 from marlaas.engine.store.store import Store
 from marlaas.engine.store.submissions import command, submit
-from marlaas.engine.store.tasks import Needed, Tries
+from marlaas.engine.store.tasks import Needed
 from marlaas.engine.store.telemetry import TelemetryTable
 from marlaas.engine.submission.taskfile import submission
 
@@ -105,31 +105,3 @@ def test_what_a_task_needs_is_read_until_it_is_done(store: Store, database: Path
     store.tasks.set_state(1, "done")
     tasks = {task.id: task for task in store.tasks.unfinished()}
     assert tasks[2].needs == () and [needed.id for needed in tasks[3].needs] == [2]
-
-
-def test_tries_are_counted_until_a_person_begins_anew(store: Store, database: Path) -> None:
-    submit(database, [submission(TaskSpec("lab", "stubborn", "guess", queue=QueueSpec(retries=3)))])
-    assert store.tasks.tries(2) == Tries(0, 3)
-    store.tasks.try_again(2, 99.5, "1st of 3 tries: it broke")
-    task = store.tasks.unfinished()[1]
-    assert (task.state, task.due, task.cause) == ("queued", 99.5, "1st of 3 tries: it broke")
-    store.tasks.set_state(2, "running")
-    assert store.tasks.tries(2) == Tries(1, 3) and store.tasks.unfinished()[1].due is None
-    store.tasks.set_state(2, "queued", fresh=True)
-    assert store.tasks.tries(2) == Tries(0, 3)
-
-
-def test_a_yield_outlives_the_engine_that_was_told(store: Store, database: Path) -> None:
-    assert store.yields.get() is None
-    store.yields.begin(until=90.5)
-    store.yields.begin(until=None)
-    store.close()
-    after = Store(database, "tiny")
-    assert after.yields.get() == YieldRequest(None)
-    after.telemetry.yielding(after.incarnation, Yielding("yielded", 7.5))
-    with Reader(database) as reader:
-        engine = reader.engine()
-    assert engine is not None and (engine.rest, engine.rest_until) == ("yielded", 7.5)
-    after.yields.end()
-    assert after.yields.get() is None
-    after.close()

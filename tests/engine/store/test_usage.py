@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from marlaas.engine.errors import StoreError
-from marlaas.engine.fairness.ledger import ENVIRONMENT, ROLLOUT, TRAINING, Usage
+from marlaas.engine.fairness.line import ENVIRONMENT, ROLLOUT, TRAINING, Usage
 from marlaas.engine.spec.task import TaskSpec
 from marlaas.engine.store import tasks as tenants
 from marlaas.engine.store.store import Store

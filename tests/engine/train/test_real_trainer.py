@@ -11,8 +11,7 @@ import pytest
 
 from marlaas.engine.adapters.statefile import read_state
 from marlaas.engine.base.model import load_base
-from marlaas.engine.fairness.ledger import Ledger
-from marlaas.engine.fairness.line import Line
+from marlaas.engine.fairness.line import Ledger, Line
 from marlaas.engine.fleet.trainers import SharedTrainer, TrainerPool
 from marlaas.engine.spec.task import PolicySpec
 from marlaas.engine.train.opening import open_policy

@@ -9,7 +9,7 @@ import pytest
 from marlaas.engine.base.find import find_base
 from marlaas.engine.environments.process.child import Child
 from marlaas.engine.errors import EnvironmentFailure
-from marlaas.engine.fairness.ledger import Ledger
+from marlaas.engine.fairness.line import Ledger
 from marlaas.engine.rollout.conversation import SamplingParameters
 from marlaas.engine.rollout.episodes import Rollout, alike
 from marlaas.engine.rollout.renderer import Renderer

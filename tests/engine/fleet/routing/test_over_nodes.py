@@ -10,7 +10,7 @@ import pytest
 
 from marlaas.engine.base.model import load_base
 from marlaas.engine.devices.machine import Link, Machine, Place, SamplerAssignment
-from marlaas.engine.fairness.ledger import Ledger
+from marlaas.engine.fairness.line import Ledger
 from marlaas.engine.fleet.placement.capacity import rates_of
 from marlaas.engine.fleet.placement.choices import Choices
 from marlaas.engine.fleet.placement.place import place_over

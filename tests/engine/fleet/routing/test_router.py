@@ -9,7 +9,7 @@ from dataclasses import replace
 import pytest
 
 from marlaas.engine.errors import Fruitless, WorkerDied
-from marlaas.engine.fairness.ledger import Mix
+from marlaas.engine.fairness.line import Mix
 from marlaas.engine.fleet.routing import router as module
 from marlaas.engine.fleet.routing.assignment import Share, TokenCosts, route
 from marlaas.engine.fleet.routing.router import AGAIN, MANY, Router, under_way

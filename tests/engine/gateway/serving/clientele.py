@@ -12,8 +12,7 @@ from typing import Any, cast
 
 from marlaas.engine.adapters.statefile import checksum, read_state
 from marlaas.engine.base.model import BaseModel, load_base
-from marlaas.engine.fairness.ledger import Ledger
-from marlaas.engine.fairness.line import Line
+from marlaas.engine.fairness.line import Ledger, Line
 from marlaas.engine.fleet.lone_sampler import write_bare
 from marlaas.engine.gateway.keys import Identity
 from marlaas.engine.gateway.serving.clients import Serving

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given, settings, strategies as st
 
 from marlaas.engine.errors import WorkerDied
-from marlaas.engine.fairness.ledger import ROLLOUT
+from marlaas.engine.fairness.line import ROLLOUT
 from marlaas.engine.fleet.lone_sampler import write_bare
 from marlaas.engine.gateway.serving.clients import Rates
 from marlaas.engine.gateway.serving.versions import reference

@@ -13,7 +13,7 @@ import pytest
 from hypothesis import given, settings, strategies as st
 from numpy.typing import NDArray
 
-from marlaas.engine.fairness.fair_clock import rollout_cost
+from marlaas.engine.fairness.line import rollout_cost
 from marlaas.engine.rollout.batching.context import Arrays, Context, Handles, Ints, Logits, Slots
 from marlaas.engine.rollout.batching.requests import Answer, Answers, Pace, Version, Versions
 from marlaas.engine.rollout.batching.scheduler import BatchScheduler

@@ -11,7 +11,7 @@ from typing import cast
 import pytest
 
 from marlaas.engine.environments.protocol import EpisodeOutcome, EpisodeSpec, FinishedEpisode
-from marlaas.engine.fairness.ledger import Ledger
+from marlaas.engine.fairness.line import Ledger
 from marlaas.engine.rollout.conversation import SamplingParameters
 from marlaas.engine.rollout.episodes import HeldOutPrompt, PromptHash, Rollout, RunEnvironment, alike
 from marlaas.engine.rollout.renderer import Renderer

@@ -11,8 +11,7 @@ import pytest
 from hypothesis import given, settings, strategies as st
 
 from marlaas.engine.environments.protocol import EpisodeOutcome, EpisodeSpec, FinishedEpisode
-from marlaas.engine.fairness.ledger import Ledger
-from marlaas.engine.fairness.line import Line, Payer
+from marlaas.engine.fairness.line import Ledger, Line, Payer
 from marlaas.engine.rollout import episodes
 from marlaas.engine.rollout.conversation import SamplingParameters
 from marlaas.engine.rollout.episodes import (

@@ -11,8 +11,7 @@ import numpy as np
 import pytest
 
 from marlaas.engine.environments.protocol import Answering, EpisodeOutcome, EpisodeSpec, FinishedEpisode
-from marlaas.engine.fairness.ledger import ROLLOUT, Ledger
-from marlaas.engine.fairness.line import Line, Payer
+from marlaas.engine.fairness.line import ROLLOUT, Ledger, Line, Payer
 from marlaas.engine.rollout import episodes
 from marlaas.engine.rollout.conversation import SamplingParameters
 from marlaas.engine.rollout.episodes import EPISODES, Rollout, alike

@@ -8,8 +8,7 @@ import numpy as np
 import pytest
 
 from marlaas.engine.errors import WorkerDied
-from marlaas.engine.fairness.ledger import Ledger
-from marlaas.engine.fairness.line import Payer
+from marlaas.engine.fairness.line import Ledger, Payer
 from marlaas.engine.rollout.protocol import OnTokens, SampleRequest, SampleResult
 from marlaas.engine.rollout.sampler_client import SamplerClient
 from marlaas.engine.rollout.slots import Replicas

@@ -10,7 +10,7 @@ from types import SimpleNamespace
 from typing import Any, cast
 
 from marlaas.engine.environments.protocol import EpisodeOutcome, EpisodeSpec, FinishedEpisode, endpoint_of
-from marlaas.engine.fairness.ledger import Ledger
+from marlaas.engine.fairness.line import Ledger
 from marlaas.engine.rollout.conversation import SamplingParameters
 from marlaas.engine.rollout.episodes import Rollout, alike
 from marlaas.engine.rollout.protocol import OnTokens, SampleRequest, SampleResult

@@ -10,7 +10,7 @@ import pytest
 
 from marlaas.engine.environments.protocol import endpoint_of
 from marlaas.engine.errors import ConfigError, WorkerDied
-from marlaas.engine.fairness.ledger import Ledger
+from marlaas.engine.fairness.line import Ledger
 from marlaas.engine.rollout.episodes import HeldOutPrompt, Rollout
 from marlaas.engine.rollout.protocol import OnTokens, SampleRequest, SampleResult
 from marlaas.engine.rollout.renderer import Renderer

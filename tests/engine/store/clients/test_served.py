@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from marlaas.engine.errors import ConfigError
-from marlaas.engine.fairness.ledger import ROLLOUT, TRAINING, Usage
+from marlaas.engine.fairness.line import ROLLOUT, TRAINING, Usage
 from marlaas.engine.spec.task import TaskSpec
 from marlaas.engine.store import tasks as served
 from marlaas.engine.store.queries.learning import GivenName, given_names

@@ -8,8 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from marlaas.engine.fairness.ledger import Usage
-from marlaas.engine.fairness.line import Standing
+from marlaas.engine.fairness.line import Standing, Usage
 from marlaas.engine.store.queries import machine as timeline
 from marlaas.engine.store.queries.machine import StageSample, StandingRow, TenantUse
 from marlaas.engine.store.queries.reader import Reader
