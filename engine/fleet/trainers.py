@@ -395,12 +395,10 @@ class SharedTrainer:
         return call, self._line.begin(payer, call.kind)
 
     async def _make(self, taken: Served) -> None:
-        calls: Served = []
+        calls = [(call, reservation) for call, reservation in taken if not call.answer.done()]
         for call, reservation in taken:
             if call.answer.done():  # its caller is gone
                 self._line.withdraw(reservation)
-            else:
-                calls.append((call, reservation))
         if calls:
             await self._make_all(calls)
         for call, _ in taken:
@@ -409,7 +407,11 @@ class SharedTrainer:
     async def _make_all(self, calls: Served) -> None:
         began = self._now()
         try:
-            results = await self._results([call for call, _ in calls])
+            if len(calls) > 1:
+                jobs = tuple(call.job for call, _ in calls if call.job)
+                results: Sequence[Any] = await self.trainer.accumulate_together(jobs)
+            else:
+                results = [await calls[0][0].make(self.trainer)]
         except BaseException as error:
             for call, reservation in calls:
                 self._line.end(reservation, None)
@@ -417,20 +419,13 @@ class SharedTrainer:
             if not isinstance(error, Exception):
                 raise
             return
+        finally:
+            self._under_way = ()
         elapsed = self._now() - began
         self._learn([call for call, _ in calls], results, elapsed)
         self._shares.passed()
         for (call, reservation), result in zip(calls, _told(calls, results), strict=True):
             self._charge(call, reservation, result, elapsed)
-
-    async def _results(self, calls: list[Call]) -> Sequence[Any]:
-        jobs = tuple(call.job for call in calls if call.job)
-        try:
-            if len(calls) > 1:
-                return await self.trainer.accumulate_together(jobs)
-            return [await calls[0].make(self.trainer)]
-        finally:
-            self._under_way = ()
 
     def _learn(self, calls: Sequence[Call], results: Sequence[Any], elapsed: float) -> None:
         pieces = [call.piece for call in calls if call.piece]
