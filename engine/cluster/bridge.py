@@ -35,7 +35,7 @@ class Shipping:
 
     async def bring(self, link: NodeLink, path: Path) -> str:
         digest = await asyncio.to_thread(self._checksum, path)
-        if found := await link.call("here", digest):
+        if found := await link.call("file", "here", digest):
             return str(found)
         try:
             return str(await link.call("pull", digest, [await self._reference(digest, path)]))
@@ -46,11 +46,11 @@ class Shipping:
         self.pieced += 1
         data = await asyncio.to_thread(self._read, path)
         for begin in range(0, len(data), PIECE):
-            await link.call("take_part", digest, begin, data[begin : begin + PIECE])
-        return str(await link.call("parts_are_there", digest))
+            await link.call("file", "take_part", digest, begin, data[begin : begin + PIECE])
+        return str(await link.call("file", "parts_are_there", digest))
 
     async def collect(self, link: NodeLink, there: str, path: Path, sync: bool, new: bool) -> None:
-        digest, size = await link.call("adopt", there)
+        digest, size = await link.call("file", "adopt", there)
         try:
             reference, data = await link.fetch("read", digest)
             self._hold(digest, reference)

@@ -33,38 +33,27 @@ from .node import no_head, plainly, refuses_token
 # Ray's ports on a machine are a fixed range, so that a firewall can name it.
 
 
-@dataclass(frozen=True)
-class Port:
-    """One or more ports of a machine's range."""
-
-    flags: tuple[str, ...]
-    """Options of ``ray start`` that set it: the first and, if there are two, the last port."""
-    first: int
-    last: int
-    what: str
-
-
 FIGURES = 6
-RANGE = (
-    Port(("--node-manager-port",), 0, 0, "Ray's node manager: starts the node host, tells which machines live"),
-    Port(("--object-manager-port",), 1, 1, "Ray's object manager: versions' files between machines"),
-    Port(("--runtime-env-agent-port",), 2, 2, "an agent of Ray, asked by its own machine"),
-    Port(("--dashboard-agent-grpc-port",), 3, 3, "another, likewise"),
-    Port(("--dashboard-agent-listen-port",), 4, 4, "the same one, over HTTP"),
-    Port(("--metrics-export-port",), 5, 5, "Ray's figures, which nobody here reads"),
-    Port((), FIGURES, FIGURES, "further figures of the head's"),
-    Port(("--min-worker-port", "--max-worker-port"), 10, PORTS - 1, "the bridge and the node hosts: all calls"),
+RANGE = (  # options of ``ray start`` that set the first and the last port, these two, and what they are for
+    (("--node-manager-port",), 0, 0, "Ray's node manager: starts the node host, tells which machines live"),
+    (("--object-manager-port",), 1, 1, "Ray's object manager: versions' files between machines"),
+    (("--runtime-env-agent-port",), 2, 2, "an agent of Ray, asked by its own machine"),
+    (("--dashboard-agent-grpc-port",), 3, 3, "another, likewise"),
+    (("--dashboard-agent-listen-port",), 4, 4, "the same one, over HTTP"),
+    (("--metrics-export-port",), 5, 5, "Ray's figures, which nobody here reads"),
+    ((), FIGURES, FIGURES, "further figures of the head's"),
+    (("--min-worker-port", "--max-worker-port"), 10, PORTS - 1, "the bridge and the node hosts: all calls"),
 )
 HEAD = "the head alone: where machines join, and Ray's own records"
 
 
 def port_flags(first: int) -> list[str]:
     """The options of ``ray start`` for a range that begins at ``first``."""
-    flags = []
-    for port in RANGE:
-        for flag, place in zip(port.flags, (port.first, port.last), strict=False):
-            flags.append(f"{flag}={first + place}")
-    return flags
+    return [
+        f"{flag}={first + place}"
+        for flags, begin, end, _ in RANGE
+        for flag, place in zip(flags, (begin, end), strict=False)
+    ]
 
 
 def port_variables(first: int) -> dict[str, str]:
@@ -74,11 +63,8 @@ def port_variables(first: int) -> dict[str, str]:
 
 def listed_ports(head: int, first: int) -> list[tuple[str, str]]:
     """All ports and their purposes, for people."""
-    rows = [(str(head), HEAD)]
-    for port in RANGE:
-        last = f"-{first + port.last}" if port.last > port.first else ""
-        rows.append((f"{first + port.first}{last}", port.what))
-    return rows
+    rows = [(f"{first + begin}{f'-{first + end}' if end > begin else ''}", what) for _, begin, end, what in RANGE]
+    return [(str(head), HEAD), *rows]
 
 
 def in_the_way(listening: Iterable[int], first: int, head: int | None) -> list[int]:
@@ -86,7 +72,7 @@ def in_the_way(listening: Iterable[int], first: int, head: int | None) -> list[i
 
     ``head`` is the head's own port, None on other machines.
     """
-    needed = {first + port.first for port in RANGE if port.flags and port.last == port.first}
+    needed = {first + begin for flags, begin, end, _ in RANGE if flags and end == begin}
     return sorted((needed | ({head} if head else set())) & set(listening))
 
 
@@ -194,7 +180,7 @@ FIXED = {
     # Only Python's minor version must agree: code goes by name, not by value. ``Versions`` compares the rest.
     "RAY_DEFAULT_PYTHON_VERSION_MATCH_LEVEL": "minor",
     # At 95 % of a machine's memory Ray would kill the node host, and with it all workers. The kernel ends one worker,
-    # and the engine starts with less (``fleet/memory_backoff.py``).
+    # and the engine starts with less (``fleet/processes.py``).
     "RAY_memory_monitor_refresh_ms": "0",
     # The engine's placement divides the cards. Ray would hide all cards from a process that asks it for none.
     "RAY_EXPERIMENTAL_NOSET_CUDA_VISIBLE_DEVICES": "1",
@@ -552,7 +538,7 @@ def start_ray(
 
 def command(cluster: ClusterSettings, node: LocalNode, folder: Path) -> list[str]:
     """The command line that starts this machine's Ray."""
-    head = Address(*_parts(node.head))
+    head = parse_address(node.head, 0)
     place = ["--head", f"--port={head.port}", *HEAD_FLAGS] if node.is_head else [f"--address={node.head}"]
     return [
         *(sys.executable, "-P", "-m", "ray.scripts.scripts", "start", "--block", *place),
@@ -622,11 +608,6 @@ _SIGNS = (
 )
 
 
-def _parts(address: str) -> tuple[str, int]:
-    host, _, port = address.rpartition(":")
-    return host.removeprefix("[").removesuffix("]"), int(port)
-
-
 def _made(folder: Path) -> Path:
     try:
         folder.mkdir(mode=0o700, exist_ok=True)
@@ -641,7 +622,7 @@ def _made(folder: Path) -> Path:
 
 
 def _check_ports(cluster: ClusterSettings, node: LocalNode) -> None:
-    head = Address(*_parts(node.head)).port if node.is_head else None
+    head = parse_address(node.head, 0).port if node.is_head else None
     deadline = time.monotonic() + FREE_SECONDS
     while busy := in_the_way(listening(), cluster.ports, head):
         if time.monotonic() > deadline:

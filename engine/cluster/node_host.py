@@ -13,6 +13,7 @@ import time
 from collections import deque
 from collections.abc import Awaitable, Callable, Coroutine, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from inspect import isawaitable
 from pathlib import Path
 from typing import Any, Literal, TypeAlias
 
@@ -490,8 +491,10 @@ class NodeHost:
     async def folder(self) -> str:
         return str(self.files.folder)
 
-    async def here(self, digest: str) -> str:
-        return self.files.here(digest)
+    async def file(self, method: str, *args: Any) -> Any:
+        """Call a method of ``NodeFiles``."""
+        result = getattr(self.files, method)(*args)
+        return await result if isawaitable(result) else result
 
     async def pull(self, digest: str, holder: list[Any]) -> str:
         """Have a state file here, perhaps from Ray's object store; returns its path. Raises as ``NodeFiles.pull``.
@@ -504,15 +507,6 @@ class NodeHost:
             return data
 
         return await self.files.pull(digest, get)
-
-    async def take_part(self, digest: str, begin: int, part: bytes) -> None:
-        self.files.take_part(digest, begin, part)
-
-    async def parts_are_there(self, digest: str) -> str:
-        return await self.files.parts_are_there(digest)
-
-    async def adopt(self, path: str) -> tuple[str, int]:
-        return await self.files.adopt(path)
 
     async def read(self, digest: str, begin: int = 0, count: int = -1) -> bytes:
         return await asyncio.to_thread(self.files.read, digest, begin, count)

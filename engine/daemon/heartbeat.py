@@ -9,7 +9,7 @@ import os
 import time
 from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass
-from typing import Protocol
+from typing import TYPE_CHECKING
 
 import psutil
 
@@ -17,7 +17,6 @@ from ..clock import monotonic, wall_time
 from ..devices import (
     CardWatch,
     Inventory,
-    Ours,
     ResourceSettings,
     UsableResources,
     changes,
@@ -27,12 +26,14 @@ from ..devices import (
     probe,
     usable_resources,
 )
-from ..environments import OutcomeCounts
 from ..errors import MarlaasError, StoreError
 from ..fairness import ENVIRONMENT, ROLLOUT, TRAINING, Ledger, stage_of
 from ..fleet import Load, WorkerSupervisor
 from ..rollout import SamplerStats
 from ..store import DeviceRow, StageSample, Store, WorkerRow
+
+if TYPE_CHECKING:
+    from ..environments import OutcomeCounts
 
 # Once a second: the heartbeat, processes' usage, stages' work, tasks' usage.
 
@@ -276,26 +277,15 @@ CARD_INTERVAL = 5.0
 """Seconds between two looks. One costs about a tenth of a second of a core."""
 
 
-class Placed(Protocol):
-    """The used part of the supervisor."""
-
-    @property
-    def ready(self) -> bool:
-        """True if the workers are alive."""
-
-    @property
-    def ours(self) -> Ours:
-        """The processes and cards that this engine holds."""
-
-    async def place_anew(self) -> bool:
-        """Change to a new plan if it uses other cards. Raises ``MarlaasError`` if there is none."""
-
-
 class CardMonitor:
     """Looks at the cards regularly."""
 
     def __init__(
-        self, store: Store, resources: ResourceSettings, supervisor: Placed, log: Callable[[str, str, str], None]
+        self,
+        store: Store,
+        resources: ResourceSettings,
+        supervisor: WorkerSupervisor,
+        log: Callable[[str, str, str], None],
     ) -> None:
         self._store = store
         self._resources = resources

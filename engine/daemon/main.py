@@ -12,6 +12,7 @@ import gc
 import sys
 import time
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import psutil
 
@@ -19,7 +20,6 @@ from ..base import BaseModel, check_base, load_base
 from ..devices import keep_within
 from ..errors import HomeLocked, MarlaasError, StoreError
 from ..faults import switch_on
-from ..fleet import PlacementPlan
 from ..home import Home, Settings, load_settings
 from ..store import Reader, Store, is_current
 from ..submission import HomeBase, check_serve
@@ -27,6 +27,9 @@ from .control import STALE, make_home, open_database
 from .engine import Engine, say
 from .lock import EngineLock
 from .planning import plan, without_nodes
+
+if TYPE_CHECKING:
+    from ..fleet import PlacementPlan
 
 # Settings of the C library's heap.
 

@@ -11,31 +11,17 @@ import time
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import replace
 from time import monotonic
-from typing import Protocol
+from typing import TYPE_CHECKING
 
 from ..cluster import Node, clock_warning, meant, of_each_name, versions_in_words, why_not_drain
 from ..errors import MarlaasError, StoreError
-from ..fleet import PlacementPlan
 from ..store import NODE_COMMANDS, Command, NodeRow, Store
+
+if TYPE_CHECKING:
+    from ..fleet import WorkerSupervisor
 
 INTERVAL = 5.0
 POLL = 0.2
-
-
-class Placed(Protocol):
-    """The used part of the supervisor."""
-
-    def draining_nodes(self, names: frozenset[str]) -> None:
-        """From the next plan on, leave these nodes out."""
-
-    def nodes_of_workers(self) -> Mapping[str, str]:
-        """Each worker's node, by name; empty for the engine's machine."""
-
-    async def planned_anew(self) -> PlacementPlan | None:
-        """A plan that moves workers, or None. Raises ``MarlaasError`` if there is no plan at all."""
-
-    def move(self, placement_plan: PlacementPlan) -> None:
-        """Change to another plan."""
 
 
 class NodeMonitor:
@@ -45,7 +31,7 @@ class NodeMonitor:
         self,
         store: Store,
         nodes: Callable[[], Awaitable[Sequence[Node]]],
-        supervisor: Placed,
+        supervisor: WorkerSupervisor,
         settle: Callable[[Callable[[], None]], None],
         log: Callable[[str, str, str], None],
     ) -> None:

@@ -22,7 +22,6 @@ from ..devices import (
     own_cores,
     survey_machine,
 )
-from ..environments import EnvironmentService
 from ..errors import BaseModelError, ClusterUnreachable, ConfigError, MarlaasError
 from ..fleet import (
     Copy,
@@ -40,13 +39,14 @@ from ..fleet import (
     plan_of,
     with_copy,
 )
-from ..home import Home, Settings
 from ..rollout import Renderer
-from ..store import Store
 from ..train import cleared, read_copies, try_base, write_copies
 
 if TYPE_CHECKING:
     from ..cluster import Cluster
+    from ..environments import EnvironmentService
+    from ..home import Home, Settings
+    from ..store import Store
     from .nodes import NodeMonitor
 
 

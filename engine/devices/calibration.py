@@ -15,8 +15,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Collection, Mapping
-from dataclasses import asdict, dataclass, fields, replace
-from importlib.metadata import PackageNotFoundError, version
+from dataclasses import asdict, fields, replace
 from math import isfinite
 from pathlib import Path
 from statistics import median
@@ -27,6 +26,7 @@ import psutil
 from ..tables import add_to_table, read_table
 from .limits import address_space
 from .machine import Cpu, Gpu, Inventory, Machine, Rates
+from .software import version_of
 from .usable import environment
 
 if TYPE_CHECKING:
@@ -76,16 +76,12 @@ SECONDS = 60.0
 MEASURED = ("cuda", "metal")
 
 
-@dataclass(frozen=True)
-class Calibrated:
-    """A machine with its known rates."""
-
-    found: Inventory
-    notes: tuple[str, ...] = ()
-
-
-def with_rates(found: Inventory, path: Path, *, missing: bool = False, anew: bool = False) -> Calibrated:
+def with_rates(
+    found: Inventory, path: Path, *, missing: bool = False, anew: bool = False
+) -> tuple[Inventory, list[str]]:
     """Add the rates from the file ``path``; with ``missing`` measure the others and add them to the file.
+
+    Returns the notes on failed measurements as well.
 
     ``anew`` measures all devices. A measurement takes some seconds.
     """
@@ -106,7 +102,7 @@ def with_rates(found: Inventory, path: Path, *, missing: bool = False, anew: boo
                 notes.append(f"The rates of {label} could not be measured: {got}.")
     if rates.keys() - known.keys() or anew:
         add_to_table(path, {key: asdict(one) for key, one in rates.items()})
-    return Calibrated(replace(found, machine=_rated(found, rates)), tuple(notes))
+    return replace(found, machine=_rated(found, rates)), notes
 
 
 def _rated(found: Inventory, rates: Mapping[str, Rates]) -> Machine:
@@ -120,14 +116,7 @@ def _rated(found: Inventory, rates: Mapping[str, Rates]) -> Machine:
 def key_of(device: Cpu | Gpu, found: Inventory) -> str:
     """The key of a device's rates in the file: device, driver and torch."""
     who = f"{device.uuid} {device.name} driver {found.driver}" if isinstance(device, Gpu) else f"cpu {device.name}"
-    return f"{who} torch {_torch()}"
-
-
-def _torch() -> str:
-    try:
-        return version("torch")
-    except PackageNotFoundError:
-        return ""
+    return f"{who} torch {version_of('torch')}"
 
 
 def measure(device: Cpu | Gpu) -> Rates | str:
@@ -146,20 +135,16 @@ def measure(device: Cpu | Gpu) -> Rates | str:
     except OSError as error:
         return str(error)
     lines = (done.stdout if done.returncode == 0 else done.stderr).strip().splitlines()
-    rates = _rates(_parsed(lines[-1])) if lines and done.returncode == 0 else None
+    rates = None
+    if lines and done.returncode == 0:
+        with contextlib.suppress(ValueError):
+            rates = _rates(json.loads(lines[-1]))
     return rates or (lines[-1] if lines else f"it ended with status {done.returncode}")
 
 
 def _read(path: Path) -> dict[str, Rates]:
     found = {key: _rates(value) for key, value in read_table(path).items()}
     return {key: rates for key, rates in found.items() if rates is not None}
-
-
-def _parsed(text: str) -> object:
-    try:
-        return json.loads(text)
-    except ValueError:
-        return None
 
 
 def _rates(value: object) -> Rates | None:

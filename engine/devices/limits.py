@@ -72,16 +72,9 @@ UNLIMITED = 1 << 62
 """Larger limits are none: version 1 of control groups writes "no limit" so."""
 
 
-@dataclass(frozen=True)
-class _Names:
-    limit: str
-    usage: str
-    cached: str
-
-
-_NAMES = {
-    1: _Names("memory.limit_in_bytes", "memory.usage_in_bytes", "total_inactive_file"),
-    2: _Names("memory.max", "memory.current", "inactive_file"),
+_FILES = {
+    1: ("memory.limit_in_bytes", "memory.usage_in_bytes", "total_inactive_file"),
+    2: ("memory.max", "memory.current", "inactive_file"),
 }
 
 
@@ -111,12 +104,12 @@ def container_room(membership: Path, mounted: Path) -> int | None:
 
 
 def _room(group: Group) -> int | None:
-    names = _NAMES[group.version]
-    limit, usage = number(group.read(names.limit)), number(group.read(names.usage))
+    limit_file, usage_file, cached = _FILES[group.version]
+    limit, usage = number(group.read(limit_file)), number(group.read(usage_file))
     if limit is None or usage is None or limit >= UNLIMITED:
         return None
     statistics = dict(line.split(maxsplit=1) for line in group.read("memory.stat").splitlines() if " " in line)
-    return max(0, limit - usage + (number(statistics.get(names.cached, "")) or 0))
+    return max(0, limit - usage + (number(statistics.get(cached, "")) or 0))
 
 
 WORDS = ("out of memory", "not enough memory", "can't allocate memory", "ALLOC_FAILED")

@@ -273,7 +273,11 @@ def torch_trouble(there: Installed, answers: Answers, cuda: Sequence[Gpu]) -> st
         )
     built = _cuda_number(answers.torch_cuda)
     if answers.torch_error and built and answers.driver_cuda // 1000 < built // 1000:
-        speaks = f"speaks CUDA {_dotted(answers.driver_cuda)}" if answers.driver_cuda else "has no CUDA library"
+        speaks = (
+            f"speaks CUDA {answers.driver_cuda // 1000}.{answers.driver_cuda % 1000 // 10}"
+            if answers.driver_cuda
+            else "has no CUDA library"
+        )
         least = DRIVERS.get(built // 1000, "")
         return (
             f"The NVIDIA driver {speaks}, and {name} was built for CUDA {answers.torch_cuda}: update the driver"
@@ -294,7 +298,7 @@ def torch_trouble(there: Installed, answers: Answers, cuda: Sequence[Gpu]) -> st
 
 def vllm_trouble(there: Installed, answers: Answers, known: Software, cuda: Sequence[Gpu]) -> str:
     """Why vLLM cannot sample here; ``known`` of the other libraries tells what it lacks, and what samples instead."""
-    instead = _sampled_instead(known.llama_backend)
+    instead = f"llama.cpp samples instead, on the {'card' if known.llama_backend != 'cpu' else 'processor'}."
     name = f"vLLM {there.vllm}"
     if not there.vllm:
         return f"vLLM is not installed: {GPU_EXTRA}, about 12 GB. {instead}" if cuda else ""
@@ -345,11 +349,6 @@ def llama_trouble(there: Installed, answers: Answers, backend: Kind) -> str:
     return f"llama.cpp is built for {', '.join(there.llama_backends)}, and finds no card: it samples on the processor."
 
 
-def _sampled_instead(backend: Kind) -> str:
-    place = "card" if backend != "cpu" else "processor"
-    return f"llama.cpp samples instead, on the {place}."
-
-
 def _generations(built_for: Sequence[str]) -> list[tuple[int, int]]:
     digits = ["".join(filter(str.isdecimal, name.partition("_")[2])) for name in built_for]
     return [(int(number[:-1]), int(number[-1])) for number in digits if len(number) > 1]
@@ -358,10 +357,6 @@ def _generations(built_for: Sequence[str]) -> list[tuple[int, int]]:
 def _cuda_number(text: str) -> int:
     major, _, minor = text.partition(".")
     return int(major) * 1000 + int(minor or 0) * 10 if major.isdecimal() and (minor or "0").isdecimal() else 0
-
-
-def _dotted(number: int) -> str:
-    return f"{number // 1000}.{number % 1000 // 10}"
 
 
 def _pair(capability: tuple[int, int]) -> str:

@@ -19,7 +19,7 @@ import psutil
 
 from .calibration import with_rates
 from .limits import read_processor
-from .machine import Gpu, Holder, Inventory, Machine, Mode, Software
+from .machine import Cpu, Gpu, Holder, Inventory, Machine, Mode, Software
 from .software import usable_software
 from .usable import (
     NOTHING,
@@ -39,25 +39,18 @@ PEOPLE = 500 if sys.platform == "darwin" else 1000
 """Account numbers below this belong to the system (``UID_MIN`` of login.defs)."""
 
 
-@dataclass(frozen=True)
-class Listed:
-    """A process as the driver lists it on one card."""
+def holders_of(listed: Iterable[tuple[int, int, bool]], ours: Collection[int]) -> tuple[Holder, ...]:
+    """One holder for each process, the largest first; ``ours`` are the processes of this home's engine.
 
-    pid: int
-    memory: int
-    """Bytes; 0 if the driver does not report it."""
-    computes: bool
-    """True if it has a compute context; else it only draws."""
-
-
-def holders_of(listed: Iterable[Listed], ours: Collection[int]) -> tuple[Holder, ...]:
-    """One holder for each process, the largest first; ``ours`` are the processes of this home's engine."""
-    merged: dict[int, Listed] = {}
-    for one in listed:  # a process that draws and computes is in both of the driver's lists, with the same memory
-        known = merged.get(one.pid, Listed(one.pid, 0, False))
-        merged[one.pid] = Listed(one.pid, max(known.memory, one.memory), known.computes or one.computes)
-    found = [_holder(one, ours) for one in merged.values()]
-    return tuple(sorted(found, key=lambda holder: (-holder.memory, holder.pid)))
+    ``listed`` has processes as the driver lists them on one card: id, bytes (0 if not reported), and whether it
+    computes; else it only draws.
+    """
+    merged: dict[int, tuple[int, bool]] = {}
+    for pid, memory, computes in listed:  # one that draws and computes is in both lists, with the same memory
+        known, computed = merged.get(pid, (0, False))
+        merged[pid] = max(known, memory), computed or computes
+    holders = (_holder(pid, *facts, ours) for pid, facts in merged.items())
+    return tuple(sorted(holders, key=lambda holder: (-holder.memory, holder.pid)))
 
 
 def own_account() -> str:
@@ -65,14 +58,14 @@ def own_account() -> str:
     return psutil.Process().username()
 
 
-def _holder(one: Listed, ours: Collection[int]) -> Holder:
-    account, system, is_ours = "", False, one.pid in ours
+def _holder(pid: int, memory: int, computes: bool, ours: Collection[int]) -> Holder:
+    account, system, is_ours = "", False, pid in ours
     with contextlib.suppress(psutil.Error):
-        process = psutil.Process(one.pid)
+        process = psutil.Process(pid)
         account = process.username()
-        system = not one.computes and process.uids().real < PEOPLE
+        system = not computes and process.uids().real < PEOPLE
         is_ours = is_ours or (bool(ours) and any(parent.pid in ours for parent in process.parents()))
-    return Holder(one.pid, account, one.memory, is_ours, screen=system)
+    return Holder(pid, account, memory, is_ours, screen=system)
 
 
 # A machine without card, driver or library is no error. NVML takes no memory of a card; it may hang, so ``survey``
@@ -87,17 +80,6 @@ older of NVML's two functions, which counts the driver's own memory, too."""
 _MODES: dict[int, Mode] = {1: "exclusive", 2: "prohibited", 3: "exclusive"}
 
 
-@dataclass(frozen=True)
-class Cards:
-    """All cards, as the driver describes them."""
-
-    gpus: tuple[Gpu, ...] = ()
-    driver: str = ""
-    cuda: str = ""
-    reason: str = ""
-    notes: tuple[str, ...] = ()
-
-
 def has_driver() -> bool:
     """True if a child process would find the driver's library; cheap, and does not call the driver."""
     folders = filter(None, os.environ.get("LD_LIBRARY_PATH", "").split(":"))
@@ -110,20 +92,22 @@ def has_driver() -> bool:
     return True
 
 
-def read_cards(ours: Collection[int] = ()) -> Cards:
-    """All cards; ``ours`` are the ids of this engine's own processes."""
+def read_cards(cpu: Cpu, ours: Collection[int] = ()) -> Inventory:
+    """The machine as the driver describes it; ``ours`` are the ids of this engine's own processes."""
     try:
         import pynvml as nvml
     except ImportError:
-        return Cards(reason="NVIDIA cards cannot be looked for: the package nvidia-ml-py is not installed")
+        return Inventory(
+            Machine(cpu), reason="NVIDIA cards cannot be looked for: the package nvidia-ml-py is not installed"
+        )
     try:
         nvml.nvmlInit()
     except nvml.NVMLError as error:
-        return Cards(reason=_why(nvml, error))
+        return Inventory(Machine(cpu), reason=_why(nvml, error))
     try:
-        return _read(nvml, ours)
+        return _read(nvml, cpu, ours)
     except nvml.NVMLError as error:
-        return Cards(reason=f"the NVIDIA driver does not answer: {error}")
+        return Inventory(Machine(cpu), reason=f"the NVIDIA driver does not answer: {error}")
 
 
 def _why(nvml: Any, error: Any) -> str:
@@ -138,7 +122,7 @@ def _why(nvml: Any, error: Any) -> str:
     return reasons.get(error.value, f"the NVIDIA driver does not answer: {error}")
 
 
-def _read(nvml: Any, ours: Collection[int]) -> Cards:
+def _read(nvml: Any, cpu: Cpu, ours: Collection[int]) -> Inventory:
     driver = _ask(nvml, nvml.nvmlSystemGetDriverVersion) or ""
     version = _ask(nvml, nvml.nvmlSystemGetCudaDriverVersion_v2) or 0
     cuda = f"{version // 1000}.{version % 1000 // 10}" if version else ""
@@ -150,7 +134,7 @@ def _read(nvml: Any, ours: Collection[int]) -> Cards:
         except nvml.NVMLError as error:
             notes.append(f"gpu {index} cannot be used: {error}; restarting the machine may bring it back.")
     reason = "" if gpus or notes else f"the NVIDIA driver {driver} runs and has no card"
-    return Cards(tuple(gpus), driver, cuda, reason, tuple(notes))
+    return Inventory(Machine(cpu, tuple(gpus)), driver, cuda, reason, tuple(notes))
 
 
 def _devices(nvml: Any, index: int, ours: Collection[int]) -> Iterator[Gpu]:
@@ -199,10 +183,10 @@ def _memory(nvml: Any, handle: Any) -> tuple[int, int, int, int]:
     return int(found.total), int(found.used), int(found.free), UNSEEN if exact else UNSEEN_ROUGHLY
 
 
-def _processes(nvml: Any, handle: Any) -> list[Listed]:
+def _processes(nvml: Any, handle: Any) -> list[tuple[int, int, bool]]:
     lists = (nvml.nvmlDeviceGetComputeRunningProcesses, nvml.nvmlDeviceGetGraphicsRunningProcesses)
     return [
-        Listed(int(one.pid), int(one.usedGpuMemory or 0), computes)
+        (int(one.pid), int(one.usedGpuMemory or 0), computes)
         for ask, computes in zip(lists, (True, False), strict=True)
         for one in _ask(nvml, ask, handle) or ()
     ]
@@ -322,10 +306,10 @@ def probe(ours: Collection[int] = (), seconds: float = SECONDS) -> Inventory:
 
 def look(ours: Collection[int] = ()) -> Inventory:
     """Take the inventory in this process; ``ours`` as in ``probe``."""
-    processor, cards = read_processor(), read_cards(ours)
-    gpus = cards.gpus or read_apple(processor.memory)
-    order = cuda_order() if ambiguous(os.environ.get(VARIABLE), os.environ.get(ORDER), cards.gpus) else None
-    return Inventory(Machine(processor, gpus), cards.driver, cards.cuda, cards.reason, cards.notes, order)
+    processor = read_processor()
+    found = also(read_cards(processor, ours), read_apple(processor.memory))
+    unclear = ambiguous(os.environ.get(VARIABLE), os.environ.get(ORDER), found.machine.gpus)
+    return replace(found, order=cuda_order() if unclear else None)
 
 
 def also(found: Inventory, cards: Sequence[Gpu]) -> Inventory:
@@ -375,11 +359,11 @@ def survey_machine(
     if installed.cards:
         found = also(found, installed.cards)
         usable = usable_resources(found, resources, os.environ, account)
-    notes: tuple[str, ...] = ()
+    notes: list[str] = []
     if missing or anew:
-        notes = with_rates(replace(found, machine=usable.machine), rates, missing=missing, anew=anew).notes
-    found = with_rates(found, rates).found
-    return Survey(found, usable_resources(found, resources, os.environ, account), installed, account, notes)
+        _, notes = with_rates(replace(found, machine=usable.machine), rates, missing=missing, anew=anew)
+    found, _ = with_rates(found, rates)
+    return Survey(found, usable_resources(found, resources, os.environ, account), installed, account, tuple(notes))
 
 
 if __name__ == "__main__":

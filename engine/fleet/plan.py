@@ -245,18 +245,18 @@ def sampler_spec(
     }
     if settings.rollout.sequences and assignment.kind != "vllm":
         kwargs["first"] = memory.sequences
-    if assignment.kind == "torch":
-        kwargs["cache"] = str(home.base)
-        if memory.weights == BFLOAT16:
-            kwargs["weights"] = BFLOAT16
-        return WorkerSpec(assignment.name, TORCH, kwargs, assignment.place.cores, environment(()), node=assignment.node)
-    if assignment.kind == "vllm":
-        slots = slots_for(VERSIONS * settings.engine.tasks)
-        kwargs |= {"scratch": str(home.scratch), "largest_rank": settings.rollout.largest_rank, "slots": slots}
-        return WorkerSpec(assignment.name, VLLM, kwargs, assignment.place.cores, environment(()), node=assignment.node)
-    exact, gguf = settings.rollout.exact, gguf_of(base, of_assignment(settings, assignment).rollout)
-    kwargs |= {"cache": str(home.base), "exact": exact, "weights": memory.weights, "gguf": gguf}
-    return WorkerSpec(assignment.name, LLAMA, kwargs, assignment.place.cores, environment(()), node=assignment.node)
+    match assignment.kind:
+        case "torch":
+            factory = TORCH
+            kwargs |= {"cache": str(home.base)} | ({"weights": BFLOAT16} if memory.weights == BFLOAT16 else {})
+        case "vllm":
+            factory, slots = VLLM, slots_for(VERSIONS * settings.engine.tasks)
+            kwargs |= {"scratch": str(home.scratch), "largest_rank": settings.rollout.largest_rank, "slots": slots}
+        case _:
+            factory, gguf = LLAMA, gguf_of(base, of_assignment(settings, assignment).rollout)
+            exact = settings.rollout.exact
+            kwargs |= {"cache": str(home.base), "exact": exact, "weights": memory.weights, "gguf": gguf}
+    return WorkerSpec(assignment.name, factory, kwargs, assignment.place.cores, environment(()), node=assignment.node)
 
 
 def trainer_spec(
@@ -350,13 +350,12 @@ def lending(specs: Sequence[WorkerSpec], placement: Placement, parameters: int, 
         return list(specs)
     path = str(scratch / ".cores")
     loans = {spec.name: Loan(path, place, spec.cores, pair[1 - place].cores) for place, spec in enumerate(pair)}
-    return [_with(spec, loans.get(spec.name)) for spec in specs]
-
-
-def _with(spec: WorkerSpec, loan: Loan | None) -> WorkerSpec:
-    if loan is None:
-        return spec
-    return replace(spec, kwargs=spec.kwargs | {"loan": loan}, environment={**spec.environment, **SLEEPING})
+    return [
+        replace(spec, kwargs=spec.kwargs | {"loan": loans[spec.name]}, environment={**spec.environment, **SLEEPING})
+        if spec.name in loans
+        else spec
+        for spec in specs
+    ]
 
 
 POLL = 0.5

@@ -50,17 +50,6 @@ class Live:
     endpoints: SamplerEndpoints
 
 
-@dataclass(frozen=True)
-class Planned:
-    """The current plan and its worker of that name."""
-
-    plan: Callable[[], PlacementPlan]
-    spec: Callable[[str], WorkerSpec]
-    elsewhere: Callable[[], Awaitable[bool]]
-    """Moves all workers if a new plan names other devices; returns True if it does."""
-    anew: Callable[[], None]
-
-
 def replaceable(deaths: Collection[str], plan: PlacementPlan, trainers: Collection[str]) -> bool:
     """True if all others continue without these workers; ``trainers`` lived until now."""
     shared = sharing_assignment(plan)
@@ -76,14 +65,14 @@ class Replacements:
         self,
         processes: WorkerProcesses,
         factory: ServicesFactory,
-        planned: Planned,
+        supervisor: WorkerSupervisor,
         log: Callable[[str, str, str], None],
     ) -> None:
         self.deaths = 0
         self.returned = asyncio.Event()
         self._processes = processes
         self._factory = factory
-        self._planned = planned
+        self._supervisor = supervisor
         self._log = log
         self._starts: dict[str, asyncio.Task[None]] = {}
         self._changed = asyncio.Event()
@@ -131,7 +120,7 @@ class Replacements:
         told, tries = "", 0
         while True:
             try:
-                await self._processes.start_again(self._planned.spec(name))
+                await self._processes.start_again(self._supervisor.spec(name))
                 await self._take_in(name, live)
                 break
             except (MarlaasError, ValueError, OSError) as error:
@@ -141,17 +130,17 @@ class Replacements:
                 self._processes.forget(name)
                 self.wake()
             tries += 1
-            if (tries >= TRIES or not _others(name, live)) and await self._planned.elsewhere():
+            if (tries >= TRIES or not _others(name, live)) and await self._supervisor.moves_away():
                 return
             if tries >= TRIES and not _others(name, live):
-                self._planned.anew()
+                self._supervisor.anew.set()
                 return
             await asyncio.sleep(RETRY)
         self.returned.set()
         self.wake()
 
     async def _take_in(self, name: str, live: Live) -> None:
-        handles, plan, services = self._processes.handles, self._planned.plan(), live.services
+        handles, plan, services = self._processes.handles, self._supervisor.placement_plan, live.services
         if name not in live.endpoints.by_name:
             services.trainers.take_in(self._factory.trainer(handles, plan, name, services.trainers.clock))
             return
@@ -215,7 +204,7 @@ class WorkerSupervisor:
         self._memory_backoff = MemoryBackoff()
         self.mended = False
         self._moved = asyncio.Event()
-        self._anew = asyncio.Event()
+        self.anew = asyncio.Event()
         self.store = store
         self.environments = environments
         self.shortage = shortage
@@ -233,8 +222,7 @@ class WorkerSupervisor:
             WorkerProcesses(home.logs, nice, cluster.launcher) if cluster else WorkerProcesses(home.logs, nice)
         )
         self._live: Live | None = None
-        planned = Planned(lambda: self.placement_plan, self._spec, self._moves_away, self._anew.set)
-        self._replacements = Replacements(self._worker_processes, self._opening, planned, log)
+        self._replacements = Replacements(self._worker_processes, self._opening, self, log)
         self._preemptible = Preemptible()
         self._ready = asyncio.Event()
         self.place(placement_plan)
@@ -252,7 +240,7 @@ class WorkerSupervisor:
         self.devices = {spec.name: self._place_of(spec) for spec in self._specs}
         """Each worker's device in words; on another node as the settings name it, ``bob/core 0``."""
 
-    def _spec(self, name: str) -> WorkerSpec:
+    def spec(self, name: str) -> WorkerSpec:
         return next(spec for spec in self._specs if spec.name == name)
 
     def _place_of(self, spec: WorkerSpec) -> str:
@@ -329,7 +317,7 @@ class WorkerSupervisor:
 
     async def _start(self) -> None:
         self._moved.clear()
-        self._anew.clear()
+        self.anew.clear()
         await until_compiled(self._specs, self._wait)
         self.waits = loading(self._specs)
         placement_plan = self.placement_plan
@@ -427,12 +415,12 @@ class WorkerSupervisor:
             await self._bring_back(anew=True)
             self._log("worker", f"The workers were started in {monotonic() - begun:.1f} s.", "info")
         while True:
-            deaths = await self._worker_processes.until_death(self._moved, self._anew, self._replacements.returned)
+            deaths = await self._worker_processes.until_death(self._moved, self.anew, self._replacements.returned)
             self._replacements.returned.clear()
             held = self._live.endpoints.conversations if self._live else {}
             after = self._memory_backoff.after(deaths, self.placement_plan, held, self.devices)
-            anew = self._anew.is_set() or bool(deaths)
-            alone = not (self._moved.is_set() or self._anew.is_set()) and self._go_on_without(deaths)
+            anew = self.anew.is_set() or bool(deaths)
+            alone = not (self._moved.is_set() or self.anew.is_set()) and self._go_on_without(deaths)
             if deaths:
                 self._log("worker", f"{after.words} All other workers go on." if alone else after.words, "warning")
             if alone:
@@ -456,7 +444,8 @@ class WorkerSupervisor:
         self._replacements.replace(deaths, live)
         return True
 
-    async def _moves_away(self) -> bool:
+    async def moves_away(self) -> bool:
+        """Move all workers if a new plan names other devices; returns True if it does."""
         try:
             return await self.place_anew()
         except MarlaasError:

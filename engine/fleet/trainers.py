@@ -5,11 +5,11 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import math
-from collections import Counter, defaultdict
+from collections import defaultdict
 from collections.abc import Awaitable, Callable, Coroutine, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from math import inf
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -221,60 +221,6 @@ def moving_mean(mean: float, newest: float) -> float:
 # Waiting calls are kept as sums, so that the cost of a call does not grow with the number of tasks.
 
 
-class WaitingCall(Protocol):
-    """A call, as seen by ``WaitingCalls``."""
-
-    @property
-    def kind(self) -> str:
-        """The trainer's method."""
-
-    @property
-    def piece(self) -> Piece | None:
-        """The work of an accumulation."""
-
-
-@dataclass
-class _Sum:
-    calls: int = 0
-    tokens: int = 0
-
-
-class WaitingCalls:
-    """The calls of one line."""
-
-    def __init__(self) -> None:
-        self._there: set[WaitingCall] = set()
-        self._shapes: dict[Shape, _Sum] = {}
-        self._kinds: Counter[str] = Counter()
-
-    def add(self, call: WaitingCall) -> None:
-        if call not in self._there:
-            self._there.add(call)
-            self._count(call, 1)
-
-    def discard(self, call: WaitingCall) -> None:
-        if call in self._there:
-            self._there.discard(call)
-            self._count(call, -1)
-
-    def seconds(self, times: PassTimes, usual: Mapping[str, float]) -> float:
-        passes = ((known, own) for shape, own in self._shapes.items() if (known := times.of(shape)))
-        return sum(known.first * own.calls + known.token * own.tokens for known, own in passes) + sum(
-            usual.get(kind, 0.0) * count for kind, count in self._kinds.items()
-        )
-
-    def _count(self, call: WaitingCall, by: int) -> None:
-        piece = call.piece
-        if piece is None:
-            self._kinds[call.kind] += by
-            return
-        own = self._shapes.setdefault(piece.shape, _Sum())
-        own.calls += by
-        own.tokens += by * piece.tokens
-        if not own.calls:
-            del self._shapes[piece.shape]
-
-
 # Calls go to a trainer in fair order, and each is charged for its time. Calls of several policies share a pass if that
 # gains (``fusing``).
 
@@ -330,9 +276,8 @@ class SharedTrainer:
         self.name = name
         self.like = like
         self.died = asyncio.Event()
-        self.rested: Callable[[], None] = _nothing
         self._line, self._ledger, self._fuse, self._now = line, ledger, fuse, now
-        self._waiting = WaitingCalls()
+        self._waiting: set[Call] = set()
         self._running: asyncio.Task[None] | None = None
         self._under_way: tuple[Call, ...] = ()
         self._begun = 0.0
@@ -362,7 +307,13 @@ class SharedTrainer:
 
     @property
     def work(self) -> float:
-        return self.remaining + self._waiting.seconds(self._times, self._usual)
+        return self.remaining + sum(map(self._seconds, self._waiting))
+
+    def _seconds(self, call: Call) -> float:
+        if call.piece is None:
+            return self._usual.get(call.kind, 0.0)
+        times = self._times.of(call.piece.shape)
+        return times.first + times.token * call.piece.tokens if times else 0.0
 
     def standings(self) -> list[Standing]:
         return self._line.standings()
@@ -386,9 +337,6 @@ class SharedTrainer:
         self._waiting.add(call)
         self._shares.came(call.payer.tenant, call)
         self._dispatch()
-
-    def next(self) -> Call | None:
-        return self._line.peek() if self._line else None
 
     def give(self, call: Call) -> None:
         self._line.discard(call.payer, call, call.urgent)
@@ -426,8 +374,6 @@ class SharedTrainer:
     def _made(self, _: asyncio.Task[None]) -> None:
         self._running, self._under_way = None, ()
         self._dispatch()
-        if self._running is None:
-            self.rested()
 
     def _next(self) -> Served:
         first = self._take()
@@ -449,12 +395,10 @@ class SharedTrainer:
         return call, self._line.begin(payer, call.kind)
 
     async def _make(self, taken: Served) -> None:
-        calls: Served = []
+        calls = [(call, reservation) for call, reservation in taken if not call.answer.done()]
         for call, reservation in taken:
             if call.answer.done():  # its caller is gone
                 self._line.withdraw(reservation)
-            else:
-                calls.append((call, reservation))
         if calls:
             await self._make_all(calls)
         for call, _ in taken:
@@ -463,7 +407,11 @@ class SharedTrainer:
     async def _make_all(self, calls: Served) -> None:
         began = self._now()
         try:
-            results = await self._results([call for call, _ in calls])
+            if len(calls) > 1:
+                jobs = tuple(call.job for call, _ in calls if call.job)
+                results: Sequence[Any] = await self.trainer.accumulate_together(jobs)
+            else:
+                results = [await calls[0][0].make(self.trainer)]
         except BaseException as error:
             for call, reservation in calls:
                 self._line.end(reservation, None)
@@ -471,20 +419,13 @@ class SharedTrainer:
             if not isinstance(error, Exception):
                 raise
             return
+        finally:
+            self._under_way = ()
         elapsed = self._now() - began
         self._learn([call for call, _ in calls], results, elapsed)
         self._shares.passed()
         for (call, reservation), result in zip(calls, _told(calls, results), strict=True):
             self._charge(call, reservation, result, elapsed)
-
-    async def _results(self, calls: list[Call]) -> Sequence[Any]:
-        jobs = tuple(call.job for call in calls if call.job)
-        try:
-            if len(calls) > 1:
-                return await self.trainer.accumulate_together(jobs)
-            return [await calls[0].make(self.trainer)]
-        finally:
-            self._under_way = ()
 
     def _learn(self, calls: Sequence[Call], results: Sequence[Any], elapsed: float) -> None:
         pieces = [call.piece for call in calls if call.piece]
@@ -520,10 +461,6 @@ def _told(calls: Served, results: Sequence[Any]) -> Sequence[Any]:
         else result
         for result in results
     ]
-
-
-def _nothing() -> None:
-    """Default for ``rested``."""
 
 
 PAYS = 2.0
@@ -663,7 +600,6 @@ class TrainerPool:
         self._trainers[trainer.name] = trainer
         arrived, self._arrived = self._arrived, asyncio.Event()
         arrived.set()
-        trainer.rested = lambda: self._rested(trainer)
 
     async def _at(self, home: _Home, call: Call) -> Any:
         if home.trainer.died.is_set():
@@ -708,32 +644,6 @@ class TrainerPool:
             move = self._moving[policy] = asyncio.ensure_future(self._move(home, policy, self._trainers[name]))
             move.add_done_callback(_heard)
             await asyncio.shield(move)  # a move that has begun is finished, even without waiters
-
-    def _rested(self, idle: SharedTrainer) -> None:
-        others = [trainer for trainer in self._trainers.values() if trainer is not idle and trainer.waiting]
-        if not self._moves or not others or idle.died.is_set():
-            return
-        busiest = max(others, key=lambda trainer: trainer.work)
-        call = busiest.next()
-        home = self._homes.get(call.policy) if call else None
-        if call is None or home is None or home.trainer is not busiest or home.calls > 1 or call.kind == "open":
-            return
-        if home.alone and not self._suits(idle.name):
-            return
-        now = {busiest.name: Busy(busiest.remaining, 0), idle.name: Busy(0.0, 0)}
-        if chosen(busiest.name, now, self._move_seconds(home)) == idle.name:
-            busiest.give(call)
-            self._moving[call.policy] = self._errand(self._take_over(home, call, idle))
-
-    async def _take_over(self, home: _Home, call: Call, idle: SharedTrainer) -> None:
-        try:
-            await self._move(home, call.policy, idle)
-        except Exception as error:
-            call.fail(error)
-        if home.trainer.died.is_set():
-            call.fail(_lost(call.policy))
-        elif not call.answer.done():
-            home.trainer.take_in(call)
 
     async def _still(self, policy: str) -> None:
         if moving := self._moving.get(policy):

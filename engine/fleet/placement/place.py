@@ -489,7 +489,7 @@ def place_over(
     trainers: int = 0,
     kinds: Sequence[SamplerKind] = (),
 ) -> Placement:
-    """The placement, with one trainer at most on each machine (``trainers.with_trainers`` divides it).
+    """The placement, with one trainer at most on each machine (``with_trainers`` divides it).
 
     ``trainers`` is the number under [training], ``kinds`` are the ``samplers`` under [rollout] that are to be on
     processors. Raises ``ConfigError`` if no machine can be used, or if settings contradict each other or what there is.

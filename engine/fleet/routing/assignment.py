@@ -174,7 +174,10 @@ def _cut(samplers: Sequence[TokenCosts], demands: Sequence[Demand], before: Rout
     busy = {sampler.name: 0.0 for sampler in samplers}
     place(samplers, [demand for demand in demands if demand.only], busy, routes)
     far = any(sampler.turn for sampler in samplers)
-    order = sorted(samplers, key=_by_mix_and_way if far else _by_mix)
+    mixes = {own.name: own.prefilled / own.sampled for own in samplers}
+    if far:
+        mixes = {name: round(CELLS * math.log2(mix)) for name, mix in mixes.items()}
+    order = sorted(samplers, key=lambda own: (mixes[own.name], own.turn if far else 0.0, own.name))
     row = _row([demand for demand in demands if not demand.only], [sampler.name for sampler in order], before, far)
     everything = math.fsum(_seconds(order[0], demand) for demand in row)
     least, most = 0.0, (1 + 1e-9) * (max(busy.values()) + everything)  # sums are rounded
@@ -184,14 +187,6 @@ def _cut(samplers: Sequence[TokenCosts], demands: Sequence[Demand], before: Rout
     for demand, parts in zip(row, _filled(order, row, busy, most) or (), strict=True):
         routes[demand.task] = _shares(parts, demand.whole)
     return routes
-
-
-def _by_mix(sampler: TokenCosts) -> tuple[float, float, str]:
-    return sampler.prefilled / sampler.sampled, 0.0, sampler.name
-
-
-def _by_mix_and_way(sampler: TokenCosts) -> tuple[float, float, str]:
-    return round(CELLS * math.log2(sampler.prefilled / sampler.sampled)), sampler.turn, sampler.name
 
 
 def _row(demands: Sequence[Demand], order: Sequence[str], before: Routes, far: bool) -> list[Demand]:

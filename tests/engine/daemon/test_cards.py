@@ -8,6 +8,7 @@ import os
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from typing import Any, cast
 
 import pytest
 
@@ -81,7 +82,7 @@ async def test_cards_are_watched(
     looks.pop(0)()
     resources = ResourceSettings(gpus=(0, 7))
     supervisor = FakeSupervisor(Ours((os.getpid(),), (uuid_of(0),)), resources)
-    monitor = CardMonitor(store, resources, supervisor, lambda kind, text, level: said.append((level, text)))
+    monitor = CardMonitor(store, resources, cast(Any, supervisor), lambda kind, text, level: said.append((level, text)))
     with contextlib.suppress(asyncio.CancelledError):
         await monitor.run()
     first, second, third = seen
@@ -122,7 +123,10 @@ async def test_work_leaves_a_lost_card_and_takes_a_free_one(
 
     monkeypatch.setattr(asyncio, "sleep", next_look)
     monitor = CardMonitor(
-        store, resources, supervisor, lambda kind, text, level: said.append(text) if kind == "placement" else None
+        store,
+        resources,
+        cast(Any, supervisor),
+        lambda kind, text, level: said.append(text) if kind == "placement" else None,
     )
     with contextlib.suppress(asyncio.CancelledError):
         await monitor.run()
@@ -146,7 +150,7 @@ async def test_where_nothing_else_can_be_planned_that_is_said_once(
     monitor = CardMonitor(
         store,
         ResourceSettings(),
-        supervisor,
+        cast(Any, supervisor),
         lambda kind, text, level: said.append(text) if kind == "placement" else None,
     )
     with contextlib.suppress(asyncio.CancelledError):
@@ -159,7 +163,9 @@ async def test_without_a_driver_nothing_is_started(
 ) -> None:
     monkeypatch.setattr(heartbeat, "has_driver", lambda: False)
     monkeypatch.setattr(heartbeat, "probe", lambda ours: pytest.fail("there is nothing to ask"))
-    monitor = CardMonitor(store, ResourceSettings(), FakeSupervisor(Ours(), ResourceSettings()), lambda *said: None)
+    monitor = CardMonitor(
+        store, ResourceSettings(), cast(Any, FakeSupervisor(Ours(), ResourceSettings())), lambda *said: None
+    )
     running = asyncio.ensure_future(monitor.run())
     await asyncio.sleep(0)
     assert not running.done()

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import cast
+from typing import Any, cast
 
 import pytest
 
@@ -40,7 +40,7 @@ class World:
         self.goes_elsewhere = True
         self.refuses: ConfigError | None = None
         self.settling: list[Callable[[], None]] = []
-        self.monitor = NodeMonitor(self.store, self.ask, self, self.settling.append, self.log)
+        self.monitor = NodeMonitor(self.store, self.ask, cast(Any, self), self.settling.append, self.log)
 
     def log(self, kind: str, message: str, level: str) -> None:
         self.said.append(f"{level}: {message}")
@@ -144,7 +144,7 @@ async def test_a_drain_is_heard_and_outlives_the_engine(world: World) -> None:
     assert world.outcome(sent) == "" and world.drained[-1] == {"bob"} and world.rows()[1].state == "draining"
     await world.between_steps()
     assert world.moves == 1
-    later = NodeMonitor(world.store, world.ask, world, world.settling.append, world.log)
+    later = NodeMonitor(world.store, world.ask, cast(Any, world), world.settling.append, world.log)
     assert world.drained[-1] == {"bob"} and later is not world.monitor
     sent = command(world.home.database, "undrain_node", node="bob")
     assert await world.look() == ["info: Node bob may work again."] and world.outcome(sent) == ""

@@ -39,10 +39,10 @@ def children(monkeypatch: pytest.MonkeyPatch) -> list[tuple[list[str], Mapping[s
 
 def test_measured_once(children: list[Any], tmp_path: Path) -> None:
     path = tmp_path / "home" / "rates.json"
-    assert with_rates(FOUND, path).found == FOUND and not path.exists()  # it does not measure unasked
+    assert with_rates(FOUND, path)[0] == FOUND and not path.exists()  # it does not measure unasked
     rated = with_rates(FOUND, path, missing=True)
-    card, other = rated.found.machine.gpus
-    assert card.rates == rated.found.machine.cpu.rates == Rates(5e14, 4e12, 2e15) and other.rates is None
+    card, other = rated[0].machine.gpus
+    assert card.rates == rated[0].machine.cpu.rates == Rates(5e14, 4e12, 2e15) and other.rates is None
     assert [command for command, _ in children] == [["cpu", "1"], ["cuda"]]
     assert [env["CUDA_VISIBLE_DEVICES"] for _, env in children] == ["", "GPU-1"]
     assert with_rates(FOUND, path, missing=True) == with_rates(FOUND, path) == rated and len(children) == 2
@@ -69,7 +69,7 @@ def test_another_card_or_driver_is_measured(
 
 def test_another_torch_is_measured(children: list[Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with_rates(FOUND, tmp_path / "rates.json", missing=True)
-    monkeypatch.setattr(calibration, "version", lambda name: "99.0")
+    monkeypatch.setattr(calibration, "version_of", lambda name: "99.0")
     assert "torch 99.0" in key_of(CARD, FOUND)
     with_rates(FOUND, tmp_path / "rates.json", missing=True)
     assert len(children) == 4
@@ -93,7 +93,7 @@ def test_what_the_file_does_not_say_is_measured(children: list[Any], tmp_path: P
     path = tmp_path / "rates.json"
     known = text.replace("CPU", key_of(FOUND.machine.cpu, FOUND))
     path.write_bytes(known.encode("utf-8", "surrogateescape"))
-    assert with_rates(FOUND, path, missing=True).found.machine.cpu.rates == Rates(5e14, 4e12, 2e15)
+    assert with_rates(FOUND, path, missing=True)[0].machine.cpu.rates == Rates(5e14, 4e12, 2e15)
 
 
 @pytest.mark.parametrize(
@@ -116,9 +116,9 @@ def test_what_cannot_be_measured_is_a_sentence(
 
     monkeypatch.setattr(subprocess, "run", run)
     rated = with_rates(FOUND, tmp_path / "rates.json", missing=True)
-    assert rated.found == FOUND and not (tmp_path / "rates.json").exists()
-    assert [("the processor" in note, reason in note) for note in rated.notes] == [(True, True), (False, True)]
-    assert "gpu 0" in rated.notes[1]
+    assert rated[0] == FOUND and not (tmp_path / "rates.json").exists()
+    assert [("the processor" in note, reason in note) for note in rated[1]] == [(True, True), (False, True)]
+    assert "gpu 0" in rated[1][1]
 
 
 def test_bfloat16_has_no_rate_under_a_limit(
@@ -126,20 +126,20 @@ def test_bfloat16_has_no_rate_under_a_limit(
 ) -> None:
     rated = with_rates(FOUND, tmp_path / "rates.json", missing=True)
     monkeypatch.setattr(calibration, "address_space", lambda: 1 << 40)
-    limited = with_rates(FOUND, tmp_path / "rates.json").found.machine.cpu.rates
-    assert limited == Rates(5e14, 4e12) and rated.found.machine.cpu.rates == Rates(5e14, 4e12, 2e15)
+    limited = with_rates(FOUND, tmp_path / "rates.json")[0].machine.cpu.rates
+    assert limited == Rates(5e14, 4e12) and rated[0].machine.cpu.rates == Rates(5e14, 4e12, 2e15)
 
 
 def test_a_home_that_cannot_be_written_is_no_error(children: list[Any], tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
-    assert with_rates(FOUND, tmp_path / "file" / "rates.json", missing=True).notes == ()
+    assert with_rates(FOUND, tmp_path / "file" / "rates.json", missing=True)[1] == []
 
 
 @pytest.mark.processes
 @pytest.mark.torch
 def test_this_processor(tmp_path: Path) -> None:
     rated = with_rates(replace(look(), machine=Machine(look().machine.cpu)), tmp_path / "rates.json", missing=True)
-    rates = rated.found.machine.cpu.rates
-    assert rated.notes == () and rates is not None
+    rates = rated[0].machine.cpu.rates
+    assert rated[1] == [] and rates is not None
     assert rates.matrix > 1e8 and rates.bandwidth > 1e7  # slower than any machine that runs torch
     assert rates.bfloat16 > 1e7 and rates.gain == rates.bfloat16 / rates.matrix

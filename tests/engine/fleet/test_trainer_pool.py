@@ -184,18 +184,6 @@ async def test_what_does_not_pay_or_is_not_wanted_does_not_move() -> None:
         assert bench.devices["training"].calls == ["a", "c"]
 
 
-async def test_who_rests_takes_over_what_waits_elsewhere() -> None:
-    bench = await two()
-    bench.pool._seconds[CONFIG.rank] = 0.03
-    calls = [bench.start("b", 80), bench.start("a", 120), bench.start("c", 20)]
-    await settle()
-    assert bench.pool.moved == 0, "to wait for b is hardly shorter than to wait for a"
-    await bench.devices["training-2"].finish_one()
-    await settle()
-    assert bench.devices["training-2"].calls == ["b", "c"] and bench.pool.moved == 1
-    await bench.finish(*calls)
-
-
 async def test_what_has_ended_sooner_than_expected_is_no_work() -> None:
     """A caller goes on at once, and its next call must find the trainer idle."""
     bench = await two()
@@ -229,33 +217,26 @@ async def test_where_the_other_refuses_a_state_it_stays() -> None:
 
 
 @pytest.mark.parametrize("kind", [AdapterError, CallFailed, ValueError])
-@pytest.mark.parametrize("takes", [False, True])
-async def test_whatever_a_move_fails_of_the_call_goes_on(kind: type[Exception], takes: bool) -> None:
-    """Moved by its own call, or by a trainer that rests and takes the call over."""
+async def test_whatever_a_move_fails_of_the_call_goes_on(kind: type[Exception]) -> None:
     bench = await two()
     bench.devices["training-2"].error = kind("It has no memory for it")
-    bench.pool._seconds[CONFIG.rank] = 0.03 if takes else 0.01
-    calls = [bench.start("b", 80), bench.start("a", 120)] if takes else [bench.start("a", 500)]
+    bench.pool._seconds[CONFIG.rank] = 0.01
+    calls = [bench.start("a", 500)]
     calls.append(bench.start("c", 20))
     await settle()
-    if takes:
-        await bench.devices["training-2"].finish_one()
     async with asyncio.timeout(10):
         await bench.finish(*calls)
     assert calls[-1].result().tokens == 20 and bench.homes()["c"] == "training"
     assert bench.said == ["The state of policy c could not move from training to training-2: It has no memory for it"]
 
 
-@pytest.mark.parametrize("takes", [False, True])
-async def test_a_state_that_cannot_be_had_is_an_error_of_its_call(takes: bool) -> None:
+async def test_a_state_that_cannot_be_had_is_an_error_of_its_call() -> None:
     bench = await two()
-    bench.pool._seconds[CONFIG.rank] = 0.03 if takes else 0.01
-    calls = [bench.start("b", 80), bench.start("a", 120)] if takes else [bench.start("a", 500)]
+    bench.pool._seconds[CONFIG.rank] = 0.01
+    calls = [bench.start("a", 500)]
     bench.devices["training"].error = ValueError("It was said so.")
     call = bench.start("c", 20)
     await settle()
-    if takes:
-        await bench.devices["training-2"].finish_one()
     with pytest.raises(ValueError, match="said so"):
         async with asyncio.timeout(10):
             await call

@@ -21,11 +21,6 @@ def test_whoever_comes_first_begins_and_goes_on_alone() -> None:
     assert (turns.holder, turns.since) == ("trainer", 0.0)
 
 
-def test_two_at_once_do_not_wait_for_each_other() -> None:
-    turns = DeviceTurns(slice=5.0).wait("sampler").wait("trainer")
-    assert (turns.delay("sampler", 0.0), turns.delay("trainer", 0.0)) == (0.0, 0.0)
-
-
 def test_nothing_interrupts_a_pass() -> None:
     turns = DeviceTurns(slice=5.0).begin("sampler", 0.0)
     assert turns.delay("trainer", 1000.0) == math.inf
@@ -41,13 +36,6 @@ def test_the_holder_goes_on_until_its_slice_is_over() -> None:
     assert (turns.holder, turns.since, turns.waiting) == ("trainer", 5.0, frozenset())
 
 
-def test_a_holder_with_nothing_to_do_gives_way_at_once() -> None:
-    turns = taken(DeviceTurns(slice=5.0), "sampler", 0.0)
-    assert turns.delay("trainer", 1.0) == 4.0
-    assert turns.rest("sampler").delay("trainer", 1.0) == 0.0
-    assert turns.rest("trainer") == turns  # which has not got the device
-
-
 def test_who_has_had_less_goes_on_until_it_has_had_as_much() -> None:
     turns = taken(DeviceTurns(slice=0.1).wait("sampler"), "trainer", 0.0, seconds=2.0)
     assert turns.lead == -2.0 and turns.delay("trainer", 2.0) == math.inf
@@ -57,15 +45,6 @@ def test_who_has_had_less_goes_on_until_it_has_had_as_much() -> None:
         turns = taken(turns, "sampler", now, seconds=0.5)
         now, steps = now + 0.5, steps + 1
     assert (steps, turns.lead, turns.delay("trainer", now)) == (4, 0.0, 0.0)
-
-
-def test_working_alone_adds_no_debt_and_repays_one() -> None:
-    turns = taken(DeviceTurns(slice=0.1), "sampler", 0.0, seconds=100.0)
-    assert turns.lead == 0.0
-    owed = taken(turns.wait("sampler").rest("sampler"), "trainer", 100.0, seconds=2.0).rest("trainer")
-    assert owed.lead == -2.0
-    assert taken(owed, "sampler", 102.0, seconds=1.5).lead == -0.5
-    assert taken(owed, "sampler", 102.0, seconds=50.0).lead == 0.0
 
 
 @dataclass
