@@ -14,7 +14,7 @@ from marlaas.engine.fairness.fair_clock import SharedClock
 from marlaas.engine.fairness.ledger import Ledger
 from marlaas.engine.fairness.line import Line, Payer
 from marlaas.engine.fleet.trainers import Call, SharedTrainer, TaskTrainer, TrainerPool
-from marlaas.engine.training.memory import MovedState
+from marlaas.engine.training.memory import TrainingState
 from marlaas.engine.training.protocol import GroupStats, PolicyConfig, Probe, StepResult, Trainer, TrainGroup
 
 from .test_trainer import group, stats, tokens_of
@@ -82,14 +82,14 @@ class Device:
     async def close(self, policy: str) -> None:
         self.states.pop(policy, None)
 
-    async def get_state(self, policy: str) -> MovedState:
+    async def get_state(self, policy: str) -> TrainingState:
         if self.error and self.name == "training":
             raise self.error
         if self.dead:
             raise WorkerDied(f"{self.name} died.")
-        return cast(MovedState, self.states[policy])
+        return cast(TrainingState, self.states[policy])
 
-    async def set_state(self, policy: str, moved: MovedState) -> None:
+    async def set_state(self, policy: str, moved: TrainingState) -> None:
         if self.slow:
             await self.slow.wait()
         if self.error:

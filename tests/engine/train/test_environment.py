@@ -18,7 +18,7 @@ from marlaas.engine.rollout.conversation import Unplayable
 from marlaas.engine.spec.data import DataSpec
 from marlaas.engine.spec.policies import NamedPolicySpec, PolicySpec
 from marlaas.engine.spec.task import TaskSpec
-from marlaas.engine.train.environment import History, TaskEnvironment
+from marlaas.engine.train.environment import TaskEnvironment
 from marlaas.engine.trajectories import Failure
 from marlaas.plugins.messages import Reply
 
@@ -115,7 +115,7 @@ class Told:
 
     def of(self, spec: TaskSpec = TASK, first: str | None = None, last: str | None = None) -> TaskEnvironment:
         service = cast(EnvironmentService, self.published)
-        return TaskEnvironment(service, spec, History(first, last), self.sentences.append)
+        return TaskEnvironment(service, spec, (first, last), self.sentences.append)
 
 
 @pytest.fixture
