@@ -1,4 +1,4 @@
-"""A task file's training options for the stages, with the defaults of its loss filled in. Pure."""
+"""What happens before a policy's first step: options, state on the disk, place at the samplers, limits."""
 
 from __future__ import annotations
 
