@@ -7,7 +7,6 @@ from .statefile import (
     MARK as MARK,
     Array as Array,
     PolicyState as PolicyState,
-    RetentionVersion as RetentionVersion,
     StateHeader as StateHeader,
     begin as begin,
     begin_from as begin_from,

@@ -6,7 +6,7 @@ import json
 import os
 import shutil
 from dataclasses import asdict, replace
-from importlib.metadata import PackageNotFoundError, version
+from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
@@ -108,17 +108,10 @@ library_name: peft
 | rank, alpha | {header.rank}, {header.alpha:g} |
 | base model | {json.dumps(str(base)).replace("|", "&#124;")} |
 | base fingerprint | {header.base} |
-| marlaas | {_own_version()} |
+| marlaas | {version("marlaas")} |
 
 It fits only the base model with this fingerprint. `USE.md` has the lines that use it.
 """
-
-
-def _own_version() -> str:
-    try:
-        return version("marlaas")
-    except PackageNotFoundError:
-        return "of a source tree"
 
 
 # Exports a state file to a new folder for PEFT, and on request llama.cpp.

@@ -9,15 +9,15 @@ import math
 import os
 import shutil
 import stat
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
+from collections.abc import Callable, Iterable, Iterator, Mapping, Set
 from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass, field, replace
 from io import BufferedReader
 from itertools import chain, count
 from math import prod
-from operator import attrgetter
+from operator import itemgetter
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -35,47 +35,22 @@ from ..home import folder_size
 # https://huggingface.co/docs/safetensors
 
 Array = NDArray[np.float32]
-TOGETHER = 1 << 20
-"""Bytes of neighbours that are read at once: separate reads of a small adapter's arrays would take longer. Larger ones
-are separate, so that one array does not keep the memory of many.
-"""
 LONGEST_HEADER = 100_000_000
-_PLACE = attrgetter("offset", "size")
 _AGAIN = "It is tried again by itself: bring the folder back, mend its permissions, or mount its disk."
 
 
-class Entry(NamedTuple):
-    """The place of one array in a file; a file has hundreds, and is read at each step."""
-
-    name: str
-    shape: tuple[int, ...]
-    offset: int
-    size: int
-
-
-@dataclass(frozen=True)
-class Contents:
-    """A file's header."""
-
-    metadata: dict[str, Any]
-    entries: tuple[Entry, ...]
-    """In their order in the file, without gaps."""
-
-
-def read_contents(path: Path) -> Contents:
-    """Read only the header. Raises as the module documents."""
+def read_arrays(path: Path, wanted: Callable[[str], bool]) -> tuple[dict[str, Any], dict[str, Array]]:
+    """Read the metadata and the ``wanted`` arrays. Raises as the module documents."""
     with _opened(path) as file:
-        return _contents(path, file)
-
-
-def read_arrays(path: Path, wanted: Callable[[str], bool]) -> tuple[Contents, dict[str, Array]]:
-    """Read the header and the ``wanted`` arrays. Raises as the module documents."""
-    with _opened(path) as file:
-        contents = _contents(path, file)
+        metadata, entries = _header_of(path, file)
         arrays: dict[str, Array] = {}
-        for run in _runs([entry for entry in contents.entries if wanted(entry.name)]):
-            arrays.update(_read(path, file, run))
-        return contents, arrays
+        for name, shape, begin, end in entries:
+            if wanted(name):
+                arrays[name] = np.empty(shape, "<f4")
+                file.seek(begin)
+                if file.readinto(arrays[name].reshape(-1).view(np.uint8).data) != end - begin:
+                    raise AdapterUnreachable("changed while it was read.", _AGAIN, where=str(path))
+        return metadata, arrays
 
 
 def pieces(arrays: Mapping[str, Array], metadata: Mapping[str, str]) -> Iterator[bytes | memoryview]:
@@ -148,7 +123,11 @@ def _opened(path: Path) -> Iterator[BufferedReader]:
         raise unreachable(path, error) from error
 
 
-def _contents(path: Path, file: BufferedReader) -> Contents:
+Entry = tuple[str, tuple[int, ...], int, int]
+"""Name and shape of an array, and the places of its first byte and of the one after its last."""
+
+
+def _header_of(path: Path, file: BufferedReader) -> tuple[dict[str, Any], list[Entry]]:
     size = os.fstat(file.fileno()).st_size
     length = int.from_bytes(file.read(8), "little")
     if length > min(LONGEST_HEADER, size - 8):
@@ -157,50 +136,27 @@ def _contents(path: Path, file: BufferedReader) -> Contents:
     try:
         header = json.loads(text)
         metadata = header.pop("__metadata__", {})
-        entries = tuple(sorted((_entry(name, said, 8 + length) for name, said in header.items()), key=_PLACE))
+        entries = sorted((_entry(name, fields, 8 + length) for name, fields in header.items()), key=itemgetter(2, 3))
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
         raise damaged(path, "its header is not one of such a file") from None
-    end = 8 + length
-    for entry in entries:
-        if entry.offset != end:
-            raise damaged(path, f"its array {entry.name!r} does not begin where the one before it ends")
-        end += entry.size
-    if end != size:
-        raise damaged(path, f"it has {size} bytes instead of {end}")
-    return Contents(metadata if isinstance(metadata, dict) else {}, entries)
+    expected = 8 + length
+    for name, _, begin, end in entries:
+        if begin != expected:
+            raise damaged(path, f"its array {name!r} does not begin where the one before it ends")
+        expected = end
+    if expected != size:
+        raise damaged(path, f"it has {size} bytes instead of {expected}")
+    return metadata if isinstance(metadata, dict) else {}, entries
 
 
-def _entry(name: str, said: dict[str, Any], start: int) -> Entry:
+def _entry(name: str, fields: dict[str, Any], start: int) -> Entry:
     name.encode()  # raises for a lone surrogate, which has no bytes to sum
-    shape, (begin, end) = tuple(said["shape"]), said["data_offsets"]
-    if said["dtype"] != "F32" or len(shape) > 8 or {*map(type, (*shape, begin, end))} != {int}:
+    shape, (begin, end) = tuple(fields["shape"]), fields["data_offsets"]
+    if fields["dtype"] != "F32" or len(shape) > 8 or {*map(type, (*shape, begin, end))} != {int}:
         raise ValueError
     if begin < 0 or min(shape, default=1) < 1 or end - begin != 4 * prod(shape):
         raise ValueError
-    return Entry(name, shape, start + begin, end - begin)
-
-
-def _runs(entries: Sequence[Entry]) -> Iterator[list[Entry]]:
-    run: list[Entry] = []
-    for entry in entries:
-        end = entry.offset + entry.size
-        if run and (entry.offset != run[-1].offset + run[-1].size or end > run[0].offset + TOGETHER):
-            yield run
-            run = []
-        run.append(entry)
-    if run:
-        yield run
-
-
-def _read(path: Path, file: BufferedReader, run: Sequence[Entry]) -> Iterator[tuple[str, Array]]:
-    start, size = run[0].offset, run[-1].offset + run[-1].size - run[0].offset
-    numbers = np.empty(size // 4, "<f4")
-    file.seek(start)
-    if file.readinto(numbers.view(np.uint8).data) != size:
-        raise AdapterUnreachable("changed while it was read.", _AGAIN, where=str(path))
-    for entry in run:
-        begin = (entry.offset - start) // 4
-        yield entry.name, numbers[begin : begin + entry.size // 4].reshape(entry.shape)
+    return name, shape, start + begin, start + end
 
 
 # The state file of one policy version: adapter, optimizer moments and counters, in one safetensors file.
@@ -325,10 +281,10 @@ def read_state(path: Path, moments: bool = True) -> PolicyState:
     Raises ``AdapterDamaged`` for wrong bytes, ``AdapterMissing`` if it is gone, and ``AdapterUnreachable`` if neither
     is known.
     """
-    contents, arrays = read_arrays(path, lambda key: moments or key.startswith("adapter/"))
-    header, text = _header(path, contents)
-    sealed = header.format > 1 or "sha256" in contents.metadata
-    if moments and sealed and contents.metadata.get("sha256") != _seal(text, arrays):
+    metadata, arrays = read_arrays(path, lambda key: moments or key.startswith("adapter/"))
+    header, text = _header(path, metadata)
+    sealed = header.format > 1 or "sha256" in metadata
+    if moments and sealed and metadata.get("sha256") != _seal(text, arrays):
         raise damaged(path, "its checksum is not that of its contents")
     parts: dict[str, dict[str, Array]] = {"adapter": {}, "moment1": {}, "moment2": {}}
     for key, array in arrays.items():
@@ -350,7 +306,8 @@ def read_expected(path: Path, expected: str, moments: bool = False) -> PolicySta
 
 def holds_moments(path: Path) -> bool:
     """True if training can continue from a state file. Raises as ``read_state`` does."""
-    return any(entry.name.startswith("moment1/") for entry in read_contents(path).entries)
+    with _opened(path) as file:
+        return any(name.startswith("moment1/") for name, *_ in _header_of(path, file)[1])
 
 
 def put_state(path: Path, data: bytes, sync: bool = True, new: bool = False) -> int:
@@ -418,9 +375,9 @@ def _seal(header: str, arrays: Mapping[str, Array]) -> str:
     return digest.hexdigest()
 
 
-def _header(path: Path, contents: Contents) -> tuple[StateHeader, str]:
+def _header(path: Path, metadata: Mapping[str, Any]) -> tuple[StateHeader, str]:
     try:
-        text = contents.metadata["marlaas"]
+        text = metadata["marlaas"]
         text.encode()  # raises for a lone surrogate, which has no bytes to sum
         header = StateHeader(**json.loads(text))
         numbers = (header.rank, header.step, header.format, header.updates or 0)
@@ -523,36 +480,18 @@ RESUMABLE_KEPT = 2
 """Versions that keep their moments: the newest, and one more in case the disk has damaged that."""
 
 
-@dataclass(frozen=True)
-class RetentionVersion:
-    """Facts that decide if a version is kept."""
+def keep(
+    versions: Mapping[int, bool], bests: Set[int], every: int = 0, given: bool = False
+) -> tuple[Set[int], Set[int]]:
+    """The numbers of the versions that keep their files, and of those that keep their moments, too.
 
-    number: int
-    resumable: bool
-    """True if its file holds the optimizer's moments."""
-    is_best: bool
-    is_final: bool
-
-
-@dataclass(frozen=True)
-class Kept:
-    """The kept versions, by number."""
-
-    files: frozenset[int]
-    moments: frozenset[int]
-    """Those that keep their moments, so that training can continue from them."""
-
-
-def keep(versions: Iterable[RetentionVersion], every: int = 0, given: bool = False) -> Kept:
-    """Keep the last two resumable versions whole; without moments the best of each series, the final and each
-    ``every``-th one.
+    ``versions``: by number, the final one first, if the file holds moments; ``bests``: the best of each series. The
+    last two with moments are kept whole; without moments the best ones, the final and each ``every``-th one (0: none).
 
     Version 0 is kept only if it was ``given``, as another task's version: else it is the base, made again from its
-    seed. ``every`` = 0 keeps none for its number.
+    seed.
     """
-    known = list(versions)
-    resumable = frozenset(sorted(v.number for v in known if v.resumable)[-RESUMABLE_KEPT:])
-    best = {v.number for v in known if v.is_best}
-    series = {v.number for v in known if every and v.number % every == 0}
-    first = {v.number for v in known if given and v.number == 0}
-    return Kept(resumable | best | series | first | {v.number for v in known if v.is_final}, resumable)
+    resumable = set(sorted(number for number, moments in versions.items() if moments)[-RESUMABLE_KEPT:])
+    series = {number for number in versions if every and number % every == 0}
+    first = {number for number in versions if given and number == 0}
+    return resumable | (bests & versions.keys()) | series | first | set([*versions][:1]), resumable

@@ -8,7 +8,6 @@ from .experience import (
     Beside as Beside,
     Draw as Draw,
     ExperienceTable as ExperienceTable,
-    MeasuredEpisode as MeasuredEpisode,
     OpenPlay as OpenPlay,
     PolicyGroup as PolicyGroup,
     Speaking as Speaking,

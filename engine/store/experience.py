@@ -18,7 +18,6 @@ from ..faults import Point, reach
 from ..trajectories import (
     Dropped,
     Episode,
-    EpisodeStatus,
     Failure,
     Group,
     Span,
@@ -112,19 +111,6 @@ class Beside:
     speaker: str
     """The policy's name, or the words for a version."""
     episodes: tuple[Episode, ...]
-    transcripts: Transcripts
-
-
-@dataclass(frozen=True)
-class MeasuredEpisode:
-    """One episode of an evaluation, without its tokens."""
-
-    member: int
-    status: EpisodeStatus
-    rewards: Mapping[str, float]
-    """By agent of the measured policy."""
-    parts: dict[str, float]
-    metrics: dict[str, float | str]
     transcripts: Transcripts
 
 
@@ -254,35 +240,6 @@ class ExperienceTable(Table):
                 [policy, first],
             )
         }
-
-    def measured(
-        self, policy: int, split: Split, suite: str, step: int, environment_version: str
-    ) -> dict[int, tuple[MeasuredEpisode, ...]]:
-        groups = self._db.query(
-            "SELECT id, instance, rewards FROM groups WHERE policy = ? AND split = ? AND suite = ? AND step = ?"
-            " AND environment_version = ? AND rewards IS NOT NULL",
-            [policy, split, suite, step, environment_version],
-        )
-        return {row["instance"]: self._measured(row["id"], json.loads(row["rewards"])) for row in list(groups)}
-
-    def _measured(self, group: int, rewards: Sequence[dict[str, float]]) -> tuple[MeasuredEpisode, ...]:
-        rows = self._db.query(
-            "SELECT member, agent, status, turns, places, parts, metrics FROM trajectories"
-            " WHERE \"group\" = ? AND speaker = '' ORDER BY member, id",
-            [group],
-        )
-        members: dict[int, list[dict[str, Any]]] = {}
-        for row in rows:
-            members.setdefault(row["member"], []).append(row)
-        found = []
-        for member, own in members.items():
-            texts: dict[tuple[int, str, int], Transcript] = {}
-            for row in own:
-                part = sum(agent == row["agent"] for _, agent, _ in texts)
-                texts[member, row["agent"], part] = transcript_of(row["turns"], row["places"])
-            numbers = json.loads(own[0]["parts"] or "{}"), json.loads(own[0]["metrics"] or "{}")
-            found.append(MeasuredEpisode(member, own[0]["status"], rewards[member], *numbers, texts))
-        return tuple(found)
 
     def drop_unusable(self, policy: int, version: int) -> None:
         """Remove waiting groups that cannot be trained on, after the versions above ``version`` were lost.

@@ -225,7 +225,7 @@ def nearest(spec: TaskSpec, runs: Sequence[PastRun]) -> list[PastRun]:
 
 
 def disk_of(spec: TaskSpec, runs: Sequence[PastRun], base: BaseConfig, token_steps: int) -> DiskEstimate:
-    """Bytes of the versions that ``adapters/retention.py`` keeps, and of all trajectories, evaluations included."""
+    """Bytes of the versions that ``adapters/statefile.py`` keeps, and of all trajectories, evaluations included."""
     series = spec.steps // spec.keep.every if spec.keep.every else 0
     pools = Counter({policy.pool: policy.size for policy in agent_map_of(spec).policies.values() if policy.pool})
     adapters = sum(

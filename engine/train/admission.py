@@ -1,4 +1,4 @@
-"""Background work of a training loop: group producers, which may be cancelled, and evaluations, which are awaited."""
+"""Which group may begin, by the staleness bound; and the background work of a training loop."""
 
 from __future__ import annotations
 

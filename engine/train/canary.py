@@ -111,13 +111,9 @@ class Asked:
     """The trainer's log-probabilities under the version, after its next pass."""
 
 
-@dataclass(frozen=True)
-class Served:
-    """The endpoints' log-probabilities, by endpoint."""
-
-    made: dict[str, Nats]
-    before: dict[str, Nats]
-    """Under the one before, on the same tokens; empty unless these or the endpoints are new."""
+Served = tuple[dict[str, Nats], dict[str, Nats]]
+"""The endpoints' log-probabilities, by endpoint, and those under the version before; the latter are empty unless the
+tokens or the endpoints are new."""
 
 
 class Canary:
@@ -177,11 +173,11 @@ class Canary:
         """
         names = (before, version) if asked.renewed else (version,)
         *old, made = await asyncio.gather(*(self._ask_all(endpoints, name, asked.chosen) for name in names))
-        return Served(made, old[0] if asked.renewed else {})
+        return made, old[0] if asked.renewed else {}
 
     async def judge(self, version: str, asked: Asked, served: Served) -> CanaryReport:
         """Compare, once the trainer has answered. Raises ``AdapterError`` if an endpoint does not serve ``version``."""
-        trained = await asked.trained
+        trained, (made, made_before) = await asked.trained, served
         if not asked.chosen:
             return CanaryReport(0.0, 0.0, 0.0, 1.0, math.inf)
         if not np.isfinite(trained).all():
@@ -190,10 +186,10 @@ class Canary:
                 "A smaller learning rate usually helps, in a task of its own.",
             )
         if asked.renewed:
-            self._reference = asked.before, served.before
+            self._reference = asked.before, made_before
         before, served_before = self._reference
         moved, reports = float(np.abs(trained - asked.before).mean()), []
-        for name, said in served.made.items():
+        for name, said in made.items():
             gaps, old_gaps = np.abs(said - trained), served_before[name] - before
             share, doubt = compare(
                 trained - before, said - served_before[name], old_gaps, self._tolerances[name].rounding
@@ -203,7 +199,7 @@ class Canary:
         report = worst(reports)
         self._resolved = report.resolved
         if report.resolved:
-            self._reference = trained, served.made
+            self._reference = trained, made
         return report
 
     @property

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import math
-from bisect import bisect_left
+from bisect import insort
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from itertools import count, islice
+from operator import itemgetter
 from random import Random
 
 from marlaas.plugins.data import row_at
@@ -39,21 +40,8 @@ FLOOR = 0.1
 """The least probability of taking a row."""
 LATEST = 0.5
 """The share of the newest group in a row's weight."""
-Range = tuple[float, float]
-NOWHERE: Range = (math.inf, -math.inf)
 _FARTHEST = 1000
 """Rows to pass over before one is taken in any case; ``FLOOR`` makes this practically impossible."""
-
-
-@dataclass(frozen=True)
-class Solved:
-    """The rows drawn so far, by the rewards of their last group."""
-
-    solved: int
-    """All its rewards were the highest of the task."""
-    unsolved: int
-    """All were the lowest."""
-    between: int
 
 
 class Curriculum:
@@ -64,13 +52,8 @@ class Curriculum:
         self._seed = seed
         self._batch = groups_per_step
         self._staleness = max_staleness
-        self._numbers: dict[int, list[int]] = {}
-        self._variances: dict[int, list[float]] = {}
-        """By row: the reward variances of its groups, by group number."""
-        self._last: dict[int, tuple[float, float]] = {}
-        self._ranges: dict[int, Range] = {}
-        self._before: list[Range] = [NOWHERE]
-        self._seen = NOWHERE
+        self._draws: dict[int, list[tuple[int, Draw]]] = {}
+        """By row, the draws of its groups in the order of their numbers."""
         self._first: dict[int, int] = {}
         self._rows = 0
         for draw in known:
@@ -80,18 +63,8 @@ class Curriculum:
         if draw.attempt == 0:
             self._first[draw.number] = draw.position
         if draw.rows != self._rows:  # for other rows the records are useless
-            self._rows = draw.rows
-            self._numbers, self._variances, self._last = {}, {}, {}
-            self._ranges, self._before, self._seen = {}, [NOWHERE], NOWHERE
-        numbers, variances = self._numbers.setdefault(draw.row, []), self._variances.setdefault(draw.row, [])
-        place = bisect_left(numbers, draw.number)
-        if place == len(numbers):
-            self._last[draw.row] = draw.least, draw.most
-        numbers.insert(place, draw.number)
-        variances.insert(place, draw.spread**2)
-        step, own = draw.number // self._batch, (draw.least, draw.most)
-        self._ranges[step] = _wider(self._ranges.get(step, NOWHERE), own)
-        self._seen = _wider(self._seen, own)
+            self._rows, self._draws = draw.rows, {}
+        insort(self._draws.setdefault(draw.row, []), (draw.number, draw), key=itemgetter(0))
 
     def position(self, number: int, rows: int) -> int:
         """The position of a group's first attempt in the order of a train split with ``rows`` rows.
@@ -103,45 +76,43 @@ class Curriculum:
             begin -= 1
         for each in range(begin, number + 1):
             if each not in self._first:
-                self._first[each] = self._taken(self._first[each - 1] + 1 if each else 0, each, rows)
+                self._first[each] = self.taken(self._first[each - 1] + 1 if each else 0, each, rows)
         return self._first[number]
 
-    def again(self, number: int, begin: int, rows: int) -> int:
-        return self._taken(begin, number, rows)
-
-    def weight(self, row: int, step: int) -> float:
-        place = bisect_left(self._numbers.get(row, ()), step * self._batch)
-        lowest, highest = self._range(step)
-        if not place or highest <= lowest:
+    def weight(self, row: int, step: int, extremes: tuple[float, float] | None = None) -> float:
+        """The probability of taking a row in a step; ``extremes``: the result of ``_range``."""
+        draws = [draw for number, draw in self._draws.get(row, ()) if number < step * self._batch]
+        lowest, highest = extremes or self._range(step)
+        if not draws or highest <= lowest:
             return 1.0
         most, weight = (highest - lowest) ** 2 / 4, 1.0  # the largest variance of rewards in that range
-        for variance in self._variances[row][:place]:
-            weight += LATEST * (min(1.0, variance / most) - weight)
+        for draw in draws:
+            weight += LATEST * (min(1.0, draw.spread**2 / most) - weight)
         return max(FLOOR, weight)
 
-    @property
-    def solved(self) -> Solved:
-        lowest, highest = self._seen
-        solved = sum(least >= highest > lowest for least, _ in self._last.values())
-        unsolved = sum(most <= lowest for _, most in self._last.values())
-        return Solved(solved, unsolved, len(self._last) - solved - unsolved)
+    def solved(self) -> tuple[int, int, int]:
+        """The rows whose last group had only the highest rewards of the task, only the lowest, or others."""
+        lowest, highest = self._range()
+        last = [draws[-1][1] for draws in self._draws.values()]
+        solved = sum(draw.least >= highest > lowest for draw in last)
+        unsolved = sum(draw.most <= lowest for draw in last)
+        return solved, unsolved, len(last) - solved - unsolved
 
-    def _taken(self, begin: int, number: int, rows: int) -> int:
+    def taken(self, begin: int, number: int, rows: int) -> int:
+        """The first position from ``begin`` on that group ``number`` takes."""
         step = max(0, number // self._batch - self._staleness)
+        extremes = self._range(step)
         for position in range(begin, begin + _FARTHEST):
             chance = Random(f"{self._seed}/curriculum/{position}").random()
-            if chance < self.weight(row_at("train", self._seed, position, rows), step):
+            if chance < self.weight(row_at("train", self._seed, position, rows), step, extremes):
                 return position
         return begin + _FARTHEST
 
-    def _range(self, step: int) -> Range:
-        while len(self._before) <= step:
-            self._before.append(_wider(self._before[-1], self._ranges.get(len(self._before) - 1, NOWHERE)))
-        return self._before[step]
-
-
-def _wider(one: Range, other: Range) -> Range:
-    return min(one[0], other[0]), max(one[1], other[1])
+    def _range(self, step: float = math.inf) -> tuple[float, float]:
+        """The lowest and the highest reward before a step."""
+        before = [draw for draws in self._draws.values() for number, draw in draws if number < step * self._batch]
+        lowest = min((draw.least for draw in before), default=math.inf)
+        return lowest, max((draw.most for draw in before), default=-math.inf)
 
 
 # Which instance a group draws. With rows, each comes once in an epoch, unless a curriculum prefers some.
@@ -222,21 +193,22 @@ class Drawing:
             return {}
         if self._curriculum is None:
             return {"rows": float(self._rows), "epoch": groups / self._rows}
-        solved, met = self._curriculum.solved, self._curriculum.position(groups - 1, self._rows) + 1
+        solved, unsolved, between = self._curriculum.solved()
+        met = self._curriculum.position(groups - 1, self._rows) + 1
         return {
             "rows": float(self._rows),
             "epoch": met / self._rows,
-            "prompts_solved": float(solved.solved),
-            "prompts_unsolved": float(solved.unsolved),
-            "prompts_between": float(solved.between),
+            "prompts_solved": float(solved),
+            "prompts_unsolved": float(unsolved),
+            "prompts_between": float(between),
         }
 
     def _chosen(self, curriculum: Curriculum, number: int, attempt: int, rows: int) -> int:
         position, met = curriculum.position(number, rows), self._met.setdefault(number, set())
         if attempt:
-            position = curriculum.again(number, position + attempt * STRIDE, rows)
+            position = curriculum.taken(position + attempt * STRIDE, number, rows)
             while len(met) < rows and self._row(position, rows) in met:
-                position = curriculum.again(number, position + 1, rows)
+                position = curriculum.taken(position + 1, number, rows)
         met.add(self._row(position, rows))
         return position
 

@@ -41,12 +41,8 @@ def series_of(lease: Lease, measure: EvalSpec) -> str:
     return sha256(content.encode()).hexdigest()[:12]
 
 
-@dataclass(frozen=True)
-class History:
-    """Environment versions of a policy's stored groups; None if there are none yet."""
-
-    first: str | None = None
-    last: str | None = None
+History = tuple[str | None, str | None]
+"""The environment versions of the first and the last of a policy's stored groups; None if there are none yet."""
 
 
 class TaskEnvironment:
@@ -56,7 +52,7 @@ class TaskEnvironment:
         self,
         service: EnvironmentService,
         spec: TaskSpec,
-        history: History = History(),
+        history: History = (None, None),
         tell: Callable[[str], None] = lambda sentence: None,
     ) -> None:
         """``tell`` is called for each version that the task does not follow to, and for rows that take long to find."""
@@ -64,9 +60,9 @@ class TaskEnvironment:
         self._spec = spec
         self._tell = tell
         self._told: set[str] = set()
-        self._pinned = history.first if spec.environment_version == "pin" else None
-        self._fits = history.last
-        self._name = service.full_name(spec.environment, history.last)
+        self._pinned = history[0] if spec.environment_version == "pin" else None
+        self._fits = history[1]
+        self._name = service.full_name(spec.environment, history[1])
         """With its plugin, once that is known: another plugin may get an environment of the same name."""
         self.version = ""
         self.series = ""
@@ -147,16 +143,15 @@ class TaskEnvironment:
 
     async def _digest(self, lease: Lease) -> str:
         if lease.rows not in self._digests:
-            telling = asyncio.get_running_loop().call_later(LOOKING, self._tell_of_rows)
+            words = (
+                f"The rows of {Path(self._spec.data.path).name} are looked through, once for each content of it; the"
+            )
+            telling = asyncio.get_running_loop().call_later(LOOKING, self._tell, f"{words} task begins after that.")
             try:
                 self._digests[lease.rows] = (await self._service.facts(lease)).digest
             finally:
                 telling.cancel()
         return self._digests[lease.rows]
-
-    def _tell_of_rows(self) -> None:
-        name = Path(self._spec.data.path).name
-        self._tell(f"The rows of {name} are looked through, once for each content of it; the task begins after that.")
 
     async def _fitting(self, attempt: Callable[[str, str | None], Awaitable[T]]) -> T:
         """The result of ``attempt`` on the pinned version, else on the newest that fits the task's parameters and
@@ -231,7 +226,7 @@ class Mixture:
         """``policy``: the first trained one, with the stored groups; ``tell`` as in ``TaskEnvironment``."""
 
         def component(name: str, own: TaskSpec, share: float) -> Component:
-            history = History(experience.first_environment(policy, name), experience.last_environment(policy, name))
+            history = experience.first_environment(policy, name), experience.last_environment(policy, name)
             return Component(name, share / sum(shares), own, TaskEnvironment(service, own, history, tell))
 
         shares = [part.share for part in spec.mixture] or [1.0]

@@ -5,24 +5,22 @@ from __future__ import annotations
 import asyncio
 import json
 import math
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence, Set
-from contextlib import AsyncExitStack, asynccontextmanager, suppress
+from collections.abc import Awaitable, Callable, Mapping, Sequence, Set
+from contextlib import AsyncExitStack, nullcontext, suppress
 from dataclasses import dataclass, replace
 from functools import partial
 from hashlib import sha256
 from pathlib import Path
 from typing import NamedTuple, cast
 
-import numpy as np
-
 from ..adapters import is_there, write_blank
-from ..environments import EpisodeOutcome, EpisodeSpec, FinishedEpisode, Lease
+from ..environments import FinishedEpisode, Lease
 from ..errors import Paused, Replaced
 from ..fleet import Services
 from ..rollout import Replicas, Roles, Truncation, noise_seed
-from ..spec import ONLY, AgentMap, DataSpec, NamedPolicySpec, SuiteSpec, TaskSpec, by_base
-from ..store import Evaluation, MeasuredEpisode, PolicyGroup, Version, best
-from ..trajectories import Episode, Group, Split, Trajectory
+from ..spec import ONLY, AgentMap, DataSpec, EvalSpec, NamedPolicySpec, SuiteSpec, TaskSpec, by_base
+from ..store import Evaluation, PolicyGroup, Version, best
+from ..trajectories import Group, Split
 from .admission import Background
 from .drawing import TaskPrompts
 from .environment import History, Mixture, TaskEnvironment, series_of
@@ -51,7 +49,6 @@ MOST_OVERLOADED = 20
 """Additional runs that the load of the machine may end."""
 AGAIN = 1
 """Repetitions of failed episodes if there is no score."""
-NO_TOKENS = Trajectory("", np.empty(0, np.int32), np.empty(0, np.uint8), np.empty(0, np.float32), ())
 
 
 @dataclass(frozen=True)
@@ -89,15 +86,14 @@ class Evaluator:
         participants: Participants,
         held_out: HeldOutPrompts,
         suite: str = "",
-        keeps: bool = False,
+        required: bool = False,
         component: str = "",
     ) -> None:
-        """``suite``: name of the measured suite; empty: the task's own environment. ``keeps``: a restart does not
-        repeat finished prompts; this needs the same speakers. ``component``: the measured environment of a
+        """``suite``: name of the measured suite; empty: the task's own environment. ``required``: without a
+        score the task ends. ``component``: the measured environment of a
         mixture, stored like a suite.
         """
-        self._keeps = keeps
-        self._beside_training = bool(suite or held_out.split == "test") and not keeps
+        self._beside_training = bool(suite or held_out.split == "test") and not required
         """True if training continues without a measurement, because another environment or split is measured."""
         self._services = services
         self._spec = spec
@@ -132,13 +128,14 @@ class Evaluator:
         series = self.series(lease)
         async with self._participants.playing(matches[0]):  # all matches have the same versions
             episodes = [self._samples(lease, index, match) for index, match in zip(instances, matches, strict=True)]
-            found = self._kept(version, lease) if self._keeps else {}
-            stored = {index for index, _ in found}
-            prompts = await self._played(version, lease, episodes, found, stored)
-            await self._store(version, lease, [prompt for prompt in prompts if prompt.number not in stored])
+            prompts = await self._run(version, lease, episodes)
+            for prompt in prompts:
+                await self._store(version, lease, prompt)
             own = [one for prompt in prompts for one in prompt.own]
             if all(t.reward is None for one in own for t in one.episode.trajectories):
-                await self._still_plays_on(lease.environment_version)
+                async with self._environment.bound() as serving:
+                    if serving.environment_version != lease.environment_version:
+                        raise Replaced
                 worthless = self._worthless([one for prompt in prompts for one in prompt.played], own)
                 if not self._beside_training:
                     raise worthless
@@ -151,43 +148,25 @@ class Evaluator:
         await store.patiently(lambda: self._evaluations.add(self._policy, version.id, evaluation))
         return evaluation
 
-    async def _played(
-        self,
-        version: Version,
-        lease: Lease,
-        episodes: Sequence[Sequence[HeldOutEpisode]],
-        found: dict[tuple[int, int], FinishedEpisode],
-        stored: set[int],
-    ) -> list[_Prompt]:
-        prompt_of = {prompt[0].spec.index: prompt for prompt in episodes}
-
-        async def play(one: HeldOutEpisode, again: int) -> FinishedEpisode:
-            found[one.key] = played = await self._episode(version, lease, one, again)
-            prompt = prompt_of[one.spec.index]
-            if self._keeps and not any(_failed(found.get(each.key)) for each in prompt):
-                await self._store(version, lease, [self._prompt(prompt, [found[each.key] for each in prompt])])
-                stored.add(one.spec.index)
-            return played
-
+    async def _run(self, version: Version, lease: Lease, episodes: Sequence[Sequence[HeldOutEpisode]]) -> list[_Prompt]:
+        """Run all episodes. If there is no score, failed ones are repeated."""
+        results: dict[tuple[int, int], FinishedEpisode] = {}
         for again in range(AGAIN + 1):
-            missing = [one for prompt in episodes for one in prompt if _failed(found.get(one.key))]
-            played = await asyncio.gather(*(play(one, again) for one in missing))
-            if lease.cut and any(one.episode.status == "cancelled" for one in played):
+            missing = [
+                episode
+                for prompt in episodes
+                for episode in prompt
+                if again == 0 or results[episode.key].outcome.status not in ("ok", "skip")
+            ]
+            finished = await asyncio.gather(*(self._episode(version, lease, episode, again) for episode in missing))
+            if lease.cut and any(one.episode.status == "cancelled" for one in finished):
                 raise Replaced
-            prompts = [self._prompt(prompt, [found[one.key] for one in prompt]) for prompt in episodes]
+            results.update((episode.key, result) for episode, result in zip(missing, finished, strict=True))
+            prompts = [self._prompt(prompt, [results[one.key] for one in prompt]) for prompt in episodes]
             scored = score([one.sampled for one in prompts], self._spec.eval.samples, self._spec.eval.pass_at_least)
             if scored.score is not None or not scored.n:
                 break
         return prompts
-
-    def _kept(self, version: Version, lease: Lease) -> dict[tuple[int, int], FinishedEpisode]:
-        where = self._policy, self._split, self._suite, version.number, lease.environment_version
-        found: dict[tuple[int, int], FinishedEpisode] = {}
-        for index, members in self._services.store.experience.measured(*where).items():
-            played = [_from_store(one) for one in members]
-            if len(played) == self._spec.eval.samples and not any(map(_failed, played)):
-                found |= {(index, one.episode.member): one for one in played}
-        return found
 
     def _prompt(self, episodes: Sequence[HeldOutEpisode], played: Sequence[FinishedEpisode]) -> _Prompt:
         match = episodes[0].match
@@ -203,20 +182,16 @@ class Evaluator:
             own.append(part)
         return _Prompt(episodes[0].spec.index, match, tuple(played), tuple(own))
 
-    async def _store(self, version: Version, lease: Lease, prompts: Sequence[_Prompt]) -> None:
+    async def _store(self, version: Version, lease: Lease, prompt: _Prompt) -> None:
         store = self._services.store
-        for prompt in prompts:
-            episodes = tuple(one.episode for one in prompt.own)
-            where = lease.environment_version
-            group = Group(prompt.number, prompt.number, version.number, where, episodes, component=self._component)
-            texts = {key: text for one in prompt.played for key, text in one.transcripts.items()}
-            beside = untrained([one.episode for one in prompt.played], texts, prompt.match, {self._name})
-            own = {key: text for one in prompt.own for key, text in one.transcripts.items()}
-            part = PolicyGroup(self._policy, group, own)
-            rewards = [one.outcome.rewards for one in prompt.own]
-            play = partial(store.experience.add_play, self._split, [part], beside, version.number, self._suite)
-            add = partial(play, rewards=rewards)
-            await store.patiently(add)
+        episodes, serving = tuple(one.episode for one in prompt.own), lease.environment_version
+        group = Group(prompt.number, prompt.number, version.number, serving, episodes, component=self._component)
+        texts = {key: text for one in prompt.played for key, text in one.transcripts.items()}
+        beside = untrained([one.episode for one in prompt.played], texts, prompt.match, {self._name})
+        part = PolicyGroup(self._policy, group, {k: text for one in prompt.own for k, text in one.transcripts.items()})
+        rewards = [one.outcome.rewards for one in prompt.own]
+        play = partial(store.experience.add_play, self._split, [part], beside, version.number, self._suite)
+        await store.patiently(partial(play, rewards=rewards))
 
     def _summary(self, step: int, lease: Lease, series: str, prompts: Sequence[_Prompt]) -> Evaluation:
         measure, own = self._spec.eval, [one for prompt in prompts for one in prompt.own]
@@ -251,18 +226,12 @@ class Evaluator:
         on = f" on {self._component}" if self._component else ""
         return Paused(f"No held-out episode{on} has a reward: {first_failure(played)}.")
 
-    async def _still_plays_on(self, environment_version: str) -> None:
-        async with self._environment.bound() as lease:
-            if lease.environment_version != environment_version:
-                raise Replaced
-
-    def _episode_of(self, lease: Lease, index: int, member: int) -> EpisodeSpec:
-        return held_out_spec(lease, index, member, self._split)
-
     def _samples(self, lease: Lease, index: int, match: Match) -> list[HeldOutEpisode]:
         replicas = self._participants.replicas(match)
         return [
-            HeldOutEpisode(self._episode_of(lease, index, member), match, self._roles(index, member, match, replicas))
+            HeldOutEpisode(
+                held_out_spec(lease, index, member, self._split), match, self._roles(index, member, match, replicas)
+            )
             for member in range(self._spec.eval.samples)
         ]
 
@@ -299,18 +268,6 @@ class Evaluator:
         transcripts = (transcript for one in own for transcript in one.transcripts.values())
         said = (text for transcript in transcripts for role, text in transcript.turns if role == "assistant")
         return await self._constants.baseline(lease, episodes, said)
-
-
-def _from_store(one: MeasuredEpisode) -> FinishedEpisode:
-    rewards = dict(one.rewards)
-    spoke = dict.fromkeys(agent for _, agent, _ in one.transcripts if agent)
-    trajectories = tuple(replace(NO_TOKENS, agent=agent, reward=rewards.get(agent)) for agent in spoke)
-    episode = Episode(one.member, one.status, trajectories, one.parts, one.metrics)
-    return FinishedEpisode(episode, one.transcripts, None, EpisodeOutcome(one.status, rewards, one.parts, one.metrics))
-
-
-def _failed(played: FinishedEpisode | None) -> bool:
-    return played is None or played.outcome.status not in ("ok", "skip")
 
 
 # A running task of ``kind = "eval"``: each version is a policy of the task, and nothing is trained.
@@ -403,7 +360,7 @@ class EvalRun:
             self._environment,
             participants,
             self._held_out,
-            keeps=True,
+            required=True,
         )
         while not await self._tried(evaluator, version):
             pass
@@ -426,7 +383,7 @@ class EvalRun:
     def _history(self) -> History:
         first = next(iter(self._policies.values()))
         experience = self._services.store.experience
-        return History(experience.first_environment(first), experience.last_environment(first))
+        return experience.first_environment(first), experience.last_environment(first)
 
 
 # When and on what a policy is measured: held-out prompts, components of a mixture, suites, the split test.
@@ -458,55 +415,6 @@ class Part(NamedTuple):
     """Of the score; the shares of a mixture sum to 1."""
     environment: TaskEnvironment
     evaluator: Evaluator
-
-
-class EvalSet:
-    """Held-out prompts of one environment, or of all components of a mixture; the score is the mean by share."""
-
-    def __init__(self, services: Services, policy: int, split: Split, parts: Sequence[Part], suite: str = "") -> None:
-        self.suite = suite
-        self.evaluations = services.store.evaluations.of(suite, split)
-        self.tell = parts[0].evaluator.tell
-        self._store = services.store
-        self._policy = policy
-        self._split = split
-        self._parts = parts
-        self._mixed = bool(parts[0].name)
-        self._shares = {part.name: part.share for part in parts}
-
-    @asynccontextmanager
-    async def bound(self) -> AsyncIterator[Sequence[Lease]]:
-        """Leases on the serving versions. Raises ``Blocked`` as ``TaskEnvironment.bound`` does."""
-        async with AsyncExitStack() as stack:
-            yield [await stack.enter_async_context(part.environment.bound()) for part in self._parts]
-
-    def series(self, leases: Sequence[Lease]) -> str:
-        return self._joined([part.evaluator.series(lease) for part, lease in zip(self._parts, leases, strict=True)])
-
-    @property
-    def current_series(self) -> str:
-        keys = [part.environment.series for part in self._parts]
-        return self._joined(keys) if all(keys) else ""
-
-    def _joined(self, keys: Sequence[str]) -> str:
-        if not self._mixed:
-            return keys[0]
-        content = json.dumps([[*self._shares.items()], [*keys]])
-        return sha256(content.encode()).hexdigest()[:12]
-
-    async def evaluate(self, version: Version, leases: Sequence[Lease]) -> None:
-        """Measure a version on every part, and record the scores and their mean. Raises as ``Evaluator.evaluate``."""
-        scores = [
-            await part.evaluator.evaluate(version, lease) for part, lease in zip(self._parts, leases, strict=True)
-        ]
-        if self._mixed:
-            mean = replace(
-                mean_score(self._shares, scores),
-                environment_version="+".join(lease.environment_version for lease in leases),
-                series=self.series(leases),
-                split=self._split,
-            )
-            await self._store.patiently(partial(self.evaluations.add, self._policy, version.id, mean))
 
 
 def mean_score(shares: Mapping[str, float], parts: Sequence[Evaluation]) -> Evaluation:
@@ -545,24 +453,33 @@ def mean_score(shares: Mapping[str, float], parts: Sequence[Evaluation]) -> Eval
 
 
 class Measuring:
-    """The evaluations of one policy on one set of prompts."""
+    """The evaluations of one policy on one set of prompts: of one environment, or of all components of a mixture.
+
+    The score of a mixture is the mean by share.
+    """
 
     def __init__(
         self,
         services: Services,
         trained: TrainedPolicy,
         spec: TaskSpec,
-        eval_set: EvalSet,
+        parts: Sequence[Part],
         retention: Retention,
-        after_each: AfterEvaluation | None,
+        after_each: AfterEvaluation | None = None,
+        split: Split = "eval",
+        suite: str = "",
     ) -> None:
-        self._versions = services.store.versions
-        self._evaluations = eval_set.evaluations
+        self._store = services.store
+        self._evaluations = services.store.evaluations.of(suite, split)
         self._spec = spec.eval
         self._leaves_out = not spec.train.deterministic
         self._policy = trained.number
         self._published = trained.published
-        self._eval_set = eval_set
+        self._parts = parts
+        self._split: Split = split
+        self._suite = suite
+        self._final = split == "test" and not suite
+        """True for the split test: it is measured once, without the untrained policy."""
         self._retention = retention
         self._after_each = after_each
         self._one_at_a_time = asyncio.Lock()
@@ -614,7 +531,7 @@ class Measuring:
             if version is not self._now:
                 task.cancel()
                 if version.number > 0:
-                    self._eval_set.tell(TOO_OFTEN)
+                    self._parts[0].evaluator.tell(TOO_OFTEN)
 
     @property
     def _switched(self) -> bool:
@@ -622,8 +539,14 @@ class Measuring:
 
         False during a measurement: many edits in a row cost one series.
         """
-        newest = self._evaluations.series(self._policy)
-        return not self._running and newest not in (None, self._eval_set.current_series)
+        newest, keys = self._evaluations.series(self._policy), [part.environment.series for part in self._parts]
+        return not self._running and newest not in (None, self._joined(keys) if all(keys) else "")
+
+    def _joined(self, keys: Sequence[str]) -> str:
+        if not self._parts[0].name:
+            return keys[0]
+        content = json.dumps([[(part.name, part.share) for part in self._parts], keys])
+        return sha256(content.encode()).hexdigest()[:12]
 
     async def _measure(self, version: Version) -> None:
         self.pending.add(version.number)
@@ -631,8 +554,7 @@ class Measuring:
             with self._published.hold(version):
                 async with self._one_at_a_time:
                     self._now = version
-                    while not await self._measured(version):
-                        pass
+                    await self.measure(version)
         finally:
             if self._now is version:
                 self._now = None
@@ -641,38 +563,52 @@ class Measuring:
         if self._after_each is not None:
             await self._after_each()
 
-    async def _measured(self, version: Version) -> bool:
-        """Put a version into the current series, after the untrained policy.
+    async def measure(self, version: Version) -> None:
+        """Put a version into the current series, after the untrained policy, unless that was done.
 
-        False if the environment was replaced before the version had a score.
+        Begins again if the environment is replaced before the version has a score.
         """
-        try:
-            async with self._eval_set.bound() as leases:
-                series = self._eval_set.series(leases)
-                known = self._evaluations.measured(self._policy, series)
-                if version.number > 0 and 0 not in known:
-                    await self._measure_first(version, leases)
-                if version.number not in known or series != self._evaluations.series(self._policy):
-                    await self._eval_set.evaluate(version, leases)
-        except Replaced:
-            return False
-        return True
+        while True:
+            with suppress(Replaced):
+                async with AsyncExitStack() as stack:
+                    leases = [await stack.enter_async_context(part.environment.bound()) for part in self._parts]
+                    pairs = zip(self._parts, leases, strict=True)
+                    series = self._joined([part.evaluator.series(lease) for part, lease in pairs])
+                    known = self._evaluations.measured(self._policy, series)
+                    if version.number > 0 and 0 not in known and not self._final:
+                        await self._measure_first(version, leases, series)
+                    if version.number not in known or series != self._evaluations.series(self._policy):
+                        async with self._published.lent(version) if self._final else nullcontext():
+                            await self._evaluate(version, leases, series)
+                return
 
-    async def _measure_first(self, like: Version, leases: Sequence[Lease]) -> None:
-        first = self._versions.first(self._policy)
+    async def _evaluate(self, version: Version, leases: Sequence[Lease], series: str) -> None:
+        """Measure a version on every part, and record the scores and their mean. Raises as ``Evaluator.evaluate``."""
+        pairs = zip(self._parts, leases, strict=True)
+        scores = [await part.evaluator.evaluate(version, lease) for part, lease in pairs]
+        if self._parts[0].name:
+            mean = replace(
+                mean_score({part.name: part.share for part in self._parts}, scores),
+                environment_version="+".join(lease.environment_version for lease in leases),
+                series=series,
+                split=self._split,
+            )
+            await self._store.patiently(partial(self._evaluations.add, self._policy, version.id, mean))
+
+    async def _measure_first(self, like: Version, leases: Sequence[Lease], series: str) -> None:
+        first = self._store.versions.first(self._policy)
         if self._retention.given:
             if is_there(Path(first.path)):
                 async with self._published.lent(first):
-                    await self._eval_set.evaluate(first, leases)
+                    await self._evaluate(first, leases, series)
             return
-        suite = self._eval_set.suite
-        place = f"blank-{suite}-" if suite else "blank-"
+        place = f"blank-{self._suite}-" if self._suite else "blank-"
         path = Path(like.path).with_name(f"{place}{Path(like.path).name}")
         try:
             checksum = await asyncio.to_thread(write_blank, Path(like.path), path)
             blank = replace(first, name=f"{first.name}-{place.rstrip('-')}", path=str(path), checksum=checksum)
             async with self._published.lent(blank):
-                await self._eval_set.evaluate(blank, leases)
+                await self._evaluate(blank, leases, series)
         finally:
             with suppress(OSError):  # the task's next start removes it
                 path.unlink()
@@ -723,15 +659,15 @@ class Evaluations:
         self._services = services
         self._trained = trained
 
-        def eval_set(measured: TaskSpec, split: Split) -> EvalSet:
-            parts = [
+        def parts(measure: EvalSpec, split: Split) -> list[Part]:
+            return [
                 Part(
                     component.name,
                     component.share,
                     component.environment,
                     Evaluator(
                         services,
-                        replace(component.spec, train=measured.train, policy=measured.policy, eval=measured.eval),
+                        replace(component.spec, train=spec.train, policy=spec.policy, eval=measure),
                         trained.number,
                         trained.name,
                         component.environment,
@@ -742,36 +678,23 @@ class Evaluations:
                 )
                 for component in mixture.components
             ]
-            return EvalSet(services, trained.number, split, parts)
 
-        undecided = replace(spec, eval=replace(spec.eval, target=None, patience=0)) if decides else spec
+        measured = replace(spec, eval=replace(spec.eval, target=None, patience=0)) if decides else spec
         after = None if decides else after_deciding
-        first = Measuring(services, trained, undecided, eval_set(spec, "eval"), retention, after)
-        self._all = [first]
-        self._decides = first
+        self.deciding = Measuring(services, trained, measured, parts(spec.eval, "eval"), retention, after)
+        self._all = [self.deciding]
         for suite in spec.eval.suite:
             on, after = on_suite(spec, suite), after_deciding if suite.name == decides else None
-            measuring = Measuring(services, trained, on, suite_set(services, trained, on, suite), retention, after)
-            self._all.append(measuring)
+            part, split = suite_part(services, trained, on, suite), cast(Split, suite.split)
+            self._all.append(Measuring(services, trained, on, [part], retention, after, split, suite.name))
             if suite.name == decides:
-                self._decides = measuring
-        tested = replace(spec, eval=replace(spec.eval, prompts=spec.eval.test_prompts, split="test"))
-        self._test = eval_set(tested, "test") if spec.eval.test_prompts else None
+                self.deciding = self._all[-1]
+        tested = parts(replace(spec.eval, prompts=spec.eval.test_prompts, split="test"), "test")
+        self._test = Measuring(services, trained, spec, tested, retention, None, "test")
 
     @property
     def pending(self) -> Set[int]:
         return frozenset().union(*(measuring.pending for measuring in self._all))
-
-    @property
-    def decisive(self) -> bool:
-        return self._decides.decisive
-
-    @property
-    def enough(self) -> bool:
-        return self._decides.enough
-
-    def remark(self, early: bool) -> str:
-        return self._decides.remark(early)
 
     async def settled(self, but: int = 0) -> None:
         for measuring in self._all:
@@ -791,10 +714,8 @@ class Evaluations:
         """Measure the last version, unless that was done; then the best and the last on the split test."""
         for measuring in self._all:
             await measuring.last(version)
-        if self._test is not None:
-            for chosen in self._tested(version):
-                while not await self._measured(self._test, chosen):
-                    pass
+        for chosen in self._tested(version) if self._trained.spec.eval.test_prompts else ():
+            await self._test.measure(chosen)
 
     def _tested(self, last: Version) -> list[Version]:
         versions, policy = self._services.store.versions, self._trained.number
@@ -804,23 +725,14 @@ class Evaluations:
         chosen = {last.number: last} | ({best(known): there[best(known)]} if known else {})
         return [chosen[number] for number in sorted(chosen)]
 
-    async def _measured(self, test: EvalSet, version: Version) -> bool:
-        try:
-            async with test.bound() as leases, self._trained.published.lent(version):
-                if version.number not in test.evaluations.measured(self._trained.number, test.series(leases)):
-                    await test.evaluate(version, leases)
-        except Replaced:
-            return False
-        return True
 
-
-def suite_set(services: Services, trained: TrainedPolicy, spec: TaskSpec, suite: SuiteSpec) -> EvalSet:
-    """The prompts of a suite; ``spec`` is from ``on_suite``."""
+def suite_part(services: Services, trained: TrainedPolicy, spec: TaskSpec, suite: SuiteSpec) -> Part:
+    """The environment of a suite and its evaluator; ``spec`` is from ``on_suite``."""
     experience, split = services.store.experience, cast(Split, suite.split)
     first = experience.first_environment(trained.number, suite.name)
-    history = History(first, experience.last_environment(trained.number, suite.name))
+    history = first, experience.last_environment(trained.number, suite.name)
     environment = TaskEnvironment(services.environments, spec, history)
     participants = Participants(AgentMap({ONLY: NamedPolicySpec()}, {}), {ONLY: trained.published}, Opponents())
     held_out = HeldOutPrompts(services, trained.task, suite.prompts, split)
     evaluator = Evaluator(services, spec, trained.number, ONLY, environment, participants, held_out, suite.name)
-    return EvalSet(services, trained.number, split, [Part("", 1.0, environment, evaluator)], suite.name)
+    return Part("", 1.0, environment, evaluator)

@@ -2,59 +2,18 @@
 
 from __future__ import annotations
 
-import math
 from collections import Counter
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
-from math import exp, lgamma, log
+from collections.abc import Sequence
 
-from ..environments import EpisodeOutcome, FinishedEpisode
+from ..environments import FinishedEpisode
 from ..errors import Fruitless, Paused, StoreError
 from ..store import Store
 from ..training import RewardSummary
 from ..trajectories import Failure
 
-# Lost draws: detects attempts that lose all their samples more often than by chance.
-#
-# After ``l`` of ``d`` draws were lost, with a uniform prior, the next ``k`` are all lost with the probability ``Π (l +
-# 1 + i) / (d + 2 + i)`` for ``i < k``: Laplace's rule of succession, applied ``k`` times.
-
-FEWEST_LOST = 5
-"""Draws in a row that may always be lost: a short outage is no reason to pause."""
 MOST_LOST = 24
-"""Draws in a row that are always too many. If half of all instances fail, one group in 16 million loses this many."""
-CHANCE = 1e-6
-"""The probability below which chance is no explanation: a thousand steps close 8,000 groups."""
-
-Where = tuple[str, str]
-"""A component of the task, and the version of its environment."""
-
-
-class LostDraws:
-    """The draws of one task."""
-
-    def __init__(self) -> None:
-        self._lost: Counter[Where] = Counter()
-        self._drawn: Counter[Where] = Counter()
-
-    def survived(self, where: Where, lost: int) -> None:
-        self._lost[where] += lost
-        self._drawn[where] += lost + 1
-
-    def beyond_chance(self, where: Where, in_a_row: int) -> bool:
-        """True if ``in_a_row`` lost draws of one group are more than chance explains.
-
-        Lost draws of other open groups do not count.
-        """
-        if in_a_row < FEWEST_LOST:
-            return False
-        return in_a_row >= MOST_LOST or all_lost_by_chance(self._lost[where], self._drawn[where], in_a_row) < CHANCE
-
-
-def all_lost_by_chance(lost: int, drawn: int, more: int) -> float:
-    """The probability that ``more`` further draws are all lost, after ``lost`` of ``drawn`` were."""
-    return math.prod((lost + 1 + i) / (drawn + 2 + i) for i in range(more))
-
+"""Draws of one group in a row that lose all their samples before the task pauses. If half of all instances fail, one
+group in 16 million loses this many."""
 
 # Errors that end a run before its last step: its task gets a state and a sentence, not a crash.
 
@@ -173,175 +132,12 @@ def first_failure(played: Sequence[FinishedEpisode]) -> str:
 _WORDS = {"skip": "the environment skipped it", "timeout": "it took too long", "cancelled": "it was cut off"}
 
 
-# Survivors' bias: does an environment fail because of the reply? Then rewards are means over what it survived. Pure.
-#
-# All samples of a group run the same instance; a failed one is run again with the same noise. Two hypotheses for a
-# failure at one line of the environment's code are compared:
-#
-# - *Chance, or the instance*: each run of the group fails there with the same probability, the best fit per group.
-# - *The reply*: each distinct reply either causes the failure or does not. One that causes it fails nearly every run
-#   (``REPEATS`` of them: not every sampler repeats a reply exactly).
-#
-# The weight is the product over all groups of the likelihood ratio of the second hypothesis to the first. The reply
-# hypothesis is fixed before each group; chance gets its best fit afterwards. So under chance the expected factor is at
-# most 1 (Wasserman, Ramdas and Balakrishnan, "Universal inference", 2020, arXiv 1912.11436). By Ville's inequality the
-# weight *ever* reaches ``ENOUGH`` with a probability of at most 1 / ``ENOUGH``. This assumes independent failures
-# between runs; a long outage looks like a reply. A failure by one reply in five takes about five groups of eight
-# distinct replies; one in fifty about ninety.
-
-ENOUGH = 1000.0
-"""The weight that blames the reply: a false alarm has a probability of at most 1 in 1,000."""
-MOST_FACTOR = 20.0
-"""The largest factor of one group."""
-REPEATS = 0.9
-"""How often a run that failed because of its reply fails again."""
-
-MOST_LINES = 64
-"""Most lines to weigh, the first failing ones: the plugin itself reports the line."""
-
-Place = tuple[str, int]
-
-
-Said = Mapping[tuple[str, int], tuple[str, ...]]
-"""The texts of a sample's agents in order, by agent and index of the trajectory."""
-
-
-@dataclass(frozen=True)
-class Plays:
-    """The runs of a group with respect to one line of the environment's code."""
-
-    failed: int
-    """Distinct replies with a failed run at the line."""
-    passed: int
-    """The other distinct replies."""
-    again: int
-    """Runs that failed there."""
-    recovered: int
-    """The other runs of the same replies."""
-    others: int = 0
-    members: tuple[int, ...] = ()
-    """The number of samples of each reply with a failed run there."""
-
-    @classmethod
-    def of(cls, members: Sequence[tuple[Said, Sequence[EpisodeOutcome]]], place: Place) -> Plays:
-        counted = [(said, sum(place_of(end) == place for end in ends), len(ends)) for said, ends in members]
-        failing: list[Said] = []
-        for said, failures, _ in sorted(counted, key=lambda one: sum(map(len, one[0].values()))):
-            if failures and not any(_begins(first, said) for first in failing):
-                failing.append(said)
-        again = recovered = others = 0
-        passing: list[Said] = []
-        gave = [0] * len(failing)
-        for said, failures, plays in counted:
-            same = next((number for number, first in enumerate(failing) if _begins(first, said)), None)
-            if same is not None:
-                gave[same] += 1
-                again, recovered = again + failures, recovered + plays - failures
-            else:
-                others += plays
-                if said not in passing:
-                    passing.append(said)
-        return cls(len(failing), len(passing), again, recovered, others, tuple(gave))
-
-
-@dataclass(frozen=True)
-class Line:
-    """The evidence so far about one line of the environment's code."""
-
-    failure: Failure
-    weight: float
-    """Natural logarithm of the product of the groups' factors."""
-    failed: int = 0
-    passed: int = 0
-    episodes: int = 0
-    """Samples that failed there."""
-    told: bool = False
-
-
-def factor(group: Plays, failed: int, passed: int) -> float:
-    """The likelihood ratio of the reply hypothesis to chance for a group.
-
-    ``failed`` and ``passed``: sums of the earlier groups' counts.
-    """
-    reply = _beta(failed + group.failed + 1, passed + group.passed + 1) - _beta(failed + 1, passed + 1)
-    reply += group.again * log(REPEATS) + group.recovered * log(1 - REPEATS)
-    reply -= sum(log(1 - (1 - REPEATS) ** members) for members in group.members)  # one of these has failed
-    fails, passes = group.again, group.recovered + group.others
-    chance = sum(count * log(count / (fails + passes)) for count in (fails, passes) if count)
-    return min(MOST_FACTOR, exp(reply - chance))
-
-
-class Survivors:
-    """Weighs the groups of one environment version, one after the other."""
-
-    def __init__(self) -> None:
-        self.members = 0
-        self._plays = 0
-        self._lines: dict[Place, Line] = {}
-
-    def see(self, members: Sequence[FinishedEpisode]) -> tuple[Line, ...]:
-        ends = [member.outcomes for member in members]
-        failures = {place: end.failure for plays in ends for end in plays if (place := place_of(end)) and end.failure}
-        found = []
-        if failures or self._lines:
-            new = [place for place in failures if place not in self._lines][: MOST_LINES - len(self._lines)]
-            played = [(said_by(member), member.outcomes) for member in members]
-            for place in (*self._lines, *new):
-                now = self._weighed(place, played, failures.get(place))
-                if now.weight >= log(ENOUGH) and not now.told:
-                    now = replace(now, told=True)
-                    found.append(now)
-                self._lines[place] = now
-        self.members += len(ends)
-        self._plays += sum(map(len, ends))
-        return tuple(found)
-
-    def _weighed(
-        self, place: Place, played: Sequence[tuple[Said, Sequence[EpisodeOutcome]]], failure: Failure | None
-    ) -> Line:
-        before = self._lines.get(place)
-        if before is None:  # no earlier run failed there: if all had distinct replies, the factors
-            # of those groups would be 1 / (plays + 1) together; with fewer replies they are not lower
-            before = Line(failure or Failure(""), -log(self._plays + 1), passed=self._plays)
-        weight, failed, passed = before.weight, before.failed, before.passed
-        if any(
-            said != played[0][0] for said, _ in played
-        ):  # if all replies are equal, both hypotheses explain everything
-            group = Plays.of(played, place)
-            weight += log(factor(group, failed, passed))
-            failed, passed = failed + group.failed, passed + group.passed
-        episodes = before.episodes + sum(any(place_of(end) == place for end in ends) for _, ends in played)
-        return Line(failure or before.failure, weight, failed, passed, episodes, before.told)
-
-
-def place_of(end: EpisodeOutcome) -> Place | None:
-    """The line at which a run failed; None if it ended well or no line is to blame."""
-    failure = end.failure
-    if failure is None or not failure.file or end.status not in ("error", "timeout") or end.overloaded or end.died:
-        return None
-    return failure.file, failure.line
-
-
-def said_by(member: FinishedEpisode) -> Said:
-    """The texts of a sample's agents in its last run."""
-    return {
-        (agent, place): tuple(text for role, text in transcript.turns if role == "assistant")
-        for (_, agent, place), transcript in member.transcripts.items()
-    }
-
-
-def _begins(first: Said, said: Said) -> bool:
-    return all(said.get(key, ())[: len(texts)] == texts for key, texts in first.items())
-
-
-def _beta(a: float, b: float) -> float:
-    return lgamma(a) + lgamma(b) - lgamma(a + b)
-
-
-# Warns people once if an environment fails because of a reply, or fails always.
+# Warns people once if episodes keep failing at one line. Rewards are then means over the episodes that survived it.
 
 EVERY = 64
 """First episodes that must all fail at the same place: a default step."""
+MANY_LOST = 20
+"""Episodes of one environment version that are lost at one line, each in a group with survivors."""
 
 
 class BiasWatch:
@@ -350,19 +146,30 @@ class BiasWatch:
     def __init__(self, store: Store, task: int) -> None:
         self._store = store
         self._task = task
-        self._known: dict[tuple[str, str], Survivors] = {}
-        self._always: dict[tuple[str, str], list[Failure | None]] = {}
-        """Also failures with a reward; None for an episode that did not fail."""
+        self._episodes: Counter[tuple[str, str]] = Counter()
+        self._lost: Counter[tuple[str, str, str, int]] = Counter()
+        self._first: dict[tuple[str, str], list[Failure | None]] = {}
+        """Of the first episodes, also failures with a reward; None for an episode that did not fail."""
 
     def see(self, version: str, members: Sequence[FinishedEpisode], component: str = "") -> None:
-        survivors = self._known.setdefault((component, version), Survivors())
-        for line in survivors.see(members):
-            about = f"survivors {version} {line.failure.file}:{line.failure.line}"
-            self._warn(about, sentence(line, survivors.members))
-        first = self._always.setdefault((component, version), [])
-        first += [one.outcome.failure for one in members[: EVERY - len(first)]]
-        if len(first) == EVERY and (failure := the_only(first)):
-            self._warn(f"always {version} {failure.file}:{failure.line}", always(failure))
+        key = component, version
+        self._episodes[key] += len(members)
+        survived = any(member.rewarded for member in members)
+        for member in members:
+            failure = member.outcome.failure
+            if not survived or not member.lost or failure is None or not failure.line:
+                continue
+            if member.outcome.overloaded or member.outcome.died:
+                continue
+            place = (*key, failure.file, failure.line)
+            self._lost[place] += 1
+            if self._lost[place] == MANY_LOST:
+                about = f"survivors {version} {failure.file}:{failure.line}"
+                self._warn(about, survivors(failure, MANY_LOST, self._episodes[key]))
+        first = self._first.setdefault(key, [])
+        first += [member.outcome.failure for member in members[: EVERY - len(first)]]
+        if len(first) == EVERY and (common := the_only(first)):
+            self._warn(f"always {version} {common.file}:{common.line}", always(common))
 
     def _warn(self, about: str, words: str) -> None:
         try:
@@ -391,12 +198,10 @@ def always(failure: Failure) -> str:
     )
 
 
-def sentence(line: Line, members: int) -> str:
-    """The warning for a line, with its place and what helps."""
-    place = f"{line.failure.file}, line {line.failure.line}"
+def survivors(failure: Failure, lost: int, episodes: int) -> str:
+    """The warning that episodes are lost at one line while others of the same instances end well."""
     return (
-        f"Some replies make the environment fail at {place} ({line.failure.message}): {line.episodes} of {members}"
-        " episodes failed there, again each time they were played, while others of the same instances ended well. They"
-        " have no reward, so training does not learn to avoid them. Catch the exception and pay a reward, or declare"
-        " @env(on_error=0.0)."
+        f"{lost} of {episodes} episodes failed at {failure.file}, line {failure.line} ({failure.message}) each time"
+        " that they were played, while others of the same instances ended well. They have no reward, so training does"
+        " not learn to avoid what fails. Catch the exception and pay a reward, or declare @env(on_error=0.0)."
     )

@@ -19,7 +19,7 @@ from ..fleet import Services, Share
 from ..racing import until_first
 from ..spec import TaskSpec, agent_map_of, bounded, by_base, by_replies, spec_of, unmeasured
 from ..store import Version
-from ..training import teaches, train_group
+from ..training import train_group
 from .admission import Admission, Background, PolicyGroups, step_groups
 from .canary import Asked, Canary
 from .drawing import TaskPrompts
@@ -241,7 +241,7 @@ class PolicyLearner:
                 return
             check_room(self._services.shortage)
             await self._await_scores()
-            if self._evaluations.enough or self.remark:
+            if self._evaluations.deciding.enough or self.remark:
                 break
             self._version = await self._step(step, self._version, background)
             background.start(self._retention.tidy(self._evaluations.pending))
@@ -263,17 +263,14 @@ class PolicyLearner:
             missing -= len(ready)
             groups.taken = step if missing else step + 1
             batch = tuple(train_group(closed.group, overlong=self._overlong) for closed in ready)
-            # Groups of equal rewards have no pass for the canary's tokens. A deterministic run uses a separate pass,
-            # because a restart would choose others.
-            passes = not missing or any(map(teaches, batch))
-            probe = self._canary.probe(ready) if passes and not one_by_one else None
+            # A deterministic run asks separately, because a restart would choose other groups.
+            probe = None if one_by_one else self._canary.probe(ready)
             # The last groups and the step are one call; in a deterministic run the canary comes between them.
             stats = await services.trainer.accumulate(self._key, batch, probe, "" if missing or one_by_one else path)
             result = stats.step
             self._canary.learn(stats.scores)
             self._log(stats.notice)
-            tally.add(ready, stats)
-            tally.keep_weights(ready, batch, stats)
+            tally.add(ready, stats, batch)
             await self._watch.see_first(tally.groups)
         self._evaluations.first(before, background)
         await self._await_scores()
@@ -345,7 +342,7 @@ class PolicyLearner:
     async def _await_scores(self) -> None:
         """In a deterministic run, wait for the scores that may end it, else timing would decide."""
         if self.spec.train.deterministic:
-            decisive = self._evaluations.decisive or self._watch.decisive
+            decisive = self._evaluations.deciding.decisive or self._watch.decisive
             if decisive:
                 await self.settled()
             await self._evaluations.settled(0 if decisive else 1)
@@ -385,7 +382,7 @@ class PolicyLearner:
     async def conclude(self) -> None:
         await self._evaluations.last(self._version)
         early = self._version.number < self.spec.steps
-        self.remark = " ".join(filter(None, (self.remark, self._evaluations.remark(early))))
+        self.remark = " ".join(filter(None, (self.remark, self._evaluations.deciding.remark(early))))
 
     async def tidy(self) -> None:
         self._retention.label()

@@ -26,14 +26,13 @@ class StepTally:
     stats: list[GroupStats] = field(default_factory=list)
     weights: dict[int, bytes] = field(default_factory=dict)
 
-    def add(self, groups: Sequence[ClosedGroup], stats: GroupStats) -> None:
+    def add(self, groups: Sequence[ClosedGroup], stats: GroupStats, trained: Sequence[TrainGroup] = ()) -> None:
+        """Add groups with what the trainer found; ``trained``: as it got them, to keep their importance weights."""
         self.groups.extend(groups)
         self.stats.append(stats)
-
-    def keep_weights(self, groups: Sequence[ClosedGroup], trained: Sequence[TrainGroup], stats: GroupStats) -> None:
-        for closed, own in zip(groups, trained, strict=True):
-            if own.number in stats.weights:
-                self.weights[own.number] = spread(closed.group, own, stats.weights[own.number]).tobytes()
+        for closed, group in zip(groups, trained, strict=False):
+            if group.number in stats.weights:
+                self.weights[group.number] = spread(closed.group, group, stats.weights[group.number]).tobytes()
 
     @property
     def numbers(self) -> list[int]:
@@ -73,7 +72,8 @@ class StepTally:
         ages = [self.version - closed.group.version for closed in self.groups]
         members = max(1, sum(closed.rewards.count for closed in self.groups))
         episodes = [episode for closed in self.groups for episode in closed.group.episodes]
-        lengths = [_sampled(episode) for episode in episodes]
+        lengths = [sum(trajectory.sampled for trajectory in episode.trajectories) for episode in episodes]
+        first = [spoken[0] for spoken in map(_spoken, episodes) if spoken]
         replaced = sum(closed.group.replaced for closed in self.groups)
         return {
             "reward": math.fsum(c.rewards.mean * c.rewards.count for c in self.groups) / members,
@@ -90,7 +90,7 @@ class StepTally:
             "staleness": math.fsum(ages) / len(ages),
             "staleness_max": float(max(ages)),
             "tokens": float(sum(lengths)),
-            "first_prompts": float(_first_prompts(episodes)),
+            "first_prompts": float(len({one.tokens[: int(np.argmax(one.mask))].tobytes() for one in first})),
             **(_said(episodes, lengths) if any(lengths) else {}),
             "errors": float(sum(episode.status != "ok" for episode in episodes)),
             "lost": float(sum(closed.group.lost for closed in self.groups)),
@@ -163,14 +163,5 @@ def _said(episodes: Sequence[Episode], lengths: Sequence[int]) -> dict[str, floa
     }
 
 
-def _first_prompts(episodes: Sequence[Episode]) -> int:
-    first = (spoken[0] for spoken in map(_spoken, episodes) if spoken)
-    return len({one.tokens[: int(np.argmax(one.mask))].tobytes() for one in first})
-
-
 def _spoken(episode: Episode) -> list[Trajectory]:
     return [one for one in episode.trajectories if one.sampled]
-
-
-def _sampled(episode: Episode) -> int:
-    return sum(trajectory.sampled for trajectory in episode.trajectories)

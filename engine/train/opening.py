@@ -1,4 +1,4 @@
-"""A task file's training options for the stages, with the defaults of its loss filled in. Pure."""
+"""What happens before a policy's first step: options, state on the disk, place at the samplers, limits."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from ..environments import Answering, EnvironmentService, EpisodeOutcome, Episod
 from ..errors import AdapterDamaged, AdapterError, AdapterMissing, Blocked, ConfigError
 from ..faults import Point, reach
 from ..fleet import Services
-from ..rollout import Roles, noise_seed
+from ..rollout import noise_seed
 from ..spec import (
     AdvantageKind,
     FirstReplies,
@@ -37,7 +37,7 @@ from .environment import Component, Mixture
 from .publishing import PublishedVersions
 
 if TYPE_CHECKING:
-    from .selfplay import Match, Participants
+    from .selfplay import Participants
 
 
 def closing_rules(spec: TaskSpec) -> ClosingRules:
@@ -184,7 +184,7 @@ async def _start_of(first: Version) -> str:
 async def _begin(services: Services, task: int, name: str, spec: TaskSpec, path: Path) -> bool:
     start, folder = services.store.versions.start(task, spec.policy.start), start_folder(spec.policy.start)
     if folder is not None:
-        what, write = str(folder), partial(_begin_from_folder, folder, path)
+        what, write = str(folder), lambda: begin(read_peft_folder(folder), path)
     elif start is not None:
         what, write = start.name, partial(begin_from, Path(start.path), start.checksum, path)
     elif spec.policy.start:  # an untrained adapter would be a different run
@@ -194,10 +194,6 @@ async def _begin(services: Services, task: int, name: str, spec: TaskSpec, path:
     await asyncio.to_thread(write)
     services.store.telemetry.event("task", f"Training begins from {what}, with a new optimizer.", task)
     return True
-
-
-def _begin_from_folder(folder: Path, path: Path) -> None:
-    begin(read_peft_folder(folder), path)
 
 
 def key(task: int, policy: str) -> str:
@@ -335,70 +331,50 @@ async def first_replies(
 
     Raises ``WorkerDied`` and, if an environment cannot serve, ``Blocked``.
     """
-    match = participants.match(0, 0)
-    each = math.ceil(EPISODES / len(mixture.components))
+    match, seed = participants.match(0, 0), spec.train.seed
+    turns: list[tuple[list[int], bool]] = []
+    """Of one agent in one episode: tokens of its replies, and True if it was asked once, without tools."""
+
+    async def episode(component: Component, lease: Lease, index: int) -> None:
+        asks: dict[str, list[Ask]] = {}
+        play = component.environment.player(lease)
+
+        async def noted(spec: EpisodeSpec, answer: Answer) -> EpisodeOutcome:
+            assert isinstance(answer, Answering)
+
+            async def answered(ask: Ask) -> Reply:
+                asks.setdefault(ask.agent, []).append(ask)
+                return await answer(ask)
+
+            return await play(spec, replace(answer, answer=answered))
+
+        noise = noise_seed(seed, "first", component.name, index)
+        roles = match.roles(participants.replicas(match), spec.sampling, spec.sampling.temperature, noise)
+        name = f"{next(iter(match.versions.values())).name}/first-{component.name}.{index}"
+        shown = EpisodeSpec("train", index, seed, 0, lease.config)
+        result = await services.rollout.run_episode(noted, shown, roles, name)
+        lengths: dict[str, list[int]] = {}
+        for one in result.episode.trajectories:
+            if match.policy_of(one.agent) in participants.agent_map.trained:
+                lengths.setdefault(one.agent, []).extend(span.stop - span.start for span in one.spans)
+        for agent, tokens in lengths.items():
+            # a program bypasses ``answered``, so its number of requests is unknown
+            if tokens:
+                own = asks.get(agent, [])
+                turns.append((tokens, len(own) == 1 and not own[0].tools))
+
+    async def of_component(component: Component) -> None:
+        async with component.environment.bound() as lease:
+            count = math.ceil(EPISODES / len(mixture.components))
+            await asyncio.gather(*(episode(component, lease, index) for index in range(count)))
+
     async with participants.playing(match):
-        episodes = await asyncio.gather(
-            *(_of_component(services, spec, one, each, match, participants) for one in mixture.components)
-        )
-    turns = [said for part in episodes for episode in part for said in episode]
+        await asyncio.gather(*map(of_component, mixture.components))
     return FirstReplies(
         tuple(tokens for lengths, _ in turns for tokens in lengths),
         tuple(sum(lengths) for lengths, _ in turns),
         all(single for _, single in turns),
     )
-
-
-Said = tuple[list[int], bool]
-"""Of one agent in one episode: tokens of its replies, and True if it was asked once, without tools."""
-
-
-async def _of_component(
-    services: Services, spec: TaskSpec, component: Component, episodes: int, match: Match, participants: Participants
-) -> Sequence[Sequence[Said]]:
-    seed, replicas = spec.train.seed, participants.replicas(match)
-    async with component.environment.bound() as lease:
-
-        async def one(index: int) -> Sequence[Said]:
-            noise = noise_seed(seed, "first", component.name, index)
-            roles = match.roles(replicas, spec.sampling, spec.sampling.temperature, noise)
-            name = f"{next(iter(match.versions.values())).name}/first-{component.name}.{index}"
-            return await _episode(services, component, lease, index, seed, roles, name, match, participants)
-
-        return await asyncio.gather(*map(one, range(episodes)))
-
-
-async def _episode(
-    services: Services,
-    component: Component,
-    lease: Lease,
-    index: int,
-    seed: int,
-    roles: Roles,
-    name: str,
-    match: Match,
-    participants: Participants,
-) -> Sequence[Said]:
-    asks: dict[str, list[Ask]] = {}
-    play = component.environment.player(lease)
-
-    async def noted(spec: EpisodeSpec, answer: Answer) -> EpisodeOutcome:
-        assert isinstance(answer, Answering)
-
-        async def answered(ask: Ask) -> Reply:
-            asks.setdefault(ask.agent, []).append(ask)
-            return await answer(ask)
-
-        return await play(spec, replace(answer, answer=answered))
-
-    played = await services.rollout.run_episode(noted, EpisodeSpec("train", index, seed, 0, lease.config), roles, name)
-    said: dict[str, list[int]] = {}
-    for one in played.episode.trajectories:
-        if match.policy_of(one.agent) in participants.agent_map.trained:
-            said.setdefault(one.agent, []).extend(span.stop - span.start for span in one.spans)
-    # a program bypasses ``answered``, so its number of requests is unknown
-    single = {agent: len(own := asks.get(agent, [])) == 1 and not own[0].tools for agent in said}
-    return [(lengths, single[agent]) for agent, lengths in said.items() if lengths]
 
 
 async def keep_numbers(services: Services, task: int, before: TaskSpec, after: TaskSpec, why: str) -> None:

@@ -11,7 +11,7 @@ from contextlib import asynccontextmanager, contextmanager
 from functools import partial
 from pathlib import Path
 
-from ..adapters import RetentionVersion, keep, strip_moments
+from ..adapters import keep, strip_moments
 from ..clock import monotonic
 from ..errors import AdapterError, DatabaseLocked, WorkerDied
 from ..faults import Point, reach
@@ -155,17 +155,16 @@ class PublishedVersions:
         return [self._endpoints[share.sampler] for share in shares]
 
     async def _load(self, version: Version, endpoints: Sequence[SamplerEndpoint]) -> None:
-        loading = asyncio.ensure_future(self._load_all(version, set(endpoints) - self._loaded[version.name]))
+        missing = sorted(set(endpoints) - self._loaded[version.name], key=lambda endpoint: endpoint.name)
+        loads = [asyncio.ensure_future(self._load_at(endpoint, version)) for endpoint in missing]
+        loading = asyncio.gather(*loads, return_exceptions=True)
         try:
-            await asyncio.shield(loading)
+            failures = await asyncio.shield(loading)
         except asyncio.CancelledError:
-            await asyncio.gather(loading, return_exceptions=True)
+            await asyncio.gather(*loads, return_exceptions=True)
             raise
-
-    async def _load_all(self, version: Version, endpoints: set[SamplerEndpoint]) -> None:
-        loads = (self._load_at(endpoint, version) for endpoint in sorted(endpoints, key=lambda one: one.name))
-        for failure in await asyncio.gather(*loads, return_exceptions=True):
-            if isinstance(failure, BaseException):
+        for failure in failures:
+            if failure is not None:
                 raise failure
 
     async def _load_at(self, endpoint: SamplerEndpoint, version: Version) -> None:
@@ -220,11 +219,6 @@ class Retention:
         self._held = held
         self._store = store
         self._evaluations = store.evaluations.of(suite)
-        self._versions = store.versions
-        self._experience = store.experience
-        self._open_plays = store.open_plays
-        self._served = store.served
-        self._telemetry = store.telemetry
         self._task = task
         self._told: set[str] = set()
         self._policy = policy
@@ -235,14 +229,14 @@ class Retention:
 
     def label(self) -> None:
         """Name the last version, and the best trained one of the newest evaluation series that has a file."""
-        numbers = [version.number for version in self._versions.candidates(self._policy)]
+        numbers = [version.number for version in self._store.versions.candidates(self._policy)]
         scores = self._evaluations.scores(self._policy)
         trained = {number: scores[number] for number in numbers if number > 0 and number in scores}
         labels = {numbers[0]: "last"}
         if trained:
             number = best(trained)
             labels[number] = "best, last" if number == numbers[0] else "best"
-        self._versions.label(self._policy, labels)
+        self._store.versions.label(self._policy, labels)
 
     async def retain(self, pending: Set[int]) -> None:
         """Remove state files, moments and tokens that are no longer needed.
@@ -255,7 +249,7 @@ class Retention:
             if surplus or heavy:
                 sizes, problems = await asyncio.to_thread(self._make_room, surplus, heavy)
                 for version, size in sizes.items():
-                    await self._store.patiently(partial(self._versions.strip, version, size))
+                    await self._store.patiently(partial(self._store.versions.strip, version, size))
                 for problem in problems:
                     self._tell(problem)
             await self._shrink()
@@ -267,25 +261,25 @@ class Retention:
                 await self.retain(pending)
 
     def _prune(self, pending: Set[int]) -> tuple[list[Path], list[Version]]:
-        candidates, bests = self._versions.candidates(self._policy), self._evaluations.best_of_each(self._policy)
-        last = candidates[0]
-        known = (RetentionVersion(v.number, v.resumable, v.number in bests, v is last) for v in candidates)
-        kept = keep(known, self._every, self.given)
+        candidates, bests = self._store.versions.candidates(self._policy), self._evaluations.best_of_each(self._policy)
+        files, moments = keep({v.number: v.resumable for v in candidates}, bests, self._every, self.given)
         played = self._played([version.number for version in candidates])
-        needed = kept.files | pending | played | self._versions.wanted(self._policy).keys() | self._speaking(candidates)
-        needed |= self._served.numbers(self._policy).keys()
-        surplus = [v for v in candidates if v.number not in needed and not self._served.holds(v.id)]
-        self._versions.prune(*(version.id for version in surplus))
-        whole = kept.moments | pending
+        needed = (
+            files | pending | played | self._store.versions.wanted(self._policy).keys() | self._speaking(candidates)
+        )
+        needed |= self._store.served.numbers(self._policy).keys()
+        surplus = [v for v in candidates if v.number not in needed and not self._store.served.holds(v.id)]
+        self._store.versions.prune(*(version.id for version in surplus))
+        whole = moments | pending
         heavy = [v for v in candidates if v.number in needed and v.number not in whole and v.resumable]
         return [Path(version.path) for version in surplus], heavy
 
     def _speaking(self, candidates: Sequence[Version]) -> Set[int]:
-        open_ = self._open_plays.speaking(self._task)
+        open_ = self._store.open_plays.speaking(self._task)
         return {one.number for one in candidates if self._held(one) or (one.number, one.checksum) in open_}
 
     def _make_room(self, surplus: list[Path], heavy: list[Version]) -> tuple[dict[int, int], list[str]]:
-        self._versions.barrier()  # else a power cut could bring back rows without their files or moments
+        self._store.versions.barrier()  # else a power cut could bring back rows without their files or moments
         reach(Point.RETAIN_MARKED)
         sizes, problems = {}, []
         for file in surplus:
@@ -304,10 +298,10 @@ class Retention:
     def _tell(self, problem: str) -> None:
         if problem not in self._told:
             self._told.add(problem)
-            self._telemetry.event("adapter", problem, self._task, "warning")
+            self._store.telemetry.event("adapter", problem, self._task, "warning")
 
     async def _shrink(self) -> None:
         if self._token_steps:
-            newest = self._versions.candidates(self._policy)[0].number
-            while self._experience.shrink(self._policy, newest - self._token_steps):
+            newest = self._store.versions.candidates(self._policy)[0].number
+            while self._store.experience.shrink(self._policy, newest - self._token_steps):
                 await asyncio.sleep(0)

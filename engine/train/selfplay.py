@@ -7,9 +7,10 @@ from collections.abc import AsyncIterator, Callable, Mapping, Sequence, Set
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from dataclasses import dataclass, field, replace
 from itertools import count
+from math import exp
 from pathlib import Path
-
-import numpy as np
+from random import Random
+from statistics import median
 
 from ..adapters import begin, checksum, is_there, read_peft_folder, write_blank
 from ..errors import AdapterError, ConfigError
@@ -100,8 +101,8 @@ def weights(numbers: Sequence[int], pick: str, scores: Mapping[int, float]) -> l
     elif pick == "score" and scores:
         known = [scores[number] for number in numbers if number in scores] or [0.0]
         least, width = min(known), (max(known) - min(known)) or 1.0
-        middle = float(np.median(known))
-        raw = [float(np.exp(SHARPNESS * (scores.get(number, middle) - least) / width)) for number in numbers]
+        middle = median(known)
+        raw = [exp(SHARPNESS * (scores.get(number, middle) - least) / width) for number in numbers]
     else:
         raw = [1.0] * len(numbers)
     total = sum(raw)
@@ -143,10 +144,8 @@ class OpponentPool:
                 "They were deleted; the task can go on once it has made others.",
             )
         odds = weights(pool, self._policy.pick, self._scores())
-        noise = np.random.Philox(key=noise_seed(self._seed, "pool", self._name, number, attempt)).random_raw(1)[0]
-        point = float(noise >> np.uint64(11)) * 2.0**-53
-        place = min(int(np.searchsorted(np.cumsum(odds), point, side="right")), len(pool) - 1)
-        return versions[pool[place]]
+        chance = Random(noise_seed(self._seed, "pool", self._name, number, attempt))
+        return versions[chance.choices(pool, odds)[0]]
 
 
 # All policies that act in a running task. Makes a ``Match`` for each attempt; knows only versions.

@@ -228,33 +228,19 @@ def chosen(code: str, said: Sequence[Said], before: Sequence[Said] = ()) -> tupl
     - All others: those with the lowest reward.
     """
     if code in (ENTROPY_COLLAPSE, ONE_REPLY):
-        return _first(_commonest(said))
+        commonest = dict(Counter(one.replies for one in said).most_common(1))
+        return _first([one for one in said if one.replies in commonest])
     if code in (EXPLODING_LENGTH, CUT_REPLIES):
         return _first(sorted(said, key=lambda one: (one.cut, len(one.replies)), reverse=True))
+    best = {one.group: _reward(one) for one in sorted(before, key=_reward) if one.reward is not None}
     paid = [one for one in said if one.reward is not None]
-    if code == REWARD_HACKING:
-        earlier = _rewards(before)
-        return _first(sorted(paid, key=lambda one: _reward(one) - earlier.get(one.group, _reward(one))))
-    return _first(sorted(paid, key=_reward))
+    return _first(
+        sorted(paid, key=lambda one: _reward(one) - best.get(one.group, _reward(one) * (code == REWARD_HACKING)))
+    )
 
 
 def _reward(one: Said) -> float:
     return one.reward if one.reward is not None else 0.0
-
-
-def _rewards(said: Iterable[Said]) -> Mapping[int, float]:
-    found: dict[int, float] = {}
-    for one in said:
-        if one.reward is not None:
-            found[one.group] = max(one.reward, found.get(one.group, one.reward))
-    return found
-
-
-def _commonest(said: Sequence[Said]) -> list[Said]:
-    if not said:
-        return []
-    ((reply, _),) = Counter(one.replies for one in said).most_common(1)
-    return [one for one in said if one.replies == reply]
 
 
 def _first(said: Sequence[Said]) -> tuple[int, ...]:
@@ -315,7 +301,7 @@ def entropy_collapse(seen: Learning) -> Evidence | None:
     fall = _fall(seen, "reward_max")
     if fall is None:
         return None
-    return {"start": fmean(start), "now": fmean(now), "reached": fall.before, "best": fall.now}
+    return {"start": fmean(start), "now": fmean(now), "reached": fall[0], "best": fall[1]}
 
 
 def exploding_length(seen: Learning) -> Evidence | None:
@@ -368,7 +354,7 @@ def reward_hacking(seen: Learning) -> Evidence | None:
 def falling_reward(seen: Learning) -> Evidence | None:
     """The training reward has fallen well below an earlier level."""
     fall = _fall(seen, "reward") if seen.alone and seen.uniform else None
-    return None if fall is None else {"best": fall.before, "now": fall.now, "steps": float(fall.steps)}
+    return None if fall is None else {"best": fall[0], "now": fall[1], "steps": float(fall[2])}
 
 
 def kl_runaway(seen: Learning) -> Evidence | None:
@@ -454,14 +440,8 @@ def _long_enough(course: Course, now: Sequence[float]) -> bool:
     return bool(now) and course.seen >= 3 * WINDOW
 
 
-@dataclass(frozen=True)
-class _Fall:
-    before: float
-    now: float
-    steps: int
-
-
-def _fall(seen: Learning, name: str) -> _Fall | None:
+def _fall(seen: Learning, name: str) -> tuple[float, float, int] | None:
+    """The best mean of ``WINDOW`` steps, the newest mean if it is well below that, and the steps since then."""
     course, values = seen.course, seen.course.values(name)
     begins = [0, *range(len(values) % WINDOW, len(values) - WINDOW, WINDOW)]
     stretches = [values[begin : begin + WINDOW] for begin in begins]
@@ -473,7 +453,7 @@ def _fall(seen: Learning, name: str) -> _Fall | None:
         return None
     if not differ(best, now, values, level(seen.steps) / len(stretches)):
         return None
-    return _Fall(fmean(best), fmean(now), len(values) - WINDOW - begins[stretches.index(best)])
+    return fmean(best), fmean(now), len(values) - WINDOW - begins[stretches.index(best)]
 
 
 def _rose(course: Course, before: Sequence[float]) -> bool:
@@ -506,7 +486,12 @@ class Watch:
         self._spec = trained.spec
         self._suite = deciding(trained.spec)
         self._measured = [self._suite] if self._suite else list(components_of(trained.spec))
-        self._thinks = services.traits.thinks and trained.spec.sampling.thinking is not False
+        sampling = trained.spec.sampling
+        self._limits = {
+            "max_tokens": as_number(sampling.max_tokens),
+            "max_episode_tokens": as_number(sampling.max_episode_tokens),
+            "thinks": float(services.traits.thinks and sampling.thinking is not False),
+        }
         self._opening: float | None = None
         self._course = Course.of(self._store.findings.seen(self._policy, NAMES, WINDOW, LATELY))
 
@@ -544,15 +529,6 @@ class Watch:
         known = self._store.findings.known(self._policy)
         code = next((code for code in CALLED if code in known and known[code].pending), None)
         return paused(self._task, code, known[code].step) if code else None
-
-    @property
-    def _limits(self) -> Mapping[str, float]:
-        sampling = self._spec.sampling
-        return {
-            "max_tokens": as_number(sampling.max_tokens),
-            "max_episode_tokens": as_number(sampling.max_episode_tokens),
-            "thinks": float(self._thinks),
-        }
 
     async def _keep(self, code: str, evidence: Evidence) -> None:
         store, step = self._store, self._course.newest

@@ -31,26 +31,24 @@ def check_group(group: TrainGroup, vocabulary: int) -> None:
 
 
 def _fault(sequence: TrainSequence, vocabulary: int) -> str:
-    tokens, mask, logprobs = sequence.tokens, sequence.mask, sequence.logprobs
-    if not (tokens.ndim == 1 and tokens.shape == mask.shape == logprobs.shape):
-        return f"tokens, mask and log-probabilities have shapes {tokens.shape}, {mask.shape} and {logprobs.shape}"
+    tokens, mask, logprobs, advantages = sequence.tokens, sequence.mask, sequence.logprobs, sequence.advantages
+    per_token = np.array(sequence.advantage) if advantages is None else advantages
+    shapes = [mask.shape, logprobs.shape, per_token.shape if advantages is not None else tokens.shape]
     if tokens.size == 0:
         return "it is empty"
+    if tokens.ndim != 1 or any(shape != tokens.shape for shape in shapes):
+        return f"tokens have shape {tokens.shape}, but mask, log-probabilities and advantages have shapes {shapes}"
     if tokens.min() < 0 or tokens.max() >= vocabulary:
         return f"token ids run from {tokens.min()} to {tokens.max()}, the vocabulary from 0 to {vocabulary - 1}"
-    if mask.max() > 1:
-        return "its mask holds values other than 0 and 1"
-    if mask[0]:
-        return "its first token is marked as sampled, but nothing precedes it"
-    if not np.isfinite(sequence.advantage):
-        return f"its advantage is {sequence.advantage}"
-    if sequence.advantages is not None and sequence.advantages.shape != tokens.shape:
-        return f"tokens have shape {tokens.shape}, their advantages {sequence.advantages.shape}"
-    if sequence.advantages is not None and not np.isfinite(sequence.advantages).all():
-        return "the advantage of a token is not finite"
-    if not (logprobs <= 1e-3).all() or not np.isfinite(logprobs).all():
-        return "a log-probability is positive or not finite"
-    return ""
+    faults = {
+        "its mask holds values other than 0 and 1": mask.max() > 1,
+        "its first token is marked as sampled, but nothing precedes it": mask[0] != 0,
+        f"its advantage is {sequence.advantage if advantages is None else 'not finite at a token'}": not np.isfinite(
+            per_token
+        ).all(),
+        "a log-probability is positive or not finite": not ((logprobs <= 1e-3) & np.isfinite(logprobs)).all(),
+    }
+    return next((text for text, broken in faults.items() if broken), "")
 
 
 def fault_of(lesson: Lesson, logp: Tensor, gradient: Tensor) -> str:
@@ -300,7 +298,7 @@ def make_step(gradients: Gradients, memory: PolicyMemory) -> Step:
     shared, rate = divisor(config, memory.tokens), learning_rate(config, memory.version)
     optimised, norm = _update(memory, memory.optimised, memory.gradient / shared, rate)
     for _ in range(1, config.epochs):
-        ahead = PolicyMemory.holding(config, memory.layout, optimised, version=memory.version)
+        ahead = PolicyMemory.of(config, memory.layout, optimised, version=memory.version)
         ahead.reference = memory.reference
         gradients([(ahead, memory.rehearsal)])
         optimised, further = _update(ahead, optimised, ahead.gradient / shared, rate)
@@ -327,9 +325,6 @@ def divisor(config: PolicyConfig, tokens: int) -> float:
     return float(max(1, tokens)) if published(config.loss).mean == "token" else config.denominator
 
 
-SCHEDULES = ("constant", "linear", "cosine")
-
-
 def learning_rate(config: PolicyConfig, step: int) -> float:
     """The rate of the step that makes version ``step + 1``; ``step`` counts from 0.
 
@@ -343,42 +338,3 @@ def learning_rate(config: PolicyConfig, step: int) -> float:
     done = min(1.0, (step - config.warmup) / max(1, config.steps - config.warmup))
     left = 1.0 - done if config.schedule == "linear" else 0.5 * (1.0 + math.cos(math.pi * done))
     return config.learning_rate * left
-
-
-def check_config(config: PolicyConfig) -> None:
-    """Raise ``ValueError``, naming the field and what is allowed, unless every value makes sense."""
-    for name, word, known in (
-        ("schedule", config.schedule, SCHEDULES),
-        ("importance", config.importance, published(config.loss).importance),
-    ):
-        if word not in known:
-            raise ValueError(f"{name} is {word!r}, but with the loss {config.loss} must be one of {', '.join(known)}.")
-    (beta1, beta2), floor = config.betas, config.importance_floor
-    rules = (
-        ("rank", config.rank, config.rank >= 1, "at least 1"),
-        ("alpha", config.alpha, config.alpha > 0, "above 0"),
-        ("learning_rate", config.learning_rate, config.learning_rate >= 0, "0 or more"),
-        ("betas[0]", beta1, 0 <= beta1 < 1, "from 0 to below 1"),
-        ("betas[1]", beta2, 0 <= beta2 < 1, "from 0 to below 1"),
-        ("epsilon", config.epsilon, config.epsilon > 0, "above 0"),
-        ("weight_decay", config.weight_decay, config.weight_decay >= 0, "0 or more"),
-        ("warmup", config.warmup, config.warmup >= 0, "0 (off) or more"),
-        ("steps", config.steps, config.schedule == "constant" or config.steps > 0, "above 0 for a rate that falls"),
-        ("epochs", config.epochs, config.epochs >= 1, "at least 1"),
-        ("clip_norm", config.clip_norm, config.clip_norm >= 0, "0 (off) or more"),
-        ("importance_cap", config.importance_cap, config.importance_cap > 0, "above 0"),
-        ("importance_floor", floor, 0 <= floor <= config.importance_cap, "from 0 to importance_cap"),
-        ("clip_dual", config.clip_dual or 1.0, (config.clip_dual or 1.0) >= 1, "at least 1"),
-        ("geometric_cap", config.geometric_cap, config.geometric_cap >= 1, "at least 1"),
-        ("clip_low", config.clip_low or 0.0, 0 <= (config.clip_low or 0.0) <= 1, "from 0 to 1"),
-        ("clip_high", config.clip_high or 0.0, (config.clip_high or 0.0) >= 0, "0 or more"),
-        ("kl", config.kl, config.kl >= 0, "0 (off) or more"),
-        ("kl", config.kl, not config.reference or config.kl > 0, "above 0 with a reference"),
-        ("entropy", config.entropy, config.entropy >= 0, "0 (off) or more"),
-        ("denominator", config.denominator, config.denominator > 0, "above 0"),
-        ("temperature", config.temperature, config.temperature > 0, "above 0"),
-        ("seed", config.seed, config.seed >= 0, "0 or more"),
-    )
-    for name, value, holds, allowed in rules:
-        if not holds or not math.isfinite(value):
-            raise ValueError(f"{name} is {value}, but must be {allowed}.")

@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-import hashlib
 import logging
 import os
 import pickle
 import secrets
 import threading
 import zlib
-from collections.abc import Collection, Iterable, Iterator, Mapping, Set
-from dataclasses import dataclass, field, fields
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol, Self, TypeAlias, TypeVar
+from typing import TYPE_CHECKING, TypeAlias, TypeVar
 
 import numpy as np
 import torch
@@ -78,16 +77,7 @@ ALIGNMENT = 16
 """In float32 elements: 64 bytes, an AVX-512 register, so that kernels give the same bits for each policy."""
 
 
-class Vector(Protocol):
-    """A one-dimensional numpy array or torch tensor."""
-
-    def __getitem__(self, index: slice, /) -> Self: ...
-
-    def reshape(self, shape: tuple[int, int], /) -> Self:
-        """Reshape without copying, for a contiguous piece."""
-
-
-V = TypeVar("V", bound=Vector)
+V = TypeVar("V", Tensor, NDArray[np.float32])
 
 
 @dataclass(frozen=True)
@@ -158,52 +148,12 @@ class TrainingState:
         vectors = (self.weights, self.moment1, self.moment2, self.gradient, self.reference)
         return tuple(vector for vector in vectors if vector is not None)
 
-    def checksum(self) -> str:
-        """SHA-256 over all of it, as 64 hex digits; equal for equal states in any process."""
-        digest = hashlib.sha256()
-        for piece in self._pieces():
-            digest.update(piece)
-        return digest.hexdigest()
-
-    def _pieces(self) -> Iterator[bytes | memoryview]:
-        present = (self.gradient is not None, self.reference is not None)
-        plain = (self.config, self.layout, self.updates, self.version, self.tokens, self.fault, present)
-        yield repr(plain).encode()
-        for vector in self.vectors:
-            yield _bytes(vector)
-        for group in self.rehearsal:
-            yield repr((group.number, len(group.sequences))).encode()
-            for sequence in group.sequences:
-                for each in fields(sequence):
-                    value = getattr(sequence, each.name)
-                    yield f"{each.name} {value.shape if isinstance(value, np.ndarray) else value!r} ".encode()
-                    if isinstance(value, np.ndarray):
-                        yield _bytes(value)
-
-
-@dataclass(frozen=True)
-class MovedState:
-    """A state on its way to another trainer, with the sender's checksum."""
-
-    state: TrainingState
-    checksum: str
-
-
-def _bytes(array: NDArray[Any]) -> memoryview:
-    return np.ascontiguousarray(array).data
-
 
 VECTORS = 4
 
 
-@dataclass(frozen=True)
-class Gathered:
-    """What a ``PolicyMemory`` has accumulated for a step."""
-
-    gradient: Tensor
-    tokens: int
-    rehearsal: tuple[TrainGroup, ...]
-    fault: str
+Gathered: TypeAlias = "tuple[Tensor, int, tuple[TrainGroup, ...], str]"
+"""What a ``PolicyMemory`` has accumulated for a step: gradient, tokens, rehearsal, fault."""
 
 
 @dataclass
@@ -232,37 +182,23 @@ class PolicyMemory:
         config: PolicyConfig,
         layout: Layout,
         optimised: AdamState,
-        device: str = "cpu",
+        gradient: Tensor | None = None,
         version: int = 0,
         reference: Tensor | None = None,
     ) -> PolicyMemory:
-        memory = cls.holding(config, layout, optimised.to(device), version=version)
-        return memory if reference is None else memory.pulled_to(reference.to(device))
-
-    @classmethod
-    def holding(
-        cls,
-        config: PolicyConfig,
-        layout: Layout,
-        optimised: AdamState,
-        gradient: Tensor | None = None,
-        version: int = 0,
-    ) -> PolicyMemory:
+        """A policy on the device of its vectors; ``reference``, float32 (P,), is the adapter that it is pulled to."""
         gradient = torch.zeros_like(optimised.weights) if gradient is None else gradient
         gradients = layout.views(gradient)
         parameters = {}
         for name, view in layout.views(optimised.weights).items():
             parameters[name] = Parameter(view)
             parameters[name].grad = gradients[name]
-        return cls(config, layout, optimised, gradient, parameters, version)
-
-    def pulled_to(self, reference: Tensor) -> PolicyMemory:
-        """The same policy with a KL term to the adapter with these weights, float32 (P,)."""
-        empty = reference.new_empty(0)
-        still = AdamState(reference, empty, empty, 0)
-        # it shares the policy's gradient: passes without a gradient never add to it
-        self.reference = PolicyMemory.holding(self.config, self.layout, still, self.gradient)
-        return self
+        memory = cls(config, layout, optimised, gradient, parameters, version)
+        if reference is not None:
+            empty = reference.new_empty(0)
+            # it shares the policy's gradient: passes without a gradient never add to it
+            memory.reference = cls.of(config, layout, AdamState(reference, empty, empty, 0), gradient)
+        return memory
 
     @property
     def scale(self) -> float:
@@ -272,17 +208,13 @@ class PolicyMemory:
     def size(self) -> int:
         return (VECTORS + (self.reference is not None)) * self.gradient.nbytes
 
-    @property
-    def gathers(self) -> bool:
-        return self.tokens > 0
-
     def on(self, device: str) -> PolicyMemory:
         """A copy for passes on another device: with an empty gradient, without moments."""
         weights = self.optimised.weights.to(device)
         nothing = weights.new_empty(0)
         state = AdamState(weights, nothing, nothing, self.optimised.step)
-        reference = self.reference.optimised.weights if self.reference else None
-        return PolicyMemory.of(self.config, self.layout, state, device, reference=reference)
+        reference = self.reference.optimised.weights.to(device) if self.reference else None
+        return PolicyMemory.of(self.config, self.layout, state, reference=reference)
 
     def take(self, copy: PolicyMemory) -> None:
         self.gradient.add_(copy.gradient.to(self.gradient.device))
@@ -291,11 +223,12 @@ class PolicyMemory:
         self.fault = self.fault or copy.fault
 
     def gathered(self) -> Gathered:
-        return Gathered(self.gradient.clone(), self.tokens, tuple(self.rehearsal), self.fault)
+        return self.gradient.clone(), self.tokens, tuple(self.rehearsal), self.fault
 
     def go_back(self, before: Gathered) -> None:
-        self.gradient.copy_(before.gradient)
-        self.tokens, self.rehearsal, self.fault = before.tokens, list(before.rehearsal), before.fault
+        gradient, self.tokens, rehearsal, self.fault = before
+        self.gradient.copy_(gradient)
+        self.rehearsal = list(rehearsal)
 
     def adopt(self, stepped: AdamState) -> None:
         self.optimised.weights.copy_(stepped.weights)
@@ -386,7 +319,7 @@ def to_host(memory: PolicyMemory) -> TrainingState:
         weights=_array(optimised.weights),
         moment1=_array(optimised.moment1),
         moment2=_array(optimised.moment2),
-        gradient=_array(memory.gradient) if memory.gathers else None,
+        gradient=_array(memory.gradient) if memory.tokens else None,
         reference=_array(memory.reference.optimised.weights) if memory.reference else None,
         updates=optimised.step,
         version=memory.version,
@@ -401,9 +334,8 @@ def to_device(state: TrainingState, device: str) -> PolicyMemory:
     weights, moment1, moment2 = (_tensor(part, device) for part in (state.weights, state.moment1, state.moment2))
     gradient = None if state.gradient is None else _tensor(state.gradient, device)
     optimised = AdamState(weights, moment1, moment2, state.updates)
-    memory = PolicyMemory.holding(state.config, state.layout, optimised, gradient, state.version)
-    if state.reference is not None:
-        memory.pulled_to(_tensor(state.reference, device))
+    reference = None if state.reference is None else _tensor(state.reference, device)
+    memory = PolicyMemory.of(state.config, state.layout, optimised, gradient, state.version, reference)
     memory.tokens, memory.rehearsal, memory.fault = state.tokens, list(state.rehearsal), state.fault
     return memory
 
@@ -474,15 +406,11 @@ class AdapterCache:
         self._scratch, self._slots, self._room, self._device = scratch, slots, room, device
         self._held: dict[str, PolicyMemory] = {}
         self._sizes: dict[str, int] = {}
-        self._pages: dict[str, Page] = {}
+        self.pages: dict[str, Page] = {}
         self._files: dict[str, Path] = {}
         self._folder: PrivateFolder | None = None
         self._paging = threading.Lock()
         remove_orphans(scratch, PREFIX)
-
-    @property
-    def paged_out(self) -> Set[str]:
-        return self._pages.keys()
 
     def add(self, policy: str, memory: PolicyMemory) -> None:
         with self._paging:
@@ -520,14 +448,14 @@ class AdapterCache:
             self._forget(policy)
 
     def close(self) -> None:
-        self._pages.clear()
+        self.pages.clear()
         self._files.clear()
         if self._folder is not None:
             self._folder.remove()
             self._folder = None
 
     def _forget(self, policy: str) -> None:
-        for known in (self._held, self._sizes, self._pages):
+        for known in (self._held, self._sizes, self.pages):
             known.pop(policy, None)
         if policy in self._files:
             self._files.pop(policy).unlink(missing_ok=True)
@@ -550,7 +478,7 @@ class AdapterCache:
             self._folder = PrivateFolder(self._scratch, PREFIX)
         path = self._files.setdefault(policy, self._folder.path / secrets.token_hex(8))
         try:
-            self._pages[policy] = write_page(path, to_host(memory))
+            self.pages[policy] = write_page(path, to_host(memory))
         except OSError:
             self._files.pop(policy).unlink(missing_ok=True)
             raise
@@ -562,14 +490,14 @@ class AdapterCache:
         except AdapterError:
             self._forget(policy)
             raise
-        del self._pages[policy]
+        del self.pages[policy]
         reach(Point.PAGE_IN)
         return memory
 
     def _read(self, policy: str) -> TrainingState:
-        if policy not in self._pages:
+        if policy not in self.pages:
             raise AdapterError(f"Policy {policy} is not open in this trainer.")
-        page, path = self._pages[policy], self._files[policy]
+        page, path = self.pages[policy], self._files[policy]
         parts = [torch.empty(size, dtype=torch.uint8).numpy() for size in page.sizes]
         try:
             with open(path, "rb") as file:

@@ -13,7 +13,7 @@ from ..errors import AdapterError
 from ..trajectories import Logprobs, Mask, Tokens
 
 if TYPE_CHECKING:
-    from .memory import MovedState
+    from .memory import TrainingState
 
 Advantages: TypeAlias = "NDArray[np.float32]"
 
@@ -236,11 +236,11 @@ class Trainer(PolicyTrainer, Protocol):
     async def score(self, policy: str, tokens: Tokens, start: int, temperature: float) -> Logprobs:
         """Log-probabilities, float32 (T-start,), of ``tokens[start:]`` at the current weights."""
 
-    async def get_state(self, policy: str) -> MovedState:
+    async def get_state(self, policy: str) -> TrainingState:
         """All of a policy's training, between two of its calls; it stays open here. Raises ``AdapterError``."""
 
-    async def set_state(self, policy: str, moved: MovedState) -> None:
+    async def set_state(self, policy: str, state: TrainingState) -> None:
         """Open a policy with another trainer's state of the same base.
 
-        Raises ``AdapterError`` if it does not have its checksum, or does not fit; the policy is then not open.
+        Raises ``AdapterError`` if it does not fit; the policy is then not open.
         """

@@ -584,7 +584,7 @@ LEARNING_TERMS = (
         otherwise="where it is always above `clip_norm`, every step is clipped: raise `clip_norm`, or take a smaller"
         " learning rate",
         formula="√Σ g² over all of the adapter's matrices",
-        source="engine/training/step.py",
+        source="engine/training/group_pass.py",
     ),
     Term(
         "moved",

@@ -1,19 +1,33 @@
+"""State files come back as they were written; damage is told from what cannot be read; what stays on the disk."""
+
+from __future__ import annotations
+
 import errno
 import json
 import os
 from dataclasses import replace
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 import numpy as np
 import pytest
+from hypothesis import given, strategies as st
 from safetensors.numpy import load_file, save_file
 
 from marlaas.engine.adapters.statefile import (
+    MARK,
     PolicyState,
     StateHeader,
+    Swept,
     checksum,
+    keep,
+    lost_files,
+    pieces,
+    read_arrays,
     read_state,
     restart_moments,
+    spare,
+    sweep,
     write_blank,
     write_state,
 )
@@ -243,3 +257,118 @@ def test_a_blank_adapter_has_the_shapes_and_adds_nothing(tmp_path: Path) -> None
     assert not any(array.any() for array in blank.adapter.values())
     with pytest.raises(AdapterError):
         write_blank(tmp_path / "nothing", tmp_path / "blank")
+
+
+# Arrays of a file come out as they went in.
+
+
+@given(sizes=st.lists(st.integers(1, 9), min_size=1, max_size=8), wanted=st.sets(st.integers(0, 7)))
+def test_chosen_arrays_are_read(sizes: list[int], wanted: set[int]) -> None:
+    arrays = {f"{n}": np.arange(100 * n, 100 * n + size, dtype=np.float32) for n, size in enumerate(sizes)}
+    chosen = {name: array.tolist() for name, array in arrays.items() if int(name) in wanted}
+    with TemporaryDirectory() as folder:
+        path = Path(folder, "file")
+        path.write_bytes(b"".join(pieces(arrays, {})))
+        _, found = read_arrays(path, chosen.__contains__)
+    assert {name: array.tolist() for name, array in found.items()} == chosen
+
+
+def test_a_file_that_shrinks_while_it_is_read_is_said(tmp_path: Path) -> None:
+    path = tmp_path / "file"
+    path.write_bytes(b"".join(pieces({"a": np.ones(4096, np.float32)}, {})))
+
+    def cut(name: str) -> bool:
+        with path.open("r+b") as file:
+            file.truncate(12000)
+        return True
+
+    with pytest.raises(AdapterUnreachable, match="changed while it was read"):
+        read_arrays(path, cut)
+
+
+# What becomes of files that no version names: they go, or are kept where a version was voided.
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    folder = tmp_path / "adapters" / "task-1"
+    folder.mkdir(parents=True)
+    for name in ("v1", "v2", ".v3.123"):
+        (folder / name).write_text(name)
+    return folder
+
+
+def files(folder: Path) -> dict[str, str]:
+    return {path.name: path.read_text() for path in folder.iterdir()}
+
+
+def test_what_a_crash_left_behind_is_removed(folder: Path, tmp_path: Path) -> None:
+    assert sweep(folder, {"v1"}, tmp_path / "lost") == Swept()
+    assert files(folder) == {"v1": "v1"} and not (tmp_path / "lost").exists()
+
+
+def test_nothing_is_removed_once_a_version_was_voided(folder: Path, tmp_path: Path) -> None:
+    lost = tmp_path / "lost+found" / "task-1"
+    for again, name in enumerate(("v2", "v2.2", "v2.3")):
+        (folder / "v2").write_text(f"v2 {again}")
+        spare(folder)
+        assert lost / name in sweep(folder, {"v1"}, lost).moved
+    assert files(folder) == {"v1": "v1"}
+    assert files(lost) == {"v2": "v2 0", "v2.2": "v2 1", "v2.3": "v2 2", ".v3.123": ".v3.123"}
+    (tmp_path / "lost+found" / "strange").write_text("of a file system")
+    (found,) = lost_files(tmp_path / "lost+found")
+    assert (found.folder, found.files, found.size) == (lost, 4, 19)
+    (folder / "v4").write_text("of a crash later on")
+    assert sweep(folder, {"v1"}, lost) == Swept() and files(folder) == {"v1": "v1"}
+
+
+def test_what_cannot_be_moved_stays_and_is_tried_again(folder: Path, tmp_path: Path) -> None:
+    spare(folder)
+    (tmp_path / "lost+found").write_text("in the way")
+    swept = sweep(folder, {"v1"}, tmp_path / "lost+found" / "task-1")
+    assert not swept.moved and len(swept.problems) == 2 and "stays where it is: Not a directory" in swept.problems[0]
+    assert files(folder) == {"v1": "v1", "v2": "v2", ".v3.123": ".v3.123", MARK: ""}
+    (tmp_path / "lost+found").unlink()
+    assert len(sweep(folder, {"v1"}, tmp_path / "lost+found" / "task-1").moved) == 2
+    assert files(folder) == {"v1": "v1"}
+
+
+def test_a_folder_that_is_not_there_is_not_empty(tmp_path: Path) -> None:
+    for act in (lambda: sweep(tmp_path / "gone", set(), tmp_path / "lost"), lambda: spare(tmp_path / "gone")):
+        with pytest.raises(AdapterUnreachable, match="gone: cannot be read: No such file"):
+            act()
+
+
+def newest_first(count: int, resumable_from: int = 0) -> dict[int, bool]:
+    return {number: number >= resumable_from for number in reversed(range(count))}
+
+
+def test_the_last_two_the_best_and_the_final_stay() -> None:
+    assert keep(newest_first(6), {1}) == ({1, 4, 5}, {4, 5})
+    assert keep(newest_first(6), {1, 2}) == ({1, 2, 4, 5}, {4, 5}), "the best of each series"
+
+
+def test_every_nth_version_stays_from_version_0_on() -> None:
+    assert keep(newest_first(8, 5), set(), every=3) == ({0, 3, 6, 7}, {6, 7})
+    assert keep(newest_first(8, 5), set(), every=1)[0] == set(range(8))
+
+
+def test_version_0_stays_only_while_it_is_needed_to_go_on() -> None:
+    assert keep(newest_first(1), set()) == ({0}, {0})
+    assert keep(newest_first(2), set()) == ({0, 1}, {0, 1})
+    assert keep(newest_first(4), {1}) == ({1, 2, 3}, {2, 3})
+    assert keep(newest_first(4), {1}, given=True) == ({0, 1, 2, 3}, {2, 3})
+
+
+def test_only_resumable_versions_count_among_the_two() -> None:
+    assert keep({4: False, 3: False, 2: True, 1: True}, set()) == ({1, 2, 4}, {1, 2})
+
+
+@given(st.dictionaries(st.integers(0, 99), st.booleans()), st.sets(st.integers(0, 99)), st.integers(0, 9))
+def test_pruning_twice_prunes_nothing_more(versions: dict[int, bool], bests: set[int], every: int) -> None:
+    files, moments = keep(versions, bests, every)
+    assert moments <= files <= versions.keys()
+    assert keep({number: moments for number, moments in versions.items() if number in files}, bests, every) == (
+        files,
+        moments,
+    )

@@ -12,7 +12,7 @@ import pytest
 from marlaas.engine.errors import AdapterError, CallFailed, StateLost, WorkerDied
 from marlaas.engine.fairness.line import Ledger, Line, Payer, SharedClock
 from marlaas.engine.fleet.trainers import Call, SharedTrainer, TaskTrainer, TrainerPool
-from marlaas.engine.training.memory import MovedState
+from marlaas.engine.training.memory import TrainingState
 from marlaas.engine.training.protocol import GroupStats, PolicyConfig, Probe, StepResult, Trainer, TrainGroup
 
 from .test_trainer import group, stats, tokens_of
@@ -80,14 +80,14 @@ class Device:
     async def close(self, policy: str) -> None:
         self.states.pop(policy, None)
 
-    async def get_state(self, policy: str) -> MovedState:
+    async def get_state(self, policy: str) -> TrainingState:
         if self.error and self.name == "training":
             raise self.error
         if self.dead:
             raise WorkerDied(f"{self.name} died.")
-        return cast(MovedState, self.states[policy])
+        return cast(TrainingState, self.states[policy])
 
-    async def set_state(self, policy: str, moved: MovedState) -> None:
+    async def set_state(self, policy: str, moved: TrainingState) -> None:
         if self.slow:
             await self.slow.wait()
         if self.error:

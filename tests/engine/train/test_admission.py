@@ -444,36 +444,6 @@ async def test_some_tasks_run_every_number_for_all(train: dict[str, Any]) -> Non
     assert {names for _, names in stage.groups} == {frozenset("ab"), *([] if train else [frozenset("b")])}
 
 
-async def test_where_there_is_no_room_nobody_looks_for_it() -> None:
-    """A policy has its group early and could go on, but the others' samples still fill the room."""
-    sizes = {"groups_per_step": 1, "max_staleness": 0, "group_size": EPISODES}
-    policies, now, moved = [policy(name, 9, Counted, **sizes) for name in "ab"], [0.0], asyncio.Event()
-
-    class Early(Runner):
-        async def fill(self, number: int, policies: Any, listener: GroupListener) -> dict[str, Any]:
-            self.begun.append(number)
-            now[0] += 5.0
-            listener.on_group("a", closed(number))
-            await asyncio.Event().wait()
-            return {}
-
-    runner = Early()
-    runner.place.set()
-    async with Background() as background:
-        admitting = admission(policies, moved, clock=lambda: now[0])
-        background.produce(admitting.run(cast(GroupRunner, runner), background))
-        await settled()
-        policies[0].served = policies[0].taken = 1
-        for _ in range(3):
-            now[0] += 100.0
-            moved.set()
-            await settled()
-        before = policies[0].asked
-        await settled()
-        assert policies[0].asked == before and len(runner.begun) == 1
-        background.stop_producing()
-
-
 async def test_a_policy_whose_partner_learns_slowly_goes_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The critic's first version is not served; the solver is trained to its end, and the critic later."""
     monkeypatch.setattr(module, "PATIENCE", 0.0)

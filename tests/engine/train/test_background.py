@@ -9,19 +9,6 @@ import pytest
 from marlaas.engine.train.admission import Background
 
 
-async def test_waits_for_what_was_started() -> None:
-    done = []
-
-    async def work() -> None:
-        await asyncio.sleep(0)
-        done.append(1)
-
-    async with Background() as background:
-        background.start(work())
-        await background.finish()
-    assert done == [1]
-
-
 async def test_a_failure_ends_the_body_and_is_raised() -> None:
     async def fail() -> None:
         raise ValueError("broken")
@@ -32,16 +19,6 @@ async def test_a_failure_ends_the_body_and_is_raised() -> None:
             await asyncio.Event().wait()
     current = asyncio.current_task()
     assert current is not None and not current.cancelling()
-
-
-async def test_a_failure_just_before_the_end_is_not_lost() -> None:
-    async def fail() -> None:
-        raise ValueError("late")
-
-    with pytest.raises(ValueError, match="late"):
-        async with Background() as background:
-            background.start(fail())
-            await background.finish()
 
 
 async def test_cancelling_from_outside_stays_a_cancellation() -> None:

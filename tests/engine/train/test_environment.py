@@ -16,7 +16,7 @@ from marlaas.engine.environments.service import EnvironmentService
 from marlaas.engine.errors import Blocked, ConfigError, EnvironmentFailure, EnvironmentMissing
 from marlaas.engine.rollout.conversation import Unplayable
 from marlaas.engine.spec.task import DataSpec, NamedPolicySpec, PolicySpec, TaskSpec
-from marlaas.engine.train.environment import History, TaskEnvironment
+from marlaas.engine.train.environment import TaskEnvironment
 from marlaas.engine.trajectories import Failure
 from marlaas.plugins.messages import Reply
 
@@ -113,7 +113,7 @@ class Told:
 
     def of(self, spec: TaskSpec = TASK, first: str | None = None, last: str | None = None) -> TaskEnvironment:
         service = cast(EnvironmentService, self.published)
-        return TaskEnvironment(service, spec, History(first, last), self.sentences.append)
+        return TaskEnvironment(service, spec, (first, last), self.sentences.append)
 
 
 @pytest.fixture

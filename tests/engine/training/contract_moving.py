@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from marlaas.engine.errors import AdapterError
-from marlaas.engine.training.memory import MovedState
+from marlaas.engine.training.memory import TrainingState
 from marlaas.engine.training.protocol import PolicyConfig, Trainer
 from marlaas.engine.workers.wire import Answer, pack
 
@@ -19,10 +19,10 @@ from .samples import group
 EPOCHS = replace(CONFIG, loss="ppo", epochs=2, schedule="cosine", warmup=2, steps=6, weight_decay=0.1)
 
 
-def sent(moved: MovedState) -> MovedState:
+def sent(moved: TrainingState) -> TrainingState:
     """As it arrives in another process."""
     (answer,) = pickle.loads(pack(Answer(1, moved))[8:])
-    assert isinstance(answer.value, MovedState)
+    assert isinstance(answer.value, TrainingState)
     return answer.value
 
 
@@ -70,27 +70,22 @@ class MovingContract:
         await trainer.open("a", CONFIG, str(tmp_path / "0"), resume=False)
         await trainer.accumulate("a", (group(1),))
         first, second = await trainer.get_state("a"), await trainer.get_state("a")
-        assert first.checksum == second.checksum == first.state.checksum()
-        assert first.state.gradient is not None and first.state.gradient.any() and first.state.tokens > 0
+        assert first.gradient is not None and second.gradient is not None and first.tokens == second.tokens > 0
+        assert first.gradient.any() and np.array_equal(first.gradient, second.gradient)
         await trainer.step("a", str(tmp_path / "1"))
         later = await trainer.get_state("a")
-        assert later.checksum != first.checksum and later.state.gradient is None and later.state.version == 1
+        assert later.gradient is None and later.version == 1
         with pytest.raises(AdapterError, match="Policy b is not open"):
             await trainer.get_state("b")
 
-    async def test_a_damaged_or_foreign_state_is_refused(self, new_trainer: NewTrainer, tmp_path: Path) -> None:
+    async def test_a_foreign_state_is_refused(self, new_trainer: NewTrainer, tmp_path: Path) -> None:
         trainer = new_trainer()
         for policy in "ab":
             await trainer.open(policy, CONFIG, str(tmp_path / policy), resume=False)
-        moved = await trainer.get_state("a")
-        weights = np.array(moved.state.weights)
-        weights[-1] = np.nextafter(weights[-1], np.float32(2.0))
-        damaged = MovedState(replace(moved.state, weights=weights), moved.checksum)
-        with pytest.raises(AdapterError, match="The state of policy b was damaged on its way here"):
-            await trainer.set_state("b", damaged)
-        foreign = replace(moved.state, layout=replace(moved.state.layout, size=moved.state.layout.size + 16))
+        state = await trainer.get_state("a")
+        foreign = replace(state, layout=replace(state.layout, size=state.layout.size + 16))
         with pytest.raises(AdapterError, match="The state of policy b belongs to another base"):
-            await trainer.set_state("b", MovedState(foreign, foreign.checksum()))
+            await trainer.set_state("b", foreign)
         with pytest.raises(AdapterError, match="Policy b is not open"):
             await trainer.accumulate("b", (group(1),))
         await trainer.accumulate("a", (group(1),))

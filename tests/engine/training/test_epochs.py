@@ -11,8 +11,7 @@ from marlaas.engine.adapters.statefile import read_state
 from marlaas.engine.errors import AdapterError
 from marlaas.engine.training.group_pass import Work
 from marlaas.engine.training.protocol import GroupStats, PolicyConfig, TrainGroup, TrainSequence
-from marlaas.engine.training.replicas import Replicas
-from marlaas.engine.training.torch_trainer import TorchTrainer
+from marlaas.engine.training.torch_trainer import Replicas, TorchTrainer
 
 from .contract import train
 from .oracle import Oracle

@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from marlaas.engine.errors import AdapterError
-from marlaas.engine.training.replicas import DeviceFull, PassBackoff, on, once_more
+from marlaas.engine.training.torch_trainer import DeviceFull, PassBackoff, on, once_more
 
 CHILD = """
 import asyncio, json, resource, sys

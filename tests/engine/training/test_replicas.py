@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from marlaas.engine.adapters.statefile import read_state
-from marlaas.engine.training import replicas
+from marlaas.engine.training import torch_trainer
 from marlaas.engine.training.decoder.decoder import Decoder
 from marlaas.engine.training.protocol import Job, PolicyConfig
 from marlaas.engine.training.torch_trainer import TorchTrainer
@@ -24,7 +24,7 @@ GROUPS = tuple(group(number) for number in range(1, 5))
 
 @pytest.fixture(autouse=True)
 def everything_is_shared(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(replicas, "WORTH", 0)
+    monkeypatch.setattr(torch_trainer, "WORTH", 0)
 
 
 @pytest.fixture

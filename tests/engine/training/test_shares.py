@@ -3,7 +3,7 @@
 from hypothesis import given, strategies as st
 
 from marlaas.engine.training.protocol import TrainGroup
-from marlaas.engine.training.replicas import shares
+from marlaas.engine.training.torch_trainer import shares
 
 from .decoder.random_models import random_groups
 

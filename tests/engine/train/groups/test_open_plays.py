@@ -179,7 +179,7 @@ def retained(monkeypatch: pytest.MonkeyPatch) -> Retained:
     retain = publishing.Retention.retain
 
     async def noted(self: publishing.Retention, pending: Set[int]) -> None:
-        newest = self._versions.candidates(self._policy)[0].number
+        newest = self._store.versions.candidates(self._policy)[0].number
         await retain(self, pending)
         done.append((self._policy, newest))
 

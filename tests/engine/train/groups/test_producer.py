@@ -163,12 +163,12 @@ async def test_what_a_restart_takes_up_keeps_its_counts(world: World) -> None:
     assert sum(metric(world, "lost")) == len(waiting)
 
 
-async def test_a_reply_that_breaks_the_environment_is_told_once(world: World) -> None:
+async def test_a_line_that_loses_episodes_is_warned_of_once(world: World) -> None:
     """Half of the replies do, whatever the instance: what is trained on are the survivors."""
     world.spec = replace(SPEC, steps=8, train=replace(SPEC.train, group_size=8, min_members=2))
     world.environments = Parsing(world.chance)
     ending = await ends(world)
-    warned = world.query("SELECT message FROM events WHERE message LIKE 'Some replies%'")
+    warned = world.query("SELECT message FROM events WHERE message LIKE '%each time that they were played%'")
     assert ending == Ending("done") and len(warned) == 1
     assert "grader.py, line 31" in warned[0]["message"] and "on_error" in warned[0]["message"]
     assert [row["message"] for row in world.query("SELECT message FROM warnings")] == [warned[0]["message"]]
@@ -178,7 +178,9 @@ async def test_a_reply_that_breaks_the_environment_is_told_once(world: World) ->
     world.restart()
     world.spec = replace(world.spec, steps=16)
     assert await ends(world) == Ending("done")
-    assert world.query("SELECT count(*) AS n FROM events WHERE message LIKE 'Some replies%'") == [{"n": 1}]
+    assert world.query("SELECT count(*) AS n FROM events WHERE message LIKE '%each time that they were played%'") == [
+        {"n": 1}
+    ]
 
 
 async def test_draws_that_lose_too_many_pause_the_task(world: World) -> None:

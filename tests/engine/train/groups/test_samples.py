@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Sequence
 from dataclasses import replace
 from itertools import pairwise
-from typing import Any, cast
+from typing import Any
 
 import pytest
 from hypothesis import given, strategies as st
@@ -16,10 +15,8 @@ from marlaas.engine.train.groups import (
     DEATHS,
     OVERLOADED,
     RUNS,
-    Sample,
     close_groups,
     episode_of,
-    run_samples,
     runs_again,
 )
 from marlaas.engine.training.advantages import ClosedGroup, ClosingRules, TooFewRewards, close_group, train_group
@@ -81,54 +78,6 @@ def test_a_further_failure_never_earns_a_run(ends: list[EpisodeOutcome]) -> None
 
 def finished(number: int, end: EpisodeOutcome, **more: Any) -> FinishedEpisode:
     return FinishedEpisode(Episode(number, end.status, ()), {}, None, end, **more)
-
-
-class Racing:
-    """A sample that ends when it is told to."""
-
-    def __init__(self, number: int) -> None:
-        self.number = number
-        self.end: asyncio.Future[EpisodeOutcome] = asyncio.get_running_loop().create_future()
-
-    async def run(self) -> FinishedEpisode:
-        try:
-            return finished(self.number, await self.end)
-        except asyncio.CancelledError:
-            return finished(self.number, EpisodeOutcome("cancelled"), earlier=(ERROR,), dropped=True)
-
-
-async def race(count: int, enough: int, *ends: tuple[int, EpisodeOutcome]) -> list[FinishedEpisode]:
-    samples = [Racing(number) for number in range(count)]
-    running = asyncio.ensure_future(run_samples(cast(list[Sample], samples), enough))
-    for number, end in ends:
-        for _ in range(5):
-            await asyncio.sleep(0)
-        samples[number].end.set_result(end)
-    return await asyncio.wait_for(running, 50)
-
-
-async def test_the_first_with_a_reward_are_enough() -> None:
-    ended = await race(5, 2, (4, ERROR), (3, OK), (1, OK))
-    assert [one.episode.member for one in ended] == [4, 3, 1, 0, 2]
-    assert [one.dropped for one in ended] == [False] * 3 + [True] * 2
-    assert ended[-1].outcomes == (ERROR,), "what failed before it was dropped is known"
-    assert not ended[-1].lost and not ended[-1].rewarded and ended[0].lost
-
-
-async def test_samples_that_are_lost_are_made_up_for() -> None:
-    ended = await race(4, 3, (0, ERROR), (1, OK), (2, OK), (3, OK))
-    assert [one.lost for one in ended] == [True, False, False, False] and not any(one.dropped for one in ended)
-
-
-async def test_an_error_of_the_engine_ends_all_samples() -> None:
-    class Broken(Racing):
-        async def run(self) -> FinishedEpisode:
-            raise RuntimeError("It is broken.")
-
-    others = [Racing(0), Racing(1)]
-    with pytest.raises(RuntimeError):
-        await run_samples(cast(list[Sample], [*others, Broken(2)]), 2)
-    assert all(other.end.cancelled() for other in others)
 
 
 SOME = group(

@@ -159,16 +159,6 @@ async def test_a_version_is_at_the_samplers_of_its_shares(tmp_path: Path) -> Non
         assert [names(published, one), names(published, both)] == [["1"], ["2", "1"]]
 
 
-async def test_a_lent_version_plays_at_the_main_home_alone(tmp_path: Path) -> None:
-    first, second = FakeSampler(), FakeSampler()
-    published = PublishedVersions(endpoints(first, second))
-    current, old = version(tmp_path, 2), version(tmp_path, 1)
-    await published.publish(current, BOTH)
-    async with published.lent(old):
-        assert [names(published, old), names(published, current)] == [["2"], ["2", "1"]]
-        assert served(first) == {"v2"} and served(second) == {"v1", "v2"}
-
-
 async def test_what_is_looked_at_beforehand_is_asked_nothing_else(tmp_path: Path) -> None:
     first, second = FakeSampler(), FakeSampler()
     published = PublishedVersions(endpoints(first, second))

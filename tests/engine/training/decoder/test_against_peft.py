@@ -32,7 +32,7 @@ def policy(model: Model[Any], config: PolicyConfig, device: str = "cpu") -> Poli
     for name, view in layout.views(state.weights).items():
         if name.endswith(".lora_B"):
             view.copy_(torch.randn(view.shape, generator=generator) * 0.1)
-    return PolicyMemory.of(config, layout, state, device)
+    return PolicyMemory.of(config, layout, state.to(device))
 
 
 def outcome(model: Model[Any], config: PolicyConfig, groups: list[TrainGroup]) -> tuple[GroupStats, dict[str, Any]]:

@@ -28,7 +28,7 @@ def test_the_bound_is_one_plus_clip_high() -> None:
     assert gradient == pytest.approx([-1.5, 1.5, -0.5])
 
 
-def test_masked_tokens_are_not_trained_on() -> None:
+def test_cispo_leaves_masked_tokens_out() -> None:
     config = PolicyConfig(loss="cispo", importance="mask", importance_cap=8.0, importance_floor=0.5)
     _, clipped, gradient = loss_of(view(LOGP, BEHAVIOUR, ADVANTAGE), config)
     assert clipped == [True, False, True]

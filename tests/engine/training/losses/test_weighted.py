@@ -44,10 +44,6 @@ def test_without_weights_it_is_reinforce() -> None:
     assert gradient == pytest.approx([-1.0, 2.0, -0.5])
 
 
-def test_on_policy_the_gradient_is_that_of_reinforce() -> None:
-    assert loss_of(view([-1.0, -2.0], [-1.0, -2.0], [0.5, -0.5]), PolicyConfig())[2] == pytest.approx([-0.5, 0.5])
-
-
 SEQUENCES = [0, 0, 1]
 """The tokens above as two sequences: products 1 and 9, geometric means 1 and 9."""
 

@@ -27,7 +27,7 @@ LAYOUT = Layout.of({"q": (3, 5), "v": (4, 1)}, rank=2)
 def policy(seed: int = 0) -> PolicyMemory:
     generator = torch.Generator().manual_seed(seed)
     weights, first, second, gradient = (torch.rand(LAYOUT.size, generator=generator) for _ in range(4))
-    memory = PolicyMemory.holding(CONFIG, LAYOUT, AdamState(weights, first, second, 14), gradient, version=7)
+    memory = PolicyMemory.of(CONFIG, LAYOUT, AdamState(weights, first, second, 14), gradient, version=7)
     memory.tokens, memory.rehearsal, memory.fault = 12, [group(seed)], "a token"
     return memory
 
@@ -45,7 +45,7 @@ def test_all_of_a_policy_comes_back(cache: AdapterCache) -> None:
     before = policy()
     cache.add("a", policy())
     cache.add("b", policy(1))
-    assert cache.paged_out == {"a"}
+    assert cache.pages.keys() == {"a"}
     (after,) = cache.use("a")
     for name in ("weights", "moment1", "moment2"):
         assert torch.equal(getattr(after.optimised, name), getattr(before.optimised, name)), name
@@ -109,14 +109,14 @@ def test_the_least_recently_used_makes_room(tmp_path: Path) -> None:
     cache = AdapterCache(tmp_path, slots=2)
     for name in "abc":
         cache.add(name, policy())
-    assert cache.paged_out == {"a"}
+    assert cache.pages.keys() == {"a"}
     cache.use("b")
     cache.use("a")
-    assert cache.paged_out == {"c"}
+    assert cache.pages.keys() == {"c"}
     cache.use("c", "a")
-    assert cache.paged_out == {"b"}
+    assert cache.pages.keys() == {"b"}
     cache.drop("c")
-    assert len(cache.use("b")) == 1 and not cache.paged_out
+    assert len(cache.use("b")) == 1 and not cache.pages
 
 
 def test_bytes_limit_as_slots_do(tmp_path: Path) -> None:
@@ -124,7 +124,7 @@ def test_bytes_limit_as_slots_do(tmp_path: Path) -> None:
     cache = AdapterCache(tmp_path, room=2 * size)
     for name in "abc":
         cache.add(name, policy())
-    assert cache.paged_out == {"a"}
+    assert cache.pages.keys() == {"a"}
     assert cache.fit("ab") and not cache.fit("abc")
     narrow = AdapterCache(tmp_path, room=size - 1)
     narrow.add("x", policy())
@@ -146,7 +146,7 @@ def test_where_the_disk_takes_nothing_all_stay_in_memory(
         assert [cache.use(str(number))[0] for number in range(3)] == policies
         assert files(tmp_path) == [], "no part of a file is left"
     cache.use("0")
-    assert cache.paged_out == {"1", "2"}
+    assert cache.pages.keys() == {"1", "2"}
 
 
 @pytest.mark.parametrize("damage", ["flip", "empty", "remove"])
@@ -195,7 +195,7 @@ def test_whoever_is_asked_for_is_there_with_what_it_had(
     for number in asked:
         cache.use(str(number))[0].tokens += 1
         counts[number] += 1
-        assert len(cache.paged_out) == 6 - slots
+        assert len(cache.pages) == 6 - slots
     for number, count in counts.items():
         (memory,) = cache.use(str(number))
         assert memory.tokens == 12 + count

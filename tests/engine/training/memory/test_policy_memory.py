@@ -1,12 +1,18 @@
+"""A policy survives its rest in a file, and its matrices are views of aligned vectors."""
+
+from __future__ import annotations
+
 from dataclasses import replace
 
 import numpy as np
 import pytest
 import torch
+from hypothesis import given, strategies as st
 
 from marlaas.engine.adapters.statefile import PolicyState, StateHeader
 from marlaas.engine.errors import AdapterError
 from marlaas.engine.training.memory import (
+    ALIGNMENT,
     AdamState,
     Layout,
     PolicyMemory,
@@ -75,3 +81,18 @@ def test_gradients_collect_in_one_vector_and_a_step_clears_them() -> None:
     assert (memory.optimised.step, memory.version) == (1, 1)
     assert not memory.gradient.any()
     assert torch.equal(memory.parameters["q.lora_B"], torch.full((5, 2), -0.1))  # the parameters see the step
+
+
+SIZES = st.integers(1, 40)
+
+
+@given(st.lists(st.tuples(SIZES, SIZES), min_size=1, max_size=6), st.integers(1, 9))
+def test_matrices_are_aligned_and_do_not_overlap(shapes: list[tuple[int, int]], rank: int) -> None:
+    layout = Layout.of({f"layer{n}": shape for n, shape in enumerate(shapes)}, rank)
+    vector = np.zeros(layout.size, dtype=np.float32)
+    for view in layout.views(vector).values():
+        assert np.shares_memory(view, vector)
+        view += 1
+    assert vector.max() == 1
+    assert vector.sum() == sum(rank * (inputs + outputs) for inputs, outputs in shapes)
+    assert all(entry.start % ALIGNMENT == 0 for entry in layout.entries)
