@@ -30,7 +30,6 @@ from marlaas.engine.home.settings import RolloutSettings, Settings
 from marlaas.engine.rollout.sampler_client import SamplerClient
 from marlaas.engine.rollout.slots import Replicas
 from marlaas.engine.store.store import Store
-from marlaas.engine.train.opening import replacements
 from marlaas.engine.training.protocol import PolicyConfig
 from tests.engine.rollout.contract.asking import request
 from tests.engine.rollout.random_base import write_adapter
