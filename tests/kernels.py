@@ -36,7 +36,7 @@ def main_library(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch
 def multiplying(name: str, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """This library multiplies."""
     torch = pytest.importorskip("torch")
-    from marlaas.engine.base.kernels import library
+    from marlaas.engine.models.kernels import library
 
     if name == "onednn" and not torch.backends.mkldnn.is_available():
         pytest.skip("PyTorch without oneDNN")

@@ -78,7 +78,7 @@ def test_the_application_needs_no_tensors() -> None:
 @pytest.mark.torch
 def test_a_known_architecture_trains_without_large_libraries() -> None:
     statement = (
-        "from marlaas.engine.base.model import load_base; "
+        "from marlaas.engine.models.model import load_base; "
         "from marlaas.engine.training.torch_trainer import TorchTrainer; "
         "TorchTrainer(str(load_base('tiny').path), 'tiny').shutdown()"
     )

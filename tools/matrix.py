@@ -39,7 +39,7 @@ SETS = {
 HELD = ("ATEN_CPU_CAPABILITY", "ONEDNN_MAX_CPU_ISA", "MKL_ENABLE_INSTRUCTIONS")
 """What makes PyTorch, oneDNN and MKL use nothing newer. MKL obeys on Intel's processors only."""
 ARITHMETIC = (
-    "tests/engine/base",
+    "tests/engine/models",
     "tests/engine/training",
     "tests/engine/fleet/colocated",
     "tests/engine/rollout/torch_sampler/test_sampler.py",

@@ -13,7 +13,11 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
-from marlaas.engine.base import (
+from marlaas.engine.devices import UsableResources, available_memory, own_cores
+from marlaas.engine.errors import BaseModelError, ConfigError, MarlaasError
+from marlaas.engine.fleet import Copy, Times
+from marlaas.engine.home import Home, Settings, load_settings
+from marlaas.engine.models import (
     BFLOAT16,
     GGUF,
     PRECISIONS,
@@ -24,10 +28,6 @@ from marlaas.engine.base import (
     find_base,
     hub_name,
 )
-from marlaas.engine.devices import UsableResources, available_memory, own_cores
-from marlaas.engine.errors import BaseModelError, ConfigError, MarlaasError
-from marlaas.engine.fleet import Copy, Times
-from marlaas.engine.home import Home, Settings, load_settings
 
 from .. import output
 from ..words.format import count, line, number, size
@@ -37,8 +37,8 @@ from .parser import Verbs, add_family, add_verb, arg, home_of
 from .terminal import agreed
 
 if TYPE_CHECKING:
-    from marlaas.engine.base import BaseModel, Comparison, MemoryPlan
     from marlaas.engine.devices import Precision, SamplerKind, Survey
+    from marlaas.engine.models import BaseModel, Comparison, MemoryPlan
     from marlaas.engine.rollout import Renderer
     from marlaas.engine.submission import HomeBase
     from marlaas.engine.train import Tried
@@ -74,7 +74,7 @@ def from_gguf(home: Home, name: str, check: Callable[[Path], object], yes: bool)
 
     ``check`` looks at it before it gets its place. Raises ``BaseModelError`` and ``ConfigError``, and what it raises.
     """
-    from marlaas.engine.base import PUBLISHED, fetch, find_gguf, made_base, make_base
+    from marlaas.engine.models import PUBLISHED, fetch, find_gguf, made_base, make_base
 
     published = None if Path(name).is_dir() else PUBLISHED.get(name)
     if published is None:
@@ -143,9 +143,9 @@ def run_check(args: argparse.Namespace) -> int:
     """Check the files, plan the memory, measure, judge."""
     import asyncio
 
-    from marlaas.engine.base import check_base, load_base
     from marlaas.engine.daemon import control
     from marlaas.engine.devices import OtherPrograms
+    from marlaas.engine.models import check_base, load_base
     from marlaas.engine.rollout import Renderer
     from marlaas.engine.train import cleared
 
@@ -206,8 +206,8 @@ class Kept:
 
 def decides(base: BaseModel, settings: Settings) -> bool:
     """Whether it depends on the processor's speed how an engine keeps the base."""
-    from marlaas.engine.base import parameters
     from marlaas.engine.fleet import decides_precision, decides_weights
+    from marlaas.engine.models import parameters
 
     values = parameters(base)
     return decides_precision(values, settings.training.precision) or decides_weights(values, settings.rollout)
@@ -320,7 +320,7 @@ class _Report:
 
     def base(self, base: BaseModel, renderer: Renderer) -> None:
         """Print what was found of the base."""
-        from marlaas.engine.base import parameters, unadapted
+        from marlaas.engine.models import parameters, unadapted
 
         config, values = base.config, parameters(base)
         if self._json is not None:
@@ -467,8 +467,8 @@ def use_base(home: Home, name: str, yes: bool, fetch: bool = False) -> tuple[str
     to know. Raises ``ConfigError`` and ``BaseModelError``.
     """
 
-    from marlaas.engine.base import check_base, forget_made, forget_others, load_base, unadapted
     from marlaas.engine.daemon import control
+    from marlaas.engine.models import check_base, forget_made, forget_others, load_base, unadapted
     from marlaas.engine.rollout import Renderer
     from marlaas.engine.submission import HomeBase, check_use
 
@@ -524,8 +524,8 @@ def _before(home: Home) -> HomeBase | None:
 
 def _without_gguf(base: BaseModel, home: Home) -> str:
     """Why llama.cpp cannot sample this base under the home's settings as they are; empty if it can."""
-    from marlaas.engine.base import names_of
     from marlaas.engine.fleet import gguf_of, with_sampler
+    from marlaas.engine.models import names_of
 
     rollout = with_sampler(load_settings(home), base).rollout
     if not SAMPLERS[rollout.sampler].gguf:
@@ -539,7 +539,7 @@ def _without_gguf(base: BaseModel, home: Home) -> str:
 
 
 def _described(base: BaseModel) -> str:
-    from marlaas.engine.base import parameters
+    from marlaas.engine.models import parameters
 
     return f"{base.config.architecture}, {count(parameters(base))} parameters, context {base.config.context_length}"
 

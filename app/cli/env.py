@@ -278,8 +278,8 @@ def _chosen(wish: Meant, infos: Collection[EnvironmentInfo]) -> list[Environment
 
 def _ruler(home: Home) -> Ruler | None:
     """What counts tokens for the home's base; None if that base cannot be used, which other checks report."""
-    from marlaas.engine.base import load_base
     from marlaas.engine.fleet import plan_of
+    from marlaas.engine.models import load_base
     from marlaas.engine.rollout import PromptRuler, Renderer
 
     try:

@@ -81,8 +81,8 @@ async def _replayed(
     home: Home, spec: TaskSpec, split: Split, groups: Sequence[RecordedGroup], version: str | None
 ) -> _Found:
 
-    from marlaas.engine.base import load_base
     from marlaas.engine.environments import Interpreters, serve_alone
+    from marlaas.engine.models import load_base
     from marlaas.engine.replay import Replay
     from marlaas.engine.rollout import Renderer
 

@@ -303,10 +303,10 @@ def read_sources(home: Home, copy_from: int | None) -> Sources:
 
 
 def _bases(home: Home) -> tuple[Choice, ...]:
-    from marlaas.engine.base import SHIPPED, cached_bases
+    from marlaas.engine.models import SHIPPED, cached_bases
 
     with suppress(MarlaasError):  # settings that cannot be read are told by whoever submits
-        return of_bases(load_settings(home).base, (*SHIPPED, *(base.name for base in cached_bases())))
+        return of_bases(load_settings(home).base, (*SHIPPED, *cached_bases()))
     return ()
 
 

@@ -9,9 +9,9 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from marlaas.engine.base import PUBLISHED, SHIPPED, cached_bases, comparison_of, find_base, made_base, stored_files
 from marlaas.engine.errors import MarlaasError
 from marlaas.engine.home import Home, load_settings
+from marlaas.engine.models import PUBLISHED, SHIPPED, cached_bases, comparison_of, find_base, made_base, stored_files
 
 from ..words.format import size
 
@@ -43,7 +43,7 @@ def list_bases(home: Home) -> list[BaseRow]:
     """Every base that is here, incomplete ones with what they lack. Raises ``ConfigError`` for bad settings."""
 
     used = load_settings(home).base
-    names = [*SHIPPED, *(base.name for base in cached_bases())]
+    names = [*SHIPPED, *cached_bases()]
     folder = _folder(used)
     made = [str(path) for path in sorted(home.bases.glob("[!.]*"))]
     names += made
@@ -57,7 +57,7 @@ def list_bases(home: Home) -> list[BaseRow]:
 
 def _gguf_row(name: str, path: Path) -> BaseRow:
     """What is known of a GGUF file that another program keeps; ``base use`` makes a base of it."""
-    from marlaas.engine.base import check_file
+    from marlaas.engine.models import check_file
 
     row = BaseRow(name, str(path))
     try:
@@ -80,7 +80,7 @@ def _published_row(name: str) -> BaseRow:
 
 def _row(name: str, used: bool, home: Path) -> BaseRow:
     """What is known of one base, as far as it can be read."""
-    from marlaas.engine.base import check_base, load_base, parameters
+    from marlaas.engine.models import check_base, load_base, parameters
 
     row = BaseRow(name, "", used=used)
     try:

@@ -25,7 +25,7 @@ from ..words.format import counted, line, size
 from ..words.tasks import liveness
 
 if TYPE_CHECKING:
-    from marlaas.engine.base import BaseModel
+    from marlaas.engine.models import BaseModel
 
 
 # One line of the report of ``marlaas doctor``.
@@ -169,7 +169,7 @@ LOW_DISK = 2e9
 
 def base_folder(home: Home) -> Path:
     """Where the base model of a home lies. Raises ``ConfigError`` if it cannot be used."""
-    from marlaas.engine.base import load_base
+    from marlaas.engine.models import load_base
 
     return load_base(load_settings(home).base).path.resolve()
 
@@ -327,7 +327,7 @@ def _notify(home: Home) -> Finding:
 
 
 def _base(home: Home) -> Finding:
-    from marlaas.engine.base import check_base, load_base
+    from marlaas.engine.models import check_base, load_base
 
     try:
         name = load_settings(home).base
@@ -376,8 +376,8 @@ def decided(home: Home, seen: Survey) -> Iterator[Finding]:
 
     Cards that are left alone have lines of their own.
     """
-    from marlaas.engine.base import load_base
     from marlaas.engine.fleet import placed
+    from marlaas.engine.models import load_base
 
     try:
         settings = load_settings(home)

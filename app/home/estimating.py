@@ -16,12 +16,12 @@ from statistics import fmean
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from marlaas.engine.base import BaseModel, load_base, parameters
 from marlaas.engine.daemon import control
 from marlaas.engine.devices import available_memory, own_cores
 from marlaas.engine.errors import BaseModelError, MarlaasError
 from marlaas.engine.fleet import Copy, is_small, plan_of, with_sampler
 from marlaas.engine.home import BUNDLED_PLUGINS, Home, Settings, load_settings
+from marlaas.engine.models import BaseModel, load_base, parameters
 from marlaas.engine.spec import BaseTraits, bounded, by_base, parse
 from marlaas.engine.store import PastRun, Reader, Submission
 from marlaas.engine.submission import (

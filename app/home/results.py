@@ -306,7 +306,7 @@ _TABLE = tuple(_remainders())
 def export(home: Home, version: VersionRow, out: Path, gguf: bool = False) -> list[Path]:
     """Write the folder ``out``. Raises as ``engine.adapters.export.export_adapter`` does."""
     from marlaas.engine.adapters import export_adapter
-    from marlaas.engine.base import load_base
+    from marlaas.engine.models import load_base
 
     settings = load_settings(home)
     state, base, name = home.file(version.path), load_base(settings.base), line(version.task_name)

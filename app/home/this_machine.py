@@ -9,10 +9,10 @@ from contextlib import suppress
 from dataclasses import dataclass
 from functools import lru_cache
 
-from marlaas.engine.base import count_parameters
 from marlaas.engine.devices import available_memory
 from marlaas.engine.errors import MarlaasError
 from marlaas.engine.home import GB, DiskSettings, Home, HomeSize, home_size, load_settings
+from marlaas.engine.models import count_parameters
 
 # What the machine reports where the application runs: memory, cores, a home's disk, if processes may run.
 #

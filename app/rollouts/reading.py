@@ -80,8 +80,8 @@ def decoder(base: Path) -> Decode:
 
 def home_decoder(home: Home) -> tuple[Decode | None, str]:
     """The decoder of the base that a home is set to, or why there is none, in one sentence."""
-    from marlaas.engine.base import find_base
     from marlaas.engine.home import load_settings
+    from marlaas.engine.models import find_base
 
     try:
         return decoder(find_base(load_settings(home).base)), ""

@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from types import MappingProxyType
 
-from marlaas.engine.base.model import load_base
+from marlaas.engine.models.find import load_base
 
 from ..machinery.cores import look, pinned, used_by_others
 from . import workload as fixed

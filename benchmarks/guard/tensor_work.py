@@ -13,9 +13,9 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from marlaas.engine.base.kernels import VARIABLE, library
-from marlaas.engine.base.model import BaseModel, load_base
-from marlaas.engine.base.modules import linear_shapes
+from marlaas.engine.models.find import BaseModel, load_base
+from marlaas.engine.models.kernels import VARIABLE, library
+from marlaas.engine.models.weights import linear_shapes
 from marlaas.engine.rollout.torch_sampler.context import TorchContext
 from marlaas.engine.training.decoder.decoder import Decoder
 from marlaas.engine.training.group_pass import add_gradient, add_gradients, make_step

@@ -9,7 +9,6 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from marlaas.engine.base.model import load_base
 from marlaas.engine.daemon.control import create_database
 from marlaas.engine.devices.machine import SamplerKind
 from marlaas.engine.environments.service import EnvironmentService
@@ -19,6 +18,7 @@ from marlaas.engine.fleet.routing.router import Router, SamplerEndpoints
 from marlaas.engine.fleet.services import Services, ServicesFactory
 from marlaas.engine.home.paths import Home
 from marlaas.engine.home.settings import RolloutSettings, Settings
+from marlaas.engine.models.find import load_base
 from marlaas.engine.rollout.renderer import Renderer
 from marlaas.engine.store.store import Store
 from marlaas.engine.workers.handle import WorkerHandle

@@ -10,7 +10,6 @@ from dataclasses import dataclass, fields
 from difflib import get_close_matches
 from typing import Protocol, TypeVar
 
-from ..base import load_base
 from ..devices import (
     NOTHING,
     Cpu,
@@ -27,6 +26,7 @@ from ..devices import (
 )
 from ..errors import ClusterUnreachable, MarlaasError
 from ..home import Home, load_settings, version
+from ..models import load_base
 
 
 @dataclass(frozen=True)

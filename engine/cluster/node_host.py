@@ -20,10 +20,10 @@ from typing import Any, Literal, TypeAlias
 import psutil
 
 from ..adapters import put_state
-from ..base import BaseModel, load_base
 from ..devices import Ours
 from ..errors import AdapterDamaged, AdapterError, BaseModelError, MarlaasError
 from ..home import Home, find_home, load_settings
+from ..models import BaseModel, load_base
 from ..workers import NOTHING, Template, WorkerHandle, kill, last_line, run_host
 from .node import NodeFacts, look_here
 

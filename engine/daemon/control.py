@@ -11,10 +11,10 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-from ..base import anchored
 from ..errors import ConfigError, DatabaseUnwritable, EngineUnreachable, HomeLocked, MarlaasError, StoreError
 from ..home import Home, check_place, make_private, version
 from ..locks import check_lockable
+from ..models import anchored
 from ..store import EngineRow, Reader, command, is_current
 from ..submission import HomeBase, settled_base
 from ..workers import signal_name

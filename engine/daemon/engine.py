@@ -20,7 +20,6 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import IO, Any
 
-from ..base import UNVERIFIED, BaseModel, MemoryPlan
 from ..devices import available_memory
 from ..environments import (
     CROWD,
@@ -50,6 +49,7 @@ from ..fleet import (
 )
 from ..gateway import FigureReader, Serving, open_api
 from ..home import BUNDLED_PLUGINS, DiskGuard, Home, Settings
+from ..models import UNVERIFIED, BaseModel, MemoryPlan
 from ..racing import until_first
 from ..scheduler import Scheduler
 from ..store import Reader, Store

@@ -16,11 +16,11 @@ from typing import TYPE_CHECKING
 
 import psutil
 
-from ..base import BaseModel, check_base, load_base
 from ..devices import keep_within
 from ..errors import HomeLocked, MarlaasError, StoreError
 from ..faults import switch_on
 from ..home import Home, Settings, load_settings
+from ..models import BaseModel, check_base, load_base
 from ..store import Reader, Store, is_current
 from ..submission import HomeBase, check_serve
 from .control import STALE, make_home, open_database

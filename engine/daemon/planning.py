@@ -11,7 +11,6 @@ from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING
 
-from ..base import ENOUGH, BaseModel, MemoryPlan, parameters
 from ..devices import (
     NOTHING,
     OtherPrograms,
@@ -39,6 +38,7 @@ from ..fleet import (
     plan_of,
     with_copy,
 )
+from ..models import ENOUGH, BaseModel, MemoryPlan, parameters
 from ..rollout import Renderer
 from ..train import cleared, read_copies, try_base, write_copies
 

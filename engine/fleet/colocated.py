@@ -15,8 +15,8 @@ from typing import Any, Generic, Literal, TypeVar, cast
 import torch
 from torch import Tensor, nn
 
-from ..base import ATTENTION, FEED_FORWARD, FUSED, PASS_BYTES, BaseConfig, linear_shapes, load, load_base
 from ..errors import BaseModelError
+from ..models import ATTENTION, FEED_FORWARD, FUSED, PASS_BYTES, BaseConfig, linear_shapes, load, load_base
 from ..rollout import VllmSampler, environment, require
 from ..training import Batch, Criterion, Decoder, Model, TorchTrainer, compute_on, loaded_as, pass_room
 

@@ -11,11 +11,11 @@ from typing import cast
 import numpy as np
 
 from ..adapters import Array, PolicyState, StateHeader, checksum, write_state
-from ..base import BaseConfig, BaseModel, MemoryPlan, check_base, linear_shapes, load_base
 from ..devices import SamplerKind, available_memory
 from ..errors import AdapterError
 from ..fairness import Ledger, Line
 from ..home import EngineSettings, Home, Settings
+from ..models import BaseConfig, BaseModel, MemoryPlan, check_base, linear_shapes, load_base
 from ..rollout import Renderer, Rollout, Sampler, SamplerEndpoint, SamplerSlots, Talk
 from .plan import plan_of, sampler_spec, with_sampler
 

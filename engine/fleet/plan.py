@@ -9,20 +9,6 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
-from ..base import (
-    BFLOAT16,
-    ENOUGH,
-    GGUF,
-    SAMPLERS,
-    VERSIONS,
-    BaseModel,
-    MemoryPlan,
-    Wanted,
-    nearest,
-    parameters,
-    plan_memory,
-    slots_for,
-)
 from ..devices import (
     SLEEPING,
     Cpu,
@@ -48,6 +34,20 @@ from ..devices import (
 )
 from ..errors import BaseModelError
 from ..home import Home, RolloutSettings, Settings
+from ..models import (
+    BFLOAT16,
+    ENOUGH,
+    GGUF,
+    SAMPLERS,
+    VERSIONS,
+    BaseModel,
+    MemoryPlan,
+    Wanted,
+    nearest,
+    parameters,
+    plan_memory,
+    slots_for,
+)
 from ..rollout import Sampler
 from ..training import Trainer
 from ..workers import Launcher, LocalLauncher, Template, WorkerHandle

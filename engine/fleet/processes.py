@@ -13,10 +13,10 @@ from pathlib import Path
 from time import monotonic
 from typing import Any
 
-from ..base import LEAST, MemoryPlan
 from ..devices import EnvironmentHost, SamplerAssignment
 from ..environments import EnvironmentService, RemoteNode
 from ..errors import MarlaasError, OutOfMemory, WorkerDied
+from ..models import LEAST, MemoryPlan
 from ..racing import until_first
 from ..store import Yielding
 from ..workers import Launcher, Template, WorkerHandle

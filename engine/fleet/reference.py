@@ -20,7 +20,8 @@ from typing import TYPE_CHECKING, Any
 
 from marlaas.plugins.messages import Message, ToolCall
 
-from ..base import (
+from ..errors import BaseModelError, MarlaasError
+from ..models import (
     AGREES,
     DISAGREES,
     SWITCH,
@@ -35,7 +36,6 @@ from ..base import (
     parameters,
     unsupported,
 )
-from ..errors import BaseModelError, MarlaasError
 
 if TYPE_CHECKING:
     from torch import Tensor

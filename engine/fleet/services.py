@@ -9,10 +9,10 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from ..base import SAMPLERS, BaseModel, unadapted
 from ..environments import ConstantBaselines, EnvironmentService
 from ..fairness import NOBODY, ROLLOUT, TRAINING, FairClock, Ledger, Line, Payer, SharedClock, Standing, together
 from ..home import Home, Settings
+from ..models import SAMPLERS, BaseModel, unadapted
 from ..rollout import Renderer, Rollout, SamplerEndpoint, Waiter
 from ..spec import BaseTraits
 from ..store import Store

@@ -13,13 +13,13 @@ from collections.abc import Awaitable, Callable, Collection, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from ..base import BaseModel, unadapted
 from ..clock import monotonic
 from ..devices import Ours, Sharing
 from ..environments import EnvironmentService
 from ..errors import MarlaasError, StoreError, WorkerDied
 from ..fairness import Ledger, Standing
 from ..home import Home, Settings
+from ..models import BaseModel, unadapted
 from ..rollout import PromptRuler, Renderer, SamplerStats
 from ..store import Store, Yielding
 from ..wire import Endpoints

@@ -22,7 +22,7 @@ def version() -> str:
 BUNDLED_PLUGINS = Path(__file__).resolve().parents[2] / "plugins" / "bundled"
 TEMPLATES = BUNDLED_PLUGINS.with_name("templates")
 INSIDE = "marlaas reads and deletes nothing outside of its home: move the whole home instead of a part of it."
-TINY_BASE = Path(__file__).resolve().parents[1] / "base" / "tiny"
+TINY_BASE = Path(__file__).resolve().parents[1] / "models" / "tiny"
 
 
 class _Place:

@@ -15,9 +15,9 @@ from datetime import date, datetime, timedelta
 from ipaddress import ip_address
 from pathlib import Path
 
-from ..base import BFLOAT16, GGUF, PRECISIONS, anchored
 from ..devices import ResourceSettings
 from ..errors import ConfigError
+from ..models import BFLOAT16, GGUF, PRECISIONS, anchored
 from ..spec import between, build, each_of, one_of, read_toml
 from .paths import Home
 

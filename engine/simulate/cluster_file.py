@@ -8,11 +8,11 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from ..base import BaseModel, load_base, parameters
 from ..devices import Cpu, Gpu, Link, Machine, Place, Rates, Software, UsableNode
 from ..errors import BaseModelError, ConfigError, as_one
 from ..fleet import CORE, REFERENCE, PlacementPlan, is_small, on_machines, rates_of_cores, sampling_speed
 from ..home import Home, Settings, is_home
+from ..models import BaseModel, load_base, parameters
 from ..spec import between, build, nearest
 from ..store import Submission
 from ..submission import environments_of, taskfile

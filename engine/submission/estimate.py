@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from statistics import median
 
-from ..base import BaseConfig, adapter_bytes, policy_bytes, version_bytes
+from ..models import BaseConfig, adapter_bytes, policy_bytes, version_bytes
 from ..spec import AUTO, BaseTraits, TaskSpec, agent_map_of, as_number, bounded, by_base, spec_of
 from ..store import PastRun
 

@@ -9,9 +9,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from ..base import load_base
 from ..errors import ConfigError, EnvironmentMissing, Mistakes, as_one
 from ..home import Home, load_settings
+from ..models import load_base
 from ..spec import CHOICE, MISSING, REFUSED, UNKNOWN, check_declared, components_of, data_tables, nearest, parse
 from ..store import FINISHED, BoundTask, EnvironmentRow, Reader, Submission
 from .taskfile import distinct, environments_of, of_submission, rows_named

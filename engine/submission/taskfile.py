@@ -9,8 +9,8 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
-from ..base import anchored
 from ..errors import ConfigError, as_one
+from ..models import anchored
 from ..spec import (
     UNKNOWN,
     DataSpec,

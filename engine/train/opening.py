@@ -13,11 +13,11 @@ from typing import TYPE_CHECKING, cast
 from marlaas.plugins.messages import Answer, Ask, Reply
 
 from ..adapters import begin, begin_from, holds_moments, read_expected, read_peft_folder, restart_moments, spare, sweep
-from ..base import SAMPLERS
 from ..environments import Answering, EnvironmentService, EpisodeOutcome, EpisodeSpec, Lease
 from ..errors import AdapterDamaged, AdapterError, AdapterMissing, Blocked, ConfigError
 from ..faults import Point, reach
 from ..fleet import Services
+from ..models import SAMPLERS
 from ..rollout import noise_seed
 from ..spec import (
     AdvantageKind,

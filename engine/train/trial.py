@@ -19,7 +19,6 @@ import psutil
 
 from marlaas.plugins.messages import Message
 
-from ..base import GGUF, SAMPLERS, BaseModel, MemoryPlan, path_of, remove
 from ..devices import Precision, own_cores, processor_name
 from ..fleet import (
     Agreement,
@@ -36,6 +35,7 @@ from ..fleet import (
     with_copy,
 )
 from ..home import Home, Settings
+from ..models import GGUF, SAMPLERS, BaseModel, MemoryPlan, path_of, remove
 from ..rollout import Renderer, Sampler, SampleRequest, SampleResult
 from ..spec import SamplingSpec, TaskSpec, TrainSpec, as_number
 from ..submission import BaseSpeed

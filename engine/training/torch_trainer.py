@@ -20,10 +20,10 @@ from typing import Any, ParamSpec, TypeVar
 import torch
 
 from ..adapters import PolicyState, checksum, read_state, write_state
-from ..base import PASS_BYTES, library, load_base, unsupported
 from ..devices import LentCores, Loan, Precision, ran_out
 from ..errors import AdapterError
 from ..faults import Point, reach
+from ..models import PASS_BYTES, library, load_base, unsupported
 from ..trajectories import Logprobs, Tokens
 from .decoder.decoder import Decoder, compute_on, nothing
 from .group_pass import Gradients, Step, Work, add_gradients, check_group, make_step, sequence_logprobs

@@ -5,9 +5,9 @@ from __future__ import annotations
 import json
 
 from marlaas.engine.adapters.statefile import PolicyState, StateHeader, checksum, write_state
-from marlaas.engine.base.model import load_base
 from marlaas.engine.fleet.lone_sampler import zeros
 from marlaas.engine.home.paths import Home
+from marlaas.engine.models.find import load_base
 from marlaas.engine.spec.task import SamplingSpec, TaskSpec
 
 from .filling import Filling

@@ -8,7 +8,7 @@ from contextlib import closing
 
 import numpy as np
 
-from marlaas.engine.base.find import find_base
+from marlaas.engine.models.find import find_base
 from marlaas.engine.rollout.vocabulary import Vocabulary
 
 from .filling import Filling

@@ -9,10 +9,10 @@ from pathlib import Path
 import numpy as np
 
 from marlaas.engine.adapters.statefile import PolicyState, StateHeader, checksum, read_state, write_state
-from marlaas.engine.base.config import read_config
-from marlaas.engine.base.gguf.brought import brought_names
 from marlaas.engine.errors import AdapterError, BaseModelError
 from marlaas.engine.home.paths import TINY_BASE
+from marlaas.engine.models.config import read_config
+from marlaas.engine.models.gguf import brought_names
 
 from .border import FOLDER, Border
 

@@ -20,7 +20,7 @@ from jsonschema.protocols import Validator
 from referencing import Registry
 from referencing.exceptions import Unresolvable
 
-from marlaas.engine.base.model import load_base
+from marlaas.engine.models.find import load_base
 from marlaas.engine.rollout.schemas import SchemaGrammar, Schemas
 from marlaas.engine.rollout.torch_sampler.sampler import TorchSampler
 from marlaas.engine.rollout.vocabulary import Vocabulary

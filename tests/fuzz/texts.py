@@ -5,10 +5,10 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
-from marlaas.engine.base.chat.template import ChatTemplate
 from marlaas.engine.errors import LONGEST, BaseModelError, ConfigError
 from marlaas.engine.home.paths import TINY_BASE, Home
 from marlaas.engine.home.settings import load_settings
+from marlaas.engine.models.templates import ChatTemplate
 from marlaas.engine.rollout import split_hermes, split_llama
 from marlaas.engine.submission.taskfile import load
 

@@ -243,7 +243,7 @@ def _clipped(ratio: Tensor, advantage: Tensor, made: Recipe) -> Tensor:
 #
 # Loading it loads torch.
 
-TINY = Path(__file__).resolve().parents[2] / "engine" / "base" / "tiny"
+TINY = Path(__file__).resolve().parents[2] / "engine" / "models" / "tiny"
 """The base that ships with marlaas."""
 
 

@@ -377,7 +377,7 @@ def arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(
         prog="python -m tools.base", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("--out", type=Path, default=Path("engine/base/tiny"), help="the folder to write")
+    parser.add_argument("--out", type=Path, default=Path("engine/models/tiny"), help="the folder to write")
     parser.add_argument("--steps", type=int, default=2500, help="optimizer steps")
     parser.add_argument("--rows", type=int, default=16, help=f"rows of {LENGTH} tokens per step")
     parser.add_argument("--seed", type=int, default=0, help="of weights and data")

@@ -6,7 +6,19 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import cast
 
-from ...base import (
+from ...devices import (
+    Cpu,
+    Gpu,
+    Machine,
+    Precision,
+    Rates,
+    SamplerAssignment,
+    SamplerKind,
+    Sharing,
+    Software,
+    TrainerAssignment,
+)
+from ...models import (
     ENOUGH,
     FEW_SLOTS,
     FLOAT,
@@ -33,18 +45,6 @@ from ...base import (
     unsupported,
     version_bytes,
     weight_bytes,
-)
-from ...devices import (
-    Cpu,
-    Gpu,
-    Machine,
-    Precision,
-    Rates,
-    SamplerAssignment,
-    SamplerKind,
-    Sharing,
-    Software,
-    TrainerAssignment,
 )
 from .choices import TORCH_KINDS, Choices
 

@@ -10,7 +10,6 @@ from dataclasses import dataclass, replace
 from itertools import pairwise
 from typing import NamedTuple
 
-from ...base import BFLOAT16, FLOAT, GGUF, SAMPLERS, SMALL, BaseConfig, Wanted
 from ...devices import (
     Cpu,
     Gpu,
@@ -27,6 +26,7 @@ from ...devices import (
 )
 from ...errors import ConfigError
 from ...home import RolloutSettings, Settings
+from ...models import BFLOAT16, FLOAT, GGUF, SAMPLERS, SMALL, BaseConfig, Wanted
 
 # What ``marlaas.toml`` says about devices, checked against the machine, and what was measured there. Pure.
 #
@@ -397,7 +397,7 @@ def copies(wanted: Wanted, choices: Choices, cpu: Cpu) -> tuple[Copy, ...]:
     llama.cpp's f16 is the usual one of a large base. torch in bfloat16 comes first on processors that multiply bfloat16
     fast: with 64 conversations it is then several times as fast as llama.cpp.
     """
-    from ...base import unsupported  # loads numpy, which the command line does without
+    from ...models import unsupported  # loads numpy, which the command line does without
 
     kind, weights, able = choices.sampler, choices.weights, not unsupported(wanted.config)
     small = is_small(wanted.parameters)
@@ -433,7 +433,7 @@ def usual_sampler(config: BaseConfig, parameters: int) -> SamplerKind:
     5 to 55 MB, 64 conversations under 1 to 32 versions); with few conversations of a single version it is slower.
     Copies of larger bases are measured (``copies``).
     """
-    from ...base import unsupported  # as above
+    from ...models import unsupported  # as above
 
     return "torch" if is_small(parameters) and not unsupported(config) else "llama.cpp"
 

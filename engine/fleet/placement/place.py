@@ -22,7 +22,6 @@ import math
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, replace
 
-from ...base import BFLOAT16, FLOAT, RANK, SAMPLERS, SMALL, Wanted, adapter_bytes
 from ...devices import (
     Cpu,
     EnvironmentHost,
@@ -38,6 +37,7 @@ from ...devices import (
     UsableNode,
 )
 from ...errors import ConfigError
+from ...models import BFLOAT16, FLOAT, RANK, SAMPLERS, SMALL, Wanted, adapter_bytes
 from .capacity import (
     KINDS,
     Card,

@@ -15,12 +15,12 @@ import numpy as np
 from marlaas.plugins.messages import Message
 
 from ...adapters import PolicyState, read_state, write_state
-from ...base import FLOAT, GGUF, REPEATABLE, SAMPLERS, BaseModel, MemoryPlan, parameters
 from ...clock import monotonic
 from ...devices import Link, Machine, Rates, SamplerAssignment, TrainerAssignment
 from ...errors import BaseModelError, Fruitless, WorkerDied
 from ...fairness import Line, Mix, SharedClock
 from ...home import RolloutSettings, Settings
+from ...models import FLOAT, GGUF, REPEATABLE, SAMPLERS, BaseModel, MemoryPlan, parameters
 from ...rollout import EPISODES, Renderer, Sampler, SamplerEndpoint, SamplerLimits, SamplerSlots, SamplerStats, Waiter
 from ...spec import ONLY, TaskSpec, agent_map_of, as_number, spec_of
 from ...training import PolicyConfig, Trainer

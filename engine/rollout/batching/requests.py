@@ -11,9 +11,9 @@ from typing import Any, Generic, Protocol, TypeVar
 import numpy as np
 
 from ...adapters import checksum, read_state
-from ...base import BaseModel, scored_rows
 from ...errors import AdapterError
 from ...faults import Point, reach
+from ...models import BaseModel, scored_rows
 from ...trajectories import Logprobs, Tokens
 from ..sampling import logprobs_of
 from .context import Arrays, Context

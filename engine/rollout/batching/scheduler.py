@@ -10,9 +10,9 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from ...base import PREFILL
 from ...errors import CallFailed
 from ...fairness import FairClock, rollout_cost
+from ...models import PREFILL
 from ...trajectories import Logprobs, Tokens
 from ..protocol import Finish, OnTokens, SampleRequest, SampleResult, SamplerStats
 from ..sampling import WHOLE, Cuts, Floats, choose

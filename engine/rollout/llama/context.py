@@ -10,9 +10,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ...base import FLASH, MICRO_BATCH, GgufNames, adapter_in_memory, key_value_bytes, padded_length
 from ...devices import available_memory
 from ...errors import AdapterError, BaseModelError
+from ...models import FLASH, MICRO_BATCH, GgufNames, adapter_in_memory, key_value_bytes, padded_length
 from ..batching.context import Arrays, DecodeFailed, Handles, Ints, Logits
 from ..batching.sampler import SPARE
 from .mixing import Ggml, Mixing, Tensor, Unknown, ggml, operation, past_casts

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ...base import GgufNames, linear_shapes, pairs
+from ...models import GgufNames, linear_shapes, pairs
 from ..batching.context import Arrays, Handles, Ints
 from .native import llama
 

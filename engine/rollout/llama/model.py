@@ -9,7 +9,9 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from ...base import (
+from ...devices import LentCores, Loan
+from ...errors import BaseModelError
+from ...models import (
     BITS,
     WRITTEN,
     BaseConfig,
@@ -29,8 +31,6 @@ from ...base import (
     verify,
     write_base,
 )
-from ...devices import LentCores, Loan
-from ...errors import BaseModelError
 from ..batching.requests import Pace, pace_of
 from ..batching.sampler import FIRST, SPARE, BatchingSampler
 from .context import LlamaContext, NoRoom, give_back
@@ -88,7 +88,7 @@ def _by_way_of_float32(base: BaseModel, weights: str, threads: int, target: Path
 
 
 TYPES = {"q8_0": 7, "q6_k": 18, "q5_k_m": 17, "q4_k_m": 15}
-"""LLAMA_FTYPE_MOSTLY_… in llama.h, by the names of ``engine/base/precision.py``."""
+"""LLAMA_FTYPE_MOSTLY_… in llama.h, by the names of ``engine/models/precision.py``."""
 
 
 def quantise(source: Path, target: Path, weights: str, threads: int = 1) -> None:

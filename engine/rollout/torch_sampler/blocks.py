@@ -16,7 +16,8 @@ from numpy.typing import NDArray
 from torch import Tensor
 from torch.nn.functional import pad, scaled_dot_product_attention
 
-from ...base import (
+from ...devices import address_space
+from ...models import (
     PREFILL,
     REMEMBERED,
     TILED,
@@ -30,7 +31,6 @@ from ...base import (
     relative_error,
     tiles,
 )
-from ...devices import address_space
 from ..batching.context import Ints
 from .cache import TILE, AdapterCache, tiling
 

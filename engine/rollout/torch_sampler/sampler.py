@@ -12,9 +12,9 @@ from time import thread_time
 import numpy as np
 import torch
 
-from ...base import SMALL, BaseModel, library, linear_shapes, load_base, unsupported
 from ...devices import LentCores, Loan
 from ...errors import BaseModelError
+from ...models import SMALL, BaseModel, library, linear_shapes, load_base, unsupported
 from ..batching.context import Arrays, Context, Handles, Logits
 from ..batching.requests import ENOUGH, Pace, large
 from ..batching.sampler import FIRST, SPARE, BatchingSampler

@@ -15,10 +15,10 @@ import numpy as np
 from packaging.version import InvalidVersion, Version
 
 from ...adapters import PolicyState, StateHeader, checksum, read_peft_folder, write_peft_folder
-from ...base import BLOCK, FAMILIES, SLOTS, SPARE, BaseConfig, Device, batch_for, cache_bytes, rank_class
 from ...devices import GPU_EXTRA, LEAST_VLLM, find_installed, ran_out
 from ...errors import AdapterError, BaseModelError
 from ...home import PrivateFolder
+from ...models import BLOCK, FAMILIES, SLOTS, SPARE, BaseConfig, Device, batch_for, cache_bytes, rank_class
 from ..batching.context import Arrays
 from ..sampling import WHOLE, Truncation
 from ..wishes import NONE, Likeliest, Wishes

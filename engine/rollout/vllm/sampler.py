@@ -18,10 +18,10 @@ from typing import Any
 
 import numpy as np
 
-from ...base import SLOTS, BaseModel, Device, load_base, whole_blocks
 from ...devices import end_process
 from ...errors import AdapterError, BaseModelError, CallFailed, ConfigError
 from ...home import PrivateFolder
+from ...models import SLOTS, BaseModel, Device, load_base, whole_blocks
 from ...trajectories import Logprobs, Tokens
 from ..batching.requests import Answer, Version, Versions
 from ..batching.sampler import Gate, ThreadedSampler

@@ -14,10 +14,10 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, TypeVar
 
-from ...base import is_unverified
 from ...clock import wall_time
 from ...environments import Finding
 from ...errors import StoreError
+from ...models import is_unverified
 from ...spec import TOGETHER
 from ..rows import (
     ACTIVE,

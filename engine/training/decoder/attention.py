@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 from torch.nn.functional import scaled_dot_product_attention
 
-from ...base import HeadShape, attend, attend_backward, merged
+from ...models import HeadShape, attend, attend_backward, merged
 from .packing import Places, Slots
 
 # Queries of a prompt see that prompt; queries of an answer see the prompt and the answer so far, with one softmax over

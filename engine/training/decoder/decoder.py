@@ -14,7 +14,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from ...base import (
+from ...devices import Precision
+from ...models import (
     EXACT,
     HALVED,
     MOST_ON_CARD,
@@ -36,7 +37,6 @@ from ...base import (
     rms_norm_backward,
     tiles,
 )
-from ...devices import Precision
 from ...trajectories import Tokens
 from ..memory import AdamState, Layout, PolicyMemory
 from ..model import Criterion, Groups, pass_room

@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from ...base import (
+from ...models import (
     Layer,
     add_bfloat16_product,
     add_product,

@@ -10,9 +10,9 @@ from typing import Any, Protocol
 import torch
 from torch import Tensor
 
-from ...base import Layer, add_bfloat16_product, product as kernel_product
 from ...devices import Precision
 from ...errors import BaseModelError
+from ...models import Layer, add_bfloat16_product, product as kernel_product
 from ..memory import PolicyMemory
 from .packing import Spans
 

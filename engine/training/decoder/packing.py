@@ -12,7 +12,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from ...base import AGAIN
+from ...models import AGAIN
 from ..model import Ints, Lesson, lesson_of
 from ..protocol import TrainGroup, TrainSequence
 

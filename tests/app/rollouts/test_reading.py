@@ -38,8 +38,8 @@ from marlaas.app.rollouts.reading import (
     token_styles,
 )
 from marlaas.app.words.format import cells
-from marlaas.engine.base.find import find_base
 from marlaas.engine.home.paths import Home
+from marlaas.engine.models.find import find_base
 from marlaas.engine.store.queries.episodes import Paid, StoredConversation, StoredTrajectory, Tokens
 from marlaas.engine.store.rows import Turn
 

@@ -10,10 +10,10 @@ from benchmarks.machinery import wide_engine
 from benchmarks.machinery.cores import all_cores
 from benchmarks.machinery.fleet import fleet
 from benchmarks.many_tasks.concurrency import load
-from marlaas.engine.base.model import load_base
 from marlaas.engine.fleet import plan
 from marlaas.engine.fleet.placement import place
 from marlaas.engine.home.settings import Settings
+from marlaas.engine.models.find import load_base
 
 
 def test_the_wide_engine_gives_all_cores_to_both_workers(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,6 +1,6 @@
 """An architecture that marlaas writes no GGUF for, with a GGUF of the user's: trained through the real engine.
 
-In ``make test-slow``: every day, such files are read and compared in ``tests/engine/base/gguf``.
+In ``make test-slow``: every day, such files are read and compared in ``tests/engine/models/gguf``.
 """
 
 from __future__ import annotations
@@ -47,8 +47,8 @@ def bring(folder: Path, seed: int) -> tuple[Path, Path]:
     import torch
     from transformers import Olmo2Config, Olmo2ForCausalLM
 
-    from tests.engine.base.gguf.brought import write
-    from tests.engine.base.hugging_face import SIZES
+    from tests.engine.models.gguf.brought import write
+    from tests.engine.models.hugging_face import SIZES
 
     torch.manual_seed(seed)
     kind: Any = Olmo2ForCausalLM

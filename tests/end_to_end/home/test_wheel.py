@@ -55,8 +55,8 @@ def test_the_wheel_holds_what_the_program_reads(wheel: Path) -> None:
     names = set(zipfile.ZipFile(wheel).namelist())
     assert {
         "marlaas/app/app.tcss",
-        "marlaas/engine/base/tiny/model.safetensors",
-        "marlaas/engine/base/tiny/chat_template.jinja",
+        "marlaas/engine/models/tiny/model.safetensors",
+        "marlaas/engine/models/tiny/chat_template.jinja",
         "marlaas/plugins/bundled/guess.py",
         "marlaas/plugins/templates/rows.jsonl",
         "marlaas/plugins/py.typed",

@@ -12,11 +12,11 @@ from transformers import AutoModelForCausalLM
 from marlaas.engine.adapters import export
 from marlaas.engine.adapters.export import export_adapter
 from marlaas.engine.adapters.statefile import PolicyState, StateHeader, checksum, read_state, write_state
-from marlaas.engine.base.model import load_base
-from marlaas.engine.base.modules import linear_shapes
 from marlaas.engine.errors import AdapterError, BaseModelError
-from tests.engine.base.gguf.brought import bring, pairs_together
-from tests.engine.base.hugging_face import with_lora
+from marlaas.engine.models.find import load_base
+from marlaas.engine.models.weights import linear_shapes
+from tests.engine.models.gguf.brought import bring, pairs_together
+from tests.engine.models.hugging_face import with_lora
 from tests.engine.training.oracle import Oracle
 from tests.engine.training.tiny_qwen import VOCABULARY
 

@@ -16,8 +16,8 @@ import torch
 from marlaas.engine.adapters.export import BASE_GGUF, GGUF, export_adapter
 from marlaas.engine.adapters.statefile import PolicyState, StateHeader, write_state
 from marlaas.engine.adapters.use import RANKS, USE, Exported, served_name, use_text, uses
-from marlaas.engine.base.model import load_base
-from marlaas.engine.base.modules import linear_shapes
+from marlaas.engine.models.find import load_base
+from marlaas.engine.models.weights import linear_shapes
 
 REAL = Exported(Path("/o u't"), Path("/base"), 24)
 

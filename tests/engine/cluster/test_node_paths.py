@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from marlaas.engine.base import load_base
 from marlaas.engine.cluster.node_host import BaseFolder, OwnFolder, find_base, named, resolve
 from marlaas.engine.errors import BaseModelError
 from marlaas.engine.home import Home
+from marlaas.engine.models import load_base
 
 
 @pytest.fixture

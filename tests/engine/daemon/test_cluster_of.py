@@ -9,13 +9,12 @@ from pathlib import Path
 
 import pytest
 
-from marlaas.engine.base.find import SHIPPED
-from marlaas.engine.base.model import load_base
 from marlaas.engine.cluster import LocalNode
 from marlaas.engine.daemon.planning import cluster_of
 from marlaas.engine.errors import ConfigError
 from marlaas.engine.home.paths import Home
 from marlaas.engine.home.settings import Settings
+from marlaas.engine.models.find import SHIPPED, load_base
 
 HEAD = "10.0.0.5:6379"
 

@@ -11,7 +11,6 @@ from typing import cast
 
 import pytest
 
-from marlaas.engine.base.model import load_base
 from marlaas.engine.daemon.heartbeat import Heartbeat
 from marlaas.engine.environments.outcomes import OutcomeCounts
 from marlaas.engine.environments.protocol import EpisodeOutcome
@@ -19,6 +18,7 @@ from marlaas.engine.errors import StoreError
 from marlaas.engine.fairness.line import Ledger
 from marlaas.engine.fleet.routing.router import SamplerEndpoints
 from marlaas.engine.fleet.supervisor import WorkerSupervisor
+from marlaas.engine.models.find import load_base
 from marlaas.engine.rollout.protocol import SamplerStats
 from marlaas.engine.spec.task import TaskSpec
 from marlaas.engine.store.queries.machine import environment_use

@@ -6,9 +6,6 @@ from pathlib import Path
 
 import pytest
 
-from marlaas.engine.base.find import SHIPPED
-from marlaas.engine.base.memory import least_plan
-from marlaas.engine.base.model import BaseModel, load_base
 from marlaas.engine.daemon import planning
 from marlaas.engine.devices import calibration
 from marlaas.engine.devices.calibration import OtherPrograms
@@ -18,6 +15,8 @@ from marlaas.engine.fleet.placement.choices import Copy, CopySpeed
 from marlaas.engine.fleet.plan import precision_words, wanted_of
 from marlaas.engine.home.paths import Home
 from marlaas.engine.home.settings import RolloutSettings, Settings
+from marlaas.engine.models.find import SHIPPED, BaseModel, load_base
+from marlaas.engine.models.memory import least_plan
 from marlaas.engine.train.trial import read_copies, write_copies
 
 RATES = Rates(150e9, 12e9, 1.1e12)
@@ -81,7 +80,7 @@ def large(measured: list[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path) 
     """The shipped base, taken for a large one on a processor without fast bfloat16, and a home."""
     monkeypatch.setattr("marlaas.engine.fleet.placement.choices.SMALL", 0)
     monkeypatch.setattr("marlaas.engine.fleet.placement.choices.MODEST", 0)
-    monkeypatch.setattr("marlaas.engine.base.memory.SMALL", 0)
+    monkeypatch.setattr("marlaas.engine.models.memory.SMALL", 0)
     monkeypatch.setattr(calibration, "measure", lambda device: replace(RATES, bfloat16=1e9))
     return Home(tmp_path).create(), load_base(str(SHIPPED["tiny"]))
 

@@ -9,10 +9,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from marlaas.engine.base.gguf.names import GgufNames
-from marlaas.engine.base.model import BaseModel
 from marlaas.engine.errors import BaseModelError
 from marlaas.engine.fleet.routing.router import EXACT, POLICY, ROUNDED, Agreement, Tolerance, compare
+from marlaas.engine.models.find import BaseModel
+from marlaas.engine.models.gguf import GgufNames
 from marlaas.engine.rollout.llama.model import LlamaSampler, ensure_base_gguf
 from marlaas.engine.training.torch_trainer import TorchTrainer
 

@@ -4,12 +4,12 @@ from dataclasses import replace
 
 import pytest
 
-from marlaas.engine.base.model import load_base
 from marlaas.engine.devices.machine import Place
 from marlaas.engine.errors import OutOfMemory, WorkerDied
 from marlaas.engine.fleet.plan import PlacementPlan, on_processor
 from marlaas.engine.fleet.processes import MemoryBackoff
 from marlaas.engine.home.settings import RolloutSettings, Settings
+from marlaas.engine.models.find import load_base
 
 BOTH = Settings(rollout=RolloutSettings(samplers=("torch", "llama.cpp"), sequences=128, context=64))
 ON_CORES = on_processor(load_base("tiny"), BOTH, 64 << 30, (0, 1, 2))

@@ -3,11 +3,11 @@
 from dataclasses import replace
 from pathlib import Path
 
-from marlaas.engine.base.model import load_base
 from marlaas.engine.devices.machine import UsableNode
 from marlaas.engine.fleet.plan import PlacementPlan, on_machines, worker_specs
 from marlaas.engine.home.paths import Home
 from marlaas.engine.home.settings import RolloutSettings, Settings, TrainingSettings
+from marlaas.engine.models.find import load_base
 from tests.engine.fleet.placement.clusters import HEAD, PAIR, cards, plain
 
 BASE = load_base("tiny")

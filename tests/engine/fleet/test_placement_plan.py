@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from marlaas.engine.base.model import load_base
 from marlaas.engine.errors import BaseModelError
 from marlaas.engine.fleet.plan import numbered, of_kind, on_processor, sampler_kinds, with_sampler
 from marlaas.engine.home.settings import RolloutSettings, Settings, TrainingSettings
+from marlaas.engine.models.find import load_base
 
 BASE = load_base("tiny")
 ENOUGH = 8 << 30

@@ -5,8 +5,6 @@ from pathlib import Path
 
 import pytest
 
-from marlaas.engine.base.memory import ENOUGH, LEAST, Wanted, least_plan
-from marlaas.engine.base.model import BaseModel, load_base
 from marlaas.engine.devices.machine import Machine, Rates, Software
 from marlaas.engine.devices.usable import LeftOut, ResourceSettings, UsableResources
 from marlaas.engine.errors import BaseModelError, ConfigError
@@ -26,6 +24,8 @@ from marlaas.engine.fleet.plan import (
 from marlaas.engine.fleet.routing.router import EXACT, HALF, ROUNDED, precision, repeats
 from marlaas.engine.home.paths import Home
 from marlaas.engine.home.settings import RolloutSettings, Settings, TrainingSettings
+from marlaas.engine.models.find import BaseModel, load_base
+from marlaas.engine.models.memory import ENOUGH, LEAST, Wanted, least_plan
 from tests.engine.fleet.placement.imaginary import ALL, B06, GB, NO_VLLM, NOTHING, SERVER, machine, shape
 
 BASE = load_base("tiny")

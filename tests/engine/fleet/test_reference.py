@@ -10,9 +10,6 @@ import numpy as np
 import pytest
 
 from marlaas.app.home.bases import list_bases
-from marlaas.engine.base import compared, rope, tensors
-from marlaas.engine.base.compared import AGREES, DISAGREES, UNVERIFIED, comparison_of, is_unverified, keep_comparison
-from marlaas.engine.base.model import load_base
 from marlaas.engine.errors import BaseModelError
 from marlaas.engine.fleet import reference
 from marlaas.engine.fleet.reference import (
@@ -24,6 +21,9 @@ from marlaas.engine.fleet.reference import (
     spoken_comparison,
 )
 from marlaas.engine.home.paths import TINY_BASE, Home
+from marlaas.engine.models import reference as results, rope, tensors
+from marlaas.engine.models.find import load_base
+from marlaas.engine.models.reference import AGREES, DISAGREES, UNVERIFIED, comparison_of, is_unverified, keep_comparison
 from marlaas.engine.store.rows import EngineRow
 from tools.random_base.make import make_base
 
@@ -57,7 +57,7 @@ def test_agreement_is_kept_for_the_installed_versions(
     check_comparison(base, result)
     keep_comparison(base, tmp_path, result)
     assert comparison_of(base, tmp_path) is not None and not is_unverified(tmp_path, base.fingerprint)
-    monkeypatch.setattr(compared, "versions", lambda: "others")
+    monkeypatch.setattr(results, "_versions", lambda: "others")
     assert comparison_of(base, tmp_path) is None
 
 

@@ -16,7 +16,6 @@ from typing import Any
 import numpy as np
 import pytest
 
-from marlaas.engine.base.model import load_base
 from marlaas.engine.devices.machine import Place, Placement, SamplerAssignment, TrainerAssignment
 from marlaas.engine.errors import WorkerDied
 from marlaas.engine.fairness.line import Ledger, Payer
@@ -27,6 +26,7 @@ from marlaas.engine.fleet.supervisor import TRIES, WorkerSupervisor, replaceable
 from marlaas.engine.fleet.trainers import TaskTrainer
 from marlaas.engine.home.paths import Home
 from marlaas.engine.home.settings import RolloutSettings, Settings
+from marlaas.engine.models.find import load_base
 from marlaas.engine.rollout.sampler_client import SamplerClient
 from marlaas.engine.rollout.slots import Replicas
 from marlaas.engine.store.store import Store

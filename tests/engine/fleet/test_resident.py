@@ -6,8 +6,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from marlaas.engine.base.model import BaseModel
 from marlaas.engine.fleet.plan import LLAMA, TRAINER
+from marlaas.engine.models.find import BaseModel
 from marlaas.engine.rollout.protocol import Sampler, SampleRequest
 from marlaas.engine.training.protocol import PolicyConfig, Trainer, TrainGroup, TrainSequence
 from marlaas.engine.workers.handle import LocalLauncher

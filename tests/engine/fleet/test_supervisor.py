@@ -15,7 +15,6 @@ from typing import Any
 import psutil
 import pytest
 
-from marlaas.engine.base.model import load_base
 from marlaas.engine.devices.machine import Place, Placement, Sharing
 from marlaas.engine.devices.usable import Ours
 from marlaas.engine.errors import BaseModelError, OutOfMemory
@@ -26,6 +25,7 @@ from marlaas.engine.fleet.services import ServicesFactory
 from marlaas.engine.fleet.supervisor import WorkerSupervisor
 from marlaas.engine.home.paths import Home
 from marlaas.engine.home.settings import RolloutSettings, Settings
+from marlaas.engine.models.find import load_base
 from marlaas.engine.store.store import Store
 from tests.engine.rollout.contract.asking import request
 from tests.engine.rollout.random_base import write_adapter

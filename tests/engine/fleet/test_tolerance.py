@@ -2,9 +2,9 @@
 
 import math
 
-from marlaas.engine.base.precision import PRECISIONS
 from marlaas.engine.fleet.routing.router import EXACT, FAST, HALF, ROUNDED, Tolerance, tolerance_of
 from marlaas.engine.home.settings import RolloutSettings
+from marlaas.engine.models.config import PRECISIONS
 
 
 def test_what_is_not_a_number_is_never_rounding() -> None:

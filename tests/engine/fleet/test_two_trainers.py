@@ -14,7 +14,6 @@ from typing import Any
 
 import pytest
 
-from marlaas.engine.base.model import load_base
 from marlaas.engine.errors import StateLost, WorkerDied
 from marlaas.engine.fairness.line import Ledger, Payer
 from marlaas.engine.fleet.plan import on_processor
@@ -23,6 +22,7 @@ from marlaas.engine.fleet.supervisor import WorkerSupervisor
 from marlaas.engine.fleet.trainers import TaskTrainer
 from marlaas.engine.home.paths import Home
 from marlaas.engine.home.settings import RolloutSettings, Settings, TrainingSettings
+from marlaas.engine.models.find import load_base
 from marlaas.engine.store.store import Store
 from marlaas.engine.training.protocol import PolicyConfig
 from tests.engine.training.samples import group

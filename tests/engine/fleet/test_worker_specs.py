@@ -7,8 +7,6 @@ from pathlib import Path
 
 import pytest
 
-from marlaas.engine.base.model import load_base
-from marlaas.engine.base.soundness import parameters
 from marlaas.engine.errors import BaseModelError
 from marlaas.engine.fleet.plan import (
     COLOCATED,
@@ -22,6 +20,8 @@ from marlaas.engine.fleet.plan import (
 )
 from marlaas.engine.home.paths import Home
 from marlaas.engine.home.settings import RolloutSettings, Settings, TrainingSettings
+from marlaas.engine.models.find import load_base
+from marlaas.engine.models.weights import parameters
 
 BASE = load_base("tiny")
 ENOUGH = 8 << 30

@@ -2,7 +2,7 @@ from pathlib import Path
 
 import pytest
 
-from marlaas.engine.base.model import BaseModel
+from marlaas.engine.models.find import BaseModel
 from marlaas.engine.rollout.renderer import Renderer
 from tools.random_base.make import make_base
 

@@ -9,8 +9,8 @@ from numpy.typing import NDArray
 from safetensors.numpy import save_file
 
 from marlaas.engine.adapters.statefile import PolicyState, StateHeader, write_state
-from marlaas.engine.base.model import BaseModel, load_base
-from marlaas.engine.base.modules import linear_shapes
+from marlaas.engine.models.find import BaseModel, load_base
+from marlaas.engine.models.weights import linear_shapes
 
 CONFIG = {
     "model_type": "qwen3",

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from marlaas.engine.adapters.statefile import read_state, write_blank, write_state
-from marlaas.engine.base.model import BaseModel
+from marlaas.engine.models.find import BaseModel
 from marlaas.engine.rollout.llama.model import LlamaSampler
 from marlaas.engine.rollout.protocol import Sampler
 from marlaas.engine.rollout.torch_sampler.sampler import TorchSampler

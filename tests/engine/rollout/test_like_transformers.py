@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 from transformers import AutoTokenizer
 
-from marlaas.engine.base.chat.template import TODAY
 from marlaas.engine.errors import BaseModelError
+from marlaas.engine.models.templates import TODAY
 from marlaas.engine.rollout.renderer import Renderer, plain
 from marlaas.plugins.messages import Message
 from tools.random_base.make import make_base

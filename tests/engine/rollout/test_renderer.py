@@ -6,8 +6,8 @@ from pathlib import Path
 import pytest
 from hypothesis import given, strategies as st
 
-from marlaas.engine.base.model import SHIPPED
 from marlaas.engine.errors import BaseModelError
+from marlaas.engine.models.find import SHIPPED
 from marlaas.engine.rollout.renderer import Renderer, Said
 from marlaas.engine.rollout.spoken import Spoken
 from marlaas.plugins.messages import Message, ToolCall

@@ -10,9 +10,9 @@ from pathlib import Path
 import psutil
 import pytest
 
-from marlaas.engine.base.model import load_base
 from marlaas.engine.errors import OutOfMemory
 from marlaas.engine.fleet.plan import TORCH
+from marlaas.engine.models.find import load_base
 from marlaas.engine.rollout.protocol import Sampler
 from marlaas.engine.workers.handle import LocalLauncher
 

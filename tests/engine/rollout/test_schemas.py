@@ -11,8 +11,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from marlaas.engine.base.model import BaseModel, load_base
 from marlaas.engine.errors import ConfigError
+from marlaas.engine.models.find import BaseModel, load_base
 from marlaas.engine.rollout.batching.sampler import BatchingSampler
 from marlaas.engine.rollout.llama.model import LlamaSampler
 from marlaas.engine.rollout.protocol import SampleRequest

@@ -7,8 +7,8 @@ from dataclasses import replace
 import pytest
 from hypothesis import given, strategies as st
 
-from marlaas.engine.base import load_base
 from marlaas.engine.errors import ConfigError
+from marlaas.engine.models import load_base
 from marlaas.engine.spec.automatic import (
     BaseTraits,
     FirstReplies,

@@ -7,9 +7,8 @@ from dataclasses import replace
 import pytest
 from hypothesis import given, strategies as st
 
-from marlaas.engine.base.memory import COPIES, FUSED
-from marlaas.engine.base.model import load_base
-from marlaas.engine.base.sizes import adapter_bytes
+from marlaas.engine.models.find import load_base
+from marlaas.engine.models.memory import COPIES, FUSED_COPIES, adapter_bytes
 from marlaas.engine.spec.task import (
     ComponentSpec,
     EvalSpec,
@@ -80,7 +79,7 @@ def test_memory_and_tokens() -> None:
     adapter = adapter_bytes(BASE, 16)
     torch = estimate_task(SPEC, [], BASE, 100, torch_sampler=True, context=512)
     llama = estimate_task(SPEC, [], BASE, 100, torch_sampler=False, context=512)
-    assert torch.memory - llama.memory == 3 * (FUSED - 1) * adapter and llama.memory > (COPIES + 3) * adapter
+    assert torch.memory - llama.memory == 3 * (FUSED_COPIES - 1) * adapter and llama.memory > (COPIES + 3) * adapter
     assert torch.time is None and torch.most_tokens == 10 * 64 * 256
 
 

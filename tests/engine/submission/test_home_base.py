@@ -8,11 +8,11 @@ from pathlib import Path
 import pytest
 from hypothesis import given, strategies as st
 
-from marlaas.engine.base.model import load_base
 from marlaas.engine.daemon import control
 from marlaas.engine.errors import ConfigError
 from marlaas.engine.home.paths import TINY_BASE, Home
 from marlaas.engine.home.settings import load_settings
+from marlaas.engine.models.find import load_base
 from marlaas.engine.spec.task import TaskSpec
 from marlaas.engine.store.rows import BoundTask
 from marlaas.engine.store.store import Store

@@ -11,9 +11,9 @@ import numpy as np
 import pytest
 
 from marlaas.engine.adapters.statefile import read_state, write_state
-from marlaas.engine.base.model import BaseModel, load_base
 from marlaas.engine.errors import AdapterError
 from marlaas.engine.fleet.routing.router import EXACT, ROUNDED
+from marlaas.engine.models.find import BaseModel, load_base
 from marlaas.engine.rollout.llama.model import LlamaSampler
 from marlaas.engine.rollout.protocol import Sampler
 from marlaas.engine.rollout.renderer import Renderer

@@ -10,9 +10,9 @@ from pathlib import Path
 import pytest
 
 from marlaas.engine.adapters.statefile import read_state
-from marlaas.engine.base.model import load_base
 from marlaas.engine.fairness.line import Ledger, Line
 from marlaas.engine.fleet.trainers import SharedTrainer, TrainerPool
+from marlaas.engine.models.find import load_base
 from marlaas.engine.spec.task import PolicySpec
 from marlaas.engine.train.opening import open_policy
 from marlaas.engine.training.torch_trainer import TorchTrainer

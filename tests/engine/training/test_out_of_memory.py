@@ -17,7 +17,7 @@ from dataclasses import replace
 from pathlib import Path
 import numpy as np
 import torch
-from marlaas.engine.base.model import load_base
+from marlaas.engine.models.model import load_base
 from marlaas.engine.training.protocol import PolicyConfig, TrainGroup, TrainSequence
 from marlaas.engine.training.torch_trainer import TorchTrainer
 

@@ -12,9 +12,9 @@ from torch import Tensor
 from torch.autograd.graph import saved_tensors_hooks
 from transformers import AutoModelForCausalLM, Gemma2Config, Gemma2ForCausalLM, MixtralConfig, MixtralForCausalLM
 
-from marlaas.engine.base.model import load_base
-from marlaas.engine.base.modules import unadapted
 from marlaas.engine.errors import BaseModelError
+from marlaas.engine.models.find import load_base
+from marlaas.engine.models.weights import unadapted
 from marlaas.engine.training import peft_model
 from marlaas.engine.training.group_pass import add_gradient, sequence_logprobs
 from marlaas.engine.training.memory import PolicyMemory, fresh

@@ -10,7 +10,7 @@ from safetensors import safe_open
 from tools.base.make import build_tokenizer, load_network, play, write_card
 from tools.base.skills import BUNDLED, SKILLS, draw
 
-SHIPPED = Path("engine/base/tiny")
+SHIPPED = Path("engine/models/tiny")
 EVALUATION = json.loads((SHIPPED / "evaluation.json").read_text())
 
 

@@ -118,7 +118,7 @@ def test_the_light_tokenizer_agrees(tmp_path_factory: pytest.TempPathFactory, wo
 
 def test_the_shipped_files_are_these(tmp_path: Path) -> None:
     save_tokenizer(TOKENIZER, tmp_path)
-    shipped = Path("engine/base/tiny")
+    shipped = Path("engine/models/tiny")
     for name in ("tokenizer.json", "tokenizer_config.json"):
         assert json.loads((tmp_path / name).read_text()) == json.loads((shipped / name).read_text())
     assert (tmp_path / "chat_template.jinja").read_text() == (shipped / "chat_template.jinja").read_text()

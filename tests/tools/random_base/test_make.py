@@ -9,7 +9,7 @@ import pytest
 import torch
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
-from marlaas.engine.base.weights import Weights
+from marlaas.engine.models.weights import Weights
 from marlaas.engine.rollout.renderer import Renderer
 from tools.random_base.families import FAMILIES, Shape
 from tools.random_base.make import main, make_base

@@ -5,8 +5,8 @@ from typing import Any
 import pytest
 from jinja2 import Environment
 
-from marlaas.engine.base.chat.template import ChatTemplate
 from marlaas.engine.errors import BaseModelError
+from marlaas.engine.models.templates import ChatTemplate
 from tools.random_base.families import FAMILIES, TEMPLATES
 
 Messages = list[dict[str, Any]]

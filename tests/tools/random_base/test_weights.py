@@ -12,7 +12,7 @@ import torch
 from hypothesis import given, strategies as st
 from safetensors.torch import load_file
 
-from marlaas.engine.base.weights import Weights
+from marlaas.engine.models.weights import Weights
 from tools.random_base.make import BIASES, LOGITS, NORMS, draw, split, write_weights
 
 SHAPES = {

@@ -14,7 +14,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from ....base import Base, BaseModel, check_adapter, load
+from ....models import Base, BaseModel, check_adapter, load
 from ....trajectories import Logprobs, Tokens
 from ...batching.context import Arrays, DecodeFailed, Handles, Ints, Logits
 from ...sampling import Cuts, Floats

@@ -10,10 +10,10 @@ from pathlib import Path
 import pytest
 
 from marlaas.app.home import commands
-from marlaas.engine.base.model import load_base
 from marlaas.engine.home.paths import TINY_BASE, Home
+from marlaas.engine.models.find import load_base
 from marlaas.engine.store.queries.reader import Reader
-from tests.engine.base.hub_cache import COMMIT, HubCache
+from tests.engine.models.hub_cache import COMMIT, HubCache
 
 from ...commanding import Commander, FakeEngine
 from ...filling import Filling
@@ -52,7 +52,7 @@ def test_a_hostile_cached_model_is_named_and_hides_none(marlaas: Commander, home
     loops = "".join(f"{{% for a{n} in [1] %}}" for n in range(25)) + "{% endfor %}" * 25
     hostile = {
         "org/loops": ("chat_template.jinja", loops, "too many statically nested blocks"),
-        "org/wide": ("chat_template.jinja", "{{ 'a' | center(300000000) }}", "chat template refuses"),
+        "org/wide": ("chat_template.jinja", "{{ 'a' * 300000000 }}", "chat template refuses"),
         "org/deep": ("config.json", "[" * 100_000, "config.json: is no model configuration"),
         "org/odd": ("config.json", '{"model_type": "qwen3", "hidden_size": 1e999}', "config.json"),
         "org/words": ("tokenizer.json", "[" * 100_000, "tokenizer.json: is no tokenizer"),

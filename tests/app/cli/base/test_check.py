@@ -10,15 +10,14 @@ from pathlib import Path
 import pytest
 
 from marlaas.app.cli.base import Kept, advice, on_this_processor
-from marlaas.engine.base.gguf.base import path_of, write_base
-from marlaas.engine.base.memory import MemoryPlan
-from marlaas.engine.base.model import load_base
-from marlaas.engine.base.sealed import ensure
 from marlaas.engine.devices import Cpu, Inventory, Machine, Rates, Software, Survey, UsableResources
 from marlaas.engine.fleet.placement.choices import Copy, CopySpeed
 from marlaas.engine.fleet.routing.router import Agreement
 from marlaas.engine.home.paths import TINY_BASE, Home
 from marlaas.engine.home.settings import RolloutSettings, Settings
+from marlaas.engine.models.find import load_base
+from marlaas.engine.models.gguf import ensure, path_of, write_base
+from marlaas.engine.models.memory import MemoryPlan
 from marlaas.engine.train.trial import Trial, Tried, cleared, write_copies
 
 from ...commanding import Commander
@@ -62,7 +61,7 @@ def test_what_an_engine_would_keep_is_measured_first(
     small = on_this_processor(home, base, settings, seen, 32 << 30)
     assert small == Kept("f32", (Copy("torch", "f32"),)), "a small base is kept in float32"
     monkeypatch.setattr("marlaas.engine.fleet.placement.choices.SMALL", 0)
-    monkeypatch.setattr("marlaas.engine.base.memory.SMALL", 0)
+    monkeypatch.setattr("marlaas.engine.models.memory.SMALL", 0)
     assert on_this_processor(home, base, settings, seen, 32 << 30) == kept
     assert on_this_processor(home, base, settings, seen, 1 << 20).trainer == kept.trainer, "without room, too"
     home.create()

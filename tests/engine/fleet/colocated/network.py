@@ -6,8 +6,8 @@ from dataclasses import fields, is_dataclass
 import torch
 from torch import nn
 
-from marlaas.engine.base.model import BaseModel
-from marlaas.engine.base.tensors import load
+from marlaas.engine.models.find import BaseModel
+from marlaas.engine.models.tensors import load
 
 PADDED = 64
 """Rows of embedding and head come in such numbers."""

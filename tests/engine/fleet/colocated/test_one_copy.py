@@ -5,9 +5,9 @@ from collections.abc import Iterator
 import pytest
 import torch
 
-from marlaas.engine.base.model import BaseModel
-from marlaas.engine.base.tensors import Base, load
 from marlaas.engine.fleet.colocated import considerate_vllm, named_tensors
+from marlaas.engine.models.find import BaseModel
+from marlaas.engine.models.tensors import Base, load
 from marlaas.engine.rollout.vllm.engine import Engine, VllmSettings
 
 from ...rollout.random_base import write_base

@@ -5,10 +5,10 @@ from pathlib import Path
 import pytest
 import torch
 
-from marlaas.engine.base.model import BaseModel, load_base
-from marlaas.engine.base.tensors import load
 from marlaas.engine.errors import BaseModelError
 from marlaas.engine.fleet.colocated import named_tensors
+from marlaas.engine.models.find import BaseModel, load_base
+from marlaas.engine.models.tensors import load
 from tools.random_base.make import make_base
 
 from .network import Network, tensors_of

@@ -11,8 +11,8 @@ import numpy as np
 import pytest
 
 from marlaas.engine.adapters.statefile import read_state
-from marlaas.engine.base.model import BaseModel
 from marlaas.engine.errors import WorkerDied
+from marlaas.engine.models.find import BaseModel
 from marlaas.engine.rollout.protocol import Sampler, SampleRequest, SampleResult
 from marlaas.engine.training.protocol import PolicyConfig, StepResult, Trainer, TrainGroup, TrainSequence
 from marlaas.engine.training.torch_trainer import TorchTrainer

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from marlaas.engine.base.config import BaseConfig
-from marlaas.engine.base.memory import Wanted
-from marlaas.engine.base.sizes import FLOAT, layer_bytes
 from marlaas.engine.devices.machine import Cpu, Gpu, Kind, Machine, Place, Placement, Rates, Software, UsableNode
 from marlaas.engine.fleet.placement.choices import Choices, Times
 from marlaas.engine.fleet.placement.place import place_over
+from marlaas.engine.models.config import BaseConfig
+from marlaas.engine.models.memory import FLOAT, Wanted, layer_bytes
 
 GB = 10**9
 LAPTOP = Cpu(cores=(0, 1, 2, 3), count=4, memory=12 * GB)

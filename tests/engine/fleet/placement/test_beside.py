@@ -6,11 +6,11 @@ from dataclasses import replace
 
 import pytest
 
-from marlaas.engine.base.memory import Wanted
 from marlaas.engine.devices.machine import Cpu, Machine, Rates, Software
 from marlaas.engine.errors import BaseModelError
 from marlaas.engine.fleet.placement.capacity import least_memory, memory_plans
 from marlaas.engine.fleet.placement.choices import Choices
+from marlaas.engine.models.memory import Wanted
 from tests.engine.fleet.placement.imaginary import place
 
 from .imaginary import ALL, B06, B17, GB, LLAMA_ONLY, NO_VLLM, SERVER, TINY, machine, shape

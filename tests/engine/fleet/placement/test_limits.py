@@ -5,12 +5,11 @@ from dataclasses import replace
 import pytest
 from hypothesis import given, strategies as st
 
-from marlaas.engine.base.memory import FEW_SLOTS, LEAST, Wanted, slot_bytes
-from marlaas.engine.base.sizes import card_pass_bytes
 from marlaas.engine.devices.machine import Machine, Sharing, Software
 from marlaas.engine.errors import BaseModelError
 from marlaas.engine.fleet.placement.capacity import PROGRAM, base_bytes, memory_plans, sampler_limits, trainer_limits
 from marlaas.engine.fleet.placement.choices import Choices
+from marlaas.engine.models.memory import FEW_SLOTS, LEAST, Wanted, card_pass_bytes, slot_bytes
 from tests.engine.fleet.placement.imaginary import ALL, B06, B8, B17, GB, NOTHING, TINY, gpu, machine, other, place
 
 MEMORY = 400 * GB

@@ -7,13 +7,13 @@ from dataclasses import replace
 import pytest
 from hypothesis import given, strategies as st
 
-from marlaas.engine.base.memory import Wanted
 from marlaas.engine.devices.machine import Link, SamplerAssignment, TrainerAssignment, UsableNode
 from marlaas.engine.errors import BaseModelError, ConfigError
 from marlaas.engine.fleet.placement.capacity import usable
 from marlaas.engine.fleet.placement.choices import Choices, Times
 from marlaas.engine.fleet.placement.place import place_over
 from marlaas.engine.fleet.plan import PlacementPlan, staffed
+from marlaas.engine.models.memory import Wanted
 from tests.engine.fleet.placement.clusters import HEAD, PAIR, cards, plain, shape, slow
 from tests.engine.fleet.placement.imaginary import B06, B8, B70, GB, LAPTOP, SERVER, TINY
 from tests.engine.fleet.placement.test_promises import bases, machines, software, stages

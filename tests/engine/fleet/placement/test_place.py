@@ -4,10 +4,10 @@ from dataclasses import replace
 
 import pytest
 
-from marlaas.engine.base.memory import Wanted
 from marlaas.engine.devices.machine import Cpu, Gpu, Machine, Rates, Software
 from marlaas.engine.errors import ConfigError
 from marlaas.engine.fleet.placement.choices import Choices, Copy, CopySpeed, Times
+from marlaas.engine.models.memory import Wanted
 from tests.engine.fleet.placement.imaginary import (
     ALL,
     B06,

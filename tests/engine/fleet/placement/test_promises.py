@@ -4,7 +4,6 @@ from dataclasses import replace
 
 from hypothesis import given, strategies as st
 
-from marlaas.engine.base.memory import Wanted
 from marlaas.engine.devices.machine import (
     Cpu,
     Gpu,
@@ -17,6 +16,7 @@ from marlaas.engine.devices.machine import (
 )
 from marlaas.engine.fleet.placement.capacity import usable
 from marlaas.engine.fleet.placement.choices import Choices, Times
+from marlaas.engine.models.memory import Wanted
 from tests.engine.fleet.placement.imaginary import B06, B8, B17, B32, B70, GB, TINY, place
 
 BASES = [TINY, B06, B17, B8, B32, B70]

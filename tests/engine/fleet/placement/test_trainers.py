@@ -5,13 +5,13 @@ from pathlib import Path
 import pytest
 from hypothesis import given, strategies as st
 
-from marlaas.engine.base.model import load_base
 from marlaas.engine.devices.machine import Place, Placement, SamplerAssignment, TrainerAssignment
 from marlaas.engine.fleet.placement.choices import on_cores
 from marlaas.engine.fleet.placement.place import MOST_TRAINERS, with_trainers
 from marlaas.engine.fleet.plan import on_processor, trainer_spec
 from marlaas.engine.home.paths import Home
 from marlaas.engine.home.settings import Settings, TrainingSettings
+from marlaas.engine.models.find import load_base
 
 BASE = load_base("tiny")
 ENOUGH = 64 << 30

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from marlaas.engine.base.model import load_base
 from marlaas.engine.devices.machine import Place, Rates, SamplerAssignment
 from marlaas.engine.fairness.line import Ledger
 from marlaas.engine.fleet.placement.capacity import CORE
 from marlaas.engine.fleet.routing.router import AGAIN, Router, SamplerEndpoints, rates_at
+from marlaas.engine.models.find import load_base
 from marlaas.engine.rollout.protocol import SamplerStats
 from marlaas.engine.spec.task import ONLY, SamplingSpec, TaskSpec
 

@@ -6,10 +6,10 @@ import asyncio
 
 import pytest
 
-from marlaas.engine.base.model import load_base
 from marlaas.engine.devices.machine import Cpu, Gpu, Machine, Place, SamplerAssignment, SamplerKind
 from marlaas.engine.fairness.line import Standing, together
 from marlaas.engine.fleet.routing.router import SamplerEndpoints, device_of, repeats
+from marlaas.engine.models.find import load_base
 from marlaas.engine.rollout.protocol import SamplerStats
 
 from ...rollout.endpoints import endpoint

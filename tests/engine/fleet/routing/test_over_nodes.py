@@ -8,7 +8,6 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from marlaas.engine.base.model import load_base
 from marlaas.engine.devices.machine import Link, Machine, Place, SamplerAssignment
 from marlaas.engine.fairness.line import Ledger
 from marlaas.engine.fleet.placement.capacity import rates_of
@@ -16,6 +15,7 @@ from marlaas.engine.fleet.placement.choices import Choices
 from marlaas.engine.fleet.placement.place import place_over
 from marlaas.engine.fleet.routing.assignment import Demand, TokenCosts, route
 from marlaas.engine.fleet.routing.router import AGAIN, Router, SamplerEndpoints, behind, device_of, rates_at
+from marlaas.engine.models.find import load_base
 from marlaas.engine.rollout.protocol import SamplerStats
 from marlaas.engine.rollout.slots import Replicas
 from marlaas.engine.spec.task import ONLY, SamplingSpec, TaskSpec

@@ -11,13 +11,13 @@ from pathlib import Path
 from typing import Any, cast
 
 from marlaas.engine.adapters.statefile import checksum, read_state
-from marlaas.engine.base.model import BaseModel, load_base
 from marlaas.engine.fairness.line import Ledger, Line
 from marlaas.engine.fleet.lone_sampler import write_bare
 from marlaas.engine.gateway.keys import Identity
 from marlaas.engine.gateway.serving.clients import Serving
 from marlaas.engine.gateway.serving.versions import reference
 from marlaas.engine.home.paths import TINY_BASE, Home
+from marlaas.engine.models.find import BaseModel, load_base
 from marlaas.engine.rollout.episodes import Rollout
 from marlaas.engine.rollout.protocol import Sampler
 from marlaas.engine.rollout.renderer import Renderer

@@ -9,9 +9,9 @@ from collections.abc import AsyncIterator
 import numpy as np
 import pytest
 
-from marlaas.engine.base.model import load_base
 from marlaas.engine.gateway.serving.clients import Serving
 from marlaas.engine.home.paths import TINY_BASE
+from marlaas.engine.models.find import load_base
 from marlaas.engine.rollout.torch_sampler.sampler import TorchSampler
 from marlaas.engine.wire import Answerer, Choice, Refusal, Token
 

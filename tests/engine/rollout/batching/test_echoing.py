@@ -10,9 +10,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from marlaas.engine.base.model import BaseModel
-from marlaas.engine.base.sizes import scored_rows
 from marlaas.engine.errors import CallFailed
+from marlaas.engine.models.find import BaseModel
+from marlaas.engine.models.memory import scored_rows
 from marlaas.engine.rollout.batching.sampler import BatchingSampler
 from marlaas.engine.rollout.torch_sampler.context import TorchContext
 from marlaas.engine.rollout.torch_sampler.sampler import SMALL_PACE

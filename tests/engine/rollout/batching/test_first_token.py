@@ -10,8 +10,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from marlaas.engine.base.model import load_base
 from marlaas.engine.fleet.lone_sampler import write_bare
+from marlaas.engine.models.find import load_base
 from marlaas.engine.rollout.batching.requests import Pace
 from marlaas.engine.rollout.batching.sampler import BatchingSampler
 from marlaas.engine.rollout.protocol import NewTokens, SampleRequest

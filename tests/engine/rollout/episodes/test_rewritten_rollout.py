@@ -13,9 +13,9 @@ from string import ascii_letters
 
 import pytest
 
-from marlaas.engine.base.model import load_base
 from marlaas.engine.environments.protocol import EpisodeOutcome, EpisodeSpec, FinishedEpisode
 from marlaas.engine.fairness.line import Ledger
+from marlaas.engine.models.find import load_base
 from marlaas.engine.rollout.conversation import SamplingParameters
 from marlaas.engine.rollout.episodes import Rollout, alike
 from marlaas.engine.rollout.llama.model import LlamaSampler

@@ -7,8 +7,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from marlaas.engine.base.memory import FLASH
-from marlaas.engine.base.model import BaseModel
+from marlaas.engine.models.find import BaseModel
+from marlaas.engine.models.memory import FLASH
 from marlaas.engine.rollout.batching.context import Logits
 from marlaas.engine.rollout.llama import context as watch_module, mixing, mixing as ggml_module
 from marlaas.engine.rollout.llama.context import LlamaContext

@@ -6,12 +6,11 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from marlaas.engine.base import sealed
-from marlaas.engine.base.gguf.file import read_header
-from marlaas.engine.base.model import BaseModel
-from marlaas.engine.base.precision import PRECISIONS, REPEATABLE, WRITTEN
-from marlaas.engine.base.sealed import verify
 from marlaas.engine.errors import BaseModelError
+from marlaas.engine.models import gguf
+from marlaas.engine.models.config import PRECISIONS, REPEATABLE, WRITTEN
+from marlaas.engine.models.find import BaseModel
+from marlaas.engine.models.gguf import read_header, verify
 from marlaas.engine.rollout.llama import model as module
 from marlaas.engine.rollout.llama.model import TYPES, base_file, ensure_base_gguf, open_base, quantise
 
@@ -97,7 +96,7 @@ def test_space_for_the_file_between_is_asked_for(
     wide: BaseModel, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     asked: list[int] = []
-    monkeypatch.setattr(sealed, "check_space", lambda _folder, needed: asked.append(needed))
+    monkeypatch.setattr(gguf, "check_space", lambda _folder, needed: asked.append(needed))
     plain = 0
     for weights in ("q8_0", "f32", "q4_k_m", "f16"):
         size = ensure_base_gguf(wide, tmp_path / "cache", weights).stat().st_size

@@ -9,15 +9,14 @@ import numpy as np
 import pytest
 
 from marlaas.engine.adapters.statefile import PolicyState, StateHeader, write_state
-from marlaas.engine.base.gguf.adapter import write_adapter
-from marlaas.engine.base.gguf.names import names_like
-from marlaas.engine.base.model import load_base
 from marlaas.engine.errors import AdapterError, BaseModelError
+from marlaas.engine.models.find import load_base
+from marlaas.engine.models.gguf import names_like, write_adapter
 from marlaas.engine.rollout.llama.context import LlamaContext
 from marlaas.engine.rollout.llama.model import LlamaSampler, base_file, open_base
 from marlaas.engine.rollout.protocol import SampleRequest
-from tests.engine.base.gguf.brought import MODELS, bring
-from tests.engine.base.hugging_face import Array, logits_of, with_lora
+from tests.engine.models.gguf.brought import MODELS, bring
+from tests.engine.models.hugging_face import Array, logits_of, with_lora
 
 TOKENS = np.random.default_rng(0).integers(0, 61, 180).astype(np.int32)
 CLOSE = {"granite": 3e-4, "olmo2": 3e-4, "gemma2": 0.02, "cohere": 3e-4}

@@ -9,9 +9,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from marlaas.engine.base.memory import card_bytes
-from marlaas.engine.base.model import BaseModel
 from marlaas.engine.errors import ConfigError
+from marlaas.engine.models.find import BaseModel
+from marlaas.engine.models.memory import card_bytes
 from marlaas.engine.rollout.llama.model import LlamaSampler, base_file, fewer, load_model, open_base
 from marlaas.engine.rollout.llama.native import Card, cards, memory_of
 from marlaas.engine.rollout.protocol import Sampler, SampleResult

@@ -5,7 +5,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from marlaas.engine.base.model import BaseModel
+from marlaas.engine.models.find import BaseModel
 from marlaas.engine.rollout.batching.context import Logits
 from marlaas.engine.rollout.llama.context import LlamaContext
 from marlaas.engine.rollout.llama.model import base_file, open_base

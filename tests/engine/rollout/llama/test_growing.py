@@ -7,10 +7,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from marlaas.engine.base.memory import Wanted, needs
-from marlaas.engine.base.model import BaseModel
-from marlaas.engine.base.sizes import key_value_bytes
-from marlaas.engine.base.soundness import parameters
+from marlaas.engine.models.find import BaseModel
+from marlaas.engine.models.memory import Wanted, key_value_bytes, needs
+from marlaas.engine.models.weights import parameters
 from marlaas.engine.rollout.llama.context import LlamaContext
 from marlaas.engine.rollout.llama.model import LlamaSampler
 

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 from hypothesis import given, strategies as st
 
-from marlaas.engine.base.config import BaseConfig
-from marlaas.engine.base.memory import BACKEND, GRAPHS, card_bytes, context_bytes, layers_on_card, padded_length
+from marlaas.engine.models.config import BaseConfig
+from marlaas.engine.models.memory import BACKEND, GRAPHS, card_bytes, context_bytes, layers_on_card, padded_length
 
 from ..random_base import write_base
 
@@ -17,7 +17,7 @@ CHILD = """
 import json, sys
 from pathlib import Path
 import numpy as np
-from marlaas.engine.base.model import load_base
+from marlaas.engine.models.model import load_base
 from marlaas.engine.rollout.llama.model import base_file
 from marlaas.engine.rollout.llama.model import open_base
 

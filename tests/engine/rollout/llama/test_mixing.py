@@ -12,11 +12,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from marlaas.engine.base.gguf import brought
-from marlaas.engine.base.gguf.brought import plain_layers
-from marlaas.engine.base.gguf.file import read_header
-from marlaas.engine.base.model import BaseModel
-from marlaas.engine.base.modules import linear_shapes
+from marlaas.engine.models import gguf as gguf_module
+from marlaas.engine.models.find import BaseModel
+from marlaas.engine.models.gguf import plain_layers, read_header
+from marlaas.engine.models.weights import linear_shapes
 from marlaas.engine.rollout.batching import requests
 from marlaas.engine.rollout.batching.context import Arrays, DecodeFailed, Logits
 from marlaas.engine.rollout.llama import (
@@ -346,5 +345,5 @@ def test_only_files_of_plain_layers_are_mixed(base: BaseModel, tmp_path: Path, m
     assert not plain_layers(file.path, gemma)
     header = read_header(file.path)
     scaled = replace(header, shapes=header.shapes | {"blk.1.ffn_up.scale": (1,)})
-    monkeypatch.setattr(brought, "read_header", lambda _: scaled)
+    monkeypatch.setattr(gguf_module, "read_header", lambda _: scaled)
     assert not plain_layers(file.path, file.names)

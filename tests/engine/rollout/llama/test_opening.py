@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from marlaas.engine.base.model import BaseModel
 from marlaas.engine.errors import BaseModelError, ConfigError
+from marlaas.engine.models.find import BaseModel
 from marlaas.engine.rollout.llama.model import base_file, fewer, load_model, open_base
 
 from ..contract.asking import State

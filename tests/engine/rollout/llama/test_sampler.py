@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from marlaas.engine.base.model import BaseModel
 from marlaas.engine.errors import AdapterError, BaseModelError, CallFailed
+from marlaas.engine.models.find import BaseModel
 from marlaas.engine.rollout.batching import requests
 from marlaas.engine.rollout.batching.context import DecodeFailed
 from marlaas.engine.rollout.llama.context import LlamaContext

@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 
 from marlaas.engine.adapters.statefile import checksum, read_state
-from marlaas.engine.base.model import BaseModel
 from marlaas.engine.errors import AdapterError, BaseModelError
+from marlaas.engine.models.find import BaseModel
 from marlaas.engine.rollout.protocol import NewTokens, Sampler
 from marlaas.engine.rollout.wishes import Wishes
 from marlaas.engine.workers.handle import LocalLauncher

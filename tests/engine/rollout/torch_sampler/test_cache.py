@@ -5,9 +5,9 @@ import pytest
 import torch
 from numpy.typing import NDArray
 
-from marlaas.engine.base.model import BaseModel
-from marlaas.engine.base.modules import linear_shapes
-from marlaas.engine.base.tensors import Base, load
+from marlaas.engine.models.find import BaseModel
+from marlaas.engine.models.tensors import Base, load
+from marlaas.engine.models.weights import linear_shapes
 from marlaas.engine.rollout.torch_sampler.blocks import Mix, Runs, mix_of
 from marlaas.engine.rollout.torch_sampler.cache import AdapterCache
 

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import torch
 
-from marlaas.engine.base.model import BaseModel
+from marlaas.engine.models.find import BaseModel
 from marlaas.engine.rollout.torch_sampler import blocks
 from marlaas.engine.rollout.torch_sampler.blocks import calls
 from marlaas.engine.rollout.torch_sampler.context import TorchContext, TorchWeights

@@ -10,9 +10,9 @@ import numpy as np
 import pytest
 import torch
 
-from marlaas.engine.base.model import BaseModel
 from marlaas.engine.devices import LentCores, Loan
 from marlaas.engine.errors import BaseModelError
+from marlaas.engine.models.find import BaseModel
 from marlaas.engine.rollout.llama.model import LlamaSampler
 from marlaas.engine.rollout.protocol import Sampler
 from marlaas.engine.rollout.torch_sampler.sampler import TorchSampler

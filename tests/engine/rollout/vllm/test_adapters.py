@@ -12,9 +12,9 @@ import pytest
 
 from marlaas.engine.adapters.export import read_peft_folder
 from marlaas.engine.adapters.statefile import read_state
-from marlaas.engine.base.model import BaseModel
 from marlaas.engine.errors import AdapterError
 from marlaas.engine.home.guard import PrivateFolder
+from marlaas.engine.models.find import BaseModel
 from marlaas.engine.rollout.vllm.engine import Engine, FolderAdapters
 
 from ..contract.asking import State

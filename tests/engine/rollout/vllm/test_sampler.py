@@ -11,8 +11,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from marlaas.engine.base.model import BaseModel
 from marlaas.engine.errors import AdapterError, CallFailed
+from marlaas.engine.models.find import BaseModel
 from marlaas.engine.rollout.protocol import Sampler, SampleResult
 from marlaas.engine.rollout.vllm.engine import Engine, Progress, VllmSettings
 from marlaas.engine.rollout.vllm.sampler import EngineSampler

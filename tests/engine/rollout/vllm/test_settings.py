@@ -5,11 +5,11 @@ from __future__ import annotations
 import pytest
 from hypothesis import given, strategies as st
 
-from marlaas.engine.base import vllm_memory
-from marlaas.engine.base.config import BaseConfig
-from marlaas.engine.base.vllm_memory import RANKS, batch_for, cache_bytes, rank_class, slots_bytes, whole_blocks
 from marlaas.engine.devices.software import Installed
 from marlaas.engine.errors import BaseModelError
+from marlaas.engine.models import memory
+from marlaas.engine.models.config import BaseConfig
+from marlaas.engine.models.memory import RANKS, batch_for, cache_bytes, rank_class, slots_bytes, whole_blocks
 from marlaas.engine.rollout.protocol import SamplerLimits
 from marlaas.engine.rollout.vllm import engine as installed
 from marlaas.engine.rollout.vllm.engine import VllmSettings, engine_arguments, environment
@@ -76,8 +76,8 @@ def test_layers_are_named_where_they_are_known() -> None:
 
 
 @given(st.integers(1, 300), st.integers(1, 4000), st.sampled_from(["cpu", "cuda"]))
-def test_every_conversation_fits_at_its_longest(sequences: int, context: int, device: vllm_memory.Device) -> None:
-    block = vllm_memory.BLOCK[device]
+def test_every_conversation_fits_at_its_longest(sequences: int, context: int, device: memory.Device) -> None:
+    block = memory.BLOCK[device]
     assert context <= whole_blocks(context, device) < context + block
     each = cache_bytes(CONFIG, 2, context, device) - cache_bytes(CONFIG, 1, context, device)
     assert cache_bytes(CONFIG, sequences, context, device) >= sequences * each

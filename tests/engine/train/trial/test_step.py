@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from marlaas.engine.base.model import load_base
 from marlaas.engine.errors import AdapterError
 from marlaas.engine.fleet.routing.router import comparison_tokens
+from marlaas.engine.models.find import load_base
 from marlaas.engine.rollout.llama.model import LlamaSampler
 from marlaas.engine.rollout.renderer import Renderer
 from marlaas.engine.train import trial

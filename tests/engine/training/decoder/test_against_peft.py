@@ -10,9 +10,9 @@ import numpy as np
 import torch
 from hypothesis import HealthCheck, given, settings, strategies as st
 
-from marlaas.engine.base.computed import unsupported
-from marlaas.engine.base.model import load_base
-from marlaas.engine.base.sizes import PASS_BYTES, Budget
+from marlaas.engine.models.config import unsupported
+from marlaas.engine.models.find import load_base
+from marlaas.engine.models.memory import PASS_BYTES, Budget
 from marlaas.engine.training.decoder.decoder import Decoder
 from marlaas.engine.training.group_pass import add_gradient, sequence_logprobs
 from marlaas.engine.training.memory import PolicyMemory, fresh

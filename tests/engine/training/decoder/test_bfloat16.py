@@ -6,8 +6,7 @@ import numpy as np
 import pytest
 import torch
 
-from marlaas.engine.base.find import SHIPPED
-from marlaas.engine.base.model import BaseModel, load_base
+from marlaas.engine.models.find import SHIPPED, BaseModel, load_base
 from marlaas.engine.training.decoder.decoder import Decoder, compute_on
 from marlaas.engine.training.group_pass import add_gradient, add_gradients, sequence_logprobs
 from marlaas.engine.training.memory import PolicyMemory

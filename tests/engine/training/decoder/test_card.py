@@ -10,8 +10,8 @@ import pytest
 import torch
 from hypothesis import HealthCheck, given, settings, strategies as st
 
-from marlaas.engine.base.model import load_base
-from marlaas.engine.base.sizes import Budget
+from marlaas.engine.models.find import load_base
+from marlaas.engine.models.memory import Budget
 from marlaas.engine.training.decoder.decoder import GROUPED_SINCE, Compute, Decoder, compute_on, for_card
 from marlaas.engine.training.decoder.linear import Kernel, product
 from marlaas.engine.training.group_pass import add_gradients, sequence_logprobs

@@ -7,8 +7,8 @@ import pytest
 import torch
 from torch import Tensor
 
-from marlaas.engine.base.model import BaseModel, load_base
-from marlaas.engine.base.sizes import PassSize
+from marlaas.engine.models.find import BaseModel, load_base
+from marlaas.engine.models.memory import PassSize
 from marlaas.engine.training.decoder.decoder import Compute, Decoder, compute_on, for_card
 from marlaas.engine.training.decoder.packing import families, pack
 from marlaas.engine.training.model import Slopes

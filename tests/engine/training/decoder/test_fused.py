@@ -10,8 +10,8 @@ from unittest.mock import patch
 import numpy as np
 from hypothesis import HealthCheck, given, settings, strategies as st
 
-from marlaas.engine.base.model import load_base
-from marlaas.engine.base.sizes import PASS_BYTES, Budget
+from marlaas.engine.models.find import load_base
+from marlaas.engine.models.memory import PASS_BYTES, Budget
 from marlaas.engine.training.decoder.decoder import Decoder, compute_on
 from marlaas.engine.training.group_pass import add_gradient, add_gradients, make_step
 from marlaas.engine.training.losses import LOSSES

@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from marlaas.engine.base.kernels import rms_norm, rms_norm_backward, rotate, swiglu, swiglu_backward
+from marlaas.engine.models.kernels import rms_norm, rms_norm_backward, rotate, swiglu, swiglu_backward
 from marlaas.engine.training.decoder.layer import (
     entropies_backward,
     token_logprobs,

@@ -9,10 +9,10 @@ import numpy as np
 import pytest
 import torch
 
-from marlaas.engine.base.model import BaseModel, load_base
-from marlaas.engine.base.tensors import load
 from marlaas.engine.devices.machine import Precision
 from marlaas.engine.errors import BaseModelError
+from marlaas.engine.models.find import BaseModel, load_base
+from marlaas.engine.models.tensors import load
 from marlaas.engine.training.decoder.decoder import Decoder, compute_on, for_card
 from marlaas.engine.training.decoder.linear import Dense, Linear, Quantised
 from marlaas.engine.training.group_pass import add_gradient, sequence_logprobs

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from marlaas.engine.base.model import BaseModel
+from marlaas.engine.models.find import BaseModel
 from marlaas.engine.rollout.torch_sampler import sampler
 from marlaas.engine.rollout.torch_sampler.context import TorchContext
 from marlaas.engine.rollout.torch_sampler.kernel import library

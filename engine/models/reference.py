@@ -1,0 +1,100 @@
+"""Whether a base agrees with transformers: results by fingerprint in the home, and in folders of shipped bases.
+
+Sampler and trainer read a folder with the same code, so that they agree with each other proves nothing.
+``fleet.reference`` compares. Standard library only: screens ask, too.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+from ..tables import add_to_table, read_table
+from .find import SHIPPED, BaseModel
+
+FILE = "compared.json"
+"""In a home: the result of each base, by fingerprint."""
+RECORD = "reference.json"
+"""In the folder of a base that ships with marlaas: its result, which holds for every copy of its files."""
+TEXTS = ("tokenizer.json", "tokenizer_config.json", "special_tokens_map.json", "added_tokens.json")
+"""Files that decide about token ids, with the chat templates."""
+AGREES, DISAGREES, UNVERIFIED = "agrees", "disagrees", "unverified"
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """The result of comparing a base with transformers."""
+
+    state: str
+    """``AGREES``, ``DISAGREES``, or ``UNVERIFIED`` for a base that could not be compared."""
+    words: str = ""
+    """How far they are apart, or why nothing could be compared: one sentence."""
+    tokens: int = 0
+    """Tokens of the text whose log-probabilities were compared; 0 if transformers itself computes the base."""
+    gap: float = 0.0
+    """The largest difference of a log-probability, in nats."""
+    conversations: int = 0
+    """Conversations whose token ids were compared."""
+    seconds: float = 0.0
+    """How long it took; 0 if nothing could be compared, so that another attempt may succeed."""
+    memory: int = 0
+    """Bytes that the comparison took at most."""
+    transformers: str = ""
+    """The version that it was compared with."""
+    checksum: str = ""
+    """Of all that was compared: see ``checksum``."""
+
+
+def checksum(base: BaseModel) -> str:
+    """16 hex digits over the base's fingerprint and the files of its tokenizer and its chat templates."""
+    import hashlib  # screens ask ``is_unverified`` before their first paint
+
+    digest = hashlib.sha256(base.fingerprint.encode())
+    templates = sorted((base.path / "additional_chat_templates").glob("*.jinja"))
+    names = (*TEXTS, "generation_config.json", "chat_template.jinja")
+    for file in (*(base.path / name for name in names), *templates):
+        with contextlib.suppress(OSError):
+            digest.update(f"{file.name}:".encode() + hashlib.sha256(file.read_bytes()).digest())
+    return digest.hexdigest()[:16]
+
+
+def comparison_of(base: BaseModel, home: Path) -> Comparison | None:
+    """The result for this base with the installed versions of marlaas and transformers; None: never compared."""
+    checked = checksum(base)
+    for folder in SHIPPED.values():
+        with contextlib.suppress(OSError, ValueError, TypeError):
+            shipped = Comparison(**json.loads((folder / RECORD).read_text("utf-8")))
+            if shipped.checksum == checked:
+                return shipped
+    entry = read_table(home / FILE).get(base.fingerprint)
+    with contextlib.suppress(TypeError):
+        if isinstance(entry, dict) and entry.get("checksum") == f"{checked} {_versions()}":
+            return Comparison(**entry)
+    return None
+
+
+def keep_comparison(base: BaseModel, home: Path, comparison: Comparison) -> None:
+    """Keep a result in the home's folder."""
+    entry = asdict(comparison) | {"checksum": f"{checksum(base)} {_versions()}"}
+    add_to_table(home / FILE, {base.fingerprint: entry})
+
+
+def is_unverified(home: Path, fingerprint: str) -> bool:
+    """True if the base with this fingerprint could not be compared; quick enough to ask once a second."""
+    entry = read_table(home / FILE).get(fingerprint)
+    return isinstance(entry, dict) and entry.get("state") == UNVERIFIED
+
+
+def _versions() -> str:
+    """The installed versions; another one may compute something else."""
+    from importlib.metadata import PackageNotFoundError, version
+
+    versions = []
+    for package in ("marlaas", "transformers"):
+        try:
+            versions.append(f"{package} {version(package)}")
+        except PackageNotFoundError:
+            versions.append(f"no {package}")
+    return ", ".join(versions)

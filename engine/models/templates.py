@@ -1,0 +1,536 @@
+"""The base model's chat template, which makes one text of messages (plain dictionaries).
+
+Templates come with models from anywhere. They run in jinja2's immutable sandbox, which keeps them from Python's
+internals and from changing their arguments, with the helpers that Hugging Face gives them (``tojson``,
+``raise_exception``, ``strftime_now``). In addition, steps of a rendering are counted: turns of loops, calls, and the
+size of the texts and lists that are used. Methods and filters are those that chat templates need. A call that could
+build something large is checked before. A child process with bounds on memory and time tries a template before its
+first use, because compiling costs what nobody counts: ``python -P -m marlaas.engine.models.templates PARENT`` reads
+sources from its standard input.
+
+The template alone decides whether the conversation begins with the model's first token (bos). Knows no tokens.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import datetime
+import functools
+import hashlib
+import json
+import os
+import re
+import subprocess
+import sys
+import threading
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from itertools import product
+from pathlib import Path
+from typing import Any, NoReturn
+
+import jinja2
+from jinja2 import nodes
+from jinja2.ext import Extension, loopcontrols
+from jinja2.parser import Parser
+from jinja2.runtime import LoopContext
+from jinja2.sandbox import ImmutableSandboxedEnvironment
+from jinja2.visitor import NodeTransformer
+
+from ..errors import BaseModelError
+from .find import SHIPPED
+
+FILE = "chat_template.jinja"
+SETTINGS, TOKENS = "tokenizer_config.json", "special_tokens_map.json"
+FURTHER = "additional_chat_templates"
+PROCESSOR = "chat_template.json"
+"""A file of older processors, which transformers' tokenizers do not read."""
+TODAY = datetime.datetime(2025, 1, 1)
+"""The date that templates are given: prompts must not change from one day to the next."""
+SWITCH = "enable_thinking"
+"""The template's variable for whether the model is to think."""
+_LONGEST_REASON = 500
+
+# --- reading ---
+
+
+def load_template(folder: Path) -> ChatTemplate:
+    """Read ``chat_template.jinja`` and ``additional_chat_templates``, else ``tokenizer_config.json``.
+
+    As transformers does, of several templates ``default`` is taken, and ``tool_use`` if there are tools. Raises
+    ``BaseModelError``.
+    """
+    settings, file = read_settings(folder), folder / FILE
+    if "added_tokens_decoder" not in settings:
+        settings |= read_settings(folder, TOKENS)
+    source = _text(file) if file.exists() else settings.get("chat_template")
+    name = FILE if file.exists() else f"chat_template in {SETTINGS}"
+    named: dict[str, Any] = source if isinstance(source, dict) else {}
+    if isinstance(source, list):
+        named = {str(each.get("name")): each.get("template") for each in source if isinstance(each, dict)}
+    further = {path.stem: _text(path) for path in (folder / FURTHER).glob("*.jinja")}
+    if further:  # files take the place of what tokenizer_config.json has, but for a default that they lack
+        named = {"default": named.get("default", source)} | further
+    if named:
+        source = named.get("default")
+    if not isinstance(source, str):
+        raise BaseModelError(
+            f"the base model has no chat template{' named default' if named else ''}.",
+            f"Copy the template in {PROCESSOR} into a file {FILE}."
+            if (folder / PROCESSOR).exists()
+            else f"Add a {FILE}, or use an instruct model.",
+            where=str(folder),
+        )
+    with_tools = named.get("tool_use") if isinstance(named.get("tool_use"), str) else None
+    tokens = {key: token_name(value) for key, value in settings.items() if key.endswith("_token")}
+    tokens = {key: value for key, value in tokens.items() if value}
+    try_template([text for text in (source, with_tools) if text is not None], tokens, name)
+    return ChatTemplate(source, tokens, name, with_tools)
+
+
+def _text(file: Path) -> str:
+    try:
+        return file.read_text("utf-8")
+    except (OSError, ValueError) as error:
+        raise BaseModelError(f"cannot be read: {error}.", where=str(file)) from error
+
+
+def read_settings(folder: Path, name: str = SETTINGS) -> dict[str, Any]:
+    """Read a JSON file of the base's folder; empty if there is none."""
+    try:
+        settings = json.loads((folder / name).read_text("utf-8"))
+    except FileNotFoundError:
+        return {}
+    except (OSError, ValueError, RecursionError) as error:
+        raise BaseModelError(f"cannot be read: {error}.", where=str(folder / name)) from error
+    return settings if isinstance(settings, dict) else {}
+
+
+def token_name(token: Any) -> str:
+    """The text of a special token, which settings have as a text or a table; empty for anything else."""
+    content = token.get("content") if isinstance(token, dict) else token
+    return content if isinstance(content, str) else ""
+
+
+# --- rendering ---
+
+STEPS = 100_000
+"""Limit of steps in one rendering, of which a turn of a loop is one: about a tenth of a second."""
+STEPS_EACH = 2000
+"""Further steps that a rendering may take for each message and tool."""
+STEPS_CHARACTER = 4
+"""Further steps for each character of the messages, with which a template can read each about a hundred times."""
+
+
+class ChatTemplate:
+    """One model's template, compiled."""
+
+    def __init__(self, source: str, tokens: dict[str, str], name: str = FILE, with_tools: str | None = None) -> None:
+        """``tokens`` are the names of special tokens that templates use, such as ``bos_token``.
+
+        ``name`` is the source's file in errors; ``with_tools`` is the source to use if there are tools. Raises
+        ``BaseModelError`` if one does not compile.
+        """
+        self.source = source if with_tools is None else source + with_tools
+        """All sources together, to search for words."""
+        self._environment = BoundedEnvironment()
+        self._environment.globals |= {"raise_exception": _raise, "strftime_now": TODAY.strftime, **tokens}
+        self._template = self._compile(source, name)
+        self._with_tools = self._template if with_tools is None else self._compile(with_tools, name)
+
+    def render(
+        self, messages: list[dict[str, Any]], tools: list[dict[str, Any]] | None, thinking: bool | None = None
+    ) -> str:
+        """The conversation up to and with the generation prompt; ``thinking`` None is the template's own default.
+
+        Raises ``BaseModelError`` if the template refuses, for example two user turns in a row.
+        """
+        values: dict[str, Any] = {"messages": messages, "tools": tools or None, "add_generation_prompt": True}
+        values["documents"] = None
+        if thinking is not None:
+            values[SWITCH] = thinking
+        size = sum(len(message["content"]) for message in messages)
+        steps = STEPS + STEPS_EACH * (len(messages) + len(tools or ())) + STEPS_CHARACTER * size
+        try:
+            return self._environment.render(self._with_tools if tools else self._template, values, steps)
+        except RecursionError as error:
+            raise BaseModelError("The base model's chat template calls itself without end.") from error
+        except MemoryError as error:
+            raise BaseModelError("The base model's chat template builds more than fits into memory.") from error
+        except Exception as error:  # what a template calls may raise anything
+            raise BaseModelError(
+                f"The base model's chat template refuses this conversation: {_reason(error)}.",
+                "Its rules are in the base's folder: an environment must keep to them, or they have a mistake.",
+            ) from error
+
+    def _compile(self, source: str, name: str) -> jinja2.Template:
+        try:
+            return self._environment.load(source)
+        except Exception as error:  # Python's compiler has limits of its own: nested loops, memory
+            line = f", line {error.lineno}" if isinstance(error, jinja2.TemplateSyntaxError) else ""
+            raise BaseModelError(
+                f"The base model's chat template does not compile: {name}{line}: {_reason(error)}.",
+                "Mend the template, or take the model's files again from where they came.",
+            ) from error
+
+
+def _reason(error: Exception) -> str:
+    """An error's message as one line of limited length."""
+    text = str(error.message if isinstance(error, jinja2.TemplateSyntaxError) else error)
+    reason = " ".join(text[:_LONGEST_REASON].split()).rstrip(".") or type(error).__name__
+    return reason if len(text) <= _LONGEST_REASON else f"{reason}…"
+
+
+def _raise(message: str) -> NoReturn:
+    raise jinja2.TemplateError(message)
+
+
+# --- bounds ---
+
+SIZE = 1 << 22
+"""The most characters of a text: above any context."""
+ITEMS = 1 << 18
+"""The most items of a list, with all that are nested in it."""
+LONGEST = 1 << 18
+"""The most characters of a template; those of models have some thousands."""
+CALL = 10
+"""Steps that a call counts for."""
+MOST = "a template may have at most"
+_FILTERS = """
+abs capitalize count d default dictsort e escape first float format groupby indent int items join last length
+list lower map max min reject rejectattr replace reverse round safe select selectattr sort string title tojson
+trim truncate unique upper wordcount
+"""
+FILTERS = frozenset(_FILTERS.split())
+"""The filters of jinja2 that chat templates need."""
+_METHODS = """
+capitalize count endswith find format get index isalnum isalpha isascii isdecimal isdigit islower isnumeric
+isspace isupper items join keys lower lstrip partition removeprefix removesuffix replace rfind rindex
+rpartition rsplit rstrip split splitlines startswith strip swapcase title upper values
+"""
+METHODS = frozenset(_METHODS.split())
+"""The methods of Python's built-in types that they need. What they build follows from what they are given."""
+_WIDTH = re.compile(r"\d{5,}|%[^a-zA-Z%]*\*|:[^}]*\{")
+"""Refused in a format: a large width, or one that is computed."""
+
+
+def weight(value: Any) -> int:
+    """Raise unless ``value`` is small, and return how many steps to count for looking at it."""
+    if isinstance(value, str):
+        check_size(len(value))
+        return len(value) >> 5
+    if isinstance(value, int) and value.bit_length() > 4096:
+        raise jinja2.TemplateError("a template may not compute large numbers")
+    if not isinstance(value, list | tuple | dict):
+        return 0
+    entries, size = 1, 0
+    inside: list[Any] = [value]
+    while inside:
+        part = inside.pop()
+        if isinstance(part, str):
+            size += len(part)
+            continue
+        entries += len(part)
+        if entries > ITEMS:
+            raise jinja2.TemplateError(f"{MOST} {ITEMS} items in one value")
+        inner = [*part.keys(), *part.values()] if isinstance(part, dict) else part
+        inside.extend(each for each in inner if isinstance(each, str | list | tuple | dict))
+    check_size(size)
+    return entries >> 2
+
+
+def check_size(size: int) -> None:
+    """Raise if ``size`` characters are too many for a text."""
+    if size > SIZE:
+        raise jinja2.TemplateError(f"{MOST} {SIZE} characters in one value")
+
+
+def check_growth(name: str, value: Any, given: Sequence[Any]) -> None:
+    """Raise if a filter or a method, with the values that it is ``given``, would build something large."""
+    first = given[0] if given else None
+    match name:
+        case "replace" if len(given) > 1:
+            old, new = map(str, given[:2])
+            check_size((str(value).count(old) if old else len(value) + 1) * len(new))
+        case "join":  # of a text its parts, of parts the text between them
+            parts, between = (first, value) if isinstance(value, str) and first is not None else (value, first)
+            check_size(len(parts) * len(between) if isinstance(between, str) and hasattr(parts, "__len__") else 0)
+        case "format" | "%":
+            if _WIDTH.search(str(value)):
+                raise jinja2.TemplateError("a template may not format with such a width")
+            check_size(len(re.findall("[%{]", str(value))) * sum(map(_length, given)))
+        case "indent":
+            width = 4 if first is None else first
+            check_size((str(value).count("\n") + 1) * (len(width) if isinstance(width, str) else int(width)))
+        case "round" if any(isinstance(digits, int) and abs(digits) > 64 for digits in given):
+            raise jinja2.TemplateError(f"{MOST} 64 digits that it rounds to")
+
+
+def _length(value: Any) -> int:
+    """About how many characters a value has as text; at least those of the texts in it."""
+    if isinstance(value, str):
+        return len(value)
+    if isinstance(value, dict):
+        value = [*value.keys(), *value.values()]
+    return sum(map(_length, value)) if isinstance(value, list | tuple) else 32
+
+
+def _tojson(
+    value: Any, ensure_ascii: bool = False, indent: Any = None, separators: Any = None, sort_keys: bool = False
+) -> str:
+    """Like Hugging Face's: not escaped for HTML, unlike jinja2's own."""
+    if indent is not None and not (isinstance(indent, int) and 0 <= indent <= 16):
+        raise jinja2.TemplateError("a template may indent JSON by 0 to 16 spaces")
+    if separators is not None and max(map(len, separators)) > 16:
+        raise jinja2.TemplateError("a template may not write JSON with long separators")
+    return json.dumps(value, ensure_ascii=ensure_ascii, indent=indent, separators=separators, sort_keys=sort_keys)
+
+
+class Generation(Extension):
+    """transformers' ``{% generation %} … {% endgeneration %}`` around assistant turns; renders what is inside."""
+
+    tags = {"generation"}  # noqa: RUF012
+
+    def parse(self, parser: Parser) -> nodes.Node:
+        """As there, names that are set inside are not known outside."""
+        line = next(parser.stream).lineno
+        return nodes.Scope(parser.parse_statements(("name:endgeneration",), drop_needle=True), lineno=line)
+
+
+class BoundedEnvironment(ImmutableSandboxedEnvironment):
+    """jinja2's immutable sandbox, with bounds. One rendering at a time in each thread."""
+
+    intercepted_binops = frozenset(["*", "**", "+", "-", "%"])
+
+    def __init__(self) -> None:
+        super().__init__(
+            trim_blocks=True,
+            lstrip_blocks=True,
+            extensions=[Generation, loopcontrols],
+            optimized=False,  # no constant expressions are computed when a template is compiled
+            finalize=lambda value: self._weighed(value),
+        )
+        self._count = threading.local()
+        """Steps that are left to the rendering of each thread."""
+        self._call = CALL
+        del self.globals["lipsum"]
+        filters = {name: function for name, function in self.filters.items() if name in FILTERS} | {"tojson": _tojson}
+        self.filters = {name: self._bounded(name, function) for name, function in filters.items()}
+        self.filters |= {"weight": self._weighed, "turns of a loop": self._turns}
+        self.tests = {name: self._bounded(name, test) for name, test in self.tests.items()}
+
+    def load(self, source: str) -> jinja2.Template:
+        """Compile a template. Raises ``jinja2.TemplateError``, and what Python's own compiler raises."""
+        if len(source) > LONGEST:
+            raise jinja2.TemplateError(f"{MOST} {LONGEST} characters")
+        tree = _Counted().visit(self.parse(source))
+        self._call = max([self._call, *(CALL + _size(macro) for macro in tree.find_all(nodes.Macro))])
+        return jinja2.Template.from_code(self, self.compile(tree), self.make_globals(None))
+
+    def render(self, template: jinja2.Template, values: dict[str, Any], steps: int) -> str:
+        """The text that the template writes. Raises what it raises, and ``jinja2.TemplateError`` at a bound."""
+        self._count.left = steps
+        pieces, size = [], 0
+        for piece in template.generate(values):
+            pieces.append(piece)
+            size += len(piece)
+            check_size(size)
+        return "".join(pieces)
+
+    def call(__self, __context: Any, __obj: Any, *args: Any, **kwargs: Any) -> Any:
+        """As in jinja2, but counted and checked."""
+        __self._step(__self._call)
+        if isinstance(__obj, LoopContext) and args:  # the items of a recursive loop
+            args = (__self._turns(None, args[0], 1), *args[1:])
+        method = getattr(__obj, "__wrapped__", __obj)  # the sandbox wraps str.format
+        owner = getattr(method, "__self__", None)
+        if isinstance(owner, str | int | float | list | tuple | dict):
+            if method.__name__ not in METHODS:
+                raise jinja2.TemplateError(f"a template may not call {method.__name__}")
+            args = tuple(__self._looked(method.__name__, owner, args, kwargs))
+        return __self._weighed(super().call(__context, __obj, *args, **kwargs))
+
+    def call_binop(self, context: Any, operator: str, left: Any, right: Any) -> Any:
+        """As in jinja2, but raises if the result would be large."""
+        if operator == "**":
+            raise jinja2.TemplateError("a template may not compute powers")
+        if operator == "*":
+            for part, times in ((left, right), (right, left)):
+                if isinstance(part, str | list | tuple) and isinstance(times, int):
+                    check_size(len(part) * times * (1 if isinstance(part, str) else SIZE // ITEMS))
+        elif operator == "%" and isinstance(left, str):
+            check_growth("%", left, [right])
+        return self._weighed(super().call_binop(context, operator, left, right))
+
+    def _bounded(self, name: str, function: Any) -> Callable[..., Any]:
+        """A filter or test whose values and result are checked. jinja2's attributes on the function are kept."""
+        first = hasattr(function, "jinja_pass_arg")  # the context comes before the value
+
+        @functools.wraps(function)
+        def bounded(*args: Any, **options: Any) -> Any:
+            value, *given = args[first:]
+            if name == "join":
+                value = self._listed(value)
+            return self._weighed(function(*args[:first], value, *self._looked(name, value, given, options), **options))
+
+        return bounded
+
+    def _looked(self, name: str, value: Any, given: Sequence[Any], options: dict[str, Any]) -> list[Any]:
+        """The values that a filter, test or method is ``given``, after their sizes were counted and checked."""
+        values = [self._listed(each) if name == "join" else each for each in given]
+        for each in (value, *values):
+            self._step(1 + (len(each) >> (5 if isinstance(each, str) else 3) if hasattr(each, "__len__") else 0))
+        check_growth(name, value, [*values, *options.values()])
+        return values
+
+    def _listed(self, items: Any) -> Any:
+        """A generator as a list, which has a length."""
+        return self._weighed(list(self._counted(items, 1))) if isinstance(items, Iterator) else items
+
+    @jinja2.pass_context
+    def _turns(self, _context: Any, items: Iterable[Any], each: int) -> Iterable[Any]:
+        """The items of a loop, each of which counts for ``each`` steps."""
+        if isinstance(items, str | list | tuple | dict | range):  # these know their length, which ``loop`` asks for
+            self._step(len(items) * each)
+            return list(items)
+        return self._counted(items, each)
+
+    def _counted(self, items: Iterable[Any], each: int) -> Iterator[Any]:
+        for item in items:
+            self._step(each)
+            yield item
+
+    def _weighed(self, value: Any) -> Any:
+        self._step(weight(value))
+        return value
+
+    def _step(self, count: int) -> None:
+        self._count.left -= count
+        if self._count.left < 0:
+            raise jinja2.TemplateError("a template may not take so many turns of loops and calls")
+
+
+class _Counted(NodeTransformer):
+    """Rewrites a template so that operations which jinja2 compiles directly go through filters that count them."""
+
+    def visit_For(self, node: nodes.For) -> nodes.Node:
+        """Each turn of a loop counts for the nodes in its body."""
+        self.generic_visit(node)
+        node.iter = _through("turns of a loop", node.iter, nodes.Const(1 + _size(node), lineno=node.lineno))
+        return node
+
+    def visit_Concat(self, node: nodes.Concat) -> nodes.Node:
+        """Texts that are joined by ``~``."""
+        self.generic_visit(node)
+        return _through("join", _through("weight", nodes.List(node.nodes, lineno=node.lineno)))
+
+    def visit_List(self, node: Any) -> nodes.Node:
+        """What may hold a large value twice, and a slice; not the target of an assignment."""
+        self.generic_visit(node)
+        copies = isinstance(node.arg, nodes.Slice) if isinstance(node, nodes.Getitem) else True
+        return _through("weight", node) if copies and getattr(node, "ctx", "load") == "load" else node
+
+    visit_Dict = visit_Tuple = visit_Getitem = visit_List
+
+    def visit_Operand(self, node: nodes.Operand) -> nodes.Node:
+        """An operand of a comparison or of ``in``, which may be read to its end."""
+        self.generic_visit(node)
+        node.expr = _through("weight", node.expr)
+        return node
+
+
+def _through(name: str, node: Any, *given: nodes.Expr) -> nodes.Filter:
+    return nodes.Filter(node, name, [*given], [], None, None, lineno=node.lineno)
+
+
+def _size(node: nodes.Node) -> int:
+    """Steps for one run of the body of a loop or a macro."""
+    texts = sum(len(text.data) for text in node.find_all(nodes.TemplateData))
+    return (sum(1 for _ in node.find_all(nodes.Node)) >> 4) + (texts >> 5)
+
+
+# --- a try before the first use ---
+
+MEMORY_MB = 512
+"""Address space of the child; Python itself takes a tenth of it."""
+SECONDS = 20
+"""Processor seconds of the child; models' templates take almost none."""
+PATIENCE = 120.0
+"""Seconds to wait for the child, which is much for a busy machine."""
+_tried: dict[bytes, tuple[str, str] | None] = {}
+"""Results by request: None for a template that may be used."""
+
+
+def try_template(sources: list[str], tokens: dict[str, str], name: str) -> None:
+    """Raise ``BaseModelError`` unless each of the sources compiles and renders within bounds.
+
+    ``tokens`` and ``name`` are those of ``ChatTemplate``. A process tries a template once, the shipped one never.
+    """
+    request = json.dumps([sources, tokens, name]).encode()
+    digest = hashlib.sha256(request).digest()
+    if digest not in _tried and sources != [(SHIPPED["tiny"] / FILE).read_text("utf-8")]:
+        command = [sys.executable, "-P", "-m", __name__, str(os.getpid())]
+        try:
+            child = subprocess.run(command, input=request, capture_output=True, timeout=PATIENCE, check=False)
+            cause, hint = json.loads(child.stdout)
+        except OSError as error:
+            cause, hint = f"The base model's chat template cannot be tried: {error}.", ""
+        except (ValueError, TypeError, subprocess.TimeoutExpired):
+            cause = "The base model's chat template takes more memory or time than any template may."
+            hint = "It is broken or hostile: take the model's files from somebody whom you trust."
+        _tried[digest] = (cause, hint) if cause else None
+    if problem := _tried.get(digest):
+        raise BaseModelError(*problem)
+
+
+def _main() -> NoReturn:
+    """The child: tries the templates of the request on standard input, within limits, and writes the result."""
+    import resource
+
+    from marlaas.plugins.host.limits import apply
+
+    apply(MEMORY_MB, int(sys.argv[1]), 0)
+    with contextlib.suppress(ValueError, OSError):
+        resource.setrlimit(resource.RLIMIT_CPU, (SECONDS, SECONDS))
+    result = ["", ""]
+    try:
+        sources, tokens, name = json.load(sys.stdin)
+        for source in sources:
+            _render_samples(ChatTemplate(source, tokens, name))
+    except BaseModelError as error:
+        result = [error.message, error.hint]
+    print(json.dumps(result), flush=True)
+    os._exit(0)
+
+
+def _render_samples(template: ChatTemplate) -> None:
+    """Render conversations with all kinds of messages; the template may refuse some of them, but not all."""
+
+    def turn(role: str, content: str, **more: Any) -> dict[str, Any]:
+        return {"role": role, "content": content, **more}
+
+    parameters = {"type": "object", "properties": {"text": {"type": "string", "description": "what"}}}
+    tool = {"type": "function", "function": {"name": "look", "description": "Looks.", "parameters": parameters}}
+    call = {"type": "function", "function": {"name": "look", "arguments": {"text": "x"}}}
+    hello = [turn("user", "Hello"), turn("assistant", "<think>\nb\n</think>\n\nHi")]
+    used = [turn("user", "Look"), turn("assistant", "", tool_calls=[call]), turn("tool", "found", name="look")]
+    samples: list[tuple[list[dict[str, Any]], list[dict[str, Any]] | None]] = [
+        (hello[:1], None),
+        ([turn("system", "Be brief."), *hello, *hello[:1]], None),
+        (used, [tool]),
+        ([turn("system", "Be brief."), *hello * 30, *used, *hello[:1]], [tool] * 8),
+        ([turn("user", "word " * 4000)], None),
+    ]
+    errors = []
+    for (messages, tools), thinking in product(samples, (None, False)):
+        try:
+            template.render(messages, tools, thinking)
+        except BaseModelError as error:
+            if isinstance(error.__cause__, MemoryError):
+                raise
+            errors.append(error)
+    if len(errors) == 2 * len(samples):
+        raise errors[0]
+
+
+if __name__ == "__main__":
+    _main()

@@ -1,0 +1,227 @@
+"""The frozen base as torch tensors, for our own forward passes.
+
+They come from a Hugging Face folder, or from another program that holds them already under the same names. Knows the
+parameter names of the Qwen2, Qwen3 and Llama families, and nothing of adapters. A base that our passes cannot compute
+(``config.unsupported``) is trained through transformers and PEFT instead.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Generic, TypeVar
+
+import torch
+from torch import Tensor
+
+from ..errors import BaseModelError
+from .find import BaseModel
+from .rope import attention_factor, frequencies
+from .weights import Weights, linear_shapes
+
+L = TypeVar("L")
+M = TypeVar("M")
+
+ATTENTION = ("self_attn.q_proj", "self_attn.k_proj", "self_attn.v_proj")
+FEED_FORWARD = ("mlp.gate_proj", "mlp.up_proj")
+FUSED = {ATTENTION: "self_attn.qkv_proj", FEED_FORWARD: "mlp.gate_up_proj"}
+"""Names of fused linear layers in programs that stack them in the same order as here."""
+
+
+@dataclass(frozen=True)
+class HeadShape:
+    """Number and size of the attention heads."""
+
+    queries: int
+    keys: int
+    size: int
+    sharpness: float = 1.0
+    """Factor on queries and on keys, for scaled rotary positions (``rope.attention_factor``)."""
+
+    @property
+    def fold(self) -> int:
+        """R: query heads that share one head of keys and values."""
+        return self.queries // self.keys
+
+    @property
+    def turned(self) -> int:
+        """Number of heads with rotary positions: those of queries and keys."""
+        return self.queries + self.keys
+
+    @property
+    def scale(self) -> float:
+        """Factor on attention scores."""
+        return float(self.size**-0.5) * self.sharpness**2
+
+
+@dataclass(frozen=True)
+class Stacked:
+    """Linear layers with the same input, as one matrix with their rows one below the other."""
+
+    modules: tuple[str, ...]
+    """Their paths in the Hugging Face model: an adapter's matrices are ``<module>.lora_A`` and ``.lora_B``."""
+    outputs: tuple[int, ...]
+    """Rows of each layer."""
+    weight: Tensor
+    """(sum of outputs, in)"""
+    bias: Tensor | None
+
+
+@dataclass(frozen=True)
+class Layer(Generic[L]):
+    """One block: of the base with ``Stacked`` linear layers, or with what a pass has made of those."""
+
+    attention_norm: Tensor
+    """(H,)"""
+    qkv: L
+    head_norm: Tensor | None
+    """(heads of queries and keys, D): only Qwen3 normalises them."""
+    o: L
+    mlp_norm: Tensor
+    """(H,)"""
+    gate_up: L
+    down: L
+
+    @property
+    def linears(self) -> tuple[L, L, L, L]:
+        """The linear layers in the order in which the model applies them."""
+        return self.qkv, self.o, self.gate_up, self.down
+
+    def map(self, change: Callable[[L], M]) -> Layer[M]:
+        """The same block with other linear layers."""
+        qkv, o, gate_up, down = map(change, self.linears)
+        return Layer(self.attention_norm, qkv, self.head_norm, o, self.mlp_norm, gate_up, down)
+
+
+@dataclass(frozen=True)
+class Base:
+    """The whole base."""
+
+    embedding: Tensor
+    """(V, H)"""
+    layers: Sequence[Layer[Stacked]]
+    norm: Tensor
+    head: Tensor
+    """(V, H): the output matrix; the embedding itself where they are tied."""
+    eps: float
+    heads: HeadShape
+    frequencies: Tensor
+    """float64 (D/2,): radians per position."""
+
+    @property
+    def modules(self) -> dict[str, tuple[int, int]]:
+        """(in, out) of each adapted layer, in order."""
+        return {
+            module: (stacked.weight.shape[1], outputs)
+            for layer in self.layers
+            for stacked in layer.linears
+            for module, outputs in zip(stacked.modules, stacked.outputs, strict=True)
+        }
+
+
+def load(
+    base: BaseModel,
+    device: torch.device,
+    dtype: torch.dtype = torch.float32,
+    given: Mapping[str, Tensor] | None = None,
+    matrices: torch.device | None = None,
+    one_by_one: bool = False,
+) -> Base:
+    """Load the base to ``device``, its matrices in ``dtype``; norms, biases and positions are float32.
+
+    ``matrices`` is another device for those of linear layers, from which the caller moves them one by one. With
+    ``one_by_one`` each of ``layers`` is read when it is asked for, every time, and not kept.
+
+    ``given`` are tensors by their names in the folder, or by those in ``FUSED``, to be used instead of the files: such
+    a tensor is not copied where it has device and type already. Embedding and head may have more rows than the
+    vocabulary; they stay float32 unless ``dtype`` holds all of their values exactly. Raises ``BaseModelError`` on
+    damaged files or missing tensors.
+    """
+    config, reader = base.config, _Reader(base, device, dtype, given, matrices or device)
+    embedding = reader.rows("model.embed_tokens.weight")
+    return Base(
+        embedding,
+        reader if one_by_one else tuple(reader),
+        reader.vector("model.norm.weight"),
+        embedding if config.tie_word_embeddings else reader.rows("lm_head.weight"),
+        config.norm_eps,
+        reader.heads,
+        torch.from_numpy(frequencies(config)).to(device),
+    )
+
+
+class _Reader(Sequence[Layer[Stacked]]):
+    """The blocks of a base, each read when it is asked for."""
+
+    def __init__(
+        self,
+        base: BaseModel,
+        device: torch.device,
+        dtype: torch.dtype,
+        given: Mapping[str, Tensor] | None,
+        matrices: torch.device,
+    ) -> None:
+        config = base.config
+        self._config, self._device, self._dtype, self._matrices = config, device, dtype, matrices
+        self._given, self._files = given, Weights(base.weight_files if given is None else ())
+        self._names = frozenset(self._files if given is None else given)
+        self._shapes = linear_shapes(config)
+        self.heads = HeadShape(config.heads, config.kv_heads, config.head_dim, attention_factor(config))
+
+    def __len__(self) -> int:
+        return self._config.layers
+
+    def __getitem__(self, number: Any) -> Any:
+        if not 0 <= number < len(self):
+            raise IndexError(number)
+        prefix = f"model.layers.{number}."
+        norms = [f"{prefix}self_attn.{kind}_norm.weight" for kind in "qk"]
+        head_norm = None
+        if self._names.issuperset(norms):
+            q, k = map(self.vector, norms)
+            head_norm = torch.cat([q.expand(self.heads.queries, -1), k.expand(self.heads.keys, -1)])
+        return Layer(
+            self.vector(f"{prefix}input_layernorm.weight"),
+            self._stacked(prefix, *ATTENTION),
+            head_norm,
+            self._stacked(prefix, "self_attn.o_proj"),
+            self.vector(f"{prefix}post_attention_layernorm.weight"),
+            self._stacked(prefix, *FEED_FORWARD),
+            self._stacked(prefix, "mlp.down_proj"),
+        )
+
+    def vector(self, name: str) -> Tensor:
+        """A norm or a bias."""
+        return self._tensor(name).to(self._device, torch.float32)
+
+    def rows(self, name: str) -> Tensor:
+        """The embedding, or the head: (V, H)."""
+        values = self._tensor(name)[: self._config.vocab_size]
+        narrow = values.to(self._dtype)
+        exact = self._dtype == torch.float32 or values.dtype == self._dtype or bool((narrow == values).all())
+        return (narrow if exact else values).to(self._device)
+
+    def _tensor(self, name: str) -> Tensor:
+        if self._given is None:
+            return torch.from_numpy(self._files.load(name))
+        if name not in self._given:
+            raise BaseModelError(f"The tensors of the base hold no {name}, which config.json makes them have.")
+        return self._given[name].detach()
+
+    def _stacked(self, prefix: str, *parts: str) -> Stacked:
+        modules = tuple(prefix + part for part in parts)
+        outputs = tuple(self._shapes[module][0] for module in modules)
+        fused = prefix + FUSED.get(parts, "")
+        sources = (fused,) if f"{fused}.weight" in self._names else modules
+        matrices = [self._tensor(f"{name}.weight").to(self._dtype).to(self._matrices) for name in sources]
+        biases = [f"{name}.bias" for name in sources]
+        bias = None
+        if not self._names.isdisjoint(biases):
+            sizes = [matrix.shape[0] for matrix in matrices]
+            bias = torch.cat(
+                [
+                    self.vector(name) if name in self._names else torch.zeros(size, device=self._device)
+                    for name, size in zip(biases, sizes, strict=True)
+                ]
+            )
+        return Stacked(modules, outputs, torch.cat(matrices) if len(matrices) > 1 else matrices[0], bias)
