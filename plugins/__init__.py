@@ -15,14 +15,12 @@ may have, ``Episode`` what it can do; ``examples/`` holds one file for each shap
 
 from .agent import Agent
 from .blocking import BlockingAgent, BlockingEpisode
-from .definition import env
-from .environment import Environment
+from .environment import Environment, env
 from .episode import Episode
 from .messages import Endpoint, Message, Reply, ToolCall
 from .parameters import Range
-from .rewards import Invalid, Score, Skip
+from .rewards import Invalid, Member, Score, Skip, Transcript
 from .sandbox import Ran
-from .scoring import Member, Transcript
 
 __all__ = [
     "Agent",

@@ -8,18 +8,194 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import functools
+import itertools
 import os
+import select
 import signal
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
+from time import monotonic
 from typing import IO
 from weakref import WeakKeyDictionary
 
-from .cgroups import Group, new_group
-from .removal import remove_folder
 from .sandbox_supervisor import MORE_PROCESSES, STARVED, adopt_orphans, stray, sweep, wall_limit
+
+# A control group for one program, if this account may make one: Linux, cgroup v2, no privileges asked for.
+#
+# A program is put into the group, and all that is in the group is killed at once, however quickly it multiplies. If no
+# group can be had, programs run without one.
+
+_PREFIX = "marlaas-"
+_ENDING = 1.0
+"""Seconds that killed processes get to disappear."""
+_numbers = itertools.count()
+
+
+class Group:
+    """An empty control group below the one of this process."""
+
+    def __init__(self, path: str) -> None:
+        """``OSError`` where it cannot be made."""
+        os.mkdir(path)
+        self.path = path
+
+    def end(self) -> None:
+        """Kill all that is in it, and remove it."""
+        with contextlib.suppress(OSError):
+            with open(os.path.join(self.path, "cgroup.kill"), "wb", buffering=0) as file:
+                file.write(b"1")
+            self._wait()
+        for folder, _, _ in os.walk(self.path, topdown=False):
+            with contextlib.suppress(OSError):
+                os.rmdir(folder)
+
+    def _wait(self) -> None:
+        """Wait until no process is left in it."""
+        until = monotonic() + _ENDING
+        with open(os.path.join(self.path, "cgroup.events"), "rb", buffering=0) as file:
+            poll = select.poll()
+            poll.register(file, select.POLLPRI)
+            while b"populated 1" in os.pread(file.fileno(), 4096, 0) and monotonic() < until:
+                poll.poll(1000 * _ENDING)
+
+
+def new_group(processes: int) -> Group | None:
+    """A group that may hold this many ``processes``, where the kernel counts them; None if none is to be had."""
+    place = parent_group()
+    if place is None:
+        return None
+    try:
+        group = Group(os.path.join(place, f"{_PREFIX}{os.getpid()}-{next(_numbers)}"))
+    except OSError:
+        return None
+    with contextlib.suppress(OSError), open(os.path.join(group.path, "pids.max"), "r+b", buffering=0) as file:
+        file.write(str(processes).encode())
+    return group
+
+
+@functools.cache
+def parent_group() -> str | None:
+    """The group of this process, if groups can be made below it and processes moved into them; else None."""
+    with contextlib.suppress(OSError):
+        with (
+            open("/proc/self/cgroup", encoding="utf-8") as own,
+            open("/proc/self/mountinfo", encoding="utf-8") as mounts,
+        ):
+            place = place_of(own.read(), mounts.read())
+        if place is None or not os.access(os.path.join(place, "cgroup.procs"), os.W_OK):
+            return None
+        _remove_abandoned(place)
+        tried = os.path.join(place, f"{_PREFIX}{os.getpid()}")
+        os.mkdir(tried)
+        try:
+            return place if os.access(os.path.join(tried, "cgroup.kill"), os.W_OK) else None  # Linux 5.14
+        finally:
+            os.rmdir(tried)
+    return None
+
+
+def place_of(own: str, mounts: str) -> str | None:
+    """The folder of a process's group, from what ``/proc`` says about it; None if there is no cgroup v2."""
+    group = next((line[3:] for line in own.splitlines() if line.startswith("0::/")), None)
+    for line in mounts.splitlines() if group is not None else ():
+        mounted, _, kind = line.partition(" - ")
+        root, point = mounted.split()[3:5]
+        if kind.startswith("cgroup2 ") and group is not None:
+            below = os.path.relpath(group, root)
+            return None if below.startswith("..") else os.path.normpath(os.path.join(point, below))
+    return None
+
+
+def _remove_abandoned(place: str) -> None:
+    """Remove the groups of processes that were killed; a group in use cannot be removed."""
+    for name in os.listdir(place):
+        maker = name.removeprefix(_PREFIX).partition("-")[0]
+        if name.startswith(_PREFIX) and maker.isdigit() and not os.path.exists(f"/proc/{maker}"):
+            with contextlib.suppress(OSError):
+                os.rmdir(os.path.join(place, name))
+
+
+# Removes a folder that a hostile program filled: however deep it is, and without permissions.
+#
+# Nothing is raised. What lies deeper than the top is moved up before it is looked into: two descriptors are enough, no
+# path becomes long, and links are never followed.
+
+_FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
+_REMOVING = 60.0
+"""Seconds; only a program that still writes there makes removal take as long."""
+
+
+def remove_folder(path: str) -> None:
+    """Remove a folder with all that is in it; what the system does not let go of stays."""
+    with contextlib.suppress(OSError):
+        top = _opened(path)
+        try:
+            _clear(top)
+        finally:
+            os.close(top)
+    with contextlib.suppress(OSError):
+        os.rmdir(path)
+
+
+def _clear(top: int) -> None:
+    """Remove what is in a folder, round by round: the next round looks into the folders that this one has moved up."""
+    until = monotonic() + _REMOVING
+    stuck: set[str] = set()
+    token, moved = os.urandom(8).hex(), 0  # a name that the program cannot have used
+    while (names := [name for name in os.listdir(top) if name not in stuck]) and monotonic() < until:
+        for name in names:
+            try:
+                if not _unlinked(name, top):
+                    moved = _flatten(name, top, token, moved)
+                    os.rmdir(name, dir_fd=top)
+            except OSError:
+                stuck.add(name)
+
+
+def _flatten(name: str, top: int, token: str, moved: int) -> int:
+    """Empty a folder of ``top``: delete its files, move its folders up; returns how many have been moved in all."""
+    folder = _opened(name, top)
+    try:
+        for inner in os.listdir(folder):
+            with contextlib.suppress(OSError):
+                if not _unlinked(inner, folder):
+                    _own(inner, folder)  # a folder without permissions cannot be moved
+                    os.rename(inner, f"{token}-{moved}", src_dir_fd=folder, dst_dir_fd=top)
+                    moved += 1
+    finally:
+        os.close(folder)
+    return moved
+
+
+def _unlinked(name: str, folder: int) -> bool:
+    """Delete what is no folder; False if it is one."""
+    try:
+        os.unlink(name, dir_fd=folder)
+    except (IsADirectoryError, PermissionError):  # macOS has the second for a folder as well
+        return False
+    return True
+
+
+def _opened(name: str, within: int | None = None) -> int:
+    """Open a folder for listing; if its mode forbids that, its permissions are changed first."""
+    _own(name, within)
+    return os.open(name, _FOLDER, dir_fd=within)
+
+
+def _own(name: str, within: int | None) -> None:
+    """Give the owner all permissions on a folder; a link is never followed."""
+    if sys.platform != "linux":
+        os.chmod(name, 0o700, dir_fd=within, follow_symlinks=False)
+        return
+    found = os.open(name, os.O_PATH | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=within)
+    try:
+        os.chmod(f"/proc/self/fd/{found}", 0o700)
+    finally:
+        os.close(found)
+
 
 SECONDS = 2.0
 MEMORY_MB = 256

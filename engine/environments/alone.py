@@ -17,8 +17,8 @@ from ..errors import EnvironmentFailure, EnvironmentMissing
 from .conformance.subject import CONSTANTS, Canned
 from .dependencies.interpreters import Interpreters
 from .files.source import SUFFIXES, plugin_paths
-from .probe import PATIENCE
 from .protocol import EnvironmentInfo, EpisodeSpec
+from .served_version import PATIENCE
 from .service import EnvironmentService, find
 
 # Episodes without a model. Each gets another canned reply of ``conformance``: the number of turns may depend on it.

@@ -17,7 +17,7 @@ from .dependencies.interpreters import Interpreters, Refused, Waiting
 from .files.declared_names import declared_names
 from .files.source import Snapshots, Source, Stamp, read_source, shown
 from .health import Standstill
-from .nodes.reach import Reach
+from .nodes.remote import Reach
 from .pool import ProcessBudget
 from .process.child import BrokenPlugin
 from .process.launch import Folders, Runtime

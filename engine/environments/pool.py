@@ -26,8 +26,7 @@ from ..devices import available_memory, own_cores
 from ..trajectories import Failure
 from .health import MOST_DEATHS
 from .process.child import BrokenPlugin, Child
-from .process.launch import Workers
-from .process.pulse import Load, resident_bytes
+from .process.launch import Load, Workers, resident_bytes
 
 if TYPE_CHECKING:
     from .served_version import ServedVersion

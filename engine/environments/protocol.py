@@ -12,7 +12,7 @@ from typing import Any, Literal, Protocol
 from marlaas.plugins.data import Survey
 from marlaas.plugins.messages import Answer, Ask, Endpoint, Reply
 from marlaas.plugins.parameters import Parameter
-from marlaas.plugins.scoring import Transcript
+from marlaas.plugins.rewards import Transcript
 
 from ..errors import ConfigError
 from ..trajectories import Episode, EpisodeStatus, Failure, Split, Transcripts, TurnReward

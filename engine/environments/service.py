@@ -24,15 +24,13 @@ from .dependencies.interpreters import Interpreters
 from .files.source import Found, Snapshots, SourceError, discover, fresh, read_source, shown, stamp
 from .files.watch import hints
 from .health import Standstill
-from .nodes.reach import Reach
-from .nodes.remote import RemoteNode
+from .nodes.remote import Reach, RemoteNode
 from .outcomes import OutcomeCounts
 from .plugin import Plugin, unserved
 from .pool import ProcessBudget
-from .probe import first_ask
 from .process.wire import Described
 from .protocol import DataFacts, EnvironmentEvent, EnvironmentInfo, EpisodeOutcome, EpisodeSpec, Opens, Ranking
-from .served_version import Lease, ServedVersion, settings_of
+from .served_version import Lease, ServedVersion, first_ask, settings_of
 
 FIRST_PROOFS = 5.0
 TIDY_EVERY = 64

@@ -8,17 +8,15 @@ marlaas itself depends on none of these libraries: an adapter imports its librar
 the plugin that calls it.
 """
 
-from .catalogue import default_dependencies, dependencies_of
+from .declaring import dependencies_of
 from .gymnasium_worlds import gymnasium
 from .openenv_worlds import openenv
 from .reasoning_gym_datasets import reasoning_gym
 from .textarena_games import textarena
 from .tool_classes import tool_class
-from .verifiers_rollouts import verifiers
-from .verifiers_tasksets import verifiers_taskset
+from .verifiers_rollouts import verifiers, verifiers_taskset
 
 __all__ = [
-    "default_dependencies",
     "dependencies_of",
     "gymnasium",
     "openenv",

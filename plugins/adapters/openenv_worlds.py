@@ -6,21 +6,117 @@ calls them instead. Reward and end are in the observation, as in OpenEnv.
 
 from __future__ import annotations
 
+import dis
 import functools
 import importlib
+import inspect
+import json
+import typing
 from collections.abc import Callable
+from types import CodeType
 from typing import Any
 
 from ..environment import Environment
 from ..episode import Episode
 from ..tools import Tool
-from .declaring import declared, settled
-from .described_tools import described_tool
-from .library import library
-from .openenv_models import action_class, action_of, shown
-from .openenv_seed import seed_is_read, takes
-from .own_random import own_random
-from .unreadable import NO_ACTION, levelling, unreadable_reply
+from .declaring import NO_ACTION, declared, described_tool, levelling, library, own_random, settled, unreadable_reply
+
+# Finds out if a method uses its seed: many take one and ignore it.
+#
+# The code of the class is read, and never run.
+
+
+def takes(function: Callable[..., Any], name: str) -> bool:
+    """True if a function can be called with that keyword."""
+    parameters = inspect.signature(function).parameters
+    return name in parameters or any(each.kind is each.VAR_KEYWORD for each in parameters.values())
+
+
+def seed_is_read(environment: type) -> bool:
+    """True if ``reset`` (or ``reset_async``) reads its ``seed``, or the keywords that could contain one."""
+    return any(_reads(getattr(environment, name, None)) for name in ("reset", "reset_async") if _own(environment, name))
+
+
+def _own(environment: type, name: str) -> bool:
+    """True if the author wrote this method: the library's own ``reset_async`` only passes arguments on."""
+    owner = next((base for base in environment.__mro__ if name in vars(base)), None)
+    return owner is not None and not owner.__module__.startswith("openenv.core")
+
+
+def _reads(function: Any) -> bool:
+    code: CodeType | None = getattr(inspect.unwrap(function), "__code__", None)
+    if code is None:
+        return True  # not Python: unknown
+    parameters = inspect.signature(function).parameters
+    names = {"seed"} if "seed" in parameters else set()
+    names |= {each.name for each in parameters.values() if each.kind is each.VAR_KEYWORD and not names}
+    return any(step.argval in names and step.opname.startswith("LOAD") for step in _instructions(code))
+
+
+def _instructions(code: CodeType) -> list[dis.Instruction]:
+    nested = [
+        inner for constant in code.co_consts if isinstance(constant, CodeType) for inner in _instructions(constant)
+    ]
+    return [*dis.get_instructions(code), *nested]
+
+
+# Turns actions and observations of OpenEnv, which are pydantic models, into text and back.
+#
+# Only names and types of the fields are used, so the library itself is not needed here.
+
+_NO_CONTENT = ("done", "reward", "metadata")
+
+
+def shown(observation: Any) -> str:
+    """An observation as text: a single text field unchanged, several fields one a line, else its metadata's message."""
+    dumped = observation.model_dump()
+    fields = {name: value for name, value in dumped.items() if name not in _NO_CONTENT and value not in (None, "")}
+    if len(fields) == 1 and isinstance(text := next(iter(fields.values())), str):
+        return text
+    if fields:
+        return "\n".join(f"{name}: {_line(value)}" for name, value in fields.items())
+    return str((dumped.get("metadata") or {}).get("message", ""))
+
+
+def action_class(environment: Any) -> Any:
+    """The model that ``step`` takes; ``TypeError`` if neither its annotation nor the class shows it."""
+    try:
+        hints = typing.get_type_hints(environment.step)
+    except Exception:  # an annotation may name an import for checkers only
+        hints = {}
+    parameters = list(inspect.signature(environment.step).parameters)[1:]
+    candidates = [hints.get(name) for name in parameters[:1]]
+    for base in getattr(environment, "__orig_bases__", ()):
+        candidates += typing.get_args(base)[:1]
+    for candidate in candidates:
+        if isinstance(candidate, type) and hasattr(candidate, "model_fields") and _content(candidate):
+            return candidate
+    raise TypeError(f"the action of {environment.__name__} is not known: say what a reply means with act=")
+
+
+def action_of(action: Any, text: str) -> Any:
+    """The action in a reply; ``ValueError`` if there is none.
+
+    One required field takes the whole reply, converted if it is a number; several are read from JSON.
+    """
+    fields = _content(action)
+    required = [name for name, field in fields.items() if field.is_required()]
+    named = required or list(fields)
+    if len(named) > 1:
+        return action.model_validate_json(text)  # its ValidationError is a ValueError
+    field = fields[named[0]]
+    value = text if field.annotation is str else text.strip()
+    if field.annotation not in (str, int, float):
+        return action.model_validate_json(text) if text.lstrip().startswith("{") else action(**{named[0]: value})
+    return action(**{named[0]: value})
+
+
+def _content(action: Any) -> dict[str, Any]:
+    return {name: field for name, field in action.model_fields.items() if name not in _NO_CONTENT}
+
+
+def _line(value: Any) -> str:
+    return value if isinstance(value, str) else json.dumps(value, default=str)
 
 
 def openenv(

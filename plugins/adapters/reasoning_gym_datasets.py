@@ -16,12 +16,8 @@ from typing import Any
 
 from ..environment import Environment
 from ..episode import Episode
-from ..rewards import Score, Skip
-from ..scoring import Transcript
-from .answers import Extract, extract_of
-from .declaring import declared, simple
-from .library import library
-from .own_random import OwnRandom
+from ..rewards import Score, Skip, Transcript
+from .declaring import Extract, OwnRandom, declared, extract_of, library, simple
 
 ITEMS = 1 << 31
 """Virtual size of a dataset: the seed of its last item still fits into numpy's 32 bits."""

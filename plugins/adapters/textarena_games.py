@@ -13,9 +13,7 @@ from ..agent import Agent
 from ..environment import Environment
 from ..episode import Episode
 from ..rewards import DEFAULT_AGENT
-from .declaring import declared
-from .library import library
-from .own_random import own_random
+from .declaring import declared, library, own_random
 
 _GAME = -1
 

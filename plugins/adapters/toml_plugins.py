@@ -24,14 +24,12 @@ from typing import Any
 from ..environment import Environment, paid_on_error
 from ..programs.declaring import program_of_toml
 from ..programs.words import name_about
-from .declaring import usable
+from .declaring import missing, usable
 from .gymnasium_worlds import gymnasium
-from .library import missing
 from .openenv_worlds import openenv
 from .reasoning_gym_datasets import reasoning_gym
 from .textarena_games import textarena
-from .verifiers_rollouts import verifiers
-from .verifiers_tasksets import verifiers_taskset
+from .verifiers_rollouts import verifiers, verifiers_taskset
 
 ADAPTERS: dict[str, Callable[..., Environment]] = {
     "reasoning_gym": reasoning_gym,

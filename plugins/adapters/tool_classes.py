@@ -12,8 +12,7 @@ from typing import Any
 
 from ..environment import Data, Environment
 from ..episode import Episode
-from .declaring import declared, settled
-from .own_random import own_random
+from .declaring import declared, own_random, settled
 
 _NO_TOOLS = ("reset", "get_reward", "close")
 

@@ -3,11 +3,9 @@
 Begin with ``rows.py``.
 """
 
-from .files import all_files, folder_of
-from .order import position_of, row_at
+from .division import Survey, digest_of, row_at, survey
+from .files import SPLIT, Source, all_files, folder_of
 from .rows import MOST_ROWS, first_row, held_out, rows_of
-from .source import SPLIT, Source
-from .survey import Survey, digest_of, survey
 
 __all__ = [
     "MOST_ROWS",
@@ -19,7 +17,6 @@ __all__ = [
     "first_row",
     "folder_of",
     "held_out",
-    "position_of",
     "row_at",
     "rows_of",
     "survey",

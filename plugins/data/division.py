@@ -8,18 +8,21 @@ from __future__ import annotations
 
 import fcntl
 import json
+import math
 import mmap
 import os
 from array import array
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from hashlib import sha256
+from hashlib import blake2b, sha256
+from itertools import pairwise
 from pathlib import Path
 from typing import Any, Protocol
 
 from ..durable import to_disk
-from .source import HELD_OUT, VALIDATION, Source
+from .files import HELD_OUT, VALIDATION, Source
 
 EXACT = 100_000
 """Rows up to which each split gets its exact share of the different rows. Of more rows no list is sorted: a row's hash
@@ -200,3 +203,121 @@ def _written(cache: Path, key: str, split: str) -> Part:
         return _NONE
     with open(cache / f"{key}.{split}", "rb") as file:
         return Part(memoryview(mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)).cast("Q"), digests[split])
+
+
+# The order in which the rows of a split are drawn: a shuffle that is computed, never stored.
+#
+# A permutation of 10 million rows would take 80 MB for every epoch. A Feistel network over the numbers 0 … n-1 needs
+# no memory and can be entered at any place: the generalised Feistel cipher with cycle walking of J.
+# Black and P. Rogaway, "Ciphers with Arbitrary Finite Domains" (CT-RSA 2002, section 4).
+
+_ROUNDS = 6
+"""Four make a strong pseudo-random permutation of a large domain (Luby and Rackoff); six mix a few rows, too."""
+
+
+def row_at(split: str, seed: int, position: int, count: int) -> int:
+    """The row, of ``count``, at a position (from 0) of a split.
+
+    In the train split each ``count`` positions are an epoch: a permutation of all rows, another one for each epoch and
+    seed. Other splits have one permutation for all seeds, so that every run is measured on the same rows in the same
+    order. Raises ``ValueError`` if there are no rows, or the position is negative.
+    """
+    if count < 1 or position < 0:
+        raise ValueError(f"there is no row at position {position} of {count}")
+    epoch, place = divmod(position, count)
+    return permuted(place, count, _key(split, seed, epoch))
+
+
+def _key(split: str, seed: int, epoch: int) -> bytes:
+    return (f"{seed}/train/{epoch}" if split == "train" else split).encode()
+
+
+def permuted(number: int, count: int, key: bytes) -> int:
+    """The image of a number under a keyed permutation of 0 … ``count`` - 1.
+
+    Takes six hashes, seldom more: the network permutes up to ``count + 2·√count + 1`` numbers, and is repeated until it
+    is in the range.
+    """
+    wide = math.isqrt(count - 1) + 1
+    high = -(-count // wide)
+    number = _mix(number, wide, high, key)
+    while number >= count:
+        number = _mix(number, wide, high, key)
+    return number
+
+
+def _mix(number: int, wide: int, high: int, key: bytes) -> int:
+    right, left = divmod(number, wide)
+    for turn in range(_ROUNDS):
+        left, right = right, (left + _noise(key, turn, right)) % (high if turn % 2 else wide)
+    return right * wide + left
+
+
+def _noise(key: bytes, turn: int, value: int) -> int:
+    return int.from_bytes(blake2b(value.to_bytes(8, "little"), digest_size=8, key=key, salt=bytes([turn])).digest())
+
+
+# Facts of an environment's rows, before any training.
+
+SAMPLED = 2000
+"""Rows, evenly spaced, that are searched for an order."""
+COMPARED = 20_000
+"""Most rows of a split that are compared with others; of more, evenly spaced ones."""
+
+
+@dataclass(frozen=True)
+class Survey:
+    """The train and the evaluation split compared."""
+
+    blocks: Mapping[str, int]
+    """Columns that sort the train rows, or group them in blocks, each with its number of different values."""
+    repeated: int
+    shared: int
+
+
+def digest_of(rows: Sequence[Any]) -> str:
+    """A hash of the rows' contents in their order: 64 hexadecimal digits.
+
+    A divided file has it already; else every row is read.
+    """
+    if known := getattr(rows, "digest", ""):
+        return str(known)
+    digest = sha256()
+    for row in rows:
+        digest.update(key_of(row).to_bytes(8))
+    return digest.hexdigest()
+
+
+def survey(train: Sequence[Any], held: Sequence[Any]) -> Survey:
+    """Check the rows of both splits, of very large ones a part."""
+    keys = [key_of(row) for row in _spaced(held, COMPARED)]
+    wanted = set(keys)
+    met = {key for row in _spaced(train, COMPARED) if (key := key_of(row)) in wanted}
+    return Survey(blocks_of(_spaced(train, SAMPLED)), len(keys) - len(wanted), sum(key in met for key in keys))
+
+
+def _spaced(rows: Sequence[Any], most: int) -> list[Any]:
+    count = min(len(rows), most)
+    return [rows[len(rows) * number // count] for number in range(count)]
+
+
+def blocks_of(rows: Sequence[Any]) -> dict[str, int]:
+    """The columns with equal values next to each other, with the number of different values of each.
+
+    A column counts if it has at least two values and four times as many rows as values, and if its rows change their
+    value less than half as often as in a shuffled file: there, a row differs from the one before with the probability
+    ``1 - Σ share²``.
+    """
+    tables = [row for row in rows if isinstance(row, dict)]
+    if len(tables) < 8 or len(tables) < len(rows):
+        return {}
+    found = {}
+    for column in tables[0]:
+        values = [canonical(row.get(column)) for row in tables]
+        shares = [count / len(values) for count in Counter(values).values()]
+        if len(shares) < 2 or len(shares) * 4 > len(values):
+            continue
+        changes = sum(one != other for one, other in pairwise(values))
+        if changes < 0.5 * (1 - sum(share * share for share in shares)) * (len(values) - 1):
+            found[str(column)] = len(shares)
+    return found

@@ -8,14 +8,293 @@ Face's ``datasets``: train, validation, test and the like.
 
 from __future__ import annotations
 
+import json
+import os
 import re
-from collections.abc import Sequence
-from dataclasses import dataclass
+import weakref
+from bisect import bisect_right
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from glob import glob, has_magic, iglob
+from hashlib import sha256
+from itertools import accumulate
 from pathlib import Path
+from resource import RLIM_INFINITY, RLIMIT_AS, getrlimit
+from typing import Any
 
-from .source import SPLIT, VALIDATION, Source
-from .tables import ARROW, PARQUET, is_saved, saved_files, saved_splits
+from ..durable import to_disk
+from ..json_values import as_json, read_json
+
+# The data of a task, from ``[data]`` in its task file.
+
+SPLIT = "{split}"
+HELD_OUT = 0.1
+"""The default share of the different rows for evaluation."""
+VALIDATION = "validation"
+"""Usual name of the rows that choose the best version: they are ``eval`` if nothing has that name."""
+
+
+@dataclass(frozen=True)
+class Source:
+    """A file or folder of rows."""
+
+    path: Path
+    """A file of JSON lines, Parquet or Arrow, a folder of them, a pattern, or a saved data set of ``datasets``; with
+    ``{split}`` in its name, one for each split. See ``files.py``.
+    """
+    columns: Mapping[str, str] = field(default_factory=dict)
+    """The columns of the file by their names in the environment; the others keep theirs."""
+    split: Mapping[str, str | float] = field(default_factory=dict)
+    """By split: its name in the data, or its share of the different rows."""
+    limit: int = 0
+    """Most rows of the train split; 0: all."""
+
+    @classmethod
+    def of(cls, table: Mapping[str, Any]) -> Source:
+        return cls(Path(table["path"]), table["columns"], table["split"], table["limit"])
+
+    def record(self) -> dict[str, Any]:
+        split, columns = dict(self.split), dict(self.columns)
+        return {"path": str(self.path), "columns": columns, "split": split, "limit": self.limit}
+
+    @property
+    def shares(self) -> dict[str, float]:
+        """The share of the different rows that each split but ``train`` gets."""
+        said = {name: share for name, share in self.split.items() if not isinstance(share, str) and name != "train"}
+        return said or {"eval": HELD_OUT}
+
+    @property
+    def named(self) -> bool:
+        return any(isinstance(name, str) for name in self.split.values())
+
+    def named_as(self, split: str) -> str:
+        name = self.split.get(split, split)
+        return name if isinstance(name, str) else split
+
+    def called(self, split: str, there: Callable[[str], bool]) -> str:
+        """The name of a split in data; ``there`` returns True for a name that they have."""
+        other = split == "eval" and split not in self.split and not there(split) and there(VALIDATION)
+        return VALIDATION if other else self.named_as(split)
+
+    def renamed(self, row: Any) -> Any:
+        """A row under the environment's names; ``ValueError`` if a column is missing."""
+        if not self.columns:
+            return row
+        if not isinstance(row, dict):
+            raise ValueError(f"a row is {type(row).__name__}, not a table, so it has no columns to rename")
+        for column in self.columns.values():
+            if column not in row:
+                raise ValueError(f"there is no column {column!r}; there are {', '.join(map(str, row)) or 'none'}")
+        taken = set(self.columns.values())
+        kept = {name: value for name, value in row.items() if name not in taken}
+        return kept | {name: row[column] for name, column in self.columns.items()}
+
+    def content(self, row: Any) -> Any:
+        """The content that distinguishes a row: the task's columns, else all of it."""
+        return {name: row[column] for name, column in self.columns.items()} if self.columns else row
+
+
+# Files of JSON lines; their rows are read when they are drawn, one at a time.
+#
+# A row's place is its first byte, counted through all files. A file is read, not mapped into memory: if its owner
+# shortens it meanwhile, a read fails with a sentence, but a mapped page would end the process.
+
+_BLOCK = 1 << 16
+
+
+class Lines:
+    """The rows of some files, one after the other."""
+
+    def __init__(self, files: Sequence[Path]) -> None:
+        """Raises ``OSError`` if one cannot be opened."""
+        self.parts = list(files)
+        self._files = [os.open(path, os.O_RDONLY) for path in files]
+        for file in self._files:
+            weakref.finalize(self, os.close, file)
+        self._begins = list(accumulate((os.fstat(file).st_size for file in self._files[:-1]), initial=0))
+
+    def scan(self) -> Iterator[tuple[int, Any]]:
+        """Every row with its place, in the order of the files. Raises ``ValueError`` with the wrong line."""
+        for path, begin in zip(self.parts, self._begins, strict=True):
+            place = 0
+            with open(path, "rb") as file:
+                for number, line in enumerate(file, 1):
+                    start, place = place, place + len(line)
+                    if not line.isspace():
+                        row = _parsed(line, path, start, f"line {number}")
+                        if row is not _EMPTY:
+                            yield begin + start, row
+
+    def read(self, place: int) -> Any:
+        number = bisect_right(self._begins, place) - 1
+        path, file, place = self.parts[number], self._files[number], place - self._begins[number]
+        line, block = b"", _BLOCK
+        while b"\n" not in line:
+            more = os.pread(file, block, place + len(line))
+            if not more:
+                break
+            line, block = line + more, block * 2
+        row = _parsed(line.partition(b"\n")[0], path, place, f"byte {place:,}")
+        if row is _EMPTY:
+            raise ValueError(f"{path.name}, byte {place:,}: the row is gone; the file changed while it was used")
+        return row
+
+
+def _parsed(line: bytes, path: Path, place: int, where: str) -> Any:
+    try:
+        text = line.decode("utf-8-sig" if place == 0 else "utf-8").rstrip("\r\n")
+        return read_json(text) if text and not text.isspace() else _EMPTY
+    except UnicodeDecodeError as error:
+        raise ValueError(f"{path.name} is not UTF-8: {error.reason} at byte {place + error.start}") from None
+    except (ValueError, RecursionError) as error:
+        words = f"{path.name}, {where}: {_why(error)}"
+        if path.suffix.lower() in (".csv", ".tsv"):
+            words = f"{path.name} is a table of text, which is not read: save it as JSON lines or Parquet"
+        raise ValueError(words) from None
+
+
+_EMPTY = object()
+"""A line with only a byte order mark."""
+
+
+def _why(error: ValueError | RecursionError) -> str:
+    """The message without its position: the parser gets each row as a separate text, so its line would always be 1."""
+    return f"{error.msg} at character {error.colno}" if isinstance(error, json.JSONDecodeError) else str(error)
+
+
+# Rows of Parquet and Arrow files and of saved data sets of ``datasets``, through pyarrow.
+#
+# pyarrow is imported only for such data, and comes from the plugin's own libraries. Arrow files are mapped into
+# memory. A Parquet row needs thousands unpacked, so the file is rewritten once as an Arrow file next to the plugin's
+# scratch files.
+
+PARQUET, ARROW = (".parquet", ".pq"), (".arrow", ".feather", ".ipc")
+_BATCH = 4096
+
+
+def is_table(file: Path) -> bool:
+    """True if a file is read through pyarrow."""
+    return file.suffix.lower() in (*PARQUET, *ARROW)
+
+
+def is_saved(folder: Path) -> bool:
+    """True if ``datasets`` has saved something in a folder."""
+    return (folder / "dataset_dict.json").is_file() or (folder / "state.json").is_file()
+
+
+def saved_splits(folder: Path) -> list[str] | None:
+    """The saved splits of ``datasets`` in a folder; none for a single data set, None if nothing was saved."""
+    if (folder / "dataset_dict.json").is_file():
+        return [str(name) for name in _json(folder / "dataset_dict.json")["splits"]]
+    if (folder / "state.json").is_file():
+        return []
+    return None
+
+
+class Table:
+    """The rows of one or more files."""
+
+    def __init__(self, files: Sequence[Path], cache: Path | None) -> None:
+        """``cache``: folder for rewritten Parquet files; None: they are unpacked into memory.
+
+        Raises ``ValueError`` if pyarrow is missing or a file has another format than its name.
+        """
+        self.parts = list(files)
+        self._batches = _batches(files, cache)
+        self._ends = list(accumulate(batch.num_rows for batch in self._batches))
+
+    def __len__(self) -> int:
+        return self._ends[-1] if self._ends else 0
+
+    def scan(self) -> Iterator[tuple[int, Any]]:
+        number = 0
+        for batch in self._batches:
+            for begin in range(0, batch.num_rows, _BATCH):
+                for row in batch.slice(begin, _BATCH).to_pylist():
+                    yield number, as_json(row)
+                    number += 1
+
+    def read(self, place: int) -> Any:
+        batch = bisect_right(self._ends, place)
+        begin = self._ends[batch - 1] if batch else 0
+        return as_json(self._batches[batch].slice(place - begin, 1).to_pylist()[0])
+
+
+def _batches(files: Sequence[Path], cache: Path | None) -> list[Any]:
+    try:
+        import pyarrow  # type: ignore[import-not-found,unused-ignore]
+        from pyarrow import ipc, parquet  # type: ignore[import-not-found,unused-ignore]
+    except ImportError:
+        raise ValueError(
+            f"{files[0].name} is read with pyarrow, which the Python of this plugin does not have: "
+            f"add it to the plugin's dependencies, or save the data as JSON lines"
+        ) from None
+    found: list[Any] = []
+    for file in files:
+        try:
+            if file.suffix.lower() not in PARQUET:
+                found += _arrow(pyarrow, ipc, file)
+            elif cache is None:
+                found += parquet.ParquetFile(file).iter_batches()
+            else:
+                found += _arrow(pyarrow, ipc, _written_out(pyarrow, ipc, parquet, file, cache))
+        except (pyarrow.ArrowException, OSError) as error:
+            raise ValueError(f"{file.name} cannot be read: {error}{_too_large(file)}") from None
+    return found
+
+
+def _too_large(file: Path) -> str:
+    most = getrlimit(RLIMIT_AS)[0]
+    if most == RLIM_INFINITY or file.stat().st_size < most // 2:
+        return ""
+    return f"; the plugin may use {most >> 20:,} MB: raise memory_mb below [tool.marlaas]"
+
+
+def _arrow(pyarrow: Any, ipc: Any, file: Path) -> list[Any]:
+    mapped = pyarrow.memory_map(str(file), "r")
+    if mapped.read(6) == b"ARROW1":
+        reader = ipc.open_file(mapped)
+        return [reader.get_batch(number) for number in range(reader.num_record_batches)]
+    mapped.seek(0)
+    return list(ipc.open_stream(mapped))
+
+
+def _written_out(pyarrow: Any, ipc: Any, parquet: Any, file: Path, cache: Path) -> Path:
+    stat = file.stat()
+    name = sha256(str(file).encode()).hexdigest()[:16]
+    content = f"{stat.st_ino}-{stat.st_size}-{stat.st_mtime_ns}"
+    made = cache / f"{name}-{content}.arrow"
+    if made.exists():
+        return made
+    cache.mkdir(parents=True, exist_ok=True)
+    for old in cache.glob(f"{name}-*.arrow"):
+        old.unlink(missing_ok=True)
+    fresh = cache / f"{name}-{os.getpid()}.new"
+    source = parquet.ParquetFile(file)
+    with pyarrow.OSFile(str(fresh), "wb") as sink, ipc.new_stream(sink, source.schema_arrow) as writer:
+        for batch in source.iter_batches():
+            writer.write_batch(batch)
+    to_disk(fresh)
+    os.replace(fresh, made)
+    return made
+
+
+def saved_files(folder: Path) -> list[Path]:
+    """The Arrow files of a saved data set, in order."""
+    state = _json(folder / "state.json")
+    if state.get("_indices_files") or state.get("_indices_data_files"):
+        raise ValueError(f"{folder.name} was saved with a selection of its rows: call flatten_indices() and save again")
+    if not state.get("_data_files"):
+        raise ValueError(f"{folder.name}/state.json names no files of rows")
+    return [folder / Path(str(one["filename"])).name for one in state["_data_files"]]
+
+
+def _json(path: Path) -> Any:
+    try:
+        return json.loads(path.read_text(encoding="utf-8"))
+    except (ValueError, RecursionError) as error:
+        raise ValueError(f"{path.parent.name}/{path.name} is no JSON: {error}") from None
+
 
 ROWS = (".jsonl", ".ndjson", *PARQUET, *ARROW)
 """Endings of files of rows. Those that end in ``.json`` count only if a folder has no others."""

@@ -13,12 +13,8 @@ from pathlib import Path
 from typing import Any, overload
 
 from ..environment import Data
-from .division import Part, Stored, divide, key_of_text, part, tested, unmarked
-from .files import files_of_split
-from .lines import Lines
-from .order import permuted
-from .source import HELD_OUT, Source
-from .tables import Table, is_table
+from .division import Part, Stored, divide, key_of_text, part, permuted, tested, unmarked
+from .files import HELD_OUT, Lines, Source, Table, files_of_split, is_table
 
 MOST_ROWS = 1_000_000
 """Of a split of a data function: they are held in memory, so that any of them can be drawn."""

@@ -14,7 +14,7 @@ from collections.abc import Callable
 from typing import Any, cast
 
 from ..messages import Message, ToolCall
-from ..scoring import Transcript
+from ..rewards import Transcript
 
 LARGEST_MESSAGE = 4 << 20
 """Bytes. A prompt of a million tokens still fits; a flood of a plugin does not."""

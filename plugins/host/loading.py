@@ -56,7 +56,7 @@ def load_all(path: Path) -> Loaded:
             entries = _environments(path, name)
         found = _named(entries, name)
     except ModuleNotFoundError as error:
-        from ..adapters.library import missing  # here, because a plugin that lacks nothing needs no advice
+        from ..adapters.declaring import missing  # here, because a plugin that lacks nothing needs no advice
 
         raise missing(error) from None
     if not found:
@@ -125,7 +125,7 @@ def recognised(module: ModuleType, plugin: str) -> list[Environment]:
 
     if callable(load := getattr(module, "load_environment", None)):
         return [adapters.verifiers(load, name=plugin)]
-    from ..adapters.verifiers_tasksets import taskset_in
+    from ..adapters.verifiers_rollouts import taskset_in
 
     if (taskset := taskset_in(module)) is not None:
         return [adapters.verifiers_taskset(taskset, name=plugin)]

@@ -30,12 +30,10 @@ from ..messages import Ask, Endpoint, Reply, ToolCall, within_limits
 from .blame import Blame
 from .channel import Channel, Record, message_record
 from .children import Reaper, keep_codes
-from .instances import Instances
 from .loading import Loaded, load_all
-from .meter import charge_tasks
-from .pulse import Lateness, Pulse
+from .meter import Lateness, Pulse, charge_tasks
 from .runner import Run, ScoringRun
-from .threads import HELD, EpisodeThreads, Stopped, left_behind
+from .threads import HELD, EpisodeThreads, Instances, Stopped, left_behind
 
 if TYPE_CHECKING:
     from ..programs.forwarder import Forwarder

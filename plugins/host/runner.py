@@ -20,16 +20,14 @@ from ..environment import Environment
 from ..episode import Episode
 from ..json_values import row
 from ..messages import MOST_ASKS, Ask, Endpoint, Reply
-from ..rewards import Invalid, Skip, finite, rewards_of
+from ..rewards import Invalid, Member, Skip, finite, ranks_of, rewards_of, score_of, sendable
 from ..sandbox import Sandbox, Starved
 from ..sandbox_supervisor import wall_limit
-from ..scoring import Member, ranks_of, score_of, sendable
 from .blame import may_pay
 from .channel import Record, read_transcript
-from .instances import Late
 from .limits import full
 from .meter import METER, Clock, Usage, charged
-from .threads import HELD, Stopped, ended, in_thread
+from .threads import HELD, Late, Stopped, ended, in_thread
 
 if TYPE_CHECKING:
     from .process import PluginHost

@@ -14,12 +14,11 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from ..adapters.library import missing
+from ..adapters.declaring import missing
 from ..environment import Data, Environment, environment_of
 from ..episode import Episode
 from ..parameters import signature_of
-from .folder import Files, inside, placed
-from .playing import EXIT, Function, Program, Scored, played
+from .playing import EXIT, Files, Function, Program, Scored, inside, placed, played
 from .run import ProgramRun
 from .words import name_of, names, words_of
 

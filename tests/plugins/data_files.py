@@ -1,4 +1,4 @@
-"""A stand-in for the parts of pyarrow that ``plugins/data/tables.py`` uses, and files of rows.
+"""A stand-in for the parts of pyarrow that ``plugins/data/files.py`` uses, and files of rows.
 
 ``tests/libraries/test_pyarrow.py`` uses the real one. Files hold batches of rows as JSON, one batch a line; that of
 Arrow's random-access format begins with the same six bytes as the real one.

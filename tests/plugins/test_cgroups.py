@@ -8,8 +8,8 @@ import sys
 
 import pytest
 
-from marlaas.plugins import cgroups
-from marlaas.plugins.cgroups import new_group, place_of
+from marlaas.plugins import sandbox as cgroups
+from marlaas.plugins.sandbox import new_group, place_of
 
 UNIFIED = "31 23 0:26 / /sys/fs/cgroup rw,nosuid - cgroup2 cgroup2 rw,nsdelegate"
 HYBRID = (

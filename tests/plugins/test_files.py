@@ -12,7 +12,7 @@ from hypothesis import given, strategies as st
 
 from marlaas.plugins.data import Source, division, first_row, rows_of
 from marlaas.plugins.data.division import divide
-from marlaas.plugins.data.lines import Lines
+from marlaas.plugins.data.files import Lines
 
 from .data_files import as_lines, rows
 

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from marlaas.plugins.removal import remove_folder
+from marlaas.plugins.sandbox import remove_folder
 
 DEPTH = 150
 

@@ -17,7 +17,7 @@ from pathlib import Path
 import pytest
 
 from marlaas.plugins import BlockingEpisode, Episode, Ran, env, sandbox, sandbox_supervisor
-from marlaas.plugins.cgroups import new_group
+from marlaas.plugins.sandbox import new_group
 from marlaas.plugins.sandbox_supervisor import children, stray
 
 from .scripted import Model, play

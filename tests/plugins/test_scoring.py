@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from marlaas.plugins import Episode, Member, Message, Score, Transcript, env
-from marlaas.plugins.scoring import ranks_of, score_of, sendable
+from marlaas.plugins.rewards import ranks_of, score_of, sendable
 
 TALK = Transcript({"agent": (Message("user", "2+2="), Message("assistant", "5"), Message("assistant", "4"))})
 TRANSCRIPT = Transcript({"first": (Message("assistant", "a"),), "second": (Message("assistant", "b"),)})

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from marlaas.plugins import Episode, Invalid, Reply
-from marlaas.plugins.adapters.own_random import own_random
+from marlaas.plugins.adapters.declaring import own_random
 from marlaas.plugins.host.threads import in_thread
 from marlaas.plugins.messages import ToolCall
 

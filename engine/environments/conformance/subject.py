@@ -19,11 +19,10 @@ from typing import TypeVar
 from marlaas.plugins.messages import Answer, Ask, Reply, ToolCall
 
 from ...trajectories import Split
-from ..probe import PATIENCE, first_ask
 from ..process.child import Child
 from ..process.wire import Place
 from ..protocol import EpisodeOutcome, EpisodeSpec
-from ..served_version import Lease, ServedVersion
+from ..served_version import PATIENCE, Lease, ServedVersion, first_ask
 
 Item = TypeVar("Item")
 

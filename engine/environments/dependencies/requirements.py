@@ -12,7 +12,7 @@ from packaging.requirements import InvalidRequirement, Requirement
 from packaging.specifiers import InvalidSpecifier, SpecifierSet
 from packaging.utils import canonicalize_name
 
-from marlaas.plugins.adapters.catalogue import dependencies_of
+from marlaas.plugins.adapters.declaring import dependencies_of
 
 from ...spec import between, build, read_toml
 from ..files.source import Source, SourceError

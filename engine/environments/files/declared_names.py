@@ -9,8 +9,7 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 
-from marlaas.plugins.adapters.catalogue import PINNED
-from marlaas.plugins.adapters.declaring import usable
+from marlaas.plugins.adapters.declaring import PINNED, usable
 from marlaas.plugins.programs.words import name_about
 
 from ...errors import ConfigError

@@ -10,10 +10,13 @@ import contextlib
 import itertools
 import os
 import socket
-from collections.abc import Callable, Coroutine, Mapping
+from collections import Counter
+from collections.abc import Callable, Coroutine, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Protocol
 from urllib.parse import urlsplit
+from weakref import WeakSet
 
 from marlaas.plugins.programs.forwarder import Connection
 
@@ -21,10 +24,9 @@ from ...errors import CallFailed, EnvironmentFailure, MarlaasError, WorkerDied
 from ...home import EnvironmentSettings
 from ...racing import until_first
 from ..files.source import SourceError, read_source
-from ..process.launch import Folders, PluginProcess, open_log, trim
-from ..process.pulse import Pulse
-from .host import GATEWAY, MAIN, PIECE, PULSE, Began, Sent, Used, Version
-from .rows import Parcel
+from ..process.child import Child
+from ..process.launch import HERE, Folders, Launched, Launcher, Pulse, open_log
+from .host import GATEWAY, MAIN, PIECE, PULSE, Began, Parcel, Sent, Used, Version
 
 
 class Caller(Protocol):
@@ -39,8 +41,8 @@ class Caller(Protocol):
         """Run a method without waiting for its value."""
 
 
-class RemoteNode:
-    """Starts plugins' processes on a node. Implements ``PluginLauncher``."""
+class RemoteNode(Launcher):
+    """Starts plugins' processes on a node."""
 
     def __init__(self, node: str, name: str, cores: int, caller: Caller, call: float = 0.0) -> None:
         """``caller``: the handle of its ``ProcessHost``; ``call``: seconds of a round trip."""
@@ -99,7 +101,7 @@ class RemoteNode:
         self.refuse(path.parent.name, refused)
         return self._refused[path.parent.name]
 
-    async def launch(self, path: Path, folders: Folders) -> PluginProcess:
+    async def launch(self, path: Path, folders: Folders) -> Launched:
         version = path.parent.name
         if not self.ready(version):
             raise OSError(f"{self.name} is not ready for it")
@@ -132,19 +134,21 @@ class RemoteNode:
         return dict(data) | {"path": f"{folder}/{parcel.path}"}
 
 
-class RemoteProcess:
-    """A process on a node. Implements ``PluginProcess`` and ``Opening``: the gateway listens on the engine's machine.
+class RemoteProcess(Launched):
+    """A process on a node. It is its own way to the gateway, which listens on the engine's machine.
 
     Each of its streams has a task here that passes bytes on both ways.
     """
+
+    pid = 0
 
     def __init__(self, node: RemoteNode, number: int, version: str, log: Path) -> None:
         asking, self._answering = socket.socketpair()
         self.connection, self._theirs = socket.socketpair()
         self.pulse = Pulse(asking)
         self.log = log
-        self.lost = False
-        self.pid = 0
+        self.node = node.node
+        self.door = self
         self._node = node
         self._number = number
         self._version = version
@@ -154,14 +158,6 @@ class RemoteProcess:
         self._gateway = ("", 0)
         self._received: dict[int, asyncio.Queue[bytes]] = {}
         self._tasks: set[asyncio.Task[None]] = set()
-
-    @property
-    def node(self) -> str:
-        return self._node.node
-
-    @property
-    def door(self) -> RemoteProcess:
-        return self
 
     async def begin(self) -> None:
         self._node.running += 1
@@ -199,9 +195,6 @@ class RemoteProcess:
 
     async def wait(self) -> str:
         return await asyncio.shield(self._over)
-
-    def trim_log(self) -> None:
-        trim(self.log)
 
     def _post(self, method: str, *args: Any) -> None:
         self._node.caller.post(method, self._number, *args)
@@ -278,3 +271,91 @@ class RemoteProcess:
         for received in self._received.values():
             received.put_nowait(b"")
         self.pulse.close()
+
+
+# Which plugin versions may run on which nodes, and the choice of a node for the next process.
+#
+# A version's first process is always on the engine's machine: it proves the version. Further ones go to the node with
+# the fewest busy processes per core, once files and libraries are there.
+
+
+class Reach:
+    """The nodes of one engine, for plugins' processes."""
+
+    def __init__(
+        self,
+        cores: int = 1,
+        settings: EnvironmentSettings | None = None,
+        tell: Callable[[str, str, str], None] = lambda plugin, version, sentence: None,
+    ) -> None:
+        """``cores``: those of the engine's machine; ``tell`` gets the reason why a version stays off a node."""
+        self._cores = cores
+        self._settings = settings or EnvironmentSettings()
+        self._tell = tell
+        self._nodes: dict[str, RemoteNode] = {}
+        self._children: WeakSet[Child] = WeakSet()
+        self._starting: Counter[str] = Counter()
+        self._preparing: set[asyncio.Task[None]] = set()
+
+    def use(self, nodes: Sequence[RemoteNode]) -> None:
+        self._nodes = {node.node: node for node in nodes}
+
+    def stays(self, node: str) -> bool:
+        return not node or node in self._nodes
+
+    def elsewhere(self, path: Path, folders: Folders) -> int:
+        """Cores of other nodes that are ready for the version imported from ``path``.
+
+        Begins to bring it to the other nodes.
+        """
+        version, cores = path.parent.name, 0
+        for node in self._nodes.values():
+            if node.ready(version):
+                cores += node.cores
+            elif node.alive and not node.refused(version) and not node.preparing(version):
+                task = asyncio.ensure_future(self._brought(node, path, folders))
+                self._preparing.add(task)
+                task.add_done_callback(self._preparing.discard)
+        return cores
+
+    @contextmanager
+    def place(self, path: Path) -> Iterator[Launcher]:
+        """Choose a node for a further process: the fewest working ones per core, of equal ones the nearest.
+
+        The process counts there until it has been started.
+        """
+        version = path.parent.name
+        rooms = [((self._busy("") + 1) / max(1, self._cores), 0.0, "")]
+        for node in self._nodes.values():
+            if node.ready(version):
+                rooms.append(((self._busy(node.node) + 1) / max(1, node.cores), node.seconds, node.node))
+        *_, chosen = min(rooms)
+        self._starting[chosen] += 1
+        try:
+            yield self._nodes[chosen] if chosen else HERE
+        finally:
+            self._starting[chosen] -= 1
+
+    def count(self, child: Child) -> None:
+        self._children.add(child)
+
+    def refuse(self, node: str, path: Path, plugin: str, reason: str) -> None:
+        if node in self._nodes:
+            self._nodes[node].refuse(path.parent.name, reason)
+            self._say(self._nodes[node], path, plugin)
+
+    def _busy(self, node: str) -> int:
+        working = sum(child.node == node and child.dead is None and not child.idle for child in self._children)
+        return working + self._starting[node]
+
+    async def _brought(self, node: RemoteNode, path: Path, folders: Folders) -> None:
+        confined = folders.runtime.confinement is not None
+        try:
+            await node.prepare(path, confined, self._settings)
+        except MarlaasError:
+            return
+        self._say(node, path, folders.scratch.name)
+
+    def _say(self, node: RemoteNode, path: Path, plugin: str) -> None:
+        if reason := node.refused(path.parent.name):
+            self._tell(plugin, path.parent.name, f"its processes stay off {node.name}: {reason}")

@@ -11,15 +11,14 @@ from pathlib import Path
 from typing import Any, Protocol, cast
 
 from marlaas.plugins.host.channel import Channel, Record
-from marlaas.plugins.messages import MOST_ASKS, MOST_VALUES, Answer, Ask, Reply
+from marlaas.plugins.messages import MOST_ASKS, MOST_VALUES, Answer, Ask, Endpoint, Reply
+from marlaas.plugins.rewards import Transcript
 from marlaas.plugins.sandbox_supervisor import wall_limit
-from marlaas.plugins.scoring import Transcript
 
 from ...errors import EnvironmentFailure, MarlaasError
 from ...trajectories import EpisodeStatus, Failure
 from ..protocol import Answering, DataFacts, EpisodeOutcome, EpisodeSpec, Ranking, Unscored, endpoint_of
-from .launch import HERE, Folders, PluginLauncher, PluginProcess
-from .pulse import Load, judged
+from .launch import HERE, Folders, Launched, Launcher, Load, judged
 from .wire import (
     Asked,
     Broken,
@@ -36,7 +35,6 @@ from .wire import (
     encode_calls,
     encode_endpoint,
     encode_facts,
-    encode_no_endpoint,
     encode_rank,
     encode_reply,
     encode_score,
@@ -121,7 +119,7 @@ class Owner(Protocol):
 class Child:
     """A process, from its hello to its death. It runs episodes, or it scores, one request at a time."""
 
-    def __init__(self, process: PluginProcess, owner: Owner) -> None:
+    def __init__(self, process: Launched, owner: Owner) -> None:
         self.environments: dict[str, Described] = {}
         self.refused: dict[str, Failure] = {}
         self.dead: Failure | None = None
@@ -143,7 +141,7 @@ class Child:
 
     @classmethod
     async def start(
-        cls, path: Path, folders: Folders, owner: Owner, patience: float, launcher: PluginLauncher = HERE
+        cls, path: Path, folders: Folders, owner: Owner, patience: float, launcher: Launcher = HERE
     ) -> Child:
         try:
             child = cls(await launcher.launch(path, folders), owner)
@@ -299,10 +297,8 @@ class Child:
             if self._too_late(record):
                 return
             match parse_message(record, clean=True):
-                case Asked() as asked:
-                    self._asked(asked)
-                case Opening() as opening:
-                    self._opening(opening)
+                case (Asked() | Opening()) as request:
+                    self._asked(request)
                 case Settled() as settled:
                     self._settled(settled)
                 case Ended() as ended:
@@ -331,17 +327,28 @@ class Child:
             raise WireError(f"it sent more than {MOST_ASKS} asks of episode {episode} after that was cancelled")
         return True
 
-    def _asked(self, asked: Asked) -> None:
-        play = self._plays.get(asked.episode)
+    def _asked(self, request: Asked | Opening) -> None:
+        play = self._plays.get(request.episode)
         if play is None or play.answer is None or len(play.asks) >= MOST_ASKS:
-            raise WireError(f"an ask of episode {asked.episode} out of turn")
-        play.asks.add(self._loop.create_task(self._reply(play, play.answer, asked)))
+            what = "an ask" if isinstance(request, Asked) else "a request for an address"
+            raise WireError(f"{what} of episode {request.episode} out of turn")
+        play.asks.add(self._loop.create_task(self._respond(play, play.answer, request)))
 
-    def _opening(self, opening: Opening) -> None:
-        play = self._plays.get(opening.episode)
-        if play is None or play.answer is None or len(play.asks) >= MOST_ASKS:
-            raise WireError(f"a request of episode {opening.episode} for an address out of turn")
-        play.asks.add(self._loop.create_task(self._open(play, play.answer, opening)))
+    async def _respond(self, play: Play, answer: Answer, request: Asked | Opening) -> None:
+        try:
+            if isinstance(request, Asked):
+                self._send(encode_reply(request.id, await answer(request.ask)))
+            else:
+                await self._open(play, answer, request)
+        except asyncio.CancelledError:
+            play.ended.cancel()
+            raise
+        except Exception as error:  # the engine's own error goes to the caller of the episode
+            if not play.ended.done():
+                play.ended.set_exception(error)
+        finally:
+            if (task := asyncio.current_task()) is not None:
+                play.asks.discard(task)
 
     async def _open(self, play: Play, answer: Answer, opening: Opening) -> None:
         def tell(agent: str, under_way: int, replies: int) -> None:
@@ -353,13 +360,7 @@ class Child:
             door = self._process.door
             self._send(encode_endpoint(opening.id, endpoint, await door.open(endpoint.url) if door else ""))
         except MarlaasError as error:
-            self._send(encode_no_endpoint(opening.id, str(error)))
-        except Exception as error:
-            if not play.ended.done():
-                play.ended.set_exception(error)
-        finally:
-            if (task := asyncio.current_task()) is not None:
-                play.asks.discard(task)
+            self._send(encode_endpoint(opening.id, Endpoint("", ""), error=str(error)))
 
     def _settled(self, settled: Settled) -> None:
         play, agent = self._plays.get(settled.episode), settled.final.agent
@@ -368,20 +369,6 @@ class Child:
         play.final.add(agent)
         if isinstance(play.answer, Answering):
             play.answer.settle(settled.final)
-
-    async def _reply(self, play: Play, answer: Answer, asked: Asked) -> None:
-        try:
-            reply = await answer(asked.ask)
-            self._send(encode_reply(asked.id, reply))
-        except asyncio.CancelledError:
-            play.ended.cancel()
-            raise
-        except Exception as error:  # the engine's own error goes to the caller of the episode
-            if not play.ended.done():
-                play.ended.set_exception(error)
-        finally:
-            if (task := asyncio.current_task()) is not None:
-                play.asks.discard(task)
 
     def _ended(self, ended: Ended) -> None:
         self.full = self.full or ended.full

@@ -15,8 +15,7 @@ from marlaas.plugins.host import channel
 from marlaas.plugins.host.channel import Record, transcript_record
 from marlaas.plugins.messages import Ask, Endpoint, Reply, within_limits
 from marlaas.plugins.parameters import ALLOWED, Parameter
-from marlaas.plugins.rewards import LARGEST
-from marlaas.plugins.scoring import Transcript
+from marlaas.plugins.rewards import LARGEST, Transcript
 
 from ...trajectories import EpisodeStatus, Failure
 from ..protocol import DataFacts, EpisodeOutcome, EpisodeSpec, FinalReward, Ranking, Rows, Unscored
@@ -415,14 +414,12 @@ def encode_reply(id: int, reply: Reply) -> Record:
     }
 
 
-def encode_endpoint(id: int, endpoint: Endpoint, socket: str = "") -> Record:
-    """The message with an episode's address; ``socket`` is the file that leads there without a network."""
-    return {"op": "endpoint", "id": id, "error": "", "url": endpoint.url, "key": endpoint.key, "socket": socket}
+def encode_endpoint(id: int, endpoint: Endpoint, socket: str = "", error: str = "") -> Record:
+    """The message with an episode's address, or the reason why it has none.
 
-
-def encode_no_endpoint(id: int, reason: str) -> Record:
-    """The message that refuses an address."""
-    return {"op": "endpoint", "id": id, "error": reason, "url": "", "key": "", "socket": ""}
+    ``socket`` is the file that leads there without a network.
+    """
+    return {"op": "endpoint", "id": id, "error": error, "url": endpoint.url, "key": endpoint.key, "socket": socket}
 
 
 def encode_calls(episode: int, agent: str, under_way: int, replies: int) -> Record:

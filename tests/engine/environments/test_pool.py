@@ -11,11 +11,10 @@ from hypothesis import given, strategies as st
 
 from marlaas.engine.environments import pool as pools
 from marlaas.engine.environments.health import Health
-from marlaas.engine.environments.nodes.reach import Reach
+from marlaas.engine.environments.nodes.remote import Reach
 from marlaas.engine.environments.pool import REST, Cut, ProcessBudget, ProcessPool, Worker
 from marlaas.engine.environments.process.child import BrokenPlugin, Child, Owner
-from marlaas.engine.environments.process.launch import Workers
-from marlaas.engine.environments.process.pulse import Load
+from marlaas.engine.environments.process.launch import Load, Workers
 from marlaas.engine.environments.served_version import ServedVersion
 from marlaas.engine.trajectories import Failure
 

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, strategies as st
 
 from marlaas.engine.environments import served_version as draining
-from marlaas.engine.environments.nodes.reach import Reach
+from marlaas.engine.environments.nodes.remote import Reach
 from marlaas.engine.environments.pool import ProcessBudget
 from marlaas.engine.environments.process.launch import Folders
 from marlaas.engine.environments.served_version import LONGEST, SHORTEST, ServedVersion, percentile

@@ -9,8 +9,7 @@ import pytest
 from hypothesis import given, strategies as st
 
 from marlaas.engine.environments.pool import BUSY, LATE, PER_CORE, REST, Account, Work, wanted
-from marlaas.engine.environments.process.launch import Workers
-from marlaas.engine.environments.process.pulse import Load
+from marlaas.engine.environments.process.launch import Load, Workers
 
 EPISODES = 64
 loads = st.builds(Load, late=st.floats(0, 100), busy=st.floats(0, 4))

@@ -12,7 +12,7 @@ from marlaas.engine.store.experience import OpenPlay, PolicyGroup
 from marlaas.engine.store.store import Store
 from marlaas.engine.trajectories import Episode, Failure, Group, Span, Trajectory, Transcript as Spoken, TurnReward
 from marlaas.plugins.messages import Message, ToolCall
-from marlaas.plugins.scoring import Transcript
+from marlaas.plugins.rewards import Transcript
 
 PLAY = OpenPlay(1, 7, ("solver", "critic"), 2, 9, "sums", "e1", {"solver": (3, "abc"), "base": (0, "def")}, 1, 2, 3)
 SAID = Transcript(

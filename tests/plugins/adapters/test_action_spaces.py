@@ -8,7 +8,7 @@ from typing import Any, ClassVar
 import numpy as np
 import pytest
 
-from marlaas.plugins.adapters.action_spaces import action_of, allowed
+from marlaas.plugins.adapters.gymnasium_worlds import action_of, allowed
 
 
 class Array:

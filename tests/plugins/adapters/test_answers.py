@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from marlaas.plugins.adapters.answers import extract_of, last_line, whole
+from marlaas.plugins.adapters.declaring import extract_of, last_line, whole
 
 
 @pytest.mark.parametrize(

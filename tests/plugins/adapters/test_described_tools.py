@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from marlaas.plugins.adapters.described_tools import described_tool
+from marlaas.plugins.adapters.declaring import described_tool
 from marlaas.plugins.tools import schema_of
 
 SCHEMA = {

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from marlaas.plugins import Message, Reply, ToolCall
-from marlaas.plugins.adapters.full_history import FullHistory
+from marlaas.plugins.adapters.verifiers_rollouts import FullHistory
 from marlaas.plugins.messages import Ask, Fork
 
 from .playing import Model, calls, episode

@@ -9,7 +9,7 @@ import pytest
 
 from marlaas.plugins import Invalid
 from marlaas.plugins.adapters import gymnasium
-from marlaas.plugins.scoring import Member, Transcript
+from marlaas.plugins.rewards import Member, Transcript
 
 from .playing import Model, episode, played
 

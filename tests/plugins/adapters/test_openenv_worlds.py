@@ -11,8 +11,7 @@ import pytest
 
 from marlaas.plugins import Invalid
 from marlaas.plugins.adapters import openenv
-from marlaas.plugins.adapters.openenv_models import action_class, action_of, shown
-from marlaas.plugins.adapters.openenv_seed import seed_is_read
+from marlaas.plugins.adapters.openenv_worlds import action_class, action_of, seed_is_read, shown
 
 from .playing import played
 

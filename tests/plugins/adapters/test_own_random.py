@@ -8,7 +8,7 @@ import random
 import numpy as np
 import pytest
 
-from marlaas.plugins.adapters.own_random import OwnRandom, own_random, swapped
+from marlaas.plugins.adapters.declaring import OwnRandom, own_random, swapped
 from marlaas.plugins.episode import Episode
 
 from .playing import Model

@@ -12,7 +12,7 @@ import pytest
 
 from marlaas.plugins import Environment, Message, Score, Skip
 from marlaas.plugins.adapters import reasoning_gym
-from marlaas.plugins.scoring import Transcript
+from marlaas.plugins.rewards import Transcript
 
 from .playing import played
 

@@ -8,7 +8,7 @@ from types import ModuleType
 
 import pytest
 
-from marlaas.plugins.adapters import default_dependencies, dependencies_of
+from marlaas.plugins.adapters import dependencies_of
 from marlaas.plugins.adapters.toml_plugins import ADAPTERS, TomlError
 from marlaas.plugins.host.blame import Blame
 from marlaas.plugins.host.loading import load, load_all
@@ -137,12 +137,10 @@ def test_a_library_that_is_not_there(tmp_path: Path) -> None:
 
 
 def test_default_dependencies() -> None:
-    needed = {adapter: len(default_dependencies(adapter)) for adapter in ADAPTERS}
+    needed = {adapter: len(dependencies_of({"adapter": adapter})) for adapter in ADAPTERS}
     assert needed == dict.fromkeys(ADAPTERS, 1) | {"program": 0}
-    with pytest.raises(ValueError, match="no adapter 'chess'; there are reasoning_gym"):
-        default_dependencies("chess")
     one, other = {"adapter": "textarena"}, {"adapter": "gymnasium"}
-    both = default_dependencies("textarena") + default_dependencies("gymnasium")
+    both = dependencies_of(one) + dependencies_of(other)
     assert dependencies_of({"environments": [one, other, one]}) == both
     assert dependencies_of(one | {"dependencies": []}) == ()
     assert dependencies_of({"adapter": "chess"}) == dependencies_of({"environments": 3}) == ()

@@ -6,8 +6,8 @@ import itertools
 
 from hypothesis import given, strategies as st
 
-from marlaas.plugins.adapters.unreadable import levelled, own_reward
-from marlaas.plugins.scoring import Member, Transcript
+from marlaas.plugins.adapters.declaring import levelled, own_reward
+from marlaas.plugins.rewards import Member, Transcript
 
 REWARDS = st.floats(-1e9, 1e9)
 

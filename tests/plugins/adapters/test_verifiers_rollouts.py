@@ -11,8 +11,7 @@ from typing import Any
 import pytest
 
 from marlaas.plugins import Message, ToolCall
-from marlaas.plugins.adapters.verifiers_rollouts import as_message, rows_of, text_of
-from marlaas.plugins.adapters.verifiers_rubrics import Raised, collect, watch
+from marlaas.plugins.adapters.verifiers_rollouts import Raised, as_message, collect, rows_of, text_of, watch
 
 
 def test_messages_of_either_form() -> None:

@@ -10,10 +10,10 @@ from typing import Any
 import pytest
 
 from marlaas.plugins import Environment, env
-from marlaas.plugins.host import instances
+from marlaas.plugins.host import threads as instances
 from marlaas.plugins.host.blame import Blame
-from marlaas.plugins.host.instances import Instances, Late
 from marlaas.plugins.host.meter import Clock, Verdict
+from marlaas.plugins.host.threads import Instances, Late
 
 told: list[str] = []
 

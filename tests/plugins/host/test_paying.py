@@ -7,10 +7,9 @@ import subprocess
 
 import pytest
 
-from marlaas.plugins.definition import env
+from marlaas.plugins.environment import env
 from marlaas.plugins.host.blame import may_pay
-from marlaas.plugins.host.instances import Late
-from marlaas.plugins.host.threads import Stopped
+from marlaas.plugins.host.threads import Late, Stopped
 from marlaas.plugins.rewards import Skip
 
 

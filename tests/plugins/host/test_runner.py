@@ -12,9 +12,9 @@ import pytest
 from marlaas.plugins import Environment, Episode, env, sandbox
 from marlaas.plugins.host.blame import Blame
 from marlaas.plugins.host.channel import Record
-from marlaas.plugins.host.instances import Late
 from marlaas.plugins.host.process import PluginHost
 from marlaas.plugins.host.runner import Run
+from marlaas.plugins.host.threads import Late
 from marlaas.plugins.messages import Ask, Endpoint, Reply
 from marlaas.plugins.sandbox import Starved
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 from hypothesis import given, strategies as st
 
-from marlaas.plugins.programs import output
-from marlaas.plugins.programs.output import Output
+from marlaas.plugins.programs import run as output
+from marlaas.plugins.programs.run import Output
 
 
 @given(st.lists(st.binary(max_size=30)))

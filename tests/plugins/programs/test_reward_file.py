@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given, strategies as st
 
 from marlaas.plugins import Score
-from marlaas.plugins.programs.reward_file import read_text, reward_of
+from marlaas.plugins.programs.run import read_text, reward_of
 from marlaas.plugins.rewards import LARGEST, rewards_of
 
 NUMBERS = st.floats(-LARGEST, LARGEST)

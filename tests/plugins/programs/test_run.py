@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from marlaas.plugins import env
-from marlaas.plugins.programs import ProgramRun, output, run as running
+from marlaas.plugins.programs import ProgramRun, run as running
 from marlaas.plugins.programs.run import places, run
 
 from .episodes import alive, episode, leftovers, result_of
@@ -57,10 +57,10 @@ async def test_its_own_group_is_its_own(tmp_path: Path) -> None:
 
 
 async def test_a_storm_of_prints_is_cut(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(output, "KEPT", 100)
+    monkeypatch.setattr(running, "KEPT", 100)
     ran = await python("print('a' * 100 + 'b' * 100_000 + 'c' * 99)", tmp_path)
     assert ran.ok and ran.cut and ran.stdout == "a" * 100 + "\n[...]\n" + "c" * 99 + "\n"
-    monkeypatch.setattr(output, "FLOOD", 1 << 20)
+    monkeypatch.setattr(running, "FLOOD", 1 << 20)
     ran = await run(("yes",), str(tmp_path), dict(os.environ), "")
     assert ran.flooded and not ran.ok and len(ran.stdout) < 300
 

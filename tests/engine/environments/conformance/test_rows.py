@@ -12,7 +12,7 @@ from marlaas.engine.environments.conformance.checks import check_rows
 from marlaas.engine.environments.conformance.finding import Finding
 from marlaas.engine.environments.protocol import DataFacts
 from marlaas.plugins.data import Survey, survey
-from marlaas.plugins.data.survey import blocks_of
+from marlaas.plugins.data.division import blocks_of
 
 from ..conftest import World
 

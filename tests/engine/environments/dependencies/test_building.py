@@ -67,7 +67,7 @@ print(tiny.VALUE, marlaas.plugins.env.__module__, others)
         text=True,
         check=True,
     )
-    assert done.stdout.split(maxsplit=2) == ["42", "marlaas.plugins.definition", "[]\n"]
+    assert done.stdout.split(maxsplit=2) == ["42", "marlaas.plugins.environment", "[]\n"]
     compiled = list(venv.folder.rglob("tiny.*.pyc"))
     assert compiled, "the host writes no bytecode: without it every start would compile the libraries"
 

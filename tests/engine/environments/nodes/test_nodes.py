@@ -216,7 +216,7 @@ async def test_rows_that_a_task_names_go_to_a_node(world: World, nodes: Nodes, t
 async def test_rows_that_are_too_large_stay_here(
     world: World, nodes: Nodes, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("marlaas.engine.environments.nodes.rows.MOST", 100)
+    monkeypatch.setattr("marlaas.engine.environments.nodes.host.MOST", 100)
     lease = await named_rows(world, nodes, tmp_path / "mine.jsonl")
     model = Model()
     episodes = begun(world, lease, model, 6)

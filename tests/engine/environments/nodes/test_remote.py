@@ -14,8 +14,7 @@ from typing import cast
 import pytest
 
 from marlaas.engine.environments.files.source import Snapshots, read_source
-from marlaas.engine.environments.nodes.reach import Reach
-from marlaas.engine.environments.nodes.remote import Caller, RemoteNode
+from marlaas.engine.environments.nodes.remote import Caller, Reach, RemoteNode
 from marlaas.engine.environments.process.child import BrokenPlugin, Child
 from marlaas.engine.environments.process.launch import Folders, obstacle
 from marlaas.engine.environments.protocol import EpisodeOutcome

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from marlaas.engine.environments.nodes import rows
-from marlaas.engine.environments.nodes.rows import Parcel, RowsThere
+from marlaas.engine.environments.nodes import host as rows
+from marlaas.engine.environments.nodes.host import Parcel, RowsThere
 from marlaas.plugins.data import Source
 
 
@@ -22,7 +22,7 @@ def sent(parcel: Parcel, there: RowsThere) -> list[str]:
 
 
 def test_files_arrive_whole_and_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(rows, "PIECE", 7)
+    monkeypatch.setattr(rows, "ROWS_PIECE", 7)
     texts = {"train": "a much longer file", "eval": "short", "test": ""}
     for split, text in texts.items():
         (tmp_path / f"{split}.jsonl").write_text(text)

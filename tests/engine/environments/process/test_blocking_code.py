@@ -10,7 +10,7 @@ import pytest
 
 from marlaas.engine.environments import pool
 from marlaas.engine.environments.pool import PER_CORE
-from marlaas.engine.environments.process import child, pulse
+from marlaas.engine.environments.process import child, launch as pulse
 from marlaas.engine.environments.process.launch import Workers
 from marlaas.plugins.messages import Ask, Reply, ToolCall
 

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 import pytest
 from hypothesis import given, strategies as st
 
-from marlaas.engine.environments.process.pulse import HUNG_AFTER, STILL_AFTER, Pulse, judged
+from marlaas.engine.environments.process.launch import HUNG_AFTER, STILL_AFTER, Pulse, judged
 from marlaas.engine.environments.process.wire import Beat, Place, decode_beat
 
 

@@ -17,7 +17,7 @@ from marlaas.engine.environments.process.wire import (
 from marlaas.engine.environments.protocol import EpisodeOutcome, Ranking, Unscored
 from marlaas.plugins.host.channel import Record, read_transcript
 from marlaas.plugins.messages import Message, ToolCall
-from marlaas.plugins.scoring import Transcript
+from marlaas.plugins.rewards import Transcript
 
 TALK = Transcript(
     {
