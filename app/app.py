@@ -24,7 +24,7 @@ from textual.timer import Timer
 from textual.worker import get_current_worker
 
 from marlaas.engine.errors import MarlaasError
-from marlaas.engine.home import Home
+from marlaas.engine.home.paths import Home
 
 from .context.snapshot import Notice, Snapshot, counting, current, lasting
 from .context.themes import DEFAULT, THEMES, legible_theme

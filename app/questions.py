@@ -10,29 +10,26 @@ from types import MappingProxyType
 from typing import Any, Protocol
 
 from marlaas.engine.errors import EnvironmentMissing
-from marlaas.engine.home import Home
-from marlaas.engine.store import (
-    ApiKeyRow,
-    ApiRow,
+from marlaas.engine.home.paths import Home
+from marlaas.engine.store.queries.episodes import StepSummary
+from marlaas.engine.store.queries.learning import FirstStep, GivenName, History, KeptMarks, KeptVersion, Track
+from marlaas.engine.store.queries.machine import (
     DeviceRow,
-    EngineRow,
-    EnvironmentRow,
     EnvironmentUse,
-    EvalRow,
     EventFilter,
-    FirstStep,
-    GivenName,
-    History,
-    KeptMarks,
-    KeptVersion,
     NodeRow,
-    Reader,
     StageSample,
     StandingRow,
-    StepSummary,
-    TaskRow,
     TenantUse,
-    Track,
+)
+from marlaas.engine.store.queries.reader import Reader
+from marlaas.engine.store.rows import (
+    ApiKeyRow,
+    ApiRow,
+    EngineRow,
+    EnvironmentRow,
+    EvalRow,
+    TaskRow,
     TrajectoryRow,
     day_of,
 )

@@ -6,8 +6,9 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 
 from marlaas.engine.errors import UnknownTask
-from marlaas.engine.home import Home
-from marlaas.engine.store import Reader, TaskRow
+from marlaas.engine.home.paths import Home
+from marlaas.engine.store.queries.reader import Reader
+from marlaas.engine.store.rows import TaskRow
 
 # Opens a home for reading, which no other module does, and finds tasks in it.
 
@@ -32,13 +33,13 @@ def reading(home: Home) -> Iterator[Reader | None]:
 
     Raises ``StoreError`` if an engine of an older marlaas serves it.
     """
-    from marlaas.engine.store import is_current
+    from marlaas.engine.store.schema import is_current
 
     if not exists(home):
         yield None
         return
     if not is_current(home.database):
-        from marlaas.engine.daemon import update_database
+        from marlaas.engine.daemon.control import update_database
 
         with suppress(OSError):  # a disk that can only be read: the database is used as it is
             update_database(home)
@@ -51,7 +52,9 @@ def find_task(reader: Reader | None, said: int | str) -> TaskRow:
     task = reader.task(said) if reader and isinstance(said, int) else None
     if task is not None:
         return task
-    from marlaas.engine.submission import task_number  # not loaded where a number is right, as it is each second
+    from marlaas.engine.submission.references import (
+        task_number,  # not loaded where a number is right, as it is each second
+    )
 
     number = task_number(said, reader.known_tasks() if reader else [])
     task = reader.task(number) if reader else None

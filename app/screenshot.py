@@ -13,7 +13,7 @@ from pathlib import Path
 
 from textual.pilot import Pilot
 
-from marlaas.engine.home import Home
+from marlaas.engine.home.paths import Home
 
 from .app import MarlaasApp
 from .frame.modes import ALL_MODES

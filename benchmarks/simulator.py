@@ -15,9 +15,9 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from statistics import fmean, pstdev
 
-from marlaas.engine.devices import own_cores
+from marlaas.engine.devices.limits import own_cores
 from marlaas.engine.home.settings import Settings
-from marlaas.engine.models import load_base
+from marlaas.engine.models.find import load_base
 from marlaas.engine.simulate.cluster_file import SHIPPED, Arrival, Case, ClusterSpec, NodeSpec, TasksSpec
 from marlaas.engine.simulate.profile import Profile, record
 from marlaas.engine.simulate.simulation import Figures, Result, measure as figures_of, simulate

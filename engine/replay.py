@@ -12,11 +12,14 @@ from typing import Literal
 from marlaas.plugins.messages import Ask, Reply, ToolCall
 from marlaas.plugins.parameters import complete
 
-from .environments import EnvironmentService, EpisodeOutcome, EpisodeSpec, Lease, ranked
+from .environments.protocol import EpisodeOutcome, EpisodeSpec
+from .environments.served_version import Lease
+from .environments.service import EnvironmentService, ranked
 from .errors import ConfigError, MarlaasError
-from .rollout import before_stop
-from .spec import TaskSpec, as_number, for_talk
-from .store import RecordedAgent, RecordedEpisode, RecordedGroup
+from .rollout.spoken import before_stop
+from .spec.automatic import as_number, for_talk
+from .spec.task import TaskSpec
+from .store.queries.episodes import RecordedAgent, RecordedEpisode, RecordedGroup
 from .trajectories import Split
 
 # Replaces the model in a replay: answers the environment's asks with the recorded replies of an episode.

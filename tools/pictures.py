@@ -17,7 +17,7 @@ import time
 from pathlib import Path
 
 from marlaas.app.screenshot import save_screenshots
-from marlaas.engine.home import Home
+from marlaas.engine.home.paths import Home
 
 from .kills import tasks_of
 

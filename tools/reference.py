@@ -19,26 +19,28 @@ from marlaas.app.cli.main import build_parser
 from marlaas.app.keymap import Key, known_keys
 from marlaas.app.words.terms import KINDS, TERMS, Kind, Term
 from marlaas.app.words.terms.explaining import by_kind
-from marlaas.engine.home import DOCUMENTED, Settings
-from marlaas.engine.spec import (
-    MOST_MEMBERS,
+from marlaas.engine.home.settings import DOCUMENTED, Settings
+from marlaas.engine.spec.fields import (
     REQUIRED,
+    SpecField,
+    component_fields,
+    docstrings,
+    policy_fields,
+    spec_fields,
+    suite_fields,
+)
+from marlaas.engine.spec.sweep import MOST_MEMBERS
+from marlaas.engine.spec.task import (
     ComponentSpec,
     DataSpec,
     EvalSpec,
     KeepSpec,
     QueueSpec,
     SamplingSpec,
-    SpecField,
     SuiteSpec,
     TaskSpec,
     TrainSpec,
     WatchSpec,
-    component_fields,
-    docstrings,
-    policy_fields,
-    spec_fields,
-    suite_fields,
 )
 from marlaas.plugins import adapters
 from marlaas.plugins.programs import ProgramRun

@@ -7,7 +7,8 @@ from array import array
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from marlaas.engine.store import History, TaskRow, Track
+from marlaas.engine.store.queries.learning import History, Track
+from marlaas.engine.store.rows import TaskRow
 
 from ..lists.lines import Learner
 from ..questions import LearningCurve, TaskAnswer

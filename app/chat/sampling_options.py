@@ -7,7 +7,7 @@ import math
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from marlaas.engine.rollout import Truncation
+    from marlaas.engine.rollout.sampling import Truncation
 
 HOTTEST = 10.0
 LONGEST = 131_072
@@ -28,7 +28,7 @@ def add_sampling(parser: argparse.ArgumentParser) -> None:
 
 def truncation(args: argparse.Namespace) -> Truncation:
     """Which tokens may be drawn, as the options say; all of them where none is given."""
-    from marlaas.engine.rollout import WHOLE, Truncation
+    from marlaas.engine.rollout.sampling import WHOLE, Truncation
 
     return Truncation(
         WHOLE.top_k if args.top_k is None else args.top_k,

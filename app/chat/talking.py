@@ -11,12 +11,15 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 from marlaas.engine.errors import MarlaasError, WorkerDied
-from marlaas.engine.fleet import BARE, LonePlan, LoneSampler, open_lone_sampler, plan_alone
-from marlaas.engine.home import Home, load_settings
-from marlaas.engine.rollout import Manner, Speech, Talk
-from marlaas.engine.spec import as_number, for_talk, parse
-from marlaas.engine.store import Reader, VersionRow
-from marlaas.engine.submission import choose_at
+from marlaas.engine.fleet.lone_sampler import BARE, LonePlan, LoneSampler, open_lone_sampler, plan_alone
+from marlaas.engine.home.paths import Home
+from marlaas.engine.home.settings import load_settings
+from marlaas.engine.rollout.talk import Manner, Speech, Talk
+from marlaas.engine.spec.automatic import as_number, for_talk
+from marlaas.engine.spec.task import parse
+from marlaas.engine.store.queries.reader import Reader
+from marlaas.engine.store.rows import VersionRow
+from marlaas.engine.submission.references import choose_at
 
 from ..home.commands import owner, reference
 from ..words.format import line, size

@@ -8,11 +8,15 @@ from dataclasses import asdict
 from functools import partial
 from pathlib import Path
 
-from marlaas.engine.adapters import USE
+from marlaas.engine.adapters.use import USE
 from marlaas.engine.errors import AdapterError, ConfigError
-from marlaas.engine.spec import nearest, served_name
-from marlaas.engine.store import GivenName, Reader, VersionRow, command
-from marlaas.engine.submission import choose, choose_at, named_by
+from marlaas.engine.spec.task import served_name
+from marlaas.engine.spec.validation import nearest
+from marlaas.engine.store.queries.learning import GivenName
+from marlaas.engine.store.queries.reader import Reader
+from marlaas.engine.store.rows import VersionRow
+from marlaas.engine.store.submissions import command
+from marlaas.engine.submission.references import choose, choose_at, named_by
 
 from .. import output
 from ..home.commands import arguments, ask, owner, reference, unanswered, wait_for_outcomes
@@ -171,7 +175,7 @@ def run_rollback(args: argparse.Namespace) -> int:
 
 def list_versions(args: argparse.Namespace) -> int:
     """Print the versions on disk, and what they and the home take."""
-    from marlaas.engine.home import home_size
+    from marlaas.engine.home.disk import home_size
 
     with reading(home_of(args)) as reader:
         task = find_task(reader, args.task).id if args.task is not None else None

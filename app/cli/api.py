@@ -11,7 +11,8 @@ from dataclasses import asdict
 from importlib.util import find_spec
 
 from marlaas.engine.errors import ConfigError
-from marlaas.engine.store import ApiKeyRow, revoke_key
+from marlaas.engine.store.rows import ApiKeyRow
+from marlaas.engine.store.submissions import revoke_key
 
 from .. import output
 from ..home.api import close_api, open_api
@@ -51,7 +52,7 @@ def show(args: argparse.Namespace) -> int:
 
 def end(args: argparse.Namespace) -> int:
     """Revoke a key."""
-    from marlaas.engine.daemon import create_database
+    from marlaas.engine.daemon.control import create_database
 
     home = home_of(args)
     create_database(home)

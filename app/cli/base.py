@@ -13,21 +13,14 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
-from marlaas.engine.devices import UsableResources, available_memory, own_cores
+from marlaas.engine.devices.limits import available_memory, own_cores
+from marlaas.engine.devices.usable import UsableResources
 from marlaas.engine.errors import BaseModelError, ConfigError, MarlaasError
-from marlaas.engine.fleet import Copy, Times
-from marlaas.engine.home import Home, Settings, load_settings
-from marlaas.engine.models import (
-    BFLOAT16,
-    GGUF,
-    PRECISIONS,
-    SAMPLERS,
-    anchored,
-    cache_folder,
-    download_base,
-    find_base,
-    hub_name,
-)
+from marlaas.engine.fleet.placement.choices import Copy, Times
+from marlaas.engine.home.paths import Home
+from marlaas.engine.home.settings import Settings, load_settings
+from marlaas.engine.models.config import BFLOAT16, GGUF, PRECISIONS, SAMPLERS
+from marlaas.engine.models.find import anchored, cache_folder, download_base, find_base, hub_name
 
 from .. import output
 from ..words.format import count, line, number, size
@@ -37,11 +30,14 @@ from .parser import Verbs, add_family, add_verb, arg, home_of
 from .terminal import agreed
 
 if TYPE_CHECKING:
-    from marlaas.engine.devices import Precision, SamplerKind, Survey
-    from marlaas.engine.models import BaseModel, Comparison, MemoryPlan
-    from marlaas.engine.rollout import Renderer
-    from marlaas.engine.submission import HomeBase
-    from marlaas.engine.train import Tried
+    from marlaas.engine.devices.machine import Precision, SamplerKind
+    from marlaas.engine.devices.survey import Survey
+    from marlaas.engine.models.find import BaseModel
+    from marlaas.engine.models.memory import MemoryPlan
+    from marlaas.engine.models.reference import Comparison
+    from marlaas.engine.rollout.renderer import Renderer
+    from marlaas.engine.submission.queue import HomeBase
+    from marlaas.engine.train.trial import Tried
 
 
 # ``--download``: fetches a base, or what is missing of it, before a verb continues with it.
@@ -74,7 +70,7 @@ def from_gguf(home: Home, name: str, check: Callable[[Path], object], yes: bool)
 
     ``check`` looks at it before it gets its place. Raises ``BaseModelError`` and ``ConfigError``, and what it raises.
     """
-    from marlaas.engine.models import PUBLISHED, fetch, find_gguf, made_base, make_base
+    from marlaas.engine.models.convert import PUBLISHED, fetch, find_gguf, made_base, make_base
 
     published = None if Path(name).is_dir() else PUBLISHED.get(name)
     if published is None:
@@ -114,7 +110,7 @@ def compared(home: Home, base: BaseModel, settings: Settings) -> Comparison:
     """Compare with transformers now. Raises ``BaseModelError`` for a base that marlaas reads otherwise."""
     import asyncio
 
-    from marlaas.engine.fleet import check_comparison, compare_base
+    from marlaas.engine.fleet.reference import check_comparison, compare_base
 
     output.talk("Comparing with transformers, in float32 …")
     result = asyncio.run(compare_base(base, home.root, available_memory(settings.resources.memory)))
@@ -124,7 +120,7 @@ def compared(home: Home, base: BaseModel, settings: Settings) -> Comparison:
 
 def sentence(result: Comparison) -> str:
     """The result with what it took."""
-    from marlaas.engine.fleet import spoken_comparison
+    from marlaas.engine.fleet.reference import spoken_comparison
 
     took = f" ({result.seconds:.0f} s, {size(result.memory)})" if result.memory else ""
     return f"{line(spoken_comparison(result))}{took}"
@@ -144,10 +140,11 @@ def run_check(args: argparse.Namespace) -> int:
     import asyncio
 
     from marlaas.engine.daemon import control
-    from marlaas.engine.devices import OtherPrograms
-    from marlaas.engine.models import check_base, load_base
-    from marlaas.engine.rollout import Renderer
-    from marlaas.engine.train import cleared
+    from marlaas.engine.devices.calibration import OtherPrograms
+    from marlaas.engine.models.find import load_base
+    from marlaas.engine.models.weights import check_base
+    from marlaas.engine.rollout.renderer import Renderer
+    from marlaas.engine.train.trial import cleared
 
     from ..home.doctor import cards_used, surveyed
 
@@ -206,8 +203,8 @@ class Kept:
 
 def decides(base: BaseModel, settings: Settings) -> bool:
     """Whether it depends on the processor's speed how an engine keeps the base."""
-    from marlaas.engine.fleet import decides_precision, decides_weights
-    from marlaas.engine.models import parameters
+    from marlaas.engine.fleet.placement.choices import decides_precision, decides_weights
+    from marlaas.engine.models.weights import parameters
 
     values = parameters(base)
     return decides_precision(values, settings.training.precision) or decides_weights(values, settings.rollout)
@@ -216,8 +213,8 @@ def decides(base: BaseModel, settings: Settings) -> bool:
 def on_this_processor(home: Home, base: BaseModel, settings: Settings, seen: Survey, free: int) -> Kept:
     """The engine's own decision, without the cards."""
 
-    from marlaas.engine.fleet import copies_of, placed, plan_of, with_copy, with_sampler
-    from marlaas.engine.train import read_copies
+    from marlaas.engine.fleet.plan import copies_of, placed, plan_of, with_copy, with_sampler
+    from marlaas.engine.train.trial import read_copies
 
     machine = replace(seen.usable.machine, gpus=())
     times = Times(copies=read_copies(home.speeds, base, settings.resources.cores))
@@ -237,8 +234,8 @@ def on_this_processor(home: Home, base: BaseModel, settings: Settings, seen: Sur
 def _keep(home: Home, base: BaseModel, settings: Settings, tried: Sequence[Tried], kept: Kept, busy: bool) -> None:
     """Keep how fast the base was for estimates, and on a quiet machine the copies for the engine's choice."""
 
-    from marlaas.engine.fleet import with_sampler
-    from marlaas.engine.train import speed_of, write_copies, write_speed
+    from marlaas.engine.fleet.plan import with_sampler
+    from marlaas.engine.train.trial import speed_of, write_copies, write_speed
 
     from ..home.estimating import BUSY, key_of
 
@@ -268,7 +265,7 @@ def _plans(
     base: BaseModel, settings: Settings, free: int, asked: tuple[Copy, ...], trainer: Precision, strict: bool
 ) -> dict[Copy, MemoryPlan]:
     """A plan for each copy; those without room are left out, unless they were asked for or none is left."""
-    from marlaas.engine.fleet import plan_of, with_copy
+    from marlaas.engine.fleet.plan import plan_of, with_copy
 
     plans, refused = {}, {}
     for copy in asked:
@@ -294,7 +291,7 @@ async def _try(
     report: _Report,
 ) -> list[Tried]:
 
-    from marlaas.engine.train import try_base
+    from marlaas.engine.train.trial import try_base
 
     over = " The trainer keeps the base in bfloat16." if trainer == BFLOAT16 else ""
     names = ", ".join(map(str, plans))
@@ -320,7 +317,7 @@ class _Report:
 
     def base(self, base: BaseModel, renderer: Renderer) -> None:
         """Print what was found of the base."""
-        from marlaas.engine.models import parameters, unadapted
+        from marlaas.engine.models.weights import parameters, unadapted
 
         config, values = base.config, parameters(base)
         if self._json is not None:
@@ -371,7 +368,7 @@ class _Report:
 
     def end(self, tried: list[Tried], chosen: Copy) -> None:
         """Print the verdict on the copy that an engine samples from, or else on the first that was measured."""
-        from marlaas.engine.train import TASK
+        from marlaas.engine.train.trial import TASK
 
         shown = next((one for one in tried if one.copy == chosen), tried[0])
         verdict = judge(shown.trial.seconds, TASK.steps)
@@ -392,7 +389,7 @@ class _Report:
 
 def _chosen(tried: Sequence[Tried], kept: Kept) -> Copy:
     """What an engine samples from by these figures."""
-    from marlaas.engine.fleet import best
+    from marlaas.engine.fleet.placement.choices import best
 
     measured = [one.speed for one in tried if one.copy in kept.copies]
     return best(measured).copy if measured else kept.copies[0]
@@ -468,9 +465,12 @@ def use_base(home: Home, name: str, yes: bool, fetch: bool = False) -> tuple[str
     """
 
     from marlaas.engine.daemon import control
-    from marlaas.engine.models import check_base, forget_made, forget_others, load_base, unadapted
-    from marlaas.engine.rollout import Renderer
-    from marlaas.engine.submission import HomeBase, check_use
+    from marlaas.engine.models.convert import forget_made
+    from marlaas.engine.models.find import load_base
+    from marlaas.engine.models.gguf import forget_others
+    from marlaas.engine.models.weights import check_base, unadapted
+    from marlaas.engine.rollout.renderer import Renderer
+    from marlaas.engine.submission.queue import HomeBase, check_use
 
     from ..home.settings_file import write_base
 
@@ -524,8 +524,8 @@ def _before(home: Home) -> HomeBase | None:
 
 def _without_gguf(base: BaseModel, home: Home) -> str:
     """Why llama.cpp cannot sample this base under the home's settings as they are; empty if it can."""
-    from marlaas.engine.fleet import gguf_of, with_sampler
-    from marlaas.engine.models import names_of
+    from marlaas.engine.fleet.plan import gguf_of, with_sampler
+    from marlaas.engine.models.gguf import names_of
 
     rollout = with_sampler(load_settings(home), base).rollout
     if not SAMPLERS[rollout.sampler].gguf:
@@ -539,7 +539,7 @@ def _without_gguf(base: BaseModel, home: Home) -> str:
 
 
 def _described(base: BaseModel) -> str:
-    from marlaas.engine.models import parameters
+    from marlaas.engine.models.weights import parameters
 
     return f"{base.config.architecture}, {count(parameters(base))} parameters, context {base.config.context_length}"
 

@@ -10,7 +10,7 @@ import sys
 from dataclasses import replace
 from itertools import takewhile
 
-from marlaas.engine.home import load_settings
+from marlaas.engine.home.settings import load_settings
 
 from .. import output
 from ..chat.sampling_options import add_sampling, truncation
@@ -119,7 +119,7 @@ def run(args: argparse.Namespace) -> int:
 def _talk(args: argparse.Namespace, waiting: Waiting) -> int:
     import asyncio
 
-    from marlaas.engine.fleet import plan_alone
+    from marlaas.engine.fleet.lone_sampler import plan_alone
 
     from ..chat.talking import ROOMY, cost_of, manner_of, side_of
     from .chat_session import Chat

@@ -11,9 +11,9 @@ import signal
 from collections.abc import Iterator, Sequence
 
 from marlaas.engine.errors import MarlaasError, WorkerDied
-from marlaas.engine.fleet import LonePlan, LoneSampler
-from marlaas.engine.home import Home
-from marlaas.engine.rollout import Manner, Speech, Talk
+from marlaas.engine.fleet.lone_sampler import LonePlan, LoneSampler
+from marlaas.engine.home.paths import Home
+from marlaas.engine.rollout.talk import Manner, Speech, Talk
 
 from .. import output
 from ..chat.talking import Side, talking

@@ -16,8 +16,9 @@ from pathlib import Path
 from typing import Any
 
 from marlaas.engine.errors import MarlaasError
-from marlaas.engine.home import Home, check_folder, find_home
-from marlaas.engine.store import Reader, TaskRow
+from marlaas.engine.home.paths import Home, check_folder, find_home
+from marlaas.engine.store.queries.reader import Reader
+from marlaas.engine.store.rows import TaskRow
 from marlaas.engine.submission.taskfile import REAL_BASE
 
 from .. import output

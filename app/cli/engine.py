@@ -9,11 +9,13 @@ from collections.abc import Sequence
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
-from marlaas.engine.daemon import holder
+from marlaas.engine.daemon.lock import holder
 from marlaas.engine.errors import ConfigError
-from marlaas.engine.fleet import state
-from marlaas.engine.home import Home
-from marlaas.engine.store import YIELDED, EngineRow, NodeRow, WorkerRow, Yielding, command
+from marlaas.engine.fleet.yielding.decision import state
+from marlaas.engine.home.paths import Home
+from marlaas.engine.store.queries.machine import NodeRow
+from marlaas.engine.store.rows import YIELDED, EngineRow, WorkerRow, Yielding
+from marlaas.engine.store.submissions import command
 
 from .. import output
 from ..home.commands import unanswered, wait_for_outcomes, why_tasks_wait
@@ -65,7 +67,7 @@ def run_status(args: argparse.Namespace) -> int:
 
 def _print_engine(home: Home, engine: EngineRow, nodes: list[NodeRow], now: float) -> None:
     """What people should know of an engine that is alive, and of the nodes that it uses."""
-    from marlaas.engine.daemon import other_version
+    from marlaas.engine.daemon.control import other_version
 
     from ..home.cluster import unanswering  # loads psutil, as below
 
@@ -144,7 +146,7 @@ def _ask(home: Home, kind: str, **arguments: Any) -> str | None:
     Returns why the engine refuses, empty if it does not, and None if none runs. Raises ``EngineUnreachable``
     where one runs and does not answer.
     """
-    from marlaas.engine.daemon import create_database
+    from marlaas.engine.daemon.control import create_database
 
     create_database(home)
     sent = command(home.database, kind, **arguments)

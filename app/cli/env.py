@@ -13,12 +13,18 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any, NoReturn
 
-from marlaas.engine.devices import available_memory
+from marlaas.engine.devices.limits import available_memory
 from marlaas.engine.errors import ConfigError, EngineUnreachable, EnvironmentFailure, EnvironmentMissing
-from marlaas.engine.home import BUNDLED_PLUGINS, EnvironmentSettings, Home, load_settings
-from marlaas.engine.spec import DataSpec, nearest
-from marlaas.engine.store import EnvironmentRow, EnvironmentUse, command
-from marlaas.engine.submission import environments_of, missing_rows, taskfile
+from marlaas.engine.home.paths import BUNDLED_PLUGINS, Home
+from marlaas.engine.home.settings import EnvironmentSettings, load_settings
+from marlaas.engine.spec.task import DataSpec
+from marlaas.engine.spec.validation import nearest
+from marlaas.engine.store.queries.machine import EnvironmentUse
+from marlaas.engine.store.rows import EnvironmentRow
+from marlaas.engine.store.submissions import command
+from marlaas.engine.submission import taskfile
+from marlaas.engine.submission.queue import missing_rows
+from marlaas.engine.submission.taskfile import environments_of
 
 from .. import output
 from ..chat.sampling_options import add_sampling, truncation
@@ -47,10 +53,14 @@ from .tasks import Waiting
 from .terminal import agreed
 
 if TYPE_CHECKING:
-    from marlaas.engine.environments import EnvironmentInfo, Finding, Meant, Ruler
+    from marlaas.engine.environments.alone import Meant
+    from marlaas.engine.environments.conformance.checks import Ruler
+    from marlaas.engine.environments.conformance.finding import Finding
+    from marlaas.engine.environments.protocol import EnvironmentInfo
 
     Checks = AsyncGenerator[tuple[str, list[Finding]], None]
-    from marlaas.engine.environments import Source, Venv
+    from marlaas.engine.environments.dependencies.venv import Venv
+    from marlaas.engine.environments.files.source import Source
     from marlaas.plugins.parameters import Parameter
 
 
@@ -125,7 +135,7 @@ def unwatched(home: Home) -> str:
 
 def tail(home: Home, plugin: str, lines: int) -> list[str]:
     """The last lines that a plugin has printed, each made safe."""
-    from marlaas.engine.environments import Folders
+    from marlaas.engine.environments.process.launch import Folders
 
     try:
         with Folders.of(home.scratch, plugin).log.open("rb") as file:
@@ -252,7 +262,10 @@ async def _report(args: argparse.Namespace) -> dict[str, list[Finding]]:
 async def _checked(home: Home, args: argparse.Namespace) -> Checks:
     """Serve the environments in a temporary folder, and check one after the other."""
 
-    from marlaas.engine.environments import EnvironmentService, Interpreters, Scope, check, meant, settled
+    from marlaas.engine.environments.alone import meant, settled
+    from marlaas.engine.environments.conformance.check import Scope, check
+    from marlaas.engine.environments.dependencies.interpreters import Interpreters
+    from marlaas.engine.environments.service import EnvironmentService
 
     wish = meant(args.name, (BUNDLED_PLUGINS, home.plugins))
     with TemporaryDirectory(prefix="marlaas-check-", ignore_cleanup_errors=True) as folder:
@@ -270,7 +283,7 @@ async def _checked(home: Home, args: argparse.Namespace) -> Checks:
 
 def _chosen(wish: Meant, infos: Collection[EnvironmentInfo]) -> list[EnvironmentInfo]:
     """All environments of the plugin that was named, else the one."""
-    from marlaas.engine.environments import find
+    from marlaas.engine.environments.service import find
 
     own = [info for info in infos if info.name.partition("/")[0] == wish.plugin]
     return own if own and wish.environment == wish.plugin else [find(wish.environment, own or list(infos))]
@@ -278,9 +291,9 @@ def _chosen(wish: Meant, infos: Collection[EnvironmentInfo]) -> list[Environment
 
 def _ruler(home: Home) -> Ruler | None:
     """What counts tokens for the home's base; None if that base cannot be used, which other checks report."""
-    from marlaas.engine.fleet import plan_of
-    from marlaas.engine.models import load_base
-    from marlaas.engine.rollout import PromptRuler, Renderer
+    from marlaas.engine.fleet.plan import plan_of
+    from marlaas.engine.models.find import load_base
+    from marlaas.engine.rollout.renderer import PromptRuler, Renderer
 
     try:
         settings = load_settings(home)
@@ -365,7 +378,8 @@ def _refuse(constant: str) -> NoReturn:
 def run_allow(args: argparse.Namespace) -> int:
     """Show the list, ask, install."""
     from marlaas.engine.daemon import control
-    from marlaas.engine.environments import Refused, needs_of, said
+    from marlaas.engine.environments.dependencies.interpreters import Refused, needs_of
+    from marlaas.engine.environments.plugin import said
 
     home = home_of(args)
     control.make_home(home, notice=output.talk)
@@ -393,7 +407,8 @@ def run_allow(args: argparse.Namespace) -> int:
 
 def _source(name: str, home: Home) -> Source:
     """The plugin's files, read without running them."""
-    from marlaas.engine.environments import SourceError, meant, plugin_paths, read_source
+    from marlaas.engine.environments.alone import meant
+    from marlaas.engine.environments.files.source import SourceError, plugin_paths, read_source
 
     wish = meant(name, [BUNDLED_PLUGINS, home.plugins])
     paths = {plugin: path for folder in wish.folders for plugin, path in plugin_paths(folder).items()}
@@ -408,7 +423,7 @@ def _source(name: str, home: Home) -> Source:
 def _show_of_allow(plugin: str, venv: Venv, settings: EnvironmentSettings) -> None:
     """Print what would be installed, from where and where to. The packages' own requirements come along, as always."""
 
-    from marlaas.engine.environments import in_words
+    from marlaas.engine.environments.dependencies.venv import in_words
 
     output.result(f"{line(plugin)} needs, on Python {venv.base.version}:")
     for dependency in venv.dependencies:
@@ -422,7 +437,7 @@ def _install(plugin: str, venv: Venv, settings: EnvironmentSettings) -> int:
     """Install, then remember the consent; an engine that runs serves the plugin, or tries again and says why not."""
     import asyncio
 
-    from marlaas.engine.environments import BuildFailed, build
+    from marlaas.engine.environments.dependencies.venv import BuildFailed, build
 
     began = time.monotonic()
     output.talk(f"Installing; large libraries take minutes. The log is {line(str(venv.log))}.")

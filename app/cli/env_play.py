@@ -12,34 +12,27 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any, NoReturn
 
-from marlaas.engine.environments import (
-    EnvironmentInfo,
-    EnvironmentService,
-    EpisodeOutcome,
-    EpisodeSpec,
-    Folders,
-    Interpreters,
-    Lease,
-    serve_alone,
-    settled,
-)
+from marlaas.engine.environments.alone import serve_alone, settled
+from marlaas.engine.environments.dependencies.interpreters import Interpreters
+from marlaas.engine.environments.process.launch import Folders
+from marlaas.engine.environments.protocol import EnvironmentInfo, EpisodeOutcome, EpisodeSpec
+from marlaas.engine.environments.served_version import Lease
+from marlaas.engine.environments.service import EnvironmentService
 from marlaas.engine.errors import ConfigError
-from marlaas.engine.fleet import BARE, open_lone_sampler, plan_alone
-from marlaas.engine.home import BUNDLED_PLUGINS, Home, load_settings
-from marlaas.engine.rollout import (
-    WHOLE,
-    Replicas,
-    Role,
-    Roles,
-    Rollout,
-    SamplerEndpoint,
-    SamplingParameters,
-    Truncation,
-    noise_seed,
-)
-from marlaas.engine.spec import BASE, SamplingSpec, TaskSpec, as_number, for_talk, inside, nearest, parse
-from marlaas.engine.store import VersionRow
-from marlaas.engine.submission import choose, named_by
+from marlaas.engine.fleet.lone_sampler import BARE, open_lone_sampler, plan_alone
+from marlaas.engine.home.paths import BUNDLED_PLUGINS, Home
+from marlaas.engine.home.settings import load_settings
+from marlaas.engine.rollout.conversation import SamplingParameters
+from marlaas.engine.rollout.episodes import Role, Roles, Rollout
+from marlaas.engine.rollout.sampling import WHOLE, Truncation
+from marlaas.engine.rollout.seeds import noise_seed
+from marlaas.engine.rollout.slots import Replicas, SamplerEndpoint
+from marlaas.engine.spec.automatic import as_number, for_talk
+from marlaas.engine.spec.rules import inside
+from marlaas.engine.spec.task import BASE, SamplingSpec, TaskSpec, parse
+from marlaas.engine.spec.validation import nearest
+from marlaas.engine.store.rows import VersionRow
+from marlaas.engine.submission.references import choose, named_by
 from marlaas.engine.trajectories import Split
 from marlaas.plugins.messages import Answer, Ask, Reply, ToolCall
 from marlaas.plugins.rewards import DEFAULT_AGENT

@@ -10,9 +10,11 @@ from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, cast
 
 from marlaas.engine.errors import ConfigError, EnvironmentMissing
-from marlaas.engine.home import BUNDLED_PLUGINS, Home, load_settings
-from marlaas.engine.spec import TaskSpec, components_of, nearest, parse
-from marlaas.engine.store import RecordedGroup
+from marlaas.engine.home.paths import BUNDLED_PLUGINS, Home
+from marlaas.engine.home.settings import load_settings
+from marlaas.engine.spec.task import TaskSpec, components_of, parse
+from marlaas.engine.spec.validation import nearest
+from marlaas.engine.store.queries.episodes import RecordedGroup
 
 from .. import output
 from ..reading import find_task, reading
@@ -81,10 +83,11 @@ async def _replayed(
     home: Home, spec: TaskSpec, split: Split, groups: Sequence[RecordedGroup], version: str | None
 ) -> _Found:
 
-    from marlaas.engine.environments import Interpreters, serve_alone
-    from marlaas.engine.models import load_base
+    from marlaas.engine.environments.alone import serve_alone
+    from marlaas.engine.environments.dependencies.interpreters import Interpreters
+    from marlaas.engine.models.find import load_base
     from marlaas.engine.replay import Replay
-    from marlaas.engine.rollout import Renderer
+    from marlaas.engine.rollout.renderer import Renderer
 
     settings = load_settings(home)
     calls = Renderer(load_base(settings.base).path).reread  # how the home's base writes tool calls

@@ -11,7 +11,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import asdict
 
 from marlaas.engine.errors import ConfigError, MarlaasError
-from marlaas.engine.store import Reader
+from marlaas.engine.store.queries.reader import Reader
 
 from .. import output
 from ..frame.preferences import preferences_file, read_preferences

@@ -9,7 +9,7 @@ from dataclasses import asdict
 from pathlib import Path
 
 from marlaas.engine.errors import ConfigError
-from marlaas.engine.home import Home, check_folder, command_for, is_home
+from marlaas.engine.home.paths import Home, check_folder, command_for, is_home
 
 from .. import output
 from ..words.format import counted, line, plain, size
@@ -151,7 +151,7 @@ def run_doctor(args: argparse.Namespace) -> int:
 def run_clean(args: argparse.Namespace) -> int:
     """List the folders, by task; an engine may run meanwhile."""
 
-    from marlaas.engine.adapters import lost_files
+    from marlaas.engine.adapters.statefile import lost_files
 
     found = lost_files(home_of(args).lost)
     for one in found if args.yes else ():

@@ -13,12 +13,13 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any, NoReturn, TypeAlias, cast
 
-from marlaas.engine.home import Home, check_folder, check_home, find_home
+from marlaas.engine.home.paths import Home, check_folder, check_home, find_home
 
 from .. import output
 
 if TYPE_CHECKING:
-    from marlaas.engine.store import Reader, TaskRow
+    from marlaas.engine.store.queries.reader import Reader
+    from marlaas.engine.store.rows import TaskRow
 
 
 Verbs: TypeAlias = "argparse._SubParsersAction[argparse.ArgumentParser]"
@@ -298,7 +299,8 @@ def add_policy(parser: argparse.ArgumentParser) -> None:
 def policy_of(args: argparse.Namespace, task: TaskRow) -> str | None:
     """The policy that ``--policy`` names, if any. Raises ``ConfigError`` for one that the task does not train."""
     from marlaas.engine.errors import ConfigError
-    from marlaas.engine.spec import ONLY, nearest
+    from marlaas.engine.spec.task import ONLY
+    from marlaas.engine.spec.validation import nearest
 
     wanted: str | None = args.policy
     trained = task.trained or (ONLY,)
@@ -351,8 +353,8 @@ def named(args: argparse.Namespace, reader: Reader | None) -> list[int]:
 
 def _members(reader: Reader | None, name: str, tenant: str | None) -> list[int]:
     from marlaas.engine.errors import ConfigError, UnknownTask
-    from marlaas.engine.spec import nearest
-    from marlaas.engine.submission import family_of
+    from marlaas.engine.spec.validation import nearest
+    from marlaas.engine.submission.references import family_of
 
     known = [task for task in (reader.known_tasks() if reader else ()) if tenant in (None, task.tenant)]
     owners = sorted({task.tenant for task in known if task.family == name})

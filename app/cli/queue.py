@@ -13,10 +13,15 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from marlaas.engine.errors import ConfigError, EnvironmentMissing
-from marlaas.engine.home import Home
-from marlaas.engine.spec import LIMITS, agent_map_of, parse, tenant_change
-from marlaas.engine.store import Reader, Submission, TenantRow, command, day_of
-from marlaas.engine.submission import PAST, TRANSITIONS, ToPlay, environments_of, find_environment, taskfile
+from marlaas.engine.home.paths import Home
+from marlaas.engine.spec.task import LIMITS, agent_map_of, parse, tenant_change
+from marlaas.engine.store.queries.reader import Reader
+from marlaas.engine.store.rows import TenantRow, day_of
+from marlaas.engine.store.submissions import Submission, command
+from marlaas.engine.submission import taskfile
+from marlaas.engine.submission.queue import find_environment
+from marlaas.engine.submission.taskfile import ToPlay, environments_of
+from marlaas.engine.submission.transitions import PAST, TRANSITIONS
 
 from .. import output
 from ..home.commands import Follower, ask, steer, unanswered, wait_for_outcomes, ways, why_tasks_wait, written
@@ -28,7 +33,7 @@ from ..words.tasks import agent_map_lines
 from .parser import Verbs, add_family, add_tasks, add_verb, arg, chosen, home_of, named
 
 if TYPE_CHECKING:
-    from marlaas.engine.environments import Peek
+    from marlaas.engine.environments.alone import Peek
 
     from ..home.estimating import Estimates
 

@@ -16,21 +16,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from marlaas.engine.errors import ConfigError, StoreError
-from marlaas.engine.spec import ONLY
-from marlaas.engine.store import (
-    EventFilter,
-    EventRow,
-    GroupSummary,
-    Reader,
-    ScoreBasis,
-    StageSample,
-    StepSummary,
-    TaskUse,
-    TenantUse,
-    day_of,
-    engine_cost,
-    tenants_used,
-)
+from marlaas.engine.spec.task import ONLY
+from marlaas.engine.store.queries.episodes import GroupSummary, StepSummary
+from marlaas.engine.store.queries.machine import EventFilter, StageSample, TaskUse, TenantUse, engine_cost, tenants_used
+from marlaas.engine.store.queries.reader import Reader
+from marlaas.engine.store.rows import EventRow, ScoreBasis, day_of
 from marlaas.engine.tables import add_to_table, read_table
 
 from .. import output
@@ -71,7 +61,7 @@ def begin(text: str) -> float:
 
 def run_stats(args: argparse.Namespace) -> int:
     """Print the tables."""
-    from marlaas.engine.home import home_size
+    from marlaas.engine.home.disk import home_size
 
     home = home_of(args)
     if not exists(home):

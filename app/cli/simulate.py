@@ -13,7 +13,7 @@ from ..words.format import count, counted, duration, line, number, share, size
 from .parser import Verbs, add_verb, arg
 
 if TYPE_CHECKING:
-    from marlaas.engine.simulate import Figures, Result
+    from marlaas.engine.simulate.simulation import Figures, Result
 
 NOTABLE = 0.5
 """Processor seconds for each simulated second from which people are told that the engine comes near to its limit."""
@@ -53,7 +53,8 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _record(args: argparse.Namespace) -> int:
-    from marlaas.engine.simulate import profile_of, write_profile
+    from marlaas.engine.simulate.cluster_file import profile_of
+    from marlaas.engine.simulate.profile import write_profile
 
     if args.file is not None or args.out is None:
         says = "A cluster file and `--record` do not go together." if args.file else "`--record` needs `--out FILE`."
@@ -71,7 +72,8 @@ def _record(args: argparse.Namespace) -> int:
 
 def _simulate(args: argparse.Namespace) -> int:
 
-    from marlaas.engine.simulate import read_case, simulate
+    from marlaas.engine.simulate.cluster_file import read_case
+    from marlaas.engine.simulate.simulation import simulate
 
     case = read_case(args.file)
     if args.seed is not None:

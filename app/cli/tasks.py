@@ -13,8 +13,9 @@ from types import TracebackType
 from typing import Any
 
 from marlaas.engine.errors import ConfigError
-from marlaas.engine.home import Home
-from marlaas.engine.store import EvalRow, PolicyRow, Reader, StepRow, TaskRow, VersionRow
+from marlaas.engine.home.paths import Home
+from marlaas.engine.store.queries.reader import Reader
+from marlaas.engine.store.rows import EvalRow, PolicyRow, StepRow, TaskRow, VersionRow
 
 from .. import output
 from ..home.commands import Follower, milestone, ways, without_steps, written

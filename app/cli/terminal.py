@@ -12,7 +12,7 @@ from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING
 
-from marlaas.engine.home import Home
+from marlaas.engine.home.paths import Home
 
 from .. import output
 from .parser import home_of
@@ -71,10 +71,10 @@ def open_application(
 
     readonly = readonly or _is_anothers(home)
     if home.database.exists() and not readonly:
-        from marlaas.engine.store import is_current
+        from marlaas.engine.store.schema import is_current
 
         if not is_current(home.database):  # what updates it takes longer to load than all else before the first paint
-            from marlaas.engine.daemon import update_database
+            from marlaas.engine.daemon.control import update_database
 
             update_database(home)
     gc.disable()  # looking for garbage takes a tenth of the time until the first paint, and there is none yet

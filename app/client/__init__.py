@@ -4,12 +4,12 @@ Needs no Textual, no torch and no numpy: ``from marlaas.app.client import Home``
 """
 
 from marlaas.engine.errors import MarlaasError
-from marlaas.engine.store import (
+from marlaas.engine.store.queries.learning import Matchup
+from marlaas.engine.store.rows import (
     EngineRow,
     EnvironmentRow,
     EvalRow,
     EventRow,
-    Matchup,
     PolicyRow,
     StepRow,
     TaskRow,

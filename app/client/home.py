@@ -10,21 +10,22 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from marlaas.engine.errors import ConfigError
-from marlaas.engine.home import Home as Folder, check_folder, check_home, find_home
-from marlaas.engine.store import (
+from marlaas.engine.home.paths import Home as Folder, check_folder, check_home, find_home
+from marlaas.engine.store.queries.learning import Matchup
+from marlaas.engine.store.queries.reader import Reader
+from marlaas.engine.store.rows import (
     EngineRow,
     EnvironmentRow,
     EvalRow,
     EventRow,
-    Matchup,
-    Reader,
     StepRow,
-    Submission,
     TaskRow,
     TrajectoryRow,
     VersionRow,
 )
-from marlaas.engine.submission import choose, taskfile
+from marlaas.engine.store.submissions import Submission
+from marlaas.engine.submission import taskfile
+from marlaas.engine.submission.references import choose
 
 from ..home.commands import Follower, steer, written
 from ..home.results import export, pairs_json, scored

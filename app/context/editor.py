@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any
 from textual.app import SuspendNotSupported
 
 from marlaas.engine.errors import ConfigError, MarlaasError
-from marlaas.engine.home import Home
+from marlaas.engine.home.paths import Home
 
 if TYPE_CHECKING:
     from ..app import MarlaasApp

@@ -9,7 +9,7 @@ from typing import Generic, TypeVar
 
 from textual.widget import Widget
 
-from marlaas.engine.store import EngineRow, PaceRow, TaskRow, WorkerRow
+from marlaas.engine.store.rows import EngineRow, PaceRow, TaskRow, WorkerRow
 
 from ..questions import Question
 from ..words.tasks import liveness, queue_order

@@ -12,12 +12,20 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
-from marlaas.engine.environments import plugin_paths
+from marlaas.engine.environments.files.source import plugin_paths
 from marlaas.engine.errors import ConfigError, MarlaasError
-from marlaas.engine.home import BUNDLED_PLUGINS, Home, load_settings
-from marlaas.engine.spec import BASE, REQUIRED, SpecField, TaskSpec, build, policy_fields, published, spec_fields
-from marlaas.engine.store import EnvironmentRow, KeptVersion, Reader, Submission, VersionRow
-from marlaas.engine.submission import check_environment, find_environment, taskfile
+from marlaas.engine.home.paths import BUNDLED_PLUGINS, Home
+from marlaas.engine.home.settings import load_settings
+from marlaas.engine.spec.fields import REQUIRED, SpecField, policy_fields, spec_fields
+from marlaas.engine.spec.losses import published
+from marlaas.engine.spec.task import BASE, TaskSpec
+from marlaas.engine.spec.validation import build
+from marlaas.engine.store.queries.learning import KeptVersion
+from marlaas.engine.store.queries.reader import Reader
+from marlaas.engine.store.rows import EnvironmentRow, VersionRow
+from marlaas.engine.store.submissions import Submission
+from marlaas.engine.submission import taskfile
+from marlaas.engine.submission.queue import check_environment, find_environment
 
 from ..home.commands import reference, without_steps, written
 from ..reading import reading
@@ -303,7 +311,7 @@ def read_sources(home: Home, copy_from: int | None) -> Sources:
 
 
 def _bases(home: Home) -> tuple[Choice, ...]:
-    from marlaas.engine.models import SHIPPED, cached_bases
+    from marlaas.engine.models.find import SHIPPED, cached_bases
 
     with suppress(MarlaasError):  # settings that cannot be read are told by whoever submits
         return of_bases(load_settings(home).base, (*SHIPPED, *cached_bases()))

@@ -13,11 +13,13 @@ from typing import Any
 from textual.app import App
 from textual.message import Message
 
-from marlaas.engine.devices import llama_build
+from marlaas.engine.devices.software import llama_build
 from marlaas.engine.errors import MarlaasError
-from marlaas.engine.home import Home
-from marlaas.engine.store import PaceRow, Reader, TaskRow, command, command_all
-from marlaas.engine.submission import PAST
+from marlaas.engine.home.paths import Home
+from marlaas.engine.store.queries.reader import Reader
+from marlaas.engine.store.rows import PaceRow, TaskRow
+from marlaas.engine.store.submissions import command, command_all
+from marlaas.engine.submission.transitions import PAST
 
 from ..context.snapshot import Notice, Snapshot
 from ..home.this_machine import base_size

@@ -16,8 +16,9 @@ from contextlib import contextmanager
 from typing import Any
 
 from marlaas.engine.errors import MarlaasError
-from marlaas.engine.home import Home
-from marlaas.engine.store import EngineRow, PaceRow, Reader, TaskRow
+from marlaas.engine.home.paths import Home
+from marlaas.engine.store.queries.reader import Reader
+from marlaas.engine.store.rows import EngineRow, PaceRow, TaskRow
 
 from ..lists.lines import (
     AROUND,

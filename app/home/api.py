@@ -11,11 +11,11 @@ from datetime import datetime
 from typing import Any
 from urllib.parse import urlsplit
 
-from marlaas.engine.daemon import holder
+from marlaas.engine.daemon.lock import holder
 from marlaas.engine.errors import ConfigError, EngineUnreachable
-from marlaas.engine.home import Home
-from marlaas.engine.spec import tenant_name
-from marlaas.engine.store import add_key, command
+from marlaas.engine.home.paths import Home
+from marlaas.engine.spec.task import tenant_name
+from marlaas.engine.store.submissions import add_key, command
 
 from .. import output
 from ..reading import opened
@@ -48,8 +48,8 @@ def make_key(home: Home, tenant: str, name: str = "", scopes: Sequence[str] = SC
 
     Raises ``ConfigError``, ``StoreError``.
     """
-    from marlaas.engine.daemon import create_database
-    from marlaas.engine.gateway import check_scopes, new_key  # both load hashlib, and the view of the API none
+    from marlaas.engine.daemon.control import create_database
+    from marlaas.engine.gateway.keys import check_scopes, new_key  # both load hashlib, and the view of the API none
 
     tenant = tenant_name(tenant)
     if len(name) > LONGEST or not name.isprintable():
@@ -128,7 +128,7 @@ def open_api(home: Home, port: int | None) -> str:
     Raises ``ConfigError`` if the engine refuses, and ``EngineUnreachable`` where it or the API does not answer.
     """
     from marlaas.engine.daemon import control
-    from marlaas.engine.gateway import check_installed
+    from marlaas.engine.gateway.processes import check_installed
 
     check_installed()
     control.ensure_running(home, notice=output.talk)
@@ -152,7 +152,7 @@ def close_api(home: Home) -> bool:
 
     Raises ``EngineUnreachable`` if one runs and does not answer.
     """
-    from marlaas.engine.daemon import create_database
+    from marlaas.engine.daemon.control import create_database
 
     if holder(home.lock) is None:
         create_database(home)

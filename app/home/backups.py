@@ -18,8 +18,9 @@ from pathlib import Path
 from typing import IO, BinaryIO
 
 from marlaas.engine.errors import BackupError, ConfigError
-from marlaas.engine.home import Home, PrivateFolder
-from marlaas.engine.store import Held, check_copy
+from marlaas.engine.home.guard import PrivateFolder
+from marlaas.engine.home.paths import Home
+from marlaas.engine.store.schema import Held, check_copy
 from marlaas.plugins.durable import to_disk, tree_to_disk
 
 from ..words.format import size

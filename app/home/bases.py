@@ -10,8 +10,11 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from marlaas.engine.errors import MarlaasError
-from marlaas.engine.home import Home, load_settings
-from marlaas.engine.models import PUBLISHED, SHIPPED, cached_bases, comparison_of, find_base, made_base, stored_files
+from marlaas.engine.home.paths import Home
+from marlaas.engine.home.settings import load_settings
+from marlaas.engine.models.convert import PUBLISHED, made_base, stored_files
+from marlaas.engine.models.find import SHIPPED, cached_bases, find_base
+from marlaas.engine.models.reference import comparison_of
 
 from ..words.format import size
 
@@ -57,7 +60,7 @@ def list_bases(home: Home) -> list[BaseRow]:
 
 def _gguf_row(name: str, path: Path) -> BaseRow:
     """What is known of a GGUF file that another program keeps; ``base use`` makes a base of it."""
-    from marlaas.engine.models import check_file
+    from marlaas.engine.models.convert import check_file
 
     row = BaseRow(name, str(path))
     try:
@@ -80,7 +83,8 @@ def _published_row(name: str) -> BaseRow:
 
 def _row(name: str, used: bool, home: Path) -> BaseRow:
     """What is known of one base, as far as it can be read."""
-    from marlaas.engine.models import check_base, load_base, parameters
+    from marlaas.engine.models.find import load_base
+    from marlaas.engine.models.weights import check_base, parameters
 
     row = BaseRow(name, "", used=used)
     try:

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from marlaas.engine.adapters import read_expected
+from marlaas.engine.adapters.statefile import read_expected
 from marlaas.engine.errors import AdapterError, StoreError
 
 MOST_SHOWN = 40

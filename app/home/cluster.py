@@ -12,40 +12,46 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
-from marlaas.engine.cluster import (
+from marlaas.engine.cluster.joining import (
     AUTO,
     Address,
-    ClockReading,
     LocalNode,
-    Versions,
     address_towards,
     already,
     ask,
     check_listens,
     check_ray,
     check_token,
-    clock_warning,
-    differences,
     keep_token,
     listed_ports,
     local_node,
     make_token,
-    meant,
-    of_each_name,
     own_address,
-    own_versions,
     parse_address,
     ray_environment,
     ray_folder,
     start_ray,
     stop_ray,
     token_file,
+)
+from marlaas.engine.cluster.node import (
+    ClockReading,
+    Versions,
+    clock_warning,
+    differences,
+    meant,
+    of_each_name,
+    own_versions,
     why_not_drain,
 )
-from marlaas.engine.daemon import control, create_database, holder
+from marlaas.engine.daemon import control
+from marlaas.engine.daemon.control import create_database
+from marlaas.engine.daemon.lock import holder
 from marlaas.engine.errors import ClusterUnreachable, ConfigError, MarlaasError
-from marlaas.engine.home import ClusterSettings, Home, load_settings
-from marlaas.engine.store import NodeRow, command
+from marlaas.engine.home.paths import Home
+from marlaas.engine.home.settings import ClusterSettings, load_settings
+from marlaas.engine.store.queries.machine import NodeRow
+from marlaas.engine.store.submissions import command
 
 from ..reading import opened, reading
 from .commands import unanswered, wait_for_outcomes
@@ -112,7 +118,7 @@ def standing(home: Home, settings: ClusterSettings) -> tuple[str, str, str]:
     """A verdict of ``doctor``, what is, and what to do. Raises ``ConfigError`` if the token is not safe."""
     if not settings.address and not home.node_lock.exists():
         return "ok", "none: this machine works alone", ""
-    from marlaas.engine.cluster import check_token, local_node
+    from marlaas.engine.cluster.joining import check_token, local_node
 
     node = local_node(home)
     if node is None and not settings.address:
@@ -345,7 +351,7 @@ def _look(home: Home, cluster: ClusterSettings, address: Address) -> dict[str, A
 
 def _of_base(home: Home, record: dict[str, Any]) -> Iterable[str]:
     """What is to be said where this machine's base is another one than the head's."""
-    from marlaas.engine.submission import settled_base
+    from marlaas.engine.submission.queue import settled_base
 
     if not record.get("fingerprint"):
         return

@@ -8,11 +8,13 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, TypedDict
 
-from marlaas.engine.daemon import holder
+from marlaas.engine.daemon.lock import holder
 from marlaas.engine.errors import ConfigError, EngineUnreachable
-from marlaas.engine.home import Home
-from marlaas.engine.spec import ONLY
-from marlaas.engine.store import PolicyRow, Reader, TaskRow, VersionRow, command, command_all
+from marlaas.engine.home.paths import Home
+from marlaas.engine.spec.task import ONLY
+from marlaas.engine.store.queries.reader import Reader
+from marlaas.engine.store.rows import PolicyRow, TaskRow, VersionRow
+from marlaas.engine.store.submissions import command, command_all
 
 from .. import output
 from ..reading import reading

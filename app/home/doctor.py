@@ -12,10 +12,13 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from marlaas.engine.devices import NO_DRIVER, Cpu, Gpu, Ours, ResourceSettings, Survey, UsableResources, survey_machine
+from marlaas.engine.devices.machine import Cpu, Gpu
+from marlaas.engine.devices.survey import NO_DRIVER, Survey, survey_machine
+from marlaas.engine.devices.usable import Ours, ResourceSettings, UsableResources
 from marlaas.engine.errors import ConfigError, MarlaasError
-from marlaas.engine.fleet import cards_in_words
-from marlaas.engine.home import BUNDLED_PLUGINS, Home, Settings, load_settings
+from marlaas.engine.fleet.placement.place import cards_in_words
+from marlaas.engine.home.paths import BUNDLED_PLUGINS, Home
+from marlaas.engine.home.settings import Settings, load_settings
 from marlaas.engine.locks import check_lockable
 from marlaas.engine.programs import run_program
 
@@ -25,7 +28,7 @@ from ..words.format import counted, line, size
 from ..words.tasks import liveness
 
 if TYPE_CHECKING:
-    from marlaas.engine.models import BaseModel
+    from marlaas.engine.models.find import BaseModel
 
 
 # One line of the report of ``marlaas doctor``.
@@ -169,7 +172,7 @@ LOW_DISK = 2e9
 
 def base_folder(home: Home) -> Path:
     """Where the base model of a home lies. Raises ``ConfigError`` if it cannot be used."""
-    from marlaas.engine.models import load_base
+    from marlaas.engine.models.find import load_base
 
     return load_base(load_settings(home).base).path.resolve()
 
@@ -213,7 +216,7 @@ def _torch(home: Home) -> Finding:
 
 
 def _llama(home: Home) -> Finding:
-    from marlaas.engine.devices import llama_build, why_missing
+    from marlaas.engine.devices.software import llama_build, why_missing
 
     found = _probe(
         "llama.cpp",
@@ -261,7 +264,7 @@ def _home(home: Home) -> Finding:
 
 def _lost(home: Home) -> Finding:
     """A finding about files kept when versions turned out to be damaged; only a person removes them."""
-    from marlaas.engine.adapters import lost_files
+    from marlaas.engine.adapters.statefile import lost_files
 
     found = lost_files(home.lost)
     if not found:
@@ -277,7 +280,7 @@ def _plugins(home: Home) -> Finding:
 
 def _libraries(home: Home) -> Finding:
     """A finding about the libraries of plugins; they are never removed automatically."""
-    from marlaas.engine.environments import installed
+    from marlaas.engine.environments.dependencies.interpreters import installed
 
     sets = installed(home.venvs, (BUNDLED_PLUGINS, home.plugins))
     value = (
@@ -294,7 +297,7 @@ def _libraries(home: Home) -> Finding:
 
 
 def _sandbox(home: Home) -> Finding:
-    from marlaas.engine.environments import obstacle
+    from marlaas.engine.environments.process.launch import obstacle
 
     reason = line(obstacle(), 160)
     if not reason:
@@ -327,7 +330,8 @@ def _notify(home: Home) -> Finding:
 
 
 def _base(home: Home) -> Finding:
-    from marlaas.engine.models import check_base, load_base
+    from marlaas.engine.models.find import load_base
+    from marlaas.engine.models.weights import check_base
 
     try:
         name = load_settings(home).base
@@ -376,8 +380,8 @@ def decided(home: Home, seen: Survey) -> Iterator[Finding]:
 
     Cards that are left alone have lines of their own.
     """
-    from marlaas.engine.fleet import placed
-    from marlaas.engine.models import load_base
+    from marlaas.engine.fleet.plan import placed
+    from marlaas.engine.models.find import load_base
 
     try:
         settings = load_settings(home)
@@ -395,7 +399,7 @@ def decided(home: Home, seen: Survey) -> Iterator[Finding]:
 
 def cards_used(base: BaseModel, settings: Settings, seen: Survey) -> str:
     """The cards that an engine would compute on, ``gpu 0 and gpu 1``; empty if it takes none."""
-    from marlaas.engine.fleet import placed
+    from marlaas.engine.fleet.plan import placed
 
     try:
         placement = placed(base, settings, seen.usable, seen.software)

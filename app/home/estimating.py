@@ -17,23 +17,29 @@ from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from marlaas.engine.daemon import control
-from marlaas.engine.devices import available_memory, own_cores
+from marlaas.engine.devices.limits import available_memory, own_cores
 from marlaas.engine.errors import BaseModelError, MarlaasError
-from marlaas.engine.fleet import Copy, is_small, plan_of, with_sampler
-from marlaas.engine.home import BUNDLED_PLUGINS, Home, Settings, load_settings
-from marlaas.engine.models import BaseModel, load_base, parameters
-from marlaas.engine.spec import BaseTraits, bounded, by_base, parse
-from marlaas.engine.store import PastRun, Reader, Submission
-from marlaas.engine.submission import (
+from marlaas.engine.fleet.placement.choices import Copy, is_small
+from marlaas.engine.fleet.plan import plan_of, with_sampler
+from marlaas.engine.home.paths import BUNDLED_PLUGINS, Home
+from marlaas.engine.home.settings import Settings, load_settings
+from marlaas.engine.models.find import BaseModel, load_base
+from marlaas.engine.models.weights import parameters
+from marlaas.engine.spec.automatic import BaseTraits, bounded, by_base
+from marlaas.engine.spec.task import parse
+from marlaas.engine.store.queries.learning import PastRun
+from marlaas.engine.store.queries.reader import Reader
+from marlaas.engine.store.submissions import Submission
+from marlaas.engine.submission.estimate import (
     BaseSpeed,
     EpisodeShape,
     TaskEstimate,
     TimeEstimate,
-    environments_of,
     estimate_task,
     rough_time,
     together,
 )
+from marlaas.engine.submission.taskfile import environments_of
 from marlaas.plugins.messages import Ask
 
 from ..reading import reading
@@ -41,7 +47,7 @@ from ..words.format import count, duration, line, size
 from .doctor import cards_used, surveyed
 
 if TYPE_CHECKING:
-    from marlaas.engine.rollout import Renderer
+    from marlaas.engine.rollout.renderer import Renderer
 
 
 # What a rough estimate rests on: a few episodes of an environment, and how fast the home's base is on this machine.
@@ -89,8 +95,9 @@ def episode_shape(
 def _played(
     home: Home, base: BaseModel, environment: str, config: Mapping[str, Any], data: Mapping[str, Any] | None
 ) -> EpisodeShape | None:
-    from marlaas.engine.environments import Interpreters, play_blind
-    from marlaas.engine.rollout import Renderer
+    from marlaas.engine.environments.alone import play_blind
+    from marlaas.engine.environments.dependencies.interpreters import Interpreters
+    from marlaas.engine.rollout.renderer import Renderer
 
     interpreters = Interpreters(home.venvs, load_settings(home).environments)
     folders = (BUNDLED_PLUGINS, home.plugins)
@@ -127,7 +134,7 @@ def base_speed(
     home: Home, base: BaseModel, settings: Settings, say: Callable[[str], None] | None = None
 ) -> BaseSpeed | None:
     """How fast the base is here, as measured before, or now where it is small; None if that is not known."""
-    from marlaas.engine.train import read_speed, write_speed
+    from marlaas.engine.train.trial import read_speed, write_speed
 
     settings = with_sampler(settings, base)
     key = key_of(base, settings)
@@ -150,7 +157,7 @@ def base_speed(
 
 def key_of(base: BaseModel, settings: Settings) -> str:
     """The key of a base's speed; ``settings`` name their sampler."""
-    from marlaas.engine.train import speed_key
+    from marlaas.engine.train.trial import speed_key
 
     return speed_key(base.fingerprint, settings.rollout.sampler, len(own_cores(settings.resources.cores)))
 
@@ -163,8 +170,8 @@ def _quick(base: BaseModel, settings: Settings) -> bool:
 
 async def _measured(base: BaseModel, settings: Settings) -> BaseSpeed | None:
     """Run a step of the default task, in a home that is removed afterwards."""
-    from marlaas.engine.rollout import Renderer
-    from marlaas.engine.train import speed_of, try_base
+    from marlaas.engine.rollout.renderer import Renderer
+    from marlaas.engine.train.trial import speed_of, try_base
 
     memory = plan_of(base, settings, available_memory(settings.resources.memory))
     with TemporaryDirectory(prefix="marlaas-speed-", ignore_cleanup_errors=True) as folder:

@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from marlaas.engine.store import EventFilter
+from marlaas.engine.store.queries.machine import EventFilter
 
 MOST_BYTES = 4_000_000
 """Of a file's end that are read."""

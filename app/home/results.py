@@ -11,9 +11,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from marlaas.engine.home import Home, load_settings
-from marlaas.engine.spec import ONLY
-from marlaas.engine.store import EvalRow, Reader, StepRow, VersionRow
+from marlaas.engine.home.paths import Home
+from marlaas.engine.home.settings import load_settings
+from marlaas.engine.spec.task import ONLY
+from marlaas.engine.store.queries.reader import Reader
+from marlaas.engine.store.rows import EvalRow, StepRow, VersionRow
 
 from ..reading import reading
 from ..words.format import line, score
@@ -305,8 +307,8 @@ _TABLE = tuple(_remainders())
 
 def export(home: Home, version: VersionRow, out: Path, gguf: bool = False) -> list[Path]:
     """Write the folder ``out``. Raises as ``engine.adapters.export.export_adapter`` does."""
-    from marlaas.engine.adapters import export_adapter
-    from marlaas.engine.models import load_base
+    from marlaas.engine.adapters.export import export_adapter
+    from marlaas.engine.models.find import load_base
 
     settings = load_settings(home)
     state, base, name = home.file(version.path), load_base(settings.base), line(version.task_name)

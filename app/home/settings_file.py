@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from marlaas.engine.errors import ConfigError
-from marlaas.engine.spec import TaskSpec
+from marlaas.engine.spec.task import TaskSpec
 
 from ..words.format import line
 

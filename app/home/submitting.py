@@ -12,20 +12,16 @@ from pathlib import Path
 from typing import Any
 
 from marlaas.engine.errors import ConfigError, EnvironmentMissing, Mistakes
-from marlaas.engine.home import Home, load_settings
-from marlaas.engine.spec import BASE, start_folder
-from marlaas.engine.store import EnvironmentRow, Reader, Submission, TaskRow, VersionRow, command, submit
-from marlaas.engine.submission import (
-    check_data,
-    check_environments,
-    choose_at,
-    demo_tasks,
-    environments_of,
-    find_starts,
-    link,
-    sketch,
-    taskfile,
-)
+from marlaas.engine.home.paths import Home
+from marlaas.engine.home.settings import load_settings
+from marlaas.engine.spec.task import BASE, start_folder
+from marlaas.engine.store.queries.reader import Reader
+from marlaas.engine.store.rows import EnvironmentRow, TaskRow, VersionRow
+from marlaas.engine.store.submissions import Submission, command, submit
+from marlaas.engine.submission import taskfile
+from marlaas.engine.submission.queue import check_data, check_environments
+from marlaas.engine.submission.references import choose_at, find_starts, link
+from marlaas.engine.submission.taskfile import demo_tasks, environments_of, sketch
 
 from ..reading import opened, reading
 from ..words.format import clip
@@ -93,7 +89,7 @@ def checked(home: Home, submissions: Sequence[Submission]) -> list[Submission]:
     an environment that there is not, parameters that it does not take, rows that are not there.
     """
     from marlaas.engine.daemon import control
-    from marlaas.engine.submission import check_bases
+    from marlaas.engine.submission.queue import check_bases
 
     mistakes, linked = Mistakes(), list(submissions)
     with mistakes:
@@ -170,7 +166,7 @@ def loading(plugins: Path, environments: Sequence[EnvironmentRow], now: float) -
     It loads one, does not know a plugin of the folder yet, or one of its files has changed in the last seconds: a
     script may drop a file and submit at once. ``now`` is in seconds of Unix time.
     """
-    from marlaas.engine.environments import plugin_paths, shown
+    from marlaas.engine.environments.files.source import plugin_paths, shown
 
     known = {environment.path for environment in environments}
     return any(environment.state == "loading" for environment in environments) or any(
@@ -184,7 +180,7 @@ def saved_lately(plugins: Path, environments: Sequence[EnvironmentRow], now: flo
 
     ``now`` is in seconds of Unix time.
     """
-    from marlaas.engine.environments import SourceError, plugin_paths, read_source, shown
+    from marlaas.engine.environments.files.source import SourceError, plugin_paths, read_source, shown
 
     serve = {(environment.path, environment.version) for environment in environments}
     for path in plugin_paths(plugins).values():

@@ -9,10 +9,12 @@ from contextlib import suppress
 from dataclasses import dataclass
 from functools import lru_cache
 
-from marlaas.engine.devices import available_memory
+from marlaas.engine.devices.limits import available_memory
 from marlaas.engine.errors import MarlaasError
-from marlaas.engine.home import GB, DiskSettings, Home, HomeSize, home_size, load_settings
-from marlaas.engine.models import count_parameters
+from marlaas.engine.home.disk import GB, HomeSize, home_size
+from marlaas.engine.home.paths import Home
+from marlaas.engine.home.settings import DiskSettings, load_settings
+from marlaas.engine.models.weights import count_parameters
 
 # What the machine reports where the application runs: memory, cores, a home's disk, if processes may run.
 #
@@ -68,7 +70,7 @@ def cores() -> int:
 
 def account() -> str:
     """The account of this process, in the form in which holders of cards are named."""
-    from marlaas.engine.devices import own_account
+    from marlaas.engine.devices.survey import own_account
 
     return own_account()
 

@@ -10,12 +10,13 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Generic, TypeVar
 
-from marlaas.engine.environments import count
+from marlaas.engine.environments.conformance.finding import count
 from marlaas.engine.errors import ConfigError
-from marlaas.engine.store import ACTIVE, FINISHED, LEVELS, EnvironmentRow, EnvironmentUse, EventFilter, TaskRow
+from marlaas.engine.store.queries.machine import LEVELS, EnvironmentUse, EventFilter
+from marlaas.engine.store.rows import ACTIVE, FINISHED, EnvironmentRow, TaskRow
 
 if TYPE_CHECKING:
-    from marlaas.engine.store import Reader
+    from marlaas.engine.store.queries.reader import Reader
 
 
 # Environments in a list: what somebody has to mend first, under names as short as they can be. Pure.

@@ -8,8 +8,9 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TypeVar
 
-from marlaas.engine.spec import ONLY
-from marlaas.engine.store import KeptVersion, PaceRow, PolicyRow, TaskRow, VersionRow
+from marlaas.engine.spec.task import ONLY
+from marlaas.engine.store.queries.learning import KeptVersion
+from marlaas.engine.store.rows import PaceRow, PolicyRow, TaskRow, VersionRow
 
 from ..home.commands import reference
 from ..words.format import bar, cells, clip, count, line, pad, score, share, short_duration, size, sparkline

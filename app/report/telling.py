@@ -11,19 +11,12 @@ from datetime import UTC, datetime
 from math import fsum
 from typing import Any, TypeAlias
 
-from marlaas.engine.spec import ONLY
-from marlaas.engine.store import (
-    EngineRow,
-    EvalRow,
-    EventRow,
-    History,
-    ProgressRow,
-    Reader,
-    StoredConversation,
-    TaskRow,
-    TaskUse,
-    Track,
-)
+from marlaas.engine.spec.task import ONLY
+from marlaas.engine.store.queries.episodes import StoredConversation
+from marlaas.engine.store.queries.learning import History, ProgressRow, Track
+from marlaas.engine.store.queries.machine import TaskUse
+from marlaas.engine.store.queries.reader import Reader
+from marlaas.engine.store.rows import EngineRow, EvalRow, EventRow, TaskRow
 
 from ..chart.plot import Curve, Point
 from ..home.commands import without_steps, written

@@ -9,7 +9,8 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property, lru_cache
 
-from marlaas.engine.store import GroupSummary, MemberSummary, Paid, StoredConversation, Turn
+from marlaas.engine.store.queries.episodes import GroupSummary, MemberSummary, Paid, StoredConversation
+from marlaas.engine.store.rows import Turn
 
 from ..words.format import BARS, cells, clip, clip_start, line, pad, score
 from ..words.tasks import PLAIN

@@ -13,8 +13,9 @@ from pathlib import Path
 from typing import Any, TextIO
 
 from marlaas.engine.errors import ConfigError
-from marlaas.engine.home import Home
-from marlaas.engine.store import TRAIN, Reader, StoredConversation, StoredTrajectory
+from marlaas.engine.home.paths import Home
+from marlaas.engine.store.queries.episodes import TRAIN, StoredConversation, StoredTrajectory
+from marlaas.engine.store.queries.reader import Reader
 
 from ..reading import opened
 from ..spoken import without_signs

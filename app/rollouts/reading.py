@@ -12,19 +12,19 @@ from functools import cache, partial
 from pathlib import Path
 
 from marlaas.engine.errors import MarlaasError
-from marlaas.engine.home import Home
-from marlaas.engine.spec import ONLY
-from marlaas.engine.store import (
+from marlaas.engine.home.paths import Home
+from marlaas.engine.spec.task import ONLY
+from marlaas.engine.store.queries.episodes import (
     EVAL,
     TRAIN,
-    Reader,
     StepSummary,
     StoredConversation,
     StoredTrajectory,
     Tokens,
-    Turn,
     reply_ends,
 )
+from marlaas.engine.store.queries.reader import Reader
+from marlaas.engine.store.rows import Turn
 
 from ..lists.lines import Learner
 from ..reading import opened
@@ -72,7 +72,7 @@ def pieces(ids: Sequence[int], decode: Decode) -> list[Piece]:
 @cache
 def decoder(base: Path) -> Decode:
     """The decoder of the base in a folder, which accepts any number; slow the first time. Raises ``BaseModelError``."""
-    from marlaas.engine.rollout import Vocabulary
+    from marlaas.engine.rollout.vocabulary import Vocabulary
 
     vocabulary = Vocabulary(base / "tokenizer.json")
     return lambda ids: vocabulary.decode([id for id in ids if id >= 0])
@@ -80,8 +80,8 @@ def decoder(base: Path) -> Decode:
 
 def home_decoder(home: Home) -> tuple[Decode | None, str]:
     """The decoder of the base that a home is set to, or why there is none, in one sentence."""
-    from marlaas.engine.home import load_settings
-    from marlaas.engine.models import find_base
+    from marlaas.engine.home.settings import load_settings
+    from marlaas.engine.models.find import find_base
 
     try:
         return decoder(find_base(load_settings(home).base)), ""
@@ -435,7 +435,7 @@ def _calls(text: str) -> tuple[str, list[str]]:
     """What a model said besides its calls, and the calls in Python's notation."""
     if "{" not in text:
         return text, []
-    from marlaas.engine.rollout import split_hermes, split_llama
+    from marlaas.engine.rollout.toolcalls import split_hermes, split_llama
 
     rest, calls = split_hermes(text, True)
     if not calls:

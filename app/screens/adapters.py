@@ -20,11 +20,12 @@ from textual.reactive import reactive
 from textual.widget import Widget
 from textual.widgets import Static
 
-from marlaas.engine.adapters import USE
+from marlaas.engine.adapters.use import USE
 from marlaas.engine.errors import MarlaasError
-from marlaas.engine.home import home_size
-from marlaas.engine.store import FINISHED, KeptVersion, TrajectoryRow, VersionRow
-from marlaas.engine.submission import TRANSITIONS
+from marlaas.engine.home.disk import home_size
+from marlaas.engine.store.queries.learning import KeptVersion
+from marlaas.engine.store.rows import FINISHED, TrajectoryRow, VersionRow
+from marlaas.engine.submission.transitions import TRANSITIONS
 
 from ..context.snapshot import Snapshot
 from ..home.commands import arguments, owner, reference
@@ -41,7 +42,7 @@ from .queue import NewestRollout, Preview
 from .view import View
 
 if TYPE_CHECKING:
-    from marlaas.engine.rollout import Speech
+    from marlaas.engine.rollout.talk import Speech
 
     from .dialogs.questions import ExportWish
 

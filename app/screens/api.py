@@ -12,7 +12,8 @@ from textual.containers import Container, VerticalScroll
 from textual.events import Resize
 
 from marlaas.engine.errors import MarlaasError
-from marlaas.engine.store import ApiKeyRow, ApiRow, GivenName, TaskRow
+from marlaas.engine.store.queries.learning import GivenName
+from marlaas.engine.store.rows import ApiKeyRow, ApiRow, TaskRow
 
 from ..context.snapshot import Snapshot
 from ..home.api import Request
@@ -286,7 +287,7 @@ def _show(app: MarlaasApp, key: str, tenant: str) -> None:
 
 
 def _revoke(app: MarlaasApp, beginning: str) -> Callable[[], None]:
-    from marlaas.engine.store import revoke_key
+    from marlaas.engine.store.submissions import revoke_key
 
     prefix, tenant = revoke_key(app.home.database, beginning)
     return partial(app.say, f"The key {prefix}… of {tenant} is revoked.")

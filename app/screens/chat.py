@@ -20,7 +20,8 @@ from textual.message import Message
 from textual.widgets import Input, Static
 
 from marlaas.engine.errors import MarlaasError
-from marlaas.engine.store import Reader, TrajectoryRow
+from marlaas.engine.store.queries.reader import Reader
+from marlaas.engine.store.rows import TrajectoryRow
 
 from ..chat import talking as chat_thread
 from ..chat.talking import ROOMY, ChatThread, Event, PartialReply, SamplerNotice, Side, TurnOver, manner_of

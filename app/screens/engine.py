@@ -17,22 +17,18 @@ from textual.geometry import Size
 from textual.widget import Widget
 
 from marlaas.engine.errors import ConfigError
-from marlaas.engine.fleet import reason as waits_for, state
-from marlaas.engine.store import (
-    HOURS,
+from marlaas.engine.fleet.yielding.decision import reason as waits_for, state
+from marlaas.engine.store.queries.machine import (
     STAGES,
     WORKER,
-    YIELDED,
     DeviceRow,
-    EngineRow,
     NodeRow,
     StageSample,
     StandingRow,
     TenantUse,
-    WorkerRow,
-    Yielding,
     held_by,
 )
+from marlaas.engine.store.rows import HOURS, YIELDED, EngineRow, WorkerRow, Yielding
 
 from ..context.snapshot import Snapshot
 from ..home.this_machine import Disk, Memory

@@ -17,10 +17,11 @@ from textual.content import Content
 from textual.events import Resize
 from textual.widgets import Static
 
-from marlaas.engine.environments import Finding
+from marlaas.engine.environments.conformance.finding import Finding
 from marlaas.engine.errors import MarlaasError
-from marlaas.engine.spec import TOGETHER
-from marlaas.engine.store import EnvironmentRow, EnvironmentUse, TaskRow
+from marlaas.engine.spec.task import TOGETHER
+from marlaas.engine.store.queries.machine import EnvironmentUse
+from marlaas.engine.store.rows import EnvironmentRow, TaskRow
 
 from ..context.editor import hand_over, verb_command, verb_output
 from ..context.snapshot import Snapshot

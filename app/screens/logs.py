@@ -14,7 +14,7 @@ from textual.content import Content
 from textual.widgets import ContentSwitcher, Static
 
 from marlaas.engine.errors import ConfigError
-from marlaas.engine.store import LEVELS, EventFilter
+from marlaas.engine.store.queries.machine import LEVELS, EventFilter
 
 from ..context.snapshot import Snapshot
 from ..home.log_files import LONGEST, LogLine

@@ -19,8 +19,8 @@ from textual.widget import Widget
 from textual.widgets import ContentSwitcher
 
 from marlaas.engine.errors import ConfigError, MarlaasError
-from marlaas.engine.store import TaskRow, TrajectoryRow, Turn
-from marlaas.engine.submission import TRANSITIONS
+from marlaas.engine.store.rows import TaskRow, TrajectoryRow, Turn
+from marlaas.engine.submission.transitions import TRANSITIONS
 
 from ..chart.plot import MOST_CURVES, Plot
 from ..chart.task_plot import Look, plot_of, sample_plot

@@ -22,8 +22,9 @@ from textual.widgets import Static
 from textual.worker import get_current_worker
 
 from marlaas.engine.errors import MarlaasError
-from marlaas.engine.home import Home
-from marlaas.engine.store import EVAL, ConversationSummary, GroupSummary, Reader, StepSummary
+from marlaas.engine.home.paths import Home
+from marlaas.engine.store.queries.episodes import EVAL, ConversationSummary, GroupSummary, StepSummary
+from marlaas.engine.store.queries.reader import Reader
 
 from ..context.snapshot import Snapshot
 from ..lists.filters import Listing

@@ -16,8 +16,9 @@ from textual.screen import ModalScreen
 from textual.widgets import Input, Static
 
 from marlaas.engine.errors import ConfigError, MarlaasError
-from marlaas.engine.store import VersionRow
-from marlaas.engine.submission import environments_of, taskfile
+from marlaas.engine.store.rows import VersionRow
+from marlaas.engine.submission import taskfile
+from marlaas.engine.submission.taskfile import environments_of
 
 from ..context.editor import edited, editor, line_of
 from ..context.snapshot import Latest

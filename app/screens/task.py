@@ -12,7 +12,8 @@ from textual.containers import Container
 from textual.events import Resize
 from textual.widgets import ContentSwitcher, Static
 
-from marlaas.engine.store import TaskRow, Track
+from marlaas.engine.store.queries.learning import Track
+from marlaas.engine.store.rows import TaskRow
 
 from ..chart.draw import WEIGHTS
 from ..chart.plot import MOST_CURVES

@@ -15,8 +15,8 @@ from textual.screen import Screen
 from textual.timer import Timer
 
 from marlaas.engine.errors import MarlaasError
-from marlaas.engine.store import TaskRow
-from marlaas.engine.submission import TRANSITIONS
+from marlaas.engine.store.rows import TaskRow
+from marlaas.engine.submission.transitions import TRANSITIONS
 
 from ..context.snapshot import Snapshot
 from ..questions import Question

@@ -21,7 +21,7 @@ from textual.widget import Widget
 from textual.widgets import Input, Static
 
 from marlaas.engine.errors import MarlaasError
-from marlaas.engine.store import PaceRow, TaskRow, WorkerRow
+from marlaas.engine.store.rows import PaceRow, TaskRow, WorkerRow
 
 from ..context.snapshot import Notice, counting
 from ..words.format import bar, cells, clip, count, duration, line, score, share, size

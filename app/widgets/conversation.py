@@ -21,9 +21,9 @@ from textual.widgets import Static
 from textual.worker import get_current_worker
 
 from marlaas.engine.errors import MarlaasError
-from marlaas.engine.home import Home
-from marlaas.engine.spec import ONLY
-from marlaas.engine.store import TrajectoryRow, Turn
+from marlaas.engine.home.paths import Home
+from marlaas.engine.spec.task import ONLY
+from marlaas.engine.store.rows import TrajectoryRow, Turn
 
 from ..rollouts.answers import Answer, Block, Layout, answer
 from ..rollouts.reading import TURNS, Loaded, Shading, Wish, load

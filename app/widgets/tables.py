@@ -21,7 +21,7 @@ from textual.widget import Widget
 from textual.worker import get_current_worker
 
 from marlaas.engine.errors import MarlaasError
-from marlaas.engine.store import Reader
+from marlaas.engine.store.queries.reader import Reader
 
 from ..home.environments.source_lines import Excerpt
 from ..lists.filters import Listing, Pages, Row

@@ -7,14 +7,15 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
-from marlaas.engine.environments import Finding, Level, count
-from marlaas.engine.store import EnvironmentRow
+from marlaas.engine.environments.conformance.finding import Finding, Level, count
+from marlaas.engine.store.rows import EnvironmentRow
 
 from .format import ago, duration, excerpt, line, number, pad, share, short_duration
 
 if TYPE_CHECKING:
-    from marlaas.engine.environments import EpisodeOutcome
-    from marlaas.engine.store import EnvironmentRow, EnvironmentUse, EpisodeFailure, EpisodeUse
+    from marlaas.engine.environments.protocol import EpisodeOutcome
+    from marlaas.engine.store.queries.machine import EnvironmentUse, EpisodeFailure, EpisodeUse
+    from marlaas.engine.store.rows import EnvironmentRow
     from marlaas.engine.trajectories import Failure
     from marlaas.plugins.messages import Message, Reply, ToolCall
     from marlaas.plugins.parameters import Parameter
@@ -80,7 +81,7 @@ STATES = {
 
 def named(name: str, rows: Sequence[EnvironmentRow]) -> list[EnvironmentRow]:
     """The environment of that name, or all of the plugin of that name. Raises ``EnvironmentMissing``."""
-    from marlaas.engine.submission import find_environment
+    from marlaas.engine.submission.queue import find_environment
 
     of_plugin = [row for row in rows if plugin_of(row) == name]
     return of_plugin or [find_environment(name, list(rows))]

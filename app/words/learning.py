@@ -9,7 +9,7 @@ from dataclasses import asdict, dataclass, field, replace
 from statistics import fmean, pvariance
 from typing import Any
 
-from marlaas.engine.spec import (
+from marlaas.engine.spec.task import (
     CUT_REPLIES,
     ENTROPY_COLLAPSE,
     EXPLODING_LENGTH,
@@ -21,7 +21,7 @@ from marlaas.engine.spec import (
     ONE_REPLY,
     REWARD_HACKING,
 )
-from marlaas.engine.store import FindingRow, TaskRow
+from marlaas.engine.store.rows import FindingRow, TaskRow
 
 from .format import counted, line, number, score, share
 from .tasks import lost_briefly, many_lost, shown_reason, shown_state, state_word

@@ -8,14 +8,16 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
-from marlaas.engine.fleet import TAKEN_BACK, clock, state
-from marlaas.engine.store import HOURS, IDLE, YIELDED, EngineRow, Yielding
+from marlaas.engine.fleet.yielding.decision import TAKEN_BACK, clock, state
+from marlaas.engine.store.rows import HOURS, IDLE, YIELDED, EngineRow, Yielding
 
 from .format import ago, count, counted, duration, line, share, short_path, size
 
 if TYPE_CHECKING:
-    from marlaas.engine.devices import Gpu, Holder, LlamaBuild, Rates
-    from marlaas.engine.store import ApiKeyRow, ApiRow, NodeRow
+    from marlaas.engine.devices.machine import Gpu, Holder, Rates
+    from marlaas.engine.devices.software import LlamaBuild
+    from marlaas.engine.store.queries.machine import NodeRow
+    from marlaas.engine.store.rows import ApiKeyRow, ApiRow
 
 
 # The machine in words: devices, nodes, what the set-up builds, whether it is fast enough.
@@ -181,7 +183,7 @@ def remarks(node: NodeRow) -> Iterator[str]:
     for why in node.left_out:
         yield f"{node.name}: {why}"
     if node.clock is not None:
-        from marlaas.engine.cluster import clock_warning  # never loaded where there is no cluster
+        from marlaas.engine.cluster.node import clock_warning  # never loaded where there is no cluster
 
         yield from filter(None, (clock_warning(node.name, node.clock),))
 

@@ -10,7 +10,8 @@ import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-from marlaas.engine.store import Track, stale_age
+from marlaas.engine.store.queries.learning import Track
+from marlaas.engine.store.rows import stale_age
 
 from .format import count, counted, duration, line, number, score, share
 from .terms import TERMS

@@ -14,7 +14,8 @@ from .tasks import LONGEST, measured_on, newest_series
 from .terms import with_new_names
 
 if TYPE_CHECKING:
-    from marlaas.engine.store import EvalRow, Matchup, PolicyRow, ScoreBasis
+    from marlaas.engine.store.queries.learning import Matchup
+    from marlaas.engine.store.rows import EvalRow, PolicyRow, ScoreBasis
 
 
 # A held-out score in words, with its error and what it rests on. Pure.

@@ -10,16 +10,17 @@ from dataclasses import asdict, dataclass
 from pathlib import PurePath
 from typing import TYPE_CHECKING, Any
 
-from marlaas.engine.fleet import clock, state
-from marlaas.engine.spec import BASE, ONLY, AgentMap, NamedPolicySpec
-from marlaas.engine.store import PolicyRow
+from marlaas.engine.fleet.yielding.decision import clock, state
+from marlaas.engine.spec.task import BASE, ONLY, AgentMap, NamedPolicySpec
+from marlaas.engine.store.rows import PolicyRow
 
 from .format import ago, cells, clip, clip_start, line, score, share, short_duration
 from .machine import yielding_of
 from .terms import with_new_keys, with_new_names
 
 if TYPE_CHECKING:
-    from marlaas.engine.store import EngineRow, EvalRow, FirstStep, PaceRow, StepRow, TaskRow
+    from marlaas.engine.store.queries.learning import FirstStep
+    from marlaas.engine.store.rows import EngineRow, EvalRow, PaceRow, StepRow, TaskRow
 
 
 # The policies of a task in words: who each of them is, and who spoke for an agent.

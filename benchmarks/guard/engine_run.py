@@ -12,7 +12,7 @@ from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
 
-from marlaas.engine.fairness import Payer
+from marlaas.engine.fairness.line import Payer
 from marlaas.engine.fleet.services import Services
 from marlaas.engine.fleet.trainers import PassShares
 from marlaas.engine.spec.task import EvalSpec, SamplingSpec, TaskSpec, TrainSpec

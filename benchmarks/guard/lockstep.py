@@ -23,10 +23,10 @@ from marlaas.engine.environments.pool import ProcessPool
 from marlaas.engine.environments.process import child
 from marlaas.engine.environments.process.child import Child
 from marlaas.engine.environments.service import EnvironmentService
-from marlaas.engine.fairness import Reservation
+from marlaas.engine.fairness.line import Reservation
 from marlaas.engine.fleet.trainers import Call, SharedTrainer
 from marlaas.engine.train import publishing
-from marlaas.engine.training import GroupStats, StepResult
+from marlaas.engine.training.protocol import GroupStats, StepResult
 from marlaas.engine.workers import handle, wire
 from marlaas.engine.workers.handle import WorkerHandle
 from marlaas.plugins.host.channel import Record

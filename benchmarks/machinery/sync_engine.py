@@ -16,13 +16,14 @@ from pathlib import Path
 
 from marlaas.engine.daemon.main import run
 from marlaas.engine.home.paths import Home
-from marlaas.engine.rollout import SamplerEndpoint
-from marlaas.engine.store import Version
+from marlaas.engine.rollout.slots import SamplerEndpoint
+from marlaas.engine.store.versions import Version
 from marlaas.engine.train.admission import Background
 from marlaas.engine.train.canary import Canary
 from marlaas.engine.train.loop import PolicyLearner
 from marlaas.engine.train.publishing import PublishedVersions
-from marlaas.engine.training import ClosedGroup, Probe
+from marlaas.engine.training.advantages import ClosedGroup
+from marlaas.engine.training.protocol import Probe
 
 WAY, DELAY = "MARLAAS_BENCH_SYNC", "MARLAAS_BENCH_DELAY"
 OVERLAPPED, BLOCKING, UNCHECKED = "overlapped, as shipped", "blocking", "without a canary"

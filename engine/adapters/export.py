@@ -17,7 +17,8 @@ from safetensors.numpy import save
 from marlaas.plugins.durable import tree_to_disk
 
 from ..errors import AdapterError, BaseModelError
-from ..models import BaseModel, base_bytes, brought_names, load_base, names_like, write_adapter, write_base
+from ..models.find import BaseModel, load_base
+from ..models.gguf import base_bytes, brought_names, names_like, write_adapter, write_base
 from .statefile import Array, PolicyState, StateHeader, read_expected, read_state
 from .use import USE, Exported, use_text
 

@@ -26,7 +26,7 @@ from marlaas.plugins.durable import to_disk
 
 from ..errors import AdapterDamaged, AdapterError, AdapterMissing, AdapterUnreachable
 from ..faults import Point, reach
-from ..home import folder_size
+from ..home.disk import folder_size
 
 # Reads and writes safetensors files of float32 arrays.
 #

@@ -2,7 +2,3 @@
 
 A home without ``[cluster]`` never loads this package. Only processes that speak with Ray import it.
 """
-
-from ..door import door
-
-__getattr__, __dir__, __all__ = door(__name__, __file__)

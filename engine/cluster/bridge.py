@@ -10,8 +10,8 @@ from collections.abc import Callable, Coroutine, Mapping
 from pathlib import Path
 from typing import Any, Protocol, cast
 
-from ..adapters import put_state
-from ..devices import Link
+from ..adapters.statefile import put_state
+from ..devices.machine import Link
 from ..errors import AdapterDamaged, AdapterError, AdapterUnreachable, MarlaasError, WorkerDied
 from .node import Node, NodeFacts, Versions, link_of, trouble_with, unreached
 from .node_host import PIECE, WINDOW, Begin, Close, Data, Ended, Event, InOrder, Kill, NodeHost, checksum_of, gathered

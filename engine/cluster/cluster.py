@@ -10,12 +10,14 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, TypeVar
 
-from ..devices import NOTHING, Ours, UsableNode
+from ..devices.machine import UsableNode
+from ..devices.usable import NOTHING, Ours
 from ..errors import ClusterUnreachable, MarlaasError, WorkerDied
-from ..home import ClusterSettings, Home
-from ..rollout import Sampler
-from ..training import GroupStats, Job, PolicyConfig, Probe, Refused, StepResult, Trainer, TrainGroup
-from ..workers import Launcher, LocalLauncher, WorkerHandle
+from ..home.paths import Home
+from ..home.settings import ClusterSettings
+from ..rollout.protocol import Sampler
+from ..training.protocol import GroupStats, Job, PolicyConfig, Probe, Refused, StepResult, Trainer, TrainGroup
+from ..workers.handle import Launcher, LocalLauncher, WorkerHandle
 from .joining import AUTO, check_listens, parse_address
 from .node import Node, look_here, own_versions, trouble_with, unreached, usable_nodes
 from .node_host import NodeLauncher

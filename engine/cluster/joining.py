@@ -23,7 +23,8 @@ from typing import Any, Protocol
 import psutil
 
 from ..errors import ClusterUnreachable, ConfigError
-from ..home import PORTS, ClusterSettings, Home
+from ..home.paths import Home
+from ..home.settings import PORTS, ClusterSettings
 from ..locks import said_by_holder, try_lock
 from ..programs import run_program
 from .node import no_head, plainly, refuses_token

@@ -10,23 +10,15 @@ from dataclasses import dataclass, fields
 from difflib import get_close_matches
 from typing import Protocol, TypeVar
 
-from ..devices import (
-    NOTHING,
-    Cpu,
-    Link,
-    Machine,
-    Ours,
-    Software,
-    UsableNode,
-    UsableResources,
-    available_memory,
-    find_installed,
-    survey_machine,
-    version_of,
-)
+from ..devices.limits import available_memory
+from ..devices.machine import Cpu, Link, Machine, Software, UsableNode
+from ..devices.software import find_installed, version_of
+from ..devices.survey import survey_machine
+from ..devices.usable import NOTHING, Ours, UsableResources
 from ..errors import ClusterUnreachable, MarlaasError
-from ..home import Home, load_settings, version
-from ..models import load_base
+from ..home.paths import Home, version
+from ..home.settings import load_settings
+from ..models.find import load_base
 
 
 @dataclass(frozen=True)

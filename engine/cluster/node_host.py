@@ -19,12 +19,14 @@ from typing import Any, Literal, TypeAlias
 
 import psutil
 
-from ..adapters import put_state
-from ..devices import Ours
+from ..adapters.statefile import put_state
+from ..devices.usable import Ours
 from ..errors import AdapterDamaged, AdapterError, BaseModelError, MarlaasError
-from ..home import Home, find_home, load_settings
-from ..models import BaseModel, load_base
-from ..workers import NOTHING, Template, WorkerHandle, kill, last_line, run_host
+from ..home.paths import Home, find_home
+from ..home.settings import load_settings
+from ..models.find import BaseModel, load_base
+from ..workers.child import NOTHING, Template, kill, last_line, run_host
+from ..workers.handle import WorkerHandle
 from .node import NodeFacts, look_here
 
 # Streams to a child on another node, by way of Ray.

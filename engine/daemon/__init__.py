@@ -2,7 +2,3 @@
 
 ``main`` is the program; the app starts, asks and stops it by ``control``.
 """
-
-from ..door import door
-
-__getattr__, __dir__, __all__ = door(__name__, __file__)

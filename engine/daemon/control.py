@@ -12,12 +12,16 @@ from collections.abc import Callable
 from pathlib import Path
 
 from ..errors import ConfigError, DatabaseUnwritable, EngineUnreachable, HomeLocked, MarlaasError, StoreError
-from ..home import Home, check_place, make_private, version
+from ..home.guard import check_place, make_private
+from ..home.paths import Home, version
 from ..locks import check_lockable
-from ..models import anchored
-from ..store import EngineRow, Reader, command, is_current
-from ..submission import HomeBase, settled_base
-from ..workers import signal_name
+from ..models.find import anchored
+from ..store.queries.reader import Reader
+from ..store.rows import EngineRow
+from ..store.schema import is_current
+from ..store.submissions import command
+from ..submission.queue import HomeBase, settled_base
+from ..workers.child import signal_name
 from .lock import EngineLock, holder, starts
 
 STALE = 15.0
@@ -46,7 +50,7 @@ def make_home(home: Home, notice: Callable[[str], None] | None = None) -> None:
         if notice is not None:
             notice(sentence)
     if not home.config.exists():
-        from ..home import DOCUMENTED
+        from ..home.settings import DOCUMENTED
 
         home.config.write_text(DOCUMENTED, encoding="utf-8")
 
@@ -81,7 +85,7 @@ def update_database(home: Home) -> None:
 
 def open_database(database: Path) -> None:
     """Make or update a database; for the holder of the engine's lock. Raises ``StoreError``."""
-    from ..store import open_database as opened
+    from ..store.database import open_database as opened
 
     opened(database).close()
 

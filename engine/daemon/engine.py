@@ -20,39 +20,32 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import IO, Any
 
-from ..devices import available_memory
-from ..environments import (
-    CROWD,
-    PROMPTS,
-    REST,
-    SECONDS,
-    Background,
-    EnvironmentEvent,
-    EnvironmentInfo,
-    EnvironmentService,
-    Finding,
-    Interpreters,
-    Ruler,
-    Scope,
-    count,
-)
+from ..devices.limits import available_memory
+from ..environments.conformance.check import CROWD, PROMPTS, REST, SECONDS, Background, Scope
+from ..environments.conformance.checks import Ruler
+from ..environments.conformance.finding import Finding, count
+from ..environments.dependencies.interpreters import Interpreters
+from ..environments.protocol import EnvironmentEvent, EnvironmentInfo
+from ..environments.service import EnvironmentService
 from ..errors import StoreError
-from ..fairness import Ledger
-from ..fleet import (
-    PlacementPlan,
-    WorkerSupervisor,
-    YieldLoop,
-    compare_once,
-    compared_before,
-    precision_words,
-    spoken_comparison,
-)
-from ..gateway import FigureReader, Serving, open_api
-from ..home import BUNDLED_PLUGINS, DiskGuard, Home, Settings
-from ..models import UNVERIFIED, BaseModel, MemoryPlan
+from ..fairness.line import Ledger
+from ..fleet.plan import PlacementPlan, precision_words
+from ..fleet.reference import compare_once, compared_before, spoken_comparison
+from ..fleet.supervisor import WorkerSupervisor
+from ..fleet.yielding.loop import YieldLoop
+from ..gateway.api import open_api
+from ..gateway.figures import FigureReader
+from ..gateway.serving.clients import Serving
+from ..home.disk import DiskGuard
+from ..home.paths import BUNDLED_PLUGINS, Home
+from ..home.settings import Settings
+from ..models.find import BaseModel
+from ..models.memory import MemoryPlan
+from ..models.reference import UNVERIFIED
 from ..racing import until_first
-from ..scheduler import Scheduler
-from ..store import Reader, Store
+from ..scheduler.scheduler import Scheduler
+from ..store.queries.reader import Reader
+from ..store.store import Store
 from .heartbeat import CardMonitor, Heartbeat
 from .planning import Planner, cluster_of
 

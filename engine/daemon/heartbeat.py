@@ -14,26 +14,20 @@ from typing import TYPE_CHECKING
 import psutil
 
 from ..clock import monotonic, wall_time
-from ..devices import (
-    CardWatch,
-    Inventory,
-    ResourceSettings,
-    UsableResources,
-    changes,
-    claimed,
-    has_driver,
-    own_account,
-    probe,
-    usable_resources,
-)
+from ..devices.machine import Inventory
+from ..devices.survey import has_driver, own_account, probe
+from ..devices.usable import CardWatch, ResourceSettings, UsableResources, changes, claimed, usable_resources
 from ..errors import MarlaasError, StoreError
-from ..fairness import ENVIRONMENT, ROLLOUT, TRAINING, Ledger, stage_of
-from ..fleet import Load, WorkerSupervisor
-from ..rollout import SamplerStats
-from ..store import DeviceRow, StageSample, Store, WorkerRow
+from ..fairness.line import ENVIRONMENT, ROLLOUT, TRAINING, Ledger, stage_of
+from ..fleet.services import Load
+from ..fleet.supervisor import WorkerSupervisor
+from ..rollout.protocol import SamplerStats
+from ..store.queries.machine import DeviceRow, StageSample
+from ..store.rows import WorkerRow
+from ..store.store import Store
 
 if TYPE_CHECKING:
-    from ..environments import OutcomeCounts
+    from ..environments.outcomes import OutcomeCounts
 
 # Once a second: the heartbeat, processes' usage, stages' work, tasks' usage.
 

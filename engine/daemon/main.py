@@ -16,20 +16,24 @@ from typing import TYPE_CHECKING
 
 import psutil
 
-from ..devices import keep_within
+from ..devices.limits import keep_within
 from ..errors import HomeLocked, MarlaasError, StoreError
 from ..faults import switch_on
-from ..home import Home, Settings, load_settings
-from ..models import BaseModel, check_base, load_base
-from ..store import Reader, Store, is_current
-from ..submission import HomeBase, check_serve
+from ..home.paths import Home
+from ..home.settings import Settings, load_settings
+from ..models.find import BaseModel, load_base
+from ..models.weights import check_base
+from ..store.queries.reader import Reader
+from ..store.schema import is_current
+from ..store.store import Store
+from ..submission.queue import HomeBase, check_serve
 from .control import STALE, make_home, open_database
 from .engine import Engine, say
 from .lock import EngineLock
 from .planning import plan, without_nodes
 
 if TYPE_CHECKING:
-    from ..fleet import PlacementPlan
+    from ..fleet.plan import PlacementPlan
 
 # Settings of the C library's heap.
 

@@ -11,42 +11,28 @@ from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING
 
-from ..devices import (
-    NOTHING,
-    OtherPrograms,
-    Ours,
-    Sharing,
-    UsableNode,
-    available_memory,
-    own_cores,
-    survey_machine,
-)
+from ..devices.calibration import OtherPrograms
+from ..devices.limits import available_memory, own_cores
+from ..devices.machine import Sharing, UsableNode
+from ..devices.survey import survey_machine
+from ..devices.usable import NOTHING, Ours
 from ..errors import BaseModelError, ClusterUnreachable, ConfigError, MarlaasError
-from ..fleet import (
-    Copy,
-    EnvironmentHosts,
-    PlacementPlan,
-    Times,
-    WorkerSupervisor,
-    best,
-    copies_of,
-    decides_precision,
-    decides_weights,
-    is_small,
-    on_machine,
-    on_machines,
-    plan_of,
-    with_copy,
-)
-from ..models import ENOUGH, BaseModel, MemoryPlan, parameters
-from ..rollout import Renderer
-from ..train import cleared, read_copies, try_base, write_copies
+from ..fleet.placement.choices import Copy, Times, best, decides_precision, decides_weights, is_small
+from ..fleet.plan import PlacementPlan, copies_of, on_machine, on_machines, plan_of, with_copy
+from ..fleet.processes import EnvironmentHosts
+from ..fleet.supervisor import WorkerSupervisor
+from ..models.find import BaseModel
+from ..models.memory import ENOUGH, MemoryPlan
+from ..models.weights import parameters
+from ..rollout.renderer import Renderer
+from ..train.trial import cleared, read_copies, try_base, write_copies
 
 if TYPE_CHECKING:
-    from ..cluster import Cluster
-    from ..environments import EnvironmentService
-    from ..home import Home, Settings
-    from ..store import Store
+    from ..cluster.cluster import Cluster
+    from ..environments.service import EnvironmentService
+    from ..home.paths import Home
+    from ..home.settings import Settings
+    from ..store.store import Store
     from .nodes import NodeMonitor
 
 
@@ -117,7 +103,9 @@ def cluster_of(home: Home, settings: Settings, base: BaseModel) -> Cluster | Non
     """
     if not settings.cluster.address and not home.node_lock.exists():
         return None
-    from ..cluster import Cluster, local_node, named, ray_environment
+    from ..cluster.cluster import Cluster
+    from ..cluster.joining import local_node, ray_environment
+    from ..cluster.node_host import named
 
     own = local_node(home)
     if own is not None and own.head and not own.is_head:

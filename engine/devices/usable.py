@@ -7,7 +7,7 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import takewhile
 
-from ..spec import between, one_of
+from ..spec.validation import between, one_of
 from .machine import Cpu, Gpu, Holder, Inventory, Kind, Machine
 
 # Cards that ``CUDA_VISIBLE_DEVICES`` leaves visible, and those that a worker sees.

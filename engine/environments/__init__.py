@@ -2,7 +2,3 @@
 
 All output of a process is validated: its code may be broken or hostile.
 """
-
-from ..door import door
-
-__getattr__, __dir__, __all__ = door(__name__, __file__)

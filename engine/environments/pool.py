@@ -22,7 +22,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 from weakref import WeakSet
 
-from ..devices import available_memory, own_cores
+from ..devices.limits import available_memory, own_cores
 from ..trajectories import Failure
 from .health import MOST_DEATHS
 from .process.child import BrokenPlugin, Child

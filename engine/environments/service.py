@@ -18,7 +18,7 @@ from marlaas.plugins.messages import Answer, Ask
 from marlaas.plugins.parameters import complete
 
 from ..errors import ConfigError, EnvironmentFailure, EnvironmentMissing
-from ..home import EnvironmentSettings
+from ..home.settings import EnvironmentSettings
 from ..trajectories import Failure
 from .dependencies.interpreters import Interpreters
 from .files.source import Found, Snapshots, SourceError, discover, fresh, read_source, shown, stamp

@@ -2,7 +2,3 @@
 
 The clock is the virtual token counter of VTC (arXiv 2401.00588).
 """
-
-from ..door import door
-
-__getattr__, __dir__, __all__ = door(__name__, __file__)

@@ -3,7 +3,3 @@
 ``placement`` decides, ``supervisor`` keeps the workers alive, ``routing`` chooses samplers, ``trainers`` shares the
 trainers, ``yielding`` gives the machine back to people.
 """
-
-from ..door import door
-
-__getattr__, __dir__, __all__ = door(__name__, __file__)

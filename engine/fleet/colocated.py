@@ -16,9 +16,17 @@ import torch
 from torch import Tensor, nn
 
 from ..errors import BaseModelError
-from ..models import ATTENTION, FEED_FORWARD, FUSED, PASS_BYTES, BaseConfig, linear_shapes, load, load_base
-from ..rollout import VllmSampler, environment, require
-from ..training import Batch, Criterion, Decoder, Model, TorchTrainer, compute_on, loaded_as, pass_room
+from ..models.config import BaseConfig
+from ..models.find import load_base
+from ..models.memory import PASS_BYTES
+from ..models.tensors import ATTENTION, FEED_FORWARD, FUSED, load
+from ..models.weights import linear_shapes
+from ..rollout.vllm.engine import environment, require
+from ..rollout.vllm.sampler import VllmSampler
+from ..training.decoder.decoder import Decoder, compute_on
+from ..training.decoder.linear import loaded_as
+from ..training.model import Batch, Criterion, Model, pass_room
+from ..training.torch_trainer import TorchTrainer
 
 # Passes are never interrupted. Between two passes the holder continues until it has had its slice and as much time as
 # the other, or has nothing to do.

@@ -10,13 +10,22 @@ from typing import cast
 
 import numpy as np
 
-from ..adapters import Array, PolicyState, StateHeader, checksum, write_state
-from ..devices import SamplerKind, available_memory
+from ..adapters.statefile import Array, PolicyState, StateHeader, checksum, write_state
+from ..devices.limits import available_memory
+from ..devices.machine import SamplerKind
 from ..errors import AdapterError
-from ..fairness import Ledger, Line
-from ..home import EngineSettings, Home, Settings
-from ..models import BaseConfig, BaseModel, MemoryPlan, check_base, linear_shapes, load_base
-from ..rollout import Renderer, Rollout, Sampler, SamplerEndpoint, SamplerSlots, Talk
+from ..fairness.line import Ledger, Line
+from ..home.paths import Home
+from ..home.settings import EngineSettings, Settings
+from ..models.config import BaseConfig
+from ..models.find import BaseModel, load_base
+from ..models.memory import MemoryPlan
+from ..models.weights import check_base, linear_shapes
+from ..rollout.episodes import Rollout
+from ..rollout.protocol import Sampler
+from ..rollout.renderer import Renderer
+from ..rollout.slots import SamplerEndpoint, SamplerSlots
+from ..rollout.talk import Talk
 from .plan import plan_of, sampler_spec, with_sampler
 
 # Samplers always serve a version, so the base itself needs an adapter that changes nothing.

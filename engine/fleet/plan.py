@@ -9,13 +9,11 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
-from ..devices import (
-    SLEEPING,
+from ..devices.limits import SLEEPING, Loan, own_cores
+from ..devices.machine import (
     Cpu,
     Gpu,
     Link,
-    LlamaBuild,
-    Loan,
     Machine,
     Place,
     Placement,
@@ -26,38 +24,27 @@ from ..devices import (
     Software,
     TrainerAssignment,
     UsableNode,
-    UsableResources,
-    environment,
-    llama_build,
-    llama_devices,
-    own_cores,
 )
+from ..devices.software import LlamaBuild, llama_build
+from ..devices.usable import UsableResources, environment, llama_devices
 from ..errors import BaseModelError
-from ..home import Home, RolloutSettings, Settings
-from ..models import (
-    BFLOAT16,
-    ENOUGH,
-    GGUF,
-    SAMPLERS,
-    VERSIONS,
-    BaseModel,
-    MemoryPlan,
-    Wanted,
-    nearest,
-    parameters,
-    plan_memory,
-    slots_for,
-)
-from ..rollout import Sampler
-from ..training import Trainer
-from ..workers import Launcher, LocalLauncher, Template, WorkerHandle
+from ..home.paths import Home
+from ..home.settings import RolloutSettings, Settings
+from ..models.config import BFLOAT16, GGUF, SAMPLERS, nearest
+from ..models.find import BaseModel
+from ..models.memory import ENOUGH, VERSIONS, MemoryPlan, Wanted, plan_memory, slots_for
+from ..models.weights import parameters
+from ..rollout.protocol import Sampler
+from ..training.protocol import Trainer
+from ..workers.child import Template
+from ..workers.handle import Launcher, LocalLauncher, WorkerHandle
 from .placement import choices as processor
 from .placement.capacity import memory_plans, sampler_limits
 from .placement.choices import Copy, CopySpeed, Times, choices_of, is_small, may_use_cards, on_cores, usual_sampler
 from .placement.place import BASES, NO_ROOM, place_over, with_trainers
 
 if TYPE_CHECKING:
-    from ..cluster import StateFiles
+    from ..cluster.cluster import StateFiles
 
 
 # The specification of each worker process: class, arguments, cores, cards, variables, loans.
@@ -665,7 +652,7 @@ def sampler_at(
     sampler: Sampler = worker.proxy(Sampler, posted=("release",), part=part)
     if not worker.node or files is None:
         return sampler
-    from ..cluster import RemoteSampler  # only if there are nodes
+    from ..cluster.cluster import RemoteSampler  # only if there are nodes
 
     return RemoteSampler(sampler, worker, files)
 
@@ -677,6 +664,6 @@ def trainer_at(handles: Handles, placement_plan: PlacementPlan, name: str, files
     trainer: Trainer = handles[worker].proxy(Trainer, part=part)
     if not handles[worker].node or files is None:
         return trainer
-    from ..cluster import RemoteTrainer
+    from ..cluster.cluster import RemoteTrainer
 
     return RemoteTrainer(trainer, handles[worker], files)

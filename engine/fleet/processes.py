@@ -13,13 +13,15 @@ from pathlib import Path
 from time import monotonic
 from typing import Any
 
-from ..devices import EnvironmentHost, SamplerAssignment
-from ..environments import EnvironmentService, RemoteNode
+from ..devices.machine import EnvironmentHost, SamplerAssignment
+from ..environments.nodes.remote import RemoteNode
+from ..environments.service import EnvironmentService
 from ..errors import MarlaasError, OutOfMemory, WorkerDied
-from ..models import LEAST, MemoryPlan
+from ..models.memory import LEAST, MemoryPlan
 from ..racing import until_first
-from ..store import Yielding
-from ..workers import Launcher, Template, WorkerHandle
+from ..store.rows import Yielding
+from ..workers.child import Template
+from ..workers.handle import Launcher, WorkerHandle
 from .plan import LOCAL, PlacementPlan, WorkerSpec
 
 # After a sampler ran out of memory, it holds fewer conversations for the engine's lifetime.

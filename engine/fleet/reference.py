@@ -21,26 +21,16 @@ from typing import TYPE_CHECKING, Any
 from marlaas.plugins.messages import Message, ToolCall
 
 from ..errors import BaseModelError, MarlaasError
-from ..models import (
-    AGREES,
-    DISAGREES,
-    SWITCH,
-    TODAY,
-    UNVERIFIED,
-    BaseModel,
-    Comparison,
-    checksum,
-    comparison_of,
-    keep_comparison,
-    load_base,
-    parameters,
-    unsupported,
-)
+from ..models.config import unsupported
+from ..models.find import BaseModel, load_base
+from ..models.reference import AGREES, DISAGREES, UNVERIFIED, Comparison, checksum, comparison_of, keep_comparison
+from ..models.templates import SWITCH, TODAY
+from ..models.weights import parameters
 
 if TYPE_CHECKING:
     from torch import Tensor
 
-    from ..rollout import Renderer
+    from ..rollout.renderer import Renderer
     from ..trajectories import Tokens
 
 LONG = 3072
@@ -162,7 +152,7 @@ def compare_here(base: BaseModel) -> Comparison:
     """Compare in this process, which imports torch and transformers."""
     import transformers
 
-    from ..rollout import Renderer
+    from ..rollout.renderer import Renderer
 
     result = Comparison(AGREES, transformers=transformers.__version__)
     try:
@@ -183,7 +173,7 @@ def compare_here(base: BaseModel) -> Comparison:
 
 
 def _compare_ids(renderer: Renderer, tokenizer: Any) -> tuple[int, str]:
-    from ..rollout import plain
+    from ..rollout.renderer import plain
 
     count = 0
     switches: list[dict[str, Any]] = [{}, {SWITCH: False}] if SWITCH in renderer.template.source else [{}]
@@ -251,7 +241,7 @@ def _text(base: BaseModel, renderer: Renderer) -> Tokens:
 def _compare_scores(base: BaseModel, tokens: Tokens, result: Comparison) -> Comparison:
     import torch
 
-    from ..training import score_by_layers
+    from ..training.decoder.decoder import score_by_layers
 
     torch.set_num_threads(len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1)
     theirs = score_by_transformers(base, tokens)

@@ -9,14 +9,20 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from ..environments import ConstantBaselines, EnvironmentService
-from ..fairness import NOBODY, ROLLOUT, TRAINING, FairClock, Ledger, Line, Payer, SharedClock, Standing, together
-from ..home import Home, Settings
-from ..models import SAMPLERS, BaseModel, unadapted
-from ..rollout import Renderer, Rollout, SamplerEndpoint, Waiter
-from ..spec import BaseTraits
-from ..store import Store
-from ..training import PolicyTrainer, Trainer
+from ..environments.baselines import ConstantBaselines
+from ..environments.service import EnvironmentService
+from ..fairness.line import NOBODY, ROLLOUT, TRAINING, FairClock, Ledger, Line, Payer, SharedClock, Standing, together
+from ..home.paths import Home
+from ..home.settings import Settings
+from ..models.config import SAMPLERS
+from ..models.find import BaseModel
+from ..models.weights import unadapted
+from ..rollout.episodes import Rollout
+from ..rollout.renderer import Renderer
+from ..rollout.slots import SamplerEndpoint, Waiter
+from ..spec.automatic import BaseTraits
+from ..store.store import Store
+from ..training.protocol import PolicyTrainer, Trainer
 from ..wire import Endpoints
 from .lone_sampler import write_bare
 from .plan import Handles, PlacementPlan, gguf_of, of_assignment, sampler_at, trainer_at
@@ -33,7 +39,7 @@ from .routing.router import (
 from .trainers import Call, SharedTrainer, TaskTrainer, TrainerPool
 
 if TYPE_CHECKING:
-    from ..cluster import StateFiles
+    from ..cluster.cluster import StateFiles
 
 
 @dataclass(frozen=True)

@@ -14,14 +14,19 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from ..clock import monotonic
-from ..devices import Ours, Sharing
-from ..environments import EnvironmentService
+from ..devices.machine import Sharing
+from ..devices.usable import Ours
+from ..environments.service import EnvironmentService
 from ..errors import MarlaasError, StoreError, WorkerDied
-from ..fairness import Ledger, Standing
-from ..home import Home, Settings
-from ..models import BaseModel, unadapted
-from ..rollout import PromptRuler, Renderer, SamplerStats
-from ..store import Store, Yielding
+from ..fairness.line import Ledger, Standing
+from ..home.paths import Home
+from ..home.settings import Settings
+from ..models.find import BaseModel
+from ..models.weights import unadapted
+from ..rollout.protocol import SamplerStats
+from ..rollout.renderer import PromptRuler, Renderer
+from ..store.rows import Yielding
+from ..store.store import Store
 from ..wire import Endpoints
 from .plan import PlacementPlan, WorkerSpec, loading, precision_words, sharing_assignment, until_compiled, worker_specs
 from .processes import MemoryBackoff, Preemptible, WorkerProcesses
@@ -29,7 +34,7 @@ from .routing.router import SamplerEndpoints
 from .services import Load, Services, ServicesFactory
 
 if TYPE_CHECKING:
-    from ..cluster import Cluster
+    from ..cluster.cluster import Cluster
 
 
 # Replaces workers that died while the others continue.

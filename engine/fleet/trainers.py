@@ -16,9 +16,10 @@ from numpy.typing import NDArray
 
 from ..clock import monotonic
 from ..errors import MarlaasError, StateLost, WorkerDied
-from ..fairness import TRAINING, FairClock, Ledger, Line, Payer, Reservation, Standing, together
+from ..fairness.line import TRAINING, FairClock, Ledger, Line, Payer, Reservation, Standing, together
 from ..racing import until_first
-from ..training import GroupStats, Job, PolicyConfig, Probe, Refused, StepResult, Trainer, TrainGroup, pass_tokens
+from ..training.advantages import pass_tokens
+from ..training.protocol import GroupStats, Job, PolicyConfig, Probe, Refused, StepResult, Trainer, TrainGroup
 
 # Decides which policies share a pass over the base, and how much that may delay a tenant.
 

@@ -2,7 +2,3 @@
 
 The rest is the engine's side: that process, its callers, and the versions that clients use.
 """
-
-from ..door import door
-
-__getattr__, __dir__, __all__ = door(__name__, __file__)

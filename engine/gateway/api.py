@@ -10,9 +10,12 @@ import contextlib
 from collections.abc import Callable
 
 from ..errors import MarlaasError, StoreError
-from ..home import ApiSettings, Home
+from ..home.paths import Home
+from ..home.settings import ApiSettings
 from ..racing import until_first
-from ..store import API_SWITCHES, Command, Store
+from ..store.store import Store
+from ..store.submissions import API_SWITCHES
+from ..store.tasks import Command
 from ..wire import Answerer, Endpoints
 from .callers import Callers, Tallies
 from .keys import Identity

@@ -14,7 +14,8 @@ from msgspec import msgpack, structs
 
 from .. import wire
 from ..errors import StoreError
-from ..store import ApiKeyRow, KeyUse
+from ..store.rows import ApiKeyRow
+from ..store.tasks import KeyUse
 from ..wire import Answered, Answerer, Refusal, Tell
 from .keys import Identity, digest, new_episode_key
 

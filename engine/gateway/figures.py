@@ -13,8 +13,11 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from ..errors import StoreError
-from ..fairness import Ledger, stage_of
-from ..store import STAGES, EngineRow, Reader, StageSample, Total
+from ..fairness.line import Ledger, stage_of
+from ..store.queries.learning import Total
+from ..store.queries.machine import STAGES, StageSample
+from ..store.queries.reader import Reader
+from ..store.rows import EngineRow
 
 Figure = tuple[str, dict[str, str], float]
 """Name without ``marlaas_``, labels, value."""

@@ -17,7 +17,7 @@ from time import monotonic
 from ..errors import ConfigError
 from ..racing import until_first
 from ..wire import Address, Answerer
-from ..workers import last_line, signal_name
+from ..workers.child import last_line, signal_name
 from .link import Desk, Link
 
 # A gateway's process, started on a listening socket of the engine, watched, and restarted.

@@ -15,10 +15,12 @@ from datetime import date, datetime, timedelta
 from ipaddress import ip_address
 from pathlib import Path
 
-from ..devices import ResourceSettings
+from ..devices.usable import ResourceSettings
 from ..errors import ConfigError
-from ..models import BFLOAT16, GGUF, PRECISIONS, anchored
-from ..spec import between, build, each_of, one_of, read_toml
+from ..models.config import BFLOAT16, GGUF, PRECISIONS
+from ..models.find import anchored
+from ..spec.toml_text import read_toml
+from ..spec.validation import between, build, each_of, one_of
 from .paths import Home
 
 DAYS = ("mon", "tue", "wed", "thu", "fri", "sat", "sun")

@@ -14,7 +14,7 @@ from typing import Literal
 import torch
 from torch import Tensor
 
-from ..devices import ONEDNN, address_space
+from ..devices.limits import ONEDNN, address_space
 from ..errors import ConfigError
 
 # The element-wise pieces of a decoder block, each forward with its backward. Pure functions of tensors.

@@ -13,9 +13,9 @@ from typing import Protocol
 from marlaas.plugins.messages import Answer, Ask, Endpoint, Reply
 
 from ..clock import monotonic
-from ..environments import Answering, EpisodeOutcome, EpisodeSpec, FinalReward, FinishedEpisode, Listener
+from ..environments.protocol import Answering, EpisodeOutcome, EpisodeSpec, FinalReward, FinishedEpisode, Listener
 from ..errors import BaseModelError, ConfigError, MarlaasError
-from ..fairness import NOBODY, Ledger, Payer
+from ..fairness.line import NOBODY, Ledger, Payer
 from ..trajectories import Episode, Failure, Timing, Trajectory, Transcripts, Turn, TurnReward
 from ..wire import Endpoints
 from .conversation import Allowance, Conversation, Order, Sampled, SamplingParameters, Unplayable, overfull

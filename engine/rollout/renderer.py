@@ -19,7 +19,7 @@ import numpy as np
 from marlaas.plugins.messages import Ask, Message, ToolCall
 
 from ..errors import BaseModelError, ConfigError
-from ..models import SWITCH, load_template, read_settings, token_name
+from ..models.templates import SWITCH, load_template, read_settings, token_name
 from .spoken import CLOSE, OPEN, Spoken, opened_thought, read_plain, read_reply, stopped_at
 from .toolcalls import form_of
 from .vocabulary import Guard, Vocabulary, strings

@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from functools import partial
 
 from ..errors import WorkerDied
-from ..fairness import Ledger, Payer, Reservation, rollout_cost
+from ..fairness.line import Ledger, Payer, Reservation, rollout_cost
 from .protocol import NewTokens, OnTokens, SampleRequest, SampleResult
 from .slots import Replicas, SamplerEndpoint, SamplerSlots
 from .spoken import CLOSE, OPEN, SPACE

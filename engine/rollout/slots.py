@@ -11,9 +11,9 @@ from dataclasses import dataclass, field
 from typing import Protocol
 
 from ..clock import monotonic
-from ..devices import SamplerKind
+from ..devices.machine import SamplerKind
 from ..errors import MarlaasError
-from ..fairness import Line, Payer, Reservation, Standing
+from ..fairness.line import Line, Payer, Reservation, Standing
 from ..trajectories import Tokens
 from .protocol import Sampler
 

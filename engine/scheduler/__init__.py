@@ -2,7 +2,3 @@
 
 It starts and ends runs (``run``) on the fleet's workers. The decision is a pure function of the queue.
 """
-
-from ..door import door
-
-__getattr__, __dir__, __all__ = door(__name__, __file__)

@@ -9,12 +9,18 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from ..adapters import MARK, read_expected
+from ..adapters.statefile import MARK, read_expected
 from ..errors import AdapterError, AdapterUnreachable, ConfigError, DatabaseLocked, MarlaasError, StoreError
-from ..spec import TaskSpec, parse, served_name, tenant_change
-from ..store import API_SWITCHES, FINISHED, NODE_COMMANDS, YIELDS, Command, Reason, ReasonCode, Store, Version
-from ..submission import next_state
-from ..train import Retention, deciding, reached, stalled
+from ..spec.task import TaskSpec, parse, served_name, tenant_change
+from ..store.rows import FINISHED, Reason, ReasonCode
+from ..store.store import Store
+from ..store.submissions import API_SWITCHES, NODE_COMMANDS, YIELDS
+from ..store.tasks import Command
+from ..store.versions import Version
+from ..submission.transitions import next_state
+from ..train.evaluation import deciding
+from ..train.held_out import reached, stalled
+from ..train.publishing import Retention
 
 
 async def delete_versions(store: Store, task: int, number: int | None, policy: str | None = None) -> None:

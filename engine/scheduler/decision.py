@@ -10,7 +10,8 @@ from dataclasses import dataclass
 from enum import Enum, auto
 
 from ..clock import monotonic
-from ..store import NO_REASON, Needed, QueuedTask, Reason, ReasonCode, Tenant
+from ..store.rows import NO_REASON, Reason, ReasonCode
+from ..store.tasks import Needed, QueuedTask, Tenant
 
 PAUSES = (10.0, 60.0, 300.0, 900.0, 3600.0)
 """Seconds before the first try, the second, …; the last one holds for all later tries."""

@@ -26,12 +26,17 @@ from ..errors import (
     StoreError,
     WorkerDied,
 )
-from ..fairness import Payer
-from ..fleet import WorkerSupervisor, reason as waits_for
+from ..fairness.line import Payer
+from ..fleet.supervisor import WorkerSupervisor
+from ..fleet.yielding.decision import reason as waits_for
 from ..racing import until_first
-from ..spec import TaskSpec
-from ..store import NO_REASON, QueuedTask, Reason, ReasonCode, Store
-from ..train import EvalRun, TrainRun, check_ready
+from ..spec.task import TaskSpec
+from ..store.rows import NO_REASON, Reason, ReasonCode
+from ..store.store import Store
+from ..store.tasks import QueuedTask
+from ..train.evaluation import EvalRun
+from ..train.loop import TrainRun
+from ..train.opening import check_ready
 from .commands import Commands
 from .decision import PAUSES, Act, Situation, Stalls, decide, in_words
 

@@ -2,7 +2,3 @@
 
 ``profile`` records a home, ``cluster_file`` reads the case, ``simulation`` runs it, ``figures`` reads the results.
 """
-
-from ..door import door
-
-__getattr__, __dir__, __all__ = door(__name__, __file__)

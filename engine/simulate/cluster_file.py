@@ -8,14 +8,19 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from ..devices import Cpu, Gpu, Link, Machine, Place, Rates, Software, UsableNode
+from ..devices.machine import Cpu, Gpu, Link, Machine, Place, Rates, Software, UsableNode
 from ..errors import BaseModelError, ConfigError, as_one
-from ..fleet import CORE, REFERENCE, PlacementPlan, is_small, on_machines, rates_of_cores, sampling_speed
-from ..home import Home, Settings, is_home
-from ..models import BaseModel, load_base, parameters
-from ..spec import between, build, nearest
-from ..store import Submission
-from ..submission import environments_of, taskfile
+from ..fleet.placement.capacity import CORE, REFERENCE, rates_of_cores, sampling_speed
+from ..fleet.placement.choices import is_small
+from ..fleet.plan import PlacementPlan, on_machines
+from ..home.paths import Home, is_home
+from ..home.settings import Settings
+from ..models.find import BaseModel, load_base
+from ..models.weights import parameters
+from ..spec.validation import between, build, nearest
+from ..store.submissions import Submission
+from ..submission import taskfile
+from ..submission.taskfile import environments_of
 from .profile import Profile, config_key, read_profile
 
 # Reads a case from TOML: nodes with their devices and links, tasks with their tenants, failures.

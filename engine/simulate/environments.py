@@ -12,9 +12,11 @@ from typing import Any
 
 from marlaas.plugins.messages import Answer, Ask, Message
 
-from ..environments import DataFacts, EnvironmentInfo, EpisodeOutcome, EpisodeSpec, Opens, OutcomeCounts
+from ..environments.outcomes import OutcomeCounts
+from ..environments.protocol import DataFacts, EnvironmentInfo, EpisodeOutcome, EpisodeSpec, Opens
 from ..errors import EnvironmentMissing
-from ..rollout import Continuation, Opening, Said, Spoken
+from ..rollout.renderer import Continuation, Opening, Said
+from ..rollout.spoken import Spoken
 from ..trajectories import Failure
 from .profile import Profile, RecordedEnvironment, RecordedEpisode, RecordedFailures, config_key
 from .time import EngineTime

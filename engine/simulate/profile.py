@@ -17,10 +17,11 @@ import msgspec
 import numpy as np
 
 from ..errors import ConfigError
-from ..fairness import ROLLOUT, TRAINING
-from ..home import Home
-from ..store import Reader, timings
-from ..train import EVAL_ATTEMPTS
+from ..fairness.line import ROLLOUT, TRAINING
+from ..home.paths import Home
+from ..store.queries import timings
+from ..store.queries.reader import Reader
+from ..train.evaluation import EVAL_ATTEMPTS
 
 KEPT = 512
 """Kept values of a distribution, spread evenly in their order of size."""

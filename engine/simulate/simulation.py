@@ -17,17 +17,24 @@ from random import Random
 from types import FrameType
 from typing import cast
 
-from ..daemon import Heartbeat
-from ..environments import EnvironmentService
+from ..daemon.heartbeat import Heartbeat
+from ..environments.service import EnvironmentService
 from ..errors import MarlaasError, WorkerDied
-from ..fairness import Ledger, stage_of
-from ..fleet import PlacementPlan, WorkerProcesses, WorkerSupervisor
-from ..home import Home
+from ..fairness.line import Ledger, stage_of
+from ..fleet.plan import PlacementPlan
+from ..fleet.processes import WorkerProcesses
+from ..fleet.supervisor import WorkerSupervisor
+from ..home.paths import Home
 from ..racing import until_first
-from ..rollout import Renderer
-from ..scheduler import Scheduler
-from ..store import Reader, StageSample, Store, open_database, submit, timings
-from ..workers import BEAT, MISSED
+from ..rollout.renderer import Renderer
+from ..scheduler.scheduler import Scheduler
+from ..store.database import open_database
+from ..store.queries import timings
+from ..store.queries.machine import StageSample
+from ..store.queries.reader import Reader
+from ..store.store import Store
+from ..store.submissions import submit
+from ..workers.handle import BEAT, MISSED
 from .cluster_file import SHIPPED, Case, ChanceSpec, FailureSpec, Layout, Network, layout, own_node, settings_of
 from .environments import SimulatedEnvironments, SimulatedRenderer
 from .time import Cores, EngineTime, VirtualLoop, run_virtually

@@ -13,7 +13,7 @@ from itertools import count
 from typing import Any, TypeVar, TypeVarTuple, Unpack
 
 from ..clock import ruled_by
-from ..daemon import ENGINE, HEARTBEAT, Seen
+from ..daemon.heartbeat import ENGINE, HEARTBEAT, Seen
 from ..errors import MarlaasError
 from .profile import EngineRates
 

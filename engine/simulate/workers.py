@@ -16,12 +16,12 @@ from typing import Any, TypeVar
 
 import numpy as np
 
-from ..adapters import PolicyState, StateHeader, checksum, read_state, write_state
+from ..adapters.statefile import PolicyState, StateHeader, checksum, read_state, write_state
 from ..errors import AdapterError, WorkerDied
-from ..fleet import WorkerSpec
+from ..fleet.plan import WorkerSpec
 from ..racing import until_first
-from ..rollout import Finish, OnTokens, SampleRequest, SampleResult, SamplerLimits, SamplerStats
-from ..training import GroupStats, Job, PolicyConfig, Probe, Refused, StepResult, TrainGroup
+from ..rollout.protocol import Finish, OnTokens, SampleRequest, SampleResult, SamplerLimits, SamplerStats
+from ..training.protocol import GroupStats, Job, PolicyConfig, Probe, Refused, StepResult, TrainGroup
 from ..trajectories import Logprobs, Tokens
 from .cluster_file import Network, Site
 from .profile import Profile

@@ -4,7 +4,3 @@ A table of TOML becomes frozen dataclasses, or one error that says what is wrong
 here knows a store, a model or a running task. ``losses`` has what each loss's paper sets, so that a task file can be
 checked without torch.
 """
-
-from ..door import door
-
-__getattr__, __dir__, __all__ = door(__name__, __file__)

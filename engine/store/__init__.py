@@ -3,7 +3,3 @@
 ``Store`` is the engine's. The application writes only submissions and commands. ``Reader`` and the queries return
 frozen dataclasses. All SQL is in this package.
 """
-
-from ..door import door
-
-__getattr__, __dir__, __all__ = door(__name__, __file__)

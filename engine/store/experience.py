@@ -13,7 +13,7 @@ from msgspec.json import decode, encode
 from sqlite_utils import Database
 
 from ..clock import wall_time
-from ..environments import EpisodeOutcome, FinishedEpisode
+from ..environments.protocol import EpisodeOutcome, FinishedEpisode
 from ..faults import Point, reach
 from ..trajectories import (
     Dropped,

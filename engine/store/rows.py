@@ -10,7 +10,7 @@ from enum import StrEnum
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from ..environments import Finding
+    from ..environments.conformance.finding import Finding
 
 ACTIVE = ("submitted", "queued", "blocked", "running", "paused")
 FINISHED = ("done", "failed", "cancelled")

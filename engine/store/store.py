@@ -16,7 +16,7 @@ from typing import TypeVar
 
 from ..errors import DatabaseLocked
 from ..faults import Point, reach
-from ..home import Home
+from ..home.paths import Home
 from .database import GuardedConnection, barrier, checkpoint, open_database
 from .experience import ExperienceTable, OpenPlayTable
 from .tasks import ApiTable, ServedTable, TaskTable, TenantTable, UsageTable

@@ -13,9 +13,9 @@ from sqlite_utils import Database
 
 from ..clock import wall_time
 from ..errors import ConfigError
-from ..fairness import Usage
-from ..home import Home
-from ..spec import TOGETHER, TaskSpec, parse
+from ..fairness.line import Usage
+from ..home.paths import Home
+from ..spec.task import TOGETHER, TaskSpec, parse
 from .database import Table, insert_all, transaction
 from .queries.reader import KEYS, api_row, key_row
 from .rows import FINISHED, NO_REASON, ApiKeyRow, ApiRow, Reason, ReasonCode, VersionRow, day_of, shown_state

@@ -15,10 +15,13 @@ from typing import Any
 from sqlite_utils import Database
 
 from ..clock import wall_time
-from ..environments import Counted, Crew, EnvironmentInfo, Finding, Standstill, bounded
+from ..environments.conformance.finding import Finding, bounded
+from ..environments.health import Standstill
+from ..environments.outcomes import Counted
+from ..environments.protocol import Crew, EnvironmentInfo
 from ..errors import DatabaseLocked, StoreError
-from ..fairness import Standing
-from ..home import version
+from ..fairness.line import Standing
+from ..home.paths import version
 from ..trajectories import Failure
 from .database import Table, insert, insert_all, transaction
 from .queries.machine import DeviceRow, NodeRow, StageSample

@@ -18,7 +18,7 @@ from sqlite_utils import Database
 
 from ..clock import wall_time
 from ..faults import Point, reach
-from ..home import Home
+from ..home.paths import Home
 from ..trajectories import Split
 from .database import Table, insert, insert_all, transaction
 from .rows import EvalRow

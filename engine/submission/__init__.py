@@ -3,7 +3,3 @@
 The application calls this before it stores a task, and the scheduler asks it for a task's next state. It reads the
 store, bases and adapters; it starts nothing.
 """
-
-from ..door import door
-
-__getattr__, __dir__, __all__ = door(__name__, __file__)

@@ -8,9 +8,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from statistics import median
 
-from ..models import BaseConfig, adapter_bytes, policy_bytes, version_bytes
-from ..spec import AUTO, BaseTraits, TaskSpec, agent_map_of, as_number, bounded, by_base, spec_of
-from ..store import PastRun
+from ..models.config import BaseConfig
+from ..models.memory import adapter_bytes, policy_bytes, version_bytes
+from ..spec.automatic import BaseTraits, as_number, bounded, by_base
+from ..spec.task import TaskSpec, agent_map_of, spec_of
+from ..spec.validation import AUTO
+from ..store.queries.learning import PastRun
 
 # A rough time for an environment without earlier tasks: from a few episodes and the speed of the base.
 #

@@ -10,10 +10,15 @@ from dataclasses import dataclass
 from typing import Any
 
 from ..errors import ConfigError, EnvironmentMissing, Mistakes, as_one
-from ..home import Home, load_settings
-from ..models import load_base
-from ..spec import CHOICE, MISSING, REFUSED, UNKNOWN, check_declared, components_of, data_tables, nearest, parse
-from ..store import FINISHED, BoundTask, EnvironmentRow, Reader, Submission
+from ..home.paths import Home
+from ..home.settings import load_settings
+from ..models.find import load_base
+from ..spec.rules import check_declared, data_tables
+from ..spec.task import components_of, parse
+from ..spec.validation import CHOICE, MISSING, REFUSED, UNKNOWN, nearest
+from ..store.queries.reader import Reader
+from ..store.rows import FINISHED, BoundTask, EnvironmentRow
+from ..store.submissions import Submission
 from .taskfile import distinct, environments_of, of_submission, rows_named
 
 # Checks a task file's rows, without the environment's process.

@@ -8,8 +8,11 @@ from graphlib import CycleError, TopologicalSorter
 from typing import Any, Protocol
 
 from ..errors import AdapterError, ConfigError, MarlaasError, Mistakes, ReferenceMissing, UnknownTask
-from ..spec import BASE, TaskSpec, agent_map_of, inside, nearest, parse, start_folder
-from ..store import Borrowed, KnownTask, Submission, VersionRow
+from ..spec.rules import inside
+from ..spec.task import BASE, TaskSpec, agent_map_of, parse, start_folder
+from ..spec.validation import nearest
+from ..store.rows import KnownTask, VersionRow
+from ..store.submissions import Borrowed, Submission
 from .taskfile import of_submission
 
 # Finds a task by number or name. Pure.
@@ -298,7 +301,7 @@ def _fault(submission: Submission, wish: Reference, found: _Found | MarlaasError
 def _look_up(wish: str, versions: list[VersionRow], reader: Versions | None) -> _Found:
     folder = start_folder(wish)
     if folder is not None:
-        from ..adapters import read_peft_folder  # loads numpy, needed only for a start from a folder
+        from ..adapters.export import read_peft_folder  # loads numpy, needed only for a start from a folder
 
         header = read_peft_folder(folder).header
         return _Found(str(folder), {"rank": header.rank, "alpha": header.alpha})

@@ -10,23 +10,12 @@ from types import MappingProxyType
 from typing import Any
 
 from ..errors import ConfigError, as_one
-from ..models import anchored
-from ..spec import (
-    UNKNOWN,
-    DataSpec,
-    EvalSpec,
-    Member,
-    Position,
-    SamplingSpec,
-    TaskSpec,
-    key_positions,
-    members,
-    one_of_each,
-    parse,
-    read_toml,
-    start_folder,
-)
-from ..store import Submission
+from ..models.find import anchored
+from ..spec.sweep import Member, members, one_of_each
+from ..spec.task import DataSpec, EvalSpec, SamplingSpec, TaskSpec, parse, start_folder
+from ..spec.toml_text import Position, key_positions, read_toml
+from ..spec.validation import UNKNOWN
+from ..store.submissions import Submission
 
 # Finds line and column of a mistake's key in a task file. Pure.
 

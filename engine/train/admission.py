@@ -10,10 +10,10 @@ from types import TracebackType
 from typing import Any
 
 from ..clock import monotonic
-from ..rollout import EPISODES
-from ..spec import TaskSpec
-from ..store import ExperienceTable
-from ..training import ClosedGroup, close_group
+from ..rollout.episodes import EPISODES
+from ..spec.task import TaskSpec
+from ..store.experience import ExperienceTable
+from ..training.advantages import ClosedGroup, close_group
 from .groups import GroupListener, GroupRun, GroupRunner
 from .opening import closing_rules
 from .publishing import ExposedTime

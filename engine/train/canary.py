@@ -20,9 +20,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..errors import AdapterError
-from ..fleet import Tolerance
-from ..rollout import Sampler, SamplerEndpoint
-from ..training import ClosedGroup, Probe
+from ..fleet.routing.router import Tolerance
+from ..rollout.protocol import Sampler
+from ..rollout.slots import SamplerEndpoint
+from ..training.advantages import ClosedGroup
+from ..training.protocol import Probe
 from ..trajectories import Logprobs, Tokens, Trajectory
 
 RENEW = 8

@@ -12,13 +12,14 @@ from random import Random
 
 from marlaas.plugins.data import row_at
 
-from ..environments import DataFacts, Lease
+from ..environments.protocol import DataFacts
+from ..environments.served_version import Lease
 from ..errors import EnvironmentFailure, Paused
-from ..fleet import Services
-from ..rollout import PromptHash
-from ..spec import TaskSpec
-from ..store import Draw
-from ..training import RewardSummary
+from ..fleet.services import Services
+from ..rollout.episodes import PromptHash
+from ..spec.task import TaskSpec
+from ..store.experience import Draw
+from ..training.advantages import RewardSummary
 from ..trajectories import Split
 from .environment import Component, Mixture
 from .failures import never_asks

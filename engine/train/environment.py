@@ -13,11 +13,16 @@ from typing import TypeVar
 
 from marlaas.plugins.messages import Answer
 
-from ..environments import EnvironmentService, EpisodeOutcome, EpisodeSpec, Lease, unserved
+from ..environments.plugin import unserved
+from ..environments.protocol import EpisodeOutcome, EpisodeSpec
+from ..environments.served_version import Lease
+from ..environments.service import EnvironmentService
 from ..errors import Blocked, ConfigError, EnvironmentFailure, EnvironmentMissing
-from ..rollout import RunEnvironment, Unplayable
-from ..spec import EvalSpec, Interleaving, TaskSpec, check_declared, components_of
-from ..store import ExperienceTable
+from ..rollout.conversation import Unplayable
+from ..rollout.episodes import RunEnvironment
+from ..spec.rules import check_declared
+from ..spec.task import EvalSpec, Interleaving, TaskSpec, components_of
+from ..store.experience import ExperienceTable
 from ..trajectories import Failure
 
 # Selects the serving version (follow or pin). A following task stays on the last version that fits it.

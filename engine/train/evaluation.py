@@ -13,13 +13,19 @@ from hashlib import sha256
 from pathlib import Path
 from typing import NamedTuple, cast
 
-from ..adapters import is_there, write_blank
-from ..environments import FinishedEpisode, Lease
+from ..adapters.statefile import is_there, write_blank
+from ..environments.protocol import FinishedEpisode
+from ..environments.served_version import Lease
 from ..errors import Paused, Replaced
-from ..fleet import Services
-from ..rollout import Replicas, Roles, Truncation, noise_seed
-from ..spec import ONLY, AgentMap, DataSpec, EvalSpec, NamedPolicySpec, SuiteSpec, TaskSpec, by_base
-from ..store import Evaluation, PolicyGroup, Version, best
+from ..fleet.services import Services
+from ..rollout.episodes import Roles
+from ..rollout.sampling import Truncation
+from ..rollout.seeds import noise_seed
+from ..rollout.slots import Replicas
+from ..spec.automatic import by_base
+from ..spec.task import ONLY, AgentMap, DataSpec, EvalSpec, NamedPolicySpec, SuiteSpec, TaskSpec
+from ..store.experience import PolicyGroup
+from ..store.versions import Evaluation, Version, best
 from ..trajectories import Group, Split
 from .admission import Background
 from .drawing import TaskPrompts

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Sequence
 
-from ..environments import FinishedEpisode
+from ..environments.protocol import FinishedEpisode
 from ..errors import Fruitless, Paused, StoreError
-from ..store import Store
-from ..training import RewardSummary
+from ..store.store import Store
+from ..training.advantages import RewardSummary
 from ..trajectories import Failure
 
 MOST_LOST = 24

@@ -18,15 +18,19 @@ from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, NamedTuple
 
-from ..environments import FAILED, EpisodeOutcome, EpisodeSpec, FinishedEpisode, Lease, ranked
+from ..environments.protocol import FAILED, EpisodeOutcome, EpisodeSpec, FinishedEpisode
+from ..environments.served_version import Lease
+from ..environments.service import ranked
 from ..errors import Fruitless, StoreError, WorkerDied
 from ..faults import Point, reach
-from ..fleet import Services
+from ..fleet.services import Services
 from ..racing import until_first
-from ..rollout import EpisodeListener, FinishedAgent, HeldOutPrompt, PromptHash, Replicas, noise_seed
-from ..spec import TaskSpec
-from ..store import Beside, Draw, OpenPlay, PolicyGroup
-from ..training import ClosedGroup, ClosingRules, TooFewRewards, close_group
+from ..rollout.episodes import EpisodeListener, FinishedAgent, HeldOutPrompt, PromptHash
+from ..rollout.seeds import noise_seed
+from ..rollout.slots import Replicas
+from ..spec.task import TaskSpec
+from ..store.experience import Beside, Draw, OpenPlay, PolicyGroup
+from ..training.advantages import ClosedGroup, ClosingRules, TooFewRewards, close_group
 from ..trajectories import Dropped, Episode, Group, Transcripts
 from .drawing import TaskPrompts
 from .environment import Component, Mixture

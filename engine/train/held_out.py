@@ -14,23 +14,16 @@ from itertools import count
 
 from marlaas.plugins.messages import Answer, Ask, Endpoint, Reply
 
-from ..environments import (
-    EpisodeOutcome,
-    EpisodeSpec,
-    HeldOut,
-    KnownScores,
-    Lease,
-    Listener,
-    best_constant,
-    endpoint_of,
-    no_endpoint,
-    unserved,
-)
+from ..environments.baselines import HeldOut, KnownScores, best_constant
+from ..environments.plugin import unserved
+from ..environments.protocol import EpisodeOutcome, EpisodeSpec, Listener, endpoint_of, no_endpoint
+from ..environments.served_version import Lease
 from ..errors import Blocked, ConfigError, Replaced
-from ..fleet import Services
-from ..rollout import PromptHash, Roles, Unplayable
-from ..spec import EvalSpec
-from ..store import best
+from ..fleet.services import Services
+from ..rollout.conversation import Unplayable
+from ..rollout.episodes import PromptHash, Roles
+from ..spec.task import EvalSpec
+from ..store.versions import best
 from ..trajectories import Split
 from .selfplay import Match
 

@@ -11,15 +11,17 @@ from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
 
-from ..adapters import is_there
+from ..adapters.statefile import is_there
 from ..clock import monotonic
 from ..errors import Fruitless
 from ..faults import Point, reach
-from ..fleet import Services, Share
+from ..fleet.routing.assignment import Share
+from ..fleet.services import Services
 from ..racing import until_first
-from ..spec import TaskSpec, agent_map_of, bounded, by_base, by_replies, spec_of, unmeasured
-from ..store import Version
-from ..training import train_group
+from ..spec.automatic import bounded, by_base, by_replies, unmeasured
+from ..spec.task import TaskSpec, agent_map_of, spec_of
+from ..store.versions import Version
+from ..training.advantages import train_group
 from .admission import Admission, Background, PolicyGroups, step_groups
 from .canary import Asked, Canary
 from .drawing import TaskPrompts

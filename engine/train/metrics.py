@@ -9,8 +9,9 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from ..store import stale
-from ..training import ClosedGroup, GroupStats, StepResult, TrainGroup, spread
+from ..store.rows import stale
+from ..training.advantages import ClosedGroup, spread
+from ..training.protocol import GroupStats, StepResult, TrainGroup
 from ..trajectories import Episode, Trajectory
 
 

@@ -12,26 +12,23 @@ from typing import TYPE_CHECKING, cast
 
 from marlaas.plugins.messages import Answer, Ask, Reply
 
-from ..adapters import begin, begin_from, holds_moments, read_expected, read_peft_folder, restart_moments, spare, sweep
-from ..environments import Answering, EnvironmentService, EpisodeOutcome, EpisodeSpec, Lease
+from ..adapters.export import read_peft_folder
+from ..adapters.statefile import begin, begin_from, holds_moments, read_expected, restart_moments, spare, sweep
+from ..environments.protocol import Answering, EpisodeOutcome, EpisodeSpec
+from ..environments.served_version import Lease
+from ..environments.service import EnvironmentService
 from ..errors import AdapterDamaged, AdapterError, AdapterMissing, Blocked, ConfigError
 from ..faults import Point, reach
-from ..fleet import Services
-from ..models import SAMPLERS
-from ..rollout import noise_seed
-from ..spec import (
-    AdvantageKind,
-    FirstReplies,
-    TaskSpec,
-    agent_map_of,
-    as_number,
-    constant_denominator,
-    published,
-    replaced,
-    start_folder,
-)
-from ..store import NewVersion, Store, Version
-from ..training import ClosingRules, Credit, Overlong, PolicyConfig, StepResult
+from ..fleet.services import Services
+from ..models.config import SAMPLERS
+from ..rollout.seeds import noise_seed
+from ..spec.automatic import FirstReplies, as_number, replaced
+from ..spec.losses import AdvantageKind, constant_denominator, published
+from ..spec.task import TaskSpec, agent_map_of, start_folder
+from ..store.store import Store
+from ..store.versions import NewVersion, Version
+from ..training.advantages import ClosingRules, Credit, Overlong
+from ..training.protocol import PolicyConfig, StepResult
 from ..trajectories import Split
 from .environment import Component, Mixture
 from .publishing import PublishedVersions

@@ -11,13 +11,14 @@ from contextlib import asynccontextmanager, contextmanager
 from functools import partial
 from pathlib import Path
 
-from ..adapters import keep, strip_moments
+from ..adapters.statefile import keep, strip_moments
 from ..clock import monotonic
 from ..errors import AdapterError, DatabaseLocked, WorkerDied
 from ..faults import Point, reach
-from ..fleet import Share
-from ..rollout import SamplerEndpoint
-from ..store import Store, Version, best
+from ..fleet.routing.assignment import Share
+from ..rollout.slots import SamplerEndpoint
+from ..store.store import Store
+from ..store.versions import Version, best
 
 # The *exposed* time of publishing (RollArt, arXiv 2512.22560): steps and groups wait. Overlapping work is not counted.
 

@@ -12,12 +12,20 @@ from pathlib import Path
 from random import Random
 from statistics import median
 
-from ..adapters import begin, checksum, is_there, read_peft_folder, write_blank
+from ..adapters.export import read_peft_folder
+from ..adapters.statefile import begin, checksum, is_there, write_blank
 from ..errors import AdapterError, ConfigError
-from ..fleet import Services
-from ..rollout import WHOLE, Replicas, Role, Roles, SamplerEndpoint, SamplingParameters, Truncation, noise_seed
-from ..spec import BASE, ONLY, AgentMap, NamedPolicySpec, SamplingSpec, TaskSpec, as_number, inside, start_folder
-from ..store import Speaking, Version
+from ..fleet.services import Services
+from ..rollout.conversation import SamplingParameters
+from ..rollout.episodes import Role, Roles
+from ..rollout.sampling import WHOLE, Truncation
+from ..rollout.seeds import noise_seed
+from ..rollout.slots import Replicas, SamplerEndpoint
+from ..spec.automatic import as_number
+from ..spec.rules import inside
+from ..spec.task import BASE, ONLY, AgentMap, NamedPolicySpec, SamplingSpec, TaskSpec, start_folder
+from ..store.experience import Speaking
+from ..store.versions import Version
 from .opening import TrainedPolicy
 from .publishing import PublishedVersions
 

@@ -11,8 +11,9 @@ from itertools import islice, pairwise
 from statistics import NormalDist, fmean, median
 
 from ..errors import Fruitless
-from ..fleet import Services
-from ..spec import (
+from ..fleet.services import Services
+from ..spec.automatic import as_number
+from ..spec.task import (
     CUT_REPLIES,
     ENTROPY_COLLAPSE,
     EXPLODING_LENGTH,
@@ -25,11 +26,10 @@ from ..spec import (
     REWARD_HACKING,
     TaskSpec,
     WatchSpec,
-    as_number,
     components_of,
 )
-from ..store import HeldOutScore, NewFinding, Said, StepSeen
-from ..training import ClosedGroup
+from ..store.versions import HeldOutScore, NewFinding, Said, StepSeen
+from ..training.advantages import ClosedGroup
 from .evaluation import deciding
 from .opening import TrainedPolicy
 

@@ -11,7 +11,7 @@ from itertools import accumulate
 import numpy as np
 from numpy.typing import NDArray
 
-from ..spec import AdvantageKind
+from ..spec.losses import AdvantageKind
 from ..trajectories import Episode, Group, Trajectory
 from .protocol import Advantages, LogWeights, PolicyConfig, TrainGroup, TrainSequence
 

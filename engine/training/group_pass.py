@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from ..errors import AdapterError
-from ..spec import published
+from ..spec.losses import published
 from ..trajectories import Logprobs, Tokens
 from .advantages import has_signal
 from .losses import LOG_RATIO_LIMIT, LOSSES, TokenView, kl_to_base

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from ..spec import published
+from ..spec.losses import published
 from .protocol import PolicyConfig
 
 

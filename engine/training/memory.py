@@ -19,10 +19,10 @@ from numpy.typing import NDArray
 from torch import Tensor
 from torch.nn import Parameter
 
-from ..adapters import Array, PolicyState, StateHeader
+from ..adapters.statefile import Array, PolicyState, StateHeader
 from ..errors import AdapterDamaged, AdapterError
 from ..faults import Point, reach
-from ..home import PrivateFolder, remove_orphans
+from ..home.guard import PrivateFolder, remove_orphans
 
 if TYPE_CHECKING:
     from .protocol import PolicyConfig, TrainGroup

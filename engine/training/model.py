@@ -11,7 +11,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from ..models import PASS_BYTES
+from ..models.memory import PASS_BYTES
 from .memory import Layout, PolicyMemory
 from .protocol import TrainGroup, TrainSequence
 

@@ -21,9 +21,10 @@ from transformers import AutoModelForCausalLM
 from transformers.modeling_layers import GradientCheckpointingLayer
 from transformers.utils import logging as transformers_logging
 
-from ..devices import Precision
+from ..devices.machine import Precision
 from ..errors import BaseModelError
-from ..models import PASS_BYTES, Budget, load_base
+from ..models.find import load_base
+from ..models.memory import PASS_BYTES, Budget
 from .losses import token_logprobs
 from .memory import Layout, PolicyMemory
 from .model import Criterion, Groups, Ints, Lesson, TrainedTokens, lesson_of, pass_room

@@ -19,11 +19,15 @@ from typing import Any, ParamSpec, TypeVar
 
 import torch
 
-from ..adapters import PolicyState, checksum, read_state, write_state
-from ..devices import LentCores, Loan, Precision, ran_out
+from ..adapters.statefile import PolicyState, checksum, read_state, write_state
+from ..devices.limits import LentCores, Loan, ran_out
+from ..devices.machine import Precision
 from ..errors import AdapterError
 from ..faults import Point, reach
-from ..models import PASS_BYTES, library, load_base, unsupported
+from ..models.config import unsupported
+from ..models.find import load_base
+from ..models.kernels import library
+from ..models.memory import PASS_BYTES
 from ..trajectories import Logprobs, Tokens
 from .decoder.decoder import Decoder, compute_on, nothing
 from .group_pass import Gradients, Step, Work, add_gradients, check_group, make_step, sequence_logprobs

@@ -18,7 +18,7 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Protocol
 
-from ..devices import STATUS
+from ..devices.limits import STATUS
 from ..errors import WorkerDied
 
 NOTHING: Mapping[str, str] = MappingProxyType({})

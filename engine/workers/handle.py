@@ -10,7 +10,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any, Protocol, TypeVar, cast
 
-from ..devices import STATUS
+from ..devices.limits import STATUS
 from ..errors import OutOfMemory, WorkerDied
 from .child import NOTHING, Child, LocalChild, Template, sentence
 from .wire import PING, Answer, Call, Failed, Message, Outbox, Streamed, pack, read, rebuild_error

@@ -20,7 +20,7 @@ from collections.abc import Callable
 from operator import attrgetter
 from typing import Any, NoReturn
 
-from ..devices import end_process
+from ..devices.limits import end_process
 from ..errors import OutOfMemory
 from ..faults import switch_on
 from .wire import PING, Answer, Call, Message, Outbox, Streamed, describe, pack, read

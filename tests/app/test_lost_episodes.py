@@ -13,7 +13,9 @@ from marlaas.app.questions import evidence
 from marlaas.app.words.learning import Verdict, state_text, verdict, why
 from marlaas.app.words.tasks import lost_words, no_failures
 from marlaas.engine.home.paths import Home
-from marlaas.engine.store import LostEpisodes, Reader, Track
+from marlaas.engine.store.queries.learning import Track
+from marlaas.engine.store.queries.reader import Reader
+from marlaas.engine.store.rows import LostEpisodes
 
 from .driving import driving
 from .filling import Filling

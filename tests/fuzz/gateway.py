@@ -28,7 +28,7 @@ from marlaas.engine.gateway.http.main import serve
 from marlaas.engine.gateway.keys import new_key
 from marlaas.engine.gateway.limits import Limits
 from marlaas.engine.gateway.link import Desk, Link
-from marlaas.engine.store import add_key
+from marlaas.engine.store.submissions import add_key
 
 from ..engine.gateway.serving.clientele import Clientele
 from .border import FOLDER, Border

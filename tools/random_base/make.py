@@ -22,7 +22,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from marlaas.engine.models import BaseModel, load_base
+from marlaas.engine.models.find import BaseModel, load_base
 
 from .families import FAMILIES, SHAPES, Family, Settings, Shape, control_ids, tokenizer, tokenizer_config
 

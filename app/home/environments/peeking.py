@@ -13,20 +13,17 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
-from marlaas.engine.environments import (
-    EnvironmentInfo,
-    Finding,
-    Interpreters,
-    Peek,
-    first_prompts,
-    found_alone,
-    serve_alone,
-    try_out,
-)
+from marlaas.engine.environments.alone import Peek, first_prompts, found_alone, serve_alone
+from marlaas.engine.environments.conformance.check import try_out
+from marlaas.engine.environments.conformance.finding import Finding
+from marlaas.engine.environments.dependencies.interpreters import Interpreters
+from marlaas.engine.environments.protocol import EnvironmentInfo
 from marlaas.engine.errors import MarlaasError
-from marlaas.engine.home import BUNDLED_PLUGINS, Home, load_settings
-from marlaas.engine.store import EnvironmentRow, Submission
-from marlaas.engine.submission import ToPlay, environments_of
+from marlaas.engine.home.paths import BUNDLED_PLUGINS, Home
+from marlaas.engine.home.settings import load_settings
+from marlaas.engine.store.rows import EnvironmentRow
+from marlaas.engine.store.submissions import Submission
+from marlaas.engine.submission.taskfile import ToPlay, environments_of
 from marlaas.plugins.messages import Ask
 
 from ...words import environments as transcript

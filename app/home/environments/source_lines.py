@@ -11,9 +11,10 @@ from dataclasses import dataclass, replace
 from functools import lru_cache
 from pathlib import Path
 
-from marlaas.engine.spec import TOGETHER
-from marlaas.engine.store import EnvironmentRow, EnvironmentUse, TaskRow
-from marlaas.engine.submission import find_environment
+from marlaas.engine.spec.task import TOGETHER
+from marlaas.engine.store.queries.machine import EnvironmentUse
+from marlaas.engine.store.rows import EnvironmentRow, TaskRow
+from marlaas.engine.submission.queue import find_environment
 
 from ...words.environments import trouble
 

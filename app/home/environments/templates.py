@@ -11,7 +11,7 @@ import re
 from pathlib import Path
 
 from marlaas.engine.errors import ConfigError
-from marlaas.engine.home import BUNDLED_PLUGINS, TEMPLATES, Home
+from marlaas.engine.home.paths import BUNDLED_PLUGINS, TEMPLATES, Home
 
 SHAPES = {
     "single": "one question, one answer",

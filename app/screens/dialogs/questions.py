@@ -15,9 +15,10 @@ from textual.content import Content
 from textual.widgets import Button, Input, Label, RadioButton, RadioSet, Static
 
 from marlaas.engine.errors import ConfigError
-from marlaas.engine.home import Home
-from marlaas.engine.rollout import Manner, Truncation
-from marlaas.engine.store import TaskRow
+from marlaas.engine.home.paths import Home
+from marlaas.engine.rollout.sampling import Truncation
+from marlaas.engine.rollout.talk import Manner
+from marlaas.engine.store.rows import TaskRow
 
 from ...chat.sampling_options import max_tokens, min_p, temperature, top_k, top_p
 from ...context.editor import opened

@@ -17,9 +17,9 @@ from textual.events import Resize
 from textual.widgets import Static
 
 from marlaas.engine.errors import MarlaasError
-from marlaas.engine.home import Home
-from marlaas.engine.spec import ONLY
-from marlaas.engine.store import TaskRow
+from marlaas.engine.home.paths import Home
+from marlaas.engine.spec.task import ONLY
+from marlaas.engine.store.rows import TaskRow
 
 from ...home.settings_file import Setting
 from ...lists.lines import Cell, Column, Learner, Row

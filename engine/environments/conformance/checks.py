@@ -14,7 +14,7 @@ from typing import Protocol
 from marlaas.plugins.messages import Ask
 
 from ...errors import MarlaasError
-from ...spec import TrainSpec
+from ...spec.task import TrainSpec
 from ...trajectories import Split
 from ..plugin import said
 from ..process.wire import Place

@@ -17,7 +17,8 @@ from typing import Literal
 
 import marlaas.plugins
 
-from ...home import EnvironmentSettings, folder_size
+from ...home.disk import folder_size
+from ...home.settings import EnvironmentSettings
 from ...trajectories import Failure
 from ..files.source import Source, SourceError, plugin_paths, read_source
 from ..process.launch import NICE, Confinement, Runtime, obstacle, readable_for

@@ -14,7 +14,8 @@ from packaging.utils import canonicalize_name
 
 from marlaas.plugins.adapters.declaring import dependencies_of
 
-from ...spec import between, build, read_toml
+from ...spec.toml_text import read_toml
+from ...spec.validation import between, build
 from ..files.source import Source, SourceError
 from ..process.launch import EPISODES, MEMORY_MB, Workers
 

@@ -21,7 +21,7 @@ from packaging.specifiers import SpecifierSet
 from packaging.version import InvalidVersion
 
 from ...errors import ConfigError
-from ...home import EnvironmentSettings
+from ...home.settings import EnvironmentSettings
 from ...locks import try_lock
 from .requirements import Requirements
 

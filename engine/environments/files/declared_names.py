@@ -13,7 +13,7 @@ from marlaas.plugins.adapters.declaring import PINNED, usable
 from marlaas.plugins.programs.words import name_about
 
 from ...errors import ConfigError
-from ...spec import read_toml
+from ...spec.toml_text import read_toml
 from .source import Source
 
 MOST_FILES = 64

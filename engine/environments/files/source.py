@@ -19,7 +19,7 @@ from pathlib import Path
 
 from marlaas.plugins.durable import tree_to_disk
 
-from ...spec import read_toml
+from ...spec.toml_text import read_toml
 
 # The part of a file that decides how an episode runs: an edited comment makes no new environment.
 #

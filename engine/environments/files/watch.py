@@ -13,7 +13,7 @@ from pathlib import Path
 
 from watchfiles import Change, awatch
 
-from ...home import networked
+from ...home.guard import networked
 from .source import ignored
 
 _DEBOUNCE_MS = 50

@@ -24,7 +24,7 @@ from marlaas.plugins import data as rows_data
 from marlaas.plugins.data import all_files, folder_of
 from marlaas.plugins.programs.forwarder import Connection
 
-from ...home import EnvironmentSettings
+from ...home.settings import EnvironmentSettings
 from ..dependencies.interpreters import Interpreters, Refused, Waiting
 from ..files.source import Snapshots, Source
 from ..process.launch import Door, Folders, Launched, launch

@@ -21,7 +21,7 @@ from weakref import WeakSet
 from marlaas.plugins.programs.forwarder import Connection
 
 from ...errors import CallFailed, EnvironmentFailure, MarlaasError, WorkerDied
-from ...home import EnvironmentSettings
+from ...home.settings import EnvironmentSettings
 from ...racing import until_first
 from ..files.source import SourceError, read_source
 from ..process.child import Child

@@ -22,7 +22,7 @@ from uuid import uuid4
 from marlaas.plugins.data import Source, all_files, folder_of
 from marlaas.plugins.programs.forwarder import Connection, Passing
 
-from ...devices import environment
+from ...devices.usable import environment
 from ...errors import EnvironmentFailure
 from .wire import Beat, Place, decode_beat
 

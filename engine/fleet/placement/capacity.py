@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import cast
 
-from ...devices import (
+from ...devices.machine import (
     Cpu,
     Gpu,
     Machine,
@@ -18,16 +18,15 @@ from ...devices import (
     Software,
     TrainerAssignment,
 )
-from ...models import (
+from ...models.config import PRECISIONS, SAMPLERS, unsupported
+from ...models.memory import (
     ENOUGH,
     FEW_SLOTS,
     FLOAT,
     HALF,
     LEAST,
-    PRECISIONS,
     RANK,
     ROOMS,
-    SAMPLERS,
     STEPPING,
     VERSIONS,
     MemoryPlan,
@@ -42,7 +41,6 @@ from ...models import (
     slot_bytes,
     slots_bytes,
     slots_for,
-    unsupported,
     version_bytes,
     weight_bytes,
 )

@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from itertools import pairwise
 from typing import NamedTuple
 
-from ...devices import (
+from ...devices.machine import (
     Cpu,
     Gpu,
     Machine,
@@ -25,8 +25,9 @@ from ...devices import (
     UsableNode,
 )
 from ...errors import ConfigError
-from ...home import RolloutSettings, Settings
-from ...models import BFLOAT16, FLOAT, GGUF, SAMPLERS, SMALL, BaseConfig, Wanted
+from ...home.settings import RolloutSettings, Settings
+from ...models.config import BFLOAT16, GGUF, SAMPLERS, BaseConfig
+from ...models.memory import FLOAT, SMALL, Wanted
 
 # What ``marlaas.toml`` says about devices, checked against the machine, and what was measured there. Pure.
 #
@@ -397,7 +398,7 @@ def copies(wanted: Wanted, choices: Choices, cpu: Cpu) -> tuple[Copy, ...]:
     llama.cpp's f16 is the usual one of a large base. torch in bfloat16 comes first on processors that multiply bfloat16
     fast: with 64 conversations it is then several times as fast as llama.cpp.
     """
-    from ...models import unsupported  # loads numpy, which the command line does without
+    from ...models.config import unsupported  # loads numpy, which the command line does without
 
     kind, weights, able = choices.sampler, choices.weights, not unsupported(wanted.config)
     small = is_small(wanted.parameters)
@@ -433,7 +434,7 @@ def usual_sampler(config: BaseConfig, parameters: int) -> SamplerKind:
     5 to 55 MB, 64 conversations under 1 to 32 versions); with few conversations of a single version it is slower.
     Copies of larger bases are measured (``copies``).
     """
-    from ...models import unsupported  # as above
+    from ...models.config import unsupported  # as above
 
     return "torch" if is_small(parameters) and not unsupported(config) else "llama.cpp"
 

@@ -22,7 +22,7 @@ import math
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, replace
 
-from ...devices import (
+from ...devices.machine import (
     Cpu,
     EnvironmentHost,
     Gpu,
@@ -37,7 +37,8 @@ from ...devices import (
     UsableNode,
 )
 from ...errors import ConfigError
-from ...models import BFLOAT16, FLOAT, RANK, SAMPLERS, SMALL, Wanted, adapter_bytes
+from ...models.config import BFLOAT16, SAMPLERS
+from ...models.memory import FLOAT, RANK, SMALL, Wanted, adapter_bytes
 from .capacity import (
     KINDS,
     Card,

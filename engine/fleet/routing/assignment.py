@@ -7,8 +7,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TypeAlias
 
-from ...devices import Rates
-from ...fairness import PREFILLED, SAMPLED, rollout_cost
+from ...devices.machine import Rates
+from ...fairness.line import PREFILLED, SAMPLED, rollout_cost
 
 # A sampler on a card with much arithmetic reads prompts cheaply, one with much bandwidth writes replies cheaply. Tasks
 # are ordered by their mix, samplers by what suits them, and the row is cut so that all are busy equally long (the

@@ -14,16 +14,23 @@ import numpy as np
 
 from marlaas.plugins.messages import Message
 
-from ...adapters import PolicyState, read_state, write_state
+from ...adapters.statefile import PolicyState, read_state, write_state
 from ...clock import monotonic
-from ...devices import Link, Machine, Rates, SamplerAssignment, TrainerAssignment
+from ...devices.machine import Link, Machine, Rates, SamplerAssignment, TrainerAssignment
 from ...errors import BaseModelError, Fruitless, WorkerDied
-from ...fairness import Line, Mix, SharedClock
-from ...home import RolloutSettings, Settings
-from ...models import FLOAT, GGUF, REPEATABLE, SAMPLERS, BaseModel, MemoryPlan, parameters
-from ...rollout import EPISODES, Renderer, Sampler, SamplerEndpoint, SamplerLimits, SamplerSlots, SamplerStats, Waiter
-from ...spec import ONLY, TaskSpec, agent_map_of, as_number, spec_of
-from ...training import PolicyConfig, Trainer
+from ...fairness.line import Line, Mix, SharedClock
+from ...home.settings import RolloutSettings, Settings
+from ...models.config import GGUF, REPEATABLE, SAMPLERS
+from ...models.find import BaseModel
+from ...models.memory import FLOAT, MemoryPlan
+from ...models.weights import parameters
+from ...rollout.episodes import EPISODES
+from ...rollout.protocol import Sampler, SamplerLimits, SamplerStats
+from ...rollout.renderer import Renderer
+from ...rollout.slots import SamplerEndpoint, SamplerSlots, Waiter
+from ...spec.automatic import as_number
+from ...spec.task import ONLY, TaskSpec, agent_map_of, spec_of
+from ...training.protocol import PolicyConfig, Trainer
 from ...trajectories import Logprobs, Tokens
 from ..placement.capacity import rates_of, rates_of_cores
 from ..plan import of_assignment, stored_as

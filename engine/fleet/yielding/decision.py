@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from datetime import datetime
 
-from ...home import ActiveHours
-from ...store import HOURS, IDLE, YIELDED, Yielding, YieldRequest
+from ...home.settings import ActiveHours
+from ...store.rows import HOURS, IDLE, YIELDED, Yielding, YieldRequest
 
 
 def yield_at(now: float, yielded: YieldRequest | None, hours: ActiveHours, idle: bool) -> Yielding | None:

@@ -11,10 +11,13 @@ import time
 from collections.abc import Callable
 from time import monotonic
 
-from ...devices import ResourceSettings
+from ...devices.usable import ResourceSettings
 from ...errors import StoreError
-from ...home import ActiveHours
-from ...store import HOURS, YIELDED, YIELDS, Command, Store, Yielding, YieldRequest
+from ...home.settings import ActiveHours
+from ...store.rows import HOURS, YIELDED, Yielding, YieldRequest
+from ...store.store import Store
+from ...store.submissions import YIELDS
+from ...store.tasks import Command
 from ..supervisor import WorkerSupervisor
 from .decision import TAKEN_BACK, clock, state, yield_at
 

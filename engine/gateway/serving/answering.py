@@ -15,30 +15,16 @@ import numpy as np
 from marlaas.plugins.messages import Ask, Message
 
 from ...errors import BaseModelError, ConfigError
-from ...rollout import (
-    WHOLE,
-    Extras,
-    NewTokens,
-    Renderer,
-    Rendering,
-    ReplyStream,
-    Rollout,
-    SampleRequest,
-    SamplingOptions,
-    TooLong,
-    Wishes,
-    before_stop,
-    calls_of,
-    first_stop,
-    forced_call,
-    messages_of,
-    noise_seed,
-    opened_thought,
-    options_of,
-    refused,
-    tokens_of,
-    tools_of,
-)
+from ...rollout.episodes import Rollout
+from ...rollout.programs.asking import SamplingOptions, calls_of, messages_of, options_of, refused, tokens_of, tools_of
+from ...rollout.protocol import NewTokens, SampleRequest
+from ...rollout.renderer import Renderer, Rendering, TooLong
+from ...rollout.sampler_client import ReplyStream
+from ...rollout.sampling import WHOLE
+from ...rollout.seeds import noise_seed
+from ...rollout.spoken import before_stop, first_stop, opened_thought
+from ...rollout.toolcalls import forced_call
+from ...rollout.wishes import Extras, Wishes
 from ...trajectories import Tokens
 from ...wire import Answered, Chat, Choice, Complete, Piece, Tell, Token, Wishes as Asked
 from .versions import Held

@@ -14,16 +14,17 @@ from pathlib import PurePath
 from typing import TYPE_CHECKING
 
 from ...errors import AdapterError, MarlaasError, StoreError, WorkerDied
-from ...fairness import Payer
-from ...rollout import Rollout
-from ...store import Store
+from ...fairness.line import Payer
+from ...rollout.episodes import Rollout
+from ...store.store import Store
 from ...wire import Answered, Answerer, Chat, Complete, Model, Refusal, Tell
 from ..keys import Identity
 from .answering import Desk
 from .versions import PATIENCE, SOON, LoadedVersions, Names, lost, machine_of
 
 if TYPE_CHECKING:
-    from ...fleet import Services, WorkerSupervisor
+    from ...fleet.services import Services
+    from ...fleet.supervisor import WorkerSupervisor
 
 
 # Limits of clients' requests, with a time for another try: nothing piles up in the engine.

@@ -10,10 +10,11 @@ from typing import Any, Generic, Protocol, TypeVar
 
 import numpy as np
 
-from ...adapters import checksum, read_state
+from ...adapters.statefile import checksum, read_state
 from ...errors import AdapterError
 from ...faults import Point, reach
-from ...models import BaseModel, scored_rows
+from ...models.find import BaseModel
+from ...models.memory import scored_rows
 from ...trajectories import Logprobs, Tokens
 from ..sampling import logprobs_of
 from .context import Arrays, Context

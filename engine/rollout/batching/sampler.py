@@ -13,9 +13,9 @@ from functools import partial
 from pathlib import Path
 from typing import Any, Protocol, TypeVar
 
-from ...devices import LentCores, as_shortage, ran_out
+from ...devices.limits import LentCores, as_shortage, ran_out
 from ...errors import CallFailed
-from ...models import BaseModel
+from ...models.find import BaseModel
 from ...trajectories import Logprobs, Tokens
 from ..protocol import OnTokens, SampleRequest, SampleResult, SamplerLimits, SamplerStats
 from ..schemas import Schemas

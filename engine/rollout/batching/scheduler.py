@@ -11,8 +11,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ...errors import CallFailed
-from ...fairness import FairClock, rollout_cost
-from ...models import PREFILL
+from ...fairness.line import FairClock, rollout_cost
+from ...models.memory import PREFILL
 from ...trajectories import Logprobs, Tokens
 from ..protocol import Finish, OnTokens, SampleRequest, SampleResult, SamplerStats
 from ..sampling import WHOLE, Cuts, Floats, choose

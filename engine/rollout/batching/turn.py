@@ -11,7 +11,7 @@ from typing import Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from ...models import scored_rows
+from ...models.memory import scored_rows
 from ...trajectories import Logprobs, Tokens
 from ..protocol import Finish, NewTokens, OnTokens, SampleRequest, SampleResult
 from ..sampling import Cuts, Floats, Row, Said, likeliest, logprobs_under, uniforms

@@ -10,9 +10,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ...devices import available_memory
+from ...devices.limits import available_memory
 from ...errors import AdapterError, BaseModelError
-from ...models import FLASH, MICRO_BATCH, GgufNames, adapter_in_memory, key_value_bytes, padded_length
+from ...models.gguf import GgufNames, adapter_in_memory
+from ...models.memory import FLASH, MICRO_BATCH, key_value_bytes, padded_length
 from ..batching.context import Arrays, DecodeFailed, Handles, Ints, Logits
 from ..batching.sampler import SPARE
 from .mixing import Ggml, Mixing, Tensor, Unknown, ggml, operation, past_casts

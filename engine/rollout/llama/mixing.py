@@ -13,7 +13,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ...models import GgufNames, linear_shapes, pairs
+from ...models.gguf import GgufNames
+from ...models.weights import linear_shapes, pairs
 from ..batching.context import Arrays, Handles, Ints
 from .native import llama
 

@@ -9,28 +9,23 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from ...devices import LentCores, Loan
+from ...devices.limits import LentCores, Loan
 from ...errors import BaseModelError
-from ...models import (
-    BITS,
-    WRITTEN,
-    BaseConfig,
-    BaseModel,
+from ...models.config import BITS, WRITTEN, BaseConfig, halves_memory, nearest
+from ...models.find import BaseModel, load_base
+from ...models.gguf import (
     GgufNames,
     base_bytes,
     brought_names,
     ensure,
-    halves_memory,
-    layers_on_card,
-    load_base,
     names_of,
-    nearest,
-    parameters,
     path_of,
     plain_layers,
     verify,
     write_base,
 )
+from ...models.memory import layers_on_card
+from ...models.weights import parameters
 from ..batching.requests import Pace, pace_of
 from ..batching.sampler import FIRST, SPARE, BatchingSampler
 from .context import LlamaContext, NoRoom, give_back

@@ -10,7 +10,8 @@ from dataclasses import dataclass
 from functools import cache
 from typing import Any
 
-from ...devices import Kind, llama_build, why_missing
+from ...devices.machine import Kind
+from ...devices.software import llama_build, why_missing
 from ...errors import ConfigError
 
 # Loads llama.cpp's low-level functions and silences its log; the last errors go into messages.

@@ -13,7 +13,7 @@ from marlaas.plugins.messages import Answer, Endpoint, Fork, Message, Reply
 from marlaas.plugins.rewards import DEFAULT_AGENT
 
 from ... import wire
-from ...environments import Answering, Listener
+from ...environments.protocol import Answering, Listener
 from ...errors import ConfigError, MarlaasError
 from ...wire import Address, Answered, Endpoints, Refusal, Tell
 from ..conversation import Overfull, Sampled, Unplayable

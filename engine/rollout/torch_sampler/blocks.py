@@ -16,21 +16,10 @@ from numpy.typing import NDArray
 from torch import Tensor
 from torch.nn.functional import pad, scaled_dot_product_attention
 
-from ...devices import address_space
-from ...models import (
-    PREFILL,
-    REMEMBERED,
-    TILED,
-    TILED_HALVED,
-    Layer,
-    Stacked,
-    attend,
-    merged,
-    positive_factors,
-    product,
-    relative_error,
-    tiles,
-)
+from ...devices.limits import address_space
+from ...models.kernels import REMEMBERED, attend, merged, positive_factors, product, relative_error, tiles
+from ...models.memory import PREFILL, TILED, TILED_HALVED
+from ...models.tensors import Layer, Stacked
 from ..batching.context import Ints
 from .cache import TILE, AdapterCache, tiling
 

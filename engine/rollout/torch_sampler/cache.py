@@ -15,7 +15,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from ...models import Base
+from ...models.tensors import Base
 from ..batching.context import Arrays
 
 # Zeros that take no memory until they are written: most of a cache is seldom used.

@@ -17,8 +17,11 @@ from numpy.typing import NDArray
 from torch import Tensor
 from torch.nn.functional import rms_norm, silu
 
-from ...devices import LentCores
-from ...models import BaseModel, Layer, check_adapter, halves, load, rotate
+from ...devices.limits import LentCores
+from ...models.find import BaseModel
+from ...models.kernels import halves, rotate
+from ...models.tensors import Layer, load
+from ...models.weights import check_adapter
 from ..batching.context import Arrays, Handles, Ints, Logits
 from .blocks import Appended, Exact, Mix, OneEach, Rounded, Runs, calls, exact, mix_of, rounded
 from .cache import TILE, AdapterCache, untouched

@@ -12,9 +12,13 @@ from time import thread_time
 import numpy as np
 import torch
 
-from ...devices import LentCores, Loan
+from ...devices.limits import LentCores, Loan
 from ...errors import BaseModelError
-from ...models import SMALL, BaseModel, library, linear_shapes, load_base, unsupported
+from ...models.config import unsupported
+from ...models.find import BaseModel, load_base
+from ...models.kernels import library
+from ...models.memory import SMALL
+from ...models.weights import linear_shapes
 from ..batching.context import Arrays, Context, Handles, Logits
 from ..batching.requests import ENOUGH, Pace, large
 from ..batching.sampler import FIRST, SPARE, BatchingSampler

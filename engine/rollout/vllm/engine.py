@@ -14,11 +14,14 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from packaging.version import InvalidVersion, Version
 
-from ...adapters import PolicyState, StateHeader, checksum, read_peft_folder, write_peft_folder
-from ...devices import GPU_EXTRA, LEAST_VLLM, find_installed, ran_out
+from ...adapters.export import read_peft_folder, write_peft_folder
+from ...adapters.statefile import PolicyState, StateHeader, checksum
+from ...devices.limits import ran_out
+from ...devices.software import GPU_EXTRA, LEAST_VLLM, find_installed
 from ...errors import AdapterError, BaseModelError
-from ...home import PrivateFolder
-from ...models import BLOCK, FAMILIES, SLOTS, SPARE, BaseConfig, Device, batch_for, cache_bytes, rank_class
+from ...home.guard import PrivateFolder
+from ...models.config import FAMILIES, BaseConfig
+from ...models.memory import BLOCK, SLOTS, SPARE, Device, batch_for, cache_bytes, rank_class
 from ..batching.context import Arrays
 from ..sampling import WHOLE, Truncation
 from ..wishes import NONE, Likeliest, Wishes

@@ -18,10 +18,11 @@ from typing import Any
 
 import numpy as np
 
-from ...devices import end_process
+from ...devices.limits import end_process
 from ...errors import AdapterError, BaseModelError, CallFailed, ConfigError
-from ...home import PrivateFolder
-from ...models import SLOTS, BaseModel, Device, load_base, whole_blocks
+from ...home.guard import PrivateFolder
+from ...models.find import BaseModel, load_base
+from ...models.memory import SLOTS, Device, whole_blocks
 from ...trajectories import Logprobs, Tokens
 from ..batching.requests import Answer, Version, Versions
 from ..batching.sampler import Gate, ThreadedSampler

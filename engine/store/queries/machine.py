@@ -9,8 +9,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from ...devices import Holder
-from ...environments import quantile
+from ...devices.machine import Holder
+from ...environments.durations import quantile
 from ..rows import EngineRow, EventRow
 
 if TYPE_CHECKING:

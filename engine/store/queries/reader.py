@@ -15,10 +15,10 @@ from types import TracebackType
 from typing import Any, TypeVar
 
 from ...clock import wall_time
-from ...environments import Finding
+from ...environments.conformance.finding import Finding
 from ...errors import StoreError
-from ...models import is_unverified
-from ...spec import TOGETHER
+from ...models.reference import is_unverified
+from ...spec.task import TOGETHER
 from ..rows import (
     ACTIVE,
     BASIS,

@@ -9,7 +9,8 @@ import torch
 from torch import Tensor
 from torch.nn.functional import scaled_dot_product_attention
 
-from ...models import HeadShape, attend, attend_backward, merged
+from ...models.kernels import attend, attend_backward, merged
+from ...models.tensors import HeadShape
 from .packing import Places, Slots
 
 # Queries of a prompt see that prompt; queries of an answer see the prompt and the answer so far, with one softmax over

@@ -14,8 +14,11 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from ...devices import Precision
-from ...models import (
+from ...devices.machine import Precision
+from ...models.config import BaseConfig
+from ...models.find import BaseModel
+from ...models.kernels import rms_norm, rms_norm_backward, tiles
+from ...models.memory import (
     EXACT,
     HALVED,
     MOST_ON_CARD,
@@ -23,20 +26,11 @@ from ...models import (
     PASS_BYTES,
     TILED,
     TILED_HALVED,
-    Base,
-    BaseConfig,
-    BaseModel,
     Budget,
-    HeadShape,
     Kept,
-    Layer,
-    Stacked,
     kept_on_card,
-    load,
-    rms_norm,
-    rms_norm_backward,
-    tiles,
 )
+from ...models.tensors import Base, HeadShape, Layer, Stacked, load
 from ...trajectories import Tokens
 from ..memory import AdamState, Layout, PolicyMemory
 from ..model import Criterion, Groups, pass_room

@@ -9,8 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from ...models import (
-    Layer,
+from ...models.kernels import (
     add_bfloat16_product,
     add_product,
     product,
@@ -21,6 +20,7 @@ from ...models import (
     swiglu_backward,
     widened_product,
 )
+from ...models.tensors import Layer
 from .attention import Attention
 from .linear import Applied, Linear
 from .packing import Spans

@@ -10,9 +10,10 @@ from typing import Any, Protocol
 import torch
 from torch import Tensor
 
-from ...devices import Precision
+from ...devices.machine import Precision
 from ...errors import BaseModelError
-from ...models import Layer, add_bfloat16_product, product as kernel_product
+from ...models.kernels import add_bfloat16_product, product as kernel_product
+from ...models.tensors import Layer
 from ..memory import PolicyMemory
 from .packing import Spans
 

@@ -12,7 +12,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from ...models import AGAIN
+from ...models.memory import AGAIN
 from ..model import Ints, Lesson, lesson_of
 from ..protocol import TrainGroup, TrainSequence
 

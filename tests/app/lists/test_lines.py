@@ -33,8 +33,8 @@ from marlaas.app.lists.lines import (
     text,
 )
 from marlaas.app.words.format import cells
-from marlaas.engine.store import Reader
 from marlaas.engine.store.queries.learning import KeptVersion
+from marlaas.engine.store.queries.reader import Reader
 from marlaas.engine.store.rows import ACTIVE, FINISHED, FindingRow, PolicyRow, TaskRow, VersionRow
 
 from ..filling import Filling

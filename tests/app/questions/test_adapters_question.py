@@ -9,8 +9,8 @@ import pytest
 from marlaas.app.questions import AdaptersQuestion
 from marlaas.app.reading import opened
 from marlaas.engine.home.paths import Home
-from marlaas.engine.store import Reader
 from marlaas.engine.store.queries.learning import KeptVersion, kept_versions
+from marlaas.engine.store.queries.reader import Reader
 
 from ..filling import Filling
 

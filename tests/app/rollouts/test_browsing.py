@@ -29,8 +29,8 @@ from marlaas.app.rollouts.reading import (
 )
 from marlaas.engine.errors import ConfigError
 from marlaas.engine.home.paths import Home
-from marlaas.engine.store import Reader
 from marlaas.engine.store.queries.episodes import GroupSummary, MemberSummary, StepSummary
+from marlaas.engine.store.queries.reader import Reader
 
 from ..filling import Filling
 from ..filling_rollouts import fill_rollouts

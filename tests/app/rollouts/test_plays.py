@@ -24,7 +24,7 @@ from marlaas.app.rollouts.reading import (
     step_key,
 )
 from marlaas.engine.home.paths import Home
-from marlaas.engine.store import Reader
+from marlaas.engine.store.queries.reader import Reader
 
 from ..filling_policies import fill_duel
 

@@ -33,7 +33,7 @@ from marlaas.app.screens.dialogs.questions import (
 from marlaas.app.screens.dialogs.readings import Configuration, Explain, Findings, KeysHelp, Reading, WinRates
 from marlaas.app.widgets.bars import KeyBar
 from marlaas.engine.home.paths import Home
-from marlaas.engine.rollout import Manner
+from marlaas.engine.rollout.talk import Manner
 
 from ...seldom import often
 from ..driving import Driver, driving

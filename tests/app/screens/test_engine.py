@@ -13,8 +13,8 @@ import pytest
 from marlaas.app.screens.engine import head, stop_question
 from marlaas.app.words.tasks import Liveness
 from marlaas.engine.home.paths import Home
-from marlaas.engine.store import EngineRow
 from marlaas.engine.store.queries.machine import StageSample
+from marlaas.engine.store.rows import EngineRow
 
 from ..driving import SIZES, assert_snapshot, driving, looks
 from ..filling import NOW, Filling

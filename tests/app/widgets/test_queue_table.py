@@ -27,8 +27,7 @@ from marlaas.app.widgets.keyed_table import KeyedTable
 from marlaas.app.words.format import cells
 from marlaas.app.words.tasks import family_summaries, short_name, swept
 from marlaas.engine.home.paths import Home
-from marlaas.engine.store import TaskRow
-from marlaas.engine.store.rows import PolicyRow, TrajectoryRow, Turn
+from marlaas.engine.store.rows import PolicyRow, TaskRow, TrajectoryRow, Turn
 
 from ..driving import driving
 from ..filling import HOSTILE, Filling

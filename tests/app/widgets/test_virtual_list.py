@@ -14,7 +14,7 @@ from textual.pilot import Pilot
 from marlaas.app.lists.filters import PAGE, Listing, Pages
 from marlaas.app.widgets.tables import VirtualList
 from marlaas.engine.errors import StoreError
-from marlaas.engine.store import Reader
+from marlaas.engine.store.queries.reader import Reader
 
 from ..resting import known_threads, pilots_know_rest, rest
 

@@ -26,7 +26,7 @@ from marlaas.app.words.learning import (
     verdict,
 )
 from marlaas.engine.spec.task import FINDINGS
-from marlaas.engine.store import Track
+from marlaas.engine.store.queries.learning import Track
 from marlaas.engine.store.rows import FindingRow
 from marlaas.engine.train.watch import found
 

@@ -18,7 +18,7 @@ from marlaas.app.words.metrics import (
     words,
 )
 from marlaas.app.words.terms import TERMS
-from marlaas.engine.store import Track
+from marlaas.engine.store.queries.learning import Track
 
 NAMES = ["tokens", "loss", "errors", "cut", "kl", "entropy", "held-out b", "held-out", "reward", "clipped", "mine"]
 

@@ -37,10 +37,10 @@ from marlaas.app.words.tasks import (
     tokens_per_second,
     who,
 )
-from marlaas.engine.fleet import clock
+from marlaas.engine.fleet.yielding.decision import clock
 from marlaas.engine.home.paths import Home
 from marlaas.engine.spec.task import NamedPolicySpec, TaskSpec, agent_map_of
-from marlaas.engine.store import FirstStep
+from marlaas.engine.store.queries.learning import FirstStep
 from marlaas.engine.store.rows import EngineRow, EvalRow, PaceRow, TaskRow
 
 from ..filling import HOSTILE, NOW, Filling

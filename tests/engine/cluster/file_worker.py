@@ -6,7 +6,7 @@ import os
 from pathlib import Path
 
 from marlaas.engine.cluster.node_host import checksum_of
-from marlaas.engine.training import GroupStats, Job, PolicyConfig, Probe, StepResult, TrainGroup
+from marlaas.engine.training.protocol import GroupStats, Job, PolicyConfig, Probe, StepResult, TrainGroup
 
 
 class FileWorker:

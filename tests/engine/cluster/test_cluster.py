@@ -11,7 +11,7 @@ import pytest
 from marlaas.engine.cluster.cluster import Cluster
 from marlaas.engine.errors import ClusterUnreachable, WorkerDied
 from marlaas.engine.home.paths import Home
-from marlaas.engine.workers import LocalLauncher
+from marlaas.engine.workers.handle import LocalLauncher
 
 
 def cluster(address: str, folder: Path) -> Cluster:

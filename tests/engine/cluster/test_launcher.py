@@ -10,9 +10,10 @@ from typing import Any
 
 import pytest
 
-from marlaas.engine.cluster import NodeLauncher
+from marlaas.engine.cluster.node_host import NodeLauncher
 from marlaas.engine.errors import WorkerDied
-from marlaas.engine.workers import NOTHING, LocalLauncher, WorkerHandle
+from marlaas.engine.workers.child import NOTHING
+from marlaas.engine.workers.handle import LocalLauncher, WorkerHandle
 from tests.engine.workers.contract import LauncherContract, Spawn
 
 pytestmark = [pytest.mark.processes, pytest.mark.timeout(120)]

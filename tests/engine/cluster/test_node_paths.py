@@ -9,8 +9,8 @@ import pytest
 
 from marlaas.engine.cluster.node_host import BaseFolder, OwnFolder, find_base, named, resolve
 from marlaas.engine.errors import BaseModelError
-from marlaas.engine.home import Home
-from marlaas.engine.models import load_base
+from marlaas.engine.home.paths import Home
+from marlaas.engine.models.find import load_base
 
 
 @pytest.fixture

@@ -9,12 +9,12 @@ from pathlib import Path
 
 import pytest
 
-from marlaas.engine.cluster import NodeLauncher, RemoteSampler, RemoteTrainer, StateFiles
-from marlaas.engine.cluster.node_host import KEPT, NodeFiles, checksum_of
+from marlaas.engine.cluster.cluster import RemoteSampler, RemoteTrainer, StateFiles
+from marlaas.engine.cluster.node_host import KEPT, NodeFiles, NodeLauncher, checksum_of
 from marlaas.engine.errors import AdapterDamaged, AdapterError, AdapterUnreachable, WorkerDied
-from marlaas.engine.rollout import Sampler
-from marlaas.engine.training import GroupStats, Job, PolicyConfig, Trainer
-from marlaas.engine.workers import WorkerHandle
+from marlaas.engine.rollout.protocol import Sampler
+from marlaas.engine.training.protocol import GroupStats, Job, PolicyConfig, Trainer
+from marlaas.engine.workers.handle import WorkerHandle
 
 from .test_launcher import open_bridge
 

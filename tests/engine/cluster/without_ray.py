@@ -6,7 +6,7 @@ from typing import Any
 
 from marlaas.engine.cluster.bridge import Host, HostLost, NodeWorkers
 from marlaas.engine.cluster.node_host import NodeHost
-from marlaas.engine.home import Home, find_home
+from marlaas.engine.home.paths import Home, find_home
 
 
 class HostHere:

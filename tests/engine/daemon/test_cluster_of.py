@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from marlaas.engine.cluster import LocalNode
+from marlaas.engine.cluster.joining import LocalNode
 from marlaas.engine.daemon.planning import cluster_of
 from marlaas.engine.errors import ConfigError
 from marlaas.engine.home.paths import Home

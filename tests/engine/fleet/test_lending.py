@@ -7,7 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from marlaas.engine.devices import Loan, Place, Placement, SamplerAssignment, SamplerKind, TrainerAssignment
+from marlaas.engine.devices.limits import Loan
+from marlaas.engine.devices.machine import Place, Placement, SamplerAssignment, SamplerKind, TrainerAssignment
 from marlaas.engine.fleet.plan import LEAST, TORCH, TRAINER, WorkerSpec, lending
 
 SCRATCH = Path("scratch")

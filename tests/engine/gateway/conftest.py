@@ -9,8 +9,8 @@ import pytest
 
 from marlaas.engine.gateway.callers import Callers
 from marlaas.engine.gateway.keys import Identity, new_key
-from marlaas.engine.store import add_key
 from marlaas.engine.store.store import Store
+from marlaas.engine.store.submissions import add_key
 
 from .answering import Echo
 

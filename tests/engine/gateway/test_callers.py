@@ -10,7 +10,7 @@ from marlaas.engine.errors import StoreError
 from marlaas.engine.gateway import callers as module
 from marlaas.engine.gateway.callers import Callers
 from marlaas.engine.gateway.keys import new_key
-from marlaas.engine.store import add_key, revoke_key
+from marlaas.engine.store.submissions import add_key, revoke_key
 from marlaas.engine.wire import Refusal
 
 from .answering import Echo

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from marlaas.engine.fairness import Ledger
+from marlaas.engine.fairness.line import Ledger
 from marlaas.engine.gateway.figures import NAMES, Counted, Figure, FigureReader, counted, figures as figure_rows
 from marlaas.engine.store.queries.learning import Total
 from marlaas.engine.wire import FigureTable, frame, response

@@ -6,7 +6,7 @@ import asyncio
 
 from marlaas.engine.errors import WorkerDied
 from marlaas.engine.gateway.callers import Callers, Tallies
-from marlaas.engine.store import KeyUse
+from marlaas.engine.store.tasks import KeyUse
 from marlaas.engine.wire import (
     Answered,
     Choice,

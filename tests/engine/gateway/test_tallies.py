@@ -8,8 +8,8 @@ import pytest
 
 from marlaas.engine.errors import StoreError
 from marlaas.engine.gateway.callers import Tallies
-from marlaas.engine.store import KeyUse
 from marlaas.engine.store.store import Store
+from marlaas.engine.store.tasks import KeyUse
 
 
 def test_sums_by_key() -> None:

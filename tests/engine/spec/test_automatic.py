@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, strategies as st
 
 from marlaas.engine.errors import ConfigError
-from marlaas.engine.models import load_base
+from marlaas.engine.models.find import load_base
 from marlaas.engine.spec.automatic import (
     BaseTraits,
     FirstReplies,

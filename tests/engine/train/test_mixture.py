@@ -15,7 +15,7 @@ import pytest
 from marlaas.engine.environments.protocol import DataFacts, EpisodeOutcome, EpisodeSpec, FinishedEpisode
 from marlaas.engine.scheduler.scheduler import Ending
 from marlaas.engine.spec.task import ComponentSpec, DataSpec, EvalSpec, SuiteSpec
-from marlaas.engine.store import Evaluation
+from marlaas.engine.store.versions import Evaluation
 from marlaas.engine.train.drawing import STRIDE
 from marlaas.engine.train.evaluation import mean_score
 from marlaas.engine.train.failures import BiasWatch

@@ -11,7 +11,7 @@ import pytest
 import torch
 
 from marlaas.engine.adapters.statefile import PolicyState, read_state, write_state
-from marlaas.engine.devices import LentCores, Loan
+from marlaas.engine.devices.limits import LentCores, Loan
 from marlaas.engine.errors import AdapterError, BaseModelError
 from marlaas.engine.training import torch_trainer
 from marlaas.engine.training.losses import LOSSES, TokenLoss

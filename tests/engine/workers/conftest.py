@@ -4,7 +4,8 @@ from typing import Any
 
 import pytest
 
-from marlaas.engine.workers import NOTHING, LocalLauncher, WorkerHandle
+from marlaas.engine.workers.child import NOTHING
+from marlaas.engine.workers.handle import LocalLauncher, WorkerHandle
 
 FACTORY = "tests.engine.workers.dummy:DummyWorker"
 Spawn = Callable[..., Awaitable[WorkerHandle]]

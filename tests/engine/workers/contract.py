@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from marlaas.engine.errors import AdapterError, CallFailed, OutOfMemory, WorkerDied
-from marlaas.engine.workers import WorkerHandle
+from marlaas.engine.workers.handle import WorkerHandle
 
 from .dummy import Dummy, Named
 

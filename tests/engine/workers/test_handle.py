@@ -9,7 +9,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from marlaas.engine.workers import WorkerHandle
+from marlaas.engine.workers.handle import WorkerHandle
 
 from .contract import LauncherContract
 

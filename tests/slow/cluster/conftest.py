@@ -11,7 +11,7 @@ import pytest_asyncio
 
 from marlaas.engine.cluster.bridge import RECONNECT
 from marlaas.engine.cluster.node import own_versions
-from marlaas.engine.workers import LocalLauncher, WorkerHandle
+from marlaas.engine.workers.handle import LocalLauncher, WorkerHandle
 from tools.ray_nodes import ROOT, VARIABLES, RayNodes
 
 BRIDGE = "marlaas.engine.cluster.bridge:Bridge"

@@ -11,10 +11,10 @@ from pathlib import Path
 import psutil
 import pytest
 
-from marlaas.engine.cluster import NodeLauncher, StateFiles
-from marlaas.engine.cluster.node_host import checksum_of
+from marlaas.engine.cluster.cluster import StateFiles
+from marlaas.engine.cluster.node_host import NodeLauncher, checksum_of
 from marlaas.engine.errors import WorkerDied
-from marlaas.engine.workers import WorkerHandle
+from marlaas.engine.workers.handle import WorkerHandle
 from tools.ray_nodes import MEMORY, RayNodes
 
 from .conftest import open_bridge

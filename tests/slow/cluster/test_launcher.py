@@ -11,8 +11,9 @@ from typing import Any
 import pytest
 import pytest_asyncio
 
-from marlaas.engine.cluster import NodeLauncher
-from marlaas.engine.workers import NOTHING, WorkerHandle
+from marlaas.engine.cluster.node_host import NodeLauncher
+from marlaas.engine.workers.child import NOTHING
+from marlaas.engine.workers.handle import WorkerHandle
 from tests.engine.workers.contract import LauncherContract, Spawn
 from tools.ray_nodes import RayNodes
 

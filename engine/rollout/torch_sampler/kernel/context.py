@@ -14,7 +14,9 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from ....models import Base, BaseModel, check_adapter, load
+from ....models.find import BaseModel
+from ....models.tensors import Base, load
+from ....models.weights import check_adapter
 from ....trajectories import Logprobs, Tokens
 from ...batching.context import Arrays, DecodeFailed, Handles, Ints, Logits
 from ...sampling import Cuts, Floats

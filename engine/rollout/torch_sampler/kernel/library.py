@@ -21,7 +21,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ....devices import processor_name
+from ....devices.limits import processor_name
 
 # The ctypes bindings of ``decode.c``. Independent of torch.
 #

@@ -6,8 +6,8 @@ import pytest
 
 from marlaas.engine.gateway.keys import digest
 from marlaas.engine.home.paths import Home
-from marlaas.engine.store import KeyUse
 from marlaas.engine.store.store import Store
+from marlaas.engine.store.tasks import KeyUse
 
 from ...commanding import Commander
 from ...filling import Filling

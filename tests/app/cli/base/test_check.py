@@ -10,7 +10,9 @@ from pathlib import Path
 import pytest
 
 from marlaas.app.cli.base import Kept, advice, on_this_processor
-from marlaas.engine.devices import Cpu, Inventory, Machine, Rates, Software, Survey, UsableResources
+from marlaas.engine.devices.machine import Cpu, Inventory, Machine, Rates, Software
+from marlaas.engine.devices.survey import Survey
+from marlaas.engine.devices.usable import UsableResources
 from marlaas.engine.fleet.placement.choices import Copy, CopySpeed
 from marlaas.engine.fleet.routing.router import Agreement
 from marlaas.engine.home.paths import TINY_BASE, Home

@@ -11,7 +11,7 @@ from marlaas.app.cli.env_play import ROOMY, Players, Speaking, players
 from marlaas.engine.errors import AdapterError, ConfigError
 from marlaas.engine.home.paths import Home
 from marlaas.engine.rollout.sampling import Truncation
-from marlaas.engine.spec import as_number
+from marlaas.engine.spec.automatic import as_number
 from marlaas.engine.spec.task import NamedPolicySpec, SamplingSpec, TaskSpec
 from marlaas.engine.store.store import Store
 from marlaas.engine.store.submissions import submit

@@ -9,11 +9,12 @@ import pytest
 from marlaas.app.screens.environments import used_by
 from marlaas.engine.errors import ConfigError
 from marlaas.engine.spec.task import ComponentSpec, TaskSpec
-from marlaas.engine.store import Evaluation, NewVersion
 from marlaas.engine.store.queries.reader import Reader
 from marlaas.engine.store.store import Store
 from marlaas.engine.store.submissions import submit
-from marlaas.engine.submission import ToPlay, check_environments, environments_of, submission
+from marlaas.engine.store.versions import Evaluation, NewVersion
+from marlaas.engine.submission.queue import check_environments
+from marlaas.engine.submission.taskfile import ToPlay, environments_of, submission
 
 from ...commanding import Commander
 from ...filling import Filling

@@ -17,7 +17,7 @@ from marlaas.app.home.environments.source_lines import (
     task_place,
 )
 from marlaas.engine.errors import EnvironmentMissing
-from marlaas.engine.spec import TOGETHER
+from marlaas.engine.spec.task import TOGETHER
 from marlaas.engine.store.queries.machine import EnvironmentUse, EpisodeFailure
 from marlaas.engine.store.rows import EnvironmentRow
 

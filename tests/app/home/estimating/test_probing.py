@@ -8,11 +8,12 @@ import pytest
 
 from marlaas.app.home import estimating
 from marlaas.app.home.estimating import EPISODES, base_speed, episode_shape, key_of
-from marlaas.engine.fleet import with_sampler
-from marlaas.engine.home import Home, RolloutSettings, Settings
-from marlaas.engine.models import load_base
-from marlaas.engine.submission import BaseSpeed
-from marlaas.engine.train import read_speed, write_speed
+from marlaas.engine.fleet.plan import with_sampler
+from marlaas.engine.home.paths import Home
+from marlaas.engine.home.settings import RolloutSettings, Settings
+from marlaas.engine.models.find import load_base
+from marlaas.engine.submission.estimate import BaseSpeed
+from marlaas.engine.train.trial import read_speed, write_speed
 
 pytestmark = [pytest.mark.processes, pytest.mark.timeout(150), pytest.mark.torch]
 

@@ -24,7 +24,7 @@ from marlaas.app.words.terms import (
     with_new_keys,
     with_new_names,
 )
-from marlaas.engine.environments import DataFacts
+from marlaas.engine.environments.protocol import DataFacts
 from marlaas.engine.home.settings import Settings
 from marlaas.engine.scheduler.scheduler import Ending
 from marlaas.engine.spec.fields import policy_fields, spec_fields, suite_fields

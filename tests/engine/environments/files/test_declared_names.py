@@ -9,7 +9,7 @@ from hypothesis import given, strategies as st
 
 from marlaas.engine.environments.files.declared_names import LARGEST, declared_names
 from marlaas.engine.environments.files.source import Source, read_source
-from marlaas.engine.home import BUNDLED_PLUGINS
+from marlaas.engine.home.paths import BUNDLED_PLUGINS
 from marlaas.plugins.host.loading import load
 
 

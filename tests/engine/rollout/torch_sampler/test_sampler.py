@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 import torch
 
-from marlaas.engine.devices import LentCores, Loan
+from marlaas.engine.devices.limits import LentCores, Loan
 from marlaas.engine.errors import BaseModelError
 from marlaas.engine.models.find import BaseModel
 from marlaas.engine.rollout.llama.model import LlamaSampler

@@ -7,10 +7,10 @@ from pathlib import Path
 import pytest
 
 from marlaas.engine.errors import ConfigError, StoreError
-from marlaas.engine.store import add_key, revoke_key
 from marlaas.engine.store.queries.reader import Reader
 from marlaas.engine.store.rows import ApiRow
 from marlaas.engine.store.store import Store
+from marlaas.engine.store.submissions import add_key, revoke_key
 
 
 def test_a_key_is_found_by_its_hash_alone(store: Store, database: Path) -> None:

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from marlaas.engine.store import FirstStep, Reader
-from marlaas.engine.store.queries.learning import first_step
+from marlaas.engine.store.queries.learning import FirstStep, first_step
+from marlaas.engine.store.queries.reader import Reader
 
 from ....app.filling import NOW, Filling
 

@@ -5,7 +5,8 @@ import pytest
 import torch
 from hypothesis import given, settings, strategies as st
 
-from marlaas.engine.models import HeadShape, kernels
+from marlaas.engine.models import kernels
+from marlaas.engine.models.tensors import HeadShape
 from marlaas.engine.training.decoder.attention import Attention, AttentionPlan, FusedAttention, TiledAttention
 from marlaas.engine.training.decoder.decoder import compute_on
 from marlaas.engine.training.decoder.packing import Places, families, pack

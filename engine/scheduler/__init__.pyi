@@ -1,3 +1,0 @@
-from .scheduler import (
-    Scheduler as Scheduler,
-)
