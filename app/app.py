@@ -26,19 +26,19 @@ from textual.worker import get_current_worker
 from marlaas.engine.errors import MarlaasError
 from marlaas.engine.home.paths import Home
 
-from .context.snapshot import Notice, Snapshot, counting, current, lasting
-from .context.themes import DEFAULT, THEMES, legible_theme
-from .frame.feed import Feed, Sender
-from .frame.first_frame import title_of
-from .frame.line_filters import Ascii, Colourless, Legible
-from .frame.modes import ALL_MODES, Palette
-from .frame.preferences import Preferences
-from .frame.terminal import KeyOrder, copy, save_picture
 from .lists.lines import Learner, learner
-from .screens.view import View
-from .widgets.bars import NoticeLine
-from .words.format import line, short_path
-from .words.tasks import liveness
+from .text.format import line, short_path
+from .text.tasks import liveness
+from .tui.context.snapshot import Notice, Snapshot, counting, current, lasting
+from .tui.context.themes import DEFAULT, THEMES, legible_theme
+from .tui.frame.feed import Feed, Sender
+from .tui.frame.first_frame import title_of
+from .tui.frame.line_filters import Ascii, Colourless, Legible
+from .tui.frame.modes import ALL_MODES, Palette
+from .tui.frame.preferences import Preferences
+from .tui.frame.terminal import KeyOrder, copy, save_picture
+from .tui.screens.view import View
+from .tui.widgets.bars import NoticeLine
 
 _REMEMBERED = 100
 """Notices that are remembered."""
@@ -253,7 +253,7 @@ class MarlaasApp(KeyOrder):
 
     def action_add(self, copy_from: int | None = None) -> None:
         """Open the form for tasks, empty or as a copy of one."""
-        from .screens.submit import SubmitScreen
+        from .tui.screens.submit import SubmitScreen
 
         if reason := self.may_act():
             self.say(reason, bad=True)
@@ -394,14 +394,14 @@ class MarlaasApp(KeyOrder):
 
     def action_help(self) -> None:
         """The keys of this view."""
-        from .screens.dialogs.readings import KeysHelp, key_lines
+        from .tui.screens.dialogs.readings import KeysHelp, key_lines
 
         active = [(each, self.get_key_display(each.binding)) for each in self.screen.active_bindings.values()]
         self.push_screen(KeysHelp(f"keys of {self.current_mode}", self.screen.HELP or "", key_lines(active)))
 
     def action_explain(self, word: str = "") -> None:
         """Say what words and metrics mean, with the cursor on one."""
-        from .screens.dialogs.readings import Explain
+        from .tui.screens.dialogs.readings import Explain
 
         self.push_screen(Explain(word))
 
@@ -420,27 +420,27 @@ class MarlaasApp(KeyOrder):
     # What the first paint does not need is loaded when it is wanted.
 
     def _yield(self) -> None:
-        from .screens.engine import ask_yield
+        from .tui.screens.engine import ask_yield
 
         ask_yield(self)
 
     def _take_back(self) -> None:
-        from .screens.engine import take_back
+        from .tui.screens.engine import take_back
 
         take_back(self)
 
     def _open_api(self) -> None:
-        from .screens.api import open_api
+        from .tui.screens.api import open_api
 
         open_api(self)
 
     def _close_api(self) -> None:
-        from .screens.api import close_api
+        from .tui.screens.api import close_api
 
         close_api(self)
 
     def _new_key(self) -> None:
-        from .screens.api import ask_key
+        from .tui.screens.api import ask_key
 
         ask_key(self)
 

@@ -15,7 +15,8 @@ from textual.dom import DOMNode
 
 from marlaas.engine.errors import ConfigError
 
-from . import app, screens, widgets
+from . import app
+from .tui import screens, widgets
 
 _KEY = re.compile(r"((ctrl|shift|alt|super)\+)*([a-z_]+|f?[0-9]+|.)")
 

@@ -19,7 +19,7 @@ from typing import Any
 
 from marlaas.engine.errors import MarlaasError
 
-from .words.format import cells, clip, line, pad
+from .text.format import cells, clip, line, pad
 
 NARROW, NARROW_NUMBER = 9, 12
 """Cells to which a column of text, and one of numbers, becomes narrower at a terminal that is too narrow for all."""

@@ -34,18 +34,18 @@ from marlaas.engine.store.rows import (
     day_of,
 )
 
-from .home import this_machine
-from .home.api import FILE, Request, requests_in
-from .home.environments.source_lines import Excerpt, Place, definition, source_lines, task_excerpt
-from .home.log_files import LogLine, Tail, fits, names, tail
-from .home.results import Scored, scored
-from .home.this_machine import Disk, Memory
 from .lists.filters import Listing, broken_first
 from .lists.lines import Learner, learners
-from .words.format import EVENTS
-from .words.learning import Evidence, Score
-from .words.metrics import BANDS, HELD_OUT, HELD_OUT_ON, REWARD, held_out_on
-from .words.tasks import lost_briefly, measured_on, newest_series
+from .operations import this_machine
+from .operations.api import FILE, Request, requests_in
+from .operations.environments.source_lines import Excerpt, Place, definition, source_lines, task_excerpt
+from .operations.log_files import LogLine, Tail, fits, names, tail
+from .operations.results import Scored, scored
+from .operations.this_machine import Disk, Memory
+from .text.format import EVENTS
+from .text.learning import Evidence, Score
+from .text.metrics import BANDS, HELD_OUT, HELD_OUT_ON, REWARD, held_out_on
+from .text.tasks import lost_briefly, measured_on, newest_series
 
 # The protocol of questions: what the feed needs to know of one, and nothing about who asks.
 

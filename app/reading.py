@@ -52,9 +52,7 @@ def find_task(reader: Reader | None, said: int | str) -> TaskRow:
     task = reader.task(said) if reader and isinstance(said, int) else None
     if task is not None:
         return task
-    from marlaas.engine.submission.references import (
-        task_number,  # not loaded where a number is right, as it is each second
-    )
+    from marlaas.engine.queue.submission.references import task_number
 
     number = task_number(said, reader.known_tasks() if reader else [])
     task = reader.task(number) if reader else None

@@ -16,7 +16,7 @@ from textual.pilot import Pilot
 from marlaas.engine.home.paths import Home
 
 from .app import MarlaasApp
-from .frame.modes import ALL_MODES
+from .tui.frame.modes import ALL_MODES
 
 SIZE = (120, 36)
 VIEWS = tuple(mode.name for mode in ALL_MODES)

@@ -60,7 +60,7 @@ def without_signs(text: str) -> str:
     """A text in which each sign is a word; letters of all languages stay."""
     if text.isascii():
         return text
-    from .words.tasks import GLYPHS
+    from .text.tasks import GLYPHS
 
     for state, glyph in GLYPHS.items():
         text = text.replace(f"{glyph} {state} !", f"{state}, learning goes wrong").replace(f"{glyph} {state}", state)

@@ -26,11 +26,11 @@ from urllib.parse import urlsplit
 import numpy as np
 
 from marlaas.engine.devices.calibration import measure_here as measure_device
-from marlaas.engine.fleet.lone_sampler import write_bare
 from marlaas.engine.home.paths import Home
+from marlaas.engine.machine.lone_sampler import write_bare
 from marlaas.engine.models.find import BaseModel, load_base
-from marlaas.engine.rollout.protocol import SampleRequest
-from marlaas.engine.rollout.torch_sampler.sampler import TorchSampler
+from marlaas.engine.samplers.protocol import SampleRequest
+from marlaas.engine.samplers.torch.sampler import TorchSampler
 from tools.random_base.make import make_base
 
 from .machinery.fleet import WIDE_ENGINE, fleet

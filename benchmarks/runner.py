@@ -12,7 +12,7 @@ import os
 import signal
 import sys
 
-from marlaas.engine.workers.host import PR_SET_PDEATHSIG
+from marlaas.engine.machine.workers.host import PR_SET_PDEATHSIG
 
 from .report.figures import Section
 from .report.machine import Machine, describe

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from marlaas.engine.cluster.joining import FIXED, ray_flags
 from marlaas.engine.home.settings import ClusterSettings
+from marlaas.engine.machine.cluster.joining import FIXED, ray_flags
 
 EXAMPLES = Path(__file__).resolve().parent.parent / "examples" / "cluster"
 SLURM = EXAMPLES / "slurm.sbatch"

@@ -79,7 +79,7 @@ def test_the_application_needs_no_tensors() -> None:
 def test_a_known_architecture_trains_without_large_libraries() -> None:
     statement = (
         "from marlaas.engine.models.model import load_base; "
-        "from marlaas.engine.training.torch_trainer import TorchTrainer; "
+        "from marlaas.engine.trainer.torch_trainer import TorchTrainer; "
         "TorchTrainer(str(load_base('tiny').path), 'tiny').shutdown()"
     )
     assert not imported(statement) & {"transformers", "peft", "sympy"}
@@ -90,11 +90,17 @@ def test_the_engine_knows_no_screen() -> None:
 
 
 def test_an_engine_without_a_cluster_knows_nothing_of_one() -> None:
-    code = "import sys, marlaas.engine.daemon.main, marlaas.engine.fleet as f; f.WorkerSupervisor, f.ServicesFactory\n"
-    code += "print(*{name for name in sys.modules if name == 'ray' or name.startswith('marlaas.engine.cluster')})"
+    code = (
+        "import sys, marlaas.engine.daemon.main, marlaas.engine.machine as f; f.WorkerSupervisor, f.ServicesFactory\n"
+    )
+    code += (
+        "print(*{name for name in sys.modules if name == 'ray' or name.startswith('marlaas.engine.machine.cluster')})"
+    )
     done = subprocess.run([sys.executable, "-P", "-c", code], capture_output=True, text=True, check=True)
     assert not done.stdout.split()
 
 
 def test_the_ways_to_nodes_know_no_ray() -> None:
-    assert "ray" not in imported("import marlaas.engine.cluster.cluster, marlaas.engine.cluster.node_host")
+    assert "ray" not in imported(
+        "import marlaas.engine.machine.cluster.cluster, marlaas.engine.machine.cluster.node_host"
+    )

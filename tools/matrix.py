@@ -40,22 +40,22 @@ HELD = ("ATEN_CPU_CAPABILITY", "ONEDNN_MAX_CPU_ISA", "MKL_ENABLE_INSTRUCTIONS")
 """What makes PyTorch, oneDNN and MKL use nothing newer. MKL obeys on Intel's processors only."""
 ARITHMETIC = (
     "tests/engine/models",
-    "tests/engine/training",
-    "tests/engine/fleet/colocated",
-    "tests/engine/rollout/torch_sampler/test_sampler.py",
+    "tests/engine/trainer",
+    "tests/engine/machine/colocated",
+    "tests/engine/samplers/torch/test_sampler.py",
     "tests/engine/rollout/test_sampler_memory.py",
-    "tests/engine/rollout/torch_sampler/test_cache.py",
-    "tests/engine/rollout/torch_sampler/test_tiles.py",
+    "tests/engine/samplers/torch/test_cache.py",
+    "tests/engine/samplers/torch/test_tiles.py",
     "tests/tools/base",
     "tests/end_to_end/run/test_repeatable.py",
 )
 """Tests whose results depend on how products are computed."""
 LLAMA = (
-    "tests/engine/rollout/llama/test_sampler.py",
-    "tests/engine/rollout/llama/test_native.py",
-    "tests/engine/rollout/llama/test_memory.py",
-    "tests/engine/rollout/llama/test_opening.py",
-    "tests/engine/rollout/torch_sampler/test_sampler.py",
+    "tests/engine/samplers/llama/test_sampler.py",
+    "tests/engine/samplers/llama/test_native.py",
+    "tests/engine/samplers/llama/test_memory.py",
+    "tests/engine/samplers/llama/test_opening.py",
+    "tests/engine/samplers/torch/test_sampler.py",
 )
 AVX2 = "-DGGML_NATIVE=OFF -DGGML_AVX=ON -DGGML_AVX2=ON -DGGML_FMA=ON -DGGML_F16C=ON -DGGML_BMI2=ON"
 

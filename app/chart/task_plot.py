@@ -12,10 +12,10 @@ from marlaas.engine.store.rows import TaskRow
 
 from ..lists.lines import Learner
 from ..questions import LearningCurve, TaskAnswer
-from ..words.format import cells, clip, line, number, pad
-from ..words.metrics import BANDS, HELD_OUT, REWARD, exact, held_out_on, words
-from ..words.scores import scored_at
-from ..words.tasks import newest_key
+from ..text.format import cells, clip, line, number, pad
+from ..text.metrics import BANDS, HELD_OUT, REWARD, exact, held_out_on, words
+from ..text.scores import scored_at
+from ..text.tasks import newest_key
 from .draw import WEIGHTS, Run, smoothed
 from .plot import MOST_CURVES, Curve, Mark, Plot, Point
 

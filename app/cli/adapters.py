@@ -10,22 +10,22 @@ from pathlib import Path
 
 from marlaas.engine.adapters.use import USE
 from marlaas.engine.errors import AdapterError, ConfigError
+from marlaas.engine.queue.submission.references import choose, choose_at, named_by
 from marlaas.engine.spec.task import served_name
 from marlaas.engine.spec.validation import nearest
 from marlaas.engine.store.queries.learning import GivenName
 from marlaas.engine.store.queries.reader import Reader
 from marlaas.engine.store.rows import VersionRow
 from marlaas.engine.store.submissions import command
-from marlaas.engine.submission.references import choose, choose_at, named_by
 
 from .. import output
-from ..home.commands import arguments, ask, owner, reference, unanswered, wait_for_outcomes
-from ..home.results import export, no_gain
 from ..lists.lines import learner, learners
+from ..operations.commands import arguments, ask, owner, reference, unanswered, wait_for_outcomes
+from ..operations.results import export, no_gain
 from ..reading import find_task, reading
-from ..words.format import ago, line, plain, size
-from ..words.scores import with_error
-from ..words.terms import with_new_names
+from ..text.format import ago, line, plain, size
+from ..text.scores import with_error
+from ..text.terms import with_new_names
 from .parser import ADAPTER, Verbs, adapter_of, add_family, add_task, add_verb, arg, home_of
 
 # ``adapters name``: names of a tenant's own for versions, under which clients of the API find them.
@@ -213,7 +213,7 @@ def list_versions(args: argparse.Namespace) -> int:
 def run_export(args: argparse.Namespace) -> int:
     """Export one version."""
 
-    from ..home.doctor import base_folder
+    from ..operations.doctor import base_folder
 
     home = home_of(args)
     with reading(home) as reader:

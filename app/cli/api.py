@@ -15,10 +15,10 @@ from marlaas.engine.store.rows import ApiKeyRow
 from marlaas.engine.store.submissions import revoke_key
 
 from .. import output
-from ..home.api import close_api, open_api
+from ..operations.api import close_api, open_api
 from ..reading import reading
-from ..words.format import ago, count, counted, line
-from ..words.tasks import liveness
+from ..text.format import ago, count, counted, line
+from ..text.tasks import liveness
 from .parser import Verbs, add_family, add_verb, arg, home_of
 
 # ``api key new | list | revoke``: keys with which clients of a tenant ask the API. No engine need run.
@@ -26,7 +26,7 @@ from .parser import Verbs, add_family, add_verb, arg, home_of
 
 def make(args: argparse.Namespace) -> int:
     """Make a key."""
-    from ..home.api import make_key
+    from ..operations.api import make_key
 
     scopes = [scope.strip() for scope in args.scopes.split(",") if scope.strip()]
     made = make_key(home_of(args), args.tenant, args.name, scopes)

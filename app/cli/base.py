@@ -16,16 +16,16 @@ from typing import TYPE_CHECKING, Any, cast
 from marlaas.engine.devices.limits import available_memory, own_cores
 from marlaas.engine.devices.usable import UsableResources
 from marlaas.engine.errors import BaseModelError, ConfigError, MarlaasError
-from marlaas.engine.fleet.placement.choices import Copy, Times
 from marlaas.engine.home.paths import Home
 from marlaas.engine.home.settings import Settings, load_settings
+from marlaas.engine.machine.placement.choices import Copy, Times
 from marlaas.engine.models.config import BFLOAT16, GGUF, PRECISIONS, SAMPLERS
 from marlaas.engine.models.find import anchored, cache_folder, download_base, find_base, hub_name
 
 from .. import output
-from ..words.format import count, line, number, size
-from ..words.machine import judge, spoken
-from ..words.terms import with_new_names
+from ..text.format import count, line, number, size
+from ..text.machine import judge, spoken
+from ..text.terms import with_new_names
 from .parser import Verbs, add_family, add_verb, arg, home_of
 from .terminal import agreed
 
@@ -35,8 +35,8 @@ if TYPE_CHECKING:
     from marlaas.engine.models.find import BaseModel
     from marlaas.engine.models.memory import MemoryPlan
     from marlaas.engine.models.reference import Comparison
+    from marlaas.engine.queue.submission.queue import HomeBase
     from marlaas.engine.rollout.renderer import Renderer
-    from marlaas.engine.submission.queue import HomeBase
     from marlaas.engine.train.trial import Tried
 
 
@@ -110,7 +110,7 @@ def compared(home: Home, base: BaseModel, settings: Settings) -> Comparison:
     """Compare with transformers now. Raises ``BaseModelError`` for a base that marlaas reads otherwise."""
     import asyncio
 
-    from marlaas.engine.fleet.reference import check_comparison, compare_base
+    from marlaas.engine.machine.reference import check_comparison, compare_base
 
     output.talk("Comparing with transformers, in float32 …")
     result = asyncio.run(compare_base(base, home.root, available_memory(settings.resources.memory)))
@@ -120,7 +120,7 @@ def compared(home: Home, base: BaseModel, settings: Settings) -> Comparison:
 
 def sentence(result: Comparison) -> str:
     """The result with what it took."""
-    from marlaas.engine.fleet.reference import spoken_comparison
+    from marlaas.engine.machine.reference import spoken_comparison
 
     took = f" ({result.seconds:.0f} s, {size(result.memory)})" if result.memory else ""
     return f"{line(spoken_comparison(result))}{took}"
@@ -146,7 +146,7 @@ def run_check(args: argparse.Namespace) -> int:
     from marlaas.engine.rollout.renderer import Renderer
     from marlaas.engine.train.trial import cleared
 
-    from ..home.doctor import cards_used, surveyed
+    from ..operations.doctor import cards_used, surveyed
 
     until = math.inf if args.weights else time.monotonic() + SECONDS
     home = home_of(args).create()
@@ -203,7 +203,7 @@ class Kept:
 
 def decides(base: BaseModel, settings: Settings) -> bool:
     """Whether it depends on the processor's speed how an engine keeps the base."""
-    from marlaas.engine.fleet.placement.choices import decides_precision, decides_weights
+    from marlaas.engine.machine.placement.choices import decides_precision, decides_weights
     from marlaas.engine.models.weights import parameters
 
     values = parameters(base)
@@ -213,7 +213,7 @@ def decides(base: BaseModel, settings: Settings) -> bool:
 def on_this_processor(home: Home, base: BaseModel, settings: Settings, seen: Survey, free: int) -> Kept:
     """The engine's own decision, without the cards."""
 
-    from marlaas.engine.fleet.plan import copies_of, placed, plan_of, with_copy, with_sampler
+    from marlaas.engine.machine.plan import copies_of, placed, plan_of, with_copy, with_sampler
     from marlaas.engine.train.trial import read_copies
 
     machine = replace(seen.usable.machine, gpus=())
@@ -234,10 +234,10 @@ def on_this_processor(home: Home, base: BaseModel, settings: Settings, seen: Sur
 def _keep(home: Home, base: BaseModel, settings: Settings, tried: Sequence[Tried], kept: Kept, busy: bool) -> None:
     """Keep how fast the base was for estimates, and on a quiet machine the copies for the engine's choice."""
 
-    from marlaas.engine.fleet.plan import with_sampler
+    from marlaas.engine.machine.plan import with_sampler
     from marlaas.engine.train.trial import speed_of, write_copies, write_speed
 
-    from ..home.estimating import BUSY, key_of
+    from ..operations.estimating import BUSY, key_of
 
     until = time.time() + BUSY if busy else None
     write_speed(home.speeds, key_of(base, with_sampler(settings, base)), speed_of(tried[0].trial), until)
@@ -265,7 +265,7 @@ def _plans(
     base: BaseModel, settings: Settings, free: int, asked: tuple[Copy, ...], trainer: Precision, strict: bool
 ) -> dict[Copy, MemoryPlan]:
     """A plan for each copy; those without room are left out, unless they were asked for or none is left."""
-    from marlaas.engine.fleet.plan import plan_of, with_copy
+    from marlaas.engine.machine.plan import plan_of, with_copy
 
     plans, refused = {}, {}
     for copy in asked:
@@ -389,7 +389,7 @@ class _Report:
 
 def _chosen(tried: Sequence[Tried], kept: Kept) -> Copy:
     """What an engine samples from by these figures."""
-    from marlaas.engine.fleet.placement.choices import best
+    from marlaas.engine.machine.placement.choices import best
 
     measured = [one.speed for one in tried if one.copy in kept.copies]
     return best(measured).copy if measured else kept.copies[0]
@@ -416,7 +416,7 @@ def _thinks(renderer: Renderer) -> str:
 def run_list(args: argparse.Namespace) -> int:
     """Print what ships, the home's own base, and the Hugging Face cache."""
 
-    from ..home.bases import list_bases
+    from ..operations.bases import list_bases
 
     rows = list_bases(home_of(args))
     if args.json:
@@ -469,10 +469,10 @@ def use_base(home: Home, name: str, yes: bool, fetch: bool = False) -> tuple[str
     from marlaas.engine.models.find import load_base
     from marlaas.engine.models.gguf import forget_others
     from marlaas.engine.models.weights import check_base, unadapted
+    from marlaas.engine.queue.submission.queue import HomeBase, check_use
     from marlaas.engine.rollout.renderer import Renderer
-    from marlaas.engine.submission.queue import HomeBase, check_use
 
-    from ..home.settings_file import write_base
+    from ..operations.settings_file import write_base
 
     name = anchored(name, Path.cwd())
     if fetch:
@@ -524,7 +524,7 @@ def _before(home: Home) -> HomeBase | None:
 
 def _without_gguf(base: BaseModel, home: Home) -> str:
     """Why llama.cpp cannot sample this base under the home's settings as they are; empty if it can."""
-    from marlaas.engine.fleet.plan import gguf_of, with_sampler
+    from marlaas.engine.machine.plan import gguf_of, with_sampler
     from marlaas.engine.models.gguf import names_of
 
     rollout = with_sampler(load_settings(home), base).rollout

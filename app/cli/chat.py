@@ -13,9 +13,9 @@ from itertools import takewhile
 from marlaas.engine.home.settings import load_settings
 
 from .. import output
-from ..chat.sampling_options import add_sampling, truncation
 from ..reading import reading
-from ..words.format import plain
+from ..text.format import plain
+from ..tui.chat.sampling_options import add_sampling, truncation
 from .parser import Verbs, add_verb, arg, home_of
 from .tasks import Waiting
 from .terminal import has_terminal
@@ -119,9 +119,9 @@ def run(args: argparse.Namespace) -> int:
 def _talk(args: argparse.Namespace, waiting: Waiting) -> int:
     import asyncio
 
-    from marlaas.engine.fleet.lone_sampler import plan_alone
+    from marlaas.engine.machine.lone_sampler import plan_alone
 
-    from ..chat.talking import ROOMY, cost_of, manner_of, side_of
+    from ..tui.chat.talking import ROOMY, cost_of, manner_of, side_of
     from .chat_session import Chat
 
     home = home_of(args)

@@ -11,13 +11,13 @@ import signal
 from collections.abc import Iterator, Sequence
 
 from marlaas.engine.errors import MarlaasError, WorkerDied
-from marlaas.engine.fleet.lone_sampler import LonePlan, LoneSampler
 from marlaas.engine.home.paths import Home
+from marlaas.engine.machine.lone_sampler import LonePlan, LoneSampler
 from marlaas.engine.rollout.talk import Manner, Speech, Talk
 
 from .. import output
-from ..chat.talking import Side, talking
-from ..words.format import line, pad, plain
+from ..text.format import line, pad, plain
+from ..tui.chat.talking import Side, talking
 from .chat import Keyboard, Left
 from .tasks import Waiting
 

@@ -17,17 +17,17 @@ from typing import Any
 
 from marlaas.engine.errors import MarlaasError
 from marlaas.engine.home.paths import Home, check_folder, find_home
+from marlaas.engine.queue.submission.taskfile import REAL_BASE
 from marlaas.engine.store.queries.reader import Reader
 from marlaas.engine.store.rows import TaskRow
-from marlaas.engine.submission.taskfile import REAL_BASE
 
 from .. import output
-from ..home.commands import Follower, ways
-from ..home.submitting import begin
+from ..operations.commands import Follower, ways
+from ..operations.submitting import begin
 from ..reading import find_task, opened
-from ..words.format import duration, line, score
-from ..words.tasks import largest_gap, newest_series
-from ..words.terms import with_new_names
+from ..text.format import duration, line, score
+from ..text.tasks import largest_gap, newest_series
+from ..text.terms import with_new_names
 from .base import use_base
 from .parser import Verbs, add_verb, arg, home_of, place_of
 from .tasks import Waiting

@@ -11,22 +11,22 @@ from typing import TYPE_CHECKING, Any
 
 from marlaas.engine.daemon.lock import holder
 from marlaas.engine.errors import ConfigError
-from marlaas.engine.fleet.yielding.decision import state
 from marlaas.engine.home.paths import Home
+from marlaas.engine.machine.yielding.decision import state
 from marlaas.engine.store.queries.machine import NodeRow
 from marlaas.engine.store.rows import YIELDED, EngineRow, WorkerRow, Yielding
 from marlaas.engine.store.submissions import command
 
 from .. import output
-from ..home.commands import unanswered, wait_for_outcomes, why_tasks_wait
+from ..operations.commands import unanswered, wait_for_outcomes, why_tasks_wait
 from ..reading import opened, reading
-from ..words.format import duration, line, seconds, share, size
-from ..words.machine import headers, join_line, remarks, row, summary, yielding_of, yielding_text
-from ..words.tasks import liveness
+from ..text.format import duration, line, seconds, share, size
+from ..text.machine import headers, join_line, remarks, row, summary, yielding_of, yielding_text
+from ..text.tasks import liveness
 from .parser import Verbs, add_family, add_verb, arg, home_of
 
 if TYPE_CHECKING:
-    from ..home.cluster import ClusterState
+    from ..operations.cluster import ClusterState
 
 
 # ``engine status``: whether an engine runs, what it has been told, and what its workers do.
@@ -69,7 +69,7 @@ def _print_engine(home: Home, engine: EngineRow, nodes: list[NodeRow], now: floa
     """What people should know of an engine that is alive, and of the nodes that it uses."""
     from marlaas.engine.daemon.control import other_version
 
-    from ..home.cluster import unanswering  # loads psutil, as below
+    from ..operations.cluster import unanswering  # loads psutil, as below
 
     output.result(f"        process {engine.pid}, incarnation {engine.incarnation}, base {line(engine.shown_base)}")
     for words in (engine.precision, other_version(engine), engine.note):
@@ -168,7 +168,7 @@ def start(args: argparse.Namespace) -> int:
     """Start an engine and wait until it serves."""
     from marlaas.engine.daemon import control
 
-    from ..home.cluster import last_event, warning_since
+    from ..operations.cluster import last_event, warning_since
 
     home = home_of(args)
     before = last_event(home)
@@ -217,7 +217,7 @@ def run(args: argparse.Namespace) -> int:
 
 def status(args: argparse.Namespace) -> int:
     """Print the nodes; exit 3 where this machine is in no cluster."""
-    from ..home.cluster import cluster_state
+    from ..operations.cluster import cluster_state
 
     state = cluster_state(home_of(args))
     if args.json:
@@ -276,7 +276,7 @@ def _ask_of_nodes(args: argparse.Namespace, kind: str) -> tuple[str, bool]:
     Raises ``ConfigError`` if no such node may be meant.
     """
 
-    from ..home.cluster import steer_node
+    from ..operations.cluster import steer_node
 
     name, refused, waits = steer_node(home_of(args), kind, args.node)
     if refused:
@@ -292,7 +292,7 @@ LONGEST = 8192
 
 def join(args: argparse.Namespace) -> int:
     """Start Ray here, and say how others join or how far the head is."""
-    from ..home import cluster
+    from ..operations import cluster
 
     home = home_of(args)
     if args.address is None:
@@ -337,7 +337,7 @@ def _token(given: str | None) -> str | None:
 
 def leave(args: argparse.Namespace) -> int:
     """End this machine's Ray."""
-    from ..home.cluster import leave as leave_cluster
+    from ..operations.cluster import leave as leave_cluster
 
     node = leave_cluster(home_of(args), args.force)
     if not node.pid:

@@ -17,22 +17,21 @@ from marlaas.engine.devices.limits import available_memory
 from marlaas.engine.errors import ConfigError, EngineUnreachable, EnvironmentFailure, EnvironmentMissing
 from marlaas.engine.home.paths import BUNDLED_PLUGINS, Home
 from marlaas.engine.home.settings import EnvironmentSettings, load_settings
+from marlaas.engine.queue.submission import taskfile
+from marlaas.engine.queue.submission.queue import missing_rows
+from marlaas.engine.queue.submission.taskfile import environments_of
 from marlaas.engine.spec.task import DataSpec
 from marlaas.engine.spec.validation import nearest
 from marlaas.engine.store.queries.machine import EnvironmentUse
 from marlaas.engine.store.rows import EnvironmentRow
 from marlaas.engine.store.submissions import command
-from marlaas.engine.submission import taskfile
-from marlaas.engine.submission.queue import missing_rows
-from marlaas.engine.submission.taskfile import environments_of
 
 from .. import output
-from ..chat.sampling_options import add_sampling, truncation
-from ..home.commands import unanswered, wait_for_outcomes
-from ..home.environments.source_lines import source_lines
-from ..home.environments.templates import SHAPES, write_template
+from ..operations.commands import unanswered, wait_for_outcomes
+from ..operations.environments.source_lines import source_lines
+from ..operations.environments.templates import SHAPES, write_template
 from ..reading import opened, reading
-from ..words.environments import (
+from ..text.environments import (
     facts,
     failed_share,
     lately_json,
@@ -46,7 +45,8 @@ from ..words.environments import (
     troubles,
     verdict,
 )
-from ..words.format import clip, line, plain
+from ..text.format import clip, line, plain
+from ..tui.chat.sampling_options import add_sampling, truncation
 from .env_replay import GROUPS, groups_word, run_replay
 from .parser import Verbs, add_family, add_task, add_verb, arg, home_of, one_of
 from .tasks import Waiting
@@ -170,7 +170,7 @@ def count(text: str) -> int:
 
 def run_prompts(args: argparse.Namespace) -> int:
     """Play the first training instances up to their first question."""
-    from ..home.environments.peeking import peeked, prompt_lines
+    from ..operations.environments.peeking import peeked, prompt_lines
 
     home = home_of(args)
     config = typed(args.config, peeked(home, args.name, {}, count=0).info.parameters) if args.config else {}
@@ -291,7 +291,7 @@ def _chosen(wish: Meant, infos: Collection[EnvironmentInfo]) -> list[Environment
 
 def _ruler(home: Home) -> Ruler | None:
     """What counts tokens for the home's base; None if that base cannot be used, which other checks report."""
-    from marlaas.engine.fleet.plan import plan_of
+    from marlaas.engine.machine.plan import plan_of
     from marlaas.engine.models.find import load_base
     from marlaas.engine.rollout.renderer import PromptRuler, Renderer
 

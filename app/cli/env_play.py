@@ -19,28 +19,28 @@ from marlaas.engine.environments.protocol import EnvironmentInfo, EpisodeOutcome
 from marlaas.engine.environments.served_version import Lease
 from marlaas.engine.environments.service import EnvironmentService
 from marlaas.engine.errors import ConfigError
-from marlaas.engine.fleet.lone_sampler import BARE, open_lone_sampler, plan_alone
 from marlaas.engine.home.paths import BUNDLED_PLUGINS, Home
 from marlaas.engine.home.settings import load_settings
+from marlaas.engine.machine.lone_sampler import BARE, open_lone_sampler, plan_alone
+from marlaas.engine.queue.submission.references import choose, named_by
 from marlaas.engine.rollout.conversation import SamplingParameters
 from marlaas.engine.rollout.episodes import Role, Roles, Rollout
-from marlaas.engine.rollout.sampling import WHOLE, Truncation
-from marlaas.engine.rollout.seeds import noise_seed
 from marlaas.engine.rollout.slots import Replicas, SamplerEndpoint
+from marlaas.engine.samplers.sampling import WHOLE, Truncation
+from marlaas.engine.samplers.seeds import noise_seed
 from marlaas.engine.spec.automatic import as_number, for_talk
 from marlaas.engine.spec.rules import inside
 from marlaas.engine.spec.task import BASE, SamplingSpec, TaskSpec, parse
 from marlaas.engine.spec.validation import nearest
 from marlaas.engine.store.rows import VersionRow
-from marlaas.engine.submission.references import choose, named_by
 from marlaas.engine.trajectories import Split
 from marlaas.plugins.messages import Answer, Ask, Reply, ToolCall
 from marlaas.plugins.rewards import DEFAULT_AGENT
 
 from .. import output
 from ..reading import reading
-from ..words import environments
-from ..words.format import line, pad
+from ..text import environments
+from ..text.format import line, pad
 from .chat import BLOCK, Keyboard, Left
 from .env import rows_named, typed
 from .tasks import Waiting

@@ -18,7 +18,7 @@ from marlaas.engine.store.queries.episodes import RecordedGroup
 
 from .. import output
 from ..reading import find_task, reading
-from ..words.format import line, number
+from ..text.format import line, number
 from .parser import home_of
 
 if TYPE_CHECKING:

@@ -14,12 +14,12 @@ from marlaas.engine.errors import ConfigError, MarlaasError
 from marlaas.engine.store.queries.reader import Reader
 
 from .. import output
-from ..frame.preferences import preferences_file, read_preferences
 from ..lists.filters import FIELDS, STATES
 from ..reading import reading
-from ..words.format import line
-from ..words.terms import TERMS, UnknownTerm, find_term
-from ..words.terms.explaining import by_kind, heading, paragraphs, sentence, term_json
+from ..text.format import line
+from ..text.terms import TERMS, UnknownTerm, find_term
+from ..text.terms.explaining import by_kind, heading, paragraphs, sentence, term_json
+from ..tui.frame.preferences import preferences_file, read_preferences
 from .main import build_parser
 from .parser import Verbs, add_verb, arg, home_of
 

@@ -12,7 +12,7 @@ from marlaas.engine.errors import ConfigError
 from marlaas.engine.home.paths import Home, check_folder, command_for, is_home
 
 from .. import output
-from ..words.format import counted, line, plain, size
+from ..text.format import counted, line, plain, size
 from .parser import Verbs, add_family, add_verb, arg, home_of, place_of
 
 # ``home new``: an empty home, at the default place or where ``--home`` says.
@@ -46,7 +46,7 @@ def run_new(args: argparse.Namespace) -> int:
 def run_backup(args: argparse.Namespace) -> int:
     """Write the backup and say what is in it."""
 
-    from ..home.backups import back_up
+    from ..operations.backups import back_up
 
     signal.signal(signal.SIGTERM, signal.default_int_handler)
     backup = back_up(home_of(args), args.file.absolute(), args.force, output.talk)
@@ -66,7 +66,7 @@ def run_backup(args: argparse.Namespace) -> int:
 def run_restore(args: argparse.Namespace) -> int:
     """Restore, and say how to go on."""
 
-    from ..home.backups import restore
+    from ..operations.backups import restore
 
     signal.signal(signal.SIGTERM, signal.default_int_handler)
     restored = restore(args.file, place_of(args), output.talk)
@@ -94,7 +94,7 @@ def run_restore(args: argparse.Namespace) -> int:
 def run_check(args: argparse.Namespace) -> int:
     """Check and print what was found; exit 1 unless the home is sound."""
 
-    from ..home.checking import check_home
+    from ..operations.checking import check_home
 
     home = home_of(args)
     if args.updates or args.base or args.threads:
@@ -124,7 +124,7 @@ _MARKS = {"ok": "✓", "note": "!", "missing": "✗"}
 
 def run_doctor(args: argparse.Namespace) -> int:
     """Print the findings; exit 2 where something is missing."""
-    from ..home.doctor import examine, look
+    from ..operations.doctor import examine, look
 
     if args.measure:
         output.talk("Measuring processor and cards: some seconds for each …")

@@ -353,8 +353,8 @@ def named(args: argparse.Namespace, reader: Reader | None) -> list[int]:
 
 def _members(reader: Reader | None, name: str, tenant: str | None) -> list[int]:
     from marlaas.engine.errors import ConfigError, UnknownTask
+    from marlaas.engine.queue.submission.references import family_of
     from marlaas.engine.spec.validation import nearest
-    from marlaas.engine.submission.references import family_of
 
     known = [task for task in (reader.known_tasks() if reader else ()) if tenant in (None, task.tenant)]
     owners = sorted({task.tenant for task in known if task.family == name})

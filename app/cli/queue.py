@@ -14,28 +14,28 @@ from typing import TYPE_CHECKING, Any
 
 from marlaas.engine.errors import ConfigError, EnvironmentMissing
 from marlaas.engine.home.paths import Home
+from marlaas.engine.queue.submission import taskfile
+from marlaas.engine.queue.submission.queue import find_environment
+from marlaas.engine.queue.submission.taskfile import ToPlay, environments_of
+from marlaas.engine.queue.submission.transitions import PAST, TRANSITIONS
 from marlaas.engine.spec.task import LIMITS, agent_map_of, parse, tenant_change
 from marlaas.engine.store.queries.reader import Reader
 from marlaas.engine.store.rows import TenantRow, day_of
 from marlaas.engine.store.submissions import Submission, command
-from marlaas.engine.submission import taskfile
-from marlaas.engine.submission.queue import find_environment
-from marlaas.engine.submission.taskfile import ToPlay, environments_of
-from marlaas.engine.submission.transitions import PAST, TRANSITIONS
 
 from .. import output
-from ..home.commands import Follower, ask, steer, unanswered, wait_for_outcomes, ways, why_tasks_wait, written
-from ..home.submitting import Wish, checked, enqueue, environment_of, evaluation_table, loaded
+from ..operations.commands import Follower, ask, steer, unanswered, wait_for_outcomes, ways, why_tasks_wait, written
+from ..operations.submitting import Wish, checked, enqueue, environment_of, evaluation_table, loaded
 from ..reading import find_task, reading
-from ..words.format import count, duration, line
-from ..words.scores import measured_json, measured_table
-from ..words.tasks import agent_map_lines
+from ..text.format import count, duration, line
+from ..text.scores import measured_json, measured_table
+from ..text.tasks import agent_map_lines
 from .parser import Verbs, add_family, add_tasks, add_verb, arg, chosen, home_of, named
 
 if TYPE_CHECKING:
     from marlaas.engine.environments.alone import Peek
 
-    from ..home.estimating import Estimates
+    from ..operations.estimating import Estimates
 
 
 # ``submit``: task files into the queue, all or none; with ``--check`` it says what would be queued.
@@ -110,7 +110,7 @@ def _warnings(
 
 def _troubles(home: Home, submissions: Sequence[Submission]) -> Iterator[str]:
     """A sentence for each environment that goes wrong whatever a model says."""
-    from ..home.environments.peeking import troubles
+    from ..operations.environments.peeking import troubles
 
     with reading(home) as reader:
         known = reader.environments() if reader else []
@@ -146,8 +146,8 @@ LOOKED_AT = 3
 def show(home: Home, submissions: Sequence[Submission], as_json: bool) -> int:
     """Print the tasks, estimates and prompts. Raises what ``submit`` would raise; writes nothing, starts no engine."""
 
-    from ..home.environments.peeking import peeked
-    from ..home.estimating import estimate_all
+    from ..operations.environments.peeking import peeked
+    from ..operations.estimating import estimate_all
 
     linked = checked(home, submissions)
     estimates = estimate_all(home, linked, output.talk)
@@ -168,7 +168,7 @@ def show(home: Home, submissions: Sequence[Submission], as_json: bool) -> int:
 
 
 def _print(linked: Sequence[Submission], estimates: Estimates) -> None:
-    from ..home.estimating import time_cell, told
+    from ..operations.estimating import time_cell, told
 
     output.result_table(
         ("TENANT", "TASK", "ENVIRONMENT", "STEPS", "PRIORITY", "TIME", "AFTER"),
@@ -208,7 +208,7 @@ def _print_agent_maps(linked: Sequence[Submission]) -> None:
 
 
 def _print_prompts(environment: str, peek: Peek) -> None:
-    from ..home.environments.peeking import prompt_lines
+    from ..operations.environments.peeking import prompt_lines
 
     for number, prompt in enumerate(peek.asks, 1):
         output.result(f"\nprompt {number} of {line(environment)}")
@@ -224,7 +224,7 @@ def _after(submission: Submission, submissions: Sequence[Submission]) -> list[st
 
 
 def _json(submissions: Sequence[Submission], estimates: Estimates, peeks: Sequence[tuple[str, Peek]]) -> dict[str, Any]:
-    from ..home.estimating import as_json, task_json
+    from ..operations.estimating import as_json, task_json
 
     return {
         "tasks": [

@@ -24,15 +24,15 @@ from marlaas.engine.store.rows import EventRow, ScoreBasis, day_of
 from marlaas.engine.tables import add_to_table, read_table
 
 from .. import output
-from ..home.results import Measured, as_csv, event_file
+from ..operations.results import Measured, as_csv, event_file
 from ..reading import exists, find_task, opened, reading
 from ..rollouts import exporting, exporting as records
 from ..rollouts.answers import Prompts, age, answers, answers_within, marks, numbers
 from ..rollouts.reading import search
-from ..words.format import count, duration, line, moment, number, score, share, size
-from ..words.metrics import value_text, words
-from ..words.scores import CELL, Matrix, cell_text, held_out, matrices
-from ..words.terms import with_new_names
+from ..text.format import count, duration, line, moment, number, score, share, size
+from ..text.metrics import value_text, words
+from ..text.scores import CELL, Matrix, cell_text, held_out, matrices
+from ..text.terms import with_new_names
 from .parser import Verbs, add_policy, add_task, add_tasks, add_verb, arg, chosen, faces, home_of, one_of, policy_of
 
 if TYPE_CHECKING:

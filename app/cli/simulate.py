@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from .. import output
-from ..words.format import count, counted, duration, line, number, share, size
+from ..text.format import count, counted, duration, line, number, share, size
 from .parser import Verbs, add_verb, arg
 
 if TYPE_CHECKING:

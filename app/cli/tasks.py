@@ -18,15 +18,15 @@ from marlaas.engine.store.queries.reader import Reader
 from marlaas.engine.store.rows import EvalRow, PolicyRow, StepRow, TaskRow, VersionRow
 
 from .. import output
-from ..home.commands import Follower, milestone, ways, without_steps, written
-from ..home.results import CHOSEN, NOTE, Scored, compared, difference_text, pairs_json, scored
-from ..home.settings_file import differences
 from ..lists.filters import check_state, in_order, matches, parse
+from ..operations.commands import Follower, milestone, ways, without_steps, written
+from ..operations.results import CHOSEN, NOTE, Scored, compared, difference_text, pairs_json, scored
+from ..operations.settings_file import differences
 from ..reading import find_task, reading
-from ..words.format import cells, clip, count, duration, line, score, size, sparkline
-from ..words.learning import fields as findings, findings_json, state_text, why
-from ..words.metrics import all_in_order, newest_text, value_text, words
-from ..words.scores import (
+from ..text.format import cells, clip, count, duration, line, score, size, sparkline
+from ..text.learning import fields as findings, findings_json, state_text, why
+from ..text.metrics import all_in_order, newest_text, value_text, words
+from ..text.scores import (
     component_lines,
     held_out,
     held_out_lines,
@@ -37,7 +37,7 @@ from ..words.scores import (
     shares_of,
     with_error,
 )
-from ..words.tasks import (
+from ..text.tasks import (
     MENDED,
     family_summaries,
     kind,

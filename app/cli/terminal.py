@@ -18,8 +18,8 @@ from .. import output
 from .parser import home_of
 
 if TYPE_CHECKING:
-    from ..frame.first_frame import FirstFrame
-    from ..frame.preferences import Preferences
+    from ..tui.frame.first_frame import FirstFrame
+    from ..tui.frame.preferences import Preferences
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
@@ -60,8 +60,8 @@ def open_application(
     """Run the application until it is quit. Raises ``ConfigError`` for preferences that make no sense."""
     preferences = _preferences(ascii_, theme)
     if preferences.keys:
-        from ..frame.preferences import preferences_file
         from ..keymap import check_keys
+        from ..tui.frame.preferences import preferences_file
 
         check_keys(preferences.keys, str(preferences_file()))
 
@@ -78,7 +78,7 @@ def open_application(
 
             update_database(home)
     gc.disable()  # looking for garbage takes a tenth of the time until the first paint, and there is none yet
-    from ..frame.first_frame import first_frame
+    from ..tui.frame.first_frame import first_frame
 
     if not web:
         signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))  # leaves the first frame's screen
@@ -88,11 +88,11 @@ def open_application(
         application = MarlaasApp(home, demo=demo, preferences=preferences, readonly=readonly, web=web)
         application.begun = partial(_now_shown, first)
         if first is not None:
-            from ..frame.terminal import continuing
+            from ..tui.frame.terminal import continuing
 
             application.driver_class = continuing(first)
         if not web:
-            from ..frame.terminal import end_with_terminal
+            from ..tui.frame.terminal import end_with_terminal
 
             end_with_terminal(sys.stdin.fileno())
         application.run()
@@ -111,7 +111,7 @@ def _now_shown(first: FirstFrame | None) -> None:
 
 def _preferences(ascii_: bool, theme: str) -> Preferences:
     """The person's preferences, with what the command line says."""
-    from ..frame.preferences import check_theme, read_preferences
+    from ..tui.frame.preferences import check_theme, read_preferences
 
     preferences = read_preferences()
     if theme:

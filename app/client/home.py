@@ -11,6 +11,8 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from marlaas.engine.errors import ConfigError
 from marlaas.engine.home.paths import Home as Folder, check_folder, check_home, find_home
+from marlaas.engine.queue.submission import taskfile
+from marlaas.engine.queue.submission.references import choose
 from marlaas.engine.store.queries.learning import Matchup
 from marlaas.engine.store.queries.reader import Reader
 from marlaas.engine.store.rows import (
@@ -24,20 +26,18 @@ from marlaas.engine.store.rows import (
     VersionRow,
 )
 from marlaas.engine.store.submissions import Submission
-from marlaas.engine.submission import taskfile
-from marlaas.engine.submission.references import choose
 
-from ..home.commands import Follower, steer, written
-from ..home.results import export, pairs_json, scored
-from ..home.submitting import Wish, enqueue, evaluation_table, loaded
+from ..operations.commands import Follower, steer, written
+from ..operations.results import export, pairs_json, scored
+from ..operations.submitting import Wish, enqueue, evaluation_table, loaded
 from ..reading import find_task, reading
-from ..words.format import line, score
-from ..words.scores import with_error
-from ..words.tasks import queue_order, short_name, state_word
-from ..words.terms import with_new_keys
+from ..text.format import line, score
+from ..text.scores import with_error
+from ..text.tasks import queue_order, short_name, state_word
+from ..text.terms import with_new_keys
 
 if TYPE_CHECKING:
-    from ..home.estimating import Estimates
+    from ..operations.estimating import Estimates
 
 
 # Tasks as a tuple that a notebook shows as a table, in HTML with all foreign text escaped.
@@ -221,7 +221,7 @@ class Home:
 
         Nothing is submitted. This call alone loads numpy. Raises as ``submit`` does for what is wrong with a file.
         """
-        from ..home.estimating import estimate_all
+        from ..operations.estimating import estimate_all
 
         return estimate_all(self._home, _read(self._home, tasks))
 

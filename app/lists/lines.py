@@ -12,12 +12,12 @@ from marlaas.engine.spec.task import ONLY
 from marlaas.engine.store.queries.learning import KeptVersion
 from marlaas.engine.store.rows import PaceRow, PolicyRow, TaskRow, VersionRow
 
-from ..home.commands import reference
-from ..words.format import bar, cells, clip, count, line, pad, score, share, short_duration, size, sparkline
-from ..words.learning import MARK, marked, state_text, why
-from ..words.metrics import value_text
-from ..words.scores import with_error
-from ..words.tasks import (
+from ..operations.commands import reference
+from ..text.format import bar, cells, clip, count, line, pad, score, share, short_duration, size, sparkline
+from ..text.learning import MARK, marked, state_text, why
+from ..text.metrics import value_text
+from ..text.scores import with_error
+from ..text.tasks import (
     GLYPHS,
     blocking,
     is_rough,

@@ -19,16 +19,16 @@ from marlaas.engine.store.queries.reader import Reader
 from marlaas.engine.store.rows import EngineRow, EvalRow, EventRow, TaskRow
 
 from ..chart.plot import Curve, Point
-from ..home.commands import without_steps, written
-from ..home.results import NOTE, Scored, compared, difference_text, scored
-from ..home.settings_file import differences
+from ..operations.commands import without_steps, written
+from ..operations.results import NOTE, Scored, compared, difference_text, scored
+from ..operations.settings_file import differences
 from ..questions import evidence
 from ..rollouts.reading import in_order as in_order_said
-from ..words.format import ago, count, counted, duration, line, number, plain, score
-from ..words.learning import Verdict, findings, gone_wrong, verdict
-from ..words.metrics import BANDS, HELD_OUT, IMPORTANT, REWARD, in_order, newest_text, words
-from ..words.scores import held_out, rests_on, with_error
-from ..words.tasks import kind, limits, measured_on, names, newest_series, state_word, who
+from ..text.format import ago, count, counted, duration, line, number, plain, score
+from ..text.learning import Verdict, findings, gone_wrong, verdict
+from ..text.metrics import BANDS, HELD_OUT, IMPORTANT, REWARD, in_order, newest_text, words
+from ..text.scores import held_out, rests_on, with_error
+from ..text.tasks import kind, limits, measured_on, names, newest_series, state_word, who
 
 # What a report is made of, whichever file it becomes. Frozen values.
 #

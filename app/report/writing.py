@@ -12,8 +12,8 @@ from marlaas.engine.errors import StoreError
 
 from ..chart.draw import Bucket, decimate
 from ..chart.plot import Scale, linear, short
-from ..words.format import line, plain, score
-from ..words.metrics import value_text
+from ..text.format import line, plain, score
+from ..text.metrics import value_text
 from .telling import Chart, Code, Document, Piece, Section, Table, Text, Transcript
 
 # Pictures of curves as SVG, for readers in light and in dark, with a description for who cannot see them. Pure.

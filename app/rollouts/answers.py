@@ -12,8 +12,8 @@ from functools import cached_property, lru_cache
 from marlaas.engine.store.queries.episodes import GroupSummary, MemberSummary, Paid, StoredConversation
 from marlaas.engine.store.rows import Turn
 
-from ..words.format import BARS, cells, clip, clip_start, line, pad, score
-from ..words.tasks import PLAIN
+from ..text.format import BARS, cells, clip, clip_start, line, pad, score
+from ..text.tasks import PLAIN
 
 # Long text in lines of any width, wrapped only as far as somebody looks.
 #

@@ -19,7 +19,7 @@ from marlaas.engine.store.queries.reader import Reader
 
 from ..reading import opened
 from ..spoken import without_signs
-from ..words.format import counted
+from ..text.format import counted
 from .answers import Block
 from .reading import TURNS, Selection, Shading, episode_blocks, in_order, places
 

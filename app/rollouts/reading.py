@@ -28,8 +28,8 @@ from marlaas.engine.store.rows import Turn
 
 from ..lists.lines import Learner
 from ..reading import opened
-from ..words.format import advantage, duration, line, number, plain, score
-from ..words.tasks import who
+from ..text.format import advantage, duration, line, number, plain, score
+from ..text.tasks import who
 from .answers import Block, Payments, Stretch, group_replies, occurrences
 
 # A conversation or an episode as blocks of text, its tokens shaded, its turns in order.
@@ -72,7 +72,7 @@ def pieces(ids: Sequence[int], decode: Decode) -> list[Piece]:
 @cache
 def decoder(base: Path) -> Decode:
     """The decoder of the base in a folder, which accepts any number; slow the first time. Raises ``BaseModelError``."""
-    from marlaas.engine.rollout.vocabulary import Vocabulary
+    from marlaas.engine.samplers.vocabulary import Vocabulary
 
     vocabulary = Vocabulary(base / "tokenizer.json")
     return lambda ids: vocabulary.decode([id for id in ids if id >= 0])

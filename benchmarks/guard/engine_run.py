@@ -13,11 +13,11 @@ from dataclasses import replace
 from pathlib import Path
 
 from marlaas.engine.fairness.line import Payer
-from marlaas.engine.fleet.services import Services
-from marlaas.engine.fleet.trainers import PassShares
+from marlaas.engine.machine.services import Services
+from marlaas.engine.machine.trainers import PassShares
+from marlaas.engine.queue.submission.taskfile import submission
 from marlaas.engine.spec.task import EvalSpec, SamplingSpec, TaskSpec, TrainSpec
 from marlaas.engine.store.submissions import submit
-from marlaas.engine.submission.taskfile import submission
 from marlaas.engine.train.loop import TrainRun
 
 from ..machinery.workers import Workers, workers

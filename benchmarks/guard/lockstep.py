@@ -24,11 +24,11 @@ from marlaas.engine.environments.process import child
 from marlaas.engine.environments.process.child import Child
 from marlaas.engine.environments.service import EnvironmentService
 from marlaas.engine.fairness.line import Reservation
-from marlaas.engine.fleet.trainers import Call, SharedTrainer
+from marlaas.engine.machine.trainers import Call, SharedTrainer
+from marlaas.engine.machine.workers import handle, wire
+from marlaas.engine.machine.workers.handle import WorkerHandle
 from marlaas.engine.train import publishing
-from marlaas.engine.training.protocol import GroupStats, StepResult
-from marlaas.engine.workers import handle, wire
-from marlaas.engine.workers.handle import WorkerHandle
+from marlaas.engine.trainer.protocol import GroupStats, StepResult
 from marlaas.plugins.host.channel import Record
 
 TICK = 0.001

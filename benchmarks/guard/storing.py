@@ -9,11 +9,11 @@ import numpy as np
 
 from marlaas.engine.daemon.control import create_database
 from marlaas.engine.home.paths import Home
+from marlaas.engine.queue.submission.taskfile import submission
 from marlaas.engine.spec.task import TaskSpec
 from marlaas.engine.store.store import Store
 from marlaas.engine.store.submissions import submit
 from marlaas.engine.store.versions import NewVersion
-from marlaas.engine.submission.taskfile import submission
 from marlaas.engine.trajectories import Episode, Group, Span, Trajectory, Transcript
 
 from .watching import Seen, statements

@@ -16,11 +16,11 @@ from numpy.typing import NDArray
 from marlaas.engine.models.find import BaseModel, load_base
 from marlaas.engine.models.kernels import VARIABLE, library
 from marlaas.engine.models.weights import linear_shapes
-from marlaas.engine.rollout.torch_sampler.context import TorchContext
-from marlaas.engine.training.decoder.decoder import Decoder
-from marlaas.engine.training.group_pass import add_gradient, add_gradients, make_step
-from marlaas.engine.training.memory import PolicyMemory, fresh
-from marlaas.engine.training.protocol import PolicyConfig, TrainGroup, TrainSequence
+from marlaas.engine.samplers.torch.context import TorchContext
+from marlaas.engine.trainer.decoder.decoder import Decoder
+from marlaas.engine.trainer.group_pass import add_gradient, add_gradients, make_step
+from marlaas.engine.trainer.memory import PolicyMemory, fresh
+from marlaas.engine.trainer.protocol import PolicyConfig, TrainGroup, TrainSequence
 
 from .watching import operations
 

@@ -23,9 +23,9 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from marlaas.engine.environments.process.child import Child
 from marlaas.engine.environments.process.wire import Asked, Ended
+from marlaas.engine.machine.workers import wire
+from marlaas.engine.machine.workers.handle import WorkerHandle
 from marlaas.engine.store.store import Store
-from marlaas.engine.workers import wire
-from marlaas.engine.workers.handle import WorkerHandle
 from marlaas.plugins.host.channel import Channel
 
 from .. import ROOT

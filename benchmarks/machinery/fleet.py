@@ -24,11 +24,11 @@ import psutil
 
 from marlaas.engine.daemon.control import alive, create_database
 from marlaas.engine.home.paths import Home
+from marlaas.engine.queue.submission.taskfile import submission
 from marlaas.engine.spec.task import EvalSpec, SamplingSpec, TaskSpec, TrainSpec
 from marlaas.engine.store.queries.reader import Reader
 from marlaas.engine.store.rows import EvalRow, StepRow, TaskRow
 from marlaas.engine.store.submissions import submit
-from marlaas.engine.submission.taskfile import submission
 
 from .. import PLUGINS, ROOT
 from .cores import all_cores

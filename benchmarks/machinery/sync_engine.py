@@ -22,8 +22,8 @@ from marlaas.engine.train.admission import Background
 from marlaas.engine.train.canary import Canary
 from marlaas.engine.train.loop import PolicyLearner
 from marlaas.engine.train.publishing import PublishedVersions
-from marlaas.engine.training.advantages import ClosedGroup
-from marlaas.engine.training.protocol import Probe
+from marlaas.engine.trainer.advantages import ClosedGroup
+from marlaas.engine.trainer.protocol import Probe
 
 WAY, DELAY = "MARLAAS_BENCH_SYNC", "MARLAAS_BENCH_DELAY"
 OVERLAPPED, BLOCKING, UNCHECKED = "overlapped, as shipped", "blocking", "without a canary"

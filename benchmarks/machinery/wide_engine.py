@@ -14,9 +14,9 @@ from pathlib import Path
 
 from marlaas.engine.daemon.main import run
 from marlaas.engine.devices.machine import Place
-from marlaas.engine.fleet import plan
-from marlaas.engine.fleet.placement import place
 from marlaas.engine.home.paths import Home
+from marlaas.engine.machine import plan
+from marlaas.engine.machine.placement import place
 
 
 def wide(cores: Sequence[int], samplers: int = 1) -> tuple[list[Place], Place]:

@@ -13,15 +13,15 @@ from marlaas.engine.daemon.control import create_database
 from marlaas.engine.devices.machine import SamplerKind
 from marlaas.engine.environments.service import EnvironmentService
 from marlaas.engine.fairness.line import Ledger
-from marlaas.engine.fleet.plan import on_processor, worker_specs
-from marlaas.engine.fleet.routing.router import Router, SamplerEndpoints
-from marlaas.engine.fleet.services import Services, ServicesFactory
 from marlaas.engine.home.paths import Home
 from marlaas.engine.home.settings import RolloutSettings, Settings
+from marlaas.engine.machine.plan import on_processor, worker_specs
+from marlaas.engine.machine.routing.router import Router, SamplerEndpoints
+from marlaas.engine.machine.services import Services, ServicesFactory
+from marlaas.engine.machine.workers.handle import WorkerHandle
 from marlaas.engine.models.find import load_base
 from marlaas.engine.rollout.renderer import Renderer
 from marlaas.engine.store.store import Store
-from marlaas.engine.workers.handle import WorkerHandle
 
 from .. import PLUGINS
 from .cores import all_cores

@@ -15,13 +15,13 @@ from ..errors import ConfigError, DatabaseUnwritable, EngineUnreachable, HomeLoc
 from ..home.guard import check_place, make_private
 from ..home.paths import Home, version
 from ..locks import check_lockable
+from ..machine.workers.child import signal_name
 from ..models.find import anchored
+from ..queue.submission.queue import HomeBase, settled_base
 from ..store.queries.reader import Reader
 from ..store.rows import EngineRow
 from ..store.schema import is_current
 from ..store.submissions import command
-from ..submission.queue import HomeBase, settled_base
-from ..workers.child import signal_name
 from .lock import EngineLock, holder, starts
 
 STALE = 15.0

@@ -29,21 +29,21 @@ from ..environments.protocol import EnvironmentEvent, EnvironmentInfo
 from ..environments.service import EnvironmentService
 from ..errors import StoreError
 from ..fairness.line import Ledger
-from ..fleet.plan import PlacementPlan, precision_words
-from ..fleet.reference import compare_once, compared_before, spoken_comparison
-from ..fleet.supervisor import WorkerSupervisor
-from ..fleet.yielding.loop import YieldLoop
 from ..gateway.api import open_api
 from ..gateway.figures import FigureReader
 from ..gateway.serving.clients import Serving
 from ..home.disk import DiskGuard
 from ..home.paths import BUNDLED_PLUGINS, Home
 from ..home.settings import Settings
+from ..machine.plan import PlacementPlan, precision_words
+from ..machine.reference import compare_once, compared_before, spoken_comparison
+from ..machine.supervisor import WorkerSupervisor
+from ..machine.yielding.loop import YieldLoop
 from ..models.find import BaseModel
 from ..models.memory import MemoryPlan
 from ..models.reference import UNVERIFIED
+from ..queue.scheduler.scheduler import Scheduler
 from ..racing import until_first
-from ..scheduler.scheduler import Scheduler
 from ..store.queries.reader import Reader
 from ..store.store import Store
 from .heartbeat import CardMonitor, Heartbeat

@@ -19,9 +19,9 @@ from ..devices.survey import has_driver, own_account, probe
 from ..devices.usable import CardWatch, ResourceSettings, UsableResources, changes, claimed, usable_resources
 from ..errors import MarlaasError, StoreError
 from ..fairness.line import ENVIRONMENT, ROLLOUT, TRAINING, Ledger, stage_of
-from ..fleet.services import Load
-from ..fleet.supervisor import WorkerSupervisor
-from ..rollout.protocol import SamplerStats
+from ..machine.services import Load
+from ..machine.supervisor import WorkerSupervisor
+from ..samplers.protocol import SamplerStats
 from ..store.queries.machine import DeviceRow, StageSample
 from ..store.rows import WorkerRow
 from ..store.store import Store

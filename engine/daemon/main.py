@@ -23,17 +23,17 @@ from ..home.paths import Home
 from ..home.settings import Settings, load_settings
 from ..models.find import BaseModel, load_base
 from ..models.weights import check_base
+from ..queue.submission.queue import HomeBase, check_serve
 from ..store.queries.reader import Reader
 from ..store.schema import is_current
 from ..store.store import Store
-from ..submission.queue import HomeBase, check_serve
 from .control import STALE, make_home, open_database
 from .engine import Engine, say
 from .lock import EngineLock
 from .planning import plan, without_nodes
 
 if TYPE_CHECKING:
-    from ..fleet.plan import PlacementPlan
+    from ..machine.plan import PlacementPlan
 
 # Settings of the C library's heap.
 

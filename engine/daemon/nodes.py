@@ -13,15 +13,15 @@ from dataclasses import replace
 from time import monotonic
 from typing import TYPE_CHECKING
 
-from ..cluster.node import Node, clock_warning, meant, of_each_name, versions_in_words, why_not_drain
 from ..errors import MarlaasError, StoreError
+from ..machine.cluster.node import Node, clock_warning, meant, of_each_name, versions_in_words, why_not_drain
 from ..store.queries.machine import NodeRow
 from ..store.store import Store
 from ..store.submissions import NODE_COMMANDS
 from ..store.tasks import Command
 
 if TYPE_CHECKING:
-    from ..fleet.supervisor import WorkerSupervisor
+    from ..machine.supervisor import WorkerSupervisor
 
 INTERVAL = 5.0
 POLL = 0.2

@@ -17,10 +17,10 @@ from ..devices.machine import Sharing, UsableNode
 from ..devices.survey import survey_machine
 from ..devices.usable import NOTHING, Ours
 from ..errors import BaseModelError, ClusterUnreachable, ConfigError, MarlaasError
-from ..fleet.placement.choices import Copy, Times, best, decides_precision, decides_weights, is_small
-from ..fleet.plan import PlacementPlan, copies_of, on_machine, on_machines, plan_of, with_copy
-from ..fleet.processes import EnvironmentHosts
-from ..fleet.supervisor import WorkerSupervisor
+from ..machine.placement.choices import Copy, Times, best, decides_precision, decides_weights, is_small
+from ..machine.plan import PlacementPlan, copies_of, on_machine, on_machines, plan_of, with_copy
+from ..machine.processes import EnvironmentHosts
+from ..machine.supervisor import WorkerSupervisor
 from ..models.find import BaseModel
 from ..models.memory import ENOUGH, MemoryPlan
 from ..models.weights import parameters
@@ -28,10 +28,10 @@ from ..rollout.renderer import Renderer
 from ..train.trial import cleared, read_copies, try_base, write_copies
 
 if TYPE_CHECKING:
-    from ..cluster.cluster import Cluster
     from ..environments.service import EnvironmentService
     from ..home.paths import Home
     from ..home.settings import Settings
+    from ..machine.cluster.cluster import Cluster
     from ..store.store import Store
     from .nodes import NodeMonitor
 
@@ -103,9 +103,9 @@ def cluster_of(home: Home, settings: Settings, base: BaseModel) -> Cluster | Non
     """
     if not settings.cluster.address and not home.node_lock.exists():
         return None
-    from ..cluster.cluster import Cluster
-    from ..cluster.joining import local_node, ray_environment
-    from ..cluster.node_host import named
+    from ..machine.cluster.cluster import Cluster
+    from ..machine.cluster.joining import local_node, ray_environment
+    from ..machine.cluster.node_host import named
 
     own = local_node(home)
     if own is not None and own.head and not own.is_head:

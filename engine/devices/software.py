@@ -32,7 +32,7 @@ from .usable import environment
 LIMIT = 120.0
 """Seconds for a child process. To load PyTorch from a slow disk takes half of it."""
 TORCH_CARDS = "marlaas.engine.devices.software"
-LLAMA_CARDS = "marlaas.engine.rollout.llama.native"
+LLAMA_CARDS = "marlaas.engine.samplers.llama.native"
 KINDS = ("rocm", "metal", "vulkan")
 
 

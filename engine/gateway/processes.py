@@ -15,9 +15,9 @@ from pathlib import Path
 from time import monotonic
 
 from ..errors import ConfigError
+from ..machine.workers.child import last_line, signal_name
 from ..racing import until_first
 from ..wire import Address, Answerer
-from ..workers.child import last_line, signal_name
 from .link import Desk, Link
 
 # A gateway's process, started on a listening socket of the engine, watched, and restarted.

@@ -351,7 +351,7 @@ class DiskSettings:
 
 @dataclass(frozen=True)
 class ClusterSettings:
-    """Settings of the cluster that this machine is part of; see ``engine/cluster``."""
+    """Settings of the cluster that this machine is part of; see ``engine/machine/cluster``."""
 
     address: str = ""
     token: str = ""

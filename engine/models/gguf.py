@@ -279,7 +279,7 @@ def brought_names(path: Path, config: BaseConfig) -> GgufNames:
     """llama.cpp's names for the base with this ``config``, whose GGUF the user made at ``path``.
 
     Raises ``BaseModelError`` for a file that is not a complete GGUF file, not a model, or a model of other sizes.
-    Whether its weights are the same is found by comparing log-probabilities (``engine/fleet/agreement.py``).
+    Whether its weights are the same is found by comparing log-probabilities (``engine/machine/routing/router.py``).
     """
     header = read_header(path)
     check_kind(header, path)

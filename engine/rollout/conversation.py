@@ -13,13 +13,13 @@ import numpy as np
 from marlaas.plugins.messages import Ask, Message, Reply
 
 from ..errors import BaseModelError, MarlaasError
+from ..samplers.options import Likeliest, Wishes
+from ..samplers.protocol import SampleRequest, SampleResult, Turns
+from ..samplers.sampling import WHOLE, Truncation
+from ..samplers.seeds import noise_seed
 from ..trajectories import Span, Trajectory, Transcript
-from .protocol import SampleRequest, SampleResult, Turns
 from .renderer import PLAIN, Renderer, Rendering, Said, TooLong
-from .sampling import WHOLE, Truncation
-from .seeds import noise_seed
 from .spoken import Spoken, before_stop
-from .wishes import Likeliest, Wishes
 
 # The token budget of one agent in an episode, over all its conversations, which may run concurrently.
 #

@@ -16,15 +16,15 @@ from ..clock import monotonic
 from ..environments.protocol import Answering, EpisodeOutcome, EpisodeSpec, FinalReward, FinishedEpisode, Listener
 from ..errors import BaseModelError, ConfigError, MarlaasError
 from ..fairness.line import NOBODY, Ledger, Payer
+from ..samplers.protocol import Turns
+from ..samplers.seeds import noise_seed
 from ..trajectories import Episode, Failure, Timing, Trajectory, Transcripts, Turn, TurnReward
 from ..wire import Endpoints
 from .conversation import Allowance, Conversation, Order, Sampled, SamplingParameters, Unplayable, overfull
 from .programs.asking import ProgramAsk, Streamed
 from .programs.program import FIRST, Canned, Hosting, Program
-from .protocol import Turns
 from .renderer import Renderer, Rendering, TooLong
 from .sampler_client import SamplerClient
-from .seeds import noise_seed
 from .slots import Backpressure, Replicas, SamplerEndpoint
 
 PromptHash = bytes

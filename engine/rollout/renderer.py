@@ -20,9 +20,9 @@ from marlaas.plugins.messages import Ask, Message, ToolCall
 
 from ..errors import BaseModelError, ConfigError
 from ..models.templates import SWITCH, load_template, read_settings, token_name
+from ..samplers.vocabulary import Guard, Vocabulary, strings
 from .spoken import CLOSE, OPEN, Spoken, opened_thought, read_plain, read_reply, stopped_at
 from .toolcalls import form_of
-from .vocabulary import Guard, Vocabulary, strings
 
 # Placeholders for replies in the template's text.
 #

@@ -8,10 +8,10 @@ from functools import partial
 
 from ..errors import WorkerDied
 from ..fairness.line import Ledger, Payer, Reservation, rollout_cost
-from .protocol import NewTokens, OnTokens, SampleRequest, SampleResult
+from ..samplers.options import Extras, Likeliest
+from ..samplers.protocol import NewTokens, OnTokens, SampleRequest, SampleResult
 from .slots import Replicas, SamplerEndpoint, SamplerSlots
 from .spoken import CLOSE, OPEN, SPACE
-from .wishes import Extras, Likeliest
 
 # A reply as a stream of text, with thought and answer apart, up to a stop text. Text is released only once it is final.
 

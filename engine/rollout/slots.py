@@ -14,8 +14,8 @@ from ..clock import monotonic
 from ..devices.machine import SamplerKind
 from ..errors import MarlaasError
 from ..fairness.line import Line, Payer, Reservation, Standing
+from ..samplers.protocol import Sampler
 from ..trajectories import Tokens
-from .protocol import Sampler
 
 # Slots: the sampler's sequences, granted turn by turn in fair order.
 #

@@ -14,11 +14,11 @@ import numpy as np
 
 from marlaas.plugins.messages import Ask, Message
 
+from ..samplers.protocol import OnTokens, SampleRequest, SampleResult, Turns
+from ..samplers.sampling import WHOLE, Truncation
+from ..samplers.seeds import noise_seed
 from .conversation import Allowance, Conversation, SamplingParameters
-from .protocol import OnTokens, SampleRequest, SampleResult, Turns
 from .renderer import Renderer, Rendering
-from .sampling import WHOLE, Truncation
-from .seeds import noise_seed
 
 PIECE = 8
 """Tokens that are sampled before they are shown. Noise depends only on positions, so pieces give the same text."""

@@ -10,7 +10,7 @@ from typing import Any, NoReturn
 
 from marlaas.plugins.messages import ToolCall, within_limits
 
-from .vocabulary import well_formed
+from ..samplers.vocabulary import well_formed
 
 Form = Callable[[str, bool], tuple[str, tuple[ToolCall, ...]]]
 """(text, True if the conversation has tools) to (text without its calls, the calls in order)."""

@@ -10,17 +10,17 @@ from typing import Any
 
 from ..devices.machine import Cpu, Gpu, Link, Machine, Place, Rates, Software, UsableNode
 from ..errors import BaseModelError, ConfigError, as_one
-from ..fleet.placement.capacity import CORE, REFERENCE, rates_of_cores, sampling_speed
-from ..fleet.placement.choices import is_small
-from ..fleet.plan import PlacementPlan, on_machines
 from ..home.paths import Home, is_home
 from ..home.settings import Settings
+from ..machine.placement.capacity import CORE, REFERENCE, rates_of_cores, sampling_speed
+from ..machine.placement.choices import is_small
+from ..machine.plan import PlacementPlan, on_machines
 from ..models.find import BaseModel, load_base
 from ..models.weights import parameters
+from ..queue.submission import taskfile
+from ..queue.submission.taskfile import environments_of
 from ..spec.validation import between, build, nearest
 from ..store.submissions import Submission
-from ..submission import taskfile
-from ..submission.taskfile import environments_of
 from .profile import Profile, config_key, read_profile
 
 # Reads a case from TOML: nodes with their devices and links, tasks with their tenants, failures.

@@ -21,20 +21,20 @@ from ..daemon.heartbeat import Heartbeat
 from ..environments.service import EnvironmentService
 from ..errors import MarlaasError, WorkerDied
 from ..fairness.line import Ledger, stage_of
-from ..fleet.plan import PlacementPlan
-from ..fleet.processes import WorkerProcesses
-from ..fleet.supervisor import WorkerSupervisor
 from ..home.paths import Home
+from ..machine.plan import PlacementPlan
+from ..machine.processes import WorkerProcesses
+from ..machine.supervisor import WorkerSupervisor
+from ..machine.workers.handle import BEAT, MISSED
+from ..queue.scheduler.scheduler import Scheduler
 from ..racing import until_first
 from ..rollout.renderer import Renderer
-from ..scheduler.scheduler import Scheduler
 from ..store.database import open_database
 from ..store.queries import timings
 from ..store.queries.machine import StageSample
 from ..store.queries.reader import Reader
 from ..store.store import Store
 from ..store.submissions import submit
-from ..workers.handle import BEAT, MISSED
 from .cluster_file import SHIPPED, Case, ChanceSpec, FailureSpec, Layout, Network, layout, own_node, settings_of
 from .environments import SimulatedEnvironments, SimulatedRenderer
 from .time import Cores, EngineTime, VirtualLoop, run_virtually

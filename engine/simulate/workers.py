@@ -18,10 +18,10 @@ import numpy as np
 
 from ..adapters.statefile import PolicyState, StateHeader, checksum, read_state, write_state
 from ..errors import AdapterError, WorkerDied
-from ..fleet.plan import WorkerSpec
+from ..machine.plan import WorkerSpec
 from ..racing import until_first
-from ..rollout.protocol import Finish, OnTokens, SampleRequest, SampleResult, SamplerLimits, SamplerStats
-from ..training.protocol import GroupStats, Job, PolicyConfig, Probe, Refused, StepResult, TrainGroup
+from ..samplers.protocol import Finish, OnTokens, SampleRequest, SampleResult, SamplerLimits, SamplerStats
+from ..trainer.protocol import GroupStats, Job, PolicyConfig, Probe, Refused, StepResult, TrainGroup
 from ..trajectories import Logprobs, Tokens
 from .cluster_file import Network, Site
 from .profile import Profile

@@ -89,7 +89,7 @@ class FindingRow:
     code: str
     """Its name in task files, such as ``entropy_collapse``."""
     evidence: dict[str, float] = field(default_factory=dict)
-    """The figures that show it, by name; ``app/words/learning.py`` has their sentences."""
+    """The figures that show it, by name; ``app/text/learning.py`` has their sentences."""
     rollouts: tuple[int, ...] = ()
     """Ids of up to three conversations that show it."""
     holds: bool = True

@@ -13,7 +13,7 @@ from ..clock import monotonic
 from ..rollout.episodes import EPISODES
 from ..spec.task import TaskSpec
 from ..store.experience import ExperienceTable
-from ..training.advantages import ClosedGroup, close_group
+from ..trainer.advantages import ClosedGroup, close_group
 from .groups import GroupListener, GroupRun, GroupRunner
 from .opening import closing_rules
 from .publishing import ExposedTime

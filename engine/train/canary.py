@@ -20,11 +20,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..errors import AdapterError
-from ..fleet.routing.router import Tolerance
-from ..rollout.protocol import Sampler
+from ..machine.routing.router import Tolerance
 from ..rollout.slots import SamplerEndpoint
-from ..training.advantages import ClosedGroup
-from ..training.protocol import Probe
+from ..samplers.protocol import Sampler
+from ..trainer.advantages import ClosedGroup
+from ..trainer.protocol import Probe
 from ..trajectories import Logprobs, Tokens, Trajectory
 
 RENEW = 8

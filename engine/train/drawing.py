@@ -15,11 +15,11 @@ from marlaas.plugins.data import row_at
 from ..environments.protocol import DataFacts
 from ..environments.served_version import Lease
 from ..errors import EnvironmentFailure, Paused
-from ..fleet.services import Services
+from ..machine.services import Services
 from ..rollout.episodes import PromptHash
 from ..spec.task import TaskSpec
 from ..store.experience import Draw
-from ..training.advantages import RewardSummary
+from ..trainer.advantages import RewardSummary
 from ..trajectories import Split
 from .environment import Component, Mixture
 from .failures import never_asks

@@ -17,11 +17,11 @@ from ..adapters.statefile import is_there, write_blank
 from ..environments.protocol import FinishedEpisode
 from ..environments.served_version import Lease
 from ..errors import Paused, Replaced
-from ..fleet.services import Services
+from ..machine.services import Services
 from ..rollout.episodes import Roles
-from ..rollout.sampling import Truncation
-from ..rollout.seeds import noise_seed
 from ..rollout.slots import Replicas
+from ..samplers.sampling import Truncation
+from ..samplers.seeds import noise_seed
 from ..spec.automatic import by_base
 from ..spec.task import ONLY, AgentMap, DataSpec, EvalSpec, NamedPolicySpec, SuiteSpec, TaskSpec
 from ..store.experience import PolicyGroup

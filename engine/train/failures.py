@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from ..environments.protocol import FinishedEpisode
 from ..errors import Fruitless, Paused, StoreError
 from ..store.store import Store
-from ..training.advantages import RewardSummary
+from ..trainer.advantages import RewardSummary
 from ..trajectories import Failure
 
 MOST_LOST = 24

@@ -23,14 +23,14 @@ from ..environments.served_version import Lease
 from ..environments.service import ranked
 from ..errors import Fruitless, StoreError, WorkerDied
 from ..faults import Point, reach
-from ..fleet.services import Services
+from ..machine.services import Services
 from ..racing import until_first
 from ..rollout.episodes import EpisodeListener, FinishedAgent, HeldOutPrompt, PromptHash
-from ..rollout.seeds import noise_seed
 from ..rollout.slots import Replicas
+from ..samplers.seeds import noise_seed
 from ..spec.task import TaskSpec
 from ..store.experience import Beside, Draw, OpenPlay, PolicyGroup
-from ..training.advantages import ClosedGroup, ClosingRules, TooFewRewards, close_group
+from ..trainer.advantages import ClosedGroup, ClosingRules, TooFewRewards, close_group
 from ..trajectories import Dropped, Episode, Group, Transcripts
 from .drawing import TaskPrompts
 from .environment import Component, Mixture

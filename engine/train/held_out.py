@@ -19,7 +19,7 @@ from ..environments.plugin import unserved
 from ..environments.protocol import EpisodeOutcome, EpisodeSpec, Listener, endpoint_of, no_endpoint
 from ..environments.served_version import Lease
 from ..errors import Blocked, ConfigError, Replaced
-from ..fleet.services import Services
+from ..machine.services import Services
 from ..rollout.conversation import Unplayable
 from ..rollout.episodes import PromptHash, Roles
 from ..spec.task import EvalSpec

@@ -15,13 +15,13 @@ from ..adapters.statefile import is_there
 from ..clock import monotonic
 from ..errors import Fruitless
 from ..faults import Point, reach
-from ..fleet.routing.assignment import Share
-from ..fleet.services import Services
+from ..machine.routing.assignment import Share
+from ..machine.services import Services
 from ..racing import until_first
 from ..spec.automatic import bounded, by_base, by_replies, unmeasured
 from ..spec.task import TaskSpec, agent_map_of, spec_of
 from ..store.versions import Version
-from ..training.advantages import train_group
+from ..trainer.advantages import train_group
 from .admission import Admission, Background, PolicyGroups, step_groups
 from .canary import Asked, Canary
 from .drawing import TaskPrompts

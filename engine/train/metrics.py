@@ -10,8 +10,8 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from ..store.rows import stale
-from ..training.advantages import ClosedGroup, spread
-from ..training.protocol import GroupStats, StepResult, TrainGroup
+from ..trainer.advantages import ClosedGroup, spread
+from ..trainer.protocol import GroupStats, StepResult, TrainGroup
 from ..trajectories import Episode, Trajectory
 
 

@@ -19,16 +19,16 @@ from ..environments.served_version import Lease
 from ..environments.service import EnvironmentService
 from ..errors import AdapterDamaged, AdapterError, AdapterMissing, Blocked, ConfigError
 from ..faults import Point, reach
-from ..fleet.services import Services
+from ..machine.services import Services
 from ..models.config import SAMPLERS
-from ..rollout.seeds import noise_seed
+from ..samplers.seeds import noise_seed
 from ..spec.automatic import FirstReplies, as_number, replaced
 from ..spec.losses import AdvantageKind, constant_denominator, published
 from ..spec.task import TaskSpec, agent_map_of, start_folder
 from ..store.store import Store
 from ..store.versions import NewVersion, Version
-from ..training.advantages import ClosingRules, Credit, Overlong
-from ..training.protocol import PolicyConfig, StepResult
+from ..trainer.advantages import ClosingRules, Credit, Overlong
+from ..trainer.protocol import PolicyConfig, StepResult
 from ..trajectories import Split
 from .environment import Component, Mixture
 from .publishing import PublishedVersions

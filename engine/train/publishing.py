@@ -15,7 +15,7 @@ from ..adapters.statefile import keep, strip_moments
 from ..clock import monotonic
 from ..errors import AdapterError, DatabaseLocked, WorkerDied
 from ..faults import Point, reach
-from ..fleet.routing.assignment import Share
+from ..machine.routing.assignment import Share
 from ..rollout.slots import SamplerEndpoint
 from ..store.store import Store
 from ..store.versions import Version, best

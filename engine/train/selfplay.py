@@ -15,12 +15,12 @@ from statistics import median
 from ..adapters.export import read_peft_folder
 from ..adapters.statefile import begin, checksum, is_there, write_blank
 from ..errors import AdapterError, ConfigError
-from ..fleet.services import Services
+from ..machine.services import Services
 from ..rollout.conversation import SamplingParameters
 from ..rollout.episodes import Role, Roles
-from ..rollout.sampling import WHOLE, Truncation
-from ..rollout.seeds import noise_seed
 from ..rollout.slots import Replicas, SamplerEndpoint
+from ..samplers.sampling import WHOLE, Truncation
+from ..samplers.seeds import noise_seed
 from ..spec.automatic import as_number
 from ..spec.rules import inside
 from ..spec.task import BASE, ONLY, AgentMap, NamedPolicySpec, SamplingSpec, TaskSpec, start_folder

@@ -21,24 +21,23 @@ from marlaas.plugins.messages import Message
 
 from ..devices.limits import own_cores, processor_name
 from ..devices.machine import Precision
-from ..fleet.placement.choices import Copy, CopySpeed
-from ..fleet.plan import WorkerSpec, gguf_of, sampler_spec, stored_as, trainer_spec, with_copy
-from ..fleet.routing.router import Agreement, compare, comparison_tokens, tolerance_of
 from ..home.paths import Home
 from ..home.settings import Settings
+from ..machine.placement.choices import Copy, CopySpeed
+from ..machine.plan import WorkerSpec, gguf_of, sampler_spec, stored_as, trainer_spec, with_copy
+from ..machine.routing.router import Agreement, compare, comparison_tokens, tolerance_of
+from ..machine.workers.handle import WorkerHandle
 from ..models.config import GGUF, SAMPLERS
 from ..models.find import BaseModel
 from ..models.gguf import path_of, remove
-from ..models.memory import MemoryPlan
-from ..rollout.protocol import Sampler, SampleRequest, SampleResult
+from ..models.memory import BaseSpeed, MemoryPlan
 from ..rollout.renderer import Renderer
+from ..samplers.protocol import Sampler, SampleRequest, SampleResult
 from ..spec.automatic import as_number
 from ..spec.task import SamplingSpec, TaskSpec, TrainSpec
-from ..submission.estimate import BaseSpeed
 from ..tables import add_to_table, read_table
-from ..training.protocol import Trainer, TrainGroup, TrainSequence
+from ..trainer.protocol import Trainer, TrainGroup, TrainSequence
 from ..trajectories import Tokens
-from ..workers.handle import WorkerHandle
 from .opening import policy_config
 
 # One step of the default task with real workers, and replies of full length.

@@ -11,7 +11,7 @@ from itertools import islice, pairwise
 from statistics import NormalDist, fmean, median
 
 from ..errors import Fruitless
-from ..fleet.services import Services
+from ..machine.services import Services
 from ..spec.automatic import as_number
 from ..spec.task import (
     CUT_REPLIES,
@@ -29,7 +29,7 @@ from ..spec.task import (
     components_of,
 )
 from ..store.versions import HeldOutScore, NewFinding, Said, StepSeen
-from ..training.advantages import ClosedGroup
+from ..trainer.advantages import ClosedGroup
 from .evaluation import deciding
 from .opening import TrainedPolicy
 

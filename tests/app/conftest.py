@@ -25,8 +25,8 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Home:
 @pytest.fixture(autouse=True)
 def unmeasured(monkeypatch: pytest.MonkeyPatch) -> None:
     """No estimate starts workers to measure a base; ``test_probing.py`` of estimates measures one for real."""
-    monkeypatch.setattr("marlaas.app.home.estimating.base_speed", lambda *_: None)
-    monkeypatch.setattr("marlaas.app.home.estimating.episode_shape", lambda *_: None)
+    monkeypatch.setattr("marlaas.app.operations.estimating.base_speed", lambda *_: None)
+    monkeypatch.setattr("marlaas.app.operations.estimating.episode_shape", lambda *_: None)
 
 
 @pytest.fixture

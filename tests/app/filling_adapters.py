@@ -5,8 +5,8 @@ from __future__ import annotations
 import json
 
 from marlaas.engine.adapters.statefile import PolicyState, StateHeader, checksum, write_state
-from marlaas.engine.fleet.lone_sampler import zeros
 from marlaas.engine.home.paths import Home
+from marlaas.engine.machine.lone_sampler import zeros
 from marlaas.engine.models.find import load_base
 from marlaas.engine.spec.task import SamplingSpec, TaskSpec
 

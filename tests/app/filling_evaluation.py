@@ -5,12 +5,12 @@ from __future__ import annotations
 from contextlib import closing
 from pathlib import Path
 
+from marlaas.engine.queue.submission.taskfile import submission
 from marlaas.engine.spec.task import EvalSpec, TaskSpec
 from marlaas.engine.store.experience import PolicyGroup
 from marlaas.engine.store.store import Store
 from marlaas.engine.store.submissions import submit
 from marlaas.engine.store.versions import Evaluation
-from marlaas.engine.submission.taskfile import submission
 from marlaas.engine.trajectories import Episode, Group, Transcript
 from tests.engine.store.playing import said
 

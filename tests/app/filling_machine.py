@@ -8,8 +8,8 @@ from collections.abc import Callable
 
 import pytest
 
-from marlaas.app.home import this_machine
-from marlaas.app.home.this_machine import Disk, Memory
+from marlaas.app.operations import this_machine
+from marlaas.app.operations.this_machine import Disk, Memory
 from marlaas.engine.home.disk import HomeSize
 from marlaas.engine.home.paths import Home
 from marlaas.engine.store.database import insert, insert_all, open_database, transaction

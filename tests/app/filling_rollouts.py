@@ -9,7 +9,7 @@ from contextlib import closing
 import numpy as np
 
 from marlaas.engine.models.find import find_base
-from marlaas.engine.rollout.vocabulary import Vocabulary
+from marlaas.engine.samplers.vocabulary import Vocabulary
 
 from .filling import Filling
 

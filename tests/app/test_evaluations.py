@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 
 from marlaas.app.client.home import Home as Client
-from marlaas.app.form.form import copied
 from marlaas.app.reading import opened
-from marlaas.app.widgets.task_charts import MetricList
+from marlaas.app.tui.form.form import copied
+from marlaas.app.tui.widgets.task_charts import MetricList
 from marlaas.engine.home.paths import Home
 from marlaas.engine.spec.task import parse
 

@@ -10,9 +10,10 @@ import pytest
 from textual.binding import Binding
 from textual.dom import DOMNode
 
-from marlaas.app import app, screens, widgets
-from marlaas.app.frame.preferences import Preferences
+from marlaas.app import app
 from marlaas.app.keymap import check_keys, known_keys
+from marlaas.app.tui import screens, widgets
+from marlaas.app.tui.frame.preferences import Preferences
 from marlaas.engine.errors import ConfigError
 from marlaas.engine.home.paths import Home
 
@@ -89,7 +90,7 @@ curves, where nothing is sorted."""
 
 
 def test_a_key_means_the_same_in_every_view() -> None:
-    from marlaas.app.screens.view import View
+    from marlaas.app.tui.screens.view import View
 
     for owner in {each for each in owners() if issubclass(each, View)}:
         for binding in vars(owner).get("BINDINGS", ()):

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import pytest
 from textual.theme import BUILTIN_THEMES
 
-from marlaas.app.frame.preferences import THEME_NAMES, Preferences
+from marlaas.app.tui.frame.preferences import THEME_NAMES, Preferences
 from marlaas.engine.home.paths import Home
 
 from ..seldom import often

@@ -10,8 +10,8 @@ import pytest
 
 from marlaas.app.cli.tasks import show_task
 from marlaas.app.questions import evidence
-from marlaas.app.words.learning import Verdict, state_text, verdict, why
-from marlaas.app.words.tasks import lost_words, no_failures
+from marlaas.app.text.learning import Verdict, state_text, verdict, why
+from marlaas.app.text.tasks import lost_words, no_failures
 from marlaas.engine.home.paths import Home
 from marlaas.engine.store.queries.learning import Track
 from marlaas.engine.store.queries.reader import Reader

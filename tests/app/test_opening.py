@@ -10,7 +10,7 @@ import sys
 import pytest
 from textual.css.stylesheet import Stylesheet
 
-from marlaas.app.frame.modes import ALL_MODES
+from marlaas.app.tui.frame.modes import ALL_MODES
 from marlaas.engine.home.paths import Home
 
 from .driving import driving
@@ -60,7 +60,7 @@ LATER = (
 )
 """Our own that nothing but a key opens, whichever view is in sight."""
 BEFORE = ("screens", "screens.queue", "screens.view")
-"""What of ``app/screens`` the first paint takes."""
+"""What of ``app/tui/screens`` the first paint takes."""
 
 
 @pytest.fixture
@@ -79,7 +79,7 @@ def test_what_is_loaded_before_the_first_paint_and_views(loaded: dict[str, set[s
         assert not {name for name in modules if name.partition(".")[0] in HEAVY}, view
         assert not {name for name in ours if any(f"{name}.".startswith(f"{late}.") for late in LATER)}, view
     painted = loaded["first paint"]
-    assert {name for name in painted if name.startswith("marlaas.app.screens")} == {
+    assert {name for name in painted if name.startswith("marlaas.app.tui.screens")} == {
         f"marlaas.app.{at}" for at in BEFORE
     }
     assert "psutil" not in painted

@@ -7,7 +7,7 @@ from textual.geometry import Offset, Region
 from textual.widget import Widget
 from textual.widgets import Button, Input
 
-from marlaas.app.words import tasks
+from marlaas.app.text import tasks
 from marlaas.engine.home.paths import Home
 
 from ..seldom import often, seldom

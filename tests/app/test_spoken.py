@@ -7,9 +7,9 @@ import re
 import pytest
 
 from marlaas.app import spoken
-from marlaas.app.words.tasks import GLYPHS, state_word
-from marlaas.app.words.terms import TERMS
-from marlaas.app.words.terms.explaining import paragraphs
+from marlaas.app.text.tasks import GLYPHS, state_word
+from marlaas.app.text.terms import TERMS
+from marlaas.app.text.terms.explaining import paragraphs
 
 
 @pytest.mark.parametrize(

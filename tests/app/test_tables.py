@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from marlaas.app.output import table
-from marlaas.app.words.format import cells
+from marlaas.app.text.format import cells
 
 HEADERS = ("ID", "TENANT", "TASK", "ENVIRONMENT", "STATE", "STEP", "REWARD", "HELD-OUT", "REASON")
 RIGHT = ("ID", "STEP", "REWARD", "HELD-OUT")

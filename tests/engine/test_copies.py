@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import fields, replace
 from typing import Any, TypeVar
 
-from marlaas.engine.rollout.protocol import SampleRequest
+from marlaas.engine.samplers.protocol import SampleRequest
 from marlaas.engine.trajectories import Episode, Trajectory
 
 T = TypeVar("T")

@@ -21,9 +21,9 @@ from referencing import Registry
 from referencing.exceptions import Unresolvable
 
 from marlaas.engine.models.find import load_base
-from marlaas.engine.rollout.schemas import SchemaGrammar, Schemas
-from marlaas.engine.rollout.torch_sampler.sampler import TorchSampler
-from marlaas.engine.rollout.vocabulary import Vocabulary
+from marlaas.engine.samplers.schemas import SchemaGrammar, Schemas
+from marlaas.engine.samplers.torch.sampler import TorchSampler
+from marlaas.engine.samplers.vocabulary import Vocabulary
 
 from .border import Border
 from .gateway import CHAT, COMPLETIONS, MESSAGES, RESPONSES, Door

@@ -9,8 +9,8 @@ from marlaas.engine.errors import LONGEST, BaseModelError, ConfigError
 from marlaas.engine.home.paths import TINY_BASE, Home
 from marlaas.engine.home.settings import load_settings
 from marlaas.engine.models.templates import ChatTemplate
+from marlaas.engine.queue.submission.taskfile import load
 from marlaas.engine.rollout.toolcalls import split_hermes, split_llama
-from marlaas.engine.submission.taskfile import load
 
 from .border import FOLDER, Border
 

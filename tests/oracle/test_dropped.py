@@ -10,9 +10,9 @@ from pathlib import Path
 
 import pytest
 
-from marlaas.engine.scheduler.scheduler import Ending
+from marlaas.engine.queue.scheduler.scheduler import Ending
 from marlaas.engine.spec.task import PolicySpec
-from tests.engine.scheduler.world import World
+from tests.engine.queue.scheduler.world import World
 from tests.engine.train.groups.test_open_plays import Held, dies, environment, kept
 from tests.engine.train.test_learning import SPEC
 from tests.oracle.audit import audit

@@ -16,14 +16,14 @@ import pytest
 from marlaas.engine.adapters.statefile import checksum, read_state, strip_moments, write_state
 from marlaas.engine.errors import AdapterError
 from marlaas.engine.home.paths import Home
-from marlaas.engine.scheduler.commands import roll_back
+from marlaas.engine.queue.scheduler.commands import roll_back
+from marlaas.engine.queue.submission.references import find_starts
+from marlaas.engine.queue.submission.taskfile import submission
 from marlaas.engine.spec.task import TrainSpec
 from marlaas.engine.store.queries.reader import Reader
 from marlaas.engine.store.store import Store
 from marlaas.engine.store.submissions import command, submit
-from marlaas.engine.submission.references import find_starts
-from marlaas.engine.submission.taskfile import submission
-from tests.engine.training.tiny_qwen import save_tiny_qwen
+from tests.engine.trainer.tiny_qwen import save_tiny_qwen
 from tests.oracle import history
 from tests.oracle.audit import audit
 from tests.oracle.record import opened

@@ -12,9 +12,9 @@ from pathlib import Path
 import pytest
 
 from marlaas.engine.home.paths import Home
-from marlaas.engine.scheduler.scheduler import Ending
+from marlaas.engine.queue.scheduler.scheduler import Ending
 from marlaas.engine.spec.task import NamedPolicySpec
-from tests.engine.scheduler.world import World
+from tests.engine.queue.scheduler.world import World
 from tests.engine.train.test_several_policies import SPEC, Quiet
 from tests.oracle.audit import audit
 

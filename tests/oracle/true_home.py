@@ -9,18 +9,18 @@ from typing import cast
 
 import numpy as np
 
-from marlaas.engine.fleet.services import Services
 from marlaas.engine.home.paths import Home
+from marlaas.engine.machine.services import Services
+from marlaas.engine.queue.submission.taskfile import submission
 from marlaas.engine.spec.task import KeepSpec, PolicySpec, SamplingSpec, TaskSpec, TrainSpec
 from marlaas.engine.store.store import Store
 from marlaas.engine.store.submissions import submit
-from marlaas.engine.submission.taskfile import submission
 from marlaas.engine.train.metrics import StepTally
 from marlaas.engine.train.opening import closing_rules, key, new_version, open_policy, version_path
-from marlaas.engine.training.advantages import ClosedGroup, close_group, train_group
-from marlaas.engine.training.torch_trainer import TorchTrainer
+from marlaas.engine.trainer.advantages import ClosedGroup, close_group, train_group
+from marlaas.engine.trainer.torch_trainer import TorchTrainer
 from marlaas.engine.trajectories import Episode, Group, Span, Trajectory, TurnReward
-from tests.engine.training.tiny_qwen import VOCABULARY
+from tests.engine.trainer.tiny_qwen import VOCABULARY
 
 BATCH, SIZE, STEPS = 2, 3, 3
 

@@ -9,7 +9,7 @@ import pytest
 
 from marlaas import plugins
 from marlaas.app.cli.main import VERBS
-from marlaas.app.words.terms import TERMS
+from marlaas.app.text.terms import TERMS
 from marlaas.engine.home.settings import Settings
 from marlaas.engine.spec.fields import policy_fields, spec_fields, suite_fields
 from tools import reference

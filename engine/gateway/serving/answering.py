@@ -17,14 +17,14 @@ from marlaas.plugins.messages import Ask, Message
 from ...errors import BaseModelError, ConfigError
 from ...rollout.episodes import Rollout
 from ...rollout.programs.asking import SamplingOptions, calls_of, messages_of, options_of, refused, tokens_of, tools_of
-from ...rollout.protocol import NewTokens, SampleRequest
 from ...rollout.renderer import Renderer, Rendering, TooLong
 from ...rollout.sampler_client import ReplyStream
-from ...rollout.sampling import WHOLE
-from ...rollout.seeds import noise_seed
 from ...rollout.spoken import before_stop, first_stop, opened_thought
 from ...rollout.toolcalls import forced_call
-from ...rollout.wishes import Extras, Wishes
+from ...samplers.options import Extras, Wishes
+from ...samplers.protocol import NewTokens, SampleRequest
+from ...samplers.sampling import WHOLE
+from ...samplers.seeds import noise_seed
 from ...trajectories import Tokens
 from ...wire import Answered, Chat, Choice, Complete, Piece, Tell, Token, Wishes as Asked
 from .versions import Held

@@ -23,8 +23,8 @@ from .answering import Desk
 from .versions import PATIENCE, SOON, LoadedVersions, Names, lost, machine_of
 
 if TYPE_CHECKING:
-    from ...fleet.services import Services
-    from ...fleet.supervisor import WorkerSupervisor
+    from ...machine.services import Services
+    from ...machine.supervisor import WorkerSupervisor
 
 
 # Limits of clients' requests, with a time for another try: nothing piles up in the engine.

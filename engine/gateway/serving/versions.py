@@ -12,17 +12,17 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from ...errors import AdapterError, ConfigError, MarlaasError, WorkerDied
+from ...queue.submission.references import choose_at
 from ...rollout.slots import Replicas, SamplerEndpoint
 from ...spec.task import BASE, ONLY
 from ...spec.validation import nearest
 from ...store.rows import VersionRow
 from ...store.tasks import ServedTable
-from ...submission.references import choose_at
 from ...wire import Model, Refusal
 
 if TYPE_CHECKING:
-    from ...fleet.services import Services
-    from ...fleet.supervisor import WorkerSupervisor
+    from ...machine.services import Services
+    from ...machine.supervisor import WorkerSupervisor
 
 # A model name is the base, a version of the tenant's own tasks, or a name that the tenant gave.
 #

@@ -11,15 +11,15 @@ from typing import Any
 from marlaas.plugins.messages import Ask, Message, ToolCall, within_limits
 
 from ... import wire
+from ...samplers.options import NONE, Likeliest, Wishes
+from ...samplers.protocol import NewTokens, OnTokens, SampleRequest, SampleResult, Turns
+from ...samplers.sampling import Truncation
 from ...wire import Refusal
 from ..conversation import SamplingParameters
-from ..protocol import NewTokens, OnTokens, SampleRequest, SampleResult, Turns
 from ..renderer import ROLES, Renderer
 from ..sampler_client import ReplyStream
-from ..sampling import Truncation
 from ..spoken import opened_thought
 from ..toolcalls import forces, schema_of_call
-from ..wishes import NONE, Likeliest, Wishes
 
 # Finds the longest conversation that a request's messages continue.
 #

@@ -15,9 +15,9 @@ from marlaas.plugins.rewards import DEFAULT_AGENT
 from ... import wire
 from ...environments.protocol import Answering, Listener
 from ...errors import ConfigError, MarlaasError
+from ...samplers.protocol import NewTokens
 from ...wire import Address, Answered, Endpoints, Refusal, Tell
 from ..conversation import Overfull, Sampled, Unplayable
-from ..protocol import NewTokens
 from ..renderer import PLAIN
 from ..spoken import first_stop
 from ..toolcalls import forced_call, forces

@@ -12,7 +12,7 @@ from hypothesis import given, settings, strategies as st
 
 from marlaas.app.chart.draw import WEIGHTS, decimate, draw, last_step, smoothed
 from marlaas.app.chart.plot import MOST_CURVES, SHAPES, Curve, Mark, Plot, Point
-from marlaas.app.words.format import cells
+from marlaas.app.text.format import cells
 
 from ...examples import examples
 from .reading import band, dots, joined, text

@@ -12,7 +12,7 @@ from marlaas.app.chart.plot import MOST_CURVES, Scale, linear, logarithmic, shor
 from marlaas.app.chart.task_plot import Look, ScoreRow, inspected, kept_places, moved, plot, score_rows
 from marlaas.app.lists.lines import Learner
 from marlaas.app.questions import LearningCurve, TaskAnswer
-from marlaas.app.words.format import cells
+from marlaas.app.text.format import cells
 from marlaas.engine.store.queries.learning import Change, History, Track
 from marlaas.engine.store.rows import EvalRow
 

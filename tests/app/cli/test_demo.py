@@ -10,15 +10,15 @@ import pytest
 
 from marlaas.app import output
 from marlaas.app.cli import demo
-from marlaas.app.home.commands import Follower
-from marlaas.app.home.submitting import unfinished_run
+from marlaas.app.operations.commands import Follower
+from marlaas.app.operations.submitting import unfinished_run
 from marlaas.engine.errors import MarlaasError
 from marlaas.engine.home.paths import Home
 from marlaas.engine.home.settings import load_settings
+from marlaas.engine.queue.submission.taskfile import demo_tasks
 from marlaas.engine.store import submissions
 from marlaas.engine.store.queries.reader import Reader
 from marlaas.engine.store.rows import TaskRow
-from marlaas.engine.submission.taskfile import demo_tasks
 
 from ..commanding import Commander, FakeEngine
 from ..filling import Filling

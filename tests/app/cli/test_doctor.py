@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
-from marlaas.app.home import doctor
-from marlaas.app.words import tasks
+from marlaas.app.operations import doctor
+from marlaas.app.text import tasks
 from marlaas.engine.devices import software, survey
 from marlaas.engine.devices.software import LlamaBuild
 from marlaas.engine.home.paths import Home

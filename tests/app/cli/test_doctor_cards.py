@@ -11,11 +11,11 @@ from typing import Any
 
 import pytest
 
-from marlaas.app.home import doctor as checks
+from marlaas.app.operations import doctor as checks
 from marlaas.engine.devices import calibration, survey
 from marlaas.engine.devices.machine import Rates, Software
-from marlaas.engine.fleet.placement.capacity import CORE
 from marlaas.engine.home.paths import Home
+from marlaas.engine.machine.placement.capacity import CORE
 
 from ...imaginary.cards import GB, Card, Held, ImaginaryMachine, Part, imagine, uuid_of
 from ..commanding import Commander

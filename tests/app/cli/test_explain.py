@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 
-from marlaas.app.words.terms import TERMS
+from marlaas.app.text.terms import TERMS
 
 from ..commanding import Commander
 

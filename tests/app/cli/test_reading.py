@@ -12,7 +12,7 @@ from contextlib import closing
 import pytest
 
 from marlaas.app.cli.tasks import scores_in_words
-from marlaas.app.words import tasks
+from marlaas.app.text import tasks
 from marlaas.engine.home.paths import Home
 from marlaas.engine.spec.task import TaskSpec, parse
 from marlaas.engine.store.rows import EvalRow

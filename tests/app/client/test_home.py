@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from marlaas.app.client import Home, MarlaasError
-from marlaas.app.home import commands
+from marlaas.app.operations import commands
 from marlaas.engine.errors import AdapterError, ConfigError, EngineUnreachable, UnknownTask
 from marlaas.engine.home import paths
 

@@ -20,7 +20,7 @@ from marlaas.app.lists.filters import (
     short_names,
     with_field,
 )
-from marlaas.app.words.environments import STATES as ENVIRONMENT_STATES
+from marlaas.app.text.environments import STATES as ENVIRONMENT_STATES
 from marlaas.engine.environments.conformance.finding import Finding
 from marlaas.engine.errors import ConfigError
 from marlaas.engine.store.queries.machine import LEVELS, EnvironmentUse, EventFilter

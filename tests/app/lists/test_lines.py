@@ -32,7 +32,7 @@ from marlaas.app.lists.lines import (
     table_cells,
     text,
 )
-from marlaas.app.words.format import cells
+from marlaas.app.text.format import cells
 from marlaas.engine.store.queries.learning import KeptVersion
 from marlaas.engine.store.queries.reader import Reader
 from marlaas.engine.store.rows import ACTIVE, FINISHED, FindingRow, PolicyRow, TaskRow, VersionRow

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from marlaas.app.home import this_machine
+from marlaas.app.operations import this_machine
 from marlaas.app.questions import EngineAnswer, EngineQuestion
 from marlaas.app.reading import opened
 from marlaas.engine.home.paths import Home

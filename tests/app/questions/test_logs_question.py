@@ -6,7 +6,7 @@ import pytest
 
 from marlaas.app.questions import LogsQuestion
 from marlaas.app.reading import opened
-from marlaas.app.words.format import EVENTS
+from marlaas.app.text.format import EVENTS
 from marlaas.engine.home.paths import Home
 from marlaas.engine.store.queries.machine import EventFilter
 

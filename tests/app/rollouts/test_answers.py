@@ -26,7 +26,7 @@ from marlaas.app.rollouts.answers import (
     shares,
     wrapped,
 )
-from marlaas.app.words.format import cells, line
+from marlaas.app.text.format import cells, line
 from marlaas.engine.store.queries.episodes import GroupSummary, MemberSummary
 
 from ...test_hostile_text import TEXTS, harmless

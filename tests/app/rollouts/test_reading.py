@@ -37,7 +37,7 @@ from marlaas.app.rollouts.reading import (
     shading_of,
     token_styles,
 )
-from marlaas.app.words.format import cells
+from marlaas.app.text.format import cells
 from marlaas.engine.home.paths import Home
 from marlaas.engine.models.find import find_base
 from marlaas.engine.store.queries.episodes import Paid, StoredConversation, StoredTrajectory, Tokens

@@ -13,8 +13,8 @@ from benchmarks.beside_trl.runs import OURS, THEIRS, Case, Results, Run
 from benchmarks.beside_trl.workload import LONG, SHORT
 from benchmarks.machinery.cores import Reading, used_by_others
 from benchmarks.plugins.sums.grading import reward
-from marlaas.engine.submission import taskfile
-from marlaas.engine.training.protocol import PolicyConfig
+from marlaas.engine.queue.submission import taskfile
+from marlaas.engine.trainer.protocol import PolicyConfig
 
 
 def run(step: float, steps: int, rewards: float = 0.5, start: float = 5.0) -> Run:

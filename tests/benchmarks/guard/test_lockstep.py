@@ -9,10 +9,10 @@ from pathlib import Path
 import pytest
 
 from benchmarks.guard.lockstep import TICK, LockstepLoop, attached
-from marlaas.engine.workers.handle import LocalLauncher, WorkerHandle
+from marlaas.engine.machine.workers.handle import LocalLauncher, WorkerHandle
 
 pytestmark = pytest.mark.processes
-FACTORY = "tests.engine.workers.dummy:DummyWorker"
+FACTORY = "tests.engine.machine.workers.dummy:DummyWorker"
 
 
 def test_answers_arrive_together_in_the_order_of_calls(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -12,8 +12,8 @@ from benchmarks.guard import storing
 from benchmarks.guard.__main__ import COUNTS
 from benchmarks.guard.comparison import changes, read
 from benchmarks.guard.watching import Seen, frames, operations, python_calls
-from marlaas.engine.rollout.seeds import noise_seed
-from marlaas.engine.workers import wire
+from marlaas.engine.machine.workers import wire
+from marlaas.engine.samplers.seeds import noise_seed
 
 
 @dataclass(frozen=True)

@@ -10,9 +10,9 @@ from benchmarks.machinery import wide_engine
 from benchmarks.machinery.cores import all_cores
 from benchmarks.machinery.fleet import fleet
 from benchmarks.many_tasks.concurrency import load
-from marlaas.engine.fleet import plan
-from marlaas.engine.fleet.placement import place
 from marlaas.engine.home.settings import Settings
+from marlaas.engine.machine import plan
+from marlaas.engine.machine.placement import place
 from marlaas.engine.models.find import load_base
 
 

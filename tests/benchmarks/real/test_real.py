@@ -16,7 +16,7 @@ from benchmarks.real.runs import ENVIRONMENTS, Record
 from benchmarks.report import pages
 from benchmarks.report.machine import Machine
 from benchmarks.report.results import stamp
-from marlaas.engine.submission import taskfile
+from marlaas.engine.queue.submission import taskfile
 from marlaas.plugins.host.loading import load
 from marlaas.plugins.messages import Ask
 

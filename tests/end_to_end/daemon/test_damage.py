@@ -185,7 +185,7 @@ def test_what_cannot_be_read_is_waited_for_and_nothing_is_lost(lab: Lab) -> None
 @pytest.mark.slow
 def test_a_gradient_that_is_not_finite_pauses_the_task(lab: Lab) -> None:
     """Weights as a run that has blown up leaves them; the other task goes on. Needs another start of the engine: every
-    day, trainers meet such gradients in ``tests/engine/training``."""
+    day, trainers meet such gradients in ``tests/engine/trainer``."""
     other = lab.submit("sound", steps=5_000, train=SLOW, eval={"prompts": 4, "every": 0})
     task = paused(lab, "broken")
     newest = kept(lab, task)[0]

@@ -1,6 +1,6 @@
 """A new home knows roughly how long a task takes, before anybody has trained there.
 
-In ``make test-slow``: every day, a base is measured for real in ``tests/app/home/estimating/test_probing.py``.
+In ``make test-slow``: every day, a base is measured for real in ``tests/app/operations/estimating/test_probing.py``.
 """
 
 from __future__ import annotations

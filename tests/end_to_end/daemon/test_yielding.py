@@ -1,7 +1,7 @@
 """`marlaas engine yield` on a real engine: its workers are gone within ten seconds, and nothing is lost or doubled.
 
 In ``make test-slow``: two engines, workers that start five times, and 120 steps. Every day, tasks yield in
-``tests/engine/scheduler/test_yielding.py``.
+``tests/engine/queue/scheduler/test_yielding.py``.
 """
 
 from __future__ import annotations
@@ -36,10 +36,10 @@ def lab(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Lab]:
 
 def yields(lab: Lab, *words: str) -> None:
     """Yield, and see all workers end in time."""
-    workers = [psutil.Process(pid) for pid in lab.worker_pids("marlaas.engine.workers.host")]
+    workers = [psutil.Process(pid) for pid in lab.worker_pids("marlaas.engine.machine.workers.host")]
     lab.marlaas("engine", "yield", *words)
     _, alive = psutil.wait_procs(workers, timeout=LIMIT)
-    assert not alive and not lab.worker_pids("marlaas.engine.workers.host")
+    assert not alive and not lab.worker_pids("marlaas.engine.machine.workers.host")
 
 
 def test_nothing_is_lost_whenever_the_machine_is_wanted(lab: Lab) -> None:
@@ -52,7 +52,7 @@ def test_nothing_is_lost_whenever_the_machine_is_wanted(lab: Lab) -> None:
     lab.kill_engine()
     control.ensure_running(lab.home)
     assert json.loads(lab.marlaas("engine", "status", "--json"))["rest"]["kind"] == "yielded"
-    assert not lab.worker_pids("marlaas.engine.workers.host") and lab.row(exact).step == stood.step
+    assert not lab.worker_pids("marlaas.engine.machine.workers.host") and lab.row(exact).step == stood.step
     lab.marlaas("engine", "yield", "--for", "1s")
     lab.until(late, 1)
     yields(lab)

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from marlaas.app.home.backups import back_up, restore
+from marlaas.app.operations.backups import back_up, restore
 from marlaas.engine.daemon import control
 from marlaas.engine.home.paths import Home
 from tests.oracle.audit import audit

@@ -56,7 +56,7 @@ def stock_llama_logits(adapter: Path, tokens: list[int]) -> np.ndarray:
     import llama_cpp
 
     from marlaas.engine.models.find import load_base
-    from marlaas.engine.rollout.llama.model import ensure_base_gguf
+    from marlaas.engine.samplers.llama.model import ensure_base_gguf
 
     with tempfile.TemporaryDirectory() as folder:
         base = ensure_base_gguf(load_base("tiny"), Path(folder))

@@ -17,8 +17,8 @@ from marlaas.engine.models.find import load_base
 from marlaas.engine.models.weights import linear_shapes
 from tests.engine.models.gguf.brought import bring, pairs_together
 from tests.engine.models.hugging_face import with_lora
-from tests.engine.training.oracle import Oracle
-from tests.engine.training.tiny_qwen import VOCABULARY
+from tests.engine.trainer.oracle import Oracle
+from tests.engine.trainer.tiny_qwen import VOCABULARY
 
 
 @pytest.fixture

@@ -9,11 +9,11 @@ from pathlib import Path
 
 import pytest
 
-from marlaas.engine.cluster.joining import LocalNode
 from marlaas.engine.daemon.planning import cluster_of
 from marlaas.engine.errors import ConfigError
 from marlaas.engine.home.paths import Home
 from marlaas.engine.home.settings import Settings
+from marlaas.engine.machine.cluster.joining import LocalNode
 from marlaas.engine.models.find import SHIPPED, load_base
 
 HEAD = "10.0.0.5:6379"

@@ -16,16 +16,16 @@ from marlaas.engine.environments.outcomes import OutcomeCounts
 from marlaas.engine.environments.protocol import EpisodeOutcome
 from marlaas.engine.errors import StoreError
 from marlaas.engine.fairness.line import Ledger
-from marlaas.engine.fleet.routing.router import SamplerEndpoints
-from marlaas.engine.fleet.supervisor import WorkerSupervisor
+from marlaas.engine.machine.routing.router import SamplerEndpoints
+from marlaas.engine.machine.supervisor import WorkerSupervisor
 from marlaas.engine.models.find import load_base
-from marlaas.engine.rollout.protocol import SamplerStats
+from marlaas.engine.queue.submission.taskfile import submission
+from marlaas.engine.samplers.protocol import SamplerStats
 from marlaas.engine.spec.task import TaskSpec
 from marlaas.engine.store.queries.machine import environment_use
 from marlaas.engine.store.queries.reader import Reader
 from marlaas.engine.store.store import Store
 from marlaas.engine.store.submissions import submit
-from marlaas.engine.submission.taskfile import submission
 from marlaas.engine.trajectories import Failure
 
 from ..rollout.endpoints import endpoint

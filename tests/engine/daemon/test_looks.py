@@ -13,9 +13,9 @@ import pytest
 from marlaas.engine.daemon.heartbeat import LOOKED_AT, Heartbeat, Seen
 from marlaas.engine.environments.outcomes import OutcomeCounts
 from marlaas.engine.fairness.line import Ledger
-from marlaas.engine.fleet.services import Load
-from marlaas.engine.fleet.supervisor import WorkerSupervisor
-from marlaas.engine.rollout.protocol import SamplerStats
+from marlaas.engine.machine.services import Load
+from marlaas.engine.machine.supervisor import WorkerSupervisor
+from marlaas.engine.samplers.protocol import SamplerStats
 from marlaas.engine.simulate.time import run_virtually
 from marlaas.engine.store.queries.reader import Reader
 from marlaas.engine.store.store import Store

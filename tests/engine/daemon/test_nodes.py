@@ -9,12 +9,12 @@ from typing import Any, cast
 
 import pytest
 
-from marlaas.engine.cluster.node import Node
 from marlaas.engine.daemon.nodes import NodeMonitor, changes, rows_of
 from marlaas.engine.devices.machine import Cpu, Gpu, Machine
 from marlaas.engine.errors import ClusterUnreachable, ConfigError
-from marlaas.engine.fleet.plan import PlacementPlan
 from marlaas.engine.home.paths import Home
+from marlaas.engine.machine.cluster.node import Node
+from marlaas.engine.machine.plan import PlacementPlan
 from marlaas.engine.store.queries.machine import NodeRow, nodes
 from marlaas.engine.store.queries.reader import Reader
 from marlaas.engine.store.store import Store

@@ -11,10 +11,10 @@ from marlaas.engine.devices import calibration
 from marlaas.engine.devices.calibration import OtherPrograms
 from marlaas.engine.devices.machine import Cpu, Gpu, Rates
 from marlaas.engine.errors import ConfigError
-from marlaas.engine.fleet.placement.choices import Copy, CopySpeed
-from marlaas.engine.fleet.plan import precision_words, wanted_of
 from marlaas.engine.home.paths import Home
 from marlaas.engine.home.settings import RolloutSettings, Settings
+from marlaas.engine.machine.placement.choices import Copy, CopySpeed
+from marlaas.engine.machine.plan import precision_words, wanted_of
 from marlaas.engine.models.find import SHIPPED, BaseModel, load_base
 from marlaas.engine.models.memory import least_plan
 from marlaas.engine.train.trial import read_copies, write_copies
@@ -78,8 +78,8 @@ def test_nodes_that_settings_name_are_planned_for_later(measured: list[str], tmp
 @pytest.fixture
 def large(measured: list[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> tuple[Home, BaseModel]:
     """The shipped base, taken for a large one on a processor without fast bfloat16, and a home."""
-    monkeypatch.setattr("marlaas.engine.fleet.placement.choices.SMALL", 0)
-    monkeypatch.setattr("marlaas.engine.fleet.placement.choices.MODEST", 0)
+    monkeypatch.setattr("marlaas.engine.machine.placement.choices.SMALL", 0)
+    monkeypatch.setattr("marlaas.engine.machine.placement.choices.MODEST", 0)
     monkeypatch.setattr("marlaas.engine.models.memory.SMALL", 0)
     monkeypatch.setattr(calibration, "measure", lambda device: replace(RATES, bfloat16=1e9))
     return Home(tmp_path).create(), load_base(str(SHIPPED["tiny"]))

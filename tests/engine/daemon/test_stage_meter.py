@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from marlaas.engine.daemon.heartbeat import Seen, StageMeter
 from marlaas.engine.fairness.line import Ledger
-from marlaas.engine.fleet.services import Load
+from marlaas.engine.machine.services import Load
 from marlaas.engine.store.queries.machine import StageSample
 
 LOADS = {"rollout": Load(3, 8), "training": Load(1, 2)}

@@ -11,8 +11,8 @@ from marlaas.engine.environments.protocol import EpisodeOutcome, FinishedEpisode
 from marlaas.engine.fairness.line import Ledger
 from marlaas.engine.rollout.conversation import SamplingParameters
 from marlaas.engine.rollout.episodes import Rollout, alike
-from marlaas.engine.rollout.protocol import OnTokens, SampleRequest, SampleResult
 from marlaas.engine.rollout.renderer import Renderer
+from marlaas.engine.samplers.protocol import OnTokens, SampleRequest, SampleResult
 
 from ..rollout.endpoints import endpoint
 from ..rollout.fake import FakeSampler, FakeVersion

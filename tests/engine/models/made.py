@@ -17,12 +17,12 @@ from tokenizers import Tokenizer
 from transformers import AutoModelForCausalLM
 
 from marlaas.engine.models.find import BaseModel
-from marlaas.engine.rollout.llama.context import LlamaContext
-from marlaas.engine.rollout.llama.model import LlamaSampler
-from marlaas.engine.rollout.protocol import Sampler, SampleRequest, SampleResult
-from marlaas.engine.rollout.torch_sampler.sampler import TorchSampler
-from marlaas.engine.training.protocol import TrainGroup, TrainSequence
-from marlaas.engine.training.torch_trainer import TorchTrainer
+from marlaas.engine.samplers.llama.context import LlamaContext
+from marlaas.engine.samplers.llama.model import LlamaSampler
+from marlaas.engine.samplers.protocol import Sampler, SampleRequest, SampleResult
+from marlaas.engine.samplers.torch.sampler import TorchSampler
+from marlaas.engine.trainer.protocol import TrainGroup, TrainSequence
+from marlaas.engine.trainer.torch_trainer import TorchTrainer
 from marlaas.engine.trajectories import Logprobs, Tokens
 
 PROMPT = "A farmer has twelve cows and sells a quarter of them. How many are left?\n"

@@ -14,9 +14,9 @@ import torch
 
 from marlaas.engine.adapters.export import export_adapter
 from marlaas.engine.adapters.statefile import read_state
-from marlaas.engine.rollout.llama.model import base_file, open_base
-from marlaas.engine.training.protocol import PolicyConfig
-from tests.engine.training.oracle import Oracle
+from marlaas.engine.samplers.llama.model import base_file, open_base
+from marlaas.engine.trainer.protocol import PolicyConfig
+from tests.engine.trainer.oracle import Oracle
 from tools.random_base.families import FAMILIES
 from tools.random_base.make import make_base
 

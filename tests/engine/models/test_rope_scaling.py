@@ -18,10 +18,10 @@ from marlaas.engine.errors import BaseModelError
 from marlaas.engine.models.find import BaseModel
 from marlaas.engine.models.gguf import names_of, write_base
 from marlaas.engine.models.tensors import load
-from marlaas.engine.rollout.llama.model import BaseFile, open_base
-from marlaas.engine.training.protocol import PolicyConfig, TrainGroup, TrainSequence
-from marlaas.engine.training.torch_trainer import TorchTrainer
-from tests.engine.training.oracle import Oracle
+from marlaas.engine.samplers.llama.model import BaseFile, open_base
+from marlaas.engine.trainer.protocol import PolicyConfig, TrainGroup, TrainSequence
+from marlaas.engine.trainer.torch_trainer import TorchTrainer
+from tests.engine.trainer.oracle import Oracle
 from tools.random_base.make import make_base
 
 from .made import gap, logprobs_of, scores, transformers

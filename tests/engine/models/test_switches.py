@@ -15,8 +15,8 @@ from marlaas.engine.errors import BaseModelError
 from marlaas.engine.models.config import read_config
 from marlaas.engine.models.find import load_base
 from marlaas.engine.models.weights import check_base
-from marlaas.engine.rollout.torch_sampler.context import TorchContext
-from marlaas.engine.training.decoder.decoder import score_by_layers
+from marlaas.engine.samplers.torch.context import TorchContext
+from marlaas.engine.trainer.decoder.decoder import score_by_layers
 from tools.random_base.make import make_base
 
 from .made import logprobs_of, transformers

@@ -14,14 +14,14 @@ import pytest
 from marlaas.engine.environments.process.wire import Described
 from marlaas.engine.environments.protocol import EpisodeOutcome, EpisodeSpec, Ranking
 from marlaas.engine.environments.service import EnvironmentService
+from marlaas.engine.queue.scheduler.scheduler import Ending
 from marlaas.engine.replay import Replay, Summary, Verdict, summarise
 from marlaas.engine.rollout.toolcalls import split_hermes as calls
-from marlaas.engine.scheduler.scheduler import Ending
 from marlaas.engine.spec.task import EvalSpec, NamedPolicySpec, PolicySpec, parse
 from marlaas.engine.store.queries.reader import Reader
 from marlaas.engine.trajectories import Split
 
-from ..scheduler.world import World
+from ..queue.scheduler.world import World
 from ..train.test_learning import SPEC
 
 

@@ -15,8 +15,8 @@ from numpy.typing import NDArray
 
 from marlaas.engine.adapters.statefile import checksum, read_state
 from marlaas.engine.errors import AdapterError, ConfigError
-from marlaas.engine.rollout.batching.turn import Wished, wanted_of
-from marlaas.engine.rollout.protocol import (
+from marlaas.engine.samplers.batching.turn import Wished, wanted_of
+from marlaas.engine.samplers.protocol import (
     Finish,
     NewTokens,
     OnTokens,
@@ -25,7 +25,7 @@ from marlaas.engine.rollout.protocol import (
     SamplerLimits,
     SamplerStats,
 )
-from marlaas.engine.rollout.sampling import Cuts, choose, likeliest, logprobs_of, uniforms
+from marlaas.engine.samplers.sampling import Cuts, choose, likeliest, logprobs_of, uniforms
 from marlaas.engine.trajectories import Logprobs, Tokens
 
 

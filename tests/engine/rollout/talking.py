@@ -12,8 +12,8 @@ from typing import Any
 import numpy as np
 
 from marlaas.engine.rollout.conversation import Allowance, Conversation, SamplingParameters
-from marlaas.engine.rollout.protocol import NewTokens, OnTokens, SampleRequest, SampleResult
 from marlaas.engine.rollout.renderer import Renderer, Rendering
+from marlaas.engine.samplers.protocol import NewTokens, OnTokens, SampleRequest, SampleResult
 from marlaas.plugins.messages import Ask, Message, Reply
 
 from .fake import FakeSampler

@@ -11,9 +11,9 @@ import pytest
 
 from marlaas.engine.adapters.statefile import read_state, write_blank, write_state
 from marlaas.engine.models.find import BaseModel
-from marlaas.engine.rollout.llama.model import LlamaSampler
-from marlaas.engine.rollout.protocol import Sampler
-from marlaas.engine.rollout.torch_sampler.sampler import TorchSampler
+from marlaas.engine.samplers.llama.model import LlamaSampler
+from marlaas.engine.samplers.protocol import Sampler
+from marlaas.engine.samplers.torch.sampler import TorchSampler
 
 from .contract.asking import State, alone, request
 

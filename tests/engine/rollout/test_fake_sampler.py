@@ -2,7 +2,7 @@
 
 import pytest
 
-from marlaas.engine.rollout.protocol import Sampler
+from marlaas.engine.samplers.protocol import Sampler
 
 from .contract.asking import State, request
 from .contract.whole import PositionalContract

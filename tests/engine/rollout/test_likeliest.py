@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from marlaas.engine.rollout.sampling import likeliest, logprobs_of, logprobs_under
+from marlaas.engine.samplers.sampling import likeliest, logprobs_of, logprobs_under
 
 SIZES = (1, 50, 3000, 32_000, 151_936)
 """Vocabularies below and above the limit between the two ways to look."""

@@ -5,8 +5,8 @@ from collections import Counter
 import numpy as np
 from hypothesis import given, strategies as st
 
-from marlaas.engine.rollout.sampling import Said
-from marlaas.engine.rollout.wishes import LARGEST_PENALTY, MOST_LIKELIEST, Wishes
+from marlaas.engine.samplers.options import LARGEST_PENALTY, MOST_LIKELIEST, Wishes
+from marlaas.engine.samplers.sampling import Said
 
 VOCABULARY = 12
 tokens = st.lists(st.integers(0, VOCABULARY - 1), max_size=30)

@@ -12,7 +12,7 @@ import pytest
 
 from marlaas.engine.rollout.conversation import Unplayable
 from marlaas.engine.rollout.renderer import SHORT, PromptRuler, Renderer, Rendering, Said, TooLong
-from marlaas.engine.rollout.vocabulary import Vocabulary
+from marlaas.engine.samplers.vocabulary import Vocabulary
 from marlaas.plugins.messages import Ask, Message
 
 from .talking import Talk, letters

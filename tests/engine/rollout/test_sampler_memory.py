@@ -11,10 +11,10 @@ import psutil
 import pytest
 
 from marlaas.engine.errors import OutOfMemory
-from marlaas.engine.fleet.plan import TORCH
+from marlaas.engine.machine.plan import TORCH
+from marlaas.engine.machine.workers.handle import LocalLauncher
 from marlaas.engine.models.find import load_base
-from marlaas.engine.rollout.protocol import Sampler
-from marlaas.engine.workers.handle import LocalLauncher
+from marlaas.engine.samplers.protocol import Sampler
 
 from .contract.asking import request
 from .random_base import write_adapter

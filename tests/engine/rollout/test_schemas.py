@@ -13,14 +13,14 @@ import pytest
 
 from marlaas.engine.errors import ConfigError
 from marlaas.engine.models.find import BaseModel, load_base
-from marlaas.engine.rollout.batching.sampler import BatchingSampler
-from marlaas.engine.rollout.llama.model import LlamaSampler
-from marlaas.engine.rollout.protocol import SampleRequest
-from marlaas.engine.rollout.schemas import Schemas
 from marlaas.engine.rollout.toolcalls import schema_of_call
-from marlaas.engine.rollout.torch_sampler.sampler import TorchSampler
-from marlaas.engine.rollout.vocabulary import Vocabulary
-from marlaas.engine.rollout.wishes import Wishes
+from marlaas.engine.samplers.batching.sampler import BatchingSampler
+from marlaas.engine.samplers.llama.model import LlamaSampler
+from marlaas.engine.samplers.options import Wishes
+from marlaas.engine.samplers.protocol import SampleRequest
+from marlaas.engine.samplers.schemas import Schemas
+from marlaas.engine.samplers.torch.sampler import TorchSampler
+from marlaas.engine.samplers.vocabulary import Vocabulary
 
 from .contract.asking import alone, extras_of, same
 from .random_base import write_adapter

@@ -14,8 +14,8 @@ import pytest
 from marlaas.engine.adapters.statefile import PolicyState, StateHeader, write_state
 from marlaas.engine.rollout.conversation import Unplayable
 from marlaas.engine.rollout.renderer import Renderer
-from marlaas.engine.rollout.sampling import Truncation
 from marlaas.engine.rollout.talk import PIECE, Manner, Speech, Talk
+from marlaas.engine.samplers.sampling import Truncation
 
 from .fake import FakeSampler
 from .fake_renderer import FakeRenderer

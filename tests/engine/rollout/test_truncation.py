@@ -4,9 +4,9 @@ import numpy as np
 import pytest
 from hypothesis import given, strategies as st
 
-from marlaas.engine.rollout.batching.turn import check
-from marlaas.engine.rollout.protocol import SampleRequest
-from marlaas.engine.rollout.sampling import WHOLE, Cuts, Truncation, choose
+from marlaas.engine.samplers.batching.turn import check
+from marlaas.engine.samplers.protocol import SampleRequest
+from marlaas.engine.samplers.sampling import WHOLE, Cuts, Truncation, choose
 
 from .contract.keeping import kept_tokens
 

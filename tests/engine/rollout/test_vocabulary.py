@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, strategies as st
 from tokenizers import AddedToken, Tokenizer, decoders, models, pre_tokenizers
 
-from marlaas.engine.rollout.vocabulary import Vocabulary
+from marlaas.engine.samplers.vocabulary import Vocabulary
 from tools.random_base.make import make_base
 
 
@@ -77,7 +77,7 @@ def test_a_real_vocabulary_is_read_once(tmp_path: Path, monkeypatch: pytest.Monk
     kind = type(
         "Counting", (), {"from_file": lambda path: _read(path, reads), "__new__": lambda _, words: Tokenizer(words)}
     )
-    monkeypatch.setattr("marlaas.engine.rollout.vocabulary.Tokenizer", kind)
+    monkeypatch.setattr("marlaas.engine.samplers.vocabulary.Tokenizer", kind)
     vocabulary = Vocabulary(base.path / "tokenizer.json")
     assert len(reads) == 1 and vocabulary.control["<|im_end|>"] == 151_645
     assert vocabulary.encode("<think>Hm</think>")[0] == 151_667

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from marlaas.engine.errors import MarlaasError
-from marlaas.engine.fleet.plan import on_machines
+from marlaas.engine.machine.plan import on_machines
 from marlaas.engine.models.find import load_base
 from marlaas.engine.simulate.cluster_file import THREADS, LinkSpec, NodeSpec, layout, settings_of, usable
 from tools.random_base.make import hollow_base

@@ -12,7 +12,7 @@ from marlaas.engine.simulate.cluster_file import AT_THE_HEAD, Network, Site
 from marlaas.engine.simulate.profile import EngineRates, Profile, SamplerRates, TrainerRates
 from marlaas.engine.simulate.time import Cores, EngineTime, VirtualLoop, run_virtually
 from marlaas.engine.simulate.workers import Shared, SimulatedTrainer, StateFiles
-from marlaas.engine.training.protocol import GroupStats, Job, PolicyConfig, TrainGroup, TrainSequence
+from marlaas.engine.trainer.protocol import GroupStats, Job, PolicyConfig, TrainGroup, TrainSequence
 
 RATES = TrainerRates(group=0.5, token=0.25, a_pass=4.0)
 

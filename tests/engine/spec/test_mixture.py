@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from hypothesis import given, strategies as st
 
-from marlaas.app.home.commands import written
+from marlaas.app.operations.commands import written
 from marlaas.engine.errors import ConfigError
 from marlaas.engine.spec.task import Interleaving, components_of, parse
 

@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given, strategies as st
 
 from marlaas.engine.errors import ConfigError
+from marlaas.engine.queue.submission.taskfile import load
 from marlaas.engine.spec.sweep import members
-from marlaas.engine.submission.taskfile import load
 
 MINIMAL = 'tenant = "lab"\nname = "sums"\nenvironment = "arithmetic"\n'
 

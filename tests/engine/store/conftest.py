@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
+from marlaas.engine.queue.submission.taskfile import submission
 from marlaas.engine.spec.task import TaskSpec
 from marlaas.engine.store.store import Store
 from marlaas.engine.store.submissions import submit
-from marlaas.engine.submission.taskfile import submission
 
 
 @pytest.fixture

@@ -7,12 +7,12 @@ from pathlib import Path
 
 import numpy as np
 
+from marlaas.engine.queue.submission.taskfile import submission
 from marlaas.engine.spec.task import NamedPolicySpec, TaskSpec
 from marlaas.engine.store.experience import Beside, PolicyGroup
 from marlaas.engine.store.store import Store
 from marlaas.engine.store.submissions import submit
 from marlaas.engine.store.versions import Evaluation, NewVersion
-from marlaas.engine.submission.taskfile import submission
 from marlaas.engine.trajectories import Episode, Group, Span, Split, Trajectory, Transcript
 
 DUEL = TaskSpec(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from marlaas.engine.queue.submission.taskfile import submission
 from marlaas.engine.spec.task import TaskSpec
 from marlaas.engine.store.database import open_database
 from marlaas.engine.store.queries.reader import Reader
@@ -11,7 +12,6 @@ from marlaas.engine.store.rows import BoundTask
 from marlaas.engine.store.store import Store
 from marlaas.engine.store.submissions import Submission, submit
 from marlaas.engine.store.versions import NewVersion
-from marlaas.engine.submission.taskfile import submission
 
 
 def bound(database: Path) -> list[BoundTask]:

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from marlaas.engine.errors import StoreError, UnknownTask
+from marlaas.engine.queue.submission.taskfile import submission
 from marlaas.engine.spec.task import QueueSpec, TaskSpec
 from marlaas.engine.store.database import open_database
 from marlaas.engine.store.queries.reader import Reader
@@ -17,7 +18,6 @@ from marlaas.engine.store.store import Store
 from marlaas.engine.store.submissions import command, submit
 from marlaas.engine.store.tasks import Needed
 from marlaas.engine.store.telemetry import TelemetryTable
-from marlaas.engine.submission.taskfile import submission
 
 
 def test_the_queue_runs_by_priority_then_by_age(store: Store, database: Path) -> None:

@@ -5,13 +5,13 @@ from __future__ import annotations
 from dataclasses import replace
 from pathlib import Path
 
+from marlaas.engine.queue.submission.taskfile import submission
 from marlaas.engine.spec.task import TaskSpec
 from marlaas.engine.store.queries.reader import Reader
 from marlaas.engine.store.rows import ACTIVE, NO_REASON, Reason, ReasonCode
 from marlaas.engine.store.store import Store
 from marlaas.engine.store.submissions import submit
 from marlaas.engine.store.tasks import Needed
-from marlaas.engine.submission.taskfile import submission
 
 BLOCKED = Reason(ReasonCode.BLOCKED, "sums.py:12: NameError: name 'x' is not defined.")
 

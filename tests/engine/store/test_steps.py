@@ -12,7 +12,7 @@ from marlaas.engine.errors import StoreError
 from marlaas.engine.store.queries.reader import Reader
 from marlaas.engine.store.store import Store
 from marlaas.engine.store.versions import Evaluation, NewVersion
-from marlaas.engine.training.advantages import ClosedGroup, ClosingRules, Credit, close_group
+from marlaas.engine.trainer.advantages import ClosedGroup, ClosingRules, Credit, close_group
 from marlaas.engine.trajectories import Episode, Failure, Group, Span, Trajectory, Transcript, TurnReward
 
 

@@ -8,11 +8,11 @@ import pytest
 
 from marlaas.engine.errors import StoreError
 from marlaas.engine.fairness.line import ENVIRONMENT, ROLLOUT, TRAINING, Usage
+from marlaas.engine.queue.submission.taskfile import submission
 from marlaas.engine.spec.task import TaskSpec
 from marlaas.engine.store import tasks as tenants
 from marlaas.engine.store.store import Store
 from marlaas.engine.store.submissions import submit
-from marlaas.engine.submission.taskfile import submission
 
 from ..by_hand import rows
 

@@ -14,8 +14,8 @@ import numpy as np
 import pytest
 from hypothesis import given, settings, strategies as st
 
+from marlaas.engine.queue.scheduler.scheduler import Ending
 from marlaas.engine.rollout.episodes import EPISODES
-from marlaas.engine.scheduler.scheduler import Ending
 from marlaas.engine.spec.task import NamedPolicySpec, SamplingSpec, TaskSpec, TrainSpec
 from marlaas.engine.store.experience import ExperienceTable
 from marlaas.engine.train import admission as module
@@ -28,7 +28,7 @@ from marlaas.engine.train.admission import (
     step_groups,
 )
 from marlaas.engine.train.groups import GroupListener, GroupRunner
-from marlaas.engine.training.advantages import ClosedGroup, RewardSummary
+from marlaas.engine.trainer.advantages import ClosedGroup, RewardSummary
 from marlaas.engine.trajectories import Episode, Group, Trajectory
 from tests.oracle.audit import audit
 

@@ -12,17 +12,17 @@ import pytest
 
 from marlaas.engine.adapters.statefile import read_state, write_state
 from marlaas.engine.errors import AdapterError
-from marlaas.engine.fleet.routing.router import EXACT, ROUNDED
+from marlaas.engine.machine.routing.router import EXACT, ROUNDED
 from marlaas.engine.models.find import BaseModel, load_base
-from marlaas.engine.rollout.llama.model import LlamaSampler
-from marlaas.engine.rollout.protocol import Sampler
 from marlaas.engine.rollout.renderer import Renderer
-from marlaas.engine.rollout.torch_sampler.context import TorchWeights
-from marlaas.engine.rollout.torch_sampler.sampler import TorchSampler
+from marlaas.engine.samplers.llama.model import LlamaSampler
+from marlaas.engine.samplers.protocol import Sampler
+from marlaas.engine.samplers.torch.context import TorchWeights
+from marlaas.engine.samplers.torch.sampler import TorchSampler
 from marlaas.engine.train.canary import Canary, CanaryReport
-from marlaas.engine.training.advantages import ClosedGroup, close_group, train_group
-from marlaas.engine.training.protocol import PolicyConfig
-from marlaas.engine.training.torch_trainer import TorchTrainer
+from marlaas.engine.trainer.advantages import ClosedGroup, close_group, train_group
+from marlaas.engine.trainer.protocol import PolicyConfig
+from marlaas.engine.trainer.torch_trainer import TorchTrainer
 from marlaas.engine.trajectories import Episode, Group, Span, Trajectory
 from marlaas.plugins.messages import Message
 

@@ -10,12 +10,12 @@ from pathlib import Path
 import pytest
 
 from marlaas.engine.environments.protocol import DataFacts, EpisodeSpec
-from marlaas.engine.scheduler.scheduler import Ending
+from marlaas.engine.queue.scheduler.scheduler import Ending
 from marlaas.engine.store.experience import Draw
 from marlaas.engine.train.drawing import FLOOR, STRIDE, Curriculum
 from marlaas.plugins.data import row_at
 
-from ..scheduler.world import World
+from ..queue.scheduler.world import World
 from .test_learning import SPEC, check_history
 
 ROWS = 40

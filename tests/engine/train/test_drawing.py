@@ -12,11 +12,11 @@ from hypothesis import given, strategies as st
 
 from marlaas.engine.environments.protocol import DataFacts, EpisodeSpec
 from marlaas.engine.errors import EnvironmentFailure
-from marlaas.engine.scheduler.scheduler import Ending
+from marlaas.engine.queue.scheduler.scheduler import Ending
 from marlaas.engine.train.drawing import STRIDE, instances
 from marlaas.plugins.data import row_at
 
-from ..scheduler.world import World
+from ..queue.scheduler.world import World
 from .test_learning import SPEC, check_history
 
 

@@ -10,14 +10,14 @@ from pathlib import Path
 import pytest
 
 from marlaas.engine.environments.protocol import EpisodeSpec
-from marlaas.engine.scheduler.scheduler import Ending, done
+from marlaas.engine.queue.scheduler.scheduler import Ending, done
 from marlaas.engine.spec.task import EvalSpec, TaskSpec
 from marlaas.engine.train import failures
 from marlaas.engine.train.failures import all_equal, the_only
-from marlaas.engine.training.advantages import RewardSummary
+from marlaas.engine.trainer.advantages import RewardSummary
 from marlaas.engine.trajectories import Failure
 
-from ..scheduler.world import World
+from ..queue.scheduler.world import World
 from .test_learning import SPEC
 
 

@@ -9,12 +9,12 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from marlaas.engine.scheduler.scheduler import Ending
+from marlaas.engine.queue.scheduler.scheduler import Ending
 from marlaas.engine.spec.automatic import BaseTraits
 from marlaas.engine.spec.task import EvalSpec, SamplingSpec, TaskSpec
-from marlaas.engine.training.protocol import PolicyConfig, StepResult
+from marlaas.engine.trainer.protocol import PolicyConfig, StepResult
 
-from ..scheduler.world import World
+from ..queue.scheduler.world import World
 from .test_learning import SPEC, check_history
 
 WIDE = BaseTraits(576, 256)

@@ -17,20 +17,20 @@ import pytest
 from hypothesis import given, settings, strategies as st
 
 from marlaas.engine.environments.protocol import EpisodeOutcome, EpisodeSpec
-from marlaas.engine.rollout.protocol import SampleRequest, SampleResult
-from marlaas.engine.rollout.sampling import WHOLE, Truncation
-from marlaas.engine.scheduler.scheduler import Ending
+from marlaas.engine.queue.scheduler.scheduler import Ending
+from marlaas.engine.samplers.protocol import SampleRequest, SampleResult
+from marlaas.engine.samplers.sampling import WHOLE, Truncation
 from marlaas.engine.spec.task import EvalSpec, NamedPolicySpec, PolicySpec, SamplingSpec, TaskSpec, TrainSpec
 from marlaas.engine.train import admission
 from marlaas.engine.train.publishing import ExposedTime
-from marlaas.engine.training.protocol import GroupStats, Probe, TrainGroup
+from marlaas.engine.trainer.protocol import GroupStats, Probe, TrainGroup
 from marlaas.plugins.messages import Answer
 from tests.oracle.audit import audit
 
 from ...examples import examples
+from ..queue.scheduler.fake_environments import FakeEnvironments
+from ..queue.scheduler.world import World
 from ..rollout.fake import FakeSampler
-from ..scheduler.fake_environments import FakeEnvironments
-from ..scheduler.world import World
 
 SPEC = TaskSpec(
     "lab",

@@ -8,12 +8,12 @@ from typing import cast
 
 import pytest
 
-from marlaas.engine.fleet.supervisor import WorkerSupervisor
+from marlaas.engine.machine.supervisor import WorkerSupervisor
+from marlaas.engine.queue.scheduler.scheduler import Ending, run_task
 from marlaas.engine.rollout.episodes import Rollout
-from marlaas.engine.scheduler.scheduler import Ending, run_task
 from marlaas.engine.spec.task import EvalSpec, TaskSpec, TrainSpec
 
-from ..scheduler.world import World
+from ..queue.scheduler.world import World
 
 SLOTS, TASKS, SIZE, BATCH = 4, 8, 4, 4
 

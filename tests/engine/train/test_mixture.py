@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from marlaas.engine.environments.protocol import DataFacts, EpisodeOutcome, EpisodeSpec, FinishedEpisode
-from marlaas.engine.scheduler.scheduler import Ending
+from marlaas.engine.queue.scheduler.scheduler import Ending
 from marlaas.engine.spec.task import ComponentSpec, DataSpec, EvalSpec, SuiteSpec
 from marlaas.engine.store.versions import Evaluation
 from marlaas.engine.train.drawing import STRIDE
@@ -23,8 +23,8 @@ from marlaas.engine.train.groups import RUNS
 from marlaas.engine.trajectories import Episode, Failure, Transcript
 from marlaas.plugins.messages import Answer, Ask, Message, Reply
 
-from ..scheduler.fake_environments import FakeEnvironments
-from ..scheduler.world import World
+from ..queue.scheduler.fake_environments import FakeEnvironments
+from ..queue.scheduler.world import World
 from .test_learning import SPEC, check_history
 
 PARTS = (ComponentSpec("sums", 2.0), ComponentSpec("words", 1.0, {"length": 3}))

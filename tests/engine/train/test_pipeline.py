@@ -31,7 +31,7 @@ from marlaas.engine.spec.task import (
 from marlaas.plugins.messages import Answer
 
 from ...examples import examples
-from ..scheduler.crowd import Crowd, Happening, in_turns
+from ..queue.scheduler.crowd import Crowd, Happening, in_turns
 
 MEMORY = "/dev/shm" if os.access("/dev/shm", os.W_OK) else None
 """A disk that does not wait, where there is one."""

@@ -6,7 +6,7 @@ import asyncio
 from dataclasses import replace
 from pathlib import Path
 
-from marlaas.engine.scheduler.scheduler import Ending
+from marlaas.engine.queue.scheduler.scheduler import Ending
 from marlaas.engine.spec.task import NamedPolicySpec
 
 from .test_several_policies import SPEC, STEPS, consumed, steps, world

@@ -14,18 +14,18 @@ from marlaas.engine.adapters.export import write_peft_folder
 from marlaas.engine.adapters.statefile import read_state
 from marlaas.engine.environments.protocol import EpisodeOutcome, EpisodeSpec
 from marlaas.engine.errors import AdapterError, ConfigError
-from marlaas.engine.scheduler.commands import delete_versions, extend, roll_back
-from marlaas.engine.scheduler.scheduler import Ending
+from marlaas.engine.queue.scheduler.commands import delete_versions, extend, roll_back
+from marlaas.engine.queue.scheduler.scheduler import Ending
+from marlaas.engine.queue.submission.references import find_starts
+from marlaas.engine.queue.submission.taskfile import submission
 from marlaas.engine.spec.task import EvalSpec, KeepSpec, NamedPolicySpec, TaskSpec
 from marlaas.engine.store.queries.reader import Reader
 from marlaas.engine.store.submissions import submit
-from marlaas.engine.submission.references import find_starts
-from marlaas.engine.submission.taskfile import submission
 from marlaas.engine.train.publishing import Retention
 from marlaas.plugins.messages import Answer
 
-from ..scheduler.fake_environments import FakeEnvironments
-from ..scheduler.world import World
+from ..queue.scheduler.fake_environments import FakeEnvironments
+from ..queue.scheduler.world import World
 from .test_several_policies import AGENTS, SPEC, STEPS, Quiet, steps, world
 
 ONE = NamedPolicySpec(rank=1, alpha=1.0)

@@ -11,13 +11,13 @@ import pytest
 
 from marlaas.engine.adapters.statefile import read_state
 from marlaas.engine.fairness.line import Ledger, Line
-from marlaas.engine.fleet.trainers import SharedTrainer, TrainerPool
+from marlaas.engine.machine.trainers import SharedTrainer, TrainerPool
 from marlaas.engine.models.find import load_base
 from marlaas.engine.spec.task import PolicySpec
 from marlaas.engine.train.opening import open_policy
-from marlaas.engine.training.torch_trainer import TorchTrainer
+from marlaas.engine.trainer.torch_trainer import TorchTrainer
 
-from ..scheduler.world import World
+from ..queue.scheduler.world import World
 from .test_learning import SPEC as FAKE
 
 SPEC = replace(FAKE, train=replace(FAKE.train, learning_rate=1e-3))

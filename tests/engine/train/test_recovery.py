@@ -11,13 +11,13 @@ from pathlib import Path
 import pytest
 
 from marlaas.engine.errors import AdapterError
-from marlaas.engine.fleet.services import Services
 from marlaas.engine.home.paths import Home
-from marlaas.engine.scheduler.scheduler import Ending, blocked, paused
+from marlaas.engine.machine.services import Services
+from marlaas.engine.queue.scheduler.scheduler import Ending, blocked, paused
 from marlaas.engine.spec.task import EvalSpec
 from marlaas.engine.train.publishing import Retention
 
-from ..scheduler.world import World
+from ..queue.scheduler.world import World
 from .test_learning import SPEC, check_history
 
 

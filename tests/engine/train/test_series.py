@@ -12,12 +12,12 @@ from typing import Any
 import pytest
 
 from marlaas.engine.environments.protocol import EpisodeSpec
-from marlaas.engine.scheduler.scheduler import Ending
+from marlaas.engine.queue.scheduler.scheduler import Ending
 from marlaas.engine.spec.task import EvalSpec
 from marlaas.engine.store.queries.reader import Reader
 from marlaas.engine.train.evaluation import EVAL_ATTEMPTS
 
-from ..scheduler.world import World
+from ..queue.scheduler.world import World
 from .test_learning import SPEC, check_history
 
 LONG = replace(SPEC, steps=12, eval=EvalSpec(every=4, prompts=3))

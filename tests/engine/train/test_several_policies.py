@@ -10,13 +10,13 @@ import pytest
 
 from marlaas.engine.environments.protocol import EpisodeOutcome, EpisodeSpec
 from marlaas.engine.errors import ConfigError
-from marlaas.engine.scheduler.commands import delete_versions, roll_back
-from marlaas.engine.scheduler.scheduler import Ending
+from marlaas.engine.queue.scheduler.commands import delete_versions, roll_back
+from marlaas.engine.queue.scheduler.scheduler import Ending
 from marlaas.engine.spec.task import EvalSpec, KeepSpec, NamedPolicySpec, SamplingSpec, TaskSpec, TrainSpec
 from marlaas.plugins.messages import Answer
 
-from ..scheduler.fake_environments import FakeEnvironments
-from ..scheduler.world import World
+from ..queue.scheduler.fake_environments import FakeEnvironments
+from ..queue.scheduler.world import World
 
 STEPS = 3
 SPEC = TaskSpec(

@@ -7,16 +7,16 @@ from pathlib import Path
 
 import pytest
 
+from marlaas.engine.queue.submission.taskfile import submission
 from marlaas.engine.spec.losses import PUBLISHED
 from marlaas.engine.spec.task import SamplingSpec, TaskSpec, TrainSpec
 from marlaas.engine.store.store import Store
 from marlaas.engine.store.submissions import submit
-from marlaas.engine.submission.taskfile import submission
 from marlaas.engine.train.opening import closing_rules, policy_config, replacements
-from marlaas.engine.training.advantages import ClosedGroup, close_group
+from marlaas.engine.trainer.advantages import ClosedGroup, close_group
 from marlaas.engine.trajectories import Episode, Group
 
-from ..training.test_overlong import said
+from ..trainer.test_overlong import said
 
 LIMITS = SamplingSpec(max_tokens=10, max_episode_tokens=16)
 

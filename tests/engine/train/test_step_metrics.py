@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 from marlaas.engine.train.metrics import StepTally
-from marlaas.engine.training.advantages import ClosedGroup, RewardSummary
-from marlaas.engine.training.protocol import GroupStats, StepResult
+from marlaas.engine.trainer.advantages import ClosedGroup, RewardSummary
+from marlaas.engine.trainer.protocol import GroupStats, StepResult
 from marlaas.engine.trajectories import Episode, Failure, Group, Span, Trajectory
 
 HALVES = np.log(np.array([0.5, 1.5, 0.5, 1.5, 1.0, 1.0])).astype(np.float16)

@@ -9,12 +9,12 @@ from pathlib import Path
 import pytest
 import pytest_asyncio
 
-from marlaas.engine.cluster.bridge import RECONNECT
-from marlaas.engine.cluster.node import own_versions
-from marlaas.engine.workers.handle import LocalLauncher, WorkerHandle
+from marlaas.engine.machine.cluster.bridge import RECONNECT
+from marlaas.engine.machine.cluster.node import own_versions
+from marlaas.engine.machine.workers.handle import LocalLauncher, WorkerHandle
 from tools.ray_nodes import ROOT, VARIABLES, RayNodes
 
-BRIDGE = "marlaas.engine.cluster.bridge:Bridge"
+BRIDGE = "marlaas.engine.machine.cluster.bridge:Bridge"
 
 
 @pytest.fixture(scope="module")

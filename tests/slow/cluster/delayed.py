@@ -15,11 +15,11 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from marlaas.engine.cluster import cluster
-from marlaas.engine.cluster.bridge import Bridge, Host
-from marlaas.engine.cluster.node import Versions
 from marlaas.engine.daemon import control
 from marlaas.engine.home.paths import Home
+from marlaas.engine.machine.cluster import cluster
+from marlaas.engine.machine.cluster.bridge import Bridge, Host
+from marlaas.engine.machine.cluster.node import Versions
 from tools.ray_nodes import ROOT
 
 SECONDS = "TEST_LINK_SECONDS"

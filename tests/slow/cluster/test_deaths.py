@@ -11,17 +11,17 @@ from pathlib import Path
 import psutil
 import pytest
 
-from marlaas.engine.cluster.cluster import StateFiles
-from marlaas.engine.cluster.node_host import NodeLauncher, checksum_of
 from marlaas.engine.errors import WorkerDied
-from marlaas.engine.workers.handle import WorkerHandle
+from marlaas.engine.machine.cluster.cluster import StateFiles
+from marlaas.engine.machine.cluster.node_host import NodeLauncher, checksum_of
+from marlaas.engine.machine.workers.handle import WorkerHandle
 from tools.ray_nodes import MEMORY, RayNodes
 
 from .conftest import open_bridge
 
 pytestmark = [pytest.mark.cluster, pytest.mark.timeout(600), pytest.mark.asyncio(loop_scope="module")]
-FACTORY = "tests.engine.workers.dummy:DummyWorker"
-FILES = "tests.engine.cluster.file_worker:FileWorker"
+FACTORY = "tests.engine.machine.workers.dummy:DummyWorker"
+FILES = "tests.engine.machine.cluster.file_worker:FileWorker"
 
 
 async def start(bridge: WorkerHandle, node: str, log: Path, factory: str = FACTORY) -> WorkerHandle:
@@ -49,7 +49,7 @@ async def test_each_is_one_death(
     elif victim == "host":
         host.kill()
     elif victim == "dark way":
-        monkeypatch.setattr("marlaas.engine.cluster.node_host.SILENCE", 0.5)
+        monkeypatch.setattr("marlaas.engine.machine.cluster.node_host.SILENCE", 0.5)
         host.send_signal(signal.SIGSTOP)
         await first.stop(grace=0.5)
     elif victim == "node":

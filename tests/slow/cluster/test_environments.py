@@ -10,12 +10,12 @@ from pathlib import Path
 import pytest
 import pytest_asyncio
 
-from marlaas.engine.cluster.node_host import NodeLauncher, named
 from marlaas.engine.environments.nodes.remote import RemoteNode
-from marlaas.engine.fleet.processes import FACTORY
 from marlaas.engine.home.paths import Home
+from marlaas.engine.machine.cluster.node_host import NodeLauncher, named
+from marlaas.engine.machine.processes import FACTORY
+from marlaas.engine.machine.workers.handle import WorkerHandle
 from marlaas.engine.models.find import load_base
-from marlaas.engine.workers.handle import WorkerHandle
 from tests.engine.environments.conftest import World, a_spec, echoing
 from tests.engine.environments.nodes.test_scoring import WAITS, plays_of
 from tools.ray_nodes import RayNodes

@@ -11,14 +11,14 @@ from typing import Any
 import pytest
 import pytest_asyncio
 
-from marlaas.engine.cluster.node_host import NodeLauncher
-from marlaas.engine.workers.child import NOTHING
-from marlaas.engine.workers.handle import WorkerHandle
-from tests.engine.workers.contract import LauncherContract, Spawn
+from marlaas.engine.machine.cluster.node_host import NodeLauncher
+from marlaas.engine.machine.workers.child import NOTHING
+from marlaas.engine.machine.workers.handle import WorkerHandle
+from tests.engine.machine.workers.contract import LauncherContract, Spawn
 from tools.ray_nodes import RayNodes
 
 pytestmark = [pytest.mark.cluster, pytest.mark.timeout(300), pytest.mark.asyncio(loop_scope="module")]
-FACTORY = "tests.engine.workers.dummy:DummyWorker"
+FACTORY = "tests.engine.machine.workers.dummy:DummyWorker"
 
 
 @pytest_asyncio.fixture(loop_scope="module")

@@ -30,7 +30,7 @@ KILLS = int(os.environ.get("KILLS_OF_NODES", "50"))
 VICTIMS = ("worker", "host", "bridge", "node", "node", "engine")
 FEW = 6
 """Steps of a task among the kills."""
-HOST = "marlaas.engine.workers.host"
+HOST = "marlaas.engine.machine.workers.host"
 SETTINGS = """\
 [rollout]
 sampler = "torch"

@@ -80,7 +80,7 @@ def test_the_machine_is_given_back(lab: Lab, size: Size) -> None:
         me.sees("Yield the machine?", "2h")
         me.presses("enter", "yield")
         me.sees("yielded until", "The machine is free of workers")
-        assert not lab.worker_pids("marlaas.engine.workers.host")
+        assert not lab.worker_pids("marlaas.engine.machine.workers.host")
         step = lab.row(task).step
         me.presses("B", "takes it back")
         me.sees("engine: ● alive")

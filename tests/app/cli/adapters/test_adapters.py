@@ -7,13 +7,13 @@ from typing import Any
 
 import pytest
 
-from marlaas.app.home import commands
+from marlaas.app.operations import commands
 from marlaas.app.reading import opened
 from marlaas.engine.adapters import export
 from marlaas.engine.errors import MarlaasError
 from marlaas.engine.home.paths import Home
+from marlaas.engine.queue.submission.references import choose
 from marlaas.engine.store.rows import VersionRow
-from marlaas.engine.submission.references import choose
 
 from ...commanding import Commander, FakeEngine
 from ...filling import Filling

@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 import pytest
 
-from marlaas.app.home import api
+from marlaas.app.operations import api
 from marlaas.engine.gateway import processes as gateways
 from marlaas.engine.home.paths import Home
 from marlaas.engine.store.store import Store

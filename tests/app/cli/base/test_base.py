@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from marlaas.app.home import commands
+from marlaas.app.operations import commands
 from marlaas.engine.home.paths import TINY_BASE, Home
 from marlaas.engine.models.find import load_base
 from marlaas.engine.store.queries.reader import Reader

@@ -13,10 +13,10 @@ from marlaas.app.cli.base import Kept, advice, on_this_processor
 from marlaas.engine.devices.machine import Cpu, Inventory, Machine, Rates, Software
 from marlaas.engine.devices.survey import Survey
 from marlaas.engine.devices.usable import UsableResources
-from marlaas.engine.fleet.placement.choices import Copy, CopySpeed
-from marlaas.engine.fleet.routing.router import Agreement
 from marlaas.engine.home.paths import TINY_BASE, Home
 from marlaas.engine.home.settings import RolloutSettings, Settings
+from marlaas.engine.machine.placement.choices import Copy, CopySpeed
+from marlaas.engine.machine.routing.router import Agreement
 from marlaas.engine.models.find import load_base
 from marlaas.engine.models.gguf import ensure, path_of, write_base
 from marlaas.engine.models.memory import MemoryPlan
@@ -62,7 +62,7 @@ def test_what_an_engine_would_keep_is_measured_first(
     seen = Survey(Inventory(Machine(cpu)), UsableResources(Machine(cpu)), Software(), "me")
     small = on_this_processor(home, base, settings, seen, 32 << 30)
     assert small == Kept("f32", (Copy("torch", "f32"),)), "a small base is kept in float32"
-    monkeypatch.setattr("marlaas.engine.fleet.placement.choices.SMALL", 0)
+    monkeypatch.setattr("marlaas.engine.machine.placement.choices.SMALL", 0)
     monkeypatch.setattr("marlaas.engine.models.memory.SMALL", 0)
     assert on_this_processor(home, base, settings, seen, 32 << 30) == kept
     assert on_this_processor(home, base, settings, seen, 1 << 20).trainer == kept.trainer, "without room, too"

@@ -17,10 +17,10 @@ from pathlib import Path
 import pytest
 
 from marlaas.engine.errors import BaseModelError
-from marlaas.engine.fleet.plan import gguf_of, plan_of, sampler_spec
-from marlaas.engine.fleet.routing.router import tolerance_of
 from marlaas.engine.home.paths import Home
 from marlaas.engine.home.settings import RolloutSettings, load_settings
+from marlaas.engine.machine.plan import gguf_of, plan_of, sampler_spec
+from marlaas.engine.machine.routing.router import tolerance_of
 from marlaas.engine.models import convert
 from marlaas.engine.models.find import load_base
 from tests.engine.models.gguf.written import make, write

@@ -50,6 +50,6 @@ def test_what_cannot_be_talked_with_is_a_sentence(marlaas: Commander, words: tup
 
 
 def test_a_base_that_does_not_fit_is_refused_at_once(marlaas: Commander, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("marlaas.engine.fleet.lone_sampler.available_memory", lambda limit: 1_000_000)
+    monkeypatch.setattr("marlaas.engine.machine.lone_sampler.available_memory", lambda limit: 1_000_000)
     said = marlaas("chat", "base")
     assert said.code and "The base needs" in said.err and "0.0 GB are free on this machine" in said.err

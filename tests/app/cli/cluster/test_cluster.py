@@ -13,12 +13,12 @@ from typing import Any
 
 import pytest
 
-from marlaas.app.home import cluster, commands
-from marlaas.engine.cluster.joining import LocalNode, make_token
-from marlaas.engine.cluster.node import own_versions
+from marlaas.app.operations import cluster, commands
 from marlaas.engine.daemon import control, lock
 from marlaas.engine.home.paths import Home
 from marlaas.engine.home.settings import ClusterSettings
+from marlaas.engine.machine.cluster.joining import LocalNode, make_token
+from marlaas.engine.machine.cluster.node import own_versions
 from marlaas.engine.store.queries.machine import NodeRow
 from marlaas.engine.store.store import Store
 
@@ -36,7 +36,7 @@ BOB = replace(ADA, id="b2b2", name="bob", address="10.0.0.6", here=False, cards=
 @pytest.fixture(autouse=True)
 def with_ray(monkeypatch: pytest.MonkeyPatch) -> None:
     """As if Ray were installed; nothing here may start it."""
-    monkeypatch.setattr("marlaas.engine.cluster.joining.find_spec", lambda name: object())
+    monkeypatch.setattr("marlaas.engine.machine.cluster.joining.find_spec", lambda name: object())
     monkeypatch.setattr(cluster, "start_ray", lambda *given, **named: pytest.fail("Ray was started"))
 
 
@@ -81,7 +81,7 @@ def answers(monkeypatch: pytest.MonkeyPatch) -> Answers:
 
 
 def test_without_ray_nothing_begins(marlaas: Commander, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("marlaas.engine.cluster.joining.find_spec", lambda name: None)
+    monkeypatch.setattr("marlaas.engine.machine.cluster.joining.find_spec", lambda name: None)
     for words in (("join",), ("join", "127.0.0.1:1")):
         said = marlaas("cluster", *words)
         assert said.code == 2 and "Several machines need Ray, which is not installed." in said.err

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from marlaas.app.home.environments.templates import SHAPES, written
+from marlaas.app.operations.environments.templates import SHAPES, written
 from marlaas.engine.environments.conformance.check import Scope, check
 from marlaas.engine.environments.protocol import EpisodeSpec
 from marlaas.engine.environments.service import EnvironmentService

@@ -10,13 +10,13 @@ import pytest
 from marlaas.app.cli.env_play import ROOMY, Players, Speaking, players
 from marlaas.engine.errors import AdapterError, ConfigError
 from marlaas.engine.home.paths import Home
-from marlaas.engine.rollout.sampling import Truncation
+from marlaas.engine.queue.submission.taskfile import submission
+from marlaas.engine.samplers.sampling import Truncation
 from marlaas.engine.spec.automatic import as_number
 from marlaas.engine.spec.task import NamedPolicySpec, SamplingSpec, TaskSpec
 from marlaas.engine.store.store import Store
 from marlaas.engine.store.submissions import submit
 from marlaas.engine.store.versions import NewVersion
-from marlaas.engine.submission.taskfile import submission
 
 SHORT = SamplingSpec(max_tokens=8, max_episode_tokens=16)
 DUEL = TaskSpec(

@@ -10,10 +10,10 @@ import pytest
 
 from marlaas.engine.environments.files.source import read_source
 from marlaas.engine.home.paths import Home
+from marlaas.engine.queue.submission.taskfile import submission
 from marlaas.engine.spec.task import ComponentSpec, TaskSpec
 from marlaas.engine.store.store import Store
 from marlaas.engine.store.submissions import submit
-from marlaas.engine.submission.taskfile import submission
 from marlaas.engine.trajectories import Episode, Group, Span, Trajectory, Transcript, Transcripts
 
 from ...commanding import Commander, Said

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from marlaas.app.cli import env
-from marlaas.app.words.environments import bounds, short
+from marlaas.app.text.environments import bounds, short
 from marlaas.engine.environments.process.launch import Folders
 from marlaas.engine.home.paths import Home
 

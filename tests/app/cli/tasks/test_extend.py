@@ -6,7 +6,7 @@ import json
 
 import pytest
 
-from marlaas.app.home import commands
+from marlaas.app.operations import commands
 from marlaas.engine.home.paths import Home
 from marlaas.engine.store.queries.reader import Reader
 

@@ -6,15 +6,15 @@ from pathlib import Path
 
 import pytest
 
-from marlaas.app.screens.environments import used_by
+from marlaas.app.tui.screens.environments import used_by
 from marlaas.engine.errors import ConfigError
+from marlaas.engine.queue.submission.queue import check_environments
+from marlaas.engine.queue.submission.taskfile import ToPlay, environments_of, submission
 from marlaas.engine.spec.task import ComponentSpec, TaskSpec
 from marlaas.engine.store.queries.reader import Reader
 from marlaas.engine.store.store import Store
 from marlaas.engine.store.submissions import submit
 from marlaas.engine.store.versions import Evaluation, NewVersion
-from marlaas.engine.submission.queue import check_environments
-from marlaas.engine.submission.taskfile import ToPlay, environments_of, submission
 
 from ...commanding import Commander
 from ...filling import Filling

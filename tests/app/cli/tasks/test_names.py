@@ -9,7 +9,7 @@ import pytest
 
 from marlaas.app.cli.main import build_parser
 from marlaas.app.cli.parser import task_word
-from marlaas.app.home import commands
+from marlaas.app.operations import commands
 
 from ...commanding import Commander, FakeEngine
 from ...filling import Filling

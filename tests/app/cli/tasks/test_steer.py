@@ -8,8 +8,8 @@ from functools import partial
 import pytest
 
 from marlaas.app.cli import queue
-from marlaas.app.home import commands, commands as progress
-from marlaas.app.home.commands import Follower
+from marlaas.app.operations import commands, commands as progress
+from marlaas.app.operations.commands import Follower
 from marlaas.app.reading import opened
 from marlaas.engine.errors import EngineUnreachable
 from marlaas.engine.home.paths import Home

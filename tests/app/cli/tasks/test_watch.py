@@ -10,7 +10,7 @@ import sys
 import pytest
 
 from marlaas.app.cli import tasks
-from marlaas.app.home.commands import Follower, milestone, sentence, ways
+from marlaas.app.operations.commands import Follower, milestone, sentence, ways
 from marlaas.app.reading import opened
 from marlaas.engine.home.paths import Home
 

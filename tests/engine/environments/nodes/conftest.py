@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from marlaas.engine.environments.nodes.remote import RemoteNode
-from marlaas.engine.workers.handle import LocalLauncher, WorkerHandle
+from marlaas.engine.machine.workers.handle import LocalLauncher, WorkerHandle
 from tests.engine.environments.conftest import World, world
 
 __all__ = ["Nodes", "nodes", "world"]

@@ -13,7 +13,7 @@ from marlaas.engine.models.find import find_base
 from marlaas.engine.rollout.conversation import SamplingParameters
 from marlaas.engine.rollout.episodes import Rollout, alike
 from marlaas.engine.rollout.renderer import Renderer
-from marlaas.engine.rollout.vocabulary import Vocabulary
+from marlaas.engine.samplers.vocabulary import Vocabulary
 from marlaas.plugins.host.channel import Record
 from marlaas.plugins.messages import MOST_ASKS, Ask, Reply
 

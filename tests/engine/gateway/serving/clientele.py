@@ -12,22 +12,22 @@ from typing import Any, cast
 
 from marlaas.engine.adapters.statefile import checksum, read_state
 from marlaas.engine.fairness.line import Ledger, Line
-from marlaas.engine.fleet.lone_sampler import write_bare
 from marlaas.engine.gateway.keys import Identity
 from marlaas.engine.gateway.serving.clients import Serving
 from marlaas.engine.gateway.serving.versions import reference
 from marlaas.engine.home.paths import TINY_BASE, Home
+from marlaas.engine.machine.lone_sampler import write_bare
 from marlaas.engine.models.find import BaseModel, load_base
+from marlaas.engine.queue.submission.taskfile import submission
 from marlaas.engine.rollout.episodes import Rollout
-from marlaas.engine.rollout.protocol import Sampler
 from marlaas.engine.rollout.renderer import Renderer
 from marlaas.engine.rollout.slots import SamplerEndpoint, SamplerSlots
+from marlaas.engine.samplers.protocol import Sampler
 from marlaas.engine.spec.task import NamedPolicySpec, TaskSpec
 from marlaas.engine.store.rows import VersionRow, Yielding
 from marlaas.engine.store.store import Store
 from marlaas.engine.store.submissions import submit
 from marlaas.engine.store.versions import NewVersion
-from marlaas.engine.submission.taskfile import submission
 from marlaas.engine.wire import Answered, Answerer, Chat, Complete, Message, Piece, Wishes
 
 from ...rollout.fake import FakeSampler

@@ -12,10 +12,10 @@ from hypothesis import given, settings, strategies as st
 
 from marlaas.engine.errors import WorkerDied
 from marlaas.engine.fairness.line import ROLLOUT
-from marlaas.engine.fleet.lone_sampler import write_bare
 from marlaas.engine.gateway.serving.clients import Rates
 from marlaas.engine.gateway.serving.versions import reference
-from marlaas.engine.rollout.protocol import OnTokens, SampleRequest, SampleResult
+from marlaas.engine.machine.lone_sampler import write_bare
+from marlaas.engine.samplers.protocol import OnTokens, SampleRequest, SampleResult
 from marlaas.engine.store.rows import HOURS, IDLE, YIELDED, Yielding
 from marlaas.engine.wire import Answerer, Chat, Complete, Message, Model, Refusal, Wishes
 from marlaas.plugins.messages import Message as Said

@@ -12,7 +12,7 @@ import pytest
 from marlaas.engine.gateway.serving.clients import Serving
 from marlaas.engine.home.paths import TINY_BASE
 from marlaas.engine.models.find import load_base
-from marlaas.engine.rollout.torch_sampler.sampler import TorchSampler
+from marlaas.engine.samplers.torch.sampler import TorchSampler
 from marlaas.engine.wire import Answerer, Choice, Refusal, Token
 
 from .clientele import Clientele, chat, client, complete, talk

@@ -10,8 +10,8 @@ from numpy.typing import NDArray
 from marlaas.engine.errors import AdapterError, BaseModelError
 from marlaas.engine.models.find import BaseModel, load_base
 from marlaas.engine.models.gguf import base_bytes, names_of, write_adapter, write_base
-from marlaas.engine.rollout.llama.context import LlamaContext
-from marlaas.engine.rollout.llama.model import BaseFile, open_base
+from marlaas.engine.samplers.llama.context import LlamaContext
+from marlaas.engine.samplers.llama.model import BaseFile, open_base
 
 from ..hugging_face import MODELS, logits_of, make, with_lora
 

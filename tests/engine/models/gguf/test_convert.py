@@ -20,8 +20,8 @@ from marlaas.engine.models.convert import PROBES, check_file, main, write_folder
 from marlaas.engine.models.find import load_base
 from marlaas.engine.models.gguf import read_header
 from marlaas.engine.models.weights import Weights, check_base
-from marlaas.engine.rollout.llama.native import llama
 from marlaas.engine.rollout.renderer import Renderer
+from marlaas.engine.samplers.llama.native import llama
 from tools.random_base.families import Shape
 
 from ..hugging_face import logits_of

@@ -11,8 +11,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from marlaas.engine.rollout.protocol import Sampler, SampleRequest, SampleResult
-from marlaas.engine.rollout.wishes import Extras
+from marlaas.engine.samplers.options import Extras
+from marlaas.engine.samplers.protocol import Sampler, SampleRequest, SampleResult
 
 VOCABULARY = 50
 LONG = 1500

@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from marlaas.engine.rollout.sampling import Truncation
+from marlaas.engine.samplers.sampling import Truncation
 
 
 def kept_tokens(logits: np.ndarray, one: Truncation, temperature: float) -> list[int]:

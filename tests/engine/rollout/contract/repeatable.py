@@ -5,7 +5,7 @@ from dataclasses import replace
 
 import pytest
 
-from marlaas.engine.rollout.protocol import Sampler, SampleResult
+from marlaas.engine.samplers.protocol import Sampler, SampleResult
 
 from ....seldom import seldom
 from .asking import Asked, State, alone, request, until_sampled

@@ -10,8 +10,8 @@ import pytest
 
 from marlaas.engine.adapters.statefile import checksum, read_state
 from marlaas.engine.errors import AdapterError
-from marlaas.engine.rollout.protocol import NewTokens, Sampler
-from marlaas.engine.rollout.sampling import Truncation
+from marlaas.engine.samplers.protocol import NewTokens, Sampler
+from marlaas.engine.samplers.sampling import Truncation
 
 from ....seldom import seldom
 from .asking import LONG, VOCABULARY, State, alone, request, until_sampled

@@ -7,9 +7,9 @@ import numpy as np
 import pytest
 
 from marlaas.engine.errors import ConfigError
-from marlaas.engine.rollout.protocol import NewTokens, Sampler
-from marlaas.engine.rollout.sampling import Truncation
-from marlaas.engine.rollout.wishes import Wishes
+from marlaas.engine.samplers.options import Wishes
+from marlaas.engine.samplers.protocol import NewTokens, Sampler
+from marlaas.engine.samplers.sampling import Truncation
 
 from ....seldom import often, seldom
 from .asking import LONG, VOCABULARY, Asked, alone, extras_of, request

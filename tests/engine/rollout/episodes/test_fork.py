@@ -15,9 +15,9 @@ from marlaas.engine.fairness.line import Ledger
 from marlaas.engine.rollout import episodes
 from marlaas.engine.rollout.conversation import SamplingParameters
 from marlaas.engine.rollout.episodes import Rollout, RunEnvironment, alike
-from marlaas.engine.rollout.protocol import OnTokens, SampleRequest, SampleResult
 from marlaas.engine.rollout.renderer import Renderer
-from marlaas.engine.training.advantages import ClosedGroup, close_group
+from marlaas.engine.samplers.protocol import OnTokens, SampleRequest, SampleResult
+from marlaas.engine.trainer.advantages import ClosedGroup, close_group
 from marlaas.engine.trajectories import Group
 from marlaas.plugins import Agent, Episode as Author
 from marlaas.plugins.messages import Answer, Ask, Fork, Message

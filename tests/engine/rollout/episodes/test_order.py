@@ -10,7 +10,7 @@ from hypothesis import given, settings, strategies as st
 from marlaas.engine.environments.protocol import EpisodeOutcome, EpisodeSpec, FinishedEpisode
 from marlaas.engine.rollout.conversation import Order
 from marlaas.engine.rollout.episodes import RunEnvironment
-from marlaas.engine.rollout.protocol import OnTokens, SampleRequest, SampleResult
+from marlaas.engine.samplers.protocol import OnTokens, SampleRequest, SampleResult
 from marlaas.plugins.messages import Answer, Ask, Fork, Message
 
 from ..fake import FakeSampler, FakeVersion

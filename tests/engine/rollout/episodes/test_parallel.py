@@ -23,9 +23,9 @@ from marlaas.engine.rollout.episodes import (
     Stopwatch,
     alike,
 )
-from marlaas.engine.rollout.protocol import Finish, OnTokens, Sampler, SampleRequest, SampleResult
 from marlaas.engine.rollout.renderer import Renderer
 from marlaas.engine.rollout.slots import Replicas, SamplerEndpoint, SamplerSlots
+from marlaas.engine.samplers.protocol import Finish, OnTokens, Sampler, SampleRequest, SampleResult
 from marlaas.engine.trajectories import Tokens
 from marlaas.plugins.messages import Answer, Ask, Fork, Message
 

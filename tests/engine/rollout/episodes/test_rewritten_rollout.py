@@ -18,11 +18,11 @@ from marlaas.engine.fairness.line import Ledger
 from marlaas.engine.models.find import load_base
 from marlaas.engine.rollout.conversation import SamplingParameters
 from marlaas.engine.rollout.episodes import Rollout, alike
-from marlaas.engine.rollout.llama.model import LlamaSampler
 from marlaas.engine.rollout.renderer import Renderer
-from marlaas.engine.training.advantages import ClosedGroup, close_group, train_group
-from marlaas.engine.training.protocol import PolicyConfig
-from marlaas.engine.training.torch_trainer import TorchTrainer
+from marlaas.engine.samplers.llama.model import LlamaSampler
+from marlaas.engine.trainer.advantages import ClosedGroup, close_group, train_group
+from marlaas.engine.trainer.protocol import PolicyConfig
+from marlaas.engine.trainer.torch_trainer import TorchTrainer
 from marlaas.engine.trajectories import Group
 from marlaas.plugins.messages import Answer, Ask, Message
 from tools.random_base.make import make_base

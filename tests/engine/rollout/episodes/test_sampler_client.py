@@ -15,10 +15,10 @@ from marlaas.engine.fairness.line import ROLLOUT, Ledger, Line, Payer
 from marlaas.engine.rollout import episodes
 from marlaas.engine.rollout.conversation import SamplingParameters
 from marlaas.engine.rollout.episodes import EPISODES, Rollout, alike
-from marlaas.engine.rollout.protocol import NewTokens, OnTokens, Sampler, SampleRequest, SampleResult
 from marlaas.engine.rollout.renderer import Renderer
 from marlaas.engine.rollout.slots import Replicas, SamplerEndpoint, SamplerSlots
-from marlaas.engine.rollout.wishes import Wishes
+from marlaas.engine.samplers.options import Wishes
+from marlaas.engine.samplers.protocol import NewTokens, OnTokens, Sampler, SampleRequest, SampleResult
 from marlaas.plugins.messages import Answer, Ask, Message
 
 from ..fake import FakeSampler, FakeVersion

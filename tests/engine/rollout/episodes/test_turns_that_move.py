@@ -9,9 +9,9 @@ import pytest
 
 from marlaas.engine.errors import WorkerDied
 from marlaas.engine.fairness.line import Ledger, Payer
-from marlaas.engine.rollout.protocol import OnTokens, SampleRequest, SampleResult
 from marlaas.engine.rollout.sampler_client import SamplerClient
 from marlaas.engine.rollout.slots import Replicas
+from marlaas.engine.samplers.protocol import OnTokens, SampleRequest, SampleResult
 from marlaas.engine.trajectories import Tokens
 
 from ..endpoints import endpoint

@@ -13,9 +13,9 @@ from marlaas.engine.environments.protocol import EpisodeOutcome, EpisodeSpec, Fi
 from marlaas.engine.fairness.line import Ledger
 from marlaas.engine.rollout.conversation import SamplingParameters
 from marlaas.engine.rollout.episodes import Rollout, alike
-from marlaas.engine.rollout.protocol import OnTokens, SampleRequest, SampleResult
 from marlaas.engine.rollout.renderer import Renderer
 from marlaas.engine.rollout.spoken import Spoken
+from marlaas.engine.samplers.protocol import OnTokens, SampleRequest, SampleResult
 from marlaas.engine.wire import (
     Address,
     Answered,

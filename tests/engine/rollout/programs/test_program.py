@@ -12,8 +12,8 @@ from marlaas.engine.environments.protocol import endpoint_of
 from marlaas.engine.errors import ConfigError, WorkerDied
 from marlaas.engine.fairness.line import Ledger
 from marlaas.engine.rollout.episodes import HeldOutPrompt, Rollout
-from marlaas.engine.rollout.protocol import OnTokens, SampleRequest, SampleResult
 from marlaas.engine.rollout.renderer import Renderer
+from marlaas.engine.samplers.protocol import OnTokens, SampleRequest, SampleResult
 from marlaas.engine.train.held_out import Constant
 from marlaas.engine.wire import Message, Refusal
 from marlaas.plugins.messages import Ask, Message as Said

@@ -9,8 +9,8 @@ from typing import cast
 import pytest
 
 from marlaas.engine.rollout.conversation import SamplingParameters
-from marlaas.engine.rollout.protocol import NewTokens, OnTokens, SampleRequest, SampleResult
 from marlaas.engine.rollout.renderer import Renderer
+from marlaas.engine.samplers.protocol import NewTokens, OnTokens, SampleRequest, SampleResult
 from marlaas.engine.wire import Answered
 
 from ..talking import FAMILIES, Parrot, letters

@@ -11,8 +11,8 @@ import pytest
 
 from marlaas.engine.rollout import episodes
 from marlaas.engine.rollout.programs import program as programs
-from marlaas.engine.rollout.protocol import OnTokens, SampleRequest, SampleResult
-from marlaas.engine.rollout.wishes import Extras, Likeliest, Wishes
+from marlaas.engine.samplers.options import Extras, Likeliest, Wishes
+from marlaas.engine.samplers.protocol import OnTokens, SampleRequest, SampleResult
 from marlaas.engine.wire import Answered, Message, Refusal, ToolCall
 
 from .stage import (

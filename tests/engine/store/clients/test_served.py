@@ -8,6 +8,7 @@ import pytest
 
 from marlaas.engine.errors import ConfigError
 from marlaas.engine.fairness.line import ROLLOUT, TRAINING, Usage
+from marlaas.engine.queue.submission.taskfile import submission
 from marlaas.engine.spec.task import TaskSpec
 from marlaas.engine.store import tasks as served
 from marlaas.engine.store.queries.learning import GivenName, given_names
@@ -16,7 +17,6 @@ from marlaas.engine.store.store import Store
 from marlaas.engine.store.submissions import submit
 from marlaas.engine.store.tasks import today
 from marlaas.engine.store.versions import NewVersion
-from marlaas.engine.submission.taskfile import submission
 
 
 @pytest.fixture

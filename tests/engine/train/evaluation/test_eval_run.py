@@ -10,14 +10,14 @@ from pathlib import Path
 import pytest
 
 from marlaas.engine.environments.protocol import EpisodeSpec
-from marlaas.engine.scheduler.scheduler import Ending
+from marlaas.engine.queue.scheduler.scheduler import Ending
+from marlaas.engine.queue.submission.references import find_starts
+from marlaas.engine.queue.submission.taskfile import submission
 from marlaas.engine.spec.task import EvalSpec, TaskSpec, parse
 from marlaas.engine.store.queries.reader import Reader
 from marlaas.engine.store.submissions import submit
-from marlaas.engine.submission.references import find_starts
-from marlaas.engine.submission.taskfile import submission
 
-from ...scheduler.world import World
+from ...queue.scheduler.world import World
 from ..test_learning import SPEC
 
 EVAL = TaskSpec(

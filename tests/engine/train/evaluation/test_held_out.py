@@ -13,15 +13,15 @@ from typing import Any, cast
 import pytest
 
 from marlaas.engine.environments.protocol import EpisodeOutcome, EpisodeSpec
-from marlaas.engine.fleet.services import Services
+from marlaas.engine.machine.services import Services
+from marlaas.engine.queue.scheduler.scheduler import Ending
 from marlaas.engine.rollout.programs.program import Canned
-from marlaas.engine.scheduler.scheduler import Ending
 from marlaas.engine.spec.task import EvalSpec
 from marlaas.engine.train.held_out import AT_ONCE, DRAWS, TRIES, HeldOutPrompts
 from marlaas.engine.trajectories import Failure
 from marlaas.plugins.messages import Ask, Message
 
-from ...scheduler.world import World
+from ...queue.scheduler.world import World
 from ..test_learning import SPEC
 
 DIED = EpisodeOutcome("error", failure=Failure("the process was killed"), died=True)

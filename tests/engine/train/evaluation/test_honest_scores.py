@@ -15,15 +15,15 @@ from typing import Any
 import pytest
 
 from marlaas.engine.environments.protocol import EpisodeOutcome, EpisodeSpec
-from marlaas.engine.scheduler.scheduler import Ending
+from marlaas.engine.queue.scheduler.scheduler import Ending
 from marlaas.engine.spec.task import EvalSpec
 from marlaas.engine.train.evaluation import EVAL_ATTEMPTS, MOST_OVERLOADED, TOO_OFTEN
 from marlaas.engine.train.groups import DEATHS
 from marlaas.engine.trajectories import Failure
 from marlaas.plugins.messages import Answer, Ask, Message
 
-from ...scheduler.fake_environments import FakeEnvironments
-from ...scheduler.world import World
+from ...queue.scheduler.fake_environments import FakeEnvironments
+from ...queue.scheduler.world import World
 from ..test_learning import SPEC, check_history
 
 TOO_LONG = "it took longer than 60 s"

@@ -9,11 +9,11 @@ import pytest
 
 from marlaas.engine.environments.protocol import EpisodeSpec
 from marlaas.engine.errors import ConfigError
-from marlaas.engine.scheduler.scheduler import Ending
+from marlaas.engine.queue.scheduler.scheduler import Ending
 from marlaas.engine.spec.task import DataSpec, EvalSpec, SuiteSpec, TaskSpec, parse
 from marlaas.engine.train.evaluation import on_suite
 
-from ...scheduler.world import World
+from ...queue.scheduler.world import World
 from ..test_learning import SPEC, check_history
 
 FAR = SuiteSpec("far", "products", {"digits": 3}, prompts=2, every=4)

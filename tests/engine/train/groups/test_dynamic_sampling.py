@@ -9,11 +9,11 @@ from pathlib import Path
 import pytest
 
 from marlaas.engine.environments.protocol import EpisodeSpec
-from marlaas.engine.scheduler.scheduler import Ending
+from marlaas.engine.queue.scheduler.scheduler import Ending
 from marlaas.engine.spec.task import TaskSpec
 from marlaas.engine.train.drawing import STRIDE
 
-from ...scheduler.world import World
+from ...queue.scheduler.world import World
 from ..test_learning import SPEC, check_history
 
 LIMIT = SPEC.train.dynamic_limit

@@ -12,15 +12,15 @@ from typing import Any
 import pytest
 
 from marlaas.engine.environments.protocol import Answering, EpisodeOutcome, EpisodeSpec, FinalReward, FinishedEpisode
-from marlaas.engine.scheduler.scheduler import Ending
+from marlaas.engine.queue.scheduler.scheduler import Ending
 from marlaas.engine.spec.task import NamedPolicySpec, TaskSpec
 from marlaas.engine.train.failures import BiasWatch
 from marlaas.engine.trajectories import Failure
 from marlaas.plugins.messages import Answer
 from tests.oracle.audit import audit
 
-from ...scheduler.fake_environments import FakeEnvironments
-from ...scheduler.world import World
+from ...queue.scheduler.fake_environments import FakeEnvironments
+from ...queue.scheduler.world import World
 from ..test_several_policies import AGENTS, SPEC, STEPS, consumed, steps, world
 
 TWO = replace(SPEC, policies=dict.fromkeys(AGENTS, NamedPolicySpec(rank=1, alpha=1.0)))

@@ -13,12 +13,12 @@ from typing import Any, cast
 import pytest
 
 from marlaas.engine.environments.service import EnvironmentService
-from marlaas.engine.rollout.protocol import SampleRequest, SampleResult
-from marlaas.engine.scheduler.scheduler import Ending
+from marlaas.engine.queue.scheduler.scheduler import Ending
+from marlaas.engine.samplers.protocol import SampleRequest, SampleResult
 from marlaas.engine.spec.task import EvalSpec
 from marlaas.engine.train.groups import DEATHS
 
-from ...scheduler.world import World
+from ...queue.scheduler.world import World
 from ..test_learning import SPEC, check_history
 from .test_producer import metric
 

@@ -13,15 +13,15 @@ from typing import Any, cast
 import pytest
 
 from marlaas.engine.environments.protocol import DataFacts, EpisodeOutcome, EpisodeSpec, Ranking
-from marlaas.engine.scheduler.scheduler import Ending
+from marlaas.engine.queue.scheduler.scheduler import Ending
 from marlaas.engine.spec.task import PolicySpec, TaskSpec
 from marlaas.engine.store.experience import OpenPlay
 from marlaas.engine.train import groups as module, publishing
 from marlaas.plugins.messages import Answer
 from tests.oracle.audit import audit
 
-from ...scheduler.fake_environments import FakeEnvironments
-from ...scheduler.world import World
+from ...queue.scheduler.fake_environments import FakeEnvironments
+from ...queue.scheduler.world import World
 from ..test_curriculum import DIFFICULT, drawn, score
 from ..test_learning import SPEC, check_history
 from ..test_several_policies import AGENTS, consumed

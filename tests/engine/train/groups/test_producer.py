@@ -12,15 +12,15 @@ from typing import Any
 import pytest
 
 from marlaas.engine.environments.protocol import EpisodeOutcome, EpisodeSpec
-from marlaas.engine.scheduler.scheduler import Ending
+from marlaas.engine.queue.scheduler.scheduler import Ending
 from marlaas.engine.store.queries.reader import Reader
 from marlaas.engine.train.drawing import STRIDE
 from marlaas.engine.train.groups import MAX_SHORT, MAX_SILENT, RUNS
 from marlaas.engine.trajectories import Failure
 from marlaas.plugins.messages import Answer, Ask, Message, Reply
 
-from ...scheduler.fake_environments import Chance, FakeEnvironments
-from ...scheduler.world import World
+from ...queue.scheduler.fake_environments import Chance, FakeEnvironments
+from ...queue.scheduler.world import World
 from ..test_learning import SPEC, check_history
 
 

@@ -10,11 +10,11 @@ from pathlib import Path
 import pytest
 
 from marlaas.engine.environments.protocol import EpisodeOutcome, Ranking
-from marlaas.engine.scheduler.scheduler import Ending
+from marlaas.engine.queue.scheduler.scheduler import Ending
 from marlaas.engine.train.drawing import STRIDE
 from marlaas.engine.trajectories import Failure
 
-from ...scheduler.world import World
+from ...queue.scheduler.world import World
 from ..test_learning import SPEC, check_history
 
 BROKEN = EpisodeOutcome("error", failure=Failure("1 rewards for 2 episodes", "env.py", 9))

@@ -12,14 +12,14 @@ import numpy as np
 import pytest
 
 from marlaas.engine.environments.protocol import EpisodeOutcome, EpisodeSpec, FinishedEpisode, Ranking
-from marlaas.engine.scheduler.scheduler import Ending
+from marlaas.engine.queue.scheduler.scheduler import Ending
 from marlaas.engine.train.drawing import STRIDE
 from marlaas.engine.train.groups import closing, dropped, reward_of
 from marlaas.engine.trajectories import Dropped, Episode, EpisodeStatus, Trajectory
 from marlaas.plugins.messages import Answer
 
-from ...scheduler.fake_environments import Chance, FakeEnvironments
-from ...scheduler.world import World
+from ...queue.scheduler.fake_environments import Chance, FakeEnvironments
+from ...queue.scheduler.world import World
 from ..test_learning import SPEC, check_history
 from .test_producer import instances, metric
 

@@ -10,10 +10,10 @@ from typing import Any, cast
 import pytest
 
 from marlaas.engine.environments.service import EnvironmentService
-from marlaas.engine.scheduler.scheduler import Ending
+from marlaas.engine.queue.scheduler.scheduler import Ending
 from marlaas.engine.spec.task import EvalSpec
 
-from ...scheduler.world import World
+from ...queue.scheduler.world import World
 from ..test_learning import SPEC, check_history
 from .test_producer import metric
 

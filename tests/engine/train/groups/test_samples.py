@@ -19,10 +19,10 @@ from marlaas.engine.train.groups import (
     episode_of,
     runs_again,
 )
-from marlaas.engine.training.advantages import ClosedGroup, ClosingRules, TooFewRewards, close_group, train_group
+from marlaas.engine.trainer.advantages import ClosedGroup, ClosingRules, TooFewRewards, close_group, train_group
 from marlaas.engine.trajectories import Episode
 
-from ...training.test_advantages import group, trajectory
+from ...trainer.test_advantages import group, trajectory
 
 OK = EpisodeOutcome("ok", {"agent": 1.0})
 SKIP = EpisodeOutcome("skip")

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given, strategies as st
 
 from marlaas.engine.errors import AdapterError
-from marlaas.engine.fleet.routing.router import EXACT, Tolerance
+from marlaas.engine.machine.routing.router import EXACT, Tolerance
 from marlaas.engine.train.canary import (
     CONTEXT,
     ENOUGH,
@@ -26,8 +26,8 @@ from marlaas.engine.train.canary import (
     compare,
     window_of,
 )
-from marlaas.engine.training.advantages import ClosedGroup, close_group
-from marlaas.engine.training.protocol import Probe
+from marlaas.engine.trainer.advantages import ClosedGroup, close_group
+from marlaas.engine.trainer.protocol import Probe
 from marlaas.engine.trajectories import Episode, Group, Span, Trajectory
 
 from ...rollout.endpoints import endpoint

@@ -10,7 +10,7 @@ import pytest
 
 from marlaas.engine.adapters.statefile import PolicyState, StateHeader, checksum, write_state
 from marlaas.engine.errors import AdapterError, WorkerDied
-from marlaas.engine.fleet.routing.assignment import Share
+from marlaas.engine.machine.routing.assignment import Share
 from marlaas.engine.rollout.slots import SamplerEndpoint
 from marlaas.engine.store.versions import Version
 from marlaas.engine.train.publishing import PublishedVersions

@@ -15,7 +15,7 @@ from marlaas.engine.store.versions import Evaluation, NewVersion
 from marlaas.engine.train.publishing import Retention
 
 from ...by_hand import change
-from ...scheduler.world import World
+from ...queue.scheduler.world import World
 from ..test_learning import SPEC
 
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from marlaas.engine.submission.estimate import BaseSpeed
+from marlaas.engine.models.memory import BaseSpeed
 from marlaas.engine.train.trial import TASK, Trial, read_speed, speed_key, speed_of, write_speed
 
 KEY = speed_key("abc", "torch", 2)

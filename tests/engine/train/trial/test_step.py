@@ -7,13 +7,13 @@ from pathlib import Path
 import pytest
 
 from marlaas.engine.errors import AdapterError
-from marlaas.engine.fleet.routing.router import comparison_tokens
+from marlaas.engine.machine.routing.router import comparison_tokens
 from marlaas.engine.models.find import load_base
-from marlaas.engine.rollout.llama.model import LlamaSampler
 from marlaas.engine.rollout.renderer import Renderer
+from marlaas.engine.samplers.llama.model import LlamaSampler
 from marlaas.engine.train import trial
 from marlaas.engine.train.trial import POLICY, TASK, Trial, measure
-from marlaas.engine.training.torch_trainer import TorchTrainer
+from marlaas.engine.trainer.torch_trainer import TorchTrainer
 
 
 @pytest.mark.parametrize("patience", [trial.PATIENCE, 0.0])

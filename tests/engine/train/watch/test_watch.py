@@ -14,8 +14,8 @@ from typing import Any
 import pytest
 
 from marlaas.engine.environments.protocol import Answering, EpisodeOutcome, EpisodeSpec
-from marlaas.engine.scheduler.commands import Commands, roll_back
-from marlaas.engine.scheduler.scheduler import Ending, run_task
+from marlaas.engine.queue.scheduler.commands import Commands, roll_back
+from marlaas.engine.queue.scheduler.scheduler import Ending, run_task
 from marlaas.engine.spec.task import EvalSpec, TaskSpec, TrainSpec, WatchSpec
 from marlaas.engine.store.queries.reader import Reader
 from marlaas.engine.store.submissions import command
@@ -24,7 +24,7 @@ from marlaas.engine.train.held_out import Constant
 from marlaas.engine.train.watch import Watch, sentence
 from marlaas.plugins.messages import Answer
 
-from ...scheduler.world import World
+from ...queue.scheduler.world import World
 from ..test_learning import SPEC
 
 STEPS = 24

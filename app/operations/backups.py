@@ -1,0 +1,512 @@
+"""Backups of a home: one tar file, written while the engine trains, and restored all or nothing."""
+
+from __future__ import annotations
+
+import gzip
+import hashlib
+import json
+import os
+import shutil
+import tarfile
+import time
+import zlib
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import ExitStack, suppress
+from dataclasses import asdict, dataclass
+from importlib.metadata import version
+from pathlib import Path
+from typing import IO, BinaryIO
+
+from marlaas.engine.errors import BackupError, ConfigError
+from marlaas.engine.home.guard import PrivateFolder
+from marlaas.engine.home.paths import Home
+from marlaas.engine.store.schema import Held, check_copy
+from marlaas.plugins.durable import to_disk, tree_to_disk
+
+from ..text.format import size
+
+# What a backup is: one tar file of plain files, with a list of them and their checksums at its end.
+#
+# The database is compressed in it, for it shrinks to a part; state files hardly shrink and lie there as they are.
+# Nothing here touches a disk.
+
+FORMAT = 1
+CONTENTS = "contents.json"
+"""The last member, which lists the others. Without it the backup is not complete."""
+DATABASE = "marlaas.db"
+PACKED = ".gz"
+"""Ends the name of a compressed member."""
+UNSAFE = "It is not safe to restore."
+LARGEST_CONTENTS = 256 << 20
+MOST_FILES = 2_000_000
+
+
+@dataclass(frozen=True)
+class Entry:
+    """A file as it is in the home."""
+
+    size: int
+    sha256: str
+    mode: int = 0o600
+
+
+@dataclass(frozen=True)
+class Contents:
+    """All that a backup holds, by the name in the home."""
+
+    made: float
+    """When it was made, in seconds since 1970."""
+    program: str
+    """The version of marlaas that wrote it."""
+    files: dict[str, Entry]
+    missing: tuple[str, ...] = ()
+    """State files that the database names and the home did not have."""
+
+    def to_bytes(self) -> bytes:
+        """As the last member has it."""
+        return json.dumps({"format": FORMAT} | asdict(self)).encode()
+
+
+def contents(data: bytes) -> Contents:
+    """The list that a backup ends with. Raises ``BackupError``."""
+    try:
+        table = json.loads(data)
+        if table["format"] != FORMAT:
+            raise BackupError(f"The backup has format {table['format']!r}; this marlaas reads format {FORMAT}.")
+        files = {
+            check_name(name): Entry(int(e["size"]), str(e["sha256"]), int(e["mode"]))
+            for name, e in table["files"].items()
+        }
+        found = Contents(float(table["made"]), str(table["program"]), files, tuple(map(str, table["missing"])))
+    except (AttributeError, KeyError, TypeError, ValueError, OverflowError, RecursionError) as error:
+        raise BackupError("The backup's list of contents cannot be read.", "It is damaged, or no backup.") from error
+    if DATABASE not in files or any(entry.size < 0 for entry in files.values()):
+        raise BackupError("The backup's list of contents cannot be read.", "It is damaged, or no backup.")
+    return found
+
+
+def check_name(name: str) -> str:
+    """A name of a file in a home, as it is: relative and plain. Raises ``BackupError`` for any other.
+
+    It also refuses a log file of the database, which sqlite would read.
+    """
+    parts = name.split("/")
+    if not name or "\0" in name or any(part in ("", ".", "..") for part in parts):
+        raise BackupError(f"The backup holds {name!r}, which would lie outside of the home.", UNSAFE)
+    if parts[0].startswith(DATABASE) and name not in (DATABASE, DATABASE + PACKED):
+        raise BackupError(f"The backup holds {name!r}, which belongs into no backup.", UNSAFE)
+    return name
+
+
+# Writes a home into one file, while its engine trains on.
+#
+# What is copied is of one moment: the database, and every state file that it names then. These files are opened in
+# that moment, so that they stay whole however an engine prunes or rewrites them meanwhile. Besides them the file has
+# the settings, plugins with the snapshots that tasks play, and whatever else a person keeps in the home. Left out is
+# what can be made again: bases for llama.cpp, logs, libraries, measured rates.
+
+PREFIX = ".marlaas-backup-"
+"""Prefix of the folder in which a backup is made; the next backup there removes those that a killed one left."""
+SNAPSHOTS = "scratch/snapshots"
+_MEASURED = ("rates.json", "speeds.json", "compared.json")
+_NOT_AS_IT_IS = frozenset({"backups", "base", "logs", "venvs", "scratch", "adapters", "engine.lock", *_MEASURED}) | {
+    "cluster.token",  # a secret of the machines, and not of this home
+    "node.lock",
+}
+"""Parts of a home that are not copied as they are: what can be made again, and folders copied in part."""
+_SPARE = 1 << 20
+_CHUNK = 1 << 20
+_TRIES = 50
+_INTERVAL = 5.0
+"""Seconds between two reports of progress."""
+
+Say = Callable[[str], None]
+
+
+@dataclass(frozen=True)
+class Backup:
+    """The result of a backup."""
+
+    file: Path
+    size: int
+    files: int
+    missing: tuple[str, ...]
+    """State files that the database names and that are not in the home."""
+
+
+@dataclass(frozen=True)
+class _Open:
+    """A file of the home, held open: its content stays available even if its name is removed."""
+
+    place: str
+    file: BinaryIO
+
+    @property
+    def size(self) -> int:
+        return os.fstat(self.file.fileno()).st_size
+
+
+def back_up(home: Home, file: Path, force: bool = False, say: Say = lambda text: None) -> Backup:
+    """Write the backup; ``force`` replaces one of that name, in the moment in which the new one is whole.
+
+    Raises ``ConfigError`` for a place that will not do, ``BackupError`` and ``StoreError`` for what cannot be read or
+    written. ``file`` is then what it was before.
+    """
+    _check_place(home, file, force)
+    try:
+        private = PrivateFolder(file.parent, PREFIX)
+    except OSError as error:
+        raise BackupError(f"the backup cannot be written: {error.strerror}.", where=str(file)) from error
+    try:
+        backup = _write(home, private.path, file, say)
+        _put(private.path / "backup", file, force)
+        return backup
+    except OSError as error:
+        raise BackupError(f"the backup could not be written: {error.strerror or error}.", where=str(file)) from error
+    finally:
+        private.remove()
+
+
+def _check_place(home: Home, file: Path, force: bool) -> None:
+    if not home.database.exists():
+        raise ConfigError(f"There is no home at {home.root}.", "Give the one that is meant with --home.")
+    if not file.parent.is_dir():
+        raise ConfigError(f"There is no folder {file.parent}.", "Make it, or choose another place for the backup.")
+    if file.parent.resolve().is_relative_to(home.root.resolve()):
+        raise ConfigError(
+            "lies in the home itself.", "Choose a place outside of it, best on another disk.", where=str(file)
+        )
+    if file.is_dir():
+        raise ConfigError("is a folder.", "Give the name of a file.", where=str(file))
+    if file.exists() and not force:
+        raise ConfigError("exists already.", "Choose another name, or replace it with --force.", where=str(file))
+
+
+def _write(home: Home, folder: Path, file: Path, say: Say) -> Backup:
+    with ExitStack() as stack:
+        with Held(home.database) as held:
+            states, missing = _hold(held, home, stack)
+            others = _others(home, stack, say)
+            total = sum(one.size for one in (*states, *others))
+            _check_room(folder, held.size() * 3 // 2 + total + _SPARE)
+            told = _Progress(say)
+            held.copy(folder / DATABASE, lambda done, whole: told(done, whole, "of the database"))
+        entries = {DATABASE: _pack(folder / DATABASE, folder / "packed")}
+        done = 0
+        with _new(folder / "backup") as archive, tarfile.open(fileobj=archive, mode="w") as tar:
+            with open(folder / "packed", "rb") as packed:
+                _add(tar, _Open(DATABASE + PACKED, packed))
+            for one in (*others, *states):
+                entries[one.place] = _add(tar, one)
+                done += one.size
+                told(done, total, "of the files")
+            _add_contents(tar, Contents(time.time(), version("marlaas"), entries, missing))
+        return Backup(file, (folder / "backup").stat().st_size, len(entries), missing)
+
+
+def _hold(held: Held, home: Home, stack: ExitStack) -> tuple[list[_Open], tuple[str, ...]]:
+    """Open every state file that the database names in one moment; returns them, and the names that are missing.
+
+    An engine deletes a version's row before its file. So a file that was deleted in between is no longer named a moment
+    later; one that is still named then, and not there, is missing.
+    """
+    _allow_many_files()
+    opened: dict[str, _Open] = {}
+    gone: set[str] = set()
+    for _ in range(_TRIES):
+        named = held.renew()
+        opened |= {one.place: one for one in _all(((p, home.root / p) for p in named if p not in opened), stack)}
+        lacking = set(named) - opened.keys()
+        if lacking <= gone:
+            if lacking and not _entries(home.adapters):
+                raise BackupError(f"There is nothing in {home.adapters}.", "Is its disk mounted?")
+            return [opened[place] for place in named if place in opened], tuple(sorted(lacking))
+        gone |= lacking
+    raise BackupError("State files go faster than they can be opened.", "Try again, or stop the engine meanwhile.")
+
+
+def _open(path: Path, stack: ExitStack) -> BinaryIO:
+    try:
+        return stack.enter_context(open(path, "rb"))
+    except FileNotFoundError:
+        raise
+    except OSError as error:
+        raise BackupError(f"cannot be read: {error.strerror}.", where=str(path)) from error
+
+
+def _allow_many_files() -> None:
+    """Let this process open as many files as the system allows, because every file is held open."""
+    import resource
+
+    _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
+
+
+def _others(home: Home, stack: ExitStack, say: Say) -> list[_Open]:
+    """All files but state files."""
+    opened: list[_Open] = []
+    for entry in _entries(home.root):
+        if entry.name not in _NOT_AS_IT_IS and not entry.name.startswith(DATABASE):
+            opened += _all(_below(home.root / entry.name, entry.name, home, say), stack)
+    for entry in _entries(home.root / SNAPSHOTS):
+        folder = home.root / SNAPSHOTS / entry.name
+        files = _all(_below(folder, f"{SNAPSHOTS}/{entry.name}", home, say), stack)
+        if folder.exists() and not entry.name.startswith("."):  # one that is being removed gets such a name first
+            opened += files
+    return opened
+
+
+def _all(files: Iterable[tuple[str, Path]], stack: ExitStack) -> list[_Open]:
+    """The files that are still there, opened."""
+    opened = []
+    for place, path in files:
+        with suppress(FileNotFoundError):
+            opened.append(_Open(place, _open(path, stack)))
+    return opened
+
+
+def _below(path: Path, place: str, home: Home, say: Say) -> Iterator[tuple[str, Path]]:
+    """A file, or the files in a folder. Links to folders are followed only if they are plugins."""
+    if path.is_file():
+        yield place, path
+    elif path.is_dir() and path.is_symlink() and home.plugins not in (path, path.parent):
+        say(f"Left out: {place}, a link to another folder.")
+    elif path.is_dir():
+        try:
+            entries = _entries(path)
+        except PermissionError:
+            return say(f"Left out: {place}, which cannot be read.")
+        for entry in entries:
+            if entry.name != "__pycache__":
+                yield from _below(path / entry.name, f"{place}/{entry.name}", home, say)
+
+
+def _entries(folder: Path) -> list[os.DirEntry[str]]:
+    try:
+        with os.scandir(folder) as entries:
+            return sorted(entries, key=lambda entry: entry.name)
+    except FileNotFoundError:
+        return []
+
+
+def _check_room(folder: Path, needed: int) -> None:
+    free = shutil.disk_usage(folder).free
+    if free < needed:
+        raise BackupError(
+            f"The backup needs up to {size(needed)}; {size(free)} are free in {folder.parent}.",
+            "Free some space, or choose another place.",
+        )
+
+
+def _pack(database: Path, packed: Path) -> Entry:
+    """Compress the copy of the database, and remove it."""
+    digest = hashlib.sha256()
+    with open(database, "rb") as source, _new(packed) as target, gzip.GzipFile("", "wb", 1, target, 0) as compressed:
+        while chunk := source.read(_CHUNK):
+            digest.update(chunk)
+            compressed.write(chunk)
+    entry = Entry(database.stat().st_size, digest.hexdigest())
+    database.unlink()
+    return entry
+
+
+def _new(path: Path) -> BinaryIO:
+    return open(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600), "wb")
+
+
+def _add(tar: tarfile.TarFile, one: _Open) -> Entry:
+    digest = hashlib.sha256()
+
+    class Hashed:
+        """Reads a file, and hashes what it reads."""
+
+        def read(self, size: int) -> bytes:
+            data = one.file.read(size)
+            digest.update(data)
+            return data
+
+    status = os.fstat(one.file.fileno())
+    info = tarfile.TarInfo(one.place)
+    info.size, info.mtime = status.st_size, int(status.st_mtime)
+    info.mode = 0o600 | (status.st_mode & 0o100)
+    try:
+        tar.addfile(info, Hashed())  # type: ignore[arg-type]
+    except OSError as error:
+        raise BackupError(f"{one.place} could not be copied: {error.strerror or error}.", "Try again.") from error
+    return Entry(info.size, digest.hexdigest(), info.mode)
+
+
+def _add_contents(tar: tarfile.TarFile, contents: Contents) -> None:
+    import io
+
+    data = contents.to_bytes()
+    info = tarfile.TarInfo(CONTENTS)
+    info.size, info.mtime, info.mode = len(data), int(contents.made), 0o600
+    tar.addfile(info, io.BytesIO(data))
+
+
+def _put(written: Path, file: Path, force: bool) -> None:
+    """Give the complete file its name, after its content has reached the disk."""
+    to_disk(written)
+    if file.exists() and not force:
+        raise BackupError("exists by now.", "Choose another name, or replace it with --force.", where=str(file))
+    os.replace(written, file)
+    to_disk(file.parent)
+
+
+class _Progress:
+    """Reports progress every few seconds."""
+
+    def __init__(self, say: Say) -> None:
+        self._say = say
+        self._due = time.monotonic() + _INTERVAL
+
+    def __call__(self, done: int, whole: int, what: str) -> None:
+        if time.monotonic() >= self._due:
+            self._due = time.monotonic() + _INTERVAL
+            self._say(f"{size(done)} of {size(whole)} {what} …")
+
+
+# A backup back into a home, all or nothing.
+#
+# A backup is a foreign file: whatever it says is checked before anything of it is written, and written only as plain
+# files below a new folder, which becomes the home in one moment once every checksum is right.
+
+RESTORE_PREFIX = ".marlaas-restore-"
+"""Prefix of the folder in which a home is put together."""
+_PLAIN = (tarfile.REGTYPE, tarfile.AREGTYPE)
+_NO_BACKUP = "It is damaged, or no backup of a home."
+
+
+@dataclass(frozen=True)
+class Restored:
+    """The result of a restore."""
+
+    home: Path
+    tasks: int
+    files: int
+    size: int
+    missing: tuple[str, ...]
+    """State files that were missing already when the backup was made."""
+
+
+def restore(file: Path, home: Home, say: Say = lambda text: None) -> Restored:
+    """Make a home of a backup, if there is none or an empty folder.
+
+    Raises ``ConfigError`` for a place that will not do, ``BackupError`` and ``StoreError`` for a backup that is not
+    whole and safe. Nothing has changed then.
+    """
+    root = home.root.resolve()
+    _check_new_place(root)
+    try:
+        with open(file, "rb") as source, tarfile.open(fileobj=source, mode="r:") as tar:
+            listed, members = _look(tar)
+            private = PrivateFolder(root.parent, RESTORE_PREFIX)
+            try:
+                needed = sum(entry.size for entry in listed.files.values())
+                _check_restore_room(private.path, needed + _SPARE)
+                say(f"Restoring {size(needed)} …")
+                new = Home(private.path / "home").create()
+                for name, entry in listed.files.items():
+                    _extract(tar, members[name], name, entry, new.root)
+                tasks = check_copy(new.database)
+                os.sync()
+                _put_home(new.root, root)
+            finally:
+                private.remove()
+    except tarfile.TarError as error:
+        raise BackupError(f"cannot be read: {error}.", _NO_BACKUP, where=str(file)) from error
+    except OSError as error:
+        raise BackupError(f"could not be restored: {error.strerror or error}.", where=str(file)) from error
+    return Restored(root, tasks, len(listed.files), needed, listed.missing)
+
+
+def _check_new_place(root: Path) -> None:
+    if root.exists() and not root.is_dir():
+        raise ConfigError("is no folder.", "Give another --home.", where=str(root))
+    if root.exists() and any(root.iterdir()):
+        raise ConfigError(
+            "is not empty.", "A backup is restored into a new home: give another --home.", where=str(root)
+        )
+
+
+def _look(tar: tarfile.TarFile) -> tuple[Contents, Mapping[str, tarfile.TarInfo]]:
+    """The members and their places, without writing anything: names, kinds and sizes are checked."""
+    found: dict[str, tarfile.TarInfo] = {}
+    for count, member in enumerate(_members(tar)):
+        if member.type not in _PLAIN or member.issparse():
+            raise BackupError(f"The backup holds {member.name!r}, which is no plain file.", UNSAFE)
+        if check_name(member.name) in found or count > MOST_FILES:
+            raise BackupError(f"The backup holds {member.name!r} twice, or too many files.", _NO_BACKUP)
+        found[member.name] = member
+    last = found.pop(CONTENTS, None)
+    if last is None or last.size > LARGEST_CONTENTS:
+        raise BackupError("The backup has no list of contents at its end.", "It is not whole, or no backup of a home.")
+    listed = contents(_opened(tar, last).read())
+    packed = found.pop(DATABASE + PACKED, None)
+    if packed is not None:
+        found[DATABASE] = packed
+    if found.keys() != listed.files.keys():
+        name = min(found.keys() ^ listed.files.keys())
+        raise BackupError(f"The backup and its list of contents differ in {name!r}.", _NO_BACKUP)
+    for name, entry in listed.files.items():
+        if name != DATABASE and found[name].size != entry.size:
+            raise BackupError(f"{name!r} has another size than the list of contents says.", _NO_BACKUP)
+    return listed, found
+
+
+def _members(tar: tarfile.TarFile) -> Iterator[tarfile.TarInfo]:
+    try:
+        yield from tar
+    except (ValueError, OverflowError, RecursionError, MemoryError) as error:  # impossible headers
+        raise BackupError("The backup's headers cannot be read.", _NO_BACKUP) from error
+
+
+def _opened(tar: tarfile.TarFile, member: tarfile.TarInfo) -> IO[bytes]:
+    data = tar.extractfile(member)
+    assert data is not None, "it is a plain file"
+    return data
+
+
+def _check_restore_room(folder: Path, needed: int) -> None:
+    free = shutil.disk_usage(folder).free
+    if free < needed:
+        raise BackupError(
+            f"The home needs {size(needed)}; {size(free)} are free in {folder.parent}.", "Free some space there."
+        )
+
+
+def _extract(tar: tarfile.TarFile, member: tarfile.TarInfo, name: str, entry: Entry, root: Path) -> None:
+    """Write one file, never more of it than the list says, and compare its checksum."""
+    packed = _opened(tar, member)
+    data = gzip.GzipFile(fileobj=packed) if name == DATABASE else packed
+    digest, left = hashlib.sha256(), entry.size
+    try:
+        target = root / name
+        target.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        descriptor = os.open(target, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600 | (entry.mode & 0o100))
+        with open(descriptor, "wb") as written:
+            while chunk := data.read(min(_CHUNK, left + 1)):
+                left -= len(chunk)
+                if left < 0:
+                    break
+                digest.update(chunk)
+                written.write(chunk)
+    except (EOFError, zlib.error, gzip.BadGzipFile, ValueError) as error:
+        raise BackupError(f"{name!r} in the backup cannot be read: {error}.", _NO_BACKUP) from error
+    except OSError as error:
+        raise BackupError(f"{name!r} could not be written: {error.strerror or error}.") from error
+    if left or digest.hexdigest() != entry.sha256:
+        raise BackupError(f"{name!r} in the backup is not what was backed up.", "It is damaged: take another one.")
+
+
+def _put_home(new: Path, root: Path) -> None:
+    """Move the folder to the home's place in one moment; an empty folder there is replaced."""
+    try:
+        tree_to_disk(new)
+        os.rename(new, root)
+    except OSError as error:
+        raise BackupError(
+            f"The home cannot be put at {root}: {error.strerror}.", "Give a --home that is not there yet."
+        ) from error
+    to_disk(root.parent)

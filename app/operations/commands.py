@@ -1,0 +1,294 @@
+"""Sends commands to the engine, waits for their outcomes, and follows tasks."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, TypedDict
+
+from marlaas.engine.daemon.lock import holder
+from marlaas.engine.errors import ConfigError, EngineUnreachable
+from marlaas.engine.home.paths import Home
+from marlaas.engine.spec.task import ONLY
+from marlaas.engine.store.queries.reader import Reader
+from marlaas.engine.store.rows import PolicyRow, TaskRow, VersionRow
+from marlaas.engine.store.submissions import command, command_all
+
+from .. import output
+from ..reading import reading
+from ..text.format import clip, clip_start, line, pad, score
+from ..text.learning import newest, state_text
+from ..text.machine import yielding_of, yielding_text
+from ..text.scores import held_out, with_error
+
+# Commands to the engine: sending them, waiting for its answers, and the sentence for one that does not come.
+#
+# Knows no terminal but for the notice that an engine is started.
+
+ANSWER_SECONDS = 30.0
+BEGINNING = ("resume", "retry")
+"""Commands after which tasks run: without an engine they would wait for somebody to start one."""
+
+
+def wait_for_outcomes(
+    reader: Reader,
+    commands: list[int],
+    timeout: float = ANSWER_SECONDS,
+    sleep: Callable[[float], None] = time.sleep,
+    clock: Callable[[], float] = time.monotonic,
+) -> dict[int, str]:
+    """Outcomes by command, without those that the engine did not carry out in time. An empty text is success."""
+    deadline = clock() + timeout
+    while True:
+        outcomes = reader.command_outcomes(commands)
+        if len(outcomes) == len(commands) or clock() > deadline:
+            return outcomes
+        sleep(0.1)
+
+
+def ask(home: Home, reader: Reader, kind: str, task: int, **arguments: Any) -> str:
+    """Send one command to the engine, which is started if need be; returns the engine's refusal, or an empty text.
+
+    Raises ``EngineUnreachable`` if it does not answer.
+    """
+    from marlaas.engine.daemon import control
+
+    control.ensure_running(home, notice=output.talk)
+    sent = command(home.database, kind, task, **arguments)
+    outcome = wait_for_outcomes(reader, [sent]).get(sent)
+    if outcome is None:
+        raise unanswered(f"task {task}")
+    return outcome
+
+
+def unanswered(about: str = "") -> EngineUnreachable:
+    """What to raise for a command that has no outcome in time; ``about`` names the task."""
+
+    return EngineUnreachable(
+        f"The engine has not answered {about and f'for {about} '}within {ANSWER_SECONDS:g} s.",
+        "It will carry the command out when it gets to it; `marlaas engine status` shows its state.",
+    )
+
+
+def steer(home: Home, reader: Reader, kind: str, tasks: Sequence[int]) -> dict[int, str]:
+    """Send one command for each task, all at once; why it could not be done, by task, empty if it was.
+
+    An engine is started for what begins work. Raises ``EngineUnreachable`` if else none runs, or it does not answer,
+    ``UnknownTask``, ``StoreError``.
+    """
+    from marlaas.engine.daemon import control
+
+    control.refuse_suspended(holder(home.lock))
+    if kind in BEGINNING:
+        control.ensure_running(home, notice=output.talk)
+    elif not control.alive(home):
+        raise EngineUnreachable(f"No engine serves {home.root}.", "`marlaas engine start` starts one.")
+    sent = dict(zip(command_all(home.database, kind, tasks), tasks, strict=True))
+    outcomes = wait_for_outcomes(reader, list(sent))
+    for number, task in sent.items():
+        if number not in outcomes:
+            raise unanswered(f"task {task}")
+    return {task: outcomes[number] for number, task in sent.items()}
+
+
+# How a version is named: in a command to the engine, and in the words of verbs and task files. Pure.
+
+
+def owner(version: VersionRow) -> str:
+    """The owner of a version in the words of a verb: 17, or 17/player where the task file names its policies."""
+    return str(version.task) if version.policy == ONLY else f"{version.task}/{line(version.policy)}"
+
+
+def reference(version: VersionRow) -> str:
+    """The version in the words of verbs and task files: 17@12, or 17/player@12."""
+    return f"{owner(version)}@{version.number}"
+
+
+def arguments(version: VersionRow) -> dict[str, Any]:
+    """The arguments of a command to the engine that mean this version, beside the task's number."""
+    return {"version": version.number} | ({} if version.policy == ONLY else {"policy": version.policy})
+
+
+# Tells whoever starts an engine or submits tasks that the tasks wait, until when, and why.
+
+
+def why_tasks_wait(home: Home) -> str:
+    """Why no task of a home runs although its engine serves; empty if tasks may run."""
+    with reading(home) as reader:
+        yielding = yielding_of(reader.engine() if reader else None)
+    return yielding_text(yielding, time.time()) if yielding is not None and yielding.holds else ""
+
+
+# Turns a task's table into the text of a task file, which the form saves and the Python client sends.
+#
+# Only what the table has is written: defaults are left to the program that reads it.
+
+
+def written(table: Mapping[str, Any]) -> str:
+    """TOML that ``tomllib`` reads back as an equal table; keys that are None are left out.
+
+    Raises ``ConfigError`` for a value that TOML does not know.
+    """
+    import tomlkit
+    from tomlkit.exceptions import TOMLKitError
+
+    try:
+        return tomlkit.dumps(_said(table))
+    except (TOMLKitError, TypeError, ValueError, RecursionError) as error:
+        raise ConfigError(f"The task cannot be written as TOML: {error}.") from error
+
+
+def without_steps(config: dict[str, Any]) -> dict[str, Any]:
+    """The configuration of a task as its author would write it: the steps of an evaluation follow from its versions."""
+    return {key: value for key, value in config.items() if key != "steps" or config.get("kind") != "eval"}
+
+
+def _said(table: Mapping[str, Any]) -> dict[str, Any]:
+    """The table without keys that are None; plain values before tables, as TOML wants them."""
+    kept = {key: _said(value) if isinstance(value, Mapping) else value for key, value in table.items()}
+    there = {key: value for key, value in kept.items() if value is not None}
+    return dict(sorted(there.items(), key=lambda item: isinstance(item[1], dict) or _tables(item[1])))
+
+
+def _tables(value: Any) -> bool:
+    """Whether it is written as tables with one name, such as [[mixture]]."""
+    return isinstance(value, (list, tuple)) and bool(value) and all(isinstance(one, Mapping) for one in value)
+
+
+# Following tasks as lines of text: one line per change, about once a second, until they end.
+#
+# Reads the store through a function, so that it can be driven without an engine and without a clock.
+
+HEARD_SECONDS = 10.0
+"""Between two sentences about a task that only makes steps; one takes about this long to be read out."""
+GRACE_SECONDS = 20.0
+"""An engine may be silent this long (a restart, a busy disk) before following gives up."""
+
+
+def progress_line(task: TaskRow) -> str:
+    """A task in one line."""
+    parts = [
+        pad(_who(task, 36), 36),
+        f"{state_text(task):<11}",
+        "  ".join(_learned(own, task.steps, own.name if task.policies else "") for own in _learning(task)),
+    ]
+    found = newest(task)
+    why = line(task.reason) or (found.headline if found else "")
+    return "  ".join([*parts, why] if why else parts)
+
+
+def sentence(task: TaskRow) -> str:
+    """A task in one sentence of words, for ears as for eyes; what is not known yet is left out."""
+    parts = [f"Task {task.id}, {line(f'{task.tenant}, {task.name}')}: {line(task.state)}"]
+    for own in _learning(task):
+        if isinstance(own, PolicyRow) and own.measured:
+            parts.append(f"{line(own.name)} {'measured' if own.step else 'not measured yet'}")
+        else:
+            parts.append(f"{f'{line(own.name)} at ' if task.policies else ''}step {own.step} of {task.steps}")
+        if own.reward is not None:
+            parts.append(f"reward {score(own.reward)}")
+        if own.basis is not None:
+            parts.append(f"held-out score {held_out(own.score, own.basis)}")
+    found = newest(task)
+    wrong = f" Learning goes wrong: {found.headline}." if found else ""
+    return ", ".join(parts) + "." + wrong + (f" Reason: {line(task.reason)}" if task.reason else "")
+
+
+def milestone(task: TaskRow) -> tuple[object, ...]:
+    """What differs when a task has come further than by a step."""
+    return task.state, task.reason, task.score, *(policy.score for policy in task.policies)
+
+
+def _learning(task: TaskRow) -> Sequence[TaskRow | PolicyRow]:
+    """The rows that learn: the task, or each policy that it trains where it has several."""
+    return [policy for policy in task.policies if policy.trained] or [task]
+
+
+def _learned(own: TaskRow | PolicyRow, steps: int, name: str) -> str:
+    who = f"{line(name)}: " if name else ""
+    if isinstance(own, PolicyRow) and own.measured:
+        return f"{who}held-out {with_error(own.score, own.basis)}" if own.step else f"{who}not measured yet"
+    return f"{who}step {own.step:>3}/{steps}  reward {score(own.reward)}  held-out {with_error(own.score, own.basis)}"
+
+
+def _who(task: TaskRow, width: int) -> str:
+    text = line(f"{task.tenant}/{task.name}")
+    return clip_start(text, width) if task.family else clip(text, width)
+
+
+class Ways(TypedDict, total=False):
+    """How a ``Follower`` reports."""
+
+    words: Callable[[TaskRow], str]
+    rest: float
+
+
+def ways(plain: bool) -> Ways:
+    """How tasks are followed: by eye, each change in columns; by ear, in sentences that leave time to hear them."""
+    return {"words": sentence, "rest": HEARD_SECONDS} if plain else {"words": progress_line}
+
+
+@dataclass
+class Follower:
+    """Polls tasks and says what changed."""
+
+    read: Callable[[], Sequence[TaskRow]]
+    """The tasks to follow, as they are now."""
+    alive: Callable[[], bool]
+    """Whether an engine serves them."""
+    say: Callable[[str], object]
+    paused_ends: bool = False
+    """Whether any paused task counts as ended, not only one that paused itself: nobody is there to resume it."""
+    words: Callable[[TaskRow], str] = progress_line
+    differs_by: Callable[[TaskRow], object] | None = None
+    """A task is reported when this value changes; by default when its words do."""
+    rest: float = 0.0
+    """Seconds between two reports of a task that has only made steps meanwhile."""
+    sleep: Callable[[float], None] = time.sleep
+    clock: Callable[[], float] = time.monotonic
+    _said: dict[int, object] = field(default_factory=dict)
+    _last: dict[int, tuple[float, object]] = field(default_factory=dict)
+    """When a task was last reported, and its milestone then."""
+
+    def said(self, task: int) -> bool:
+        """Whether a task has been reported."""
+        return task in self._said
+
+    def poll(self) -> list[TaskRow]:
+        """Read once, say what changed, and return the tasks."""
+        tasks = list(self.read())
+        for task in tasks:
+            now = (self.differs_by or self.words)(task)
+            if (task.id not in self._said or self._said[task.id] != now) and not self._rests(task):
+                self._said[task.id], self._last[task.id] = now, (self.clock(), milestone(task))
+                self.say(self.words(task))
+        return tasks
+
+    def _rests(self, task: TaskRow) -> bool:
+        """Whether it was reported a moment ago, and there is nothing but steps to tell."""
+        when, before = self._last.get(task.id, (-math.inf, None))
+        return self.clock() - when < self.rest and before == milestone(task)
+
+    def follow(self, timeout: float | None = None, interval: float = 1.0) -> list[TaskRow]:
+        """Follow until all tasks have ended, or until the time is over; returns the tasks as they are then."""
+        begun = heard = self.clock()
+        while True:
+            tasks = self.poll()
+            if all(self._ended(task) for task in tasks):
+                return tasks
+            now = self.clock()
+            if timeout is not None and now - begun >= timeout:
+                return tasks
+            if self.alive():
+                heard = now
+            elif now - heard > GRACE_SECONDS:
+                raise EngineUnreachable(
+                    "The engine has stopped while tasks are unfinished.",
+                    "`marlaas engine start` goes on with them; `marlaas logs` may say why.",
+                )
+            self.sleep(interval)
+
+    def _ended(self, task: TaskRow) -> bool:
+        return not task.unfinished or task.stuck or (self.paused_ends and task.state == "paused")

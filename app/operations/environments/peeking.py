@@ -1,0 +1,131 @@
+"""A home's environments without an engine, and their first prompts; for a verb, or a thread of the application.
+
+Everything is played in a temporary folder.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, replace
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+from marlaas.engine.environments.alone import Peek, first_prompts, found_alone, serve_alone
+from marlaas.engine.environments.conformance.check import try_out
+from marlaas.engine.environments.conformance.finding import Finding
+from marlaas.engine.environments.dependencies.interpreters import Interpreters
+from marlaas.engine.environments.protocol import EnvironmentInfo
+from marlaas.engine.errors import MarlaasError
+from marlaas.engine.home.paths import BUNDLED_PLUGINS, Home
+from marlaas.engine.home.settings import load_settings
+from marlaas.engine.queue.submission.taskfile import ToPlay, environments_of
+from marlaas.engine.store.rows import EnvironmentRow
+from marlaas.engine.store.submissions import Submission
+from marlaas.plugins.messages import Ask
+
+from ...text import environments as transcript
+from ...text.format import excerpt
+
+PROMPTS = 3
+CHARACTERS, LINES = 600, 8
+"""Of a message that are shown."""
+TRY_SECONDS = 10.0
+"""How long all environments may take to be tried out; the others wait for the engine's checks."""
+
+
+def peeked(
+    home: Home,
+    environment: str,
+    config: Mapping[str, Any],
+    count: int = PROMPTS,
+    data: Mapping[str, Any] | None = None,
+) -> Peek:
+    """The first prompts of an environment, with ``data`` in place of its own rows; blocks for a second.
+
+    Raises ``ConfigError`` and its kin.
+    """
+    interpreters = Interpreters(home.venvs, load_settings(home).environments)
+    with TemporaryDirectory(prefix="marlaas-peek-", ignore_cleanup_errors=True) as scratch:
+        folders = (BUNDLED_PLUGINS, home.plugins)
+        return asyncio.run(first_prompts(environment, config, count, folders, Path(scratch), interpreters, data))
+
+
+def environments_alone(home: Home, names: Sequence[str]) -> list[EnvironmentRow]:
+    """The environments that names may mean, as an engine would tell of them if one ran; blocks for a second.
+
+    Installs nothing: a plugin whose libraries are not there has no version.
+    """
+    settings = replace(load_settings(home).environments, allow="never")
+    interpreters = Interpreters(home.venvs, settings)
+    with TemporaryDirectory(prefix="marlaas-peek-", ignore_cleanup_errors=True) as scratch:
+        folders = (BUNDLED_PLUGINS, home.plugins)
+        infos = asyncio.run(found_alone(names, folders, Path(scratch), interpreters))
+    return [_row(info) for info in infos]
+
+
+def troubles(home: Home, submissions: Sequence[Submission], known: Sequence[EnvironmentRow]) -> dict[str, Finding]:
+    """The worst that is to be said of each environment of the user's that tasks play.
+
+    ``known`` are the environments as an engine checked them. One that it has not checked yet is played now, which
+    blocks for a second.
+    """
+    by_name = {name: row for row in known for name in (row.name.rpartition("/")[2], row.name)}
+    played = {one.name: one for submission in reversed(submissions) for one in environments_of(submission)}
+    found: dict[str, Finding] = {}
+    until = time.monotonic() + TRY_SECONDS
+    for name, one in played.items():
+        row = by_name.get(name)
+        if row is None or not row.version or not Path(row.path).is_relative_to(home.plugins):
+            continue
+        findings = row.findings if row.checked is not None else _tried(home, row.name, one, until - time.monotonic())
+        worst = next((finding for finding in findings if finding.level == "error" or finding.check == "junk"), None)
+        if worst and worst.level != "note":
+            found[row.name] = worst
+    return found
+
+
+def _tried(home: Home, name: str, one: ToPlay, seconds: float) -> list[Finding]:
+    interpreters = Interpreters(home.venvs, replace(load_settings(home).environments, allow="never"))
+
+    async def played(scratch: Path) -> list[Finding]:
+        async with (
+            asyncio.timeout(seconds),
+            serve_alone(name, (BUNDLED_PLUGINS, home.plugins), scratch, interpreters) as (service, info),
+        ):
+            with await service.bind(info.name, config=one.config, data=one.data) as lease:
+                return await try_out(lease)
+
+    with TemporaryDirectory(prefix="marlaas-peek-", ignore_cleanup_errors=True) as scratch:
+        try:
+            return asyncio.run(played(Path(scratch))) if seconds > 0 else []
+        except (MarlaasError, OSError):  # too slow, or not served: the engine says what is wrong
+            return []
+
+
+def _row(info: EnvironmentInfo) -> EnvironmentRow:
+    failure = info.failure
+    return EnvironmentRow(
+        name=info.name,
+        version=info.version,
+        state=info.state,
+        parameters=tuple(asdict(parameter) for parameter in info.parameters),
+        description=info.description,
+        message=failure.message if failure else "",
+        file=failure.file if failure else "",
+        line=failure.line if failure else 0,
+        path=info.path,
+        updated=time.time(),
+        agents=info.agents,
+        rows=info.rows,
+    )
+
+
+def prompt_lines(ask: Ask) -> list[str]:
+    """What the model is asked, as safe lines: its tools, then each message under its role, cut where it is long."""
+    rows = transcript.tools(ask.tools)
+    for said in ask.messages:
+        rows += transcript.message(replace(said, content=excerpt(said.content, CHARACTERS, LINES)))
+    return rows

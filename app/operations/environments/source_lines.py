@@ -1,0 +1,206 @@
+"""Lines of a plugin as they are on the disk now: where something went wrong, and where an environment is defined.
+
+A plugin names its own files, so only files of the plugin itself are looked at, and not more than a beginning of them.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import lru_cache
+from pathlib import Path
+
+from marlaas.engine.queue.submission.queue import find_environment
+from marlaas.engine.spec.task import TOGETHER
+from marlaas.engine.store.queries.machine import EnvironmentUse
+from marlaas.engine.store.rows import EnvironmentRow, TaskRow
+
+from ...text.environments import trouble
+
+Place = tuple[str, int]
+"""(file as the plugin names it, line from 1)."""
+MOST = 2_000_000
+"""Bytes of a file in which a line is looked for."""
+AROUND = 20
+"""Lines of an excerpt before and behind the one that is meant."""
+LONGEST = 400
+"""Characters of a line of an excerpt."""
+_WHOLE = 200
+"""Most lines of a definition."""
+_FILES = 20
+"""Most files of a plugin in which a definition is looked for."""
+_NEXT = re.compile(r"[^\s)\]}]")
+"""How a line begins, at the left edge, behind a definition; a bracket ends what began before."""
+_OTHER = re.compile(r"[^\s)\]}@#]")
+"""The same before one, where decorators and comments belong to it."""
+
+
+def source_lines(row: EnvironmentRow, use: EnvironmentUse) -> dict[Place, str]:
+    """The lines that are named by what is wrong with an environment; those that cannot be read are left out. Slow.
+
+    The text is foreign.
+    """
+    places = [(row.file, row.line)] + ([(use.failure.file, use.failure.line)] if use.failure else [])
+    found = {place: source_line(row.path, *place) for place in places}
+    return {place: text for place, text in found.items() if text}
+
+
+def source_line(plugin: str, file: str, line: int) -> str:
+    """One line of a file of the plugin at the path ``plugin``, without its indent; empty if it cannot be read."""
+    path = source_file(plugin, file)
+    if path is None or line < 1:
+        return ""
+    try:
+        return _line(path, line, path.stat().st_mtime_ns)
+    except OSError:
+        return ""
+
+
+@dataclass(frozen=True)
+class Excerpt:
+    """Lines of a plugin around one. Foreign text."""
+
+    file: str
+    """The file's name."""
+    line: int
+    """The line that is meant, from 1; 0: none."""
+    first: int
+    """The number of the first line of ``lines``."""
+    lines: tuple[str, ...]
+
+
+def excerpt(path: Path, line: int) -> Excerpt | None:
+    """The lines around one; None if the file cannot be read or has no such line. Slow."""
+    if line < 1:
+        return None
+    try:
+        lines = _lines(path, path.stat().st_mtime_ns)
+    except OSError:
+        return None
+    if line > len(lines):
+        return None
+    first = max(1, line - AROUND)
+    shown = tuple(text.rstrip()[:LONGEST] for text in lines[first - 1 : line + AROUND])
+    return Excerpt(path.name, line, first, shown)
+
+
+def definition(row: EnvironmentRow) -> Excerpt | None:
+    """The lines that define an environment, its decorators among them. If its plugin does not define it under its
+    own name, the beginning of the plugin; None if that cannot be read. Slow."""
+    name, first = row.name.rpartition("/")[2], None
+    for path in _own_files(row.path):
+        try:
+            changed = path.stat().st_mtime_ns
+            if found := _defined(path, name, changed):
+                return found
+            first = first or _beginning(path, changed)
+        except OSError:
+            continue
+    return first
+
+
+def _own_files(plugin: str) -> Iterator[Path]:
+    """The files of a plugin in which an environment may be defined."""
+    own = Path(plugin)
+    names = [own.name] if plugin else []
+    if plugin and own.is_dir():
+        inside = sorted(path.name for path in own.glob("*.py"))
+        names = [f"{own.name}/{name}" for name in sorted(inside, key="__init__.py".__ne__)[:_FILES]]
+    yield from filter(None, (source_file(plugin, name) for name in names))
+
+
+@lru_cache(256)
+def _defined(path: Path, name: str, changed: int) -> Excerpt | None:
+    """The function or class of that name at the left edge of a file as it was at a time."""
+    lines = _lines(path, changed)
+    head = re.compile(rf"(?:async\s+def|def|class)\s+{re.escape(name)}\b")
+    place = next((place for place, text in enumerate(lines) if head.match(text)), None)
+    if place is None:
+        return None
+    first = place
+    while first and lines[first - 1].strip() and _OTHER.match(lines[first - 1]) is None:
+        first -= 1  # decorators, and the lines that they go on in
+    first = next(each for each in range(first, place + 1) if not lines[each][:1].isspace())
+    body = range(place + 1, min(len(lines), place + _WHOLE))
+    end = next((each for each in body if _NEXT.match(lines[each])), body.stop)
+    shown = [text.rstrip()[:LONGEST] for text in lines[first:end]]
+    while not shown[-1]:
+        shown.pop()
+    return Excerpt(path.name, place + 1, first + 1, tuple(shown))
+
+
+@lru_cache(64)
+def _beginning(path: Path, changed: int) -> Excerpt:
+    return Excerpt(path.name, 0, 1, tuple(text.rstrip()[:LONGEST] for text in _lines(path, changed)[:_WHOLE]))
+
+
+def source_file(plugin: str, file: str) -> Path | None:
+    """The path of a file that a plugin names, which is relative to the folder of plugins; None if it is not its own."""
+    if not plugin or not file:
+        return None
+    own = Path(plugin)
+    try:
+        path = (own.parent / file).resolve()
+        known = path == own.resolve() or path.is_relative_to(own.resolve())
+        return path if known and path.is_file() else None
+    except (OSError, ValueError):  # ValueError: a null character in a name
+        return None
+
+
+def place_to_mend(row: EnvironmentRow, use: EnvironmentUse) -> tuple[Path, int]:
+    """(the file, the line from 1) where to mend an environment; line 0 if nothing is wrong or no line is known."""
+    of = trouble(row, use)
+    path = source_file(row.path, of.file) if of else None
+    if of is not None and path is not None:
+        return path, of.line
+    plugin = Path(row.path)
+    inside = plugin / "__init__.py"
+    return (inside if inside.is_file() else plugin), 0
+
+
+def task_place(
+    task: TaskRow, environments: Sequence[EnvironmentRow], use: Mapping[str, EnvironmentUse]
+) -> tuple[Path, int]:
+    """``place_to_mend`` of a task's environment; of a mixture's first in which something is wrong, else of its first.
+
+    ``use`` goes by the full names of environments. Raises ``EnvironmentMissing`` if there is none of that name.
+    """
+    return place_to_mend(*_to_mend(task, environments, use))
+
+
+def task_excerpt(
+    task: TaskRow, environments: Sequence[EnvironmentRow], use: Mapping[str, EnvironmentUse]
+) -> Excerpt | None:
+    """The lines of a task's environment around the one that is wrong; if no line is known, those that define it.
+
+    None if they cannot be read. Raises ``EnvironmentMissing``. Slow.
+    """
+    row, of = _to_mend(task, environments, use)
+    if found := excerpt(*place_to_mend(row, of)):
+        return found
+    defined = definition(row)
+    return replace(defined, line=0) if defined is not None else None
+
+
+def _to_mend(
+    task: TaskRow, environments: Sequence[EnvironmentRow], use: Mapping[str, EnvironmentUse]
+) -> tuple[EnvironmentRow, EnvironmentUse]:
+    """The environment of a task; of a mixture's the first in which something is wrong, else its first."""
+
+    found = [find_environment(name, list(environments)) for name in task.environment.split(TOGETHER)]
+    used = [(row, use.get(row.name, EnvironmentUse())) for row in found]
+    return next((one for one in used if trouble(*one)), used[0])
+
+
+@lru_cache(256)
+def _line(path: Path, line: int, changed: int) -> str:
+    lines = _lines(path, changed)
+    return lines[line - 1].strip() if line <= len(lines) else ""
+
+
+@lru_cache(4)
+def _lines(path: Path, changed: int) -> Sequence[str]:
+    """All lines of a file as it was at a time."""
+    with path.open("rb") as file:
+        return file.read(MOST).decode("utf-8", "replace").splitlines()

@@ -1,0 +1,346 @@
+"""Results: compared in pairs, measured steps as tables and event files, adapters exported."""
+
+from __future__ import annotations
+
+import csv
+import io
+import math
+import struct
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from marlaas.engine.home.paths import Home
+from marlaas.engine.home.settings import load_settings
+from marlaas.engine.spec.task import ONLY
+from marlaas.engine.store.queries.reader import Reader
+from marlaas.engine.store.rows import EvalRow, StepRow, VersionRow
+
+from ..reading import reading
+from ..text.format import line, score
+from ..text.scores import Difference, paired
+from ..text.tasks import measured_on, newest_key, newest_series
+from ..text.terms import new_key, with_new_keys, with_new_names
+
+# What tasks have measured: compared by prompt, as rows, and as TensorBoard's event files.
+
+# Which held-out scores of tasks are compared by prompt, and why others are not.
+#
+# Of a training task it is the last score of its newest series, or the best; of an evaluation that of each version.
+# The best of many scores on the same prompts is too high, and so is its difference to another task's.
+
+NOTE = (
+    "Differences are by prompt, against {first}; their intervals (95 %) are those of a paired t test over the prompts"
+    " that both have a score for."
+)
+CHOSEN = (
+    "Each is the best of its scores, chosen on these very prompts: it is too high, and the intervals do not know that."
+    " The last scores, without --best, compare fairly; so does `marlaas eval ID@best ID@best --split test`."
+)
+
+
+@dataclass(frozen=True)
+class Scored:
+    """A task, or one of its policies, with the score that it is compared by."""
+
+    label: str
+    row: EvalRow | None
+    """None: it has no score."""
+    prompts: Mapping[int, float] = field(default_factory=dict)
+    """Mean reward of each instance."""
+    lengths: tuple[Any, ...] = ()
+    """How long its replies might be, and whether it thought."""
+    mixed: bool = False
+    """Whether it is the mean over the environments of a mixture."""
+
+
+@dataclass(frozen=True)
+class Compared:
+    """How one score differs from another."""
+
+    difference: Difference | None
+    """None if the two do not compare."""
+    problem: str = ""
+    """Then why not, in a few words."""
+
+
+def scored(reader: Reader, label: str, task: int, policy: str, best: bool = False) -> Scored:
+    """The score of a task's policy (empty: its only one): the last of its newest series, or with ``best`` the best."""
+    rows = [row for row in reader.evals(task, policy or None) if not row.suite]
+    on = "" if any(not measured_on(row) for row in rows) else "test"
+    series = [row for row in newest_series(rows, on) if row.score is not None]
+    if not series:
+        return Scored(label, None)
+    chosen = max(series, key=lambda row: (row.score or 0.0, -row.step)) if best else series[-1]
+    config = reader.task_config(task)
+    sampling, mixed = config.get("sampling", {}), bool(config.get("mixture"))
+    lengths = tuple(sampling.get(key) for key in ("max_tokens", "max_episode_tokens", "thinking"))
+    return Scored(label, chosen, reader.prompt_scores(task, chosen, policy or None), lengths, mixed)
+
+
+def compared(one: Scored, first: Scored) -> Compared:
+    """How much more ``one`` scores than ``first``, if both were measured on the same prompts in the same way."""
+    a, b = one.row, first.row
+    if a is None or b is None:
+        return Compared(None, "no score")
+    for what, key in (("series", "another series"), ("split", "another split"), ("samples", "another k")):
+        if getattr(a, what) != getattr(b, what):
+            return Compared(None, f"not paired: {key}")
+    if one.mixed or first.mixed:
+        return Compared(None, "not paired: a mixture")
+    if one.lengths != first.lengths:
+        return Compared(None, "not paired: other [sampling]")
+    found = paired(one.prompts, first.prompts)
+    return Compared(found, "" if found else "not paired: no prompts in common")
+
+
+def difference_text(found: Compared) -> str:
+    """A difference with its interval; why there is none, if there is none."""
+    if found.difference is None:
+        return found.problem
+    one = found.difference
+    return f"{one.mean:+.3f} ({one.low:+.3f} to {one.high:+.3f})"
+
+
+def difference_lines(scores: Sequence[Scored]) -> list[str]:
+    """A sentence for each score: what it is, and how much more it is than the first."""
+    lines = []
+    for place, one in enumerate(scores):
+        if one.row is None:
+            lines.append(f"{line(one.label, 60)}: no held-out score")
+            continue
+        said = f"{line(one.label, 60)}: held-out {score(one.row.score)} at step {one.row.step}"
+        lines.append(f"{said}, {difference_text(compared(one, scores[0]))}" if place else said)
+    return lines
+
+
+def pairs_json(all_of_them: Sequence[Scored]) -> list[dict[str, Any]]:
+    """Each but the first, compared with the first."""
+    first, *others = all_of_them
+    found = []
+    for one in others:
+        how = compared(one, first)
+        numbers = vars(how.difference) if how.difference else {}
+        found.append({"of": one.label, "against": first.label, **numbers, "problem": how.problem})
+    return found
+
+
+# All that was measured of a task, as other programs want it: rows of CSV, lines of JSON, TensorBoard's scalars.
+#
+# A row is a step or an evaluation, which its ``kind`` says. Pure.
+
+_MEASURED = (
+    *("environment_version", "score", "stderr", "n", "floor", "failures", "prompts", "samples", "pass_at", "best_of"),
+    *("series", "suite", "split"),
+)
+"""What only evaluations have."""
+FIXED = ("task", "policy", "kind", "step", "created", "seconds", *with_new_names(dict.fromkeys(_MEASURED)))
+"""The first columns of a table; the metrics follow, sorted by name."""
+
+
+@dataclass(frozen=True)
+class Measured:
+    """The steps and evaluations of one policy of a task."""
+
+    task: int
+    steps: Sequence[StepRow]
+    evals: Sequence[EvalRow]
+    policy: str = ONLY
+
+    def rows(self) -> Iterator[dict[str, Any]]:
+        """Rows by step, each evaluation after the step that made its policy; metrics are in a table of their own."""
+        rows = [self._step(row) for row in self.steps] + [self._eval(row) for row in self.evals]
+        yield from sorted(rows, key=lambda row: row["step"])  # stable: steps stay before evaluations
+
+    def _step(self, row: StepRow) -> dict[str, Any]:
+        when = {"step": row.step, "created": row.created, "seconds": row.seconds}
+        return {**self._whose("step"), **when, "metrics": with_new_keys(row.metrics)}
+
+    def _eval(self, row: EvalRow) -> dict[str, Any]:
+        measured = with_new_names({name: getattr(row, name) for name in _MEASURED})
+        when = {"step": row.step, "created": row.created}
+        return {**self._whose("eval"), **when, **measured, "metrics": row.metrics}
+
+    def _whose(self, kind: str) -> dict[str, Any]:
+        return {"task": self.task, "policy": self.policy, "kind": kind}
+
+    def scalars(self) -> Iterator[Scalars]:
+        """``train/NAME``, ``eval/score``, ``eval/NAME``; earlier series have other tags: they do not compare."""
+        newest = newest_key(self.evals)
+        for row in self.steps:
+            values = {f"train/{line(new_key(name))}": value for name, value in row.metrics.items()}
+            yield Scalars(row.step, row.created, {**values, "train/seconds": row.seconds})
+        for measured in self.evals:
+            place = " ".join(word for word in (measured.split, line(measured.suite)) if word)
+            if not measured.suite and measured.split == "eval" and measured.series != newest:
+                place = f"eval {line(measured.series, 12)}"
+            values = {"failed": float(measured.failures), **measured.metrics}
+            if measured.score is not None:
+                values |= {"score": measured.score, "stderr": measured.stderr}
+            more = {"baseline": measured.floor, "pass_at": measured.pass_at, "best_at": measured.best_of}
+            values |= {name: value for name, value in more.items() if value is not None}
+            tagged = {f"{place}/{line(name)}": value for name, value in values.items()}
+            yield Scalars(measured.step, measured.created, tagged)
+
+
+def as_csv(tasks: Sequence[Measured]) -> str:
+    """One table for all tasks, with a header; what a row does not have is empty."""
+    rows = [row for task in tasks for row in task.rows()]
+    names = sorted({name for row in rows for name in row["metrics"]} - set(FIXED))
+    text = io.StringIO()
+    writer = csv.writer(text, lineterminator="\n")
+    writer.writerow((*FIXED, *(line(name) for name in names)))
+    for row in rows:
+        cells = {**row["metrics"], **row}
+        writer.writerow([_cell(cells.get(name)) for name in (*FIXED, *names)])
+    return text.getvalue()
+
+
+def _cell(value: Any) -> Any:
+    """A number as Python writes it, which readers of CSV understand: nan, inf, 1e-05."""
+    if isinstance(value, float) and not math.isfinite(value):
+        return str(value)
+    return "" if value is None else value
+
+
+# TensorBoard's event files, written: scalars by step in, the bytes of one file out. Standard library only.
+#
+# A file is a sequence of records: the length as 8 bytes, its masked CRC-32C, the data, their masked CRC-32C
+# (TensorFlow's ``record_writer.cc``). The data are ``Event`` messages in protobuf's wire format (``event.proto``,
+# ``summary.proto``), of which a scalar needs five fields. Packages that write them have far more dependencies than
+# that is worth.
+
+_VARINT, _FIXED64, _BYTES, _FIXED32 = 0, 1, 2, 5
+"""Wire types."""
+_POLYNOMIAL = 0x82F63B78
+"""CRC-32C (Castagnoli), reflected."""
+
+
+@dataclass(frozen=True)
+class Scalars:
+    """What was measured at one step."""
+
+    step: int
+    created: float
+    """Seconds since 1970."""
+    values: Mapping[str, float]
+    """Values by tag."""
+
+
+def event_file(scalars: Iterable[Scalars], created: float) -> bytes:
+    """A whole event file; ``created`` is the time in its first record."""
+    head = _double(1, created) + _text(3, "brain.Event:2")
+    return b"".join(map(_record, (head, *map(_event, scalars))))
+
+
+def _event(scalars: Scalars) -> bytes:
+    values = b"".join(_bytes(1, _text(1, tag) + _float(2, value)) for tag, value in scalars.values.items())
+    return _double(1, scalars.created) + _key(2, _VARINT) + _varint(scalars.step) + _bytes(5, values)
+
+
+def _record(data: bytes) -> bytes:
+    length = struct.pack("<Q", len(data))
+    return length + struct.pack("<I", masked_crc(length)) + data + struct.pack("<I", masked_crc(data))
+
+
+def _key(field: int, wire_type: int) -> bytes:
+    return bytes((field << 3 | wire_type,))
+
+
+def _varint(value: int) -> bytes:
+    groups = []
+    while value > 0x7F:
+        groups.append(value & 0x7F | 0x80)
+        value >>= 7
+    return bytes((*groups, value))
+
+
+def _double(field: int, value: float) -> bytes:
+    return _key(field, _FIXED64) + struct.pack("<d", value)
+
+
+def _float(field: int, value: float) -> bytes:
+    try:
+        packed = struct.pack("<f", value)
+    except OverflowError:  # too large for 32 bits
+        packed = struct.pack("<f", float("inf") if value > 0 else float("-inf"))
+    return _key(field, _FIXED32) + packed
+
+
+def _bytes(field: int, value: bytes) -> bytes:
+    return _key(field, _BYTES) + _varint(len(value)) + value
+
+
+def _text(field: int, value: str) -> bytes:
+    return _bytes(field, value.encode("utf-8", "replace"))
+
+
+def masked_crc(data: bytes) -> int:
+    """CRC-32C, rotated and shifted as TensorFlow's records want it."""
+    crc = crc32c(data)
+    return ((crc >> 15 | crc << 17) + 0xA282EAD8) & 0xFFFFFFFF
+
+
+def crc32c(data: bytes) -> int:
+    """CRC-32C (RFC 3720, appendix B.4)."""
+    crc = 0xFFFFFFFF
+    for byte in data:
+        crc = crc >> 8 ^ _TABLE[(crc ^ byte) & 0xFF]
+    return crc ^ 0xFFFFFFFF
+
+
+def _remainders() -> Iterator[int]:
+    for value in range(256):
+        for _ in range(8):
+            value = value >> 1 ^ (_POLYNOMIAL if value & 1 else 0)
+        yield value
+
+
+_TABLE = tuple(_remainders())
+
+
+# An adapter version of a home into a folder that PEFT, and if asked llama.cpp, can load.
+#
+# Knows no terminal.
+
+
+def export(home: Home, version: VersionRow, out: Path, gguf: bool = False) -> list[Path]:
+    """Write the folder ``out``. Raises as ``engine.adapters.export.export_adapter`` does."""
+    from marlaas.engine.adapters.export import export_adapter
+    from marlaas.engine.models.find import load_base
+
+    settings = load_settings(home)
+    state, base, name = home.file(version.path), load_base(settings.base), line(version.task_name)
+    brought = settings.rollout.gguf or str(base.gguf or "")
+    return export_adapter(
+        state, base.path.resolve(), out, gguf, name, version.checksum, brought, _prompt(home, version)
+    )
+
+
+def no_gain(reader: Reader, version: VersionRow) -> str:
+    """A sentence if the version scored no more on the held-out prompts than its policy before training; else empty.
+
+    Even the best of a task may be worse than the base.
+    """
+    series = newest_series([row for row in reader.evals(version.task, version.policy) if not row.suite])
+    scores = {row.step: row.score for row in series if row.score is not None}
+    before, own = scores.get(0), scores.get(version.number)
+    if version.number == 0 or before is None or own is None or own > before:
+        return ""
+    return (
+        f"Training has not helped: version {version.number} scored {score(own)} on the held-out prompts, and the policy"
+        f" before its first step {score(before)}."
+    )
+
+
+def _prompt(home: Home, version: VersionRow) -> str:
+    with reading(home) as reader:
+        return task_prompt(reader, version) if reader else ""
+
+
+def task_prompt(reader: Reader, version: VersionRow) -> str:
+    """The first prompt of one of the policy's newest episodes; empty if none is stored. It is foreign text."""
+    said = reader.newest_group(version.task, version.policy)
+    own = (turn.text for row in said if row.policy == version.policy for turn in row.turns if turn.role == "user")
+    return next(own, "")

@@ -1,0 +1,192 @@
+"""``marlaas.toml``: one key written, and how configurations differ."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import re
+import tempfile
+import tomllib
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from marlaas.engine.errors import ConfigError
+from marlaas.engine.spec.task import TaskSpec
+
+from ..text.format import line
+
+# Writes a setting into ``marlaas.toml`` and leaves everything else as its owner wrote it: comments, order, other
+# keys.
+#
+# Knows no base and no engine; tomlkit is imported when there is something to write.
+
+_DOCUMENTED = re.compile(r'^#[ \t]*base[ \t]*=[ \t]*"[^"\n]*"[ \t]*(?=\r?$)', re.MULTILINE)
+_TABLE = re.compile(r"^[ \t]*\[", re.MULTILINE)
+
+
+def write_base(path: Path, name: str) -> None:
+    """Set ``base`` in the settings file. Raises ``ConfigError`` if it cannot be read or written."""
+    _rewrite(path, partial(with_base, name=name))
+
+
+def write_sampler(path: Path, name: str) -> None:
+    """Set ``sampler`` under [rollout] in the settings file. Raises as ``write_base``."""
+    _rewrite(path, partial(with_word, table="rollout", key="sampler", word=name))
+
+
+def write_cluster(path: Path, address: str) -> None:
+    """Set ``address`` under [cluster] in the settings file. Raises as ``write_base``."""
+    _rewrite(path, partial(with_word, table="cluster", key="address", word=address))
+
+
+def with_word(text: str, table: str, key: str, word: str) -> str:
+    """The TOML ``text`` with ``key = word`` under ``[table]``. Raises ``ValueError`` for what is no TOML."""
+    import tomlkit
+
+    document = tomlkit.parse(text)
+    document.setdefault(table, tomlkit.table())[key] = word
+    return tomlkit.dumps(document)
+
+
+def _rewrite(path: Path, change: Callable[[str], str]) -> None:
+    try:
+        text = path.read_bytes().decode() if path.exists() else ""  # line ends as they are
+        _replace(path, change(text))
+    except OSError as error:
+        raise ConfigError(f"cannot be written: {error.strerror}.", where=str(path)) from error
+    except ValueError as error:
+        raise ConfigError(f"cannot be read: {error}.", "Mend it first.", where=str(path)) from error
+
+
+def with_base(text: str, name: str) -> str:
+    """The TOML ``text`` with ``base = name``, in the place of the documented line where that stands. Raises
+    ``ValueError`` for what is no TOML."""
+    import tomlkit
+
+    document = tomlkit.parse(text)
+    if "base" in document:
+        document["base"] = name
+        return tomlkit.dumps(document)
+    setting = f"base = {tomlkit.string(name).as_string()}"
+    documented = _DOCUMENTED.search(text)
+    table = _TABLE.search(text)
+    wanted = tomllib.loads(text) | {"base": name}
+    if documented and (table is None or documented.start() < table.start()):
+        result = text[: documented.start()] + setting + text[documented.end() :]
+        if _means(result, wanted):
+            return result
+    return f"{setting}\n{text}"
+
+
+def _means(text: str, wanted: dict[str, object]) -> bool:
+    """Whether the text now has this base; the documented line may have been part of a longer text."""
+    try:
+        return tomllib.loads(text) == wanted
+    except (ValueError, RecursionError):
+        return False
+
+
+def _replace(path: Path, text: str) -> None:
+    """Replace the file whole or not at all, and keep its permissions; if it is a link, its target is replaced."""
+    from marlaas.plugins.durable import to_disk  # its package loads asyncio
+
+    path = path.resolve()
+    handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
+    try:
+        with open(handle, "w", encoding="utf-8", newline="") as file:
+            file.write(text)
+        to_disk(Path(temporary))
+        if path.exists():
+            os.chmod(temporary, path.stat().st_mode & 0o777)
+        os.replace(temporary, path)
+    except BaseException:
+        with contextlib.suppress(OSError):
+            os.unlink(temporary)
+        raise
+
+
+# The configurations of tasks, key by key: which values are defaults, and where tasks differ. Pure.
+#
+# Configurations are tables as the store keeps them. Keys are dotted, ``train.learning_rate``, in the order in which a
+# task file has them.
+
+ABSENT = None
+"""The value of a key that a configuration does not have."""
+Flat = dict[str, Any]
+"""Values by dotted key."""
+
+_PARAMETERS = "environment_config."
+_LONGEST = 200
+"""Characters of a value."""
+
+
+@dataclass(frozen=True)
+class Setting:
+    """One key."""
+
+    key: str
+    values: tuple[str, ...]
+    """Of each task; ``-`` where it has none."""
+    default: bool
+    """Whether the first task has the default value."""
+    differs: bool
+    """Whether the tasks have different values."""
+
+
+def settings(configs: Sequence[Mapping[str, Any]], parameters: Mapping[str, Any]) -> list[Setting]:
+    """Every key of some tasks, in the order of a task file. ``parameters``: the defaults of the first one's
+    environment."""
+    defaults = flat(TaskSpec("", "", "").to_json()) | {
+        f"{_PARAMETERS}{key}": value for key, value in parameters.items()
+    }
+    given = [{**config, "environment_config": {**parameters, **_table(config)}} for config in configs[:1]]
+    rows = differences([*given, *configs[1:]], all_keys=True)
+    return [
+        Setting(
+            line(key, 60),
+            tuple(_text(value) for value in values),
+            key in defaults and _same(values[0], defaults[key]),
+            any(not _same(value, values[0]) for value in values),
+        )
+        for key, values in rows.items()
+    ]
+
+
+def _table(config: Mapping[str, Any]) -> Mapping[str, Any]:
+    table = config.get("environment_config")
+    return table if isinstance(table, Mapping) else {}
+
+
+def _same(one: Any, other: Any) -> bool:
+    """Whether two values are equal in JSON: a tuple is a list, and 1 is 1.0 but not true."""
+    return _text(one) == _text(other) or (one == other and isinstance(one, bool) == isinstance(other, bool))
+
+
+def _text(value: Any) -> str:
+    if value is None or value == {}:
+        return "-"
+    text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False, default=str)
+    return line(text, _LONGEST) or '""'
+
+
+def flat(config: Mapping[str, Any], prefix: str = "") -> Flat:
+    """A configuration without tables in it; an empty table has no key."""
+    keys: Flat = {}
+    for name, value in config.items():
+        if isinstance(value, Mapping):
+            keys |= flat(value, f"{prefix}{name}.")
+        else:
+            keys[prefix + name] = value
+    return keys
+
+
+def differences(configs: Sequence[Mapping[str, Any]], all_keys: bool = False) -> dict[str, tuple[Any, ...]]:
+    """By key, its value in each configuration, of the keys that differ or of all keys."""
+    tables = [flat(config) for config in configs]
+    keys = dict.fromkeys(key for table in tables for key in table)
+    rows = {key: tuple(table.get(key, ABSENT) for table in tables) for key in keys}
+    return {key: values for key, values in rows.items() if all_keys or any(value != values[0] for value in values)}

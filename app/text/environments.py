@@ -1,0 +1,381 @@
+"""Words about environments: facts, findings, and a transcript of an episode."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from typing import TYPE_CHECKING, Any
+
+from marlaas.engine.environments.conformance.finding import Finding, Level, count
+from marlaas.engine.store.rows import EnvironmentRow
+
+from .format import ago, duration, excerpt, line, number, pad, share, short_duration
+
+if TYPE_CHECKING:
+    from marlaas.engine.environments.protocol import EpisodeOutcome
+    from marlaas.engine.store.queries.machine import EnvironmentUse, EpisodeFailure, EpisodeUse
+    from marlaas.engine.store.rows import EnvironmentRow
+    from marlaas.engine.trajectories import Failure
+    from marlaas.plugins.messages import Message, Reply, ToolCall
+    from marlaas.plugins.parameters import Parameter
+
+
+# Environments in words: which ones a name means, their facts, and what checks found.
+
+# Findings about environments in words: a mark for a table, a line for each.
+#
+# Shared by the command line and the terminal application. Takes rows, gives plain safe text.
+
+MARKS: dict[Level, str] = {"error": "✗", "warning": "!", "note": "·"}
+_CHECK_WIDTH = 11
+
+
+def spoken(finding: Finding) -> str:
+    """One finding as a line."""
+    return f"{MARKS[finding.level]} {line(finding.check, _CHECK_WIDTH):<{_CHECK_WIDTH}} {line(finding.message)}"
+
+
+def mark(environment: EnvironmentRow) -> str:
+    """The mark for an environment's findings in a table; empty before it was checked."""
+    if environment.checked is None:
+        return ""
+    errors, warnings = (count(environment.findings, level) for level in ("error", "warning"))
+    if errors:
+        return f"{MARKS['error']} {errors}"
+    return f"{MARKS['warning']} {warnings}" if warnings else "✓"
+
+
+def troubles(findings: Sequence[Finding]) -> list[Finding]:
+    """The findings that somebody should mend."""
+    return [finding for finding in findings if finding.level != "note"]
+
+
+def verdict(findings: Sequence[Finding]) -> str:
+    """All of them in a few words."""
+    counts = [_counted(count(findings, level), level) for level in ("error", "warning")]
+    return " and ".join(text for text in counts if text) or "nothing wrong"
+
+
+def _counted(number: int, what: str) -> str:
+    return f"{number} {what}{'' if number == 1 else 's'}" if number else ""
+
+
+# Environments in words: which ones a name means, and states, parameters and the ends of episodes. Pure.
+#
+# The words are the same on the command line and on the screen. What ``facts`` gives is safe text; ``short`` and
+# ``bounds`` give what a plugin declared, which whoever prints them makes safe.
+
+STATES = {
+    "ready": "can be played, while an engine runs",
+    "loading": "is being loaded; until then the version before serves, if there was one",
+    "broken": "no version serves",
+    "stale": "an older version serves; the newest edit does not load",
+    "failing": "serves, but some parameters gave only errors: tasks with these wait",
+    "hidden": "is not served: another plugin has its name",
+    "waiting": "waits for somebody to allow its libraries",
+    "building": "its libraries are being installed",
+}
+"""The meaning of each state."""
+
+
+def named(name: str, rows: Sequence[EnvironmentRow]) -> list[EnvironmentRow]:
+    """The environment of that name, or all of the plugin of that name. Raises ``EnvironmentMissing``."""
+    from marlaas.engine.queue.submission.queue import find_environment
+
+    of_plugin = [row for row in rows if plugin_of(row) == name]
+    return of_plugin or [find_environment(name, list(rows))]
+
+
+def plugin_of(row: EnvironmentRow) -> str:
+    """The name of the plugin that an environment belongs to."""
+    return row.name.partition("/")[0]
+
+
+def place_of(of: EnvironmentRow | EpisodeFailure) -> str:
+    """The place of an error in the plugin, in brackets; empty if it is not known."""
+    place = f"{of.file}:{of.line}" if of.line else of.file
+    return f" ({place})" if place else ""
+
+
+def where(of: EnvironmentRow | EpisodeFailure) -> str:
+    """The place of an error in the plugin, before a colon; empty if it is not known."""
+    return f"{of.file}:{of.line}: " if of.line else f"{of.file}: " if of.file else ""
+
+
+def trouble(row: EnvironmentRow, use: EnvironmentUse) -> EnvironmentRow | EpisodeFailure | None:
+    """What says what is wrong: the environment's own error, else that of an episode of the last hour; None: nothing."""
+    return row if row.message else use.failure if use.failed else None
+
+
+def trouble_words(row: EnvironmentRow, use: EnvironmentUse) -> str:
+    """What is wrong with an environment, in one safe line: where, and the cause; empty if nothing is.
+
+    If it serves and its episodes end well, the first error that its checks found.
+    """
+    if of := trouble(row, use):
+        return line(f"{where(of)}{of.message}", 300)
+    return next((line(found.message, 300) for found in row.findings if found.level == "error"), "")
+
+
+def short(parameter: Mapping[str, Any]) -> str:
+    """A parameter in a word: ``digits=2``, with its bounds ``digits=2 (1..9)``; without ``=`` where it is required."""
+    text = str(parameter.get("name"))
+    if not parameter.get("required"):
+        text += f"={_json(parameter.get('default'))}"
+    return text + (f" ({bounds(parameter)})" if bounds(parameter) else "")
+
+
+def bounds(parameter: Mapping[str, Any]) -> str:
+    """What a parameter may be: ``1..9``, ``0..``, ``easy|hard``; empty if nothing is declared."""
+    if parameter.get("choices"):
+        return "|".join(map(str, parameter["choices"]))
+    low, high = parameter.get("low"), parameter.get("high")
+    if low is None and high is None:
+        return ""
+    return f"{'' if low is None else _number(low)}..{'' if high is None else _number(high)}"
+
+
+@dataclass(frozen=True)
+class Fact:
+    """Something that is known of an environment."""
+
+    label: str
+    """Empty where the line continues with the label before it."""
+    text: str
+    """Safe, one line."""
+    level: str = ""
+    """How much it matters: error, warning, note, or empty; ``code``: a line of the plugin."""
+
+
+def facts(
+    row: EnvironmentRow,
+    use: EnvironmentUse,
+    now: float,
+    lines: Mapping[tuple[str, int], str] | None = None,
+    checks: bool = True,
+) -> Iterator[Fact]:
+    """All that is known of an environment but its description, what is wrong first.
+
+    ``lines``: the lines of code that errors name, by file and line; foreign text. ``checks``: whether findings are
+    among it; not so where they are shown elsewhere.
+    """
+    lines = lines or {}
+    yield Fact("state", f"{line(row.state)}: {STATES.get(row.state, 'see the log')}")
+    if row.message:
+        yield Fact("error", line(f"{where(row)}{row.message}", 600), "error")
+        yield from _code(row, lines)
+    yield from _labelled("last hour", _lately(use, now, lines))
+    if row.playing:
+        yield Fact("processes", processes_of(row))
+    if row.version:
+        yield Fact("version", line(row.version, 20))
+    yield Fact("file", line(row.path, 200))
+    if row.agents:
+        yield Fact("agents", line(", ".join(row.agents), 600))
+    yield from _labelled("parameters", (Fact("", _declared(parameter)) for parameter in row.parameters))
+    if checks:
+        yield from _labelled("checks", _checks(row, now))
+
+
+def processes_of(row: EnvironmentRow) -> str:
+    """The processes of an environment's plugin, and the episodes in them, in a line."""
+    parts = [f"{row.playing} process{'' if row.playing == 1 else 'es'}"]
+    parts += [f"{row.live:,} episode{'' if row.live == 1 else 's'} under way"]
+    parts += [f"{row.waiting:,} wait for a place"] if row.waiting else []
+    parts += [f"{row.scoring} more for scores"] if row.scoring else []
+    return ", ".join(parts)
+
+
+def lately_json(use: EnvironmentUse) -> dict[str, Any]:
+    """What came of the last hour's episodes, as an object."""
+    return {"episodes": use.episodes, "failed": use.failed} | asdict(use)
+
+
+def failed_share(use: EpisodeUse) -> str:
+    """The share of episodes that failed; never 0 % if one did."""
+    return "<1 %" if 0 < use.failed < 0.01 else share(use.failed)
+
+
+def takes(seconds: float) -> str:
+    """How long an episode takes, in six cells."""
+    return f"{1000 * seconds:.0f}ms" if seconds < 1 else f"{seconds:.1f}s" if seconds < 10 else short_duration(seconds)
+
+
+def _checks(row: EnvironmentRow, now: float) -> Iterator[Fact]:
+    if row.checked is None:
+        yield Fact("", "not checked yet")
+        return
+    for finding in row.findings:
+        yield Fact("", spoken(finding), finding.level)
+    done = f"done {ago(row.checked, now)}"
+    yield Fact("", done if row.findings else f"nothing wrong; {done}")
+
+
+def _code(of: EnvironmentRow | EpisodeFailure, lines: Mapping[tuple[str, int], str]) -> Iterator[Fact]:
+    """The line of code that an error names."""
+    if text := lines.get((of.file, of.line)):
+        yield Fact("", f"{of.line} │ {line(text, 300)}", "code")
+
+
+def _lately(use: EnvironmentUse, now: float, lines: Mapping[tuple[str, int], str]) -> Iterator[Fact]:
+    if not use.episodes:
+        yield Fact("", "no episode has ended")
+        return
+    yield Fact("", _played(use))
+    if len(use.versions) > 1:
+        for version, one in sorted(use.versions.items()):
+            yield Fact("", f"version {line(version, 20)[:8]}: {_played(one)}")
+    if use.failure is not None:
+        said = f"{where(use.failure)}{use.failure.message}"
+        when = f"version {use.failure.version[:8]}, {ago(use.failure.created, now)}"
+        yield Fact("", line(f"last error, {when}: {said}", 600), "error")
+        yield from _code(use.failure, lines)
+
+
+def _played(use: EpisodeUse) -> str:
+    count = f"{use.episodes:,} episode{'' if use.episodes == 1 else 's'}"
+    ends = ", ".join(f"{number:,} {line(status, 12)}" for status, number in sorted(use.statuses.items()))
+    times = f"; median {takes(use.median)}, p95 {takes(use.slow)}" if use.statuses.get("ok") else ""
+    return f"{count}, {failed_share(use)} failed ({ends}){times}"
+
+
+def _labelled(label: str, parts: Iterator[Fact]) -> Iterator[Fact]:
+    """The facts of these parts; the first of them has the label."""
+    for place, part in enumerate(parts):
+        yield Fact("" if place else label, part.text, part.level)
+
+
+def _declared(parameter: Mapping[str, Any]) -> str:
+    words = [str(parameter.get("type"))]
+    words += [bounds(parameter)] if bounds(parameter) else []
+    words += ["required" if parameter.get("required") else f"default {parameter.get('default')!r}"]
+    return line(f"{parameter.get('name')}: {', '.join(words)}", 200)
+
+
+def _json(value: Any) -> str:
+    return json.dumps(value, ensure_ascii=False) if isinstance(value, bool | list | dict) else str(value)
+
+
+def _number(value: Any) -> str:
+    return f"{value:g}" if isinstance(value, float) else str(value)
+
+
+# An episode as lines of text, while it is played: what the model is told, what it says, and how it ended. Pure.
+#
+# Everything here was written by a plugin or a model: it is made safe, cut where it is very long, and indented under
+# the role that said it, so that no text can pass for another's.
+
+LABEL = 10
+"""Cells of the column of roles."""
+CHARACTERS, LINES = 20_000, 300
+"""Most characters and lines of one message that are shown."""
+TRACEBACK_LINES = 20
+_ENDINGS = {
+    "ok": "ended",
+    "skip": "was skipped by the environment",
+    "timeout": "ran out of time",
+    "error": "failed",
+    "cancelled": "was cancelled",
+}
+
+
+def labelled(label: str, text: str) -> list[str]:
+    """A text under its role; lines beyond the first are indented."""
+    first, *others = excerpt(text, CHARACTERS, LINES).split("\n")
+    rows = [f"{pad(line(label, LABEL), LABEL)} {first}", *(f"{pad('', LABEL)} {row}" for row in others)]
+    return [row.rstrip() for row in rows]
+
+
+def message(said: Message) -> list[str]:
+    """A message that an agent is told; for a tool's result also the tool's name."""
+    label = "result" if said.role == "tool" else said.role
+    text = f"{said.name}: {said.content}" if said.role == "tool" and said.name else said.content
+    return [*labelled(label, text), *(row for call in said.tool_calls for row in labelled("call", call_text(call)))]
+
+
+def reply(said: Reply) -> list[str]:
+    """What a policy said; an empty text is shown as such, because that is what the environment gets."""
+    rows = labelled("thinking", said.thinking) if said.thinking else []
+    if said.text or not said.tool_calls:
+        rows += labelled("reply", said.text if said.text.strip() else f"(nothing: {said.text!r})")
+    rows += [row for call in said.tool_calls for row in labelled("call", call_text(call))]
+    return [*rows, *labelled("", "(cut off by the length limit)")] if said.finish == "length" else rows
+
+
+def call_text(call: ToolCall) -> str:
+    """A call in Python's notation."""
+    return f"{call.name}({', '.join(f'{name}={_json_of_transcript(value)}' for name, value in call.arguments.items())})"
+
+
+def tools(schemas: Sequence[Mapping[str, Any]]) -> list[str]:
+    """The tools of an agent, one a line: how to call them, and what they are for."""
+    rows = []
+    for schema in schemas:
+        function = _table(schema.get("function"))
+        parameters = _table(function.get("parameters"))
+        needed = parameters.get("required")
+        arguments = ", ".join(
+            f"{name}{'' if isinstance(needed, list) and name in needed else '?'}: {_kind(_table(described))}"
+            for name, described in _table(parameters.get("properties")).items()
+        )
+        purpose = str(function.get("description") or "")
+        rows += labelled("tool", f"{function.get('name')}({arguments}){'  ' if purpose else ''}{purpose}")
+    return rows
+
+
+def outcome(ended: EpisodeOutcome) -> list[str]:
+    """How an episode ended: rewards, parts and logged values; or the failure and its place."""
+    rows = [f"The episode {_ENDINGS[ended.status]} after {duration(ended.seconds)}."]
+    if ended.invalid:
+        rows += labelled("invalid", ended.invalid)
+    if ended.rewards:
+        rows += labelled("reward", _listed(ended.rewards) if len(ended.rewards) > 1 else _only(ended.rewards))
+    if ended.parts:
+        rows += labelled("parts", _listed(ended.parts))
+    if ended.metrics:
+        rows += labelled("logged", _listed(ended.metrics))
+    return [*rows, *failure(ended.failure)] if ended.failure else rows
+
+
+def failure(failed: Failure) -> list[str]:
+    """What went wrong, where, and the end of its traceback."""
+    line_number = f", line {failed.line}" if failed.line else ""
+    place = f"{failed.file}{line_number}: " if failed.file else ""
+    rows = labelled("error", f"{place}{failed.message}")
+    trace = failed.traceback.strip().split("\n")[-TRACEBACK_LINES:] if failed.traceback.strip() else []
+    return [*rows, *(row for text in trace for row in labelled("", text))]
+
+
+def settings(parameters: Sequence[Parameter], config: Mapping[str, Any]) -> str:
+    """The parameters of the episode, in the order in which the environment declares them."""
+    return ", ".join(
+        f"{line(p.name)} = {line(_json_of_transcript(config[p.name]), 60)}" for p in parameters if p.name in config
+    )
+
+
+def _listed(values: Mapping[str, float | str]) -> str:
+    return ", ".join(f"{name} {value if isinstance(value, str) else number(value)}" for name, value in values.items())
+
+
+def _only(rewards: Mapping[str, float]) -> str:
+    (value,) = rewards.values()
+    return number(value)
+
+
+def _kind(described: Mapping[str, Any]) -> str:
+    choices = described.get("enum")
+    return (
+        " | ".join(map(_json_of_transcript, choices))
+        if isinstance(choices, list)
+        else str(described.get("type") or "any")
+    )
+
+
+def _table(value: Any) -> Mapping[str, Any]:
+    """The value as a table, empty if it is none: schemas come from the plugin and may hold anything."""
+    return value if isinstance(value, dict) else {}
+
+
+def _json_of_transcript(value: Any) -> str:
+    return json.dumps(value, ensure_ascii=False)

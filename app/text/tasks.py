@@ -1,0 +1,528 @@
+"""Words about tasks and their policies: states, reasons, summaries, what was lost, how fast they are."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import PurePath
+from typing import TYPE_CHECKING, Any
+
+from marlaas.engine.machine.yielding.decision import clock, state
+from marlaas.engine.spec.task import BASE, ONLY, AgentMap, NamedPolicySpec
+from marlaas.engine.store.rows import PolicyRow
+
+from .format import ago, cells, clip, clip_start, line, score, share, short_duration
+from .machine import yielding_of
+from .terms import with_new_keys, with_new_names
+
+if TYPE_CHECKING:
+    from marlaas.engine.store.queries.learning import FirstStep
+    from marlaas.engine.store.rows import EngineRow, EvalRow, PaceRow, StepRow, TaskRow
+
+
+# The policies of a task in words: who each of them is, and who spoke for an agent.
+#
+# The text is safe, though plugins name agents and references name files.
+
+PLAIN = ("", "agent", "policy")
+"""Names that are not shown, because their agent is the only one."""
+LONGEST = 40
+"""Cells of an agent's name, or of a version in words."""
+
+
+def kind(policy: PolicyRow | NamedPolicySpec) -> str:
+    """What a policy is: trained, measured, frozen at something, or a pool of earlier versions."""
+    if policy.frozen:
+        return "frozen: the bare base" if policy.frozen == BASE else f"frozen: {line(policy.frozen, LONGEST)}"
+    if policy.pool:
+        return f"pool of {line(policy.pool, LONGEST)}"
+    return "measured" if isinstance(policy, PolicyRow) and policy.measured else "trained"
+
+
+def names(agents: Sequence[str]) -> str:
+    """The agents' names in a row."""
+    return ", ".join(line(agent, LONGEST) for agent in agents)
+
+
+def policy_and_version(policy: str, version: int, speaker: str = "", spoke: int | None = None) -> str:
+    """Who spoke in a trajectory: the group's policy, or a ``speaker`` that learns nothing and its version, if known."""
+    if not speaker:
+        return f"{line(policy, LONGEST)} v{version}"
+    said = line(speaker, LONGEST)
+    known = spoke is None or speaker == BASE or speaker.endswith(f"@{spoke}")
+    return said if known else f"{said} v{spoke}"
+
+
+def who(agent: str, policy: str, version: int, speaker: str = "", spoke: int | None = None) -> str:
+    """An agent and who spoke for it; empty for the only agent of a task's only policy."""
+    name = line(agent, 20) if agent not in PLAIN else ""
+    if policy in ("", ONLY) and not speaker:
+        return name
+    said = policy_and_version(policy, version, speaker, spoke)
+    return f"{name}: {said}" if name and (speaker or agent != policy) else said
+
+
+def agent_map_lines(
+    agent_map: AgentMap, rotate: bool = False, measured_with: Sequence[tuple[str, str]] = ()
+) -> list[str]:
+    """A sentence for each policy, and how they are measured; empty for a task with one policy."""
+    if not agent_map.agents:
+        return []
+    lines = []
+    for name, policy in agent_map.policies.items():
+        agents = [agent for agent, own in agent_map.agents.items() if own == name]
+        if policy.pool:
+            who = f"one of up to {policy.size} earlier versions of {policy.pool}, every {policy.every} steps one"
+        elif policy.frozen:
+            who = kind(policy)
+        else:
+            who = f"trained, rank {policy.rank}" + (f", from {line(policy.start, LONGEST)}" if policy.start else "")
+        lines.append(f"{name} acts as {names(agents)}: {who}")
+    if measured_with or rotate:
+        held_out = ", ".join(f"{line(words, LONGEST)} for {line(agent, LONGEST)}" for agent, words in measured_with)
+        turns = "the agents change places from prompt to prompt" if rotate else ""
+        lines.append("held-out: " + "; ".join(part for part in (held_out, turns) if part))
+    return lines
+
+
+# How fast a task goes and how long it still takes, from its last steps. Pure.
+
+FEW = 4
+"""Below this many steps a speed is not known well: the first ones also load, compile and warm up."""
+ROUGHLY = "~"
+
+
+def seconds_left(task: TaskRow, pace: PaceRow | None) -> float | None:
+    """Seconds to the last step at the present speed; None for a task that does not run, or has not made two steps."""
+    if task.state != "running" or pace is None or pace.seconds <= 0:
+        return None
+    return (task.steps - task.step) * pace.seconds
+
+
+def is_rough(pace: PaceRow | None) -> bool:
+    """Whether a speed comes from few steps only."""
+    return pace is not None and pace.steps < FEW
+
+
+def left_text(seconds: float, rough: bool) -> str:
+    """The time that is left, in few cells; with a sign where it is not known well."""
+    return f"{ROUGHLY if rough else ''}{short_duration(seconds)}"
+
+
+def tokens_per_second(task: TaskRow, pace: PaceRow | None) -> float | None:
+    """Tokens a second that a running task trains on."""
+    return pace.tokens / pace.seconds if task.state == "running" and pace is not None and pace.seconds > 0 else None
+
+
+# Episodes that a task lost because its environment failed, in words. Pure.
+#
+# Shared by the command line and the terminal application. Takes rows, gives plain safe text.
+
+MANY = 0.01
+"""The share of lost episodes from which a task is marked: fewer are what a crash or an overloaded machine costs."""
+
+
+def many_lost(task: TaskRow) -> bool:
+    """Whether people should know at once how many episodes a task lost; also if their share is not known."""
+    return task.lost is not None and (task.lost.share >= MANY or not task.lost.of)
+
+
+def lost_briefly(task: TaskRow) -> str:
+    """How many in a few words: 17 % of the episodes lost; empty if that is few or none."""
+    if task.lost is None or not many_lost(task):
+        return ""
+    return f"{share(task.lost.share)} of the episodes lost" if task.lost.of else f"{task.lost.episodes:,} episodes lost"
+
+
+def lost_words(task: TaskRow) -> str:
+    """How many, and what the environment raised last, in a sentence; empty if there are none."""
+    lost = task.lost
+    if lost is None:
+        return ""
+    whole = f" ({share(lost.share)})" if lost.share >= MANY else ""
+    of = f" of {lost.of:,}" if lost.of else ""
+    where = f", last at {line(lost.failure, 300)}" if lost.failure else ""
+    return f"Lost {lost.episodes:,}{of} episodes{whole}: their environment failed{where}."
+
+
+def no_failures(task: TaskRow | None) -> str:
+    """Why the list of failed conversations is empty."""
+    if task is None or task.lost is None:
+        return "No conversation failed."
+    where = f": {line(task.lost.failure, 160)}" if task.lost.failure else ""
+    return f"{task.lost.episodes:,} episodes failed, but none is stored: groups with failures were played anew{where}."
+
+
+# What a chart without a value says: what its task is waiting for. Pure.
+
+_ELAPSED = 5.0
+"""Seconds after which the pace of the first episodes says something of the others."""
+
+
+def awaiting(task: TaskRow, first: FirstStep | None, metric: str, now: float, serving: bool = True) -> str:
+    """Why ``metric`` (its title) has no value yet, in a few words; empty of a blocked task, whose head says all.
+
+    ``first``: what the first step waits for, and None after it; ``now``: the time, for when that will be about.
+    """
+    if task.state == "blocked":
+        return ""
+    if first is None:
+        return f"No value of {metric} yet."
+    match shown_state(task, serving):
+        case "running":
+            return f"First step{_when(task, first, now)}: {first.episodes} of {first.wanted} episodes."
+        case "waiting":
+            return "No step yet: it is waiting for the engine. S starts one."
+        case "submitted" | "queued":
+            return "Not begun: it waits for its turn."
+        case _:
+            return "No step was made."
+
+
+def _when(task: TaskRow, first: FirstStep, now: float) -> str:
+    """At about which time the episodes are there, if they come as they came so far."""
+    elapsed = now - task.started if task.started is not None else 0.0
+    if not first.episodes or elapsed < _ELAPSED:
+        return ""
+    return f" at about {clock(now + elapsed * (first.wanted / first.episodes - 1), now)}"
+
+
+# Rows of the store in words, glyphs, and the fields that ``--json`` promises.
+#
+# Shared by the command line and the terminal application. Takes rows, gives plain values; knows neither argparse nor
+# Textual.
+
+GLYPHS = {
+    "blocked": "■",
+    "submitted": "·",
+    "queued": "○",
+    "running": "●",
+    "paused": "‖",
+    "done": "✓",
+    "failed": "✗",
+    "cancelled": "⊘",
+    "waiting": "○",
+}
+WAITING = "waiting"
+"""What a task is shown as that an engine would work on, while none does."""
+_ORDER = ("blocked", "running", "paused", "queued", "submitted")
+_MOVED_ON = ("submitted", "queued", "running")
+"""States that only an engine moves a task out of, and in which it lacks nothing else."""
+NO_ENGINE = "waiting for the engine"
+MENDED = "Once that is mended, the task goes on by itself."
+_PLACE = re.compile(r"(?P<file>[^\s:]{1,400}):(?P<line>\d{1,9}): ")
+"""The file and line with which a reason begins that lies in an environment's code."""
+_LIBRARIES = "`marlaas env allow "
+"""What stands in a reason that is about libraries, which the view of environments installs as well."""
+_FILE = 28
+"""Cells of a file's name that are shown before a cause: the cause must begin where one looks first."""
+
+MOST_NAMED = 4
+"""Most tasks of a notice that are named by their numbers."""
+FRESH_SECONDS = 5.0
+"""An engine with a heartbeat this recent is alive; it writes one a second."""
+
+
+def state_word(state: str) -> str:
+    """Glyph and word: colour alone never shows a state."""
+    return f"{GLYPHS[state]} {state}" if state in GLYPHS else f"? {line(state, 12)}"
+
+
+def shown_state(task: TaskRow, serving: bool) -> str:
+    """The state to show: where no engine is ``serving``, no task runs, whatever the last one wrote."""
+    return task.state if serving or task.state not in _MOVED_ON else WAITING
+
+
+def shown_reason(task: TaskRow, serving: bool) -> str:
+    """Why a task waits, paused or ended: its reason, or that there is no engine; empty if there is none."""
+    return NO_ENGINE if shown_state(task, serving) == WAITING else blocking(task) or task.reason
+
+
+def blocking(task: TaskRow) -> str:
+    """What blocks a task: place, then cause, in one safe line, with the cause near its beginning; empty: nothing."""
+    if task.state != "blocked":
+        return ""
+    reason = line(task.reason) or "it lacks something"
+    place = _PLACE.match(reason)
+    if place is None:
+        return reason
+    return f"{clip_start(place['file'], _FILE)}:{place['line']}: {reason[place.end() :]}"
+
+
+def mended_in_file(task: TaskRow) -> bool:
+    """Whether what blocks a task is a line of its environment."""
+    return task.state == "blocked" and _PLACE.match(line(task.reason)) is not None
+
+
+def remedy(task: TaskRow) -> str:
+    """What to do about a blocked task; empty for others."""
+    if task.state != "blocked":
+        return ""
+    if _LIBRARIES in task.reason:
+        return "i in the environments (4) shows its libraries, and installs them if you agree; the task then goes on."
+    if mended_in_file(task):
+        return "E opens the file at this line. Once it is saved without the mistake, the task goes on by itself."
+    return MENDED
+
+
+def queue_order(task: TaskRow) -> tuple[int, int]:
+    """A sort key: blocked tasks first, then active, waiting and finished ones, these with the newest first."""
+    if task.state in _ORDER:
+        return (_ORDER.index(task.state), task.id)
+    return (len(_ORDER), -task.id)
+
+
+@dataclass(frozen=True)
+class Liveness:
+    """Whether an engine serves the home, in a word and in a sentence."""
+
+    word: str
+    """alive, silent, down, stopped or never; stopped: it was asked to end, and did"""
+    text: str
+
+    @property
+    def alive(self) -> bool:
+        """Whether commands will be carried out soon."""
+        return self.word == "alive"
+
+    @property
+    def serves(self) -> bool:
+        """Whether its process lives, even if it does not respond."""
+        return self.word in ("alive", "silent")
+
+
+def process_exists(pid: int, silent_since: float | None = None) -> bool:
+    """Whether a process with that number runs on this machine; of a silent one, whether it is still the same.
+
+    After a reboot the number may be another's, which began after the last sign of life.
+    """
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    except OSError:
+        pass  # another account's
+    if silent_since is None:
+        return True
+    import psutil  # takes time, which only silence is worth
+
+    try:
+        return bool(psutil.Process(pid).create_time() <= silent_since + FRESH_SECONDS)
+    except psutil.Error:
+        return False
+
+
+def liveness(engine: EngineRow | None, now: float) -> Liveness:
+    """The liveness of the engine in this row at the time ``now``."""
+    if engine is None:
+        return Liveness("never", "never started")
+    since = ago(engine.heartbeat, now)
+    if engine.state == "stopped":
+        return Liveness("stopped", f"stopped {since}")
+    silent = now - engine.heartbeat > FRESH_SECONDS
+    if not process_exists(engine.pid, engine.heartbeat if silent else None):
+        return Liveness("down", f"down, last heard {since}")
+    if silent:
+        return Liveness("silent", f"silent {since.removesuffix(' ago')}")
+    yielding = yielding_of(engine)
+    if yielding is not None and yielding.holds and engine.state == "running":
+        return Liveness("alive", state(yielding, now))
+    return Liveness("alive", f"alive {since}" if engine.state == "running" else f"{engine.state}, alive {since}")
+
+
+def newest_key(evals: Sequence[EvalRow], on: str = "") -> str:
+    """The series of the newest evaluation on the task's own held-out prompts; empty before the first.
+
+    ``on``: instead of these, as in ``measured_on``.
+    """
+    return next((row.series for row in reversed(evals) if measured_on(row) == on), "")
+
+
+def newest_series(evals: Sequence[EvalRow], on: str = "") -> list[EvalRow]:
+    """The evaluations of the newest series on the task's own held-out prompts, by step: only those compare.
+
+    ``on``: instead of these, as in ``measured_on``.
+    """
+    newest = newest_key(evals, on)
+    return sorted((row for row in evals if measured_on(row) == on and row.series == newest), key=lambda row: row.step)
+
+
+def measured_on(row: EvalRow) -> str:
+    """What an evaluation is of: a suite's name, ``test``, both, or empty for the task's own held-out prompts."""
+    return " ".join(filter(None, (row.suite, "" if row.split == "eval" else row.split)))
+
+
+def largest_gap(steps: Sequence[StepRow]) -> float | None:
+    """The largest log-probability gap between sampler and trainer in any step."""
+    return max((step.metrics["gap_max"] for step in steps if "gap_max" in step.metrics), default=None)
+
+
+def swept(task: TaskRow) -> str:
+    """The values in which a sweep's member differs from the others, such as learning_rate=0.0001; empty for others."""
+    name, begins = line(task.name), f"{line(task.family)} ["
+    return name[len(begins) : -1] if task.family and name.startswith(begins) and name.endswith("]") else ""
+
+
+def short_name(task: TaskRow, width: int) -> str:
+    """A task's name in ``width`` cells; of a sweep's member what it does not share with the others goes first."""
+    name = line(task.name)
+    if not task.family or cells(name) <= width:
+        return clip(name, width)
+    return clip_start(swept(task) or name, width)
+
+
+def family_summaries(tasks: Sequence[TaskRow]) -> list[str]:
+    """A line for each sweep among the tasks: the states of its members, and the best so far."""
+    families: dict[tuple[str, str, float], list[TaskRow]] = {}
+    for task in tasks:
+        if task.family:  # tasks of one sweep are all submitted at the same moment
+            families.setdefault((task.tenant, task.family, task.created), []).append(task)
+    return [_family_summary(members) for members in families.values()]
+
+
+def _family_summary(members: Sequence[TaskRow]) -> str:
+    first = members[0]
+    states = Counter(task.state for task in members)
+    standing = ", ".join(f"{states[state]} {state}" for state in GLYPHS if states[state])
+    scored = [task for task in members if task.best is not None]
+    text = f"sweep {line(first.tenant)}/{line(first.family)}, {len(members)} tasks: {standing}"
+    if not scored:
+        return text
+    return f"{text}; {best_of(scored)}"
+
+
+def best_of(scored: Sequence[TaskRow]) -> str:
+    """Which of several tasks that have a held-out score has the best one; that none has, if all are equal."""
+    best = max(scored, key=lambda task: task.best or 0.0)
+    if len(scored) > 1 and all(score(task.best) == score(best.best) for task in scored):
+        return f"all have held-out {score(best.best)} at best"
+    return f"best held-out {score(best.best)}: task {best.id}, {swept(best) or line(best.name)}"
+
+
+def task_json(task: TaskRow) -> dict[str, Any]:
+    """A task as in ``list --json``."""
+    return with_new_names(asdict(task))
+
+
+def task_detail_json(
+    task: TaskRow,
+    needs: Sequence[TaskRow],
+    evals: Sequence[EvalRow],
+    newest: StepRow | None,
+    config: dict[str, Any],
+    warnings: Sequence[str],
+) -> dict[str, Any]:
+    """A task as in ``show ID --json``: its row, dependencies, evaluations, newest metrics, configuration, warnings."""
+    return {
+        **task_json(task),
+        "depends_on": [needed.id for needed in needs],
+        "eval": [with_new_names(asdict(row)) for row in evals],
+        "metrics": with_new_keys(newest.metrics) if newest else {},
+        "config": config,
+        "warnings": list(warnings),
+    }
+
+
+def tasks_named(tasks: Sequence[int]) -> str:
+    """Tasks as the subject of a sentence: Task 3; Tasks 3, 4 and 5; 12 tasks."""
+    if len(tasks) == 1:
+        return f"Task {tasks[0]}"
+    if len(tasks) > MOST_NAMED:
+        return f"{len(tasks)} tasks"
+    return f"Tasks {', '.join(map(str, tasks[:-1]))} and {tasks[-1]}" if tasks else "The engine"
+
+
+def limits(config: Mapping[str, Any]) -> str:
+    """How many tokens replies and episodes of a task may have; empty if its configuration does not say."""
+    sampling = config.get("sampling", {})
+    most, whole = sampling.get("max_tokens"), sampling.get("max_episode_tokens")
+    if most is None:
+        return ""
+    return f"{line(str(most))} tokens a reply" + (f", {line(str(whole))} an episode" if whole is not None else "")
+
+
+# What the first line of every screen says of the whole home: the base, its speed, who runs, who is next. Pure.
+
+_LONGEST_BASE = 24
+UNVERIFIED = " (unverified)"
+"""The end of ``EngineRow.shown_base`` for a base that could not be compared with transformers."""
+
+
+@dataclass(frozen=True)
+class Overview:
+    """The home in a few numbers."""
+
+    base: str = ""
+    """The name under which the engine serves its base; empty if none does."""
+    parameters: int | None = None
+    turns: float | None = None
+    """Turns a second that samplers end; None while no engine serves."""
+    running: int = 0
+    blocked: int = 0
+    next_task: int | None = None
+    """The running task that is done first, at the present speeds; None if that is not known."""
+    next_seconds: float = 0.0
+    next_rough: bool = False
+    """Whether that time is not known well."""
+
+
+def overview(
+    tasks: Sequence[TaskRow],
+    paces: Mapping[int, PaceRow],
+    base: str,
+    parameters: int | None,
+    turns: float | None,
+    alive: bool,
+) -> Overview:
+    """The numbers; without an engine nothing runs, whatever the rows say."""
+    blocked = sum(task.state == "blocked" for task in tasks)
+    if not alive:
+        return Overview(base, parameters, blocked=blocked)
+    left = {task.id: seconds_left(task, paces.get(task.id)) for task in tasks}
+    ends = sorted((seconds, task) for task, seconds in left.items() if seconds is not None)
+    first, task = ends[0] if ends else (0.0, None)
+    running = sum(task.state == "running" for task in tasks)
+    rough = task is not None and is_rough(paces.get(task))
+    return Overview(base, parameters, turns, running, blocked, task, first, rough)
+
+
+@dataclass(frozen=True)
+class Part:
+    """A few words of the line."""
+
+    text: str
+    rank: int
+    """What fits is chosen by rank: 0 stays longest."""
+    style: str = "$text-muted"
+
+
+def parts(of: Overview) -> list[Part]:
+    """The words in the order in which they stand."""
+    found = []
+    if of.base:
+        base = of.base.removesuffix(UNVERIFIED)
+        name = line(PurePath(base).name or base, _LONGEST_BASE) + of.base[len(base) :]
+        found.append(Part(f"{name} {parameter_count(of.parameters)}".rstrip(), 4))
+    if of.turns is not None:
+        found.append(Part(f"{of.turns:.0f} turns/s" if of.turns >= 10 else f"{of.turns:.1f} turns/s", 5))
+    if of.running:
+        found.append(Part(f"{GLYPHS['running']} {of.running} running", 1, "$text-success"))
+    if of.blocked:
+        found.append(Part(f"{GLYPHS['blocked']} {of.blocked} blocked", 0, "bold $text-error"))
+    if of.next_task is not None:
+        found.append(Part(f"task {of.next_task} done in {left_text(of.next_seconds, of.next_rough)}", 2))
+    return found
+
+
+def parameter_count(value: int | None) -> str:
+    """A number of parameters as people name models by it: 42M, 1.5B; empty if it is not known."""
+    if value is None:
+        return ""
+    for limit, unit in ((1e9, "B"), (1e6, "M"), (1e3, "k")):
+        if value >= limit:
+            shown = value / limit
+            return f"{shown:.1f}{unit}" if shown < 10 else f"{shown:.0f}{unit}"
+    return str(value)

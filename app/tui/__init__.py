@@ -1,0 +1,1 @@
+"""The terminal application: screens, their widgets, and what stands in them."""

@@ -1,0 +1,232 @@
+"""The person's own editor and other programs in the foreground of the terminal."""
+
+from __future__ import annotations
+
+import os
+import re
+import shlex
+import shutil
+import signal
+import subprocess
+import sys
+import threading
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from types import FrameType
+from typing import TYPE_CHECKING, Any
+
+from textual.app import SuspendNotSupported
+
+from marlaas.engine.errors import ConfigError, MarlaasError
+from marlaas.engine.home.paths import Home
+
+if TYPE_CHECKING:
+    from ...app import MarlaasApp
+
+
+# Runs verbs in processes of their own: those that take much processor time, or the whole terminal.
+
+
+def verb_command(home: Home, *words: str) -> list[str]:
+    """The command line of a verb on this home."""
+    return [sys.executable, "-P", "-m", "marlaas.app.cli.main", *words, "--home", str(home.root)]
+
+
+def verb_output(home: Home, *words: str, seconds: float) -> str:
+    """What a verb prints; blocks. Raises ``MarlaasError`` with its complaint if it prints nothing, or takes long."""
+    try:
+        ended = subprocess.run(
+            verb_command(home, *words), stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=seconds
+        )
+    except subprocess.TimeoutExpired as error:
+        raise MarlaasError(f"`marlaas {' '.join(words)}` took longer than {seconds:.0f} s and was ended.") from error
+    if not ended.stdout.strip():
+        complaint = ended.stderr.strip().removeprefix("marlaas: ").split("\n")
+        raise MarlaasError(" ".join(part.strip() for part in complaint) or f"It ended with code {ended.returncode}.")
+    return ended.stdout
+
+
+# The person's own editor, in the foreground of the terminal.
+
+# Runs another program in the foreground of the terminal, which was given away: Ctrl-C is then for that program alone.
+#
+# A terminal interrupts every process in its foreground, so the application as well; asyncio would take that as the
+# wish to leave it.
+
+_INTERRUPTED = (128 + signal.SIGINT, -signal.SIGINT)
+"""Exit codes of a program that Ctrl-C ended."""
+
+
+def run(command: Sequence[str]) -> int:
+    """Run a program and return its exit code; Ctrl-C is the program's. Raises ``OSError`` if it cannot be started."""
+    with _on_interrupt(_ignored):
+        return subprocess.run(command, check=False).returncode
+
+
+def hand_over(command: Sequence[str], meanwhile: str) -> None:
+    """Run a program, and wait for enter once it has ended, so that its last lines can be read.
+
+    ``meanwhile`` is shown at once, as the program may take long until it prints something. After Ctrl-C nobody is asked
+    for enter. Raises ``OSError`` if the program cannot be started.
+    """
+    print(meanwhile, flush=True)
+    if run(command) in _INTERRUPTED:
+        return
+    with _on_interrupt(signal.default_int_handler), suppress(KeyboardInterrupt, EOFError):
+        input("\nEnter goes back to marlaas.")
+
+
+def _ignored(number: int, frame: FrameType | None) -> None:
+    """Do nothing. A function, as the program would inherit ``SIG_IGN``, and could not be interrupted either."""
+
+
+@contextmanager
+def _on_interrupt(handler: Callable[[int, FrameType | None], Any]) -> Iterator[None]:
+    if threading.current_thread() is not threading.main_thread():  # signals are handled in the main one alone
+        yield
+        return
+    before = signal.signal(signal.SIGINT, handler)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, before)
+
+
+# The person's own editor, for a task file or a plugin: it blocks until the person has left it.
+#
+# ``edit`` and ``edited`` expect that the terminal was given away; ``opened`` does so itself. Knows no form.
+
+USUAL = ("nano", "vi")
+"""Editors that are opened where a person has named none: whichever is there first."""
+_PLUS = {
+    "nano",
+    "pico",
+    "vi",
+    "vim",
+    "nvim",
+    "view",
+    "gvim",
+    "emacs",
+    "emacsclient",
+    "micro",
+    "ne",
+    "joe",
+    "kak",
+    "mg",
+    "mcedit",
+}
+"""Editors that take a line as ``+12 FILE``."""
+_COLON = {"hx", "helix", "subl", "zed"}
+"""Editors that take it as ``FILE:12``."""
+_GOTO = {"code", "codium", "cursor"}
+"""Editors that take it as ``--goto FILE:12``."""
+
+
+def editor() -> list[str]:
+    """The command of ``VISUAL`` or ``EDITOR``, else nano or vi. Raises ``ConfigError`` if none is there."""
+    for name in ("VISUAL", "EDITOR"):
+        try:
+            if command := shlex.split(os.environ.get(name, "")):
+                return command
+        except ValueError as error:
+            raise ConfigError(f"The variable {name} cannot be read as a command: {error}.") from error
+    for name in USUAL:
+        if shutil.which(name):
+            return [name]
+    raise ConfigError("No editor is set, and neither nano nor vi is there.", "Set EDITOR to yours.")
+
+
+def at_line(command: Sequence[str], path: Path, line: int) -> list[str]:
+    """The command that opens a file at a line, from 1; at its beginning for 0, or if the editor is not a known one."""
+    name = Path(command[0]).stem.lower()
+    if line > 0 and name in _PLUS:
+        return [*command, f"+{line}", str(path)]
+    if line > 0 and name in _COLON:
+        return [*command, f"{path}:{line}"]
+    if line > 0 and name in _GOTO:
+        return [*command, "--goto", f"{path}:{line}"]
+    return [*command, str(path)]
+
+
+def edit(path: Path, line: int = 0) -> None:
+    """Open a file, at a line if one is given, and wait. Raises ``ConfigError`` if the editor cannot be started."""
+    command = at_line(editor(), path, line)
+    try:
+        code = run(command)
+    except OSError as error:
+        raise ConfigError(f"The editor {command[0]} cannot be started: {error.strerror}.", "Set EDITOR.") from error
+    if code:
+        raise ConfigError(f"The editor {command[0]} ended with exit code {code}; nothing was taken over.")
+
+
+def edited(text: str) -> str:
+    """``text`` as the person left it. Raises ``ConfigError``."""
+    with TemporaryDirectory(prefix="marlaas-task-") as folder:
+        path = Path(folder) / "task.toml"
+        path.write_text(text, encoding="utf-8")
+        edit(path)
+        try:
+            return path.read_text(encoding="utf-8")
+        except (OSError, UnicodeDecodeError) as error:
+            raise ConfigError("What the editor saved is no UTF-8 text.") from error
+
+
+def line_of(text: str, paths: Iterable[str]) -> int | None:
+    """The number, from 1, of the line of a task file that sets one of these keys: the first that is there."""
+    for named in paths:
+        table, _, key = named.rpartition(".")
+        inside = ""
+        for number, line in enumerate(text.splitlines(), 1):
+            if header := re.match(r"\s*\[\s*([\w.]+)\s*\]", line):
+                inside = header[1]
+            elif re.match(rf"\s*[\"']?{re.escape(key)}[\"']?\s*=", line) and inside == table:
+                return number
+    return None
+
+
+def opened(app: MarlaasApp, path: Path, line: int = 0) -> bool:
+    """Open a file in the editor, at a line if one is given; the editor gets the whole terminal meanwhile.
+
+    Returns False if there is no editor or no terminal; any other error is shown in a notice.
+    """
+    if app.web:
+        return False
+    try:
+        editor()
+    except ConfigError:
+        return False  # none is there, which is no mistake
+    try:
+        with app.suspend():
+            edit(path, line)
+    except SuspendNotSupported:
+        return False
+    except ConfigError as error:
+        app.say(str(error), bad=True)
+        return False
+    return True
+
+
+# Opens the source of an environment in the person's editor, and says what came of it.
+
+
+def edit_source(app: MarlaasApp, path: Path, line: int = 0) -> None:
+    """Open a file in the editor, at a line if one is given; a notice says whether it was saved, or where it is."""
+    before = _written(path)
+    if not opened(app, path, line):
+        at = f", line {line}" if line else ""
+        app.say(f"No editor was opened; the file is {path}{at}. EDITOR says which one is yours.")
+    elif _written(path) != before:
+        app.say(f"{path} is saved.")
+    else:
+        app.say(f"{path} is as it was.")
+
+
+def _written(path: Path) -> tuple[int, int] | None:
+    """What changes when a file is saved: its time, and its number where an editor puts another one in its place."""
+    try:
+        state = path.stat()
+    except OSError:
+        return None
+    return state.st_mtime_ns, state.st_ino

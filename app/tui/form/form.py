@@ -1,0 +1,857 @@
+"""The form of a task file: its fields and choices, what was typed, and what is wrong with it."""
+
+from __future__ import annotations
+
+import getpass
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import asdict, dataclass, field, replace
+from functools import cache
+from pathlib import Path
+from types import MappingProxyType
+from typing import Any
+
+from marlaas.engine.environments.files.source import plugin_paths
+from marlaas.engine.errors import ConfigError, MarlaasError
+from marlaas.engine.home.paths import BUNDLED_PLUGINS, Home
+from marlaas.engine.home.settings import load_settings
+from marlaas.engine.queue.submission import taskfile
+from marlaas.engine.queue.submission.queue import check_environment, find_environment
+from marlaas.engine.spec.fields import REQUIRED, SpecField, policy_fields, spec_fields
+from marlaas.engine.spec.losses import published
+from marlaas.engine.spec.task import BASE, TaskSpec
+from marlaas.engine.spec.validation import build
+from marlaas.engine.store.queries.learning import KeptVersion
+from marlaas.engine.store.queries.reader import Reader
+from marlaas.engine.store.rows import EnvironmentRow, VersionRow
+from marlaas.engine.store.submissions import Submission
+
+from ...operations.commands import reference, without_steps, written
+from ...reading import reading
+from ...text.environments import place_of
+from ...text.format import line, score
+from ...text.tasks import names
+
+# The fields of the form: every key of a task file, what may be chosen, and what the form says of it.
+
+# What may be chosen in a field: values, each with a word about it, and those that fit what was typed. Pure.
+
+GOOD, DOUBTFUL, BAD = "good", "doubtful", "bad"
+"""What is known of a choice: it works, it may not, or it does not work."""
+MOST = 200
+"""Choices that are offered at once; typing leaves fewer."""
+_STATES = {"ready": GOOD, "stale": DOUBTFUL, "failing": DOUBTFUL, "loading": DOUBTFUL, "building": DOUBTFUL}
+
+
+@dataclass(frozen=True)
+class Choice:
+    """One value that may be chosen."""
+
+    value: str
+    """As one would type it."""
+    note: str = ""
+    """What it is, in safe words."""
+    standing: str = ""
+    """``GOOD``, ``DOUBTFUL``, ``BAD``, or empty if there is nothing to know."""
+
+
+def of_environments(rows: Sequence[EnvironmentRow], plugins: Sequence[str]) -> tuple[Choice, ...]:
+    """Environments with their state and description, those that work first; without an engine only plugins' names."""
+    shown = [row for row in rows if row.state != "hidden"]
+    short = [row.name.rpartition("/")[2] for row in shown]
+    choices = [
+        Choice(
+            name if short.count(name) == 1 else row.name,
+            _of_environment(row),
+            _STATES.get(row.state, BAD),
+        )
+        for name, row in zip(short, shown, strict=True)
+    ]
+    choices.sort(key=lambda choice: (GOOD, DOUBTFUL, BAD).index(choice.standing))
+    return tuple(choices) or tuple(Choice(name, "not looked at yet: no engine has run") for name in plugins)
+
+
+def _of_environment(row: EnvironmentRow) -> str:
+    said = f"{row.message}{place_of(row)}" if row.message and row.state != "ready" else row.description
+    return line(f"{row.state}: {said}" if said else row.state, 200)
+
+
+def of_versions(kept: Iterable[KeptVersion]) -> tuple[Choice, ...]:
+    """Versions on the disk, those of the newest task first."""
+    newest = sorted(kept, key=lambda each: (each.row.task, each.row.number), reverse=True)
+    return tuple(Choice(reference(each.row), _of_version(each), GOOD) for each in newest)
+
+
+def _of_version(kept: KeptVersion) -> str:
+    row, label = kept.row, f"{kept.label}, " if kept.label else ""
+    return line(f"{label}held-out {score(row.score)}: {row.tenant} / {row.task_name}, on {kept.environment}", 200)
+
+
+def of_bases(home_base: str, others: Iterable[str]) -> tuple[Choice, ...]:
+    """The home's base, and others, which a home of their own would need."""
+    foreign = (name for name in dict.fromkeys(others) if name != home_base)
+    return (
+        Choice(home_base, "the base of this home", GOOD),
+        *(Choice(name, "another base: needs a home of its own (--home)", BAD) for name in foreign),
+    )
+
+
+def of_field(field: FormField) -> tuple[Choice, ...]:
+    """The values that a field itself allows."""
+    if field.key == "train.loss":
+        return tuple(Choice(loss, published(loss).words) for loss in field.choices)
+    return tuple(map(Choice, field.choices or (("true", "false") if field.kind == "bool" else ())))
+
+
+def players(policies: Sequence[str], versions: Sequence[Choice]) -> tuple[Choice, ...]:
+    """What a frozen policy can be: the bare base, what a policy of the task began as, or any version."""
+    own = (Choice(f"{name}@0", f"what {line(name, 40)} begins as") for name in policies)
+    return (Choice(BASE, "the bare base"), *own, *versions)
+
+
+def fitting(choices: Sequence[Choice], typed: str) -> list[Choice]:
+    """Choices with all words of what was typed in value or note; those that begin with it come first.
+
+    Of several values with commas only the last is looked at.
+    """
+    wanted = _last(typed).casefold()
+    words = wanted.split()
+    found = [choice for choice in choices if all(word in f"{choice.value} {choice.note}".casefold() for word in words)]
+    found.sort(key=lambda choice: not choice.value.casefold().startswith(wanted))
+    return found[:MOST]
+
+
+def taken(typed: str, choice: Choice) -> str:
+    """What stands in the field once the choice is taken, in place of the last value."""
+    before, comma, _ = typed.rpartition(",")
+    return f"{before}{comma} {choice.value}" if comma else choice.value
+
+
+def chosen(choices: Sequence[Choice], typed: str) -> Choice | None:
+    """The choice that was typed in full."""
+    return next((choice for choice in choices if choice.value == _last(typed)), None)
+
+
+def _last(typed: str) -> str:
+    return typed.rpartition(",")[2].strip()
+
+
+# The fields of the form: every key of a task file, and the parameters of the environment that was chosen.
+#
+# Pure.
+
+PARAMETERS = "environment_config"
+"""The table of the environment's own parameters."""
+FIRST = ("tenant", "name", "environment", "steps")
+"""Keys that everybody sets."""
+FOLDED = ("train", "sampling", "eval", "policy", "data", "queue", "keep", "watch", "")
+"""The tables that are folded, in this order; the last holds the other keys of the file itself."""
+POLICIES, AGENTS = "policies", "agents"
+"""The tables of several policies by name, and of who acts as which agent. The fields of these names hold the names
+in them, and so decide which fields there are besides."""
+NAMES = "names"
+"""The kind of such a field."""
+
+
+@dataclass(frozen=True)
+class FormField:
+    """One line of the form."""
+
+    key: str
+    """Dotted, as in a task file: train.learning_rate."""
+    kind: str
+    """int, float, str, bool, json, list or names"""
+    default: str
+    """The value where nothing is typed, as one would type it; empty if there is none."""
+    allowed: str
+    """What is allowed, in a few words: 1 to 512."""
+    about: str = ""
+    choices: tuple[str, ...] = ()
+    swept: bool = False
+    """Whether several values make a task for each."""
+    required: bool = False
+
+    @property
+    def table(self) -> str:
+        """The table of its key; empty for keys of the file itself."""
+        return AGENTS if self.key.startswith(f"{AGENTS}.") else self.key.rpartition(".")[0]
+
+    @property
+    def name(self) -> str:
+        """Within its table."""
+        return self.key.removeprefix(f"{self.table}.")
+
+
+@cache
+def task_fields() -> tuple[FormField, ...]:
+    """The fields that every task has."""
+    return tuple(_field(field, field.key, field.swept) for field in spec_fields())
+
+
+def named_fields(policies: Sequence[str], agents: Sequence[str]) -> tuple[FormField, ...]:
+    """The fields of several policies: their names, the names of agents, who acts as each, and each policy's own."""
+    own = (
+        _field(field, field.key.replace("NAME", name, 1), field.kind in ("int", "float"))
+        for name in policies
+        for field in policy_fields()
+    )
+    return (*name_fields(), *(_speaker(agent) for agent in agents if policies), *own)
+
+
+def name_fields() -> tuple[FormField, ...]:
+    """The two fields that hold names."""
+    policies = "Instead of [policy]: several, each with an adapter of its own, frozen, or a pool of earlier versions."
+    agents = "The agents of the environment; one that declares them needs no names here."
+    allowed = "names, with commas"
+    return FormField(POLICIES, NAMES, "", allowed, policies), FormField(AGENTS, NAMES, "", allowed, agents)
+
+
+def _speaker(agent: str) -> FormField:
+    about = "Which policy acts as this agent."
+    return FormField(f"{AGENTS}.{agent}", "str", "", "one of the policies", about, required=True)
+
+
+def _field(field: SpecField, key: str, swept: bool) -> FormField:
+    return FormField(
+        key,
+        field.kind,
+        shown(field.default),
+        _allowed(field.kind, field.low, field.high, field.choices) + (", or auto" if field.auto else ""),
+        field.about,
+        field.choices,
+        swept,
+        key in REQUIRED,
+    )
+
+
+def parameter_fields(parameters: Sequence[Mapping[str, Any]]) -> tuple[FormField, ...]:
+    """The fields of an environment's parameters, which a plugin wrote and the store keeps."""
+    return tuple(
+        FormField(
+            f"{PARAMETERS}.{entry['name']}",
+            entry["type"],
+            "" if entry.get("required") else shown(entry.get("default")),
+            _allowed(entry["type"], entry.get("low"), entry.get("high"), entry.get("choices", ())),
+            "A parameter of the environment.",
+            tuple(map(str, entry.get("choices", ()))),
+            True,
+            bool(entry.get("required")),
+        )
+        for entry in parameters
+    )
+
+
+def shown(value: Any) -> str:
+    """A value as one would type it into a field."""
+    if value is None or value == ():
+        return ""
+    if isinstance(value, bool):
+        return str(value).lower()
+    if isinstance(value, str):
+        return value
+    if isinstance(value, int | float):
+        return f"{value:g}" if isinstance(value, float) and float(f"{value:g}") == value else str(value)
+    return json.dumps(value, ensure_ascii=False)
+
+
+def _allowed(kind: str, low: float | None, high: float | None, choices: Sequence[Any]) -> str:
+    if choices:
+        return ", ".join(map(str, choices))
+    if low is not None and high is not None:
+        return f"{_bound(low)} to {_bound(high)}" if kind != "list" else "numbers or names, with commas"
+    if low is not None or high is not None:
+        return f"at least {_bound(low)}" if low is not None else f"at most {_bound(high)}"
+    return {"bool": "true or false", "int": "a whole number", "float": "a number", "json": "JSON"}.get(kind, "")
+
+
+def _bound(bound: float | None) -> str:
+    """An end of a range; whole numbers without an exponent, in groups of three digits."""
+    return f"{bound:,.0f}" if bound is not None and float(bound).is_integer() else shown(bound)
+
+
+# What the form is filled from, and what its tasks will take.
+
+# What the form is filled from: environments that are served, who submits here, and the task that it is a copy of.
+#
+# Reads the store and folders, writes nothing. Without an engine only the names of plugins are known.
+
+
+@dataclass(frozen=True)
+class Sources:
+    """What a form is filled from."""
+
+    environments: tuple[EnvironmentRow, ...] = ()
+    """Empty where no engine has looked for any."""
+    choices: tuple[Choice, ...] = ()
+    """Environments, or plugins where no engine has looked for environments."""
+    bases: tuple[Choice, ...] = ()
+    starts: tuple[Choice, ...] = ()
+    """Versions that training can begin from."""
+    tenants: tuple[str, ...] = ()
+    """Tenants of the home, the one who submitted last first."""
+    table: dict[str, Any] | None = None
+    """Table of the task to be copied."""
+    problem: str = ""
+    """Why something is missing, in a sentence."""
+
+
+def read_sources(home: Home, copy_from: int | None) -> Sources:
+    """Read them; a home that cannot be read is a sentence in the answer."""
+    try:
+        with reading(home) as reader:
+            environments = tuple(reader.environments()) if reader else ()
+            tenants = _tenants(reader)
+            table = copied(reader, copy_from) if reader and copy_from is not None else None
+            starts = of_versions(reader.kept_versions(reader.kept_marks())) if reader else ()
+    except MarlaasError as error:
+        return Sources(problem=str(error))
+    choices = of_environments(environments, _plugins(home) if not environments else ())
+    return Sources(environments, choices, _bases(home), starts, tenants, table)
+
+
+def _bases(home: Home) -> tuple[Choice, ...]:
+    from marlaas.engine.models.find import SHIPPED, cached_bases
+
+    with suppress(MarlaasError):  # settings that cannot be read are told by whoever submits
+        return of_bases(load_settings(home).base, (*SHIPPED, *cached_bases()))
+    return ()
+
+
+def copied(reader: Reader, task: int) -> dict[str, Any] | None:
+    """The table that a task was made from, without defaults; of a sweep's member, the table of that member alone."""
+    row, config = reader.task(task), reader.task_config(task)
+    if row is None:
+        return None
+    source = reader.task_source(task)
+    if source and not row.family:
+        with suppress(ConfigError):
+            return taskfile.table_of(source, "the task file")
+    return _said(without_steps(config), asdict(TaskSpec("", "", "")))
+
+
+def _said(table: dict[str, Any], defaults: dict[str, Any]) -> dict[str, Any]:
+    """What differs from the defaults."""
+    kept = {}
+    for key, value in table.items():
+        usual = defaults.get(key)
+        if isinstance(value, dict) and isinstance(usual, dict):
+            value = _said(value, usual)
+        if value not in (usual, None, {}, []):
+            kept[key] = value
+    return kept
+
+
+def _tenants(reader: Reader | None) -> tuple[str, ...]:
+    known = [task.tenant for task in reversed(reader.tasks())] if reader else []
+    with suppress(KeyError, OSError, ImportError):  # a user without a name, as in some containers
+        known.append(getpass.getuser())
+    return tuple(dict.fromkeys(known))
+
+
+def _plugins(home: Home) -> tuple[str, ...]:
+    found = {name for folder in (BUNDLED_PLUGINS, home.plugins) for name in plugin_paths(folder)}
+    return tuple(sorted(found))
+
+
+# What the tasks of a form will take and be asked: worked out in a thread while the form is filled.
+#
+# The answer is safe lines; whatever goes wrong is a sentence among them, never an exception.
+
+
+@dataclass(frozen=True)
+class Prospect:
+    """What the tasks will take."""
+
+    rows: tuple[tuple[str, str], ...] = ()
+    """Pairs of a resource and how much of it."""
+    problem: str = ""
+
+
+@dataclass(frozen=True)
+class Prompts:
+    """What the model will be asked in an environment."""
+
+    environment: str
+    lines: tuple[str, ...] = ()
+    parameters: tuple[dict[str, Any], ...] = ()
+    """Parameters of the environment, as the store keeps them."""
+
+
+def prospect(home: Home, submissions: Sequence[Submission]) -> Prospect:
+    """Estimate what the tasks will take."""
+    from ...operations.estimating import estimate_all, told
+
+    try:
+        estimates = estimate_all(home, submissions)
+    except (MarlaasError, OSError) as error:
+        return Prospect(problem=line(str(error)))
+    return Prospect(tuple(told(estimates, [each.environment for each in submissions])))
+
+
+def prompts(home: Home, environment: str, config: dict[str, Any], data: dict[str, Any] | None = None) -> Prompts:
+    """Look at the first prompts of an environment, with ``data`` in place of its own rows; takes a second."""
+    from ...operations.environments.peeking import peeked, prompt_lines
+
+    problem = ""
+    try:
+        try:
+            peek = peeked(home, environment, config, data=data)
+        except ConfigError as error:  # the parameters are wrong, but which ones there are can still be known
+            problem = str(error)
+            peek = peeked(home, environment, {}, count=0)
+    except (MarlaasError, OSError) as error:
+        return Prompts(environment, (line(str(error)),))
+    shown = []
+    for number, ask in enumerate(peek.asks, 1):
+        shown += [f"{number}.", *prompt_lines(ask), ""]
+    if problem := problem or peek.problem:
+        shown.append(line(problem))
+    return Prompts(environment, tuple(shown), tuple(asdict(parameter) for parameter in peek.info.parameters))
+
+
+# The form as a value: what was typed, the table that it means, and what is wrong with it.
+
+# What the form says of itself: of a field, and of how it stands. Pure.
+
+
+def about(field: FormField, chosen: bool = False) -> str:
+    """A field in words, for whoever has the cursor on it; ``chosen``: whether there are values to choose from."""
+    default = f" Default: {line(field.default, 60)}." if field.default else ""
+    listed = " ↑ ↓ and enter choose, ctrl+space lists all." if chosen else ""
+    several = " Several values with commas: a task for each." if field.swept else ""
+    return f"{line(field.key, 80)}: {field.about}{default}{several}{listed}"
+
+
+def standing(checked: Checked) -> str:
+    """Whether the form can be submitted, and as how many tasks."""
+    if checked.problems:
+        wrong = len(checked.problems)
+        general = line(checked.problems.get("", ""), 60)
+        return general or f"{wrong} {'field is' if wrong == 1 else 'fields are'} wrong"
+    if checked.missing:
+        return f"missing: {missing(checked)}"
+    count = len(checked.submissions)
+    return f"{count} task{'' if count == 1 else 's'}; ctrl+s submits"
+
+
+def beyond_fields(form: Form) -> str:
+    """A sentence on what the form has no fields for, or that its task could have several policies."""
+    if form.more:
+        return f"also in the task file: {names([*form.more])}; ctrl+e changes it"
+    if len(form.declared) > 1 and not form.policies:
+        return f"agents {names(form.declared)}: one policy acts as all; “policies” below can have several"
+    return ""
+
+
+def missing(checked: Checked) -> str:
+    """What must be given and is not."""
+    return ", ".join(line(key.rpartition(".")[2], 30) for key in sorted(checked.missing))
+
+
+# Turns what was typed into the form into the table of a task file, and back. Pure.
+#
+# Several values with commas between them are a sweep. A text that cannot be read as its field's kind stays a text:
+# the check of the table then refuses it in its own words.
+
+_WORDS = {"true": True, "false": False}
+
+
+@dataclass(frozen=True)
+class Several:
+    """Several values for one key; each makes a task."""
+
+    values: tuple[Any, ...]
+
+
+def read(field: FormField, text: str) -> Any:
+    """The value that a text stands for, or ``Several``; the text itself where it cannot be read."""
+    text = text.strip()
+    if field.kind == NAMES:
+        return names_in(text)
+    if field.kind == "list":
+        return [int(part) if part.isdecimal() else part for part in _parts(text)]
+    if field.swept and _is_list(field, text):
+        inner = text[1:-1] if text.startswith("[") and text.endswith("]") else text
+        if field.kind == "str" and not field.choices:
+            try:
+                return Several(tuple(json.loads(f"[{inner}]")))
+            except ValueError:
+                return text
+        return Several(tuple(_scalar(field.kind, part) for part in _parts(inner)))
+    return _scalar(field.kind, text)
+
+
+def table_of(fields: Sequence[FormField], texts: Mapping[str, str]) -> dict[str, Any]:
+    """The table of a task file with what was typed and nothing else. Sweeps of parameters are in ``[sweep]``."""
+    table: dict[str, Any] = {}
+    for form_field in fields:
+        text = texts.get(form_field.key, "")
+        if not text.strip():
+            continue
+        value = read(form_field, text)
+        if form_field.kind == NAMES:
+            if form_field.key == POLICIES:
+                table[POLICIES] = {name: {} for name in value}
+            continue
+        if isinstance(value, Several):
+            if form_field.table == PARAMETERS or form_field.table.startswith(f"{POLICIES}."):
+                table.setdefault("sweep", {})[form_field.key] = list(value.values)
+                continue
+            value = list(value.values)
+        place(table, form_field)[form_field.name] = value
+    return table
+
+
+def place(table: dict[str, Any], field: FormField) -> dict[str, Any]:
+    """The table that a field's key is in, which is made where there is none."""
+    for name in field.table.split(".", 1) if field.table else ():
+        table = table.setdefault(name, {})
+    return table
+
+
+def names_in(text: str) -> tuple[str, ...]:
+    """The names in a field of names."""
+    return tuple(dict.fromkeys(_parts(text)))
+
+
+def texts_of(fields: Sequence[FormField], table: Mapping[str, Any]) -> dict[str, str]:
+    """The texts that would make a table if typed; values that are the default are left out."""
+    sweep = table.get("sweep")
+    swept: Mapping[str, Any] = sweep if isinstance(sweep, dict) else {}
+    texts = {}
+    for form_field in fields:
+        if form_field.kind == NAMES:
+            if text := _names(form_field.key, table.get(form_field.key)):
+                texts[form_field.key] = text
+            continue
+        inner: Any = table
+        for name in form_field.table.split(".", 1) if form_field.table else ():
+            inner = inner.get(name) if isinstance(inner, Mapping) else None
+        value = swept.get(form_field.key)
+        if value is None and isinstance(inner, Mapping):
+            value = inner.get(form_field.name)
+        text = _typed(form_field, value, form_field.key in swept)
+        if text != form_field.default:
+            texts[form_field.key] = text
+    return texts
+
+
+def beyond(fields: Sequence[FormField], table: Mapping[str, Any]) -> dict[str, Any]:
+    """The part of a table that no field has: mixtures, suites, names that a field cannot hold, and mistakes."""
+    named = {field.key for field in fields if field.kind == NAMES}
+    keys, tables = {field.key for field in fields} - named, {field.table for field in fields}
+    kept: dict[str, Any] = {}
+    for key, value in table.items():
+        if key == PARAMETERS:
+            continue
+        if key in named and _names(key, value):
+            if value := _beyond_names(key, keys, value):
+                kept[key] = value
+            continue
+        if isinstance(value, Mapping) and (key in tables or key == "sweep"):
+            prefix = "" if key == "sweep" else f"{key}."
+            value = {name: each for name, each in value.items() if f"{prefix}{name}" not in keys}
+            if not value:
+                continue
+        if key not in keys:
+            kept[key] = value
+    return kept
+
+
+def _names(key: str, value: Any) -> str:
+    """The names in a table of policies or agents, as one would type them; empty if fields cannot hold it."""
+    kind = Mapping if key == POLICIES else str
+    if not isinstance(value, Mapping) or not all(isinstance(each, kind) for each in value.values()):
+        return ""
+    text = ", ".join(map(str, value))
+    return text if text.isprintable() and [*names_in(text)] == [*value] else ""
+
+
+def _beyond_names(key: str, keys: set[str], value: Mapping[str, Any]) -> dict[str, Any]:
+    if key == AGENTS:
+        return {agent: policy for agent, policy in value.items() if f"{AGENTS}.{agent}" not in keys}
+    left = {
+        name: {own: each for own, each in policy.items() if f"{POLICIES}.{name}.{own}" not in keys}
+        for name, policy in value.items()
+    }
+    return {name: policy for name, policy in left.items() if policy}
+
+
+def joined(table: Mapping[str, Any], more: Mapping[str, Any]) -> dict[str, Any]:
+    """A table with what another one says besides."""
+    return {
+        key: joined(table[key], more[key])
+        if key in table and isinstance(table[key], Mapping) and isinstance(more.get(key), Mapping)
+        else table.get(key, more.get(key))
+        for key in {**table, **more}
+    }
+
+
+def _typed(field: FormField, value: Any, swept: bool) -> str:
+    if not isinstance(value, list | tuple) or (field.kind == "json" and not swept):
+        return shown(value)
+    if field.kind in ("str", "json") and not field.choices:
+        return json.dumps(list(value), ensure_ascii=False)
+    return ", ".join(map(shown, value))
+
+
+def _is_list(field: FormField, text: str) -> bool:
+    """Whether a text is a list: commas separate numbers and words; lists of free texts and JSON need brackets."""
+    if field.kind == "json":
+        return False
+    bracketed = text.startswith("[") and text.endswith("]")
+    return bracketed or ("," in text and (field.kind != "str" or bool(field.choices)))
+
+
+def _parts(text: str) -> list[str]:
+    return [part.strip().strip("\"'") for part in text.split(",") if part.strip()]
+
+
+def _scalar(kind: str, text: str) -> Any:
+    try:
+        match kind:
+            case "int":
+                return int(text)
+            case "float":
+                return int(text) if text.lstrip("+-").isdecimal() else float(text)
+            case "bool":
+                return _WORDS.get(text.lower(), text)
+            case "json":
+                return json.loads(text)
+    except ValueError:  # no number, a number of thousands of digits, or no JSON
+        return text
+    return text
+
+
+# The form itself, as a value: what was typed, and which fields there are because of it. Pure.
+
+
+@dataclass(frozen=True)
+class Form:
+    """A form at one moment."""
+
+    sources: Sources = field(default_factory=Sources)
+    texts: Mapping[str, str] = field(default_factory=dict)
+    """What was typed, by key."""
+    more: Mapping[str, Any] = field(default_factory=dict)
+    """What its task file says that no field has."""
+    touched: bool = False
+    """Whether a person has typed anything."""
+    looked_up: tuple[str, tuple[dict[str, Any], ...]] = ("", ())
+    """An environment that no engine serves yet, and its parameters."""
+
+    @classmethod
+    def begun(cls, sources: Sources) -> Form:
+        """A form as it opens: a copy of a task, or empty but for the tenant."""
+        if sources.table is not None:
+            return cls(sources).taken_over(sources.table, touched=False)
+        return cls(sources, {"tenant": sources.tenants[0]} if sources.tenants else {})
+
+    @property
+    def parameters(self) -> tuple[FormField, ...]:
+        """Fields of the environment that is named; none while there is no such environment."""
+        named = self.texts.get("environment", "").strip()
+        if not self.sources.environments:
+            return parameter_fields(self.looked_up[1]) if named == self.looked_up[0] else ()
+        try:
+            return parameter_fields(find_environment(named, list(self.sources.environments)).parameters)
+        except MarlaasError:
+            return ()
+
+    @property
+    def declared(self) -> tuple[str, ...]:
+        """The agents of the environment that is named, if it is served and declares them."""
+        try:
+            return find_environment(self.texts.get("environment", "").strip(), list(self.sources.environments)).agents
+        except MarlaasError:
+            return ()
+
+    @property
+    def policies(self) -> tuple[str, ...]:
+        """The names of the task's policies, if it has several."""
+        return names_in(self.texts.get(POLICIES, ""))
+
+    @property
+    def agents(self) -> tuple[str, ...]:
+        """The agents that policies act as: those that the environment declares, and those that were named."""
+        return tuple(dict.fromkeys((*self.declared, *names_in(self.texts.get(AGENTS, "")))))
+
+    @property
+    def named(self) -> tuple[FormField, ...]:
+        """Fields of several policies, and of who acts as which agent."""
+        return named_fields(self.policies, self.agents)
+
+    @property
+    def fields(self) -> tuple[FormField, ...]:
+        """All fields of the form."""
+        return (*task_fields(), *self.named, *self.parameters)
+
+    def choices(self, field: FormField) -> tuple[Choice, ...]:
+        """What may be chosen in a field; nothing if anything may be typed."""
+        versions = self.sources.starts
+        own = {
+            "tenant": tuple(map(Choice, self.sources.tenants)),
+            "environment": self.sources.choices,
+            "base": self.sources.bases,
+            "policy.start": versions,
+        }
+        if field.key in own:
+            return own[field.key]
+        if field.table == AGENTS:
+            return tuple(map(Choice, self.policies))
+        if field.table.startswith(f"{POLICIES}."):
+            others = [name for name in self.policies if name != field.table.partition(".")[2]]
+            of_policy = {
+                "start": versions,
+                "pool": tuple(map(Choice, others)),
+                "frozen": players(others, versions),
+            }
+            return of_policy.get(field.name, of_field(field))
+        return of_field(field)
+
+    def typed(self, key: str, text: str) -> Form:
+        """The form with another text in a field."""
+        return replace(self, texts={**self.texts, key: text}, touched=True)
+
+    def taken_over(self, table: Mapping[str, Any], touched: bool = True) -> Form:
+        """The form with what a task file says."""
+        environment = replace(self, texts=texts_of((*task_fields(), *name_fields()), table))
+        fields = environment.fields
+        return replace(environment, texts=texts_of(fields, table), more=beyond(fields, table), touched=touched)
+
+    def beginning_with(self, version: VersionRow) -> Form:
+        """The form of a task that begins from this version; of several policies, the version's own begins from it."""
+        several = version.policy in self.policies
+        key = f"{POLICIES}.{version.policy}.start" if several else "policy.start"
+        return replace(self.typed(key, reference(version)), touched=self.touched)
+
+    def on(self, environment: str) -> Form:
+        """The form of a task on this environment."""
+        return replace(self.typed("environment", environment), touched=self.touched)
+
+    def found(self, environment: str, parameters: tuple[dict[str, Any], ...]) -> Form:
+        """The form with the parameters of an environment that no engine serves yet."""
+        return replace(self, looked_up=(environment, parameters))
+
+    def checked(self) -> Checked:
+        """What is wrong with it, and the tasks that it means."""
+        known = self.fields
+        keys = {entry.key for entry in known}
+        strangers = (key for key in self.texts if key.startswith(f"{PARAMETERS}.") and key not in keys)
+        texts = {key: text for key, text in self.texts.items() if key not in set(strangers)}
+        return check(known, texts, self.sources.environments, Path.cwd(), self.more)
+
+
+# Checks a form field by field, in the sentences of validation, and lists the tasks that it stands for. Pure.
+
+WHERE = "the form"
+_STANDING = {"tenant": "t", "name": "n", "environment": "e"}
+"""Values for the other required keys, so that one key can be checked by itself."""
+
+
+@dataclass(frozen=True)
+class Checked:
+    """The result of checking a form."""
+
+    problems: Mapping[str, str] = field(default_factory=dict)
+    """Sentences by key; the key "" has what belongs to no field."""
+    missing: frozenset[str] = frozenset()
+    """Keys that must be given and are not, which is no mistake yet."""
+    text: str = ""
+    """The task file."""
+    submissions: tuple[Submission, ...] = ()
+    """The tasks; none while anything is wrong or missing."""
+
+    @property
+    def ready(self) -> bool:
+        """Whether it can be submitted."""
+        return bool(self.submissions)
+
+
+def check(
+    fields: Sequence[FormField],
+    texts: Mapping[str, str],
+    environments: Sequence[EnvironmentRow],
+    folder: Path = Path(),
+    more: Mapping[str, Any] = MappingProxyType({}),
+) -> Checked:
+    """Look at a form. ``environments``: those that are served, empty if no engine has looked for any; ``folder``:
+    where a relative folder of a base counts from; ``more``: what the task file says that no field has."""
+    table = joined(table_of(fields, texts), more)
+    problems = {}
+    for entry in fields:
+        text = texts.get(entry.key, "")
+        if text.strip() and (sentence := _alone(entry, read(entry, text))):
+            problems[entry.key] = sentence
+    given = {"environment"} if more.get("mixture") else set()
+    missing = frozenset(e.key for e in fields if e.required and not texts.get(e.key, "").strip()) - given
+    try:
+        source = written(table)
+    except ConfigError as error:
+        return Checked(problems or {"": str(error)}, missing)
+    if problems or missing:
+        return Checked(problems, missing, source)
+    try:
+        submissions = taskfile.tasks_of(table, WHERE, folder, source)
+    except ConfigError as error:
+        return Checked(_by_field(error, fields, texts), missing, source)
+    for submission in submissions if environments else ():
+        try:
+            check_environment(submission, list(environments))
+        except ConfigError as error:
+            return Checked(_by_field(error, fields, texts), missing, source)
+    return Checked({}, missing, source, tuple(submissions))
+
+
+def first_wrong(checked: Checked, fields: Sequence[FormField]) -> str:
+    """The key of the first field, from the top of the form, that is wrong or missing; empty if there is none."""
+    keys = {*checked.problems, *checked.missing}
+    return next((entry.key for entry in sorted(fields, key=_height) if entry.key in keys), "")
+
+
+def _height(entry: FormField) -> tuple[int, int]:
+    """Where a field stands in the form; of fields at one height the order is that of the task file."""
+    if entry.key in FIRST:
+        return 0, FIRST.index(entry.key)
+    if entry.table == PARAMETERS:
+        return 1, 0
+    if entry.kind == NAMES or entry.table == AGENTS or entry.table.startswith(f"{POLICIES}."):
+        return 2, 0
+    return 3, FOLDED.index(entry.table)
+
+
+def _alone(entry: FormField, value: Any) -> str:
+    """What is wrong with one field, whatever the others hold; empty if it is fine."""
+    if entry.table == PARAMETERS or entry.kind == NAMES:
+        return ""  # the environment, or the rules of policies, say this once the whole task is checked
+    for one in value.values if isinstance(value, Several) else (value,):
+        table: dict[str, Any] = {**_STANDING}
+        place(table, entry)[entry.name] = one
+        try:
+            build(TaskSpec, table, WHERE)
+        except ConfigError as error:
+            return _plain(error)
+    return ""
+
+
+def _by_field(error: ConfigError, fields: Sequence[FormField], texts: Mapping[str, str]) -> dict[str, str]:
+    """The mistakes by the fields that show them; of one field the first."""
+    found: dict[str, str] = {}
+    for mistake in error.mistakes:
+        found.setdefault(_field_of(mistake.path, fields, texts), _plain(mistake))
+    return found
+
+
+def _plain(error: ConfigError) -> str:
+    return f"{error.cause} {error.hint}".strip()
+
+
+def _field_of(path: str, fields: Sequence[FormField], texts: Mapping[str, str]) -> str:
+    """The field that shows a key of a task file: its own, that of the table it is in, or for a table one that was
+    filled in; empty if there is none."""
+    keys, wanted = [entry.key for entry in fields], path
+    while path and path not in keys:
+        path = path.rpartition(".")[0]
+    filled = (key for key in keys if wanted and key.startswith(f"{wanted}.") and texts.get(key, "").strip())
+    return path or next(filled, "")

@@ -1,0 +1,481 @@
+"""The view of the API: its state, its keys, and what opens and closes it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+from typing import TYPE_CHECKING, Any, ClassVar, cast
+
+from textual.app import App, ComposeResult
+from textual.binding import Binding, BindingType
+from textual.containers import Container, VerticalScroll
+from textual.events import Resize
+
+from marlaas.engine.errors import MarlaasError
+from marlaas.engine.store.queries.learning import GivenName
+from marlaas.engine.store.rows import ApiKeyRow, ApiRow, TaskRow
+
+from ...lists.lines import Cell, Column, Row
+from ...operations.api import Request
+from ...questions import ApiAnswer, ApiQuestion
+from ...rollouts.answers import wrapped
+from ...text.format import ago, cells, clip_start, count, duration, line, pad, short_duration
+from ...text.machine import (
+    CLOSED,
+    GLYPHS,
+    OPEN,
+    api_state,
+    key_name,
+    last_use,
+    may_text,
+    requests_text,
+    state_text,
+    used_text,
+    variables,
+)
+from ...text.tasks import liveness
+from ..context.snapshot import Snapshot
+from ..widgets.bars import Nothing
+from ..widgets.keyed_table import KeyedTable
+from .engine import Line, Pane, table
+from .view import View
+
+if TYPE_CHECKING:
+    from ...app import MarlaasApp
+    from .dialogs.questions import KeyWish
+
+
+# The table of the API's keys and the lines around it.
+
+# The lines around the table of keys: the state of the API; one key in detail, the names that its tenant may use, and
+# what was asked with it.
+
+_STYLES = {OPEN: "bold $text-success", CLOSED: "bold $text-muted"}
+_HINTS = {OPEN: "", CLOSED: " o opens it."}
+REQUESTS = 20
+"""Latest requests of a key that are shown."""
+_LABEL = 10
+"""Cells of the labels' column."""
+
+
+def head(row: ApiRow, keys: Sequence[ApiKeyRow], alive: bool, now: float, width: int) -> list[Line]:
+    """The API in a line or more: its state, with what to do about it; then what its keys have used."""
+    state = api_state(row, alive)
+    style = _STYLES.get(state, "bold $text-error")
+    hint = _HINTS.get(state, " o tries again.") if alive else " S starts one."
+    text = f"{GLYPHS[state]} The API is {state_text(row, alive, now)}{hint}"
+    lines: list[Line] = [((text[start:stop], style),) for start, stop in wrapped(text, width)]
+    return [*lines, ((used_text(keys), ""),)] if keys else lines
+
+
+def key_lines(key: ApiKeyRow | None, url: str, now: float, width: int) -> list[Line]:
+    """All that is known of a key, and how a program uses it; nothing without one."""
+    if key is None:
+        return []
+    facts = [
+        ("key", f"{line(key.prefix, 80)}…  The rest was shown once, when it was made."),
+        ("name", line(key.name, 100) or "-"),
+        ("tenant", line(key.tenant, 100)),
+        ("may", may_text(key.scopes)),
+        ("made", ago(key.created, now)),
+        ("last use", last_use(key, now)),
+        (
+            "answered",
+            f"{requests_text(key.requests)}: {count(key.tokens_in)} tokens read, {count(key.tokens_out)} sampled",
+        ),
+    ]
+    if key.revoked is not None:
+        facts.append(("revoked", f"{ago(key.revoked, now)}: programs that show it are refused"))
+    elif url:
+        facts += zip(("use", "", "", ""), variables(line(url, 200)), strict=True)
+    return [made for label, text in facts for made in _labelled(label, text, width)]
+
+
+def name_lines(
+    names: Sequence[GivenName], tasks: Mapping[int, TaskRow], key: ApiKeyRow | None, width: int
+) -> list[Line]:
+    """The names by which the key's tenant may ask for its versions, and how it makes more."""
+    if key is None:
+        return []
+    widest = min(30, max((cells(line(each.name)) for each in names), default=0))
+    lines: list[Line] = []
+    for each in names:
+        task = tasks.get(each.task)
+        policy = f"/{line(each.policy, 30)}" if task and task.policies else ""
+        told = f"  {each.task}{policy}@{each.number}  {line(task.name, 60) if task else ''}"
+        gone = "" if each.kept else "  its file is gone"
+        lines.append(((pad(line(each.name, 30), widest), "bold"), (told, ""), (gone, "$text-error")))
+    more = "`marlaas adapters name` gives a version a name of its own; without one it is 17@best, 17/player@12, base."
+    return [*lines, *(((more[start:stop], "$text-muted"),) for start, stop in wrapped(more, width))]
+
+
+def request_lines(requests: Sequence[Request], now: float, width: int) -> list[Line]:
+    """The latest requests of a key in columns, the newest first; nothing without any."""
+    if not requests:
+        return []
+    shown = requests[:REQUESTS]
+    rows = [
+        (
+            short_duration(now - each.when),
+            line(each.route.removeprefix("/v1/").partition("/")[0], 20),
+            line(each.model, 30) or "-",
+            "answered" if each.status == 200 else f"{each.status} {line(each.error, 30)}",
+            duration(each.seconds),
+            f"{count(each.tokens[0])} → {count(each.tokens[1])}",
+        )
+        for each in shown
+    ]
+    return table(("ago", "interface", "model", "outcome", "took", "tokens"), rows, (-4, 11, 14, 21, -7, 20), width)
+
+
+def _labelled(label: str, text: str, width: int) -> list[Line]:
+    """A fact in lines of ``width`` cells; what follows the label stays beside it."""
+    pieces = [text[start:stop] for start, stop in wrapped(text, max(1, width - _LABEL))]
+    labels = (label, *[""] * len(pieces))
+    return [((pad(name, _LABEL), "$text-muted"), (piece, "")) for name, piece in zip(labels, pieces, strict=False)]
+
+
+# The table of keys: whose each is, what it may, and what it has used.
+
+USED = (
+    Column("last use", 8, right=True),
+    Column("requests", 8, right=True),
+    Column("read", 6, right=True),
+    Column("sampled", 7, right=True),
+)
+NARROW = (Column("state", 9), Column("key", 11), Column("tenant", 9), Column("name", 8), *USED)
+NORMAL = (Column("state", 9), Column("key", 24), Column("tenant", 14), Column("name", 16), Column("scopes", 10), *USED)
+WIDE = (Column("state", 9), Column("key", 36), Column("tenant", 30), Column("name", 36), Column("scopes", 16), *USED)
+FEW = NARROW[:4]
+"""For terminals that are narrower than any."""
+
+
+class KeysTable(KeyedTable):
+    """A row for each key, by its number."""
+
+    def __init__(self, **options: Any) -> None:
+        super().__init__(**options)
+        self._shown: tuple[Sequence[ApiKeyRow], float] = (), 0.0
+
+    def on_resize(self, event: Resize) -> None:
+        """Fit the columns to the new width."""
+        self.call_after_refresh(lambda: self.show(*self._shown))
+
+    def show(self, keys: Sequence[ApiKeyRow], now: float) -> None:
+        """Show these keys."""
+        self._shown = keys, now
+        room = (self.size.width or self.app.size.width) - self.gutter.width - self.styles.scrollbar_size_vertical
+        columns = columns_within(room)
+        self.show_rows(columns, [_row(columns, key, now) for key in keys])
+
+
+def columns_within(room: int) -> tuple[Column, ...]:
+    """The most columns that fit into a width."""
+    fitting = (columns for columns in (WIDE, NORMAL, NARROW) if sum(each.width + 1 for each in columns) <= room)
+    return next(fitting, FEW)
+
+
+def _row(columns: Sequence[Column], key: ApiKeyRow, now: float) -> Row:
+    revoked = key.revoked is not None
+    widths = {column.name: column.width for column in columns}
+    texts = {
+        "state": "⊘ revoked" if revoked else "● valid",
+        "key": clip_start(line(key.prefix), widths["key"]),  # its end is what tells it from the tenant's others
+        "tenant": line(key.tenant, 30),
+        "name": line(key.name, 36),
+        "scopes": line(" ".join(key.scopes), 16),
+        "last use": "never" if key.last_use is None else short_duration(now - key.last_use),
+        "requests": count(key.requests),
+        "read": count(key.tokens_in),
+        "sampled": count(key.tokens_out),
+    }
+    own = "$text-muted" if revoked else ""
+    styles = {} if revoked else {"state": "$text-success"}
+    return Row(str(key.id), tuple(Cell(texts[column.name], styles.get(column.name, own)) for column in columns))
+
+
+# Opens and closes the API, makes keys and revokes them: for the view of the API, and for the palette.
+#
+# Keys are written by this program, not by the engine, which need not run for that. Which key asked is not known here.
+
+_CLOSE = "Close the API? {what} Keys stay, and tasks go on."
+
+
+def why_no_switch(app: MarlaasApp) -> str:
+    """Why the API can be neither opened nor closed; empty if it can."""
+    serves = liveness(app.snapshot.engine, app.snapshot.now).serves
+    return "" if serves else "No engine runs, and the API is a part of it: S starts one."
+
+
+def open_api(app: MarlaasApp) -> None:
+    """Have the engine open it."""
+    if reason := app.may_act() or why_no_switch(app):
+        app.say(reason, bad=True)
+    else:
+        app.command("api_start", done="The engine opens the API.")
+
+
+def close_api(app: MarlaasApp, used: bool = True) -> None:
+    """Ask, and have the engine close it. ``used``: whether any program has used a key that holds."""
+    from .dialogs.questions import Confirm
+
+    def act(yes: bool | None) -> None:
+        if yes:
+            app.command("api_stop", done="The API is closed.")
+
+    if reason := app.may_act() or why_no_switch(app):
+        app.say(reason, bad=True)
+    else:
+        what = "Requests under way end, and programs that ask get no answer." if used else "No program uses it yet."
+        app.push_screen(Confirm(_CLOSE.format(what=what)), act)
+
+
+def ask_key(app: MarlaasApp, tenant: str = "") -> None:
+    """Ask for tenant (this one is proposed) and name, make the key, and show it once."""
+    from .dialogs.questions import NewKey
+
+    def act(wish: KeyWish | None) -> None:
+        if wish is not None:
+            _written(app, partial(_mint, app, wish))
+
+    if reason := app.may_act():
+        app.say(reason, bad=True)
+        return
+    tasks = app.snapshot.ordered
+    chosen = app.snapshot.task(app.selected) or (tasks[0] if tasks else None)
+    app.push_screen(NewKey(tenant or (chosen.tenant if chosen else "")), act)
+
+
+def ask_revoke(app: MarlaasApp, beginning: str, named: str, tenant: str) -> None:
+    """Ask, and revoke the key that begins so; ``named`` is how people know it."""
+    from .dialogs.questions import Confirm
+
+    def act(yes: bool | None) -> None:
+        if yes:
+            _written(app, partial(_revoke, app, beginning))
+
+    question = f"Revoke the key {named} of {tenant}? Programs that show it are refused from now on, for good."
+    app.push_screen(Confirm(question), act)
+
+
+def _written(app: MarlaasApp, write: Callable[[], Callable[[], None]]) -> None:
+    """Write in a thread, as another program may hold the lock; then do what that returned, or say what went wrong."""
+    screen = cast("App[Any]", app)
+
+    def run() -> None:
+        try:
+            then = write()
+        except MarlaasError as error:
+            then = partial(app.say, str(error), bad=True)
+        screen.call_from_thread(then)
+        screen.call_from_thread(app.poll)
+
+    screen.run_worker(run, thread=True, exit_on_error=False)
+
+
+def _mint(app: MarlaasApp, wish: KeyWish) -> Callable[[], None]:
+    from ...operations.api import make_key
+
+    made = make_key(app.home, wish.tenant, wish.name)
+    return partial(_show, app, made.key, made.tenant)
+
+
+def _show(app: MarlaasApp, key: str, tenant: str) -> None:
+    from .dialogs.questions import ShownKey
+
+    app.push_screen(ShownKey(key, tenant))
+
+
+def _revoke(app: MarlaasApp, beginning: str) -> Callable[[], None]:
+    from marlaas.engine.store.submissions import revoke_key
+
+    prefix, tenant = revoke_key(app.home.database, beginning)
+    return partial(app.say, f"The key {prefix}… of {tenant} is revoked.")
+
+
+# The view of the API: whether programs from outside may ask, at which address, and with which keys.
+
+_CLOSED = """The API is closed: press {keys} to open it, or from a shell
+
+    marlaas api start
+
+Then any program that speaks OpenAI's or Anthropic's interface can ask the base and your adapters, at an address of \
+this machine. Each shows a key, which says whose adapters it may use: N makes one, and so does
+
+    marlaas api key new TENANT"""
+_OPEN = """Nobody has a key yet: press N to make one, or from a shell
+
+    marlaas api key new TENANT
+
+Give it to a program as OPENAI_API_KEY or ANTHROPIC_API_KEY; y copies the variables that name the address."""
+
+
+class ApiScreen(View):
+    """Two lines on the API, the table of keys, and below it what is known of the one under the cursor, and asked with
+    it."""
+
+    HELP = """Programs from outside: any that speaks OpenAI's or Anthropic's interface asks the base and your adapters.
+
+o opens the API on this machine, and closes it; tasks do not mind.
+N makes a key for a tenant and shows it once: it may use what is that tenant's, and nothing else; x revokes one.
+y copies the environment variables by which a program finds the API.
+Where an environment runs a program, that has an address and a key of its own, which are not listed.
+
+Below are the latest requests of the key under the cursor. All are in api.log: 7, then ]."""
+    BINDINGS: ClassVar[list[BindingType]] = [
+        Binding("o", "switch", "open or close", id="api.switch"),
+        Binding("N", "new", "new key", id="api.new"),
+        Binding("x", "revoke", "revoke", id="api.revoke"),
+        Binding("y", "copy", "copy variables", id="api.copy"),
+    ]
+    DEFAULT_CSS = """
+    ApiScreen {
+        #api { height: 1fr; }
+        #api-head { border-top: none; }
+        KeysTable { height: auto; max-height: 50%; }
+        #about { height: 1fr; }
+        #about Container { height: auto; layout: grid; grid-size: 1; grid-rows: auto; }
+        &.-wide #about Container { grid-size: 2; grid-gutter: 0 1; }
+        &.-wide #requests { column-span: 2; }
+        &.-short KeysTable { max-height: 4; }
+    }
+    """
+    AUTO_FOCUS = "KeysTable"
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._answer: ApiAnswer | None = None
+        self._hint = ""
+
+    @property
+    def current(self) -> ApiKeyRow | None:
+        """The key under the cursor."""
+        under = self.query_one(KeysTable).key
+        return self._answer.key(int(under)) if self._answer and under else None
+
+    @property
+    def _alive(self) -> bool:
+        snapshot = self.marlaas.snapshot
+        return liveness(snapshot.engine, snapshot.now).serves
+
+    @property
+    def _state(self) -> ApiRow:
+        return self._answer.state if self._answer else ApiRow()
+
+    @property
+    def _url(self) -> str:
+        """The address; empty while the API is closed."""
+        return self._state.url if api_state(self._state, self._alive) == OPEN else ""
+
+    def question(self) -> ApiQuestion:
+        """A question about all of it."""
+        return ApiQuestion(self.marlaas.home)
+
+    def content(self) -> ComposeResult:
+        """Head, table and details; or a hint where there are no keys."""
+        yield Pane("", id="api-head", can_focus=False)
+        with Container(id="api"):
+            yield KeysTable()
+            with VerticalScroll(id="about", can_focus=False), Container():
+                yield Pane("key", id="key")
+                yield Pane("adapters by name", id="names")
+                yield Pane("latest requests", id="requests")
+        yield Nothing("")
+
+    def show_content(self, snapshot: Snapshot, answer: object) -> None:
+        """Show all of it; before the first answer nothing but that an empty home has no keys."""
+        if isinstance(answer, ApiAnswer):
+            self._answer = answer
+        known = self._answer
+        keys = known.keys if known else ()
+        self.query_one("#api").display = bool(keys)
+        told = known is not None and (bool(keys) or api_state(known.state, self._alive) != CLOSED)
+        lines = head(self._state, keys, self._alive, snapshot.now, self._width) if told else []
+        self.query_one("#api-head", Pane).show(lines)
+        nothing = self.query_one(Nothing)
+        nothing.display = not keys and (known is not None or snapshot.engine is None)
+        hint = _OPEN if self._url else _CLOSED.format(keys="o" if self._alive else "S to start an engine, then o")
+        if hint != self._hint:
+            self._hint = hint
+            nothing.update(hint)
+        table = self.query_one(KeysTable)
+        table.show(keys, snapshot.now)
+        if keys and self.focused is None:
+            table.focus()  # it was hidden when the view came into sight
+        self._show_current()
+
+    @property
+    def _width(self) -> int:
+        return max(20, self.app.size.width - 4)
+
+    def _show_current(self) -> None:
+        key, now, width = self.current, self.marlaas.snapshot.now, self._width
+        room = (width - 5) // 2 if self.has_class("-wide") else width - 2  # beside the scroll bar
+        self.query_one("#key", Pane).show(key_lines(key, self._url, now, room))
+        tasks = {task.id: task for task in self.marlaas.snapshot.tasks}
+        names = self._answer.names_of(key.tenant) if self._answer and key else ()
+        self.query_one("#names", Pane).show(name_lines(names, tasks, key, room))
+        asked = self._answer.requests_of(key) if self._answer and key else ()
+        self.query_one("#requests", Pane).show(request_lines(asked, now, width - 2))
+
+    def on_resize(self, event: Resize) -> None:
+        """Break the lines at the new width."""
+        self.call_after_refresh(self.show_again)
+
+    def on_keyed_table_moved(self, message: KeyedTable.Moved) -> None:
+        """Show the key under the cursor, and which keys of the keyboard can act on it."""
+        self._show_current()
+        self.renew_keys()
+
+    def on_keyed_table_opened(self, message: KeyedTable.Opened) -> None:
+        """Focus the details."""
+        self.query_one("#key", Pane).focus()
+
+    # Keys.
+
+    @property
+    def first_keys(self) -> tuple[str, ...]:
+        """Making a key, if there is none and the API is open."""
+        return ("new",) if self._url and not (self._answer and self._answer.holding) else ()
+
+    @property
+    def key_words(self) -> Mapping[str, str]:
+        """Which of the two ``o`` does now, and that enter opens no API."""
+        return {"switch": "close the API" if self._url else "open the API", "select_cursor": "details"}
+
+    def why_not(self, action: str) -> str:
+        """Why an action is refused."""
+        if action == "copy":
+            return "" if self._url else "The API is closed, so it has no address: o opens it."
+        if action not in ("switch", "new", "revoke"):
+            return super().why_not(action)
+        if reason := self.marlaas.may_act():
+            return reason
+        if action == "switch":
+            return why_no_switch(self.marlaas)
+        key = self.current
+        if action == "new" or (key is not None and key.revoked is None):
+            return ""
+        return "There is no key under the cursor." if key is None else "This key was revoked before."
+
+    def action_switch(self) -> None:
+        """Open the API, or close it once the person says yes."""
+        if self._url:
+            holding = self._answer.holding if self._answer else ()
+            close_api(self.marlaas, used=any(key.last_use is not None for key in holding))
+        else:
+            open_api(self.marlaas)
+
+    def action_new(self) -> None:
+        """Ask whose key it is to be, make it, and show it once."""
+        key = self.current
+        ask_key(self.marlaas, key.tenant if key else "")
+
+    def action_revoke(self) -> None:
+        """Ask, then revoke the key under the cursor."""
+        if key := self.current:
+            ask_revoke(self.marlaas, key.prefix, key_name(key), line(key.tenant, 40))
+
+    def action_copy(self) -> None:
+        """Copy the variables that point a program at the API."""
+        self.marlaas.copy("\n".join(variables(self._url)) + "\n", "What points a program here")

@@ -1,0 +1,556 @@
+"""The view of environments: which serve, which are broken, and what was found."""
+
+from __future__ import annotations
+
+import json
+import shlex
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from pathlib import Path
+from typing import Any, ClassVar
+
+from textual.app import ComposeResult, SuspendNotSupported
+from textual.binding import Binding, BindingType
+from textual.containers import Container, VerticalScroll
+from textual.content import Content
+from textual.events import Resize
+from textual.widgets import Static
+
+from marlaas.engine.environments.conformance.finding import Finding
+from marlaas.engine.errors import MarlaasError
+from marlaas.engine.spec.task import TOGETHER
+from marlaas.engine.store.queries.machine import EnvironmentUse
+from marlaas.engine.store.rows import EnvironmentRow, TaskRow
+
+from ...lists.filters import MANY, short_names
+from ...lists.lines import Cell, Column, Row
+from ...operations.environments.source_lines import Excerpt, Place, place_to_mend
+from ...questions import EnvironmentsAnswer, EnvironmentsQuestion
+from ...rollouts.answers import wrapped
+from ...text.environments import facts, failed_share, mark, plugin_of, spoken, takes, trouble, trouble_words, verdict
+from ...text.format import cells, line, plain
+from ..context.editor import hand_over, verb_command, verb_output
+from ..context.snapshot import Snapshot
+from ..widgets.bars import Nothing
+from ..widgets.keyed_table import KeyedTable
+from .view import View
+
+# The table of environments, and one of them in detail.
+
+# The table of environments: state, checks, tasks that use them, how their episodes end.
+
+GLYPHS = {
+    "ready": "●",
+    "loading": "·",
+    "broken": "✗",
+    "stale": "!",
+    "failing": "!",
+    "hidden": "⊘",
+    "waiting": "‖",
+    "building": "·",
+}
+_STYLES = {
+    "ready": "$text-success",
+    "broken": "bold $text-error",
+    "stale": "$text-warning",
+    "failing": "bold $text-error",
+    "waiting": "$text-warning",
+    "hidden": "dim",
+}
+FEW = (
+    Column("environment", 22),
+    Column("state", 10),
+    Column("tasks", 5, right=True),
+    Column("failed", 6, right=True),
+)
+NARROW = (
+    *FEW[:2],
+    Column("version", 8),
+    Column("checks", 6),
+    *FEW[2:],
+    Column("median", 6, right=True),
+)
+WIDE = (*NARROW[:5], Column("episodes", 8, right=True), *NARROW[5:], Column("p95", 7, right=True))
+WIDEST = (Column("environment", 30), *WIDE[1:])
+"""The columns of wide terminals; episodes are those of the last hour."""
+WRONG = "what is wrong"
+ENOUGH, MUCH = 30, 60
+"""Cells of what is wrong with environments, before some other columns get any, and before all do."""
+
+
+class EnvironmentsTable(KeyedTable):
+    """A row for each environment."""
+
+    def __init__(self, **options: Any) -> None:
+        super().__init__(**options)
+        self._shown: tuple[Sequence[tuple[EnvironmentRow, EnvironmentUse]], Sequence[TaskRow]] = ((), ())
+
+    def on_resize(self, event: Resize) -> None:
+        """Fit the columns to the new width."""
+        self.call_after_refresh(lambda: self.show(*self._shown))
+
+    def show(self, rows: Sequence[tuple[EnvironmentRow, EnvironmentUse]], tasks: Sequence[TaskRow]) -> None:
+        """Show these environments."""
+        self._shown = rows, tasks
+        room = (self.size.width or self.app.size.width) - self.gutter.width - self.styles.scrollbar_size_vertical
+        names = short_names([row.name for row, _ in rows])
+        longest = max((cells(line(name)) for name in names.values()), default=0)
+        columns = columns_within(room, any(trouble_words(row, use) for row, use in rows), longest)
+        self.show_rows(columns, [_row(columns, row, use, tasks, names[row.name]) for row, use in rows])
+
+
+def columns_within(room: int, wrong: bool, longest: int) -> tuple[Column, ...]:
+    """The columns for a width; with what is ``wrong`` in all the room that is left, if anything is.
+
+    ``longest``: cells of the longest name.
+    """
+    if not wrong:
+        return next((columns for columns in (WIDEST, WIDE) if _width(columns) <= room), NARROW)
+    name = Column(FEW[0].name, max(len(FEW[0].name), min(FEW[0].width, longest)))
+    sets = [((name, *columns[1:]), least) for columns, least in ((WIDE, MUCH), (NARROW, ENOUGH), (FEW, ENOUGH // 2))]
+    for columns, least in sets:
+        left = room - _width(columns) - 1
+        if left >= least:
+            return (*columns, Column(WRONG, left))
+    return (name, *FEW[1:])
+
+
+def _width(columns: Sequence[Column]) -> int:
+    return sum(column.width + 1 for column in columns)
+
+
+def used_by(row: EnvironmentRow, tasks: Sequence[TaskRow]) -> list[TaskRow]:
+    """Unfinished tasks that name the environment, with or without its plugin."""
+    names = {row.name, row.name.rpartition("/")[2]}
+    return [task for task in tasks if task.unfinished and not names.isdisjoint(task.environment.split(TOGETHER))]
+
+
+def state_words(row: EnvironmentRow) -> str:
+    """The state as a glyph and a word."""
+    return f"{GLYPHS.get(row.state, '?')} {line(row.state, 10)}"
+
+
+def _row(
+    columns: Sequence[Column], row: EnvironmentRow, use: EnvironmentUse, tasks: Sequence[TaskRow], name: str
+) -> Row:
+    """A row under a ``name``; its numbers are empty if nothing was played lately."""
+    played = use.episodes > 0
+    texts = {
+        "environment": line(name, 30),
+        "state": state_words(row),
+        "version": line(row.version)[:8],
+        "checks": mark(row),
+        "tasks": str(len(used_by(row, tasks)) or ""),
+        "failed": failed_share(use) if played else "",
+        "episodes": f"{use.episodes:,}" if played else "",
+        "median": takes(use.median) if use.statuses.get("ok") else "",
+        "p95": takes(use.slow) if use.statuses.get("ok") else "",
+        WRONG: trouble_words(row, use),
+    }
+    styles = {
+        "state": _STYLES.get(row.state, ""),
+        "checks": "$text-error" if texts["checks"].startswith("✗") else "",
+        "failed": "$text-error" if use.failed > MANY else "",
+        WRONG: "$text-error" if row.state in ("broken", "failing") or use.failed > MANY else "$text-warning",
+    }
+    return Row(row.name, tuple(Cell(texts[column.name], styles.get(column.name, "")) for column in columns))
+
+
+# One environment in detail: requested findings or prompts, what is known of it, its author's description, its code.
+
+LINES = 12
+"""Most lines of a description."""
+_LABEL = 13
+"""Cells of the labels' column."""
+_LEVELS = {"error": "$text-error", "warning": "$text-warning", "note": "", "code": "bold"}
+
+
+@dataclass(frozen=True)
+class Asked:
+    """What a person asked to see of an environment: its first prompts, or the findings of its checks."""
+
+    title: str
+    lines: tuple[str, ...] = ()
+    """Safe text."""
+    checks: bool = False
+    """Whether these are findings, which then stand nowhere else."""
+    version: str = ""
+    """The version that was served when they came: they are not about a later one."""
+
+
+class EnvironmentDetail(VerticalScroll, can_focus=True):
+    """The details as one text: what was asked for last and what is wrong come first."""
+
+    BINDINGS: ClassVar[list[BindingType]] = [
+        Binding("j", "scroll_down", "down", show=False, id="detail.down"),
+        Binding("k", "scroll_up", "up", show=False, id="detail.up"),
+    ]
+    DEFAULT_CSS = """
+    EnvironmentDetail { height: 1fr; padding: 0 1; scrollbar-gutter: stable; border-top: solid $panel-lighten-2; }
+    EnvironmentDetail:focus { border-top: solid $primary; }
+    """
+
+    def __init__(self, **options: Any) -> None:
+        super().__init__(**options)
+        self._text = Static("", markup=False)
+        self._lines: list[DetailLine] = []
+        self._drawn: tuple[list[DetailLine], int] = ([], 0)
+
+    def compose(self) -> ComposeResult:
+        """Lay out one text that scrolls."""
+        yield self._text
+
+    @property
+    def text(self) -> str:
+        """The shown text, in lines of any length."""
+        return "\n".join(f"{one.label:<{_LABEL * one.labelled}}{one.text}" for one in self._lines)
+
+    def show(
+        self,
+        row: EnvironmentRow | None,
+        use: EnvironmentUse,
+        tasks: Sequence[TaskRow],
+        asked: Asked | None,
+        now: float,
+        code: Mapping[Place, str],
+        defined: Excerpt | None = None,
+    ) -> None:
+        """Show an environment; ``code``: the lines of it that errors name; ``defined``: those that define it."""
+        self.border_title = Content(line(row.name, 60) if row else "environments")  # a plain text is read as markup
+        self._lines = detail_lines(row, use, tasks, asked, now, code, defined) if row else []
+        self._draw()
+
+    def on_resize(self, event: Resize) -> None:
+        """Wrap the lines at the new width."""
+        self._draw()
+
+    def _draw(self) -> None:
+        outer = self.outer_size.width or self.app.size.width
+        width = outer - self.gutter.width - self.styles.scrollbar_size_vertical  # the scrollbar may come and go
+        if self._drawn != (self._lines, width):
+            self._drawn = self._lines, width
+            self._text.update(Content("\n").join(content for one in self._lines for content in drawn(one, width)))
+
+
+@dataclass(frozen=True)
+class DetailLine:
+    """A line before it is wrapped."""
+
+    text: str
+    """Safe text."""
+    label: str = ""
+    """The label before it, in a column of its own where lines have labels."""
+    style: str = ""
+    labelled: bool = False
+    """Whether it is in the column right of the labels."""
+
+
+def detail_lines(
+    row: EnvironmentRow,
+    use: EnvironmentUse,
+    tasks: Sequence[TaskRow],
+    asked: Asked | None,
+    now: float,
+    code: Mapping[Place, str],
+    defined: Excerpt | None = None,
+) -> list[DetailLine]:
+    """All that is known of an environment. Every part of it is foreign text."""
+    lines: list[DetailLine] = []
+    if asked is not None:
+        lines.append(DetailLine(line(asked.title, 100), style="bold"))
+        if any(text.startswith("✗") for text in asked.lines):
+            lines.append(DetailLine("E opens your editor on it", style="$text-muted"))
+        lines += [*map(DetailLine, asked.lines), DetailLine("")]
+    told = False
+    for fact in facts(row, use, now, code, not (asked and asked.checks)):
+        lines.append(_labelled(fact.label, fact.text, _LEVELS.get(fact.level, "")))
+        if fact.level == "code" and not told:  # the first one is where E goes
+            told = True
+            lines.append(_labelled("", "E opens your editor there", "$text-muted"))
+    if row.state == "waiting":
+        lines.append(_labelled("libraries", "i shows them, and installs them if you agree"))
+    users = used_by(row, tasks)
+    if users:
+        named = ", ".join(f"{task.id} {line(task.name, 24)}" for task in users[:8])
+        lines.append(_labelled("used by", named + (f" and {len(users) - 8} more" if len(users) > 8 else "")))
+    if description := plain(row.description).strip():
+        lines += [DetailLine(""), *map(DetailLine, description.split("\n")[:LINES])]
+    if defined is not None:
+        of = trouble(row, use)
+        lines += [DetailLine(""), *code_lines(defined, of.line if of and of.file.endswith(defined.file) else 0)]
+    return lines
+
+
+def code_lines(defined: Excerpt, wrong: int) -> list[DetailLine]:
+    """Lines of code with their numbers under the name of their file; the one that is ``wrong`` stands out."""
+    digits = len(str(defined.first + len(defined.lines)))
+    shown = [DetailLine(line(defined.file, 60), style="bold")]
+    for number, text in enumerate(defined.lines, defined.first):
+        style = "bold $text-error" if number == wrong else ""
+        shown.append(DetailLine(f"{number:>{digits}} │ {plain(text)}", style=style))
+    return shown
+
+
+def drawn(one: DetailLine, width: int) -> Iterator[Content]:
+    """A line, wrapped to lines of at most ``width`` cells; what follows a label stays beside it."""
+    if not one.labelled:
+        yield Content.styled(one.text, one.style)
+        return
+    label = one.label
+    for start, stop in wrapped(one.text, max(1, width - _LABEL)):
+        yield Content.assemble((f"{label:<{_LABEL}}", "$text-muted"), (one.text[start:stop], one.style))
+        label = ""
+
+
+def _labelled(label: str, text: str, style: str = "") -> DetailLine:
+    return DetailLine(text, label, style, labelled=True)
+
+
+# The view of environments: which are broken and where, what the checks found, how their episodes end.
+
+CHECK_SECONDS = 300.0
+"""A check that takes longer is ended."""
+_TOUCHING = ("reload", "edit", "new", "allow")
+"""Actions that change files or the engine."""
+_EMPTY = """No environments are known yet: no engine has looked into the plugins folder.
+
+S starts one, N writes a template that runs at once. Or from a shell
+
+    marlaas engine start
+    marlaas env new my_env"""
+
+
+class EnvironmentsScreen(View):
+    """A table and, beside or below it, the details of one environment."""
+
+    HELP = """Environments: Python files in the plugins folder. A saved file serves at once, or says here why not.
+Broken ones come first.
+
+C checks one before you train on it.
+v shows its first prompts, P lets you play in the model's place.
+a opens the form for a task on it.
+E opens your editor on it, at the line that is wrong; N writes a template of another one.
+i shows which libraries one waits for, and installs them if you agree."""
+    BINDINGS: ClassVar[list[BindingType]] = [
+        Binding("N", "new", "new", id="environments.new"),
+        Binding("R", "reload", "reload", show=False, id="environments.reload"),
+        Binding("C", "check", "check", id="environments.check"),
+        Binding("v", "prompts", "prompts", id="environments.prompts"),
+        Binding("P", "play", "play", id="environments.play"),
+        Binding("a", "add", "add task", id="environments.add"),
+        Binding("E", "edit", "edit", show=False, id="environments.edit"),
+        Binding("i", "allow", "allow libraries", show=False, id="environments.allow"),
+        Binding("y", "copy", "copy", show=False, id="environments.copy"),
+    ]
+    AUTO_FOCUS = "EnvironmentsTable"
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._answer = EnvironmentsAnswer()
+        self._answered = False
+        self._asked: dict[str, Asked] = {}
+        self._checks: dict[str, EnvironmentRow] = {}
+        """Environments with the findings of checks by hand, in place of those that the engine stored."""
+        self._awaited = ""
+        """A plugin to which the cursor goes as soon as it is listed: a new one, or one whose name has changed."""
+
+    @property
+    def current(self) -> EnvironmentRow | None:
+        """The environment under the cursor."""
+        key = self.query_one(EnvironmentsTable).key
+        return next((row for row in self._answer.rows if row.name == key), None)
+
+    def question(self) -> EnvironmentsQuestion:
+        """A question about all environments."""
+        return EnvironmentsQuestion(lambda: self.marlaas.snapshot.now)
+
+    def content(self) -> ComposeResult:
+        """Two panes; or a hint where there are no environments."""
+        with Container(id="environments", classes="panes"):
+            yield EnvironmentsTable()
+            yield EnvironmentDetail()
+        yield Nothing(_EMPTY)
+
+    def show_content(self, snapshot: Snapshot, answer: object) -> None:
+        """Show table and details."""
+        if isinstance(answer, EnvironmentsAnswer):
+            self._answer, self._answered = self._with_checks(answer), True
+            versions = {row.name: row.version for row in answer.rows}
+            self._asked = {name: each for name, each in self._asked.items() if each.version == versions.get(name)}
+        known = bool(self._answer.rows)
+        self.query_one("#environments").display = known
+        self.query_one(Nothing).display = not known and (self._answered or snapshot.engine is None)
+        rows = [(row, self._answer.use_of(row)) for row in self._answer.rows]
+        table = self.query_one(EnvironmentsTable)
+        names = {row.name: plugin_of(row) for row in self._answer.rows}
+        if not self._awaited and table.key is not None and table.key not in names:
+            self._awaited = table.key.partition("/")[0]  # a plugin that has never loaded is listed under its own name
+        table.show(rows, snapshot.tasks)
+        new = next((name for name, plugin in names.items() if plugin == self._awaited), None)
+        if new is not None:
+            table.go_to(new, scroll=True)
+            self._awaited = ""
+        self._show_current()
+
+    def _with_checks(self, answer: EnvironmentsAnswer) -> EnvironmentsAnswer:
+        """The answer with what was found by hand, if that is of the same version and newer than what is stored."""
+        rows = []
+        for row in answer.rows:
+            own = self._checks.get(row.name, row)
+            newer = own.version == row.version and (own.checked or 0.0) > (row.checked or 0.0)
+            rows.append(replace(row, findings=own.findings, checked=own.checked) if newer else row)
+        return replace(answer, rows=tuple(rows))
+
+    def _show_current(self) -> None:
+        row, snapshot = self.current, self.marlaas.snapshot
+        use = self._answer.use_of(row) if row else EnvironmentUse()
+        asked = self._asked.get(row.name) if row else None
+        code = self._answer.lines.get(row.name, {}) if row else {}
+        defined = self._answer.definitions.get(row.name) if row else None
+        self.query_one(EnvironmentDetail).show(row, use, snapshot.tasks, asked, snapshot.now, code, defined)
+
+    def on_keyed_table_moved(self, message: KeyedTable.Moved) -> None:
+        """Show the environment under the cursor."""
+        self._show_current()
+        self.query_one(EnvironmentDetail).scroll_home(animate=False)
+        self.renew_keys()
+
+    def on_keyed_table_opened(self, message: KeyedTable.Opened) -> None:
+        """Focus the details."""
+        self.query_one(EnvironmentDetail).focus()
+
+    @property
+    def first_keys(self) -> tuple[str, ...]:
+        """What mends the environment under the cursor, if something is wrong with it."""
+        row = self.current
+        if row is None or self.marlaas.web:
+            return ()
+        if row.state == "waiting":
+            return ("allow",)
+        return ("edit",) if trouble(row, self._answer.use_of(row)) else ()
+
+    def why_not(self, action: str) -> str:
+        """Why an action is refused: reading alone, or a browser, allows fewer of them."""
+        if action == "add":
+            return self.marlaas.may_act()
+        if action not in (*_TOUCHING, "check", "prompts", "play", "copy"):
+            return ""
+        if action in ("play", "edit", "new", "allow") and self.marlaas.web:
+            return "This needs a terminal of its own: it is not offered in a browser."
+        if action in _TOUCHING and (reason := self.marlaas.may_act()):
+            return reason
+        if action == "new":
+            return ""
+        if self.current is None:
+            return "There is no environment under the cursor."
+        return "It is not waiting for libraries." if action == "allow" and self.current.state != "waiting" else ""
+
+    def action_back(self) -> None:
+        """Go back from requested findings or prompts to the details, then to the view before."""
+        row = self.current
+        if self.maximized is None and row is not None and row.name in self._asked:
+            del self._asked[row.name]
+            self._show_current()
+        else:
+            super().action_back()
+
+    def action_copy(self) -> None:
+        """Copy what is shown."""
+        if row := self.current:
+            self.marlaas.copy(self.query_one(EnvironmentDetail).text, f"What is known of {row.name}")
+
+    def action_reload(self) -> None:
+        """Have the engine read the plugin again."""
+        if row := self.current:
+            plugin = plugin_of(row)
+            self.marlaas.command("reload", done=f"The plugin {plugin} was read again.", plugin=plugin)
+
+    # Slow work runs in a thread; its result is shown among the details until the next one.
+
+    def action_check(self) -> None:
+        """Check whether the environment is fit to train on."""
+        self._find_out("Checking it; this takes some seconds …", self._checked)
+
+    def action_prompts(self) -> None:
+        """Show what the model would be asked."""
+        self._find_out("Looking at its first prompts …", self._peeked)
+
+    def _find_out(self, meanwhile: str, how: Callable[[EnvironmentRow], Asked]) -> None:
+        if row := self.current:
+            self._tell(row.name, Asked(meanwhile, checks=how == self._checked))
+            self.run_worker(partial(self._ask, row, how), thread=True, exclusive=True, exit_on_error=False)
+
+    def _ask(self, row: EnvironmentRow, how: Callable[[EnvironmentRow], Asked]) -> None:
+        try:
+            asked = how(row)
+        except MarlaasError as error:
+            asked = Asked(f"That did not work: {error}")
+        self.app.call_from_thread(self._tell, row.name, asked)
+
+    def _tell(self, name: str, asked: Asked) -> None:
+        version = next((row.version for row in self._answer.rows if row.name == name), "")
+        self._asked[name] = replace(asked, version=version)
+        self._answer = self._with_checks(self._answer)
+        self.show_again()
+
+    def _checked(self, row: EnvironmentRow) -> Asked:
+        told = json.loads(verb_output(self.marlaas.home, "env", "check", row.name, "--json", seconds=CHECK_SECONDS))
+        found = [Finding(**finding) for each in told["environments"] for finding in each["findings"]]
+        self._checks[row.name] = replace(row, findings=tuple(found), checked=self.marlaas.snapshot.now)
+        return Asked(f"Checked by hand: {verdict(found)}", tuple(map(spoken, found)), checks=True)
+
+    def _peeked(self, row: EnvironmentRow) -> Asked:
+        from ...operations.environments.peeking import peeked, prompt_lines
+
+        peek = peeked(self.marlaas.home, row.name, {})
+        lines = [text for place, ask in enumerate(peek.asks, 1) for text in ("", f"{place}.", *prompt_lines(ask))]
+        title = "Its first prompts" if not peek.problem else f"Its prompts cannot be shown: {peek.problem}"
+        return Asked(title, tuple(lines))
+
+    def action_add(self) -> None:
+        """Open the form for a task on the environment under the cursor."""
+        from .submit import SubmitScreen
+
+        if row := self.current:
+            self.app.push_screen(SubmitScreen(environment=row.name))
+        else:
+            self.marlaas.action_add()
+
+    # Actions that need the whole terminal get it.
+
+    def action_play(self) -> None:
+        """Play the environment in the model's place."""
+        if row := self.current:
+            self._hand_over(verb_command(self.marlaas.home, "env", "play", row.name), f"Loading {line(row.name)} …")
+
+    def action_allow(self) -> None:
+        """Show which libraries it needs, and install them on consent."""
+        if row := self.current:
+            plugin = plugin_of(row)
+            self._hand_over(verb_command(self.marlaas.home, "env", "allow", plugin), f"Reading {line(plugin)} …")
+
+    def action_edit(self) -> None:
+        """Open the plugin in an editor, at the line at which something is wrong."""
+        from ..context.editor import edit_source
+
+        if row := self.current:
+            edit_source(self.marlaas, *place_to_mend(row, self._answer.use_of(row)))
+
+    def action_new(self) -> None:
+        """Ask for name and shape, write the template, open it in the editor."""
+        from .dialogs.questions import write_environment
+
+        write_environment(self.marlaas, tell=self._await)
+
+    def _await(self, path: Path) -> None:
+        self._awaited = path.stem
+
+    def _hand_over(self, command: Sequence[str], meanwhile: str) -> None:
+        try:
+            with self.app.suspend():
+                hand_over(command, meanwhile)
+        except SuspendNotSupported:
+            self.marlaas.say(f"This needs a terminal: {shlex.join(command)}", bad=True)
+        except OSError as error:
+            self.marlaas.say(f"That could not be started: {error}", bad=True)

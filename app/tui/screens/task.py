@@ -1,0 +1,419 @@
+"""The view of one task: is it learning, are its numbers sound, how does it compare, and what does its model write."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import ClassVar
+
+from textual.app import ComposeResult
+from textual.binding import Binding, BindingType
+from textual.containers import Container
+from textual.events import Resize
+from textual.widgets import ContentSwitcher, Static
+
+from marlaas.engine.store.queries.learning import Track
+from marlaas.engine.store.rows import TaskRow
+
+from ...chart.draw import WEIGHTS
+from ...chart.plot import MOST_CURVES
+from ...chart.task_plot import Look, ScoreRow, inspected, kept_places, moved, parts, plot, sample_plot
+from ...lists.lines import Learner, learner, learners
+from ...operations.environments.source_lines import Excerpt
+from ...questions import TaskAnswer, TaskQuestion, evidence
+from ...text.format import line
+from ...text.learning import goes_wrong, gone_wrong, pointed, verdict
+from ...text.metrics import HELD_OUT, REWARD, held_out_on, important, in_order, newest_text, newest_values, words
+from ...text.scores import score_text
+from ...text.tasks import awaiting, short_name, shown_state
+from ..context.snapshot import Snapshot
+from ..widgets.bars import TaskLine
+from ..widgets.conversation import TrajectoryPane
+from ..widgets.tables import SourceExcerpt
+from ..widgets.task_charts import (
+    MetricChart,
+    MetricList,
+    MetricRow,
+    SmallChart,
+    SmallMultiples,
+    StalenessBars,
+    VerdictLine,
+    VersionScores,
+)
+from .view import TasksView
+
+_NOWHERE = """No task is selected.
+
+Choose one in the queue (press 1) and open it with enter, or press ctrl+p and type its number."""
+_LOW = 20
+"""Lines below which there is no room for all panes."""
+_HIGH = {True: 26, False: 34}
+"""Lines from which on small charts stand below the large one, by whether the screen is wide."""
+_FURTHER = 8
+"""Diagnostics at hand for the room that small charts leave in their last line."""
+_NORMAL, _WIDE = 100, 160
+"""Columns at which the panes' places change, as in the application's style sheet."""
+
+
+class TaskScreen(TasksView):
+    """A verdict, a chart of one metric, the others as small charts and in a list, and the newest conversations."""
+
+    HELP = """One task, and first whether it learns. Arrows among the metrics, or m and M, choose what is drawn; enter
+explains it.
+
+◆ is a held-out score with its standard error, ┊ a change of the environment.
+The faint line is what was measured, the fill goes from the worst to the best of a group; s smooths more, or not at all.
+v shows the small charts alone, D lists the diagnostics, too.
+f shows what goes wrong in its learning (a ! beside its state), with rollouts and what to do.
+c lays up to three other tasks or policies over the chart.
+i reads single points with ← and →, with shift step by step.
+P turns to the next policy, where a task trains several; w shows how its versions did against others.
+Of an evaluation the list has the versions, and the arrows choose whose replies are shown.
+tab goes from pane to pane, z enlarges one."""
+    BINDINGS: ClassVar[list[BindingType]] = [
+        Binding("m", "metric(1)", "metric", show=False, id="task.metric"),
+        Binding("M", "metric(-1)", "previous metric", show=False, id="task.metric_before"),
+        Binding("i", "inspect", "inspect", id="task.inspect"),
+        Binding("s", "smooth", "smooth", id="task.smooth"),
+        Binding("v", "grid", "small charts", id="task.grid"),
+        Binding("D", "diagnostics", "diagnostics", show=False, id="task.diagnostics"),
+        Binding("c", "overlay", "compare", id="task.overlay"),
+        Binding("P", "policy", "next policy", show=False, id="task.policy"),
+        Binding("w", "win_rates", "win-rates", show=False, id="task.win_rates"),
+        Binding("f", "findings", "findings", show=False, id="task.findings"),
+        Binding("d", "configuration", "config", show=False, id="task.configuration"),
+        Binding("o", "logarithmic", "log scale", show=False, id="task.logarithmic"),
+        Binding("t", "open_rollouts", "rollouts", id="task.rollouts"),
+        Binding("p", "toggle_pause", "pause", id="task.pause"),
+        Binding("x", "cancel", "cancel", show=False, id="task.cancel"),
+    ]
+    AUTO_FOCUS = "MetricList"
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._metric = REWARD
+        self._look = Look()
+        self._all: bool | None = None
+        """Whether all diagnostics are listed, or none; None: as many as there is room for."""
+        self._seen: int | None = None
+        self._answer: TaskAnswer | None = None
+
+    @property
+    def targets(self) -> Sequence[TaskRow]:
+        """The selected task."""
+        task = self.marlaas.snapshot.task(self.marlaas.selected)
+        return [task] if task else []
+
+    def question(self) -> TaskQuestion | None:
+        """A question about the chosen metric, of the selected task and of those laid over it."""
+        own = self.marlaas.learner
+        if own is None:
+            return None
+        places = self._look.places if own.task == self._seen else ()
+        others = tuple(each for each in places if each is not None and each != own)
+        return TaskQuestion(own, self._metric, others, known=self._answer, clock=lambda: self.marlaas.snapshot.now)
+
+    def content(self) -> ComposeResult:
+        """Panes below the task's own lines; their places depend on the width."""
+        with ContentSwitcher(initial="task"):
+            with Container(id="task"):
+                yield VerdictLine()
+                yield TaskLine()
+                yield SourceExcerpt()
+                with Container(id="task-panes"):
+                    with Container(id="charts"):
+                        yield MetricChart()
+                        yield VersionScores()
+                        yield SmallMultiples()
+                    yield MetricList()
+                    yield TrajectoryPane()
+                    yield StalenessBars()
+            yield Static(_NOWHERE, id="nowhere", markup=False)
+
+    def on_screen_resume(self) -> None:
+        """Show the selected task, which may be another one."""
+        self._turn()
+
+    def _turn(self) -> None:
+        """Show another task without a cursor, and with no tasks laid over it but those that were asked for."""
+        if self._seen != self.marlaas.selected:
+            self._seen, self._look = self.marlaas.selected, replace(self._look, cursor=None, places=())
+        if self.marlaas.beside:
+            rows = [row for task in self.marlaas.beside if (row := self.marlaas.snapshot.task(task))]
+            beside = [learner(row, "") for row in rows]
+            self._look = replace(self._look, places=kept_places(self._look.places, beside))
+            self.marlaas.beside = ()
+            self.ask_again()
+
+    def on_resize(self, event: Resize) -> None:
+        """Give a small screen's few lines to the chart, and a large one's to small charts below it."""
+        self.set_class(event.size.height < _LOW, "-low")
+        self.set_class(event.size.height >= _HIGH[event.size.width >= _WIDE] and event.size.width >= _NORMAL, "-high")
+
+    def show_content(self, snapshot: Snapshot, answer: object) -> None:
+        """Show all panes."""
+        task = snapshot.task(self.marlaas.selected)
+        self.query_one(ContentSwitcher).current = "nowhere" if task is None else "task"
+        head, own = self.query_one(TaskLine), self.marlaas.learner
+        head.row = learners(task)[own] if task and own else task
+        head.brief = self.app.size.width < _NORMAL
+        head.policy, head.pace = own.policy if own else "", snapshot.speeds.get(task.id) if task else None
+        head.serving = snapshot.serving
+        self._turn()
+        if task is not None and own is not None and isinstance(answer, TaskAnswer):
+            self._show_verdict(learners(task)[own], answer)
+            title = words(answer.metric).title
+            missing = awaiting(learners(task)[own], answer.first, title, snapshot.now, snapshot.serving)
+            self.query_one(MetricChart).missing = missing
+            self._show_source(answer.source if not task.step else None)
+        if task is None or not isinstance(answer, TaskAnswer) or answer is self._answer:
+            return
+        self._answer = answer
+        self._show_chart(snapshot, answer)
+        self._show_metrics(answer)
+        self.query_one(StalenessBars).ages = answer.ages
+        self.query_one(TrajectoryPane).show(answer.trajectories)
+
+    def _show_verdict(self, row: TaskRow, answer: TaskAnswer) -> None:
+        """The task's row changes without its answer, as when it is paused."""
+        rewards = answer.samples.get(REWARD, Track())
+        row = replace(row, state=shown_state(row, self.marlaas.snapshot.serving))
+        own = answer.learner
+        seen = evidence(
+            row, answer.own.evals, rewards, answer.recent, answer.versions, answer.configs.get(own.task, {}), own.policy
+        )
+        found = verdict(seen, gone_wrong(row, own.policy))
+        self.query_one(VerdictLine).verdict = pointed(found, row, own.policy, "f")
+
+    def _show_source(self, source: Excerpt | None) -> None:
+        """Of a task that is blocked before its first step, the code in the place of all panes."""
+        self.query_one(SourceExcerpt).excerpt = source
+        self.set_class(source is not None, "-source")
+        if source is None and self.focused is None:
+            self.query_one(MetricList).focus()  # the panes are back
+
+    def _show_chart(self, snapshot: Snapshot, answer: TaskAnswer) -> None:
+        chart = self.query_one(MetricChart)
+        tasks = [row for task in (answer.task, *(each.task for each in answer.others)) if (row := snapshot.task(task))]
+        known = {each: row for task in tasks for each, row in learners(task).items()}
+        everybody = [each for each in (answer.learner, *answer.others) if each in known]
+        chart.plot = plot(answer, [known[each] for each in everybody], self._look)
+        names = {each: f"{each.task} {each.policy or short_name(known[each], 16)}" for each in everybody}
+        shown = [(0, answer.learner), *self._look.overlaid(answer)]
+        beside = [(place, words(name).title) for place, name in parts(answer, self._look)]
+        chart.names = [*((place, names.get(each, "")) for place, each in shown), *beside]
+        chart.title, chart.meaning = words(answer.metric).title, words(answer.metric).meaning
+        weight = self._look.weight if held_out_on(answer.metric) is None else 0.0
+        chart.smoothing = f"smoothed {weight:g}" if weight else ""
+        cursor = self._look.cursor
+        chart.readout = inspected(answer, cursor, self._look) if cursor is not None else ()
+
+    def _show_metrics(self, answer: TaskAnswer) -> None:
+        self.set_class(bool(answer.versions), "-versions")
+        if answer.versions:
+            self._show_versions(answer)
+            return
+        tracks = {**answer.samples, **{name: answer.own.track(name) for name in answer.own.measured_by}}
+        newest = newest_values(tracks)
+        names = in_order(name for name, track in tracks.items() if track.steps)
+        first = important(names, newest)
+        listed = [*first, *(name for name in names if name not in first)]
+        metrics, small = self.query_one(MetricList), self.query_one(SmallMultiples)
+        metrics.missing, metrics.least, metrics.filled = "", None if self._all else len(first), self._all is None
+        metrics.chosen = small.chosen = answer.metric
+        about = words(answer.metric)
+        metrics.about = (about.title, about.meaning, about.normal)
+        metrics.rows = tuple(
+            MetricRow(name, words(name).title, newest_text(name, newest), tuple(tracks[name].values)) for name in listed
+        )
+        task = self.marlaas.snapshot.task(answer.task)
+        steps = task.steps if task is not None else 1
+        alone = self.has_class("-grid")  # else the large chart has the reward and its scores
+        shown = first if alone else [name for name in first if name not in (REWARD, HELD_OUT)]
+        diagnostics = [name for name in listed if name not in first][:_FURTHER]
+
+        def chart(name: str) -> SmallChart:
+            curve = sample_plot(name, tracks[name], steps, self._look.weight)
+            return SmallChart(name, words(name).title, newest_text(name, newest), curve)
+
+        small.charts, small.further = tuple(map(chart, shown)), tuple(map(chart, diagnostics))
+        self.set_class(not shown, "-bare")
+
+    def _show_versions(self, answer: TaskAnswer) -> None:
+        """The versions that an evaluation measures, each with its score; the chosen one is who the other panes show."""
+        metrics = self.query_one(MetricList)
+        self.query_one(SmallMultiples).charts = ()
+        self.set_class(True, "-bare")
+        metrics.missing, metrics.chosen, metrics.about = "", answer.learner.policy, ("", "", "")
+        metrics.least = None
+        metrics.rows = tuple(
+            MetricRow(words, line(words, 40), score_text(row)) for words, row in answer.versions.items()
+        )
+        scores = self.query_one(VersionScores)
+        scores.rows = tuple(
+            ScoreRow(line(words, 40), score_text(row), row.score if row else None, row.stderr if row else 0.0)
+            for words, row in answer.versions.items()
+        )
+        scores.baseline = next((row.floor for row in answer.versions.values() if row and row.floor is not None), None)
+
+    @property
+    def first_keys(self) -> tuple[str, ...]:
+        """The keys for what blocks it, and for what goes wrong in its learning, if anything does."""
+        return (*super().first_keys, *(("findings",) if self.targets and goes_wrong(self.targets[0]) else ()))
+
+    def why_not(self, action: str) -> str:
+        """Why an action is refused: comparing takes two tasks, and reading a point takes a point."""
+        trained = self.targets[0].trained if self.targets else ()
+        if action == "overlay" and len(self.marlaas.snapshot.tasks) < 2 and len(trained) < 2:
+            return "There is no other task to compare with."
+        if action == "policy":
+            return self.marlaas.why_no_other_policy()
+        if action == "win_rates" and not (self.targets and self.targets[0].policies):
+            return "Versions meet each other where the task file has [policies.NAME]; this task has one policy."
+        if action == "findings" and not (self.targets and self.targets[0].findings):
+            return "Nothing was found to go wrong in what this task learns."
+        if action == "inspect" and not self._track().steps:
+            return "There is no point to inspect yet."
+        return super().why_not(action)
+
+    # What the person chooses.
+
+    def action_policy(self) -> None:
+        """Show the next policy that the task trains."""
+        self.marlaas.next_policy()
+        self._look = replace(self._look, cursor=None)
+        self.ask_again()
+        self.show_again()
+
+    def action_win_rates(self) -> None:
+        """Show how the policy's versions did against each other, and against others."""
+        from .dialogs.readings import WinRates
+
+        if self.marlaas.learner is not None:
+            self.app.push_screen(WinRates(self.marlaas.home, self.marlaas.learner))
+
+    def action_findings(self) -> None:
+        """Show what goes wrong in what the task learns."""
+        from .dialogs.readings import Findings
+
+        self.app.push_screen(Findings(self.marlaas.home, self.targets[0]))
+
+    def action_metric(self, by: int) -> None:
+        """Show the next metric, or the one before."""
+        self.query_one(MetricList).step(by)
+
+    def on_metric_list_chosen(self, message: MetricList.Chosen) -> None:
+        """Show another metric; of an evaluation, another version."""
+        if self._answer is not None and self._answer.versions:
+            self.marlaas.policy = message.name
+            self.query_one(MetricList).chosen = message.name
+            self.ask_again()
+            self.show_again()
+            return
+        self._metric = message.name
+        self.query_one(MetricList).chosen = self.query_one(SmallMultiples).chosen = message.name
+        self.ask_again()
+
+    def on_metric_list_asked(self, message: MetricList.Asked) -> None:
+        """Explain a metric; of an evaluation the list has versions, which all have a score."""
+        from .dialogs.readings import Explain
+
+        versions = self._answer is not None and self._answer.versions
+        self.app.push_screen(Explain("score" if versions else message.name))
+
+    def action_logarithmic(self) -> None:
+        """Switch the vertical axis between logarithmic and linear."""
+        self._look = replace(self._look, logarithmic=not self._look.logarithmic)
+        self._again()
+
+    def action_smooth(self) -> None:
+        """Smooth the curves more; after the most, not at all."""
+        weight = WEIGHTS[(WEIGHTS.index(self._look.weight) + 1) % len(WEIGHTS)]
+        self._look = replace(self._look, weight=weight)
+        self.marlaas.say(f"Curves are smoothed with weight {weight:g}." if weight else "Curves are not smoothed.")
+        self._again()
+
+    def action_grid(self) -> None:
+        """Show the small charts in place of the large one, or the large one again."""
+        self.toggle_class("-grid")
+        self._again()
+        self.query_one(SmallMultiples if self.has_class("-grid") else MetricList).focus()
+
+    def action_diagnostics(self) -> None:
+        """List all metrics, or the important ones."""
+        metrics = self.query_one(MetricList)
+        self._all = len(metrics.listed) < len(metrics.rows)
+        self._again()
+
+    def action_inspect(self) -> None:
+        """Read the newest point, or hide the cursor."""
+        self.query_one(MetricChart).focus()
+        track = self._track()
+        self._point_at(track.steps[-1] if self._look.cursor is None and track.steps else None)
+
+    def on_metric_chart_inspect(self, message: MetricChart.Inspect) -> None:
+        """Move the cursor."""
+        apart = 1.0 if message.exactly else self.query_one(MetricChart).steps_per_column
+        self._point_at(moved(self._track(), self._look.cursor, message.by, apart))
+
+    def on_metric_chart_pointed(self, message: MetricChart.Pointed) -> None:
+        """Read the nearest point with a value to the mouse."""
+        track = self._track()
+        place = track.place(message.step)
+        self._point_at(None if place is None else track.steps[place])
+
+    def _point_at(self, step: int | None) -> None:
+        self._look = replace(self._look, cursor=step)
+        self._again()
+
+    def _track(self) -> Track:
+        """The values that the chart shows of the task."""
+        return self._answer.own.track(self._answer.metric) if self._answer else Track()
+
+    def action_overlay(self) -> None:
+        """Choose the tasks that share the chart; the most similar ones come first."""
+        from .dialogs.questions import ChooseTasks
+
+        task, own = self.targets[0], self.marlaas.learner
+        if own is None:
+            return
+        tasks = sorted(
+            self.marlaas.snapshot.tasks,
+            key=lambda t: (t.id != task.id, t.family != task.family, t.environment != task.environment, -t.id),
+        )
+        others = {each: row for other in tasks for each, row in learners(other).items() if each != own}
+        chosen = [each for each in self._look.places if each is not None and each != own]
+        question = f"Up to {MOST_CURVES - 1} to lay over {own.words}: space marks, enter is done."
+        self.app.push_screen(ChooseTasks(question, others, chosen, MOST_CURVES - 1), self._lay_over)
+
+    def _lay_over(self, others: tuple[Learner, ...] | None) -> None:
+        if others is not None:
+            self._look = replace(self._look, places=kept_places(self._look.places, others))
+            self.ask_again()
+            self._again()
+
+    def action_configuration(self) -> None:
+        """Show the task's configuration beside those of the tasks that share its chart."""
+        from ...operations.results import difference_lines
+        from ...operations.settings_file import settings
+        from .dialogs.readings import Configuration
+
+        if self._answer is None:
+            return
+        shown = [self._answer.learner, *(each for _, each in self._look.overlaid(self._answer))]
+        tasks = list(dict.fromkeys(each.task for each in shown))
+        configs = [self._answer.configs.get(task, {}) for task in tasks]
+        compared = difference_lines(tuple(self._answer.scores.values()))
+        self.app.push_screen(Configuration(tasks, settings(configs, self._answer.parameters), compared))
+
+    def action_back(self) -> None:
+        """Hide the cursor; without one, go back."""
+        if self.maximized is None and self._look.cursor is not None:
+            self._point_at(None)
+        else:
+            super().action_back()
+
+    def _again(self) -> None:
+        if self._answer is not None and self._answer.task == self.marlaas.selected:
+            self._show_chart(self.marlaas.snapshot, self._answer)
+            self._show_metrics(self._answer)

@@ -1,0 +1,326 @@
+"""What all views share: the base of a view, and of those with a list of tasks."""
+
+from __future__ import annotations
+
+import json
+import time
+from abc import abstractmethod
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, ClassVar, cast
+
+from textual.app import ComposeResult
+from textual.binding import Binding, BindingType
+from textual.events import Key
+from textual.screen import Screen
+from textual.timer import Timer
+
+from marlaas.engine.errors import MarlaasError
+from marlaas.engine.queue.submission.transitions import TRANSITIONS
+from marlaas.engine.store.rows import TaskRow
+
+from ...questions import Question
+from ...reading import reading
+from ...text.format import line
+from ...text.machine import yielding_hint, yielding_of
+from ...text.tasks import liveness, mended_in_file, overview, task_json, tasks_named
+from ..context.snapshot import Snapshot
+from ..widgets.bars import KeyBar, NoticeLine, StatusLine, TopBar, ViewBar
+
+if TYPE_CHECKING:
+    from ...app import MarlaasApp
+
+
+# What every view has: bars, a footer, one question to the store, and keys that say why they cannot act.
+
+_NO_ENGINE = "No engine runs, so all tasks wait: S starts one, or `marlaas engine start`."
+_REST = 0.08
+"""Seconds for which the cursor must rest before the store is asked about its line, so that moving costs nothing."""
+_SILENT = "The engine is suspended or very busy; actions wait until it answers."
+
+
+class View(Screen[None]):
+    """A screen that shows snapshots."""
+
+    BINDINGS: ClassVar[list[BindingType]] = [
+        Binding("escape", "back", "back", show=False, key_display="esc", id="view.back"),
+        Binding("z", "zoom", "zoom", show=False, id="view.zoom"),
+        Binding("S", "start_engine", "start engine", id="view.start_engine"),
+    ]
+
+    ALLOW_IN_MAXIMIZED_VIEW = "TopBar, ViewBar, FilterBar, StatusLine, NoticeLine, KeyBar"
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._reasons: tuple[object, ...] = ()
+        self._stopped = False
+        """Whether no engine runs."""
+        self._rest: Timer | None = None
+
+    @property
+    def marlaas(self) -> MarlaasApp:
+        """The application."""
+        return cast("MarlaasApp", self.app)
+
+    @abstractmethod
+    def content(self) -> ComposeResult:
+        """The view's own widgets, between the bars."""
+
+    @abstractmethod
+    def show_content(self, snapshot: Snapshot, answer: object) -> None:
+        """Bring the view's own widgets up to date; ``answer`` is None until the question has been answered."""
+
+    def question(self) -> Question | None:
+        """What the view wants to know beyond the snapshot."""
+        return None
+
+    def why_not(self, action: str) -> str:
+        """Why an action of this view is not possible; empty if it is. Asked often, so it must be cheap."""
+        return ""
+
+    @property
+    def first_keys(self) -> tuple[str, ...]:
+        """Actions whose keys come first in the last line, because of what is shown at the moment."""
+        return ()
+
+    @property
+    def key_words(self) -> Mapping[str, str]:
+        """Words for actions in the last line, in place of those of the help: shorter, or of what is shown now."""
+        return {}
+
+    def compose(self) -> ComposeResult:
+        """Lay out the bars around the content."""
+        yield TopBar(self.marlaas.title, self.marlaas.home_text)
+        yield ViewBar(self.marlaas.views)
+        yield from self.content()
+        yield StatusLine()
+        yield NoticeLine()
+        yield KeyBar()
+
+    def on_mount(self) -> None:
+        """Show what is already known."""
+        self._css_update_count = self.app._css_update_count  # its styles are of the theme of now
+        self.show_again()
+
+    def on_screen_resume(self) -> None:
+        """Ask the view's question, and show what came while it was out of sight."""
+        self.ask_again()
+        if self.is_mounted:
+            self.query_one(NoticeLine).show(self.marlaas.notices)
+            self.show_again()
+
+    def ask_again(self) -> None:
+        """Ask again at once, because the question has changed."""
+        self.marlaas.ask(self)
+
+    def ask_at_rest(self) -> None:
+        """Ask again once the cursor has rested, because the question follows it."""
+        if self._rest is not None:
+            self._rest.stop()
+        self._rest = self.set_timer(_REST, self.ask_again)
+
+    def show_again(self) -> None:
+        """Show the newest snapshot once more."""
+        self.show(self.marlaas.snapshot)
+
+    def show(self, snapshot: Snapshot) -> None:
+        """Bring everything up to date."""
+        alive = liveness(snapshot.engine, snapshot.now)
+        self._stopped = not alive.serves
+        top, base = self.query_one(TopBar), snapshot.engine.shown_base if snapshot.engine else ""
+        top.engine = alive
+        rest = yielding_hint(yielding_of(snapshot.engine), snapshot.now) if alive.alive else ""
+        works = alive.alive and not rest
+        top.overview = overview(snapshot.tasks, snapshot.speeds, base, snapshot.parameters, snapshot.turns, works)
+        self.query_one(ViewBar).shown = (self.marlaas.current_mode, self.marlaas.selected)
+        status = self.query_one(StatusLine)
+        status.problem, status.processes = snapshot.problem, snapshot.workers if alive.alive else ()
+        status.note = snapshot.note
+        stalled = snapshot.unfinished and self._stopped
+        status.hint = _NO_ENGINE if stalled else _SILENT if alive.word == "silent" else rest
+        question = self.question()
+        self.show_content(snapshot, snapshot.answer if question and snapshot.question == question else None)
+        self.renew_keys()
+
+    # Keys that cannot act are dim in the footer, and say why when they are pressed.
+
+    def renew_keys(self) -> None:
+        """Update which keys can act, because something else is under the cursor."""
+        reasons = (
+            self._stopped,
+            self.first_keys,
+            dict(self.key_words),
+            *(self.why_not(binding.action) for _, binding in self._bindings),
+        )
+        if reasons != self._reasons:  # Textual rebuilds the footer
+            self._reasons = reasons
+            self.refresh_bindings()
+
+    def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
+        """Whether an action is possible; None is Textual's value for a dim key, False hides it."""
+        if action == "start_engine":
+            return self._stopped
+        return None if self.why_not(action) else True
+
+    def on_key(self, event: Key) -> None:
+        """Say why a key that nothing reacted to cannot act."""
+        active = self.active_bindings.get(event.key)
+        if active is not None and not active.enabled and (reason := self.why_not(active.binding.action)):
+            self.marlaas.say(reason, bad=True)
+            event.stop()
+
+    def action_start_engine(self) -> None:
+        """Start an engine in the background."""
+        self.marlaas.action_start_engine()
+
+    def action_back(self) -> None:
+        """Go back from a zoomed pane to all panes, or from this view to the one before."""
+        if self.maximized is not None:
+            self.minimize()
+        elif len(self.app.screen_stack) > 1:
+            self.app.pop_screen()
+        else:
+            self.marlaas.go_back()
+
+    def watch_maximized(self) -> None:
+        """Name the key that leaves the zoom, or no longer."""
+        self.refresh_bindings()
+
+    def action_zoom(self) -> None:
+        """Zoom the pane with the focus, or show all panes again."""
+        if self.maximized is not None:
+            self.minimize()
+        elif self.focused is None or not self.maximize(self.focused):
+            self.marlaas.say("There is nothing to zoom here.", bad=True)
+
+
+# What all views with tasks under the cursor share: acting on tasks, opening other views of them, copying them.
+
+_VERBS = {"toggle_pause": ("pause", "resume"), "cancel": ("cancel",), "retry": ("retry",)}
+_OTHERWISE = {
+    "toggle_pause": "there is nothing to pause",
+    "cancel": "there is nothing to cancel",
+    "retry": "only failed and cancelled tasks can be retried",
+}
+_NEEDS_A_TASK = ("add_like", "open_rollouts", "open_logs", "edit_environment", "copy_row", "copy_json")
+
+
+class TasksView(View):
+    """Keys that act on the marked tasks, or on the one under the cursor; if they cannot, they say why."""
+
+    BINDINGS: ClassVar[list[BindingType]] = [
+        Binding("p", "toggle_pause", "pause/resume", id="task.pause"),
+        Binding("x", "cancel", "cancel", id="task.cancel"),
+        Binding("r", "retry", "retry", show=False, id="task.retry"),
+        Binding("A", "add_like", "add one like it", show=False, id="task.add_like"),
+        Binding("t", "open_rollouts", "rollouts", show=False, id="task.rollouts"),
+        Binding("l", "open_logs", "logs", show=False, id="task.logs"),
+        Binding("E", "edit_environment", "edit code", show=False, id="task.edit"),
+        Binding("y", "copy_row", "copy", show=False, id="task.copy"),
+        Binding("Y", "copy_json", "copy JSON", show=False, id="task.copy_json"),
+    ]
+
+    @property
+    @abstractmethod
+    def targets(self) -> Sequence[TaskRow]:
+        """The tasks that keys act on; the first is the one under the cursor."""
+
+    @property
+    def first_keys(self) -> tuple[str, ...]:
+        """The key that mends what blocks the task under the cursor, if that is a line of its environment."""
+        return ("edit_environment",) if self.targets and mended_in_file(self.targets[0]) else ()
+
+    @property
+    def key_words(self) -> Mapping[str, str]:
+        """What ``p`` does with these tasks; and few words, so that filtering and leaving have room at 80 columns."""
+        resumes = self._fitting("resume") and not self._fitting("pause")
+        return {"toggle_pause": "resume" if resumes else "pause", "edit_environment": "edit"}
+
+    def why_not(self, action: str) -> str:
+        """Why an action is refused: it needs a task in a state that it can start from."""
+        verbs = _VERBS.get(action, ())
+        if not verbs and action not in _NEEDS_A_TASK:
+            return ""
+        if action == "edit_environment" and self.marlaas.web:
+            return "This needs a terminal of its own: it is not offered in a browser."
+        if (verbs or action == "edit_environment") and (reason := self.marlaas.may_act()):
+            return reason
+        targets = self.targets
+        if not targets:
+            return "There is no task under the cursor."
+        if not verbs or any(self._fitting(verb) for verb in verbs):
+            return ""
+        if len(targets) > 1:
+            return f"These {len(targets)} tasks: {_OTHERWISE[action]}."
+        return f"Task {targets[0].id} is {line(targets[0].state, 20)}: {_OTHERWISE[action]}."
+
+    def action_toggle_pause(self) -> None:
+        """Pause active tasks; if none is active, resume paused ones."""
+        if moving := self._fitting("pause"):
+            self.marlaas.command("pause", moving)
+        elif paused := self._fitting("resume"):
+            self.marlaas.command("resume", paused)
+
+    def action_retry(self) -> None:
+        """Put failed or cancelled tasks back into the queue."""
+        self.marlaas.command("retry", self._fitting("retry"))
+
+    def action_cancel(self) -> None:
+        """Ask, then cancel."""
+        from .dialogs.questions import Confirm
+
+        tasks = self._fitting("cancel")
+
+        def act(yes: bool | None) -> None:
+            if yes:
+                self.marlaas.command("cancel", tasks)
+
+        named = f"task {tasks[0]}, {line(self._row(tasks[0]).name, 40)}" if len(tasks) == 1 else f"{len(tasks)} tasks"
+        ends = "It stops; its" if len(tasks) == 1 else "They stop; their"
+        question = f"Cancel {named}? {ends} adapters stay, and retrying goes on from the last step."
+        self.app.push_screen(Confirm(question), act)
+
+    def action_add_like(self) -> None:
+        """Open the form, filled with what the task under the cursor was submitted with."""
+        self.marlaas.action_add(self.targets[0].id)
+
+    def action_open_rollouts(self) -> None:
+        """Open the rollouts of the task."""
+        self.marlaas.open_task(self.targets[0].id, "rollouts")
+
+    def action_open_logs(self) -> None:
+        """Open the logs of the task."""
+        self.marlaas.open_task(self.targets[0].id, "logs")
+
+    def action_edit_environment(self) -> None:
+        """Open the environment of the task under the cursor in the editor, at the line that is wrong where one is."""
+        from ...operations.environments.source_lines import task_place
+        from ..context.editor import edit_source
+
+        try:
+            with reading(self.marlaas.home) as reader:
+                known, use = (reader.environments(), reader.environment_use(time.time())) if reader else ([], {})
+                path, place = task_place(self.targets[0], known, use)
+        except MarlaasError as error:
+            self.marlaas.say(str(error), bad=True)
+            return
+        edit_source(self.marlaas, path, place)
+
+    def action_copy_row(self) -> None:
+        """Copy the tasks in words, a line each."""
+        rows = [f"{t.id}\t{t.tenant}\t{t.name}\t{t.environment}\t{t.state}\t{t.step}/{t.steps}" for t in self.targets]
+        self.marlaas.copy("\n".join(rows), self._named())
+
+    def action_copy_json(self) -> None:
+        """Copy all that is known of the tasks."""
+        rows = [task_json(task) for task in self.targets]
+        self.marlaas.copy(json.dumps(rows[0] if len(rows) == 1 else rows, indent=2), self._named())
+
+    def _named(self) -> str:
+        return tasks_named([task.id for task in self.targets])
+
+    def _row(self, number: int) -> TaskRow:
+        return next(task for task in self.targets if task.id == number)
+
+    def _fitting(self, verb: str) -> list[int]:
+        """The targets whose state the verb can start from."""
+        return [task.id for task in self.targets if task.state in TRANSITIONS[verb]]

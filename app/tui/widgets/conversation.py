@@ -1,0 +1,465 @@
+"""Panes of conversations: one trajectory with its tokens, and several side by side."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from functools import partial
+from typing import Any, ClassVar
+
+from textual.app import ComposeResult
+from textual.binding import Binding, BindingType
+from textual.containers import Container, VerticalScroll
+from textual.content import Content
+from textual.geometry import Size
+from textual.message import Message
+from textual.scroll_view import ScrollView
+from textual.strip import Strip
+from textual.visual import Visual
+from textual.widgets import Static
+from textual.worker import get_current_worker
+
+from marlaas.engine.errors import MarlaasError
+from marlaas.engine.home.paths import Home
+from marlaas.engine.spec.task import ONLY
+from marlaas.engine.store.rows import TrajectoryRow, Turn
+
+from ...rollouts.answers import Answer, Block, Layout, answer
+from ...rollouts.reading import TURNS, Loaded, Shading, Wish, load
+from ...text.format import advantage, cells, clip, excerpt, line, number, pad, score
+from ...text.tasks import who
+
+# What the model writes: the newest group of a task, one trajectory at a time, as readable turns.
+#
+# Where the base's template rewrote earlier turns, the trajectories of one conversation are shown as one. Below it
+# stand the last replies of its whole group.
+
+_NONE = Content.styled("No trajectory yet.", "$text-muted")
+_TURN_CHARACTERS, _TURN_LINES = 4000, 200
+_FIRST_TURNS, _LAST_TURNS = 30, 10
+_SMALL = 8
+"""Rows below which there is no room for whole turns."""
+_ROLES = {"assistant": "bold $text-primary", "tool": "bold $text-warning", "failed": "bold $text-error"}
+_ANEW = Turn("template", "A new prompt begins here: the template rewrote earlier turns, or this is a fork.")
+
+
+class TrajectoryPane(VerticalScroll, can_focus=True):
+    """Follows the newest group until the person pages or scrolls; what is being read stays."""
+
+    BINDINGS: ClassVar[list[BindingType]] = [
+        Binding("left,[", "newer", "newer trajectory", show=False, id="task.newer"),
+        Binding("right,]", "older", "page", key_display="←→", id="task.older"),
+        Binding("j", "scroll_down", "down", show=False, id="task.down"),
+        Binding("k", "scroll_up", "up", show=False, id="task.up"),
+        Binding("g", "scroll_home", "top", show=False, id="task.top"),
+        Binding("G", "scroll_end", "bottom", show=False, id="task.bottom"),
+    ]
+    DEFAULT_CSS = """
+    TrajectoryPane { height: 1fr; padding: 0 1; scrollbar-gutter: stable; border-top: solid $panel-lighten-2; }
+    TrajectoryPane:focus { border-top: solid $primary; }
+    """
+
+    def __init__(self, **options: Any) -> None:
+        super().__init__(**options)
+        self._given: Sequence[TrajectoryRow] = ()
+        self._rows: Sequence[TrajectoryRow] = ()
+        self._shown: int | None = None
+        self._follows = True
+        self._text = Static(_NONE, markup=False)
+        self.border_title = "trajectories"
+
+    def compose(self) -> Any:
+        """One text that scrolls."""
+        yield self._text
+
+    def show(self, rows: Sequence[TrajectoryRow]) -> None:
+        """Show new rows, newest first."""
+        if rows == self._given:
+            return
+        self._given = rows
+        if self._follows and not self.scroll_offset.y:
+            self._take_given()
+        elif any(row.id == self._shown for row in rows):
+            self._rows = conversations(rows)
+            self._render_row()
+
+    def _take_given(self) -> None:
+        self._rows = conversations(self._given)
+        self._render_row()
+
+    def action_newer(self) -> None:
+        """Show the next newer trajectory."""
+        self._turn(-1)
+
+    def action_older(self) -> None:
+        """Show the next older trajectory."""
+        self._turn(1)
+
+    def _turn(self, by: int) -> None:
+        if not self._rows:
+            return
+        place = self._place() + by
+        self._follows = place <= 0
+        self.scroll_home(animate=False)
+        if self._follows:
+            self._take_given()
+        else:
+            self._shown = self._rows[min(len(self._rows) - 1, place)].id
+            self._render_row()
+
+    def _place(self) -> int:
+        """The place of the shown trajectory in its group; that of the newest where none was chosen."""
+        return next((i for i, row in enumerate(self._rows) if not self._follows and row.id == self._shown), 0)
+
+    def _render_row(self) -> None:
+        if not self._rows:
+            self.border_title = "trajectories"
+            self._text.update(_NONE)
+            return
+        place = self._place()
+        row = self._rows[place]
+        self._shown = row.id
+        which = f"trajectory {place + 1} of {len(self._rows)} in group {row.group}"
+        if row.policy not in ("", ONLY) or row.speaker:
+            which += f", {who(row.agent, row.policy, row.version, row.speaker, row.spoke)}"
+        self.border_title = Content(f"{which}, reward {score(row.reward)}")
+        width, height = self.scrollable_content_region.size
+        small = 0 < height < _SMALL
+        if small:
+            self._text.update(preview(row, width, height))
+            return
+        parts = [trajectory_text(row), *group_lines(self._rows, row, width)]
+        self._text.update(Content("\n").join(parts))
+
+    def on_resize(self) -> None:
+        """Fit what is shown to the new size."""
+        self._render_row()
+
+
+def conversations(rows: Sequence[TrajectoryRow]) -> list[TrajectoryRow]:
+    """Rows with all parts of a conversation joined, newest first; the oldest may lack its beginning."""
+    found: list[TrajectoryRow] = []
+    parts: list[TrajectoryRow] = []
+    for row in rows:
+        parts.append(row)
+        if row.part == 0:
+            found.append(_joined(parts))
+            parts = []
+    return [*found, _joined(parts)] if parts else found
+
+
+def _joined(parts: Sequence[TrajectoryRow]) -> TrajectoryRow:
+    """One row of a conversation's parts, which are given newest first."""
+    turns = parts[-1].turns
+    for part in parts[-2::-1]:
+        turns = (*turns, _ANEW, *part.turns)
+    return replace(parts[0], turns=turns)
+
+
+def preview(row: TrajectoryRow, width: int, lines: int) -> Content:
+    """The end of a trajectory, a line for each turn. Every part of it is foreign text."""
+    said = [(line(turn.role, 10), turn.text) for turn in row.turns]
+    said += [("failed", row.failure)] if row.failure else []
+    found = []
+    for role, text in said[-lines:]:
+        words = line(text, max(1, width - cells(role) - 2))
+        found.append(Content.assemble((f"{role}: ", _ROLES.get(role, "bold $text-muted")), words))
+    return Content("\n").join(found)
+
+
+def group_lines(rows: Sequence[TrajectoryRow], shown: TrajectoryRow, width: int) -> list[Content]:
+    """Each distinct last reply of a group's conversations, with how it was paid and how often it came.
+
+    In lines of at most ``width`` cells; none if there is one conversation alone. Every part is foreign text.
+    """
+    if len(rows) < 2:
+        return []
+    several = len({row.agent for row in rows}) > 1
+    found = Counter(_last_reply(row, several) for row in rows)
+    own, wide = _last_reply(shown, several), max(cells(one.mark[0]) for one in found)
+    lines = [Content(""), Content.styled("last replies of its group", "$text-accent")]
+    for one, count in found.items():
+        begin = f"{'▸' if one == own else ' '} {pad(one.mark[0], wide)} {pad(f'×{count}', 3)} "
+        said = clip(one.said, max(1, width - cells(begin)))
+        lines.append(Content.assemble((begin, one.mark[1]), (said, "$text-muted" if one.quiet else "")))
+    return lines
+
+
+def _last_reply(row: TrajectoryRow, named: bool) -> Answer:
+    said = [turn.text for turn in row.turns if turn.role == "assistant"]
+    one = answer(row.status, row.reward, said[-1] if said else "", len(said))
+    return replace(one, name=line(row.agent, 12)) if named else one
+
+
+def trajectory_text(row: TrajectoryRow) -> Content:
+    """A trajectory for reading. Every part of it is foreign text."""
+    head = [
+        "held-out" if row.split != "train" else f"group {row.group}",
+        f"member {row.member}",
+        who(row.agent, row.policy, row.version, row.speaker, row.spoke),
+        f"{row.part + 1} trajectories" if row.part else "",
+        f"version {row.version}" if row.policy in ("", ONLY) and not row.speaker else "",
+        f"{row.tokens} tokens",
+        line(row.status, 12) if row.status != "ok" else "",
+    ]
+    rewards = [f"reward {score(row.reward)}", *([] if row.speaker else [f"advantage {advantage(row.advantage)}"])]
+    rewards += [f"{line(name, 20)} {number(value)}" for name, value in list(row.parts.items())[:8]]
+    parts: list[tuple[str, str] | str] = [
+        (" · ".join(part for part in head if part), "$text-muted"),
+        "\n",
+        (" · ".join(rewards), "bold"),
+    ]
+    if row.failure:
+        parts += ["\n", (f"! {line(row.failure, 400)}", "$text-error")]
+    skipped = len(row.turns) - _FIRST_TURNS - _LAST_TURNS
+    for place, turn in enumerate(row.turns):
+        if skipped > 0 and _FIRST_TURNS <= place < len(row.turns) - _LAST_TURNS:
+            if place == _FIRST_TURNS:
+                parts += ["\n\n", (f"… {skipped} turns between", "$text-muted")]
+            continue
+        role, text = line(turn.role, 20), excerpt(turn.text, _TURN_CHARACTERS, _TURN_LINES)
+        parts += ["\n\n", (role, _ROLES.get(role, "bold $text-muted")), "\n", text]
+    return Content.assemble(*parts)
+
+
+# Conversations to read: one, or two side by side.
+
+# The pane for one conversation: blocks of text, wrapped as far as somebody scrolls, and a legend of the shades.
+#
+# It shows a ``Page``. Knows no store.
+
+AHEAD = 400
+"""Lines that are wrapped at once in the background."""
+
+
+@dataclass(frozen=True)
+class Page:
+    """What a pane shows."""
+
+    key: object
+    """The conversation's key: with another key the pane begins at the top."""
+    title: str
+    blocks: Sequence[Block]
+    shading: Shading = field(default_factory=lambda: Shading(TURNS))
+    first: tuple[int, int] | None = None
+    """Where to begin: (block, character); None: at the top."""
+
+
+EMPTY = Page(None, "", ())
+
+
+class ConversationPane(ScrollView, can_focus=True):
+    """Scrolls over the lines of a page."""
+
+    BINDINGS: ClassVar[list[BindingType]] = [
+        Binding("down,j", "scroll_down", "down", show=False, id="pane.down"),
+        Binding("up,k", "scroll_up", "up", show=False, id="pane.up"),
+        Binding("pagedown,space,ctrl+f", "page_down", "page down", show=False, id="pane.page_down"),
+        Binding("pageup,ctrl+b", "page_up", "page up", show=False, id="pane.page_up"),
+        Binding("home,g", "scroll_home", "top", show=False, id="pane.top"),
+        Binding("end,G", "to_end", "bottom", show=False, id="pane.bottom"),
+    ]
+    DEFAULT_CSS = """
+    ConversationPane { height: 1fr; width: 1fr; overflow-x: hidden; scrollbar-gutter: stable; padding: 0 1;
+                       border-top: solid $panel-lighten-2; }
+    ConversationPane:focus { border-top: solid $primary; }
+    ConversationPane.-shaded { border-bottom: solid $panel-lighten-2; border-subtitle-align: left; }
+    """
+
+    def __init__(self, **options: Any) -> None:
+        super().__init__(**options)
+        self.page = EMPTY
+        self._layout = Layout((), 80)
+        self._wants_end = False
+
+    def show(self, page: Page) -> None:
+        """Show a page; the same page in other shades stays where it is."""
+        elsewhere = page.key != self.page.key or page.first != self.page.first
+        self.page = page
+        self.border_title = Content(page.title)
+        legend = page.shading.legend
+        self.set_class(bool(legend), "-shaded")
+        self.border_subtitle = Content("  ").join([Content.styled(label, style) for label, style in legend])
+        self._wants_end = False
+        self._lay_out()
+        if elsewhere:
+            place = max(0, self._layout.line_of(*page.first) - 3) if page.first else 0
+            self._grow(place + self.size.height)
+            self.scroll_to(y=place, animate=False, immediate=True, force=True)
+
+    # Lines.
+
+    def _lay_out(self) -> None:
+        self._layout = Layout(self.page.blocks, max(1, self._width))
+        self._grow(int(self.scroll_offset.y) + 2 * max(1, self.size.height))
+        self.call_later(self._wrap_on, self._layout)
+        self.refresh()
+
+    @property
+    def _width(self) -> int:
+        return self.scrollable_content_region.width or self.size.width or 80
+
+    def _grow(self, count: int) -> None:
+        self._layout.reach(count)
+        self.virtual_size = Size(0, len(self._layout.lines))
+
+    def _wrap_on(self, layout: Layout) -> None:
+        """Wrap the remaining lines, some at a time, so that no key waits for it."""
+        if layout is self._layout and not layout.whole:
+            self._grow(len(layout.lines) + AHEAD)
+            self.set_timer(0.005, lambda: self._wrap_on(layout))
+        elif layout is self._layout and self._wants_end:
+            self._wants_end = False
+            self.scroll_end(animate=False, immediate=True)
+
+    def action_to_end(self) -> None:
+        """Go to the last line, once it is known."""
+        self._wants_end = not self._layout.whole
+        self.scroll_end(animate=False, immediate=True)
+
+    def on_resize(self) -> None:
+        """Wrap the lines at the new width."""
+        if self._layout.width != self._width:
+            self._lay_out()
+        else:
+            self._grow(int(self.scroll_offset.y) + 2 * max(1, self.size.height))
+
+    def render_line(self, y: int) -> Strip:
+        """One line of what is in sight."""
+        place, width = int(self.scroll_offset.y) + y, self._width
+        if place >= len(self._layout.lines):
+            return Strip.blank(width, self.rich_style)
+        line = self._layout.lines[place]
+        block = self.page.blocks[line.block]
+        content = Content.styled(block.text[line.start : line.stop], block.style)
+        for stretch in block.styled(line.start, line.stop):
+            content = content.stylize(stretch.style, stretch.start, stretch.stop)
+        strips = Visual.to_strips(self, content.truncate(width), width, 1, self.visual_style, pad=True)
+        return strips[0] if strips else Strip.blank(width, self.rich_style)
+
+
+# Shows conversations to read: one, or two side by side.
+#
+# They are read and laid out in a thread. The one that was asked for last is shown, and can be copied.
+
+
+class ConversationPanes(Container):
+    """A pane that follows the lists, and at its left a pane for a marked conversation."""
+
+    DEFAULT_CSS = """
+    ConversationPanes { width: 1fr; height: 100%; layout: horizontal; }
+    ConversationPanes > #other { display: none; border-right: solid $panel-lighten-2; }
+    ConversationPanes.-comparing > #other { display: block; }
+    """
+
+    def __init__(self, home: Home, **options: Any) -> None:
+        super().__init__(**options)
+        self._home = home
+        self.other = ConversationPane(id="other")
+        self.pane = ConversationPane(id="pane")
+        self.shade = TURNS
+        self.loaded: Loaded | None = None
+        """The conversation that is shown."""
+        self._word = ""
+        self._current: int | None = None
+        self._marked: int | None = None
+
+    def compose(self) -> ComposeResult:
+        """Lay out both panes."""
+        yield self.other
+        yield self.pane
+
+    @property
+    def comparing(self) -> bool:
+        """Whether two conversations are shown."""
+        return self.has_class("-comparing")
+
+    def choose(self, conversation: int | None) -> None:
+        """Show another conversation; None: nothing."""
+        if conversation == self._current and self.loaded is not None:
+            return
+        self._current = conversation
+        if conversation is None:
+            self.loaded = None
+            self.pane.show(EMPTY)
+        else:
+            self._load(self.pane, conversation)
+
+    def shade_by(self, name: str) -> None:
+        """Show the same in other shades."""
+        self.shade = name
+        self._again()
+
+    def look_for(self, word: str) -> None:
+        """Mark a word in the text."""
+        self._word = word
+        self._again()
+
+    def mark(self, current: int | None) -> str:
+        """Mark the conversation, or show the marked one beside it, or end that; returns a sentence that says which."""
+        self.choose(current)
+        if self.comparing or self._current is None:
+            self.compare(False)
+            return "One conversation again."
+        if self._marked is None or self._marked == self._current:
+            self._marked = self._current
+            return "Marked. Go to another conversation and press c again: they stand side by side."
+        self.compare(True)
+        return "What was marked is at the left; tab goes from one to the other, c or esc ends it."
+
+    def compare(self, wanted: bool) -> None:
+        """Show two conversations, or one."""
+        self.set_class(wanted, "-comparing")
+        if not wanted:
+            self._marked = None
+        elif self._marked is not None:
+            self._load(self.other, self._marked)
+
+    def _again(self) -> None:
+        if self._current is not None:
+            self._load(self.pane, self._current)
+        if self.comparing and self._marked is not None:
+            self._load(self.other, self._marked)
+
+    # Reading.
+
+    def _load(self, pane: ConversationPane, conversation: int) -> None:
+        wish = Wish(conversation, self.shade, self._word)
+        read = partial(self._read, pane, wish)
+        self.run_worker(read, thread=True, group=f"read {pane.id}", exclusive=True, exit_on_error=False)
+
+    def _read(self, pane: ConversationPane, wish: Wish) -> None:
+        try:
+            loaded = load(self._home, wish)
+        except MarlaasError as error:
+            loaded = _unreadable(wish, error.message)
+        except Exception as error:  # of an invalid row; unreported, another conversation would stay here
+            loaded = _unreadable(wish, f"{type(error).__name__}: {error}")
+        if not get_current_worker().is_cancelled:
+            self.post_message(_Ready(pane, loaded))
+
+    def on__ready(self, message: _Ready) -> None:
+        """Show what was read, unless something else is wanted by now."""
+        pane, loaded = message.pane, message.loaded
+        wanted = self._current if pane is self.pane else self._marked
+        if loaded.wish != Wish(wanted or 0, self.shade, self._word):
+            return
+        if pane is self.pane:
+            self.loaded = loaded if loaded.conversation else None
+            self.screen.refresh_bindings()
+        title = f"conversation {loaded.wish.conversation}"
+        title += "" if self.shade == TURNS or loaded.shading.lacking else f", tokens by {self.shade}"
+        pane.show(Page(loaded.wish.conversation, title, loaded.blocks, loaded.shading, loaded.first))
+
+
+def _unreadable(wish: Wish, why: str) -> Loaded:
+    return Loaded(wish, None, (Block(f"This conversation cannot be read: {line(why, 400)}", "$text-error"),))
+
+
+class _Ready(Message, bubble=False):
+    """A conversation from the thread."""
+
+    def __init__(self, pane: ConversationPane, loaded: Loaded) -> None:
+        super().__init__()
+        self.pane, self.loaded = pane, loaded

@@ -1,0 +1,319 @@
+"""Nodes of a cluster: versions, devices, clocks, which drain and which do not answer."""
+
+from __future__ import annotations
+
+import platform
+import re
+import time
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass, fields
+from difflib import get_close_matches
+from typing import Protocol, TypeVar
+
+from ...devices.limits import available_memory
+from ...devices.machine import Cpu, Link, Machine, Software, UsableNode
+from ...devices.software import find_installed, version_of
+from ...devices.survey import survey_machine
+from ...devices.usable import NOTHING, Ours, UsableResources
+from ...errors import ClusterUnreachable, MarlaasError
+from ...home.paths import Home, version
+from ...home.settings import load_settings
+from ...models.find import load_base
+
+
+@dataclass(frozen=True)
+class Versions:
+    """Versions that decide if nodes understand each other, and compute alike.
+
+    Empty if something is not installed.
+    """
+
+    python: str = ""
+    marlaas: str = ""
+    ray: str = ""
+    torch: str = ""
+    llama_cpp: str = ""
+    vllm: str = ""
+
+
+NAMES = {"python": "Python", "llama_cpp": "llama-cpp-python", "vllm": "vLLM", "ray": "Ray"}
+NEEDED = ("python", "marlaas", "ray", "torch")
+"""Needed on every node; llama.cpp and vLLM are optional."""
+
+
+def own_versions() -> Versions:
+    """The versions of this Python's environment."""
+    there = find_installed()
+    return Versions(
+        python=platform.python_version(),
+        marlaas=version(),
+        ray=version_of("ray"),
+        torch=there.torch,
+        llama_cpp=there.llama,
+        vllm=there.vllm,
+    )
+
+
+def differences(here: Versions, there: Versions, node: str = "there") -> str:
+    """Why two nodes cannot work together, in one sentence; empty if they can.
+
+    Python counts to its minor version. A build's part of a version, the ``+cu128`` of a torch, does not count.
+    """
+    told = []
+    for field in fields(Versions):
+        mine, theirs = getattr(here, field.name), getattr(there, field.name)
+        if _counts(field.name, mine) == _counts(field.name, theirs):
+            continue
+        if field.name in NEEDED or (mine and theirs):
+            name = NAMES.get(field.name, field.name)
+            told.append(f"{name} is {theirs or 'missing'} {node} and {mine or 'missing'} here")
+    return f"{', '.join(told)}." if told else ""
+
+
+def versions_in_words(versions: Versions) -> str:
+    """``Python 3.12.3, torch 2.11.0``: what is installed, for people."""
+    there = [(NAMES.get(field.name, field.name), getattr(versions, field.name)) for field in fields(Versions)]
+    return ", ".join(f"{name} {version}" for name, version in there if version)
+
+
+def _counts(name: str, version: str) -> str:
+    public = version.partition("+")[0]
+    return ".".join(public.split(".")[:2]) if name == "python" else public
+
+
+NO_MACHINE = Machine(Cpu((), 0, 0))
+
+
+@dataclass(frozen=True)
+class Node:
+    """One machine of the cluster, as the engine knows it."""
+
+    id: str
+    """Ray's id, hexadecimal: a new one at each joining."""
+    name: str
+    address: str
+    alive: bool = True
+    draining: bool = False
+    versions: Versions = Versions()  # it is frozen
+    machine: Machine = NO_MACHINE
+    software: Software = Software()  # noqa: RUF009  # that, too
+    free_bytes: int = 0
+    refused: str = ""
+    here: bool = False
+    """True for the engine's own machine."""
+    left_out: tuple[str, ...] = ()
+    base: str = ""
+    link: Link = Link()  # noqa: RUF009  # likewise
+    """The way from the engine's machine, measured at the first look."""
+    clock: float | None = None
+    """Seconds by which its clock is ahead of the engine's; None if unknown."""
+
+
+def usable_nodes(nodes: Sequence[Node], drained: Collection[str]) -> list[UsableNode]:
+    """Living nodes as the placement sees them; people have ``drained`` the ones of these names."""
+    return [
+        UsableNode(
+            node="" if node.here else node.id,
+            name=node.name,
+            machine=node.machine,
+            software=node.software,
+            free=node.free_bytes,
+            link=Link() if node.here else node.link,
+            draining=node.draining or node.name in drained,
+            refused=node.refused,
+            reasons=node.left_out,
+        )
+        for node in nodes
+        if node.alive
+    ]
+
+
+def link_of(calls: Sequence[float], sent: int, seconds: float) -> Link:
+    """The link to a node, from the seconds of some empty calls and those of one call with ``sent`` bytes.
+
+    The fastest empty call counts: others waited for a processor and not for the link.
+    """
+    call = min(calls)
+    return Link(call, max(0.0, seconds - call) / sent if sent else 0.0)
+
+
+@dataclass(frozen=True)
+class NodeFacts:
+    """A node's description of itself."""
+
+    versions: Versions
+    usable: UsableResources = UsableResources(Machine(Cpu((), 0, 0)))  # noqa: RUF009  # it is frozen
+    """By the node's own marlaas.toml, container and other accounts; with known rates."""
+    software: Software = Software()  # noqa: RUF009  # that, too
+    free_bytes: int = 0
+    base: str = ""
+    trouble: str = ""
+    clock: float = 0.0
+    """The node's time after the look, in seconds since 1970."""
+
+
+def look_here(home: Home, ours: Ours = NOTHING, *, measure: bool = False) -> NodeFacts:
+    """Look at this machine for the home of a node; ``ours`` is what the engine's workers hold here already.
+
+    ``measure`` measures devices of unknown speed, some seconds for each; only if no worker runs.
+    """
+    versions = own_versions()
+    try:
+        settings = load_settings(home)
+        seen = survey_machine(settings.resources, home.rates, ours, missing=measure)
+    except MarlaasError as error:
+        return NodeFacts(versions, trouble=error.message, clock=time.time())
+    free = available_memory(settings.resources.memory)
+    return NodeFacts(versions, seen.usable, seen.software, free, _base(settings.base), clock=time.time())
+
+
+def _base(name: str) -> str:
+    try:
+        return load_base(name).fingerprint
+    except MarlaasError:
+        return ""
+
+
+def trouble_with(facts: NodeFacts, engine: Versions) -> str:
+    """Why a node is not used next to an engine of these versions, in a sentence; empty if it is."""
+    if facts.trouble:
+        return facts.trouble
+    if differ := differences(engine, facts.versions):
+        return f"{differ} Install the same versions on both."
+    if not facts.usable.machine.cpu.count:
+        return "No core may be used there."
+    return ""
+
+
+REFUSED = ("nauthenticated", "UNAUTHENTICATED", "AuthenticationError", "InvalidAuth")
+OTHER = ("Failed to connect to GCS", "http2 header")
+MIXED = "Version mismatch"
+HINT = "`marlaas cluster status` says how this machine stands."
+
+
+def refuses_token(said: str) -> bool:
+    """True if Ray did not accept a token, by its output."""
+    return any(sign in said for sign in REFUSED)
+
+
+def no_head(said: str) -> bool:
+    """True if the listener is no head of Ray."""
+    return not refuses_token(said) and any(sign in said for sign in OTHER)
+
+
+def unreached(address: str, said: str) -> ClusterUnreachable:
+    """The error for a cluster that does not answer; ``said`` is Ray's output."""
+    if refuses_token(said):
+        why = "it does not accept this machine's token"
+    elif no_head(said):
+        why = "what listens there does not speak as Ray does"
+    elif MIXED in said:
+        why = "it runs another version of Python or Ray"
+    else:
+        why = plainly(next((line for line in said.splitlines() if line.strip()), "it left no word"))
+    return ClusterUnreachable(f"No cluster answers at {address}: {why}.", HINT)
+
+
+def plainly(text: str) -> str:
+    """A line of Ray's without the name of its error and the last full stop."""
+    return re.sub(r"^[\w.]+(Error|Exception): ", "", text.strip()).rstrip(".")
+
+
+# Nothing depends on another machine's clock: only the engine stamps what it stores. But people compare logs.
+
+LIMIT = 10.0
+
+
+@dataclass(frozen=True)
+class ClockReading:
+    """A question and its answer: seconds since 1970, by the asker's clock, the other's, and the asker's again."""
+
+    asked: float
+    answered: float
+    heard: float
+
+    @property
+    def ahead(self) -> float:
+        return self.answered - (self.asked + self.heard) / 2
+
+    @property
+    def at_least(self) -> float:
+        """Least difference of the clocks in seconds: the answer was given at some time in between."""
+        return max(0.0, abs(self.ahead) - (self.heard - self.asked) / 2)
+
+
+def clock_warning(name: str, ahead: float, certain: float | None = None) -> str:
+    """A warning on the clock of node ``name``; empty if it is near enough."""
+    if (abs(ahead) if certain is None else certain) <= LIMIT:
+        return ""
+    way = "ahead of" if ahead > 0 else "behind"
+    return (
+        f"The clock of {name} is {_span(abs(ahead))} {way} this machine's: training does not mind, but logs are hard to"
+        " compare. Let both ask a time server (NTP)."
+    )
+
+
+def _span(seconds: float) -> str:
+    if seconds < 120:
+        return f"{seconds:.0f} seconds"
+    return f"{seconds / 60:.0f} minutes" if seconds < 7200 else f"{seconds / 3600:.0f} hours"
+
+
+class Known(Protocol):
+    """The part of a node that is used here."""
+
+    @property
+    def id(self) -> str:
+        """Ray's id."""
+
+    @property
+    def name(self) -> str:
+        """What people call it."""
+
+    @property
+    def alive(self) -> bool:
+        """True if it is there."""
+
+    @property
+    def refused(self) -> str:
+        """Why it is not used; empty if it is."""
+
+
+T = TypeVar("T", bound=Known)
+
+
+def of_each_name(nodes: Sequence[T]) -> tuple[T, ...]:
+    """One node of each name, a living one first: a machine that joins again has another id."""
+    found: dict[str, T] = {}
+    for node in nodes:
+        if node.name not in found or (node.alive and not found[node.name].alive):
+            found[node.name] = node
+    return tuple(node for node in nodes if found[node.name] is node)
+
+
+def meant(word: str, nodes: Sequence[Known]) -> tuple[str, str]:
+    """The name of the node that ``word`` means, its name or the begin of its id, else why it means none."""
+    names = [node.name for node in nodes]
+    if word in names:
+        return word, ""
+    begun = sorted({node.name for node in nodes if len(word) >= 4 and node.id.startswith(word)})
+    if len(begun) == 1:
+        return begun[0], ""
+    close = get_close_matches(word, names, n=1)
+    hint = f"Did you mean {close[0]}?" if close else "`marlaas cluster status` lists them."
+    return "", f"The cluster has no node {word!r}. {hint}"
+
+
+def why_not_drain(name: str, nodes: Sequence[Known], drained: Collection[str]) -> str:
+    """Why a node cannot be drained: nothing would be left to work on; empty if it can."""
+    others = [
+        node.name
+        for node in nodes
+        if node.alive and not node.refused and node.name != name and node.name not in drained
+    ]
+    if others:
+        return ""
+    return (
+        f"{name} is the only node that works: nothing would be left. Let another join first, or stop the engine with"
+        " `marlaas engine drain`."
+    )

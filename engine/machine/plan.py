@@ -1,0 +1,669 @@
+"""Which worker runs on which device of which machine, with how much memory, and how it is started."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, cast
+
+from ..devices.limits import SLEEPING, Loan, own_cores
+from ..devices.machine import (
+    Cpu,
+    Gpu,
+    Link,
+    Machine,
+    Place,
+    Placement,
+    Precision,
+    SamplerAssignment,
+    SamplerKind,
+    Sharing,
+    Software,
+    TrainerAssignment,
+    UsableNode,
+)
+from ..devices.software import LlamaBuild, llama_build
+from ..devices.usable import UsableResources, environment, llama_devices
+from ..errors import BaseModelError
+from ..home.paths import Home
+from ..home.settings import RolloutSettings, Settings
+from ..models.config import BFLOAT16, GGUF, SAMPLERS, nearest
+from ..models.find import BaseModel
+from ..models.memory import ENOUGH, VERSIONS, MemoryPlan, Wanted, plan_memory, slots_for
+from ..models.weights import parameters
+from ..samplers.protocol import Sampler
+from ..trainer.protocol import Trainer
+from .placement import choices as processor
+from .placement.capacity import memory_plans, sampler_limits
+from .placement.choices import Copy, CopySpeed, Times, choices_of, is_small, may_use_cards, on_cores, usual_sampler
+from .placement.place import BASES, NO_ROOM, place_over, with_trainers
+from .workers.child import Template
+from .workers.handle import Launcher, LocalLauncher, WorkerHandle
+
+if TYPE_CHECKING:
+    from .cluster.cluster import StateFiles
+
+
+# The specification of each worker process: class, arguments, cores, cards, variables, loans.
+
+# A worker on cards sees only its own, numbered from 0. A sampler and a trainer in one process are one spec with two
+# parts.
+
+LLAMA = "marlaas.engine.samplers.llama.model:LlamaSampler"
+TORCH = "marlaas.engine.samplers.torch.sampler:TorchSampler"
+VLLM = "marlaas.engine.samplers.vllm.sampler:VllmSampler"
+TRAINER = "marlaas.engine.trainer.torch_trainer:TorchTrainer"
+LOCAL = LocalLauncher()
+FORKED = (TORCH, TRAINER)
+
+
+@dataclass(frozen=True)
+class WorkerSpec:
+    """How one worker is started."""
+
+    name: str
+    factory: str
+    kwargs: dict[str, Any]
+    cores: tuple[int, ...]
+    environment: Mapping[str, str] = field(default_factory=dict)
+    gpus: tuple[int, ...] = ()
+    node: str = ""
+
+    @property
+    def device(self) -> str:
+        if self.gpus:
+            return numbered("gpu", self.gpus)
+        return numbered("core", self.cores) if self.cores else "cpu"
+
+    @property
+    def modules(self) -> tuple[str, ...]:
+        """What a template imports for it; empty if it is not forked: workers with cards start by themselves."""
+        return (self.factory.partition(":")[0],) if self.factory in FORKED and not self.gpus else ()
+
+    async def spawn(
+        self, logs: Path, nice: int = 0, template: Template | None = None, launcher: Launcher = LOCAL
+    ) -> WorkerHandle:
+        """Start it at niceness ``nice``, forked by ``template`` if there is one; its output goes to a file in ``logs``.
+
+        ``launcher`` is that of its node. Raises as ``Launcher.start`` does.
+        """
+        log, environment = logs / f"{self.name}.log", self.environment
+        return await launcher.start(
+            self.name,
+            self.factory,
+            self.kwargs,
+            self.cores,
+            log_path=log,
+            environment=environment,
+            nice=nice,
+            template=template,
+        )
+
+
+def numbered(what: str, numbers: Sequence[int]) -> str:
+    """``core 0``, ``gpus 0-1``, ``gpus 0, 2``: ``numbers`` are in order, at least one."""
+    first, last = numbers[0], numbers[-1]
+    if first == last:
+        return f"{what} {first}"
+    whole = last - first == len(numbers) - 1
+    return f"{what}s {f'{first}-{last}' if whole else ', '.join(map(str, numbers))}"
+
+
+def with_sampler(settings: Settings, base: BaseModel) -> Settings:
+    """The same settings with one sampler named.
+
+    Of several it is the first; ``auto`` gives the usual one on a processor, or llama.cpp if the settings name a form of
+    the base for it.
+    """
+    rollout = settings.rollout
+    if rollout.samplers:
+        return of_kind(settings, rollout.samplers[0])
+    if rollout.sampler != "auto":
+        return settings
+    if rollout.weights == BFLOAT16:
+        return of_kind(settings, "torch")
+    free = rollout.weights == "auto" and not rollout.gguf
+    chosen = usual_sampler(base.config, parameters(base)) if free else "llama.cpp"
+    return replace(settings, rollout=replace(rollout, sampler=chosen))
+
+
+def of_kind(settings: Settings, kind: str) -> Settings:
+    """The settings for one of several samplers: those of llama.cpp's file are only for llama.cpp, bfloat16 only for
+    torch.
+    """
+    rollout, traits = settings.rollout, SAMPLERS[kind]
+    gguf = rollout.gguf if traits.gguf else ""
+    weights = rollout.weights if rollout.weights in traits.weights else "auto"
+    return replace(settings, rollout=replace(rollout, sampler=kind, gguf=gguf, weights=weights))
+
+
+def of_assignment(settings: Settings, assignment: SamplerAssignment) -> Settings:
+    """The settings for the sampler of an assignment. On the processor they name its copy of the base."""
+    own = of_kind(settings, assignment.kind)
+    return own if assignment.place.gpus else with_copy(own, Copy(assignment.kind, assignment.weights))
+
+
+def with_copy(settings: Settings, copy: Copy) -> Settings:
+    """The settings under which a sampler keeps exactly this copy."""
+    rollout = replace(settings.rollout, sampler=copy.sampler)
+    return replace(settings, rollout=replace(rollout, weights=copy.weights) if copy.weights else rollout)
+
+
+def plan_of(
+    base: BaseModel, settings: Settings, free: int, trains: bool = True, precision: Precision = "f32"
+) -> MemoryPlan:
+    """What fits into ``free`` bytes under these settings; without ``trains``, for a sampler only.
+
+    ``precision`` is that of the trainer's base. Raises ``BaseModelError`` if the base does not fit, and if a named GGUF
+    file cannot be read.
+    """
+    return plan_memory(replace(wanted_of(base, with_sampler(settings, base), trains), precision=precision), free)
+
+
+def wanted_of(base: BaseModel, settings: Settings, trains: bool) -> Wanted:
+    """What must fit into memory, under settings that name their sampler. Raises ``BaseModelError`` as ``plan_of``."""
+    rollout = settings.rollout
+    return Wanted(
+        config=base.config,
+        parameters=parameters(base),
+        sampler=rollout.sampler,
+        weights=rollout.weights,
+        gguf_bytes=_brought_bytes(gguf_of(base, rollout)),
+        sequences=rollout.sequences,
+        context=rollout.context,
+        exact=rollout.exact,
+        largest_rank=rollout.largest_rank,
+        tasks=settings.engine.tasks,
+        slots=settings.training.slots,
+        trains=trains,
+    )
+
+
+def stored_as(base: BaseModel, settings: Settings, memory: MemoryPlan) -> str:
+    """The type of the sampler's matrices: as planned, or guessed from the size of a person's file."""
+    brought = _brought_bytes(gguf_of(base, settings.rollout))
+    return nearest(8 * brought / parameters(base)) if brought else memory.weights
+
+
+def gguf_of(base: BaseModel, rollout: RolloutSettings) -> str:
+    """The GGUF file of llama.cpp under these settings; empty if marlaas writes one.
+
+    Raises ``BaseModelError`` for ``weights = "gguf"`` with a base in another form.
+    """
+    if rollout.weights != GGUF or rollout.gguf:
+        return rollout.gguf
+    if base.gguf is None:
+        raise BaseModelError(
+            '`weights = "gguf"` samples from the GGUF file that the base came in, and this base came in none.',
+            "Choose another value of `weights` under [rollout] in marlaas.toml.",
+            where=str(base.path),
+        )
+    return str(base.gguf)
+
+
+def _brought_bytes(gguf: str) -> int:
+    if not gguf:
+        return 0
+    try:
+        return Path(gguf).expanduser().stat().st_size
+    except OSError as error:
+        raise BaseModelError(
+            f"the GGUF file cannot be read: {error.strerror}.",
+            "Mend `gguf` under [rollout] in marlaas.toml.",
+            where=str(gguf),
+        ) from error
+
+
+def sampler_spec(
+    base: BaseModel, home: Home, settings: Settings, memory: MemoryPlan, assignment: SamplerAssignment | None = None
+) -> WorkerSpec:
+    """A rollout worker at its assignment; without one, the only sampler, by the settings."""
+    if assignment is None:
+        kind = cast(SamplerKind, with_sampler(settings, base).rollout.sampler)
+        (assignment,) = on_cores((kind,), own_cores(settings.resources.cores)).samplers
+    kwargs: dict[str, Any] = {
+        "base": str(base.path),
+        "sequences": memory.sequences,
+        "context": memory.context,
+        "threads": max(1, len(assignment.place.cores)),
+    }
+    if settings.rollout.sequences and assignment.kind != "vllm":
+        kwargs["first"] = memory.sequences
+    match assignment.kind:
+        case "torch":
+            factory = TORCH
+            kwargs |= {"cache": str(home.base)} | ({"weights": BFLOAT16} if memory.weights == BFLOAT16 else {})
+        case "vllm":
+            factory, slots = VLLM, slots_for(VERSIONS * settings.engine.tasks)
+            kwargs |= {"scratch": str(home.scratch), "largest_rank": settings.rollout.largest_rank, "slots": slots}
+        case _:
+            factory, gguf = LLAMA, gguf_of(base, of_assignment(settings, assignment).rollout)
+            exact = settings.rollout.exact
+            kwargs |= {"cache": str(home.base), "exact": exact, "weights": memory.weights, "gguf": gguf}
+    return WorkerSpec(assignment.name, factory, kwargs, assignment.place.cores, environment(()), node=assignment.node)
+
+
+def trainer_spec(
+    base: BaseModel,
+    home: Home,
+    settings: Settings,
+    memory: MemoryPlan,
+    assignment: TrainerAssignment | None = None,
+    trainers: int = 1,
+) -> WorkerSpec:
+    """The training worker at its assignment, one of ``trainers``; without one, next to one sampler."""
+    assignment = assignment or on_cores(("torch",), own_cores(settings.resources.cores)).trainer
+    kwargs: dict[str, Any] = {
+        "base": str(base.path),
+        "fingerprint": base.fingerprint,
+        "threads": max(1, len(assignment.place.cores)),
+        "sync": settings.training.sync,
+        "room": memory.room,
+        "slots": settings.training.slots,
+        "held": memory.held if assignment.place.gpus else -(-memory.held // trainers),
+        "largest_rank": settings.training.largest_rank,
+        "scratch": str(home.scratch),
+        "precision": assignment.precision,
+    }
+    return WorkerSpec(assignment.name, TRAINER, kwargs, assignment.place.cores, environment(()), node=assignment.node)
+
+
+COLOCATED = "marlaas.engine.machine.colocated:ColocatedWorker"
+SAMPLER_PART, TRAINER_PART = "sampler", "trainer"
+
+
+def shared_spec(sampler: WorkerSpec, trainer: WorkerSpec) -> WorkerSpec:
+    """The worker of both specs, under the sampler's name, on the cores of both."""
+    cores = tuple(sorted({*sampler.cores, *trainer.cores}))
+    return replace(
+        sampler, factory=COLOCATED, kwargs={SAMPLER_PART: sampler.kwargs, TRAINER_PART: trainer.kwargs}, cores=cores
+    )
+
+
+def sampler_on_card(spec: WorkerSpec, assignment: SamplerAssignment, machine: Machine, wanted: Wanted) -> WorkerSpec:
+    """The same sampler on the card of its assignment; ``spec`` has the conversations that fit there."""
+    gpus = _gpus(assignment.place, machine)
+    if assignment.kind == "vllm":
+        limits = sampler_limits(assignment, wanted)
+        cache = limits.cache * spec.kwargs["sequences"] // max(1, limits.sequences)
+        own: dict[str, Any] = {"device": "cuda", "memory": cache, "slots": limits.slots}
+    else:
+        own = {"devices": llama_devices(gpus), "memory": assignment.place.memory, "weights": assignment.weights}
+    return _on(gpus, spec, own)
+
+
+def trainer_on_cards(spec: WorkerSpec, assignment: TrainerAssignment, machine: Machine) -> WorkerSpec:
+    """The same trainer on the cards of its assignment; one in a process with a sampler has no own limit."""
+    gpus = _gpus(assignment.place, machine)
+    own: dict[str, Any] = {
+        "devices": tuple(f"cuda:{number}" for number in range(len(gpus))),
+        "names": tuple(gpu.label for gpu in gpus),
+        "memory": 0 if assignment.sharing == "base" else assignment.place.memory,
+    }
+    return _on(gpus, spec, own)
+
+
+def _gpus(place: Place, machine: Machine) -> list[Gpu]:
+    found = {gpu.uuid: gpu for gpu in machine.gpus}
+    return [found[uuid] for uuid in place.gpus]
+
+
+def _on(gpus: list[Gpu], spec: WorkerSpec, own: dict[str, Any]) -> WorkerSpec:
+    numbers = tuple(sorted(gpu.index for gpu in gpus))
+    return replace(spec, kwargs=spec.kwargs | own, environment=environment(gpus), gpus=numbers)
+
+
+# Sampler and trainer of a base of ``LEAST`` parameters or more lend each other their cores on a processor of two.
+# Lending with several cores each was not measured: their threads spin there.
+
+LENDERS = ("torch", "llama.cpp")
+
+
+LEAST = 32_000_000
+"""Parameters from which on a second thread pays. It makes decoding 1.4 to 1.6 times as fast for bases of 39 and 494
+million parameters, and training 1.3 and 1.9 times; for 26 million (twelve layers of width 384) hardly."""
+
+
+def lending(specs: Sequence[WorkerSpec], placement: Placement, parameters: int, scratch: Path) -> list[WorkerSpec]:
+    """The specs, with a loan for two workers that lend each other cores; ``parameters`` are the base's."""
+    names = [own.name for own in placement.samplers] + [own.name for own in placement.trainers]
+    pair = [spec for spec in specs if spec.name in names and not spec.gpus and len(spec.cores) == 1]
+    kinds = {assignment.kind for assignment in placement.samplers}
+    able = parameters >= LEAST and kinds <= set(LENDERS)
+    if not able or len(names) != 2 or len(pair) != 2 or pair[0].cores == pair[1].cores:
+        return list(specs)
+    path = str(scratch / ".cores")
+    loans = {spec.name: Loan(path, place, spec.cores, pair[1 - place].cores) for place, spec in enumerate(pair)}
+    return [
+        replace(spec, kwargs=spec.kwargs | {"loan": loans[spec.name]}, environment={**spec.environment, **SLEEPING})
+        if spec.name in loans
+        else spec
+        for spec in specs
+    ]
+
+
+POLL = 0.5
+
+
+async def until_compiled(
+    specs: Sequence[WorkerSpec],
+    tell: Callable[[str], None],
+    look: Callable[[], LlamaBuild | None] = llama_build,
+) -> None:
+    """Return once no worker of ``specs`` needs what is still being compiled; ``tell`` is called once for a wait.
+
+    If compiling failed, the worker raises the reason when it is started.
+    """
+    said = False
+    while any(spec.factory == LLAMA and not spec.node for spec in specs):
+        build = look()
+        if build is None or build.state != "compiling":
+            return
+        if not said:
+            tell("The sampler waits for llama.cpp, which is still being compiled.")
+            said = True
+        await asyncio.sleep(POLL)
+
+
+def loading(specs: Sequence[WorkerSpec]) -> str:
+    """The reason for a slow start of these workers, for people."""
+    converts = any(spec.factory == LLAMA for spec in specs)
+    return "The workers load the base." + (" For llama.cpp it is converted first, once." if converts else "")
+
+
+# Plans which worker runs on which device of which machine, with how much memory.
+#
+# ``placement`` decides where workers run. A list of samplers in the settings may leave the cards to others.
+
+
+@dataclass(frozen=True)
+class PlacementPlan:
+    """The placement of all workers, and the memory that each has."""
+
+    placement: Placement
+    memory: tuple[MemoryPlan, ...]
+    """One plan for each sampler, in their order; the first includes the trainer."""
+    machine: Machine | None = None
+    """The machine whose devices the placement names; None if it names cores alone, or there are several machines."""
+    training: tuple[MemoryPlan, ...] = ()
+    """One plan for each trainer, for all trainers of its machine; empty: the first sampler's holds for all."""
+    machines: Mapping[str, UsableNode] = field(default_factory=dict)
+    """Over several machines, those that may be used, by their ids."""
+    copies: tuple[CopySpeed, ...] = ()
+    """The copies of the base that were measured on this machine's processor."""
+
+    def machine_at(self, node: str) -> Machine | None:
+        """The machine whose devices assignments at a node name; None if they name cores alone."""
+        return self.machines[node].machine if node in self.machines else self.machine
+
+    def link_to(self, node: str) -> Link:
+        """The way to a node."""
+        return self.machines[node].link if node in self.machines else Link()
+
+    def bits_of(self, trainer: str) -> str:
+        """What the bits of a trainer follow from, except for its threads.
+
+        That is its cards, or its node's processor; nothing for the processor of one machine.
+        """
+        (own,) = (own for own in self.placement.trainers if own.name == trainer)
+        machine = self.machine_at(own.node)
+        if own.place.gpus and machine:
+            names = {gpu.uuid: gpu.name for gpu in machine.gpus}
+            return " + ".join(names[uuid] for uuid in own.place.gpus)
+        return (machine.cpu.name or own.node) if machine and own.node in self.machines else ""
+
+    def memory_of(self, number: int) -> MemoryPlan:
+        """The plan for the trainer with this place among all."""
+        return self.training[number] if self.training else self.memory[0]
+
+    @property
+    def words(self) -> str:
+        """What was decided, and why."""
+        return f"Placement: {' '.join(self.placement.reasons)}"
+
+    @property
+    def context(self) -> int:
+        """Tokens that a conversation may have at any of the samplers."""
+        return min(plan.context for plan in self.memory)
+
+    @property
+    def kinds(self) -> str:
+        """The samplers' kinds, in words."""
+        return " + ".join(dict.fromkeys(assignment.kind for assignment in self.placement.samplers))
+
+
+def copies_of(base: BaseModel, settings: Settings, cpu: Cpu) -> tuple[Copy, ...]:
+    """The copies of the base that the sampler on this processor may keep, the usual one first, for these settings.
+
+    Raises ``BaseModelError`` if the base cannot be read.
+    """
+    if settings.rollout.samplers:
+        return ()
+    copies = processor.copies(wanted_of(base, settings, trains=True), choices_of(settings), cpu)
+    if len(copies) > 1 and base.gguf and any(copy.sampler == "llama.cpp" for copy in copies):
+        copies = (copies[0], Copy("llama.cpp", GGUF), *copies[1:])
+    return tuple(copy for copy in copies if copy.weights)
+
+
+def precision_words(base: BaseModel, settings: Settings, plan: PlacementPlan) -> str:
+    """In which precision the plan samples and trains, with the measured gap in nats if it is known."""
+    gaps = {speed.copy: f", gap {speed.gap:.2g}" for speed in plan.copies}
+    samplers = []
+    for assignment, memory in zip(plan.placement.samplers, plan.memory, strict=True):
+        own = of_assignment(settings, assignment)
+        stored = GGUF if own.rollout.weights == GGUF else stored_as(base, own, memory)
+        copy = Copy(assignment.kind, assignment.weights or BFLOAT16 if assignment.place.gpus else stored)
+        samplers.append(f"{copy}{'' if assignment.place.gpus else gaps.get(copy, '')}")
+    trains = dict.fromkeys(BASES[trainer.precision] for trainer in plan.placement.trainers)
+    return f"samples: {' + '.join(dict.fromkeys(samplers))}; trains: {' + '.join(trains)}"
+
+
+def sampler_kinds(settings: Settings, base: BaseModel) -> tuple[SamplerKind, ...]:
+    """The kinds of sampler that the settings ask for: several side by side, or one."""
+    named = settings.rollout.samplers or (with_sampler(settings, base).rollout.sampler,)
+    return tuple(cast(SamplerKind, kind) for kind in named)
+
+
+def on_processor(base: BaseModel, settings: Settings, free: int, cores: Sequence[int]) -> PlacementPlan:
+    """Plan for these cores alone, with ``free`` bytes. Raises ``BaseModelError`` if the base does not fit."""
+    cpu = Cpu(tuple(cores), max(1, len(cores)), free)
+    return on_machine(base, settings, free, UsableResources(Machine(cpu)), Software())
+
+
+def on_machine(
+    base: BaseModel,
+    settings: Settings,
+    free: int,
+    usable: UsableResources,
+    software: Software,
+    times: Times | None = None,
+    without: Sequence[Sharing] = (),
+) -> PlacementPlan:
+    """Plan for this machine; ``free`` are bytes of main memory. Raises as ``on_machines`` does.
+
+    ``without`` names ways of sharing a card that failed when workers were started so.
+    """
+    node = UsableNode("", "", usable.machine, software, free, reasons=usable.reasons)
+    return on_machines(base, settings, [node], times, without)
+
+
+def on_machines(
+    base: BaseModel,
+    settings: Settings,
+    nodes: Sequence[UsableNode],
+    times: Times | None = None,
+    without: Sequence[Sharing] = (),
+) -> PlacementPlan:
+    """Plan for several machines, of which the engine's own may be one.
+
+    A copy of the base that nobody asked for is sampled from only if it leaves room for enough conversations; else
+    llama.cpp keeps the most exact one that fits. Raises ``ConfigError`` if no node can be used, and if settings
+    contradict each other or what there is; ``BaseModelError`` if the base fits nowhere.
+    """
+    rollout, copies = settings.rollout, tuple(times.copies) if times else ()
+    placement, wanted = _placement(base, settings, nodes, times, without)
+    samplers = placement.samplers
+    free_choice = rollout.weights == "auto" and rollout.sampler != "torch"
+    if not free_choice or not any(own.weights and not own.place.gpus for own in samplers):
+        return replace(staffed(placement, settings.training.trainers, wanted, nodes), copies=copies)
+    with contextlib.suppress(BaseModelError):
+        plan = staffed(placement, settings.training.trainers, wanted, nodes)
+        if min(memory.sequences for memory in plan.memory) >= (rollout.sequences or ENOUGH):
+            return replace(plan, copies=copies)
+    llama = replace(settings, rollout=replace(rollout, sampler="llama.cpp"))
+    placement, wanted = _placement(base, llama, nodes, replace(times or Times(), copies=()), without)
+    placement = replace(placement, reasons=(*placement.reasons, NO_ROOM))
+    return replace(staffed(placement, settings.training.trainers, wanted, nodes), copies=copies)
+
+
+def placed(
+    base: BaseModel,
+    settings: Settings,
+    usable: UsableResources,
+    software: Software,
+    times: Times | None = None,
+) -> Placement:
+    """The placement alone, with as much main memory as the machine has free; what does not fit is placed all the same.
+
+    Raises ``ConfigError`` if settings contradict each other or this machine, ``BaseModelError`` if the base cannot be
+    read.
+    """
+    free = usable.machine.cpu.memory
+    try:
+        return on_machine(base, settings, free, usable, software, times).placement
+    except BaseModelError:  # it does not fit, which the engine says when it starts
+        node = UsableNode("", "", usable.machine, software, free, reasons=usable.reasons)
+        placement, wanted = _placement(base, settings, [node], times, ())
+        return _several(placement, settings.training.trainers, wanted)
+
+
+def _placement(
+    base: BaseModel,
+    settings: Settings,
+    nodes: Sequence[UsableNode],
+    times: Times | None,
+    without: Sequence[Sharing],
+) -> tuple[Placement, Wanted]:
+    """The placement with one trainer on each machine, and what is placed."""
+    wanted, choices = wanted_of(base, settings, trains=True), choices_of(settings, without)
+    kinds: tuple[SamplerKind, ...] = ()
+    if not may_use_cards(settings):
+        kinds, choices = sampler_kinds(settings, base), replace(choices, precision="f32")
+    placement = place_over(nodes, wanted, choices, times, settings.training.trainers, kinds)
+    for sampler in placement.samplers:
+        if sampler.weights == GGUF:  # the file that the base came in
+            wanted = replace(wanted, gguf_bytes=wanted_of(base, of_assignment(settings, sampler), True).gguf_bytes)
+    return placement, wanted
+
+
+def staffed(placement: Placement, trainers: int, wanted: Wanted, nodes: Sequence[UsableNode]) -> PlacementPlan:
+    """The plan with this many ``trainers``; with 0, several if they pay and take no memory from the samplers.
+
+    Raises ``BaseModelError`` if it does not fit.
+    """
+    several = _several(placement, trainers, wanted)
+    if trainers or len(several.trainers) == len(placement.trainers):
+        return _with_memory(several, wanted, nodes)
+    plan = _with_memory(with_trainers(placement, len(placement.trainers), False, 1), wanted, nodes)
+    with contextlib.suppress(BaseModelError):
+        larger = _with_memory(several, wanted, nodes)
+        if _of_samplers(larger) == _of_samplers(plan):
+            return larger
+    return plan
+
+
+def _several(placement: Placement, trainers: int, wanted: Wanted) -> Placement:
+    return with_trainers(placement, trainers, is_small(wanted.parameters), wanted.tasks)
+
+
+def _of_samplers(plan: PlacementPlan) -> list[tuple[int, int, str]]:
+    return [(memory.sequences, memory.context, memory.weights) for memory in plan.memory]
+
+
+def _with_memory(placement: Placement, wanted: Wanted, nodes: Sequence[UsableNode]) -> PlacementPlan:
+    """The memory of all workers; contexts are of one length, since a conversation may go to any sampler."""
+    memory: dict[str, MemoryPlan] = {}
+    training: dict[str, MemoryPlan] = {}
+    usable = {node.node: node for node in nodes if node.node in placement.nodes}
+    for node in usable.values():
+        samplers = [own for own in placement.samplers if own.node == node.node]
+        trainers = [own for own in placement.trainers if own.node == node.node]
+        plans = memory_plans(samplers, trainers, wanted, node.free)
+        memory |= zip((own.name for own in samplers), plans, strict=False)
+        training |= {own.name: plans[0] for own in trainers}
+    context = min(plan.context for plan in memory.values())
+    if any(plan.context != context for plan in (*memory.values(), *training.values())):
+        return _with_memory(placement, replace(wanted, context=context), nodes)
+    alone = not (placement.nodes | {host.node for host in placement.hosts}) - {""}
+    return PlacementPlan(
+        placement,
+        tuple(memory[own.name] for own in placement.samplers),
+        usable[""].machine if alone and placement.cards else None,
+        tuple(training[own.name] for own in placement.trainers),
+        {} if alone else {node.node: node for node in nodes if not node.draining and not node.refused},
+    )
+
+
+# Which processes a placement plan needs, and which of them samples or trains at which assignment.
+#
+# Sampler and trainer that share one copy of the base are one process of two parts; all others are a process each.
+
+Handles = Mapping[str, WorkerHandle]
+
+
+def worker_specs(base: BaseModel, home: Home, settings: Settings, placement_plan: PlacementPlan) -> list[WorkerSpec]:
+    """The specs of all processes that are to be started."""
+    placement, plans = placement_plan.placement, placement_plan.memory
+    trainers: list[WorkerSpec] = []
+    for number, trainer in enumerate(placement.trainers):
+        machine = placement_plan.machine_at(trainer.node)
+        together = sum(other.node == trainer.node for other in placement.trainers)
+        spec = trainer_spec(base, home, settings, placement_plan.memory_of(number), trainer, together)
+        trainers.append(trainer_on_cards(spec, trainer, machine) if trainer.place.gpus and machine else spec)
+    shared = sharing_assignment(placement_plan)
+    specs = trainers[1:] if shared else trainers
+    for assignment, plan in zip(placement.samplers, plans, strict=True):
+        machine = placement_plan.machine_at(assignment.node)
+        spec = sampler_spec(base, home, settings, plan, assignment)
+        if assignment.place.gpus and machine:
+            spec = sampler_on_card(spec, assignment, machine, wanted_of(base, settings, trains=True))
+        specs.append(shared_spec(spec, trainers[0]) if assignment is shared else spec)
+    if len(placement.nodes) > 1:
+        return specs  # what lends cores to each other is one sampler and one trainer on one machine
+    return lending(specs, placement, parameters(base), home.scratch)
+
+
+def sharing_assignment(placement_plan: PlacementPlan) -> SamplerAssignment | None:
+    """The sampler that is one process with the trainer, if there is one."""
+    placement, trainer = placement_plan.placement, placement_plan.placement.trainer
+    same = (own for own in placement.samplers if (own.sharing, own.node) == (trainer.sharing, trainer.node))
+    return next(same, None) if trainer.sharing == "base" else None
+
+
+def sampler_at(
+    handles: Handles, placement_plan: PlacementPlan, assignment: SamplerAssignment, files: StateFiles | None = None
+) -> Sampler:
+    """A proxy for the sampler at an assignment; ``files`` carries versions to one on a node."""
+    part = SAMPLER_PART if assignment is sharing_assignment(placement_plan) else ""
+    worker = handles[assignment.name]
+    sampler: Sampler = worker.proxy(Sampler, posted=("release",), part=part)
+    if not worker.node or files is None:
+        return sampler
+    from .cluster.cluster import RemoteSampler  # only if there are nodes
+
+    return RemoteSampler(sampler, worker, files)
+
+
+def trainer_at(handles: Handles, placement_plan: PlacementPlan, name: str, files: StateFiles | None = None) -> Trainer:
+    """A proxy for the trainer of that name; ``files`` brings home what one on a node writes."""
+    shared = sharing_assignment(placement_plan) if name == placement_plan.placement.trainer.name else None
+    worker, part = (shared.name, TRAINER_PART) if shared else (name, "")
+    trainer: Trainer = handles[worker].proxy(Trainer, part=part)
+    if not handles[worker].node or files is None:
+        return trainer
+    from .cluster.cluster import RemoteTrainer
+
+    return RemoteTrainer(trainer, handles[worker], files)

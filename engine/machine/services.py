@@ -1,0 +1,218 @@
+"""The stages and the store for running tasks, made from live workers."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from ..environments.baselines import ConstantBaselines
+from ..environments.service import EnvironmentService
+from ..fairness.line import NOBODY, ROLLOUT, TRAINING, FairClock, Ledger, Line, Payer, SharedClock, Standing, together
+from ..home.paths import Home
+from ..home.settings import Settings
+from ..models.config import SAMPLERS
+from ..models.find import BaseModel
+from ..models.weights import unadapted
+from ..rollout.episodes import Rollout
+from ..rollout.renderer import Renderer
+from ..rollout.slots import SamplerEndpoint, Waiter
+from ..spec.automatic import BaseTraits
+from ..store.store import Store
+from ..trainer.protocol import PolicyTrainer, Trainer
+from ..wire import Endpoints
+from .lone_sampler import write_bare
+from .plan import Handles, PlacementPlan, gguf_of, of_assignment, sampler_at, trainer_at
+from .routing.router import (
+    Router,
+    SamplerEndpoints,
+    Tolerance,
+    compare,
+    comparison_tokens,
+    open_endpoint,
+    precision,
+    rates_at,
+)
+from .trainers import Call, SharedTrainer, TaskTrainer, TrainerPool
+
+if TYPE_CHECKING:
+    from .cluster.cluster import StateFiles
+
+
+@dataclass(frozen=True)
+class Load:
+    """Requests that wait at a worker and are in progress there, at a moment or on average."""
+
+    waiting: float = 0.0
+    active: float = 0.0
+
+
+@dataclass(frozen=True)
+class Services:
+    """The three stages and the store, with one incarnation of the workers."""
+
+    home: Home
+    store: Store
+    environments: EnvironmentService
+    rollout: Rollout
+    endpoints: Mapping[str, SamplerEndpoint]
+    router: Router
+    trainers: TrainerPool
+    trainer: PolicyTrainer
+    tolerances: Mapping[str, Tolerance]
+    traits: BaseTraits
+    write_bare: Callable[[Path], str]
+    unadapted: str = ""
+    """Parts of the base that adapters do not change, in words; empty if they change every linear layer."""
+    baselines: ConstantBaselines = field(default_factory=ConstantBaselines)
+    shortage: Callable[[], str] = str
+    """Why no task may continue on a full disk, in one sentence; empty while there is room."""
+    tell: Callable[[str, int], None] = lambda event, task: None
+    token_steps: int = 0
+    """Steps of a policy with kept tokens; 0: all."""
+    draining: asyncio.Event = field(default_factory=asyncio.Event)
+    """Set once tasks are to end with their current step; then only groups begin that this step needs."""
+
+    def loads(self) -> dict[str, Load]:
+        slots = {name: Load(endpoint.slots.waiting, endpoint.slots.active) for name, endpoint in self.endpoints.items()}
+        trainers = self.trainers.trainers.items()
+        return slots | {name: Load(trainer.waiting, trainer.active) for name, trainer in trainers}
+
+    def standings(self) -> dict[str, list[Standing]]:
+        lines = [endpoint.slots.standings() for endpoint in self.endpoints.values()]
+        return {ROLLOUT: together(lines), TRAINING: self.trainers.standings()}
+
+    def of(self, payer: Payer, deterministic: bool) -> Services:
+        return replace(
+            self,
+            rollout=self.rollout.of(payer, anew=deterministic),
+            trainer=TaskTrainer(self.trainers, payer, alone=deterministic),
+        )
+
+
+@dataclass(frozen=True)
+class ServicesFactory:
+    """Makes ``Services`` from live workers, and outlives them."""
+
+    home: Home
+    settings: Settings
+    base: BaseModel
+    store: Store
+    environments: EnvironmentService
+    ledger: Ledger
+    shortage: Callable[[], str]
+    draining: asyncio.Event
+    renderer: Renderer
+    log: Callable[[str, str, str], None]
+    files: Callable[[], StateFiles | None] = lambda: None
+    endpoints: Endpoints | None = None
+    baselines: ConstantBaselines = field(default_factory=ConstantBaselines)
+
+    async def open(self, handles: Handles, placement_plan: PlacementPlan) -> tuple[Services, SamplerEndpoints]:
+        """Ask the workers for their limits, and make services.
+
+        Raises the workers' errors, and ``BaseModelError`` if a sampler and the trainer have different bases.
+        """
+        trainers = self.trainers(handles, placement_plan)
+        endpoints = await self._endpoints(handles, placement_plan, trainers[0].trainer)
+        pool = TrainerPool(trainers, log=lambda words: self.log("trainer", words, "warning"))
+        services = Services(
+            home=self.home,
+            store=self.store,
+            environments=self.environments,
+            rollout=Rollout(
+                self.renderer,
+                self.ledger,
+                endpoints=self.endpoints,
+                tell=lambda task, sentence: self.store.telemetry.event("endpoint", sentence, task),
+            ),
+            endpoints=endpoints.by_name,
+            router=Router(
+                tuple(endpoints.by_name.values()),
+                endpoints.costs,
+                self.ledger.mixes,
+                tell=lambda task, sentence: self.store.telemetry.event("placement", sentence, task),
+            ),
+            trainers=pool,
+            trainer=TaskTrainer(pool, NOBODY, alone=True),
+            tolerances=endpoints.tolerances,
+            traits=BaseTraits(
+                self.base.config.hidden_size,
+                self.base.config.context_length,
+                self.renderer.thinks,
+                self.renderer.switch,
+            ),
+            write_bare=partial(write_bare, self.base),
+            unadapted=unadapted(self.base.config),
+            baselines=self.baselines,
+            shortage=self.shortage,
+            token_steps=self.settings.disk.token_steps,
+            draining=self.draining,
+        )
+        return services, endpoints
+
+    def trainers(self, handles: Handles, placement_plan: PlacementPlan) -> list[SharedTrainer]:
+        clock: SharedClock[str] = SharedClock()
+        names = (assignment.name for assignment in placement_plan.placement.trainers)
+        return [self.trainer(handles, placement_plan, name, clock) for name in names]
+
+    def trainer(
+        self, handles: Handles, placement_plan: PlacementPlan, name: str, clock: FairClock[str]
+    ) -> SharedTrainer:
+        line, fuse = Line[Call](self._weight, clock), self.settings.training.fuse
+        like = placement_plan.bits_of(name)
+        return SharedTrainer(
+            trainer_at(handles, placement_plan, name, self.files()), line, self.ledger, fuse, name=name, like=like
+        )
+
+    async def _endpoints(self, handles: Handles, placement_plan: PlacementPlan, trainer: Trainer) -> SamplerEndpoints:
+        clock: SharedClock[str] = SharedClock()
+        samplers = placement_plan.placement.samplers
+        tolerances = {own.name: self._precision(placement_plan, own.name)[1] for own in samplers}
+        endpoints = [await self.endpoint(handles, placement_plan, own.name, clock, trainer) for own in samplers]
+        rates = rates_at(samplers, placement_plan.machine_at)
+        links = {assignment.name: placement_plan.link_to(assignment.node) for assignment in samplers if assignment.node}
+        return SamplerEndpoints(endpoints, tolerances, self.base, rates, links, clock)
+
+    async def endpoint(
+        self,
+        handles: Handles,
+        placement_plan: PlacementPlan,
+        name: str,
+        clock: SharedClock[str],
+        trainer: Trainer | None = None,
+    ) -> SamplerEndpoint:
+        """The sampler of that name, with a line of ``clock``; compared with ``trainer`` if given.
+
+        Raises the workers' errors, and ``BaseModelError`` for another base.
+        """
+        (assignment,) = (own for own in placement_plan.placement.samplers if own.name == name)
+        sampler = sampler_at(handles, placement_plan, assignment, self.files())
+        stored, tolerance = self._precision(placement_plan, name)
+        limits = await sampler.limits()
+        if limits.note:
+            self.log("worker", limits.note, "warning")
+        machine, line = placement_plan.machine_at(assignment.node), Line[Waiter](self._weight, clock)
+        endpoint = open_endpoint(sampler, limits, assignment, stored, line, machine)
+        gguf = gguf_of(self.base, of_assignment(self.settings, assignment).rollout)
+        if trainer is not None and gguf and SAMPLERS[assignment.kind].gguf:
+            await self._compare(endpoint, trainer, tolerance, gguf)
+        return endpoint
+
+    def _precision(self, placement_plan: PlacementPlan, name: str) -> tuple[str, Tolerance]:
+        placement = placement_plan.placement
+        ((own, plan),) = (
+            pair for pair in zip(placement.samplers, placement_plan.memory, strict=True) if pair[0].name == name
+        )
+        return precision(self.base, self.settings, own, plan, placement.trainer)
+
+    async def _compare(self, endpoint: SamplerEndpoint, trainer: Trainer, tolerance: Tolerance, gguf: str) -> None:
+        tokens = comparison_tokens(self.renderer, endpoint.context)
+        agreement = await compare(endpoint.sampler, trainer, tokens, self.home.scratch)
+        agreement.check(tolerance, f"The file {gguf}")
+
+    def _weight(self, tenant: str) -> float:
+        return self.store.tenants.get(tenant).weight

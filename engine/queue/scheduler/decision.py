@@ -1,0 +1,226 @@
+"""Decides which tasks may run, and when a failed task is tried again."""
+
+from __future__ import annotations
+
+import heapq
+import math
+from collections import Counter, defaultdict, deque
+from collections.abc import Callable, Mapping, Sequence, Set
+from dataclasses import dataclass
+from enum import Enum, auto
+
+from ...clock import monotonic
+from ...store.rows import NO_REASON, Reason, ReasonCode
+from ...store.tasks import Needed, QueuedTask, Tenant
+
+PAUSES = (10.0, 60.0, 300.0, 900.0, 3600.0)
+"""Seconds before the first try, the second, …; the last one holds for all later tries."""
+
+
+def in_words(attempt: int, retries: int, reason: str) -> str:
+    """The next try and its reason, in words."""
+    last = "th" if attempt % 100 in (11, 12, 13) else {1: "st", 2: "nd", 3: "rd"}.get(attempt % 10, "th")
+    return f"{attempt}{last} of {retries} {'try' if retries == 1 else 'tries'}: {reason}"
+
+
+class Stalls:
+    """Tracks since when tasks are blocked."""
+
+    def __init__(self, patience: float, clock: Callable[[], float] = monotonic) -> None:
+        self._patience = patience
+        self._clock = clock
+        self._since: dict[int, float] = {}
+        self._told: set[int] = set()
+
+    def blocked(self, task: int) -> bool:
+        """Note that a task cannot run; True once, at the first try after ``patience``."""
+        since = self._since.setdefault(task, self._clock())
+        if task in self._told or self._clock() - since < self._patience:
+            return False
+        self._told.add(task)
+        return True
+
+    def moved(self, task: int) -> None:
+        self._since.pop(task, None)
+        self._told.discard(task)
+
+    def only(self, waiting: Set[int]) -> None:
+        for task in self._since.keys() - waiting:
+            self.moved(task)
+
+
+# Slots go to the tenant with the fewest running tasks for its weight, then with the fewest tokens of the day for its
+# weight; within a tenant by priority, then by number. A running task is never preempted for another; only a tenant
+# without tokens of the day stops until the next.
+
+EXACT = 20
+"""The sentence counts up to this many tasks ahead; otherwise every row of a longer queue would be rewritten at every
+start."""
+
+
+class Act(Enum):
+    """A decision on a task."""
+
+    START = auto()
+    WAIT = auto()
+    FAIL = auto()
+    """It can never start."""
+    HOLD = auto()
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """A decision on a task, and the reason."""
+
+    act: Act
+    reason: Reason = NO_REASON
+
+
+@dataclass(frozen=True)
+class Situation:
+    """What the decision depends on besides the queue."""
+
+    now: float
+    slots: int
+    running: Set[int]
+    blocked: Mapping[int, Reason]
+    """Why tasks could not run at their turn: no environment served them, or the disk was full."""
+    tried: Set[int]
+    """Blocked tasks that were tried a moment ago; the others may be tried again if a slot is free."""
+    tenant: Callable[[str], Tenant]
+    used: Mapping[str, int]
+    yielding: str = ""
+
+    def spent(self, tenant: str) -> bool:
+        quota = self.tenant(tenant).tokens_per_day
+        return 0 < quota <= self.used.get(tenant, 0)
+
+
+def decide(tasks: Sequence[QueuedTask], situation: Situation) -> dict[int, Verdict]:
+    """A verdict on every unfinished task except paused ones and those that keep running.
+
+    ``tasks`` come by priority, then by number. Takes time in proportion to n log n of them.
+    """
+    verdicts: dict[int, Verdict] = {}
+    ready: defaultdict[str, deque[QueuedTask]] = defaultdict(deque)
+    for task in sorted(tasks, key=lambda task: task.state != "running"):  # interrupted tasks come first
+        if task.id in situation.running:
+            if situation.yielding:
+                verdicts[task.id] = Verdict(Act.HOLD, Reason(ReasonCode.YIELDED, situation.yielding))
+            elif situation.spent(task.tenant):
+                verdicts[task.id] = Verdict(Act.HOLD, _spent(task.tenant, situation))
+        elif task.state != "paused":
+            verdict = _own_obstacle(task, situation)
+            if verdict is None:
+                ready[task.tenant].append(task)
+            else:
+                verdicts[task.id] = verdict
+    running = Counter(task.tenant for task in tasks if task.id in situation.running)
+    return verdicts | _share_out(ready, running, situation)
+
+
+def _own_obstacle(task: QueuedTask, situation: Situation) -> Verdict | None:
+    if task.needs:
+        return _dependency(task)
+    if situation.yielding:
+        return Verdict(Act.WAIT, Reason(ReasonCode.YIELDED, situation.yielding))
+    if task.due is not None and task.due > situation.now:
+        words = f"retrying in {_coarse(task.due - situation.now)}, {task.cause}"
+        return Verdict(Act.WAIT, Reason(ReasonCode.RETRY, words))
+    if task.id in situation.tried:
+        return Verdict(Act.WAIT, situation.blocked[task.id])
+    if situation.spent(task.tenant):
+        return Verdict(Act.WAIT, _spent(task.tenant, situation))
+    return None
+
+
+def _share_out(
+    ready: Mapping[str, deque[QueuedTask]], running: Counter[str], situation: Situation
+) -> dict[int, Verdict]:
+    verdicts: dict[int, Verdict] = {}
+    planned, ahead = running.copy(), 0
+    free = situation.slots - len(situation.running)
+
+    def turn(name: str) -> tuple[bool, float, float, int, str]:
+        weight, head = situation.tenant(name).weight, ready[name][0]
+        return head.state != "running", planned[name] / weight, situation.used.get(name, 0) / weight, head.id, name
+
+    turns = [turn(name) for name in ready]
+    heapq.heapify(turns)
+    while turns:
+        name = heapq.heappop(turns)[-1]
+        quota, waiting = situation.tenant(name).tasks, ready[name]
+        if quota and planned[name] >= quota:
+            verdicts |= _over_quota(name, quota, running[name], planned[name] - running[name], waiting)
+            continue
+        task = waiting.popleft()
+        if free > 0:
+            verdicts[task.id] = Verdict(Act.START)
+            free, running[name], planned[name] = free - 1, running[name] + 1, planned[name] + 1
+        elif task.id in situation.blocked:
+            verdicts[task.id] = Verdict(Act.WAIT, situation.blocked[task.id])
+        else:
+            verdicts[task.id] = Verdict(
+                Act.WAIT, Reason(ReasonCode.SLOTS, f"{_busy(situation.slots)}; {_ahead(ahead)}")
+            )
+            ahead, planned[name] = ahead + 1, planned[name] + 1
+        if waiting:
+            heapq.heappush(turns, turn(name))
+    return verdicts
+
+
+def _over_quota(name: str, quota: int, runs: int, planned: int, waiting: Sequence[QueuedTask]) -> dict[int, Verdict]:
+    verdicts = {}
+    for place, task in enumerate(waiting, planned):
+        reason = f"tenant {name} runs {runs} of {quota} {_tasks(quota)} at the same time"
+        words = f"{reason}; {_ahead(place, ' of its')}" if place else reason
+        verdicts[task.id] = Verdict(Act.WAIT, Reason(ReasonCode.QUOTA, words))
+    return verdicts
+
+
+def _dependency(task: QueuedTask) -> Verdict:
+    for other in task.needs:
+        if not other.state:
+            return Verdict(Act.FAIL, Reason(ReasonCode.FAILED, f"It depends on task {other.id}, which does not exist."))
+        if other.state in ("failed", "cancelled"):
+            ended = "failed" if other.state == "failed" else "was cancelled"
+            remedy = f"`marlaas retry {other.id} {task.id}` runs both."
+            words = f"It depends on task {other.id} ({other.name}), which {ended}. {remedy}"
+            return Verdict(Act.FAIL, Reason(ReasonCode.FAILED, words))
+    more = f", and for {_about(len(task.needs) - 1)} more" if len(task.needs) > 1 else ""
+    return Verdict(Act.WAIT, Reason(ReasonCode.DEPENDS, f"waiting for {_named(task.needs[0])}{more}"))
+
+
+def _named(other: Needed) -> str:
+    step = f", step {other.step} of {other.steps}" if other.state == "running" else ""
+    return f"task {other.id} ({other.name}), which is {other.state}{step}"
+
+
+def _spent(name: str, situation: Situation) -> Reason:
+    quota = situation.tenant(name).tokens_per_day
+    return Reason(ReasonCode.QUOTA, f"tenant {name} has used its {quota:,} tokens of the day; goes on at 00:00 UTC")
+
+
+def _busy(slots: int) -> str:
+    return "the only slot is busy" if slots == 1 else f"{slots} of {slots} slots are busy"
+
+
+def _ahead(count: int, whose: str = "") -> str:
+    if not count:
+        return "it is next"
+    return f"{_about(count)}{whose} {'tasks' if whose else _tasks(count)} ahead"
+
+
+def _tasks(count: int) -> str:
+    return "task" if count == 1 else "tasks"
+
+
+def _about(count: int) -> str:
+    if count <= EXACT:
+        return str(count)
+    scale: int = 10 ** (len(str(count - 1)) - 1)
+    return f"more than {next(step * scale for step in (5, 2, 1) if step * scale < count):,}"
+
+
+def _coarse(seconds: float) -> str:
+    return f"{math.ceil(seconds / 10) * 10} s" if seconds <= 60 else f"{math.ceil(seconds / 60)} min"

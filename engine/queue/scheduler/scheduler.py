@@ -1,0 +1,434 @@
+"""Runs the queue: carries out commands, starts and stops tasks, and records their states.
+
+``decision`` decides what may run; ``task_run`` runs a task; ``fleet.supervisor`` keeps the workers alive.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import traceback
+from collections.abc import Callable, Collection, Mapping, Set
+from dataclasses import dataclass, replace
+
+from ...clock import monotonic, wall_time
+from ...errors import (
+    AdapterError,
+    AdapterUnreachable,
+    Blocked,
+    ConfigError,
+    DatabaseLocked,
+    DatabaseUnwritable,
+    Fruitless,
+    MarlaasError,
+    Paused,
+    StateLost,
+    StoreError,
+    WorkerDied,
+)
+from ...fairness.line import Payer
+from ...machine.supervisor import WorkerSupervisor
+from ...machine.yielding.decision import reason as waits_for
+from ...racing import until_first
+from ...spec.task import TaskSpec
+from ...store.rows import NO_REASON, Reason, ReasonCode
+from ...store.store import Store
+from ...store.tasks import QueuedTask
+from ...train.evaluation import EvalRun
+from ...train.loop import TrainRun
+from ...train.opening import check_ready
+from .commands import Commands
+from .decision import PAUSES, Act, Situation, Stalls, decide, in_words
+
+MAX_LOSSES = 5
+"""Deaths of workers under a task without a step between; then it pauses, for it may kill them."""
+
+Runner = TrainRun | EvalRun
+
+
+@dataclass(frozen=True)
+class Ending:
+    """How a task's run ends."""
+
+    state: str
+    """The task's state from now on; *running* if the next engine continues from its last commit."""
+    reason: Reason = NO_REASON
+    again: bool = False
+
+
+def done(remark: str = "") -> Ending:
+    """It needs no more steps."""
+    return Ending("done", Reason(ReasonCode.ENDED if remark else ReasonCode.NONE, remark))
+
+
+def blocked(why: str) -> Ending:
+    """It continues by itself once its needs are there."""
+    return Ending("queued", Reason(ReasonCode.BLOCKED, why))
+
+
+def paused(why: str, again: bool) -> Ending:
+    """It paused itself."""
+    return Ending("paused", Reason(ReasonCode.ITSELF, why), again)
+
+
+def failed(why: str, again: bool = False) -> Ending:
+    """It cannot continue."""
+    return Ending("failed", Reason(ReasonCode.FAILED, why), again)
+
+
+async def run_task(
+    task: int,
+    spec: TaskSpec,
+    supervisor: WorkerSupervisor,
+    started: Callable[[Runner], None],
+    tell: Callable[[str, int], None] = lambda event, task: None,
+) -> Ending:
+    """Run a task to its end, or until something stops it. Cancelling leaves it at its last commit.
+
+    ``started`` is called with the runner once nothing blocks the task; ``tell`` sends notifications.
+    """
+    losses, last = 0, -1
+    while True:
+        payer = Payer(spec.tenant, task, spec.queue.priority)
+        runner, lost, deaths = None, supervisor.lost, supervisor.deaths
+        try:
+            if supervisor.yielding is not None:
+                await check_ready(task, spec, supervisor.store, supervisor.environments, supervisor.shortage)
+                supervisor.wake()
+            services = replace((await supervisor.services()).of(payer, spec.train.deterministic), tell=tell)
+            lost, deaths = supervisor.lost, supervisor.deaths
+            runner = (EvalRun if spec.kind == "eval" else TrainRun)(services, task, spec, started)
+            if 0 not in await until_first(runner.run(), lost.wait()):
+                raise WorkerDied("A worker died.")
+            return Ending("running") if runner.drained else done(runner.remark)
+        except WorkerDied as error:
+            step = runner.progress if runner else last
+            yielding = supervisor.yielding is not None
+            if not isinstance(error, StateLost):
+                await until_first(lost.wait(), supervisor.noticed(deaths))
+            if not (yielding or supervisor.mended):
+                losses, last = (losses + 1 if step <= last else 1), max(step, last)
+            if losses >= MAX_LOSSES:
+                made = "measured versions" if spec.kind == "eval" else "steps"
+                reason = f"Workers died {losses} times after {max(last, 0)} {made} of this task: {error}"
+                return paused(reason, again=True)
+        except Blocked as error:
+            return blocked(str(error))
+        except DatabaseLocked:  # in a write without retries: continue from the last commit once it is free
+            await supervisor.store.unlocked()
+        except AdapterUnreachable as error:
+            return blocked(f"waiting for its adapters: {error}")
+        except DatabaseUnwritable as error:
+            return blocked(str(error))
+        except (Paused, StoreError, AdapterError) as error:
+            return paused(str(error), again=not isinstance(error, Fruitless))
+        except (ConfigError, ValueError) as error:
+            return failed(str(error))
+        except MarlaasError as error:
+            return failed(str(error), again=True)
+        except Exception as error:
+            place = traceback.extract_tb(error.__traceback__)[-1]
+            where = f"{place.filename.rsplit('/', 1)[-1]}, line {place.lineno}"
+            with contextlib.suppress(StoreError):
+                supervisor.store.telemetry.event("bug", traceback.format_exc(), task, "error")
+            reason = f"An error in marlaas itself ({where}): {type(error).__name__}: {error}"
+            return failed(reason, again=True)
+
+
+POLL = 0.2
+REVIEW = 1.0
+"""Seconds after which an unchanged queue is reviewed: a pause may be over, and a blocked task may be tried again."""
+TRIES = 20.0
+"""Blocked tasks tried each second, at most: a thousand of one broken environment must not keep the engine busy.
+After its repair, all are tried at once."""
+LONG = 1000
+"""Unfinished tasks from which on the queue is not reviewed at each end: all ends together would take the square of
+their number."""
+LOOKED_AT = 10_000.0
+"""Tasks of such a queue reviewed each second, at most; most of a second stays for the rest."""
+STARTING = Reason(ReasonCode.STARTING, "is starting")
+INTERRUPTED = Reason(ReasonCode.INTERRUPTED, "was interrupted")
+
+
+class Scheduler:
+    """Runs the queue of one home until a *stop* command or its cancellation."""
+
+    def __init__(
+        self,
+        store: Store,
+        supervisor: WorkerSupervisor,
+        slots: int,
+        clock: Callable[[], float] = wall_time,
+        tell: Callable[[str, int], None] = lambda event, task: None,
+        patience: float = 600.0,
+    ) -> None:
+        """``clock`` gives seconds since 1970.
+
+        ``tell`` gets tasks that are *done*, have *failed* or have *stalled* (paused themselves, or blocked for
+        ``patience`` seconds), and a *finding* about their learning.
+        """
+        self._store = store
+        self._supervisor = supervisor
+        self._slots = slots
+        self._clock = clock
+        self._commands = Commands(store, self._end_run, self.stop, self.drain, supervisor.reload)
+        self._runs: dict[int, asyncio.Task[Ending]] = {}
+        self._runners: dict[int, Runner] = {}
+        self._unwritten: dict[int, Ending] = {}
+        self._since: dict[int, float] = {}
+        self._blocked: dict[int, tuple[Reason, float]] = {}
+        self._tell = tell
+        self._stalls = Stalls(patience, clock)
+        self._told: dict[int, str] = {}
+        self._wake = asyncio.Event()
+        self._seen = -1
+        self._review = 0.0
+        self._rested = 0.0
+        self._stopping = False
+        self._settled: Callable[[], None] | None = None
+
+    async def run(self) -> None:
+        """Serve until stopped; running tasks then stop at their last commit, in state *running*."""
+        try:
+            while not self._stopping:
+                try:
+                    await self._turn()
+                except StoreError:
+                    self._seen = -1
+                with contextlib.suppress(TimeoutError):
+                    async with asyncio.timeout(POLL):
+                        await self._wake.wait()
+                self._wake.clear()
+        finally:
+            await self._end_runs(list(self._runs))
+
+    def account(self) -> None:
+        self._account_for(self._since)
+
+    def _account_for(self, tasks: Collection[int]) -> None:
+        now = monotonic()
+        self._store.tasks.add_seconds({task: now - self._since[task] for task in tasks})
+        self._since |= dict.fromkeys(tasks, now)
+
+    @property
+    def stopping(self) -> bool:
+        return self._stopping
+
+    @property
+    def busy(self) -> bool:
+        return any(task not in self._blocked for task in self._runs)
+
+    def stop(self) -> None:
+        self._stopping = True
+        self._wake.set()
+
+    def drain(self) -> None:
+        """Start nothing more, and end ``run`` once every running task has committed its current step.
+
+        The tasks stay in state *running*, and the next engine continues with them.
+        """
+        self._settled = None
+        self._supervisor.settling = False
+        self._supervisor.draining.set()
+        self._wake.set()
+
+    def settle(self, then: Callable[[], None]) -> None:
+        """Call ``then`` when no task is within a step, and start none before; all continue afterwards.
+
+        A draining engine calls nothing: the next one begins with the change.
+        """
+        if self._supervisor.draining.is_set() and not self._supervisor.settling:
+            return
+        self._settled = then
+        self._supervisor.settling = True
+        self._supervisor.draining.set()
+        self._wake.set()
+
+    @property
+    def note(self) -> str:
+        if not self._supervisor.draining.is_set():
+            return ""
+        left = len(self._runs)
+        then = "the workers move" if self._supervisor.settling else "the engine stops"
+        return f"{left} {'task finishes' if left == 1 else 'tasks finish'} the step under way; then {then}."
+
+    def wake(self, mended: Set[str] = frozenset()) -> None:
+        """An environment changed, or yielding began or ended.
+
+        Tasks of environments in ``mended``, which have a new version, are tried at once.
+        """
+        with contextlib.suppress(StoreError):
+            self._store.tasks.hurry(mended)
+        self._blocked.clear()
+        self._seen = -1
+        self._wake.set()
+
+    async def _turn(self) -> None:
+        if self._store.locked:
+            return
+        self._collect()
+        seen = self._store.changed()
+        if seen == self._seen and monotonic() < self._review and not self._unwritten:
+            return
+        self._seen, self._review = seen, monotonic() + REVIEW
+        for command in self._store.tasks.new_commands():
+            await self._commands.carry_out(command)
+        if not self._supervisor.draining.is_set():
+            await self._go_through_the_queue()
+        else:
+            if self._held():
+                await self._end_runs(list(self._runs))
+            if not self._runs:
+                self._end_drain()
+
+    def _end_drain(self) -> None:
+        then, self._settled = self._settled, None
+        if then is None:
+            self.stop()
+            return
+        self._supervisor.settling = False
+        self._supervisor.draining.clear()
+        self._seen = -1
+        self._wake.set()
+        then()
+
+    def _collect(self) -> None:
+        ended = [task for task, run in self._runs.items() if run.done()]
+        if ended:
+            self._account_for(ended)
+            self._review = min(self._review, self._rested)
+        for task in ended:
+            run = self._runs.pop(task)
+            del self._since[task]
+            self._unwritten[task] = Ending("queued", INTERRUPTED) if run.cancelled() else run.result()
+        for task, ending in list(self._unwritten.items()):
+            self._record(task, ending)
+            del self._unwritten[task]
+
+    def _record(self, task: int, ending: Ending) -> None:
+        store = self._store
+        if ending.state == "running":
+            return
+        if ending.state == "queued":
+            pause = max(REVIEW, len(self._blocked) / TRIES)
+            self._blocked[task] = (ending.reason, monotonic() + pause)
+            store.tasks.explain({task: ending.reason})
+            self._tell_blocked(task, ending.reason)
+            return
+        tries = store.tasks.tries(task)
+        if ending.again and tries.made < tries.allowed:
+            pause = PAUSES[min(tries.made, len(PAUSES) - 1)]
+            cause = in_words(tries.made + 1, tries.allowed, ending.reason.words)
+            store.telemetry.event("task", f"Retrying in {pause:.0f} s, {cause}", task, "warning")
+            store.tasks.try_again(task, self._clock() + pause, cause)
+            return
+        store.tasks.set_state(task, ending.state, ending.reason)
+        text = f"The task is {ending.state}. {ending.reason.words}".strip()
+        store.telemetry.event("task", text, task, "info" if ending.state == "done" else "error")
+        self._tell("stalled" if ending.state == "paused" else ending.state, task)
+
+    def _tell_blocked(self, task: int, reason: Reason) -> None:
+        if reason.code == ReasonCode.INTERRUPTED:
+            return
+        if self._stalls.blocked(task):
+            self._tell("stalled", task)
+        if reason.words != self._told.get(task):
+            self._store.telemetry.event("task", f"The task is blocked: {reason.words}", task, "warning")
+            self._told[task] = reason.words
+
+    async def _go_through_the_queue(self) -> None:
+        tasks = self._store.tasks.unfinished()
+        self._rested = monotonic() + (len(tasks) / LOOKED_AT if len(tasks) > LONG else 0.0)
+        self._review = max(self._review, self._rested)
+        waiting = {task.id for task in tasks if task.state == "queued"}
+        self._blocked = {task: block for task, block in self._blocked.items() if task in waiting}
+        self._told = {task: reason for task, reason in self._told.items() if task in waiting}
+        situation = self._situation()
+        self._stalls.only(set() if situation.yielding else waiting)
+        self._runners = {task: runner for task, runner in self._runners.items() if task in self._runs}
+        verdicts = decide(tasks, situation)
+        stopped = {number: verdict.reason for number, verdict in verdicts.items() if verdict.act is Act.HOLD}
+        if stopped:
+            await self._hold(stopped)
+            return
+        reasons, notes = {}, {}
+        for task in tasks:
+            verdict = verdicts.get(task.id)
+            if verdict is None:
+                if task.id in self._runs and task.state != "running" and task.reason.code != ReasonCode.STARTING:
+                    reasons[task.id] = STARTING
+                elif task.id in self._runners and task.reason.words != (note := self._runners[task.id].waits_for):
+                    notes[task.id] = note
+            elif verdict.act is Act.START:
+                self._start(task)
+            elif verdict.act is Act.FAIL:
+                self._record(task.id, Ending("failed", verdict.reason))
+            elif task.state != "queued" or task.reason != verdict.reason:
+                reasons[task.id] = verdict.reason
+        if reasons:
+            self._store.tasks.explain(reasons)
+        if notes:
+            self._store.tasks.note(notes)
+
+    async def _hold(self, reasons: Mapping[int, Reason]) -> None:
+        self._seen = -1
+        await self._end_runs(list(reasons))
+        self._collect()
+        for task, reason in reasons.items():
+            if self._store.tasks.state(task) == "running":
+                self._store.tasks.explain({task: reason})
+                self._store.telemetry.event("task", f"The task waits: {reason.words}.", task)
+
+    def _held(self) -> str:
+        yielding = self._supervisor.yielding
+        return waits_for(yielding, self._clock()) if yielding is not None and yielding.holds else ""
+
+    def _situation(self) -> Situation:
+        store, now = self._store, self._clock()
+        return Situation(
+            now=now,
+            slots=self._slots,
+            running=set(self._runs),
+            blocked={task: reason for task, (reason, _) in self._blocked.items()},
+            tried={task for task, (_, until) in self._blocked.items() if monotonic() < until},
+            tenant=store.tenants.get,
+            used=store.usage.tokens_today(),
+            yielding=self._held(),
+        )
+
+    def _start(self, task: QueuedTask) -> None:
+        def started(runner: Runner) -> None:
+            self._store.tasks.set_state(task.id, "running")
+            self._runners[task.id] = runner
+            self._blocked.pop(task.id, None)
+            self._stalls.moved(task.id)
+            if self._told.pop(task.id, None):
+                self._store.telemetry.event("task", "The task goes on.", task.id)
+
+        try:
+            spec = self._store.tasks.spec(task.id)
+        except ConfigError as error:
+            self._record(task.id, failed(f"This marlaas cannot read the task: {error}"))
+            return
+        if task.state != "running" and task.id not in self._blocked:
+            self._store.tasks.explain({task.id: STARTING})
+        run = asyncio.ensure_future(run_task(task.id, spec, self._supervisor, started, self._tell))
+        run.add_done_callback(lambda _: self._wake.set())
+        self._runs[task.id] = run
+        self._since[task.id] = monotonic()
+
+    async def _end_run(self, task: int) -> None:
+        await self._end_runs([task])
+        self._collect()
+
+    async def _end_runs(self, tasks: list[int]) -> None:
+        with contextlib.suppress(StoreError):
+            self.account()
+        for task in tasks:
+            self._since.pop(task, None)
+        runs = {task: run for task in tasks if (run := self._runs.pop(task, None))}
+        for run in runs.values():
+            run.cancel()
+        for task, ending in zip(runs, await asyncio.gather(*runs.values(), return_exceptions=True), strict=True):
+            if isinstance(ending, Ending) and ending.state in ("done", "failed"):
+                self._unwritten[task] = ending

@@ -1,0 +1,252 @@
+"""Estimates a task: time from earlier tasks or a few episodes, memory and disk from its size."""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from statistics import median
+
+from ...models.config import BaseConfig
+from ...models.memory import BaseSpeed, adapter_bytes, policy_bytes, version_bytes
+from ...spec.automatic import BaseTraits, as_number, bounded, by_base
+from ...spec.task import TaskSpec, agent_map_of, spec_of
+from ...spec.validation import AUTO
+from ...store.queries.learning import PastRun
+
+# A rough time for an environment without earlier tasks: from a few episodes and the speed of the base.
+#
+# Pure arithmetic. The length of replies is unknown before training, so it gives a range: from quarter-length replies
+# with sampling and training in parallel, to full-length ones in sequence.
+
+SHORT = 0.25
+"""Share of the allowed tokens that short replies have."""
+READING = 3.0
+"""Tokens of a prompt that are read in the time of one that is sampled: 1 to 11 was measured on processors
+(``fairness/line.py``).
+"""
+
+
+@dataclass(frozen=True)
+class EpisodeShape:
+    """The mean of some episodes without a model."""
+
+    episodes: int
+    asks: float
+    """Asks of all agents."""
+    prompt: float
+    """Tokens of all prompts and tool results."""
+    seconds: float
+
+
+def rough_time(spec: TaskSpec, shape: EpisodeShape, speed: BaseSpeed) -> TimeEstimate:
+    """Estimate the time of a task with episodes of this ``shape``; ``seconds`` is the geometric mean of ``least`` and
+    ``most``.
+    """
+    whole = whole_of(spec)
+    ends = [_stages(whole, shape, speed, share) for share in (SHORT, 1.0)]
+    least, most = max(ends[0]), sum(ends[1])
+    rollout, training = (math.sqrt(low * high) for low, high in zip(*ends, strict=True))
+    return TimeEstimate(
+        math.sqrt(least * most), least, most, runs=0, alike=True, rollout=rollout, training=training,
+        played=shape.episodes,
+    )  # fmt: skip
+
+
+def _stages(spec: TaskSpec, shape: EpisodeShape, speed: BaseSpeed, share: float) -> tuple[float, float]:
+    room = max(0.0, as_number(spec.sampling.max_episode_tokens) - shape.prompt)
+    replies = max(1.0, min(share * as_number(spec.sampling.max_tokens) * shape.asks, room))
+    sampling = (replies + shape.prompt / READING) / speed.sampled
+    sampling += shape.seconds / max(1, spec.group_episodes)  # a step's episodes run at once
+    trained = 0 if spec.kind == "eval" else trained_episodes(spec)
+    return (trained + measured_episodes(spec)) * sampling, trained * (replies + shape.prompt) / speed.trained
+
+
+# Estimates a task: time from the rates of earlier tasks, memory and disk from its sizes.
+#
+# Pure arithmetic; knows no store and no machine. Without measurements there is no estimate of the time, and disk is an
+# upper bound.
+
+NEAREST = 5
+"""Most past runs in an estimate: those nearest in episodes a step."""
+WHOLE = 3
+"""Size of a version with its optimizer's two moments, in adapters."""
+RESUMABLE = 2
+TOKEN_BYTES = 9
+"""Bytes of a token's number, log-probability and mask."""
+CHARACTERS = 4
+"""Bytes of text per token, at most on average."""
+ROW_BYTES = 200
+"""Bytes of a trajectory's row and its entries in indexes."""
+
+
+@dataclass(frozen=True)
+class TimeEstimate:
+    """Training time of a task, if the machine is as busy as in the past runs; all in seconds."""
+
+    seconds: float
+    """The median of the past runs; ``least`` and ``most`` are by the fastest and the slowest of them. Of a rough
+    estimate the middle of its range.
+    """
+    least: float
+    most: float
+    runs: int
+    alike: bool
+    rollout: float
+    """Seconds of the rollout worker."""
+    training: float
+    """Seconds of the training worker."""
+    played: int = 0
+
+
+@dataclass(frozen=True)
+class DiskEstimate:
+    """Bytes that a finished task leaves."""
+
+    adapters: int
+    trajectories: int
+    measured: bool
+    """True if trajectories were measured; else their bytes are the maximum by the limits on tokens."""
+
+    @property
+    def total(self) -> int:
+        return self.adapters + self.trajectories
+
+
+@dataclass(frozen=True)
+class TaskEstimate:
+    """The estimate of one task."""
+
+    time: TimeEstimate | None
+    """None if no earlier task has trained on its environment, and nothing could be measured."""
+    disk: DiskEstimate
+    memory: int
+    """Bytes that it adds in both workers while it runs, should all of it stay in memory."""
+    most_tokens: int
+
+
+def estimate_task(
+    spec: TaskSpec, runs: Sequence[PastRun], base: BaseConfig, token_steps: int, torch_sampler: bool, context: int
+) -> TaskEstimate:
+    """Estimate time, disk, memory and tokens of a task.
+
+    ``runs``: past runs on its environment; ``token_steps``: steps with kept tokens (0: all); ``torch_sampler``: True if
+    torch samples; ``context``: tokens of a conversation.
+    """
+    traits = BaseTraits(base.hidden_size, base.context_length)
+    whole = whole_of(by_base(spec, traits))
+    most = bounded(whole, traits)
+    return TaskEstimate(
+        time_of(whole, runs),
+        disk_of(most, runs, base, token_steps),
+        memory_of(spec, base, torch_sampler, context),
+        trained_episodes(whole) * as_number(most.sampling.max_episode_tokens) * _agents(spec),
+    )
+
+
+def trained_episodes(spec: TaskSpec) -> int:
+    """Episodes that are trained on; of an evaluation its measured ones."""
+    return measured_episodes(spec) if spec.kind == "eval" else spec.steps * spec.group_episodes
+
+
+def measured_episodes(spec: TaskSpec) -> int:
+    """Episodes of all evaluations of one policy, suites and the split test included; of an evaluation all."""
+    if spec.kind == "eval":
+        return len(spec.versions) * spec.eval.prompts * spec.eval.samples
+
+    def times(every: int) -> int:
+        return 2 + (max(0, spec.steps - 1) // every if every else 0)
+
+    suites = sum(times(suite.every) * suite.prompts * suite.samples for suite in spec.eval.suite)
+    own = times(spec.eval.every) * spec.eval.prompts + 2 * spec.eval.test_prompts
+    return own * spec.eval.samples * max(1, len(spec.mixture)) + suites
+
+
+def whole_of(spec: TaskSpec) -> TaskSpec:
+    """The task with the largest batch among its policies: a group for several of them is run once."""
+    most = max(own.train.groups_per_step for own in _trained(spec))
+    return replace(spec, train=replace(spec.train, groups_per_step=most))
+
+
+def memory_of(spec: TaskSpec, base: BaseConfig, torch_sampler: bool, context: int) -> int:
+    """Bytes of the trained policies, their versions served at the same time, and the policies they play with."""
+    if spec.kind == "eval":  # one version at a time; its rank is known when it is served
+        return version_bytes(base, spec.policy.rank, torch_sampler)
+    policies = agent_map_of(spec).policies
+    trained = sum(
+        policy_bytes(base, own.policy.rank, context)
+        + (spec.train.max_staleness + 1) * version_bytes(base, own.policy.rank, torch_sampler)
+        for own in _trained(spec)
+    )
+    partners = [policy for policy in policies.values() if not policy.trained]
+    ranks = [policies[p.pool].rank if p.pool else p.rank for p in partners for _ in range(p.size if p.pool else 1)]
+    return trained + sum(version_bytes(base, rank, torch_sampler) for rank in ranks)
+
+
+def _trained(spec: TaskSpec) -> list[TaskSpec]:
+    return [spec_of(spec, name) for name in agent_map_of(spec).trained]
+
+
+def _agents(spec: TaskSpec) -> int:
+    """Agents of an episode, each with a trajectory; one if the task file names none."""
+    return max(1, len(spec.agents))
+
+
+def time_of(spec: TaskSpec, runs: Sequence[PastRun]) -> TimeEstimate | None:
+    """The time by the seconds of an episode in the nearest past runs; None if there are none."""
+    near = nearest(spec, runs)
+    if not near:
+        return None
+    episodes, trains = trained_episodes(spec), spec.kind == "train"
+    rates = [(run.seconds / run.steps if trains else run.rollout) / run.episodes for run in near]
+    return TimeEstimate(
+        seconds=episodes * median(rates),
+        least=episodes * min(rates),
+        most=episodes * max(rates),
+        runs=len(near),
+        alike=all(spec.sampling.max_tokens in (AUTO, run.max_tokens) for run in near),
+        rollout=episodes * median(run.rollout / run.episodes for run in near),
+        training=episodes * median(run.training / run.episodes for run in near) if trains else 0.0,
+    )
+
+
+def nearest(spec: TaskSpec, runs: Sequence[PastRun]) -> list[PastRun]:
+    """The ``NEAREST`` runs with steps most like the task's; only those with its ``max_tokens`` if there are any."""
+    same = [run for run in runs if spec.sampling.max_tokens in (AUTO, run.max_tokens)]
+    return sorted(same or runs, key=lambda run: abs(math.log(run.episodes / spec.group_episodes)))[:NEAREST]
+
+
+def disk_of(spec: TaskSpec, runs: Sequence[PastRun], base: BaseConfig, token_steps: int) -> DiskEstimate:
+    """Bytes of the versions that ``adapters/statefile.py`` keeps, and of all trajectories, evaluations included."""
+    series = spec.steps // spec.keep.every if spec.keep.every else 0
+    pools = Counter({policy.pool: policy.size for policy in agent_map_of(spec).policies.values() if policy.pool})
+    adapters = sum(
+        adapter_bytes(base, own.policy.rank) * (RESUMABLE * WHOLE + 1 + series + pools[name])
+        for name, own in zip(agent_map_of(spec).trained, _trained(spec), strict=True)
+        if spec.kind == "train"
+    )
+    agents = _agents(spec)
+    trained = trained_episodes(spec) * agents if spec.kind == "train" else 0
+    held_out = measured_episodes(spec) * agents * len(_trained(spec))
+    near = nearest(spec, runs)
+    if near:
+        tokens = median(run.trajectory_tokens for run in near)
+        text = median(run.trajectory_text for run in near)
+    else:
+        tokens = float(as_number(spec.sampling.max_episode_tokens))
+        text = CHARACTERS * tokens
+    whole = min(trained, token_steps * spec.group_episodes * agents) if token_steps else trained
+    trajectories = (trained + held_out) * (text + ROW_BYTES) + (whole + held_out) * TOKEN_BYTES * tokens
+    return DiskEstimate(adapters, int(trajectories), bool(near))
+
+
+def together(tasks: Sequence[TaskEstimate]) -> float | None:
+    """Seconds until all are done when they train at the same time; None if one of them is unknown.
+
+    The largest of three: the longest task, the rollout's sum and the training's sum.
+    """
+    times = [task.time for task in tasks if task.time is not None]
+    if not times or len(times) < len(tasks):
+        return None
+    return max(*(time.seconds for time in times), sum(t.rollout for t in times), sum(t.training for t in times))

@@ -1,0 +1,273 @@
+"""Task files: TOML text in, validated submissions out, with the places of mistakes in the file."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from types import MappingProxyType
+from typing import Any
+
+from ...errors import ConfigError, as_one
+from ...models.find import anchored
+from ...spec.sweep import Member, members, one_of_each
+from ...spec.task import DataSpec, EvalSpec, SamplingSpec, TaskSpec, parse, start_folder
+from ...spec.toml_text import Position, key_positions, read_toml
+from ...spec.validation import UNKNOWN
+from ...store.submissions import Submission
+
+# Finds line and column of a mistake's key in a task file. Pure.
+
+NOWHERE: Mapping[str, int] = MappingProxyType({})
+
+
+def located(mistakes: Iterable[tuple[ConfigError, Mapping[str, int]]], file: str, source: str) -> list[ConfigError]:
+    """The mistakes at their places in a task file, ``file:line:column``, in the order of the file, each once.
+
+    ``source`` is its text. With each mistake comes, by swept key, the place of the value in its list.
+    """
+    known = key_positions(source)
+    found: dict[tuple[int, int, str], ConfigError] = {}
+    for mistake, places in mistakes:
+        place = _place(mistake.path, known, NOWHERE if mistake.code == UNKNOWN else places)
+        found.setdefault((place.line, place.column, mistake.cause), mistake.at(f"{file}:{place.line}:{place.column}"))
+    return [mistake for _, mistake in sorted(found.items(), key=lambda one: one[0][:2])]
+
+
+def of_submission(error: ConfigError, submission: Submission) -> list[ConfigError]:
+    """The mistakes of one task, with places if it came from a file."""
+    if not submission.file:
+        return list(error.mistakes)
+    return located([(mistake, NOWHERE) for mistake in error.mistakes], submission.file, submission.source)
+
+
+def distinct(mistakes: Sequence[ConfigError]) -> list[ConfigError]:
+    """The mistakes, each once: the tasks of a sweep have the same ones."""
+    return list({(mistake.message, mistake.hint): mistake for mistake in mistakes}.values())
+
+
+def _place(path: str, known: Mapping[str, Position], places: Mapping[str, int]) -> Position:
+    return next((known[name] for name in _names(path, places) if name in known), Position())
+
+
+def _names(path: str, places: Mapping[str, int]) -> Iterator[str]:
+    if path in places:
+        entry = f"{path}[{places[path]}]"
+        yield from (f"sweep.{entry}", entry)
+    while path:
+        yield from (f"sweep.{path}", path)
+        place = re.search(r"\[\d+\]$", path)
+        path = path[: place.start()] if place else path.rpartition(".")[0]
+
+
+# Standard library only; knows no store and no engine.
+
+LARGEST = 1_000_000
+"""Bytes of a task file: one with hundreds of thousands of keys would take minutes to be refused."""
+
+
+def load(path: Path) -> list[Submission]:
+    """Read one task file: one task, or those of a sweep. Its folder is the base of relative paths.
+
+    Raises ``ConfigError`` with all mistakes, each with file, line and column.
+    """
+    source = source_of(path)
+    return tasks_of(table_of(source, str(path)), str(path), path.parent, source, in_file=True)
+
+
+def source_of(path: Path) -> str:
+    """The text of a task file. Raises ``ConfigError``."""
+    try:
+        if (size := path.stat().st_size) > LARGEST:
+            raise ConfigError(
+                f"has {size / 1e6:.1f} MB, which no task file has.",
+                "Keep rows in a file of their own, and name it below [data].",
+                where=str(path),
+            )
+        return path.read_text(encoding="utf-8")
+    except UnicodeDecodeError as error:
+        raise ConfigError("is no UTF-8 text.", "A task file is TOML.", where=str(path)) from error
+    except OSError as error:
+        raise ConfigError(f"cannot be read: {error.strerror}.", where=str(path)) from error
+
+
+def table_of(source: str, where: str) -> dict[str, Any]:
+    """The table in a task file's text; ``where`` names it in errors. Raises ``ConfigError``."""
+    try:
+        return read_toml(source)
+    except ValueError as error:
+        what, place = _syntax(str(error), source)
+        raise ConfigError(f"is not valid TOML: {what}.", where=f"{where}{place}") from error
+
+
+def _syntax(sentence: str, source: str) -> tuple[str, str]:
+    """The error of ``tomllib``, and its line and column as ``:3:1``; empty if it has none."""
+    what = sentence.removesuffix(" (at end of document)")
+    if what != sentence:
+        return what, f":{source.count(chr(10)) + 1}:{len(source) - source.rfind(chr(10))}"
+    found = re.fullmatch(r"(.*) \(at line (\d+), column (\d+)\)", sentence, re.DOTALL)
+    return (found[1], f":{found[2]}:{found[3]}") if found else (sentence, "")
+
+
+def tasks_of(
+    table: dict[str, Any], where: str, folder: Path, source: str = "", in_file: bool = False
+) -> list[Submission]:
+    """The tasks of a table: one, or those of a sweep.
+
+    ``folder``: base of relative paths; ``source``: the file's text, stored with each task; ``in_file``: True if the
+    text is in a file called ``where``. Raises ``ConfigError`` with all mistakes, with ``where``, the key, and in a file
+    its line and column.
+    """
+    mistakes: list[tuple[ConfigError, Mapping[str, int]]] = []
+    try:
+        own = members(table, where)
+    except ConfigError as error:
+        mistakes += ((mistake, NOWHERE) for mistake in error.mistakes)
+        own = [Member(one_of_each(table))]
+    found = []
+    for member in own:
+        try:
+            spec = parse(member.table, where)
+        except ConfigError as error:
+            mistakes += ((mistake, member.places) for mistake in error.mistakes)
+        else:
+            found.append(
+                replace(submission(_anchored(spec, folder), source, member.family), file=where if in_file else "")
+            )
+    if mistakes:
+        raise as_one(located(mistakes, where, source) if in_file else distinct([each for each, _ in mistakes]))
+    return found
+
+
+def _anchored(spec: TaskSpec, folder: Path) -> TaskSpec:
+    def found(words: str) -> str:
+        start = start_folder(words)
+        return words if start is None else str((folder / start).absolute())
+
+    policies = {
+        name: replace(policy, start=found(policy.start), frozen=found(policy.frozen))
+        for name, policy in spec.policies.items()
+    }
+    measure = replace(
+        spec.eval,
+        agents={agent: found(words) for agent, words in spec.eval.agents.items()},
+        suite=tuple(replace(suite, data=_anchored_data(suite.data, folder)) for suite in spec.eval.suite),
+    )
+    policy = replace(spec.policy, start=found(spec.policy.start))
+    versions, base = tuple(map(found, spec.versions)), anchored(spec.base, folder)
+    parts = tuple(replace(part, data=_anchored_data(part.data, folder)) for part in spec.mixture)
+    spec = replace(spec, data=_anchored_data(spec.data, folder), mixture=parts)
+    return replace(spec, base=base, policy=policy, policies=policies, eval=measure, versions=versions)
+
+
+def _anchored_data(data: DataSpec, folder: Path) -> DataSpec:
+    if not data.path:
+        return data
+    return replace(data, path=str((folder / Path(data.path).expanduser()).absolute()))
+
+
+@dataclass(frozen=True)
+class ToPlay:
+    """An environment of a task."""
+
+    name: str
+    config: dict[str, Any]
+    data: dict[str, Any] | None
+    """The task's rows for it, in the form of ``plugins.data.Source.record``; None: its own."""
+
+
+def environments_of(submission: Submission) -> list[ToPlay]:
+    """The environments of a task: one, or those of a mixture."""
+    config, parts = submission.config, submission.config.get("mixture")
+    if parts:
+        return [ToPlay(part["environment"], part["config"], rows_named(part)) for part in parts]
+    return [ToPlay(submission.environment, config.get("environment_config", {}), rows_named(config))]
+
+
+def rows_named(table: Mapping[str, Any]) -> dict[str, Any] | None:
+    """The rows of a task or one of its tables; None for the environment's own."""
+    data: dict[str, Any] | None = table.get("data")
+    return data if data and data["path"] else None
+
+
+def submission(spec: TaskSpec, source: str = "", family: str = "") -> Submission:
+    """The row that the app inserts for a spec; names in ``depends_on`` are not resolved yet."""
+    return Submission(
+        tenant=spec.tenant,
+        name=spec.name,
+        environment=spec.played,
+        steps=spec.steps,
+        priority=spec.queue.priority,
+        config=spec.to_json(),
+        source=source,
+        family=family,
+        needs=tuple(needed for needed in spec.queue.depends_on if isinstance(needed, int)),
+    )
+
+
+# Reads the environments of a wrong task file, to check them together with its mistakes.
+
+
+def sketch(path: Path) -> list[Submission]:
+    """A submission only for ``check_environments``; none if no environment is named."""
+    try:
+        source = source_of(path)
+        table = one_of_each(table_of(source, str(path)))
+    except ConfigError:
+        return []  # the file's own mistake is reported
+    data, measure = _table(table.get("data")), _table(table.get("eval"))
+    config = {
+        "environment_config": _table(table.get("environment_config")),
+        "mixture": list(_named(table.get("mixture"))),
+        "eval": {"suite": list(_named(measure.get("suite")))},
+        "data": {"path": str(data.get("path", ""))},
+    }
+    environment = table.get("environment")
+    if not config["mixture"] and (not isinstance(environment, str) or not environment.strip()):
+        return []
+    played = str(environment or "")
+    return [Submission("", str(table.get("name", "")), played, 1, 0, config, source, file=str(path))]
+
+
+def _table(value: Any) -> dict[str, Any]:
+    return dict(value) if isinstance(value, dict) else {}
+
+
+def _named(entries: Any) -> Iterator[dict[str, Any]]:
+    """The components of a mixture, or the suites, up to the first without an environment: places count."""
+    for entry in entries if isinstance(entries, list) else ():
+        one = _table(entry)
+        if not isinstance(one.get("environment"), str):
+            return
+        yield {
+            "environment": one["environment"],
+            "config": _table(one.get("config")),
+            "data": {"path": str(_table(one.get("data")).get("path", ""))},
+            "name": str(one.get("name", one["environment"])),
+        }
+
+
+TASKS = (
+    TaskSpec("physics-lab", "two-digit sums", "arithmetic", sampling=SamplingSpec(max_tokens=8)),
+    TaskSpec("game-theory", "find it in four", "guess", sampling=SamplingSpec(max_tokens=8)),
+    TaskSpec("economics", "word problems", "calculator", sampling=SamplingSpec(max_tokens=96)),
+)
+REAL_BASE = "smollm2"
+_MEASURED = EvalSpec(every=5, prompts=20, temperature=1.0)
+"""As the model samples: its likeliest replies are often right before any training."""
+REAL = (
+    TaskSpec("geography", "capitals", "instruct/capitals", 15, sampling=SamplingSpec(max_tokens=16), eval=_MEASURED),
+    TaskSpec(
+        "physics-lab", "sums in numbers", "instruct/sums", 15, sampling=SamplingSpec(max_tokens=16), eval=_MEASURED
+    ),
+    TaskSpec("registry", "people as JSON", "instruct/people", 15, sampling=SamplingSpec(max_tokens=40), eval=_MEASURED),
+)
+"""For an instruct model of 135 million parameters, with short replies: a step of all three takes about a minute on two
+cores.
+"""
+
+
+def demo_tasks(real: bool = False) -> list[Submission]:
+    """The demo's three tasks; ``real``: those for ``REAL_BASE``."""
+    return [submission(spec) for spec in (REAL if real else TASKS)]

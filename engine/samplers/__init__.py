@@ -1,0 +1,1 @@
+"""What a sampler's process runs: the protocol, batching, and samplers on torch, llama.cpp and vLLM."""

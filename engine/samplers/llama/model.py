@@ -1,0 +1,309 @@
+"""The base in llama.cpp: its file, its opening, and the sampler over it."""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from ...devices.limits import LentCores, Loan
+from ...errors import BaseModelError
+from ...models.config import BITS, WRITTEN, BaseConfig, halves_memory, nearest
+from ...models.find import BaseModel, load_base
+from ...models.gguf import (
+    GgufNames,
+    base_bytes,
+    brought_names,
+    ensure,
+    names_of,
+    path_of,
+    plain_layers,
+    verify,
+    write_base,
+)
+from ...models.memory import layers_on_card
+from ...models.weights import parameters
+from ..batching.requests import Pace, pace_of
+from ..batching.sampler import FIRST, SPARE, BatchingSampler
+from .context import LlamaContext, NoRoom, give_back
+from .native import handles, last_errors, llama
+
+# The base's file for llama.cpp: brought by the user, or written once for each base and precision.
+
+
+@dataclass(frozen=True)
+class BaseFile:
+    """The file of a base for a ``LlamaContext``."""
+
+    path: Path
+    names: GgufNames
+    ours: bool
+    """True if marlaas wrote it, and can write it again."""
+
+
+def base_file(base: BaseModel, folder: Path, weights: str = "f32", gguf: str = "", threads: int = 1) -> BaseFile:
+    """The file named by ``gguf``, else ours in the precision ``weights``, kept in ``folder``. Raises
+    ``BaseModelError``.
+    """
+    if gguf:
+        path = Path(gguf).expanduser()
+        return BaseFile(path, brought_names(path, base.config), ours=False)
+    names = names_of(base.config)
+    return BaseFile(ensure_base_gguf(base, folder, weights, threads), names, ours=True)
+
+
+def ensure_base_gguf(base: BaseModel, folder: Path, weights: str = "f32", threads: int = 1) -> Path:
+    """The path of ``<folder>/<fingerprint>-<weights>.gguf``, written first if it is missing or damaged.
+
+    ``weights`` is one of ``precision.PRECISIONS``. Raises ``BaseModelError`` for architectures that our writer does
+    not cover, and if the file cannot be written.
+    """
+    path, plain = (path_of(base, folder, kind) for kind in (weights, "f32"))
+    if verify(path) is None:
+        return path
+    size = base_bytes(base, weights if weights in WRITTEN else "f32")
+    if weights in WRITTEN:
+        return ensure(path, size, partial(write_base, base, weights=weights))
+    quantised = int(size / 32 * (BITS[weights] + 1))  # one bit more: matrices that do not fit the type get a finer one
+    if verify(plain) is None:
+        return ensure(path, quantised, lambda target: quantise(plain, target, weights, threads))
+    return ensure(path, size + quantised, partial(_by_way_of_float32, base, weights, threads))
+
+
+def _by_way_of_float32(base: BaseModel, weights: str, threads: int, target: Path) -> None:
+    between = target.with_name(f"{target.name}.f32")
+    try:
+        write_base(base, between)
+        quantise(between, target, weights, threads)
+    finally:
+        between.unlink(missing_ok=True)
+
+
+TYPES = {"q8_0": 7, "q6_k": 18, "q5_k_m": 17, "q4_k_m": 15}
+"""LLAMA_FTYPE_MOSTLY_… in llama.h, by the names of ``engine/models/config.py``."""
+
+
+def quantise(source: Path, target: Path, weights: str, threads: int = 1) -> None:
+    """Write ``source`` with its matrices in one of ``TYPES``. Raises ``BaseModelError`` if llama.cpp cannot.
+
+    Matrices with unsuitable row lengths get a finer type; vectors are unchanged.
+    """
+    library = llama()
+    parameters = library.llama_model_quantize_default_params()
+    parameters.ftype = TYPES[weights]
+    parameters.nthread = threads
+    last_errors()
+    code = library.llama_model_quantize(str(source).encode(), str(target).encode(), ctypes.byref(parameters))
+    if code != 0:
+        raise BaseModelError(
+            f"llama.cpp could not write the base model as {weights}{last_errors()}.", "Is there space on the disk?"
+        )
+
+
+# Loads the base into llama.cpp, in main memory and on cards.
+
+ALL = -1
+"""Number of layers that means all of them, and the output matrix."""
+DAMAGED = "Delete it; it is written again."
+BROUGHT = "It may be damaged, or of an architecture that this llama.cpp does not know."
+
+
+def load_model(file: BaseFile, devices: Sequence[str] = (), layers: int = ALL) -> Any:
+    """Read the base in ``file``; its last ``layers`` layers go to the cards called ``devices``, in even parts.
+
+    Without ``devices`` no card is used. Raises ``BaseModelError`` if llama.cpp cannot read it, if it is no decoder
+    with attention, or memory is short; ``ConfigError`` for a missing card.
+    """
+    library = llama()
+    settings = library.llama_model_default_params()
+    # Repacked weights are a second copy in memory, make a row's last bits depend on the number of rows, and end the
+    # process on processors with AMX (https://github.com/ggml-org/llama.cpp/issues/20824).
+    settings.use_extra_bufts = False
+    chosen = handles(devices)  # kept in a variable, so that it lives as long as the call
+    settings.devices = ctypes.addressof(chosen)
+    settings.n_gpu_layers = layers if devices else 0
+    last_errors()
+    model = library.llama_model_load_from_file(str(file.path).encode(), settings)
+    if not model:
+        raise BaseModelError(f"llama.cpp cannot load {file.path}{last_errors()}.", DAMAGED if file.ours else BROUGHT)
+    if reason := _other_kind(library, model):
+        library.llama_model_free(model)
+        raise BaseModelError(
+            f"the model {reason}; marlaas samples decoders with attention only.",
+            "Choose another base.",
+            where=str(file.path),
+        )
+    return model
+
+
+def _other_kind(library: Any, model: Any) -> str:
+    for other, kind in (
+        (library.llama_model_is_recurrent(model), "has recurrent layers"),
+        (library.llama_model_is_hybrid(model), "has recurrent layers"),
+        (library.llama_model_has_encoder(model), "has an encoder"),
+        (library.llama_model_is_diffusion(model), "does not write from left to right"),
+    ):
+        if other:
+            return kind
+    return ""
+
+
+# Opens a base for sampling, with reduced sizes if memory is short: planned memory may be taken by now.
+
+
+@dataclass(frozen=True)
+class Opened:
+    """The opened context with its sizes."""
+
+    context: LlamaContext
+    layers: int
+    """Number of layers on cards, or ``ALL``."""
+    refused: str = ""
+    """Why the first choice was refused, if another was taken."""
+
+
+def open_base(
+    file: BaseFile,
+    sequences: Sequence[int],
+    length: int,
+    threads: int = 1,
+    exact: bool = False,
+    devices: Sequence[str] = (),
+    layers: Sequence[int] = (ALL,),
+    mixes: bool = False,
+    first: int = 0,
+    half: bool = False,
+) -> Opened:
+    """Open the base in ``file`` with the first number of ``sequences``, of ``length`` tokens, that fits into memory.
+
+    On the processor ``first`` sequences get memory, and more on demand (0: all); ``half``: keys and values in float16.
+    ``layers`` are tried in order on the cards called ``devices``, at last only the processor, with shared calls if
+    ``mixes``.
+    Raises ``BaseModelError`` if nothing fits or the file holds no base; ``ConfigError`` for a missing card.
+    """
+    refused = ""
+    for part in layers if devices else ():
+        try:
+            return _open(file, sequences, length, threads, exact, devices, part, refused, mixes, first, half)
+        except BaseModelError as error:
+            refused = refused or error.message
+    return _open(file, sequences, length, threads, exact, (), 0, refused, mixes, first, half)
+
+
+def fewer(sequences: int, least: int) -> tuple[int, ...]:
+    """``sequences``, then repeatedly half of that as an even number, and ``least`` at the end."""
+    if sequences <= least:
+        return (sequences,)
+    return (sequences, *fewer(max(least, sequences // 4 * 2), least))
+
+
+def _open(
+    file: BaseFile,
+    sequences: Sequence[int],
+    length: int,
+    threads: int,
+    exact: bool,
+    devices: Sequence[str],
+    layers: int,
+    refused: str,
+    mixes: bool,
+    first: int,
+    half: bool,
+) -> Opened:
+    model = load_model(file, devices, layers)
+    *larger, least = sequences
+    card = bool(devices)
+    make = partial(LlamaContext, model, file.names, length=length, threads=threads, exact=exact)
+    make = partial(make, card=card, mixes=mixes, first=first, half=half and not card)
+    for count in larger:
+        try:
+            return Opened(make(sequences=count), layers, refused)
+        except NoRoom as error:
+            refused = refused or error.message
+    try:
+        return Opened(make(sequences=least), layers, refused)
+    except NoRoom:
+        llama().llama_model_free(model)
+        raise
+
+
+# The worker class on llama.cpp: a ``BatchingSampler`` over a ``LlamaContext``.
+
+MOST = 256 - SPARE
+"""llama.cpp's own limit on sequences (LLAMA_MAX_SEQ), less the spare ones."""
+LEAST = 8
+"""Fewest conversations to try if memory is short: a default group."""
+ON_CARD = Pace(rows=256, tokens=1)
+"""Pace on a card, if a call costs the same for one row as for many."""
+
+
+class LlamaSampler(BatchingSampler):
+    """``protocol.Sampler`` on llama.cpp."""
+
+    def __init__(
+        self,
+        base: str,
+        cache: str,
+        sequences: int = 128,
+        context: int = 512,
+        threads: int = 1,
+        exact: bool = False,
+        weights: str = "f32",
+        gguf: str = "",
+        devices: Sequence[str] = (),
+        memory: int = 0,
+        mixes: bool = True,
+        loan: Loan | None = None,
+        first: int = FIRST,
+    ) -> None:
+        """Load the base model called ``base``; files made from it are kept in the folder ``cache``.
+
+        - ``sequences``: concurrent conversations, rounded up to even; ``context``: their most tokens, rounded up to a
+          multiple of 256. With less memory there are fewer (``limits``).
+        - ``first``: on the processor, conversations with memory for 256 tokens from the start. 0, and on a card: all
+          at once.
+        - ``weights``: storage of matrices (``precision.PRECISIONS``); ``gguf``: a file of the user instead.
+        - ``exact``: attention in float32, and the cache, too, if matrices are.
+        - ``mixes``: rows of all versions share a call on the processor, if possible; results are the same.
+        - ``devices``: cards, with as many layers as ``memory`` bytes of each hold (0: all). A row's last bits depend
+          on others.
+        - ``threads``: cores without cards; a ``loan`` lends idle ones to a trainer.
+
+        Raises ``BaseModelError`` or ``ConfigError``.
+        """
+        model = load_base(base)
+        count = min(max(sequences + sequences % 2, 2), MOST)
+        length = min(context, model.config.context_length)
+        file = base_file(model, Path(cache), weights, gguf, threads)
+        room, size = memory * len(devices), file.path.stat().st_size
+        layers = layers_on_card(model.config, size, count + SPARE, length, exact, room) if room else ALL
+        mixes = mixes and plain_layers(file.path, file.names)
+        counts = [number + SPARE for number in fewer(count, min(count, LEAST))]
+        first = min(first + first % 2, count)
+        begin = first + SPARE if first else 0
+        layers_tried = _choices(model.config, layers)
+        half = halves_memory(nearest(8 * size / parameters(model)) if gguf else weights)
+        opened = open_base(file, counts, length, threads, exact, devices, layers_tried, mixes, begin, half)
+        llama = opened.context
+        give_back()  # the memory for writing and loading the file
+        pace = ON_CARD if opened.layers else pace_of(llama.weights, llama.mixes)
+        cores = LentCores(loan) if loan else None
+        super().__init__(model, llama, length, pace, cores=cores, first=0 if opened.layers else first)
+        self._limits = replace(self._limits, note=_note(opened, counts[0], length, devices))
+
+
+def _choices(config: BaseConfig, layers: int) -> tuple[int, ...]:
+    planned = config.layers + 1 if layers == ALL else layers
+    return tuple(dict.fromkeys(part for part in (planned, planned // 2) if part))
+
+
+def _note(opened: Opened, wanted: int, length: int, devices: Sequence[str]) -> str:
+    if not opened.refused:
+        return ""
+    held = opened.context.sequences - SPARE
+    fewer = f"{held} conversations of {length} tokens instead of {wanted - SPARE}"
+    where = f", with {opened.layers or 'no'} layers on the card" if devices else ""
+    return f"Memory was short: the sampler holds {fewer}{where}. {opened.refused}"

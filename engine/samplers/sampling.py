@@ -1,0 +1,331 @@
+"""Sampling arithmetic: from logits and noise to tokens and log-probabilities."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ..trajectories import Logprobs, Tokens
+from .options import Likeliest, Wishes
+
+# The likeliest tokens of each row of logits. Pure numpy; a row's bits do not depend on other rows.
+
+CHUNK = 128
+"""Entries of a chunk of a large vocabulary: the k likeliest are in the k chunks with the largest maxima."""
+SMALL = 16 * CHUNK
+"""Largest vocabulary that is sorted whole."""
+
+
+def likeliest(logits: Logits, temperatures: Floats, count: int) -> tuple[Likeliest, Floats]:
+    """The ``count`` likeliest tokens of each row of logits (n, V) at its temperature (n,), with 0 as 1.
+
+    Also returns the logarithms of the rows' totals, float64 (n,), as ``log_totals``.
+    """
+    totals = log_totals(logits, temperatures)
+    rows, count = np.arange(len(logits)), min(count, logits.shape[1])
+    tokens = _largest(logits, count) if count else np.empty((len(logits), 0), np.int64)
+    said = logits[rows[:, None], tokens] / _divisors(temperatures)[:, None] - totals[:, None]
+    return Likeliest(tokens.astype(np.int32), said.astype(np.float32)), totals
+
+
+def logprobs_under(logits: Logits, temperatures: Floats, totals: Floats, tokens: NDArray[np.int32]) -> Logits:
+    """Log-probabilities float32 (n,) of ``tokens`` (n,), given the logarithms of the rows' totals."""
+    chosen: Floats = logits[np.arange(len(tokens)), tokens] / _divisors(temperatures) - totals
+    return chosen.astype(np.float32)
+
+
+def _divisors(temperatures: Floats) -> Floats:
+    divisors: Floats = np.where(temperatures == 0, 1.0, temperatures)
+    return divisors
+
+
+def _largest(logits: Logits, count: int) -> NDArray[np.int64]:
+    vocabulary = logits.shape[1]
+    if vocabulary <= SMALL:
+        return np.argsort(-logits, axis=1, kind="stable")[:, :count]
+    whole = vocabulary - vocabulary % CHUNK
+    tops = logits[:, :whole].reshape(len(logits), -1, CHUNK).max(2)
+    if whole < vocabulary:
+        tops = np.concatenate([tops, logits[:, whole:].max(1, keepdims=True)], 1)
+    chunks = np.sort(np.argsort(-tops, axis=1, kind="stable")[:, :count], axis=1)
+    index = (chunks[:, :, None] * CHUNK + np.arange(CHUNK)).reshape(len(logits), -1)
+    rows = np.arange(len(logits))[:, None]
+    near = np.where(index < vocabulary, logits[rows, np.minimum(index, vocabulary - 1)], np.float32(-np.inf))
+    found: NDArray[np.int64] = index[rows, np.argsort(-near, axis=1, kind="stable")[:, :count]]
+    return found
+
+
+# Penalties on tokens of the reply: for presence, for frequency, and by a factor. Pure numpy.
+#
+# The order is vLLM's, so that all samplers agree: first the factor (Keskar et al., arXiv 1909.05858, section 4.1), then
+# OpenAI's subtractions; all before the temperature.
+
+Row = NDArray[np.float32]
+
+
+class Said:
+    """The number of times that the reply of one turn has each token."""
+
+    def __init__(self, prompt: Tokens, room: int) -> None:
+        self._prompt = np.unique(prompt)
+        self._tokens = np.empty(room, np.int32)
+        self._counts = np.zeros(room, np.int32)
+        self._places: dict[int, int] = {}
+
+    def add(self, token: int) -> None:
+        place = self._places.setdefault(token, len(self._places))
+        self._tokens[place] = token
+        self._counts[place] += 1
+
+    def penalise(self, row: Row, wishes: Wishes) -> None:
+        """Change the logits of one position, float32 (V,), in place."""
+        tokens, counts = self._tokens[: len(self._places)], self._counts[: len(self._places)]
+        if wishes.repetition_penalty != 1:
+            seen = np.union1d(self._prompt, tokens)
+            factor, values = np.float32(wishes.repetition_penalty), row[seen]
+            row[seen] = np.where(values > 0, values / factor, values * factor)
+        row[tokens] -= (wishes.frequency_penalty * counts + wishes.presence_penalty).astype(np.float32)
+
+
+# Truncation: top-k, top-p and min-p, for evaluation and chat, never for training.
+#
+# The order is vLLM's: logits are divided by the temperature. Min-p removes tokens less likely than ``min_p`` times the
+# likeliest (Nguyen et al., arXiv 2407.01082, section 3). Top-k keeps the ``top_k`` likeliest of the rest (Fan et al.,
+# arXiv 1805.04833). Of the rest, renormalised, top-p keeps the smallest set that sums to ``top_p`` (Holtzman et al.,
+# arXiv 1904.09751). Ties with the last kept token are kept. The likeliest token is always kept.
+#
+# Pure numpy. A row's bits do not depend on other rows.
+
+BLOCK = 1 << 17
+LIKELIEST = 256
+"""Likeliest tokens that are sorted first; most distributions have their top-p among them."""
+
+
+@dataclass(frozen=True)
+class Truncation:
+    """The truncation of one turn."""
+
+    top_k: int = 0
+    """Number of the likeliest tokens that are kept; 0: all."""
+    top_p: float = 1.0
+    """Total probability of the kept tokens, above 0; 1: all."""
+    min_p: float = 0.0
+    """The least probability of a kept token, relative to the likeliest; 0: all."""
+
+    def problem(self) -> str:
+        if self.top_k < 0:
+            return f"top_k is {self.top_k}; it must be 0 or more."
+        if not 0.0 < self.top_p <= 1.0:
+            return f"top_p is {self.top_p}; it must lie above 0, and be at most 1."
+        return "" if 0.0 <= self.min_p <= 1.0 else f"min_p is {self.min_p}; it must lie between 0 and 1."
+
+
+WHOLE = Truncation()
+
+
+class Cuts:
+    """The truncations of n rows."""
+
+    def __init__(self, rows: Sequence[Truncation], temperatures: NDArray[np.float64]) -> None:
+        """``temperatures`` (n,): rows of temperature 0 take the likeliest token, so nothing is cut there."""
+        cut = [place for place, one in enumerate(rows) if one != WHOLE and temperatures[place] > 0]
+        self._rows = np.array(cut, np.intp)
+        self._factors = (1 / temperatures[self._rows]).astype(np.float32)[:, None]
+        self._top_k = np.array([rows[place].top_k for place in cut], np.int64)
+        self._top_p = np.array([rows[place].top_p for place in cut])
+        min_p = np.array([rows[place].min_p for place in cut])
+        self._least = np.log(min_p, out=np.full(len(cut), -np.inf), where=min_p > 0).astype(np.float32)
+
+    def of(self, logits: NDArray[np.float32]) -> NDArray[np.float32]:
+        """Logits (n, V) with -inf for removed tokens; the same array if there are none."""
+        if not len(self._rows):
+            return logits
+        result, step = logits.copy(), max(1, BLOCK // logits.shape[1])
+        for begin in range(0, len(self._rows), step):
+            part = slice(begin, begin + step)
+            rows = self._rows[part]
+            some = logits[rows]
+            scaled = (some - some.max(1, keepdims=True)) * self._factors[part]
+            kept = scaled >= self._thresholds(scaled, part)[:, None]
+            result[rows] = np.where(kept, some, np.float32(-np.inf))
+        return result
+
+    def _thresholds(self, scaled: NDArray[np.float32], part: slice) -> NDArray[np.float32]:
+        least: NDArray[np.float32] = self._least[part].copy()
+        vocabulary = scaled.shape[1]
+        for count in np.unique(self._top_k[part]).tolist():
+            if 0 < count < vocabulary:
+                rows = np.flatnonzero(self._top_k[part] == count)
+                place = vocabulary - count
+                least[rows] = np.maximum(least[rows], np.partition(scaled[rows], place, axis=1)[:, place])
+        rows = np.flatnonzero(self._top_p[part] < 1.0)
+        if len(rows):
+            least[rows] = np.maximum(least[rows], _nucleus(scaled[rows], least[rows], self._top_p[part][rows]))
+        return least
+
+
+def _nucleus(
+    scaled: NDArray[np.float32], least: NDArray[np.float32], top_p: NDArray[np.float64]
+) -> NDArray[np.float32]:
+    goals = top_p * _weights(scaled, least).astype(np.float64).sum(1)
+    vocabulary, count = scaled.shape[1], LIKELIEST
+    while True:
+        count = min(count, vocabulary)
+        likeliest = np.partition(scaled, vocabulary - count, axis=1)[:, vocabulary - count :]
+        likeliest = -np.sort(-likeliest, axis=1)  # the largest first
+        running = _weights(likeliest, least).cumsum(1, dtype=np.float64)
+        if count == vocabulary or (running[:, -1] >= goals).all():
+            break
+        count *= 8
+    last = np.minimum((running < goals[:, None]).sum(1), count - 1)
+    result: NDArray[np.float32] = likeliest[np.arange(len(last)), last]
+    return result
+
+
+def _weights(scaled: NDArray[np.float32], least: NDArray[np.float32]) -> NDArray[np.float32]:
+    weights: NDArray[np.float32] = np.where(scaled >= least[:, None], np.exp(scaled), np.float32(0))
+    return weights
+
+
+# Sampling arithmetic. Pure numpy. A row's bits do not depend on other rows: all reductions run along the row.
+#
+# Weights are float32, because with 150,000 entries memory traffic takes the time; sums over more than a chunk are
+# float64.
+
+Logits = NDArray[np.float32]
+Floats = NDArray[np.float64]
+
+CACHED_BLOCK = 1 << 15
+"""Float32 values of small vocabularies worked on at a time, so that they stay in the processor's cache."""
+DRAWN_CHUNK = 512
+"""Entries of a large vocabulary that are summed up before the detailed search for a drawn token."""
+DRAWN_WHOLE = 4 * DRAWN_CHUNK
+"""Largest vocabulary that is searched in one go."""
+LARGE_BLOCK = 1 << 17
+"""As ``BLOCK``, for large vocabularies."""
+LEAST_ROWS = 4
+"""Fewest rows of a block: even for a large vocabulary, no Python runs for a single row."""
+
+
+def uniforms(seed: int, start: int, stop: int) -> Floats:
+    """Noise in [0, 1) for the context positions ``start`` to ``stop``, float64 (stop-start,).
+
+    The value at position p is the p-th draw of Philox with the key ``seed`` (unsigned 64 bits). It does not depend on
+    the turn, the batch or the prompt's length.
+    """
+    bits = np.random.Philox(key=seed).random_raw(stop)[start:]
+    return (bits >> np.uint64(11)).astype(np.float64) * 2.0**-53
+
+
+def choose(logits: Logits, temperatures: Floats, noise: Floats, cuts: Cuts | None = None) -> tuple[Tokens, Logprobs]:
+    """One token for each row: inverse distribution function at the row's noise, or the largest logit at temperature 0.
+
+    ``logits`` (n, V), ``temperatures`` and ``noise`` (n,); ``cuts``: truncations, or None. Returns tokens int32 (n,)
+    and their log-probabilities float32 (n,) in the sampled distribution (at temperature 0: in all of it, at
+    temperature 1).
+    """
+    if cuts is not None:
+        logits = cuts.of(logits)
+    greedy = temperatures == 0
+    divisors = np.where(greedy, 1.0, temperatures)
+    tokens, largest, totals = _draw(logits, _factors(divisors), noise)
+    # Rounding can push a draw past the end, once in millions of tokens; the likeliest is then as good as any.
+    likeliest = greedy | (tokens < 0)
+    if likeliest.any():
+        tokens[likeliest] = logits[likeliest].argmax(1)
+    return tokens.astype(np.int32), _logprobs(logits, divisors, largest, totals, tokens)
+
+
+def logprobs_of(logits: Logits, targets: Tokens, temperature: float) -> Logprobs:
+    """Log-probabilities float32 (n,) of ``targets`` (n,) under ``logits`` (n, V) at ``temperature`` (0 means 1)."""
+    divisors = np.full(len(targets), temperature or 1.0)
+    _, largest, totals = _draw(logits, _factors(divisors), np.zeros(len(targets)))
+    return _logprobs(logits, divisors, largest, totals, targets)
+
+
+def log_totals(logits: Logits, temperatures: Floats) -> Floats:
+    """Logarithms, float64 (n,), of the sums of exp(logit / temperature) over each row of ``logits`` (n, V).
+
+    A temperature (n,) of 0 means 1.
+    """
+    divisors = np.where(temperatures == 0, 1.0, temperatures)
+    _, largest, totals = _draw(logits, _factors(divisors), np.zeros(len(logits)))
+    found: Floats = largest / divisors + np.log(totals)
+    return found
+
+
+def _factors(divisors: Floats) -> Logits | None:
+    return None if (divisors == 1).all() else (1 / divisors).astype(np.float32)
+
+
+def _draw(logits: Logits, factors: Logits | None, noise: Floats) -> tuple[NDArray[np.int64], Logits, Floats]:
+    """The first index with a running sum of the weights above ``noise`` times their total, or -1.
+
+    A weight is exp((logit - largest) / temperature). Returns the indices, the largest logits and the totals, (n,)
+    each.
+    """
+    count, vocabulary = logits.shape
+    if vocabulary > DRAWN_WHOLE:
+        return _draw_in_chunks(logits, factors, noise)
+    tokens, largest, totals = np.empty(count, np.int64), np.empty(count, np.float32), np.empty(count)
+    step = CACHED_BLOCK // vocabulary
+    for begin in range(0, count, step):
+        part = slice(begin, begin + step)
+        largest[part] = logits[part].max(1)
+        weights = _softmax_weights(logits[part], largest[part], None if factors is None else factors[part])
+        running = weights.cumsum(1, np.float64)
+        totals[part] = running[:, -1]
+        tokens[part] = _search(running, noise[part] * totals[part])
+    return tokens, largest, totals
+
+
+def _draw_in_chunks(logits: Logits, factors: Logits | None, noise: Floats) -> tuple[NDArray[np.int64], Logits, Floats]:
+    """``_draw`` in two levels: a running sum over 150,000 entries would take most of the time."""
+    count, vocabulary = logits.shape
+    whole = vocabulary - vocabulary % DRAWN_CHUNK
+    largest = np.empty(count, np.float32)
+    sums = np.zeros((count, whole // DRAWN_CHUNK + 1), np.float32)
+    step = max(LEAST_ROWS, LARGE_BLOCK // vocabulary)
+    room = np.empty((min(step, count), vocabulary), np.float32)
+    for begin in range(0, count, step):  # each entry is read from main memory once
+        part = slice(begin, begin + step)
+        some, own = logits[part], largest[part]
+        some.max(1, out=own)
+        weights = _softmax_weights(some, own, None if factors is None else factors[part], room[: len(some)])
+        weights[:, :whole].reshape(len(some), -1, DRAWN_CHUNK).sum(2, out=sums[part, :-1])
+        weights[:, whole:].sum(1, out=sums[part, -1])
+    running = sums.cumsum(1, np.float64)
+    totals = running[:, -1]
+    goals = noise * totals
+    rows, chunk = np.arange(count), np.maximum(_search(running, goals), 0)
+    before = np.where(chunk > 0, running[rows, chunk - 1], 0.0)
+    index = chunk[:, None] * DRAWN_CHUNK + np.arange(DRAWN_CHUNK)
+    near = logits[rows[:, None], np.minimum(index, vocabulary - 1)]
+    inside = np.where(index < vocabulary, _softmax_weights(near, largest, factors), np.float32(0))
+    within = _search(before[:, None] + inside.cumsum(1, np.float64), goals)
+    return np.where(within < 0, -1, chunk * DRAWN_CHUNK + within), largest, totals
+
+
+def _softmax_weights(logits: Logits, largest: Logits, factors: Logits | None, out: Logits | None = None) -> Logits:
+    weights: Logits = np.subtract(logits, largest[:, None], out=out)
+    if factors is not None:
+        weights *= factors[:, None]
+    np.exp(weights, out=weights)
+    return weights
+
+
+def _search(running: Floats, goals: Floats) -> NDArray[np.int64]:
+    found: NDArray[np.int64] = (running <= goals[:, None]).sum(1)
+    found[found == running.shape[1]] = -1
+    return found
+
+
+def _logprobs(
+    logits: Logits, divisors: Floats, largest: Logits, totals: Floats, tokens: NDArray[np.integer]
+) -> Logprobs:
+    chosen: Floats = logits[np.arange(len(tokens)), tokens].astype(np.float64)
+    result: Floats = (chosen - largest) / divisors - np.log(totals)
+    return result.astype(np.float32)

@@ -1,0 +1,182 @@
+"""The catalogue has everything that is recorded, each under one name, and what it advises exists."""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import re
+import shlex
+from dataclasses import fields, replace
+from pathlib import Path
+
+import pytest
+
+from marlaas.app.cli.main import VERBS, build_parser
+from marlaas.app.text.format import cells
+from marlaas.app.text.metrics import BANDS, all_in_order, in_order, words
+from marlaas.app.text.terms import (
+    TERMS,
+    Term,
+    UnknownTerm,
+    find_term,
+    nearest_terms,
+    new_key,
+    with_new_keys,
+    with_new_names,
+)
+from marlaas.engine.environments.protocol import DataFacts
+from marlaas.engine.home.settings import Settings
+from marlaas.engine.queue.scheduler.scheduler import Ending
+from marlaas.engine.spec.fields import policy_fields, spec_fields, suite_fields
+from marlaas.engine.store.queries.machine import StageSample, StandingRow, TaskUse, TenantUse
+from marlaas.engine.store.rows import EvalRow, WorkerRow, stale_age
+
+from ....engine.queue.scheduler.world import World
+from ....engine.train.test_learning import SPEC
+
+ROOT = Path(__file__).resolve().parents[4]
+METRICS = {term.recorded: term for term in TERMS if term.kind == "metric"}
+NO_FIGURES = {
+    *("step", "created", "environment_version", "series", "suite", "split", "metrics"),  # of an evaluation
+    *("stage", "device", "begun", "id", "tenant", "name", "state", "pid", "started", "updated"),  # of the machine
+}
+"""Columns that say what a figure is of."""
+
+
+async def test_every_metric_that_steps_record_is_known(tmp_path: Path) -> None:
+    """A whole run, with rows by difficulty and redundant members; then the form that a name has in a mixture."""
+    train = replace(SPEC.train, group_size=3, redundant=1, sampling="difficulty", dynamic_sampling=True, kl=0.01)
+    world = World(tmp_path, replace(SPEC, steps=6, train=train))
+    world.environments.data = DataFacts(train=10, held_out=4)
+    world.environments.score = lambda spec: float(spec.member % 2)
+    assert await asyncio.wait_for(world.go(), 50) == Ending("done")
+    recorded = {row["name"] for row in world.query("SELECT DISTINCT name FROM metrics")}
+    assert {"gap_mean", "dropped", "prompts_solved", "publish_wait_seconds", "weight_ess", "lost"} <= recorded
+    assert {name for name in recorded if stale_age(name) is None} <= METRICS.keys()
+    assert METRICS.keys() - recorded <= {"gap_followed", "given_up", "dropped_time", "dropped_length"} | {
+        *("dropped_reward", "slower_reward"),
+    }, "what this run cannot have, as nothing moves and nothing takes time"
+    assert words("sums: epoch").title == "sums: epoch" and find_term("sums: prompts_solved").name == "solved"
+
+
+@pytest.mark.parametrize("row", [EvalRow, StageSample, TaskUse, TenantUse, StandingRow, WorkerRow])
+def test_every_figure_of_evaluations_and_the_machine_is_known(row: type) -> None:
+    for field in fields(row):
+        if field.name not in NO_FIGURES:
+            assert find_term(field.name).line, field.name
+
+
+def test_a_thing_has_one_name() -> None:
+    names = [term.name.casefold() for term in TERMS]
+    assert len(set(names)) == len(names)
+    keys = [key for term in TERMS if term.kind in ("metric", "score") for key in (term.key, *term.old) if key]
+    assert len(set(keys)) == len(keys)
+    for term in TERMS:
+        assert find_term(term.name) is term, "no other term has this name"
+        if term.kind == "metric" or (term.kind == "score" and term.key):
+            assert spoken(term) == term.name.casefold(), "the key says the name"
+
+
+def spoken(term: Term) -> str:
+    """A key as it is said: where its end is the unit, that is left out; ``seconds`` alone is the time."""
+    special = {"stderr": "standard error", "pass_at": "pass@k", "best_at": "best@k"}
+    special |= {"seconds": "time", "training_seconds": "training time"}
+    return special.get(term.key, term.key.removesuffix("_seconds").replace("_", " "))
+
+
+@pytest.mark.parametrize("term", TERMS, ids=lambda term: term.name)
+def test_an_entry_is_whole_and_short(term: Term) -> None:
+    for text in (term.line, term.healthy, term.otherwise):
+        assert not text.endswith(".") and text == " ".join(text.split()), text
+    assert 0 < len(term.line) <= 130
+    assert term.line[0].islower() or term.line.startswith(("LoRA", "Python", "Hugging", "95", "1 "))
+    if term.kind in ("metric", "score"):
+        assert term.healthy and term.otherwise
+    if term.kind == "metric":
+        assert cells(term.name) <= 14 and term.source, "lists have so much room"
+
+
+@pytest.mark.parametrize("term", [term for term in TERMS if "://" not in term.source], ids=lambda term: term.name)
+def test_a_source_in_this_repository_exists(term: Term) -> None:
+    for path in re.findall(r"(?:engine|docs|plugins|app)/[\w./-]+", term.source):
+        assert (ROOT / path).exists(), path
+
+
+def test_what_is_advised_exists() -> None:
+    """Commands are understood, and keys are those of a task file or of the settings."""
+    keys = {field.name for field in (*spec_fields(), *policy_fields(), *suite_fields())}
+    tables = (getattr(Settings(), one.name) for one in fields(Settings))
+    keys |= {key for table in tables for key in getattr(table, "__dataclass_fields__", ())}
+    keys |= {"on_error", "length", "f32", "gspo", "dr_grpo"}  # of environments, of losses, of precisions
+    for term in TERMS:
+        for code in re.findall(r"`([^`]+)`", f"{term.line} {term.healthy} {term.otherwise} {term.formula}"):
+            if code.startswith("marlaas "):
+                verb, *arguments = shlex.split(code.replace("NAME", "sums").replace(" W", " 2"))[1:]
+                if arguments:
+                    assert isinstance(build_parser().parse_args([verb, *arguments]), argparse.Namespace), code
+                assert any(verb in verbs for verbs in VERBS.values()), code
+            else:
+                assert code.partition(" = ")[0].strip('"') in keys | {"mask", "penalty"}, f"{term.name}: {code}"
+
+
+@pytest.mark.parametrize(
+    ("typed", "name"),
+    [
+        ("gap_mean", "gap"),
+        ("log-p gap", "gap"),
+        ("Log P Gap", "gap"),
+        ("weight_ess", "ESS"),
+        ("floor", "baseline"),
+        ("kl", "KL"),
+        ("policies", "policy"),
+        ("staleness_12", "staleness"),
+        ("held out", "held-out"),
+        ("pass_at", "pass@k"),
+        ("±", "standard error"),
+        ("errors", "failed"),
+    ],
+)
+def test_a_term_is_found_under_each_of_its_names(typed: str, name: str) -> None:
+    assert find_term(typed).name == name
+
+
+@pytest.mark.parametrize(
+    ("typed", "near"),
+    [("entrpy", "entropy"), ("stalness", "staleness"), ("grad", "grad norm"), ("hacking", "reward hacking")],
+)
+def test_a_mistyped_term_finds_the_nearest(typed: str, near: str) -> None:
+    with pytest.raises(UnknownTerm) as raised:
+        find_term(typed)
+    assert raised.value.near[0].name == near
+
+
+@pytest.mark.parametrize("typed", ["", "  ", "17", "\x1b[2J", "xqzw"])
+def test_what_is_like_nothing_finds_nothing(typed: str) -> None:
+    with pytest.raises(UnknownTerm):
+        find_term(typed)
+    assert nearest_terms(typed) == ()
+
+
+def test_lists_begin_with_what_is_important() -> None:
+    listed = in_order(METRICS)
+    important = [words(name).important for name in listed]
+    assert important == sorted(important, reverse=True) and 6 <= sum(important) <= 12
+    edges = {edge for both in BANDS.values() for edge in both}
+    assert not edges & set(listed) and set(all_in_order([*METRICS, "zeal"])) == {*METRICS, "zeal"}
+
+
+def test_json_has_todays_names_beside_the_old_ones() -> None:
+    assert with_new_keys({"gap_mean": 0.1, "reward": 1.0, "sums: prompts_solved": 2.0}) == {
+        "gap": 0.1,
+        "gap_mean": 0.1,
+        "reward": 1.0,
+        "sums: solved": 2.0,
+        "sums: prompts_solved": 2.0,
+    }
+    assert (new_key("gap_max"), new_key("staleness_1"), new_key("mine")) == ("largest_gap", "staleness_1", "mine")
+    row = {"id": 3, "floor": 0.1, "basis": {"n": 4}, "eval": [{"failures": 1, "metrics": {"floor": 2.0}}]}
+    assert with_new_names(row) == {
+        **{"id": 3, "baseline": 0.1, "floor": 0.1},
+        "basis": {"episodes": 4, "n": 4},
+        "eval": [{"failed": 1, "failures": 1, "metrics": {"floor": 2.0}}],
+    }, "what an environment logs keeps its name"

@@ -1,0 +1,315 @@
+"""The view of rollouts: from the trend down to one conversation, at every size, and with everything that is foreign."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from marlaas.app.rollouts.reading import step_key
+from marlaas.app.tui.screens.rollouts import Browser, RolloutsScreen, Search
+from marlaas.app.tui.widgets.conversation import ConversationPanes
+from marlaas.engine.home.paths import Home
+
+from ....seldom import often
+from ....test_hostile_text import TEXTS, harmless
+from ...driving import SIZES, Driver, assert_snapshot, driving, looks
+from ...filling import Filling, fill_hostile
+from ...filling_policies import fill_duel
+from ...filling_rollouts import fill_answers, fill_rollouts
+
+
+@asynccontextmanager
+async def rollouts(home: Home, size: tuple[int, int] = (120, 40), task: int = 1) -> AsyncIterator[Driver]:
+    """The view on a task."""
+    async with driving(home, size) as driver:
+        driver.app.open_task(task, "rollouts")
+        await driver.settle()
+        await driver.settle()
+        yield driver
+
+
+def browser(driver: Driver) -> Browser:
+    return driver.app.screen.query_one(Browser)
+
+
+def panes(driver: Driver) -> ConversationPanes:
+    return driver.app.screen.query_one(ConversationPanes)
+
+
+def standing(driver: Driver) -> tuple[int, int | None]:
+    """Step key and conversation where somebody stands."""
+    place = browser(driver).place
+    assert place is not None
+    return place.step, browser(driver).conversations.current
+
+
+@pytest.fixture
+def played(filling: Filling) -> Filling:
+    """Three steps of eight groups of eight, one failure each."""
+    filling.engine()
+    fill_rollouts(filling, 12)
+    return filling
+
+
+@pytest.mark.parametrize(("kind", "size"), looks(["empty", "full", "hostile"]))
+async def test_at_every_size(home: Home, filling: Filling, kind: str, size: tuple[int, int]) -> None:
+    if kind == "full":
+        filling.engine()
+        fill_rollouts(filling, 12)
+    elif kind == "hostile":
+        fill_hostile(home.database)
+    async with rollouts(home, size) as driver:
+        name = f"rollouts-{kind}-{size[0]}x{size[1]}"
+        assert isinstance(driver.app.screen, RolloutsScreen)
+        if kind == "empty":
+            assert_snapshot(name, driver.text())
+            return
+        if size[0] == 80:
+            assert_snapshot(f"{name}-steps", driver.text())
+            await driver.press("enter")
+            assert_snapshot(f"{name}-groups", driver.text())
+            await driver.press("enter")
+            assert_snapshot(f"{name}-conversations", driver.text())
+            await driver.press("enter")
+        assert_snapshot(name, driver.text())
+
+
+@pytest.mark.parametrize("size", SIZES)
+async def test_lists_say_what_was_asked_and_answered(home: Home, filling: Filling, size: tuple[int, int]) -> None:
+    filling.engine()
+    fill_answers(filling)
+    async with rollouts(home, size) as driver:
+        if size[0] == 80:
+            await driver.press("enter")
+        lines = driver.text().splitlines()
+        assert any("spell" in line and "✗ zziz ×6  ✓ zzio ×2" in line for line in lines)
+        assert any("You are" in line and "✗ (nothing)" in line and "+" in line for line in lines)
+        assert any("✓ 12 coins" in line and "other" in line for line in lines), "names do not take the place of replies"
+        assert_snapshot(f"rollouts-answers-{size[0]}x{size[1]}", driver.text())
+
+
+async def test_an_episode_of_agents_reads_in_order(home: Home) -> None:
+    filling = fill_duel(home.database)
+    for agent, places in {"first": [0, 5], "second": [1, 2], "referee": [3, 4]}.items():
+        filling.execute("UPDATE trajectories SET places = ? WHERE agent = ?", json.dumps(places), agent)
+    async with rollouts(home, (200, 50), task=2) as driver:
+        browser(driver).steps.go(step_key("train", 1))
+        await driver.settle()
+        said = [line[97:].strip("│ ▎") for line in driver.text().splitlines()]
+        order = [line for line in said if line in ("first 0", "second 0", "referee 0", "user → first")]
+        assert order == ["user → first", "second 0", "referee 0", "first 0"]
+        await driver.press("y")
+        assert "user → second" in (home.root / "copied.txt").read_text()
+
+
+async def test_shades_have_a_legend_and_go_round(home: Home, played: Filling) -> None:
+    async with rollouts(home) as driver:
+        assert "assistant" in driver.text()
+        await driver.press("v")
+        assert "tokens by advantage" in driver.text() and "here -0.33" in driver.text()
+        await driver.press("v")
+        assert "10-50 %" in driver.text() and "What is 17 + 25?↵" in driver.text()
+        await driver.press("v", "v")
+        assert "─v10─" in driver.text()
+        await driver.press("v")
+        assert "tokens by" not in driver.text()
+
+
+async def test_turning_goes_on_in_the_next_group_and_back(home: Home, played: Filling) -> None:
+    async with rollouts(home) as driver:
+        step, first = standing(driver)
+        await driver.press("N")
+        assert "This is the first conversation." in driver.notices()
+        browser(driver).conversations.action_last()
+        await driver.settle()
+        last = standing(driver)[1]
+        await driver.press("n")
+        assert standing(driver) == (step, (last or 0) + 1)
+        await driver.press("N")
+        assert standing(driver) == (step, last) and last == (first or 0) + 7
+        loaded = panes(driver).loaded
+        assert loaded is not None and loaded.wish.conversation == last
+
+
+async def test_best_and_worst_of_a_group(home: Home, played: Filling) -> None:
+    async with rollouts(home) as driver:
+        await driver.press("b")
+        assert "reward 1.00" in driver.text()
+        await driver.press("w")
+        assert "reward 0.00" in driver.text()
+        browser(driver).groups.action_first()
+        await driver.settle()
+        await driver.press("b")
+        assert "Go to a group first" in driver.notices()
+
+
+async def test_failures_only_with_their_place(home: Home, played: Filling) -> None:
+    async with rollouts(home) as driver:
+        await driver.press("f")
+        text = driver.text()
+        assert (
+            "mean reward of steps with failures" in text
+            and "sums.py, line 12: the sum was no number" in text
+            and "◆" not in text
+        )
+        assert "1 conversation with failures" in text
+        await driver.press("f")
+        assert "8 conversations" in driver.text()
+
+
+async def test_searching_everything_that_was_said(home: Home, played: Filling) -> None:
+    async with rollouts(home) as driver:
+        await driver.press("slash", *"IS 7 +", "enter")
+        assert driver.app.screen.query_one(Search).word == "IS 7 +"
+        hits = list(browser(driver).hits or ())
+        assert len(hits) == 9 and "9 hits for “IS 7 +”" in driver.text()  # one of the evaluation, too
+        await driver.press("n")
+        assert browser(driver).conversations.current == hits[1] and "What is 7 +" in driver.text()
+        await driver.press("escape")
+        assert browser(driver).hits is None and "hits" not in driver.text()
+        assert driver.app.current_mode == "rollouts"
+
+
+async def test_whoever_goes_elsewhere_searches_no_more(home: Home, played: Filling) -> None:
+    fill_rollouts(played, 2)
+    async with rollouts(home) as driver:
+        await driver.press("slash", *"What", "enter")
+        assert len(browser(driver).hits or ()) == 776
+        browser(driver).steps.action_move(1)
+        await driver.settle()
+        assert browser(driver).hits is None and driver.app.screen.query_one(Search).word == ""
+        await driver.press("slash", *"What", "enter")
+        driver.app.selected = 2
+        driver.app.poll()
+        driver.app.view.ask_again()  # type: ignore[union-attr]
+        await driver.settle()
+        await driver.settle()
+        assert browser(driver).hits is None and "What" not in driver.app.screen.query_one(Search).word
+        assert browser(driver).steps.rows()[0].groups == 16 and "all steps" in driver.text()
+
+
+async def test_two_side_by_side(home: Home, played: Filling) -> None:
+    async with rollouts(home, (200, 50)) as driver:
+        _, first = standing(driver)
+        await driver.press("c", "n", "c")
+        assert panes(driver).comparing
+        assert f"conversation {first}" in driver.text() and f"conversation {(first or 0) + 1}" in driver.text()
+        await driver.press("v", "escape")
+        assert not panes(driver).comparing and driver.app.current_mode == "rollouts"
+
+
+async def test_copying(home: Home, played: Filling) -> None:
+    async with rollouts(home) as driver:
+        await driver.press("y")
+        assert "assistant\n" in (home.root / "copied.txt").read_text()
+        await driver.press("Y")
+        assert json.loads((home.root / "copied.txt").read_text())["group"] == 88
+
+
+async def test_exporting_a_group(home: Home, played: Filling, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    async with rollouts(home) as driver:
+        await driver.press("e")
+        assert "its group" in driver.text()
+        await driver.press("down", "enter", "tab", "enter")
+        rows = [json.loads(line) for line in (tmp_path / "rollouts-1.jsonl").read_text().splitlines()]
+        assert [row["member"] for row in rows] == list(range(8)) and "8 conversations written" in driver.notices()
+        await driver.press("e", "tab", "enter")
+        assert "is there already" in driver.notices()
+
+
+async def test_the_newest_step_is_followed_and_what_is_read_stays(home: Home, played: Filling) -> None:
+    async with rollouts(home) as driver:
+        step, _ = standing(driver)
+        played.execute("UPDATE groups SET step = 13 WHERE step = 12 AND number = 95")
+        await driver.read()
+        assert standing(driver)[0] > step
+        await driver.press("enter", "enter")
+        before = standing(driver)
+        played.execute("UPDATE groups SET step = 14 WHERE step = 12 AND number = 94")
+        await driver.read()
+        assert standing(driver) == before
+
+
+async def test_esc_goes_back_level_by_level(home: Home, played: Filling) -> None:
+    async with rollouts(home) as driver:
+        await driver.press("enter", "escape", "escape")
+        assert driver.app.current_mode == "queue"
+
+
+async def test_without_a_task(home: Home) -> None:
+    async with driving(home) as driver:
+        driver.app.action_open_view("rollouts")
+        await driver.settle()
+        assert "No task is selected" in driver.text()
+        await driver.press("c")
+        assert "No conversation is open" in driver.notices()
+
+
+async def test_a_database_that_goes_away_is_said_and_comes_back(home: Home, played: Filling) -> None:
+    async with rollouts(home) as driver:
+        away = home.database.rename(home.root / "away.db")
+        browser(driver).steps.action_move(1)
+        await driver.settle()
+        assert "There is no database" in driver.notices()
+        panes(driver).choose(1)
+        await driver.settle()
+        assert "cannot be read" in driver.text()
+        away.rename(home.database)
+        played.execute("UPDATE trajectories SET turns = 'none' WHERE id = 2")
+        panes(driver).choose(2)
+        await driver.settle()
+        assert "cannot be read: JSONDecodeError" in driver.text()
+        browser(driver).steps.action_move(1)
+        await driver.settle()
+        await driver.settle()
+        assert "held-out at step 10: 8 groups" in driver.text() and "What is 0 + 0?" in driver.text()
+
+
+@pytest.mark.parametrize("size", often([(1, 1)], [(40, 12), (20, 5), (1, 1)]))
+async def test_tiny_terminals_do_not_crash(home: Home, played: Filling, size: tuple[int, int]) -> None:
+    async with rollouts(home, size) as driver:
+        await driver.press("enter", "v")
+        await driver.pilot.resize_terminal(120, 40)
+        await driver.settle()
+        assert "tokens by advantage" in driver.text()
+
+
+async def test_everything_foreign(home: Home, filling: Filling) -> None:
+    """What a model and a plugin wrote, and tokens that no model samples."""
+    fill_rollouts(filling, 1)
+    failure = "json_object('message', :text, 'file', :text, 'traceback', :text)"
+    for member, text in enumerate(TEXTS.values()):
+        turns = [{"role": role, "text": said} for role in (text, "assistant", "tool") for said in (text, "")]
+        tokens = np.random.default_rng(member).integers(-9, 2**31 - 1 if member % 2 else 90, 24, np.int32)
+        filling.execute(
+            "UPDATE trajectories SET agent = :text, status = :text, parts = json_object(:text, 1), turns = :turns,"
+            f" metrics = json_object(:text, :text), failure = {failure}, tokens = :tokens WHERE id = :id",
+            text=text,
+            turns=json.dumps(turns),
+            tokens=tokens.tobytes(),
+            id=member + 1,
+        )
+    async with rollouts(home) as driver:
+        for key in ("v", "n", "v", "n"):
+            await driver.press(key)
+            assert harmless(driver.text())
+        assert f"conversation {standing(driver)[1]}, tokens by log-probability" in driver.text()
+        await driver.press("y", "slash", "x", "enter")
+        assert harmless(driver.text()) and harmless((home.root / "copied.txt").read_text())
+
+
+async def test_the_group_answers_below_a_short_conversation(home: Home, filling: Filling) -> None:
+    filling.engine()
+    fill_answers(filling)
+    async with rollouts(home, (200, 50)) as driver:
+        text = driver.text()
+        assert "The 8 last replies of group 0, 2 different · mean reward 0.25" in text
+        assert "▸ ✗ 0.00 ×6   zziz" in text and "  ✓ 1.00 ×2   zzio" in text
+        await driver.press("b")
+        assert "▸ ✓ 1.00 ×2   zzio" in driver.text()

@@ -1,0 +1,30 @@
+"""Why no cluster answers is one sentence, whatever Ray had to say."""
+
+from __future__ import annotations
+
+import pytest
+
+from marlaas.engine.machine.cluster.node import unreached
+
+DIED = "Worker bridge could not start with exit status 1: [2026 E 30358] Failed to connect to GCS within"
+NO_TOKEN = "Failed to connect to Ray cluster at 10.0.0.5:6379\nFailed to connect to GCS.\nInvalidAuthToken: missing\n"
+
+
+@pytest.mark.parametrize(
+    ("said", "why"),
+    [
+        (NO_TOKEN, "it does not accept this machine's token"),
+        (DIED, "what listens there does not speak as Ray does"),
+        ("ray.exceptions.RpcError: RPC error: Received http2 header with status: 404", "what listens there does not"),
+        (
+            "Version mismatch: The cluster was started with:\n  Ray: 2.60.0\n",
+            "it runs another version of Python or Ray",
+        ),
+        ("\nValueError: it broke.\nTraceback", "it broke"),
+        ("", "it left no word"),
+    ],
+)
+def test_it_says_why_in_one_sentence(said: str, why: str) -> None:
+    sentence = unreached("10.0.0.5:6379", said).message
+    assert sentence.startswith(f"No cluster answers at 10.0.0.5:6379: {why}")
+    assert sentence.removeprefix("No cluster answers at 10.0.0.5").count(".") == 1 and "\n" not in sentence

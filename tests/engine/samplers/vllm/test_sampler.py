@@ -1,0 +1,235 @@
+"""vLLM keeps the sampler contract, for real, on its build for processors; and what is particular to it."""
+
+import asyncio
+import shutil
+import stat
+import threading
+from collections.abc import AsyncIterator, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from marlaas.engine.errors import AdapterError, CallFailed
+from marlaas.engine.models.find import BaseModel
+from marlaas.engine.samplers.protocol import Sampler, SampleResult
+from marlaas.engine.samplers.vllm.engine import Engine, Progress, VllmSettings
+from marlaas.engine.samplers.vllm.sampler import EngineSampler
+
+from ...rollout.contract.asking import LONG, State, alike, alone, request, until_sampled
+from ...rollout.contract.whole import SamplerContract
+from ...rollout.random_base import write_adapter, write_base
+
+pytestmark = [pytest.mark.vllm, pytest.mark.filterwarnings("default"), pytest.mark.timeout(300)]
+TOLERANCE = 1e-4
+"""Between a turn alone and with others, in float32."""
+SLOTS = 6
+
+
+def close(one: SampleResult, other: SampleResult) -> bool:
+    return alike(one, other, TOLERANCE)
+
+
+@pytest.fixture(scope="module")
+def base(tmp_path_factory: pytest.TempPathFactory) -> BaseModel:
+    """With heads as large as vLLM's attention on processors wants them at least."""
+    return write_base(tmp_path_factory.mktemp("vllm") / "base", head_dim=32)
+
+
+@pytest.fixture(scope="module")
+def engine(base: BaseModel) -> Iterator[Engine]:
+    """One for all tests: a process holds one vLLM."""
+    settings = VllmSettings(str(base.path), base.config, sequences=64, context=2048, largest_rank=16, slots=SLOTS)
+    engine = Engine(settings)
+    yield engine
+    engine.close()
+
+
+@pytest.fixture
+async def vllm_sampler(engine: Engine, base: BaseModel, state: State, tmp_path: Path) -> AsyncIterator[EngineSampler]:
+    sampler = EngineSampler(base, engine, tmp_path / "scratch")
+    for number in (0, 1):
+        await sampler.load(f"v{number}", str(state(number)))
+    yield sampler
+    await sampler.close()
+
+
+class TestVllmSampler(SamplerContract):
+    @pytest.fixture
+    async def sampler(self, vllm_sampler: EngineSampler) -> Sampler:
+        return vllm_sampler
+
+    def same(self, one: SampleResult, other: SampleResult) -> bool:
+        return close(one, other)
+
+
+async def test_deleted_folders_are_missed_by_nobody(vllm_sampler: EngineSampler, state: State, tmp_path: Path) -> None:
+    names = [f"v{number}" for number in range(SLOTS + 4)]  # more than fit at once: vLLM swaps them from its own memory
+    for number, name in enumerate(names[2:], 2):
+        await vllm_sampler.load(name, str(state(number)))
+    before = [await alone(vllm_sampler, request("a", version=name)) for name in names]
+    running = asyncio.create_task(vllm_sampler.generate(request("long", max_tokens=300)))
+    await until_sampled(vllm_sampler, 2)
+    shutil.rmtree(tmp_path / "scratch")
+    after = await asyncio.gather(*[alone(vllm_sampler, request(name, version=name)) for name in names])
+    assert all(map(close, before, after))
+    assert (await running).finish == "length"
+    await vllm_sampler.load("later", str(state(1)))
+    (folder,) = (tmp_path / "scratch").iterdir()
+    assert stat.S_IMODE(folder.stat().st_mode) == 0o700
+    for name in (*names, "later"):
+        await vllm_sampler.retire(name)
+
+
+async def test_retired_adapters_leave_vllm_and_the_disk(
+    vllm_sampler: EngineSampler, state: State, tmp_path: Path
+) -> None:
+    (folder,) = (tmp_path / "scratch").iterdir()
+    assert stat.S_IMODE(folder.stat().st_mode) == 0o700
+    held = vllm_sampler.engine.llm.list_loras()
+    await vllm_sampler.load("v2", str(state(2)))
+    running = asyncio.create_task(vllm_sampler.generate(request("a", version="v2", max_tokens=LONG)))
+    await until_sampled(vllm_sampler, 2)
+    await vllm_sampler.retire("v2")
+    assert len(vllm_sampler.engine.llm.list_loras()) == len(held) + 1
+    await vllm_sampler.release("a")
+    assert (await running).finish == "abort"
+    await vllm_sampler.stats()
+    assert vllm_sampler.engine.llm.list_loras() == held
+    assert len(list(folder.iterdir())) == len(held) + 1  # and the lock
+
+
+async def test_an_adapter_of_too_large_a_rank_is_refused_in_words(
+    vllm_sampler: EngineSampler, base: BaseModel, tmp_path: Path
+) -> None:
+    large = write_adapter(tmp_path / "large", base, 0, rank=17)
+    with pytest.raises(AdapterError, match=r"rank 17; vLLM was started for ranks up to 16.*`largest_rank = 17`"):
+        await vllm_sampler.load("large", str(large))
+    assert len((await vllm_sampler.generate(request("a"))).tokens) == 20
+
+
+@pytest.mark.parametrize("harm", ["deleted", "cut", "changed"])
+async def test_a_folder_harmed_while_it_is_read_harms_nobody(
+    vllm_sampler: EngineSampler, state: State, monkeypatch: pytest.MonkeyPatch, harm: str
+) -> None:
+    add_adapter = Engine.add_adapter
+
+    def harmed(self: Engine, handle: int, folder: Path) -> None:
+        weights = folder / "adapter_model.safetensors"
+        if harm == "deleted":
+            shutil.rmtree(folder)
+        elif harm == "cut":
+            weights.write_bytes(weights.read_bytes()[:-100])
+        else:
+            weights.write_bytes(weights.read_bytes()[:-4] + b"\0\0\0\0")
+        add_adapter(self, handle, folder)
+
+    held = vllm_sampler.engine.llm.list_loras()
+    with monkeypatch.context() as patch:
+        patch.setattr(Engine, "add_adapter", harmed)
+        with pytest.raises(AdapterError):
+            await vllm_sampler.load("v2", str(state(2)))
+    assert vllm_sampler.engine.llm.list_loras() == held
+    await vllm_sampler.load("v2", str(state(2)))
+    assert len((await vllm_sampler.generate(request("a", version="v2"))).tokens) == 20
+
+
+async def test_an_adapter_that_vllm_has_lost_is_no_longer_asked_for(vllm_sampler: EngineSampler) -> None:
+    await vllm_sampler.limits()
+    for handle in vllm_sampler.engine.llm.list_loras():
+        vllm_sampler.engine.llm.remove_lora(handle)
+    with pytest.raises(AdapterError, match="vLLM has lost"):
+        await vllm_sampler.generate(request("a"))
+
+
+@pytest.mark.parametrize("temperature", [0.7, 1.0])
+async def test_scores_in_a_batch_are_those_of_the_samples(vllm_sampler: EngineSampler, temperature: float) -> None:
+    asked = [request(f"{n}", seed=n, temperature=temperature, version=f"v{n % 2}", max_tokens=70) for n in range(6)]
+    results = await asyncio.gather(*[vllm_sampler.generate(each) for each in asked])
+    participants = [asyncio.create_task(vllm_sampler.generate(request(f"beside {n}", max_tokens=90))) for n in range(9)]
+    whole = [np.concatenate([each.tokens, result.tokens]) for each, result in zip(asked, results, strict=True)]
+    scores = await asyncio.gather(
+        *[vllm_sampler.score(each.version, tokens, 5, temperature) for each, tokens in zip(asked, whole, strict=True)]
+    )
+    for result, score in zip(results, scores, strict=True):
+        np.testing.assert_allclose(score, result.logprobs, atol=TOLERANCE)
+    await asyncio.gather(*participants)
+
+
+async def test_a_score_of_a_full_context_and_of_nothing(vllm_sampler: EngineSampler) -> None:
+    room = (await vllm_sampler.limits()).context
+    full = np.array([1 + n % 40 for n in range(room)], np.int32)
+    assert len(await vllm_sampler.score("v0", full, room - 3, 1.0)) == 3
+    assert len(await vllm_sampler.score("v0", full, room - 3, 0.5)) == 3
+    assert len(await vllm_sampler.score("v0", full, room, 1.0)) == 0
+    for start in (0, room + 1):
+        with pytest.raises(ValueError, match="start"):
+            await vllm_sampler.score("v0", full, start, 1.0)
+
+
+async def test_a_temperature_that_vllm_would_change_is_refused(vllm_sampler: EngineSampler) -> None:
+    with pytest.raises(ValueError, match=r"vLLM knows 0, and 0\.01 or more"):
+        await vllm_sampler.generate(request("a", temperature=0.001))
+
+
+async def test_a_group_reads_its_prompt_once(vllm_sampler: EngineSampler) -> None:
+    prompt = list(range(1, 41))
+    turns = [vllm_sampler.generate(request(f"{n}", prompt, seed=n, max_tokens=2)) for n in range(8)]
+    results = await asyncio.gather(*turns)
+    assert sorted(result.prefilled for result in results) == [8] * 7 + [40]  # whole blocks of 32 are shared
+    again = await vllm_sampler.generate(request("other", prompt, version="v1", max_tokens=2))
+    assert again.prefilled == 40  # under another adapter nothing is
+
+
+async def test_a_step_that_fails_ends_the_process(vllm_sampler: EngineSampler, monkeypatch: pytest.MonkeyPatch) -> None:
+    reasons: list[str] = []
+    step = Engine.step
+
+    def broken(self: Engine) -> list[Progress]:
+        if not reasons:
+            raise RuntimeError("CUDA out of memory")
+        return step(self)
+
+    monkeypatch.setattr(Engine, "step", broken)
+    monkeypatch.setattr(
+        "marlaas.engine.samplers.vllm.sampler.end_process", lambda reason, error: reasons.append(reason)
+    )
+    assert len((await vllm_sampler.generate(request("a"))).tokens) == 20
+    assert reasons == ["vLLM's engine has failed: CUDA out of memory"]
+
+
+async def test_closing_fails_what_is_under_way(engine: Engine, base: BaseModel, state: State, tmp_path: Path) -> None:
+    sampler = EngineSampler(base, engine, tmp_path / "other")
+    await sampler.load("v0", str(state(0)))
+    running = asyncio.create_task(sampler.generate(request("a", max_tokens=LONG)))
+    scoring = asyncio.create_task(sampler.score("v0", np.arange(1, 41, dtype=np.int32), 1, 0.5))
+    await until_sampled(sampler, 2)
+    await sampler.close()
+    with pytest.raises(CallFailed, match="closing"):
+        await running
+    assert isinstance((await asyncio.gather(scoring, return_exceptions=True))[0], (CallFailed, np.ndarray))
+    assert not list((tmp_path / "other").iterdir())
+
+
+async def test_rounds_are_made_inside_the_gate(engine: Engine, base: BaseModel, state: State, tmp_path: Path) -> None:
+    inside, told = threading.Lock(), threading.Event()
+
+    @contextmanager
+    def gate() -> Iterator[None]:
+        with inside:
+            yield
+
+    sampler = EngineSampler(base, engine, tmp_path / "other", gate, told.set)
+    await sampler.load("v0", str(state(0)))
+    running = asyncio.create_task(sampler.generate(request("a", max_tokens=LONG)))
+    await until_sampled(sampler, 2)
+    with inside:
+        told.clear()
+        sampled = sampler.scheduler.stats().sampled_tokens
+        await asyncio.sleep(0)
+        assert sampler.scheduler.stats().sampled_tokens == sampled and not told.is_set()
+    await sampler.release("a")
+    assert (await running).finish == "abort"
+    assert await asyncio.to_thread(told.wait, 30)
+    await sampler.close()

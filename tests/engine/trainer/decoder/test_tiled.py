@@ -1,0 +1,118 @@
+"""Attention in tiles is attention: outputs, gradients, and memory that grows with the number of tokens alone."""
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings, strategies as st
+
+from marlaas.engine.models import kernels
+from marlaas.engine.models.tensors import HeadShape
+from marlaas.engine.trainer.decoder.attention import Attention, AttentionPlan, FusedAttention, TiledAttention
+from marlaas.engine.trainer.decoder.decoder import compute_on
+from marlaas.engine.trainer.decoder.packing import Places, families, pack
+from marlaas.engine.trainer.protocol import TrainGroup
+
+from ....examples import examples
+from ..held import Held
+from ..samples import sequence
+from .random_models import random_groups
+
+CPU = torch.device("cpu")
+heads = st.builds(
+    lambda keys, fold, size: HeadShape(keys * fold, keys, size),
+    st.integers(1, 3),
+    st.integers(1, 4),
+    st.sampled_from([4, 8, 16]),
+)
+
+
+def places_of(groups: list[TrainGroup]) -> Places:
+    return Places.of(pack([(0, family) for group in groups for family in families(group)]), CPU)
+
+
+def computed(attention: Attention, seed: int = 0) -> tuple[torch.Tensor, ...]:
+    """Outputs and gradients for random inputs; the padding's gradient is 0, as in a pass."""
+    draw, shape = torch.Generator().manual_seed(seed), attention.heads
+    turned = torch.randn(attention.places, shape.turned, shape.size, generator=draw)
+    v = torch.randn(attention.places, shape.keys * shape.size, generator=draw)
+    grad = torch.randn(attention.places, shape.queries * shape.size, generator=draw)
+    grad[-1] = 0.0
+    with torch.no_grad():
+        outputs, tape = attention.forward(turned, v)
+        by_turned, by_v = attention.backward(grad, tape)
+    return outputs[:-1].float(), by_turned[:-1], by_v[:-1]
+
+
+def used(places: Places) -> torch.Tensor:
+    """Whether each place but the last has a token: what is computed for the others is undefined."""
+    tokens = torch.cat([places.prefixes.flatten(), places.rows.flatten()])
+    return torch.isin(torch.arange(places.count - 1), tokens)
+
+
+@settings(max_examples=examples(25), deadline=None)
+@given(heads, st.integers(0, 10_000), st.integers(1, 4), st.integers(1, 6), st.sampled_from([3, 30, 300]))
+def test_tiles_give_what_plain_products_give(
+    shape: HeadShape, seed: int, groups: int, members: int, longest: int
+) -> None:
+    places = places_of(random_groups(seed, groups, members, longest))
+    known = used(places)
+    found = computed(TiledAttention.of(places, shape), seed)
+    expected = computed(AttentionPlan.of(places, shape), seed)
+    for ours, plain in zip(found, expected, strict=True):
+        # sums of up to 600 values of size 1 in float32, in another order
+        torch.testing.assert_close(ours[known], plain[known], rtol=1e-4, atol=2e-5)
+
+
+@settings(max_examples=examples(10), deadline=None)
+@given(heads, st.integers(0, 10_000), st.integers(1, 3), st.integers(1, 4), st.sampled_from([5, 200]))
+def test_bfloat16_is_off_by_roundings_alone(
+    shape: HeadShape, seed: int, groups: int, members: int, longest: int
+) -> None:
+    places = places_of(random_groups(seed, groups, members, longest))
+    known, kinds = used(places), (TiledAttention.of, FusedAttention.of)
+    exact = computed(AttentionPlan.of(places, shape), seed)
+    for kind in kinds:
+        for ours, right in zip(computed(kind(places, shape, torch.bfloat16), seed), exact, strict=True):
+            # 8 bits: queries, keys, values and results are each off by up to 1/256
+            assert float((ours[known] - right[known]).norm() / right[known].norm()) < 0.02
+
+
+def long_group(tokens: int) -> TrainGroup:
+    draw = np.random.default_rng(tokens)
+    return TrainGroup(0, (sequence(draw.integers(0, 9, tokens).tolist(), tokens // 2, 1.0),))
+
+
+@pytest.mark.parametrize("precision", ["f32", "bf16"])
+def test_memory_of_a_long_sequence_grows_with_its_length(precision: str) -> None:
+    compute, shape, most = compute_on("cpu", precision), HeadShape(4, 2, 16), []  # type: ignore[arg-type]
+    for tokens in (2048, 8192):
+        with Held() as held:
+            attention = compute.attention(places_of([long_group(tokens)]), shape)
+            computed(attention)
+        assert isinstance(attention, TiledAttention)
+        most.append(held.most)
+    assert most[1] < 4.5 * most[0], "four times the tokens: plain products hold 16 times as much"
+    assert most[1] < 8192 * 40 * 16 * 4, "40 vectors for each token, of which 8 go in, and 8 are gradients"
+
+
+def test_short_sequences_keep_plain_products() -> None:
+    shape = HeadShape(4, 2, 16)
+    for precision, kind, most in (("f32", AttentionPlan, 368), ("bf16", FusedAttention, 1008)):
+        chosen = compute_on("cpu", precision).attention  # type: ignore[arg-type]
+        assert isinstance(chosen(places_of([long_group(most)]), shape), kind)
+        assert isinstance(chosen(places_of([long_group(most + 16)]), shape), TiledAttention)
+
+
+def test_where_tiles_go_wrong_they_are_not_used(monkeypatch: pytest.MonkeyPatch) -> None:
+    kernels.tiles.cache_clear()
+    with torch.inference_mode():
+        assert kernels.tiles(), "a sampler may ask first"
+    monkeypatch.setattr(kernels, "TOLERANCE", {torch.float32: 0.0})
+    kernels.tiles.cache_clear()
+    try:
+        assert not kernels.tiles()
+        compute = compute_on("cpu")
+        assert isinstance(compute.attention(places_of([long_group(600)]), HeadShape(4, 2, 16)), AttentionPlan)
+        assert compute.kept.scores > 1 << 40, "so passes are planned with all probabilities"
+    finally:
+        kernels.tiles.cache_clear()

@@ -1,0 +1,93 @@
+"""What a trainer should compute, done the plain way: PEFT and torch.optim, whole logits, one sequence at a time."""
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import torch
+from peft import LoraConfig, get_peft_model
+from transformers import AutoModelForCausalLM
+
+from marlaas.engine.adapters.statefile import PolicyState, read_state
+from marlaas.engine.trainer.protocol import PolicyConfig, TrainGroup
+from marlaas.engine.trajectories import Tokens
+
+LEAST = 1e-5
+
+
+class Oracle:
+    """A policy read from its state file into a PEFT model of its own."""
+
+    def __init__(self, base: str, path: Path) -> None:
+        state = read_state(path)
+        model: Any = AutoModelForCausalLM.from_pretrained(base, dtype=torch.float32)
+        config = LoraConfig(r=state.header.rank, lora_alpha=int(state.header.alpha), target_modules="all-linear")
+        self.model = get_peft_model(model, config)
+        self.weights = {
+            name.removeprefix("base_model.model.").removesuffix(".default.weight"): parameter
+            for name, parameter in self.model.named_parameters()
+            if parameter.requires_grad
+        }
+        assert self.weights.keys() == state.adapter.keys()
+        self.reference: Oracle | None = None
+        """What the KL term pulls to; None: the base."""
+        self.optimizer: torch.optim.Optimizer | None = None
+        """What the weights were moved with."""
+        with torch.no_grad():
+            for name, parameter in self.weights.items():
+                parameter.copy_(torch.from_numpy(state.adapter[name]))
+
+    def logprobs(self, tokens: Tokens, temperature: float = 1.0, base: bool = False) -> torch.Tensor:
+        """(T-1, V): row t is the distribution of token t+1."""
+        ids = torch.from_numpy(tokens.astype("int64"))[None]
+        if base:
+            with self.model.disable_adapter(), torch.no_grad():
+                logits = self.model(input_ids=ids).logits
+        else:
+            logits = self.model(input_ids=ids).logits
+        return torch.log_softmax(logits[0, :-1] / temperature, -1)
+
+    def loss(self, groups: Sequence[TrainGroup], config: PolicyConfig) -> torch.Tensor:
+        total = torch.zeros(())
+        for sequence in (s for group in groups for s in group.sequences):
+            targets = torch.from_numpy(sequence.tokens[1:].astype("int64"))[:, None]
+            whole = self.logprobs(sequence.tokens, config.temperature)
+            logp = whole.gather(1, targets)[:, 0]
+            mask = torch.from_numpy(sequence.mask[1:].astype("float32"))
+            ratio = torch.exp(logp.detach() - torch.from_numpy(sequence.logprobs[1:]))
+            own = sequence.advantage if sequence.advantages is None else torch.from_numpy(sequence.advantages[1:])
+            total = total - (mask * ratio.clamp(max=config.importance_cap) * logp * own).sum()
+            if config.entropy:
+                total = total + config.entropy * (mask * (whole.exp() * whole).sum(-1)).sum()
+            if config.kl:
+                pulls = self.reference or self
+                whole = pulls.logprobs(sequence.tokens, config.temperature, base=self.reference is None).detach()
+                before = whole.gather(1, targets)[:, 0]
+                k3 = torch.exp(before - logp) - (before - logp) - 1
+                total = total + config.kl * (mask * k3).sum()
+        return total / config.denominator
+
+    def steps(self, batches: Sequence[Sequence[TrainGroup]], config: PolicyConfig) -> list[float]:
+        """Train on each batch in turn; return the gradient norms."""
+        parameters = list(self.weights.values())
+        optimizer = torch.optim.AdamW(parameters, config.learning_rate, config.betas, weight_decay=config.weight_decay)
+        norms = []
+        for groups in batches:
+            optimizer.zero_grad()
+            self.loss(groups, config).backward()  # type: ignore[no-untyped-call]
+            norms.append(float(torch.nn.utils.clip_grad_norm_(parameters, config.clip_norm or float("inf"))))
+            optimizer.step()
+        self.optimizer = optimizer
+        return norms
+
+    def distance(self, state: PolicyState) -> float:
+        """Largest difference of a weight that AdamW has moved.
+
+        AdamW divides a gradient by its own size, and so what float32 rounds it by, a ten-millionth of the largest one:
+        where it is below a hundred-thousandth of that, a difference counts by as much less.
+        """
+        assert self.optimizer is not None
+        sizes = {name: self.optimizer.state[weight]["exp_avg_sq"].sqrt() for name, weight in self.weights.items()}
+        least = LEAST * max(float(size.max()) for size in sizes.values())
+        apart = {name: (w.detach() - torch.from_numpy(state.adapter[name])).abs() for name, w in self.weights.items()}
+        return max(float((apart[name] * (size / least).clamp(max=1)).max()) for name, size in sizes.items())

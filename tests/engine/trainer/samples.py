@@ -1,0 +1,28 @@
+"""Groups to train on: random tokens, lengths and rewards from a seed."""
+
+import numpy as np
+
+from marlaas.engine.trainer.protocol import TrainGroup, TrainSequence
+
+from .tiny_qwen import VOCABULARY
+
+
+def sequence(tokens: list[int], prompt: int, advantage: float, logprob: float = -3.0) -> TrainSequence:
+    """All tokens after the first ``prompt`` ones are trained."""
+    mask = np.array([0] * prompt + [1] * (len(tokens) - prompt), dtype=np.uint8)
+    logprobs = np.where(mask, np.float32(logprob), np.float32(0))
+    return TrainSequence(np.array(tokens, dtype=np.int32), mask, logprobs, advantage)
+
+
+def group(seed: int, members: int = 4, longest: int = 12) -> TrainGroup:
+    """Several turns each: masks with gaps, a given tail now and then, behaviour log-probabilities near chance."""
+    draw = np.random.default_rng(seed)
+    sequences = []
+    for advantage in draw.permutation(np.linspace(-0.5, 0.5, members)):
+        length = int(draw.integers(4, longest + 1))
+        mask = (draw.random(length) < 0.6).astype(np.uint8)
+        mask[0], mask[2] = 0, 1
+        logprobs = (draw.uniform(-5, -1, length) * mask).astype(np.float32)
+        tokens = draw.integers(0, VOCABULARY, length).astype(np.int32)
+        sequences.append(TrainSequence(tokens, mask, logprobs, float(advantage)))
+    return TrainGroup(seed, tuple(sequences))
