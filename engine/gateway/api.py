@@ -14,10 +14,9 @@ from ..home import ApiSettings, Home
 from ..racing import until_first
 from ..store import API_SWITCHES, Command, Store
 from ..wire import Answerer, Endpoints
-from .callers import Callers, Tallies
 from .keys import Identity
 from .limits import Limits, encode
-from .link import Desk, Figures, Log
+from .link import Callers, Desk, Figures, Log, Tallies
 from .processes import PATIENCE, Gateways
 
 MEGABYTE = 1 << 20

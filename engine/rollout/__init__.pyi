@@ -20,7 +20,7 @@ from .llama.model import (
     LlamaSampler as LlamaSampler,
     ensure_base_gguf as ensure_base_gguf,
 )
-from .programs.asking import (
+from .programs import (
     SamplingOptions as SamplingOptions,
     calls_of as calls_of,
     messages_of as messages_of,

@@ -14,7 +14,7 @@ import pytest
 
 from marlaas.engine.environments.protocol import EpisodeOutcome, EpisodeSpec
 from marlaas.engine.fleet.services import Services
-from marlaas.engine.rollout.programs.program import Canned
+from marlaas.engine.rollout.programs import Canned
 from marlaas.engine.scheduler.task_run import Ending
 from marlaas.engine.spec.task import EvalSpec
 from marlaas.engine.train.held_out import AT_ONCE, DRAWS, TRIES, HeldOutPrompts
