@@ -17,10 +17,9 @@ from ..store.store import Store
 from ..store.submissions import API_SWITCHES
 from ..store.tasks import Command
 from ..wire import Answerer, Endpoints
-from .callers import Callers, Tallies
 from .keys import Identity
 from .limits import Limits, encode
-from .link import Desk, Figures, Log
+from .link import Callers, Desk, Figures, Log, Tallies
 from .processes import PATIENCE, Gateways
 
 MEGABYTE = 1 << 20

@@ -21,8 +21,7 @@ from ..samplers.seeds import noise_seed
 from ..trajectories import Episode, Failure, Timing, Trajectory, Transcripts, Turn, TurnReward
 from ..wire import Endpoints
 from .conversation import Allowance, Conversation, Order, Sampled, SamplingParameters, Unplayable, overfull
-from .programs.asking import ProgramAsk, Streamed
-from .programs.program import FIRST, Canned, Hosting, Program
+from .programs import FIRST, Canned, Hosting, Program, ProgramAsk, Streamed
 from .renderer import Renderer, Rendering, TooLong
 from .sampler_client import SamplerClient
 from .slots import Backpressure, Replicas, SamplerEndpoint

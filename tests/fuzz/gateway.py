@@ -22,12 +22,11 @@ from pathlib import Path
 from typing import Any, cast
 from urllib.parse import quote
 
-from marlaas.engine.gateway.callers import Callers, Tallies
 from marlaas.engine.gateway.http.exchange import form_of
 from marlaas.engine.gateway.http.main import serve
 from marlaas.engine.gateway.keys import new_key
 from marlaas.engine.gateway.limits import Limits
-from marlaas.engine.gateway.link import Desk, Link
+from marlaas.engine.gateway.link import Callers, Desk, Link, Tallies
 from marlaas.engine.store.submissions import add_key
 
 from ..engine.gateway.serving.clientele import Clientele

@@ -16,7 +16,7 @@ from marlaas.plugins.messages import Ask, Message
 
 from ...errors import BaseModelError, ConfigError
 from ...rollout.episodes import Rollout
-from ...rollout.programs.asking import SamplingOptions, calls_of, messages_of, options_of, refused, tokens_of, tools_of
+from ...rollout.programs import SamplingOptions, calls_of, messages_of, options_of, refused, tokens_of, tools_of
 from ...rollout.renderer import Renderer, Rendering, TooLong
 from ...rollout.sampler_client import ReplyStream
 from ...rollout.spoken import before_stop, first_stop, opened_thought

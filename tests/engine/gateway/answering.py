@@ -8,8 +8,7 @@ import socket
 from collections.abc import AsyncIterator
 from dataclasses import dataclass, field
 
-from marlaas.engine.gateway.callers import Callers, Tallies
-from marlaas.engine.gateway.link import Desk, Link
+from marlaas.engine.gateway.link import Callers, Desk, Link, Tallies
 from marlaas.engine.wire import (
     Answered,
     Cancel,

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from marlaas.engine.gateway.callers import Callers
 from marlaas.engine.gateway.keys import Identity, new_key
+from marlaas.engine.gateway.link import Callers
 from marlaas.engine.store.store import Store
 from marlaas.engine.store.submissions import add_key
 

@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 
 from marlaas.engine.errors import StoreError
-from marlaas.engine.gateway import callers as module
-from marlaas.engine.gateway.callers import Callers
+from marlaas.engine.gateway import link as module
 from marlaas.engine.gateway.keys import new_key
+from marlaas.engine.gateway.link import Callers
 from marlaas.engine.store.submissions import add_key, revoke_key
 from marlaas.engine.wire import Refusal
 

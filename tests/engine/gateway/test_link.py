@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 
 from marlaas.engine.errors import WorkerDied
-from marlaas.engine.gateway.callers import Callers, Tallies
+from marlaas.engine.gateway.link import Callers, Tallies
 from marlaas.engine.store.tasks import KeyUse
 from marlaas.engine.wire import (
     Answered,

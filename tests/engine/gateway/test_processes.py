@@ -16,9 +16,8 @@ import pytest
 
 from marlaas.engine.errors import ConfigError
 from marlaas.engine.gateway import processes as module
-from marlaas.engine.gateway.callers import Callers
 from marlaas.engine.gateway.limits import Limits, encode
-from marlaas.engine.gateway.link import Desk
+from marlaas.engine.gateway.link import Callers, Desk
 from marlaas.engine.gateway.processes import Gateways
 
 from .answering import Echo, desk_of

@@ -6,8 +6,8 @@ import asyncio
 
 import pytest
 
-from marlaas.engine.gateway import callers as module
-from marlaas.engine.gateway.callers import IdempotencyCache
+from marlaas.engine.gateway import link as module
+from marlaas.engine.gateway.link import IdempotencyCache
 from marlaas.engine.wire import Piece, Refusal
 
 from .answering import Echo, chat

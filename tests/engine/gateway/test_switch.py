@@ -10,9 +10,8 @@ import pytest
 
 from marlaas.engine.gateway import processes as module
 from marlaas.engine.gateway.api import Api
-from marlaas.engine.gateway.callers import Callers
 from marlaas.engine.gateway.limits import Limits, encode
-from marlaas.engine.gateway.link import Desk
+from marlaas.engine.gateway.link import Callers, Desk
 from marlaas.engine.gateway.processes import Gateways
 from marlaas.engine.home.settings import ApiSettings
 from marlaas.engine.store.queries.reader import Reader

@@ -7,7 +7,7 @@ from collections.abc import Iterable
 import pytest
 
 from marlaas.engine.errors import StoreError
-from marlaas.engine.gateway.callers import Tallies
+from marlaas.engine.gateway.link import Tallies
 from marlaas.engine.store.store import Store
 from marlaas.engine.store.tasks import KeyUse
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from hypothesis import given, strategies as st
 
-from marlaas.engine.rollout.programs.asking import Branch, History
+from marlaas.engine.rollout.programs import Branch, History
 from marlaas.engine.wire import Message, ToolCall
 
 from .stage import system, user

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from hypothesis import given, strategies as st
 
-from marlaas.engine.rollout.programs.asking import SamplingOptions, calls_of, messages_of, options_of, tools_of
+from marlaas.engine.rollout.programs import SamplingOptions, calls_of, messages_of, options_of, tools_of
 from marlaas.engine.samplers.sampling import WHOLE, Truncation
 from marlaas.engine.wire import Chat, Message, Refusal, ToolCall, Wishes
 from marlaas.plugins.messages import Message as Said, ToolCall as Call

@@ -9,8 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from marlaas.engine.rollout import episodes
-from marlaas.engine.rollout.programs import program as programs
+from marlaas.engine.rollout import episodes, programs as programs
 from marlaas.engine.samplers.options import Extras, Likeliest, Wishes
 from marlaas.engine.samplers.protocol import OnTokens, SampleRequest, SampleResult
 from marlaas.engine.wire import Answered, Message, Refusal, ToolCall

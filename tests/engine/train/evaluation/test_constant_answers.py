@@ -14,7 +14,7 @@ from marlaas.engine.environments.baselines import ConstantBaselines
 from marlaas.engine.environments.protocol import EpisodeOutcome, EpisodeSpec
 from marlaas.engine.errors import Replaced
 from marlaas.engine.machine.services import Services
-from marlaas.engine.rollout.programs.program import Canned
+from marlaas.engine.rollout.programs import Canned
 from marlaas.engine.train.held_out import MOST_BESIDE, USUAL_BESIDE, Constant, ConstantAnswers, HeldOutEpisode
 from marlaas.engine.train.selfplay import Match
 from marlaas.plugins.messages import Answer, Ask, Fork, Message, Reply

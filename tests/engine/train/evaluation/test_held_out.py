@@ -15,7 +15,7 @@ import pytest
 from marlaas.engine.environments.protocol import EpisodeOutcome, EpisodeSpec
 from marlaas.engine.machine.services import Services
 from marlaas.engine.queue.scheduler.scheduler import Ending
-from marlaas.engine.rollout.programs.program import Canned
+from marlaas.engine.rollout.programs import Canned
 from marlaas.engine.spec.task import EvalSpec
 from marlaas.engine.train.held_out import AT_ONCE, DRAWS, TRIES, HeldOutPrompts
 from marlaas.engine.trajectories import Failure

@@ -1,0 +1,702 @@
+"""Answers programs that speak OpenAI's or Anthropic's interfaces to the model of an episode, token for token.
+
+The conversion of their requests and replies also serves the clients of versions.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import math
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from types import TracebackType
+from typing import Any, Protocol
+
+from marlaas.plugins.messages import Answer, Ask, Endpoint, Fork, Message, Reply, ToolCall, within_limits
+from marlaas.plugins.rewards import DEFAULT_AGENT
+
+from .. import wire
+from ..environments.protocol import Answering, Listener
+from ..errors import ConfigError, MarlaasError
+from ..samplers.options import NONE, Likeliest, Wishes
+from ..samplers.protocol import NewTokens, OnTokens, SampleRequest, SampleResult, Turns
+from ..samplers.sampling import Truncation
+from ..wire import Address, Answered, Endpoints, Refusal, Tell
+from .conversation import Overfull, Sampled, SamplingParameters, Unplayable
+from .renderer import PLAIN, ROLES, Renderer
+from .sampler_client import ReplyStream
+from .spoken import first_stop, opened_thought
+from .toolcalls import forced_call, forces, schema_of_call
+
+# Finds the longest conversation that a request's messages continue.
+#
+# Clients send whole histories, stored as a tree for each set of tools. A reply is recognised by its stripped text and
+# its tool calls: names, and arguments as JSON values. Clients drop thoughts, reformat JSON, strip texts (Anthropic's
+# interface requires that) and send None for an empty text. Other messages must be equal. Exactly equal replies are
+# preferred, then those that can be extended.
+
+Key = tuple[object, ...]
+"""Equal for messages that count as the same."""
+
+
+@dataclass(eq=False)
+class Branch:
+    """One conversation of the episode, for programs."""
+
+    number: int
+    """The number of the agent's conversation, as in ``Ask.branch``."""
+    turns: int = 0
+    open: bool = True
+    """True if it can continue: no call is in progress in it, and none has failed."""
+
+
+@dataclass(frozen=True)
+class Place:
+    """The end of a reply in a branch: it can be extended or forked there."""
+
+    branch: Branch
+    turns: int
+    said: wire.Message
+
+    @property
+    def extendable(self) -> bool:
+        return self.branch.open and self.branch.turns == self.turns
+
+    def likeness(self, message: wire.Message) -> tuple[bool, bool, bool]:
+        return message.content == self.said.content, message.thinking == self.said.thinking, self.extendable
+
+
+@dataclass(eq=False)
+class _Node:
+    following: dict[Key, _Node] = field(default_factory=dict)
+    places: list[Place] = field(default_factory=list)
+
+
+class History:
+    """All texts of programs as one agent."""
+
+    def __init__(self) -> None:
+        self._roots: dict[str, _Node] = {}
+        self._texts: list[tuple[str, Place]] = []
+
+    def find(self, messages: Sequence[wire.Message], tools: Sequence[object]) -> tuple[Place | None, int]:
+        """The place that a request continues, and the number of its known messages."""
+        node = self._roots.get(_canonical(tools))
+        best, known = None, 0
+        for number, (message, key) in enumerate(zip(messages, keys(messages), strict=True), 1):
+            node = node.following.get(key) if node is not None else None
+            if node is None:
+                break
+            if node.places:
+                best = max(node.places, key=lambda place: place.likeness(message))
+                known = number
+        return best, known
+
+    def add(self, messages: Sequence[wire.Message], tools: Sequence[object], reply: wire.Message, at: Branch) -> None:
+        node = self._roots.setdefault(_canonical(tools), _Node())
+        for key in keys([*messages, reply]):
+            node = node.following.setdefault(key, _Node())
+        node.places.append(Place(at, at.turns, reply))
+
+    def find_text(self, prompt: str) -> tuple[Place | None, int]:
+        known = [(len(text), place) for text, place in self._texts if prompt.startswith(text)]
+        longest = max((length for length, _ in known), default=0)
+        places = [place for length, place in known if length == longest]
+        return max(places, key=lambda place: place.extendable, default=None), longest
+
+    def add_text(self, text: str, at: Branch) -> None:
+        self._texts.append((text, Place(at, at.turns, wire.Message("assistant"))))
+
+
+def keys(messages: Sequence[wire.Message]) -> list[Key]:
+    """The comparison key of each message; results of tools include the name of the called tool."""
+    names = tools_by_call(messages)
+    made: list[Key] = []
+    for message in messages:
+        if message.role == "assistant":
+            calls = tuple((call.name, _read(call.arguments)) for call in message.tool_calls)
+            made.append(("assistant", message.content.strip(), calls))
+        else:
+            tool = names.get(message.tool_call_id, message.name) if message.role == "tool" else ""
+            made.append((message.role, message.content, tool))
+    return made
+
+
+def tools_by_call(messages: Sequence[wire.Message]) -> Mapping[str, str]:
+    """Names of tools by the ids of calls."""
+    return {call.id: call.name for message in messages for call in message.tool_calls}
+
+
+def _read(arguments: str) -> str:
+    try:
+        return _canonical(json.loads(arguments))
+    except (ValueError, RecursionError):
+        return arguments
+
+
+def _canonical(value: object) -> str:
+    return json.dumps(value, sort_keys=True, separators=(",", ":"))
+
+
+# A request's options, messages and tools in the engine's form, for programs of episodes and for clients of versions.
+#
+# In training the task's sampling options hold, and wishes that would constrain the model are refused.
+
+MOST_CHOICES = 16
+"""Choices of one request of a program."""
+HOTTEST = 100.0
+"""Highest temperature that a client may ask for."""
+
+
+@dataclass(frozen=True)
+class SamplingOptions:
+    """A client's sampling options; None: those of the task."""
+
+    temperature: float | None = None
+    truncation: Truncation | None = None
+    seed: int | None = None
+    wishes: Wishes | None = None
+    """Penalties, the schema of the reply, and the number of reported likeliest tokens."""
+    forced: bool = False
+    """True if the schema is that of a call."""
+
+    def sampling(self, given: SamplingParameters) -> SamplingParameters:
+        return replace(
+            given,
+            temperature=given.temperature if self.temperature is None else self.temperature,
+            truncation=self.truncation or given.truncation,
+        )
+
+
+@dataclass(frozen=True)
+class ProgramAsk(Ask):
+    """An ask that came through an endpoint."""
+
+    options: SamplingOptions | None = None
+    streaming: Streaming | None = field(default=None, compare=False)
+    """None if the program gets the whole reply at once."""
+
+
+def check_text(request: wire.Complete) -> tuple[str, ...]:
+    """The prompts of a program's request. Raises ``Refusal`` for unsupported options."""
+    texts = tuple(prompt for prompt in request.prompts if isinstance(prompt, str))
+    if len(texts) < len(request.prompts) or not all(texts):
+        raise refused("An episode takes prompts as texts, none of them empty.", "prompt")
+    if request.echo:
+        raise refused("An episode gives no log-probabilities of prompts, and repeats none.", "echo")
+    if not 1 <= len(texts) * request.wishes.n <= MOST_CHOICES:
+        raise refused(f"One request has at most {MOST_CHOICES} choices, of all its prompts together.", "prompt")
+    return texts
+
+
+def check(wishes: wire.Wishes, trains: bool) -> None:
+    """Raise ``Refusal`` for a program's unsupported wishes."""
+    for holds, sentence, where in (
+        (
+            trains and bool(wishes.schema),
+            "In training the model answers freely, so a response format cannot be forced.",
+            "response_format",
+        ),
+        (
+            trains and forces(wishes.tool_choice),
+            "In training the model chooses its tools: tool_choice is auto or none.",
+            "tool_choice",
+        ),
+        (
+            trains and wishes.top_logprobs > 0,
+            "In training the log-probabilities are those of what was sampled alone.",
+            "top_logprobs",
+        ),
+        (
+            not 1 <= wishes.n <= MOST_CHOICES,
+            f"n is {wishes.n}; it must lie between 1 and {MOST_CHOICES}.",
+            "n",
+        ),
+        (
+            wishes.max_tokens is not None and wishes.max_tokens < 1,
+            f"max_tokens is {wishes.max_tokens}; it must be at least 1.",
+            "max_tokens",
+        ),
+    ):
+        if holds:
+            raise refused(sentence, where)
+
+
+def ignored(wishes: wire.Wishes, trains: bool) -> tuple[str, ...]:
+    """Names of the ignored wishes."""
+    named = {"thinking": wishes.thinking is not None}
+    if trains:
+        named |= {
+            "presence_penalty": wishes.presence_penalty != 0,
+            "frequency_penalty": wishes.frequency_penalty != 0,
+            "temperature": wishes.temperature is not None,
+            "top_p": wishes.top_p not in (None, 1),
+            "top_k": bool(wishes.top_k),
+            "min_p": bool(wishes.min_p),
+            "seed": wishes.seed is not None,
+        }
+    return tuple(sorted(name for name, wished in named.items() if wished))
+
+
+def options_of(wishes: wire.Wishes, tools: Sequence[dict[str, Any]]) -> SamplingOptions:
+    """The client's wishes that hold; one of ``tools`` may be forced. Raises ``Refusal``."""
+    if wishes.temperature is not None and not 0 <= wishes.temperature <= HOTTEST:
+        raise refused(f"temperature is {wishes.temperature:g}; it must lie between 0 and {HOTTEST:g}.", "temperature")
+    top_p = 1.0 if wishes.top_p is None else wishes.top_p
+    truncation = Truncation(max(0, wishes.top_k or 0), top_p, wishes.min_p or 0.0)  # some clients write -1 for all
+    try:
+        call = schema_of_call(wishes.tool_choice, tools)
+    except ValueError as error:
+        raise refused(str(error), "tool_choice") from None
+    if call and wishes.schema:
+        raise refused("A call that is forced and a form of the answer cannot both be asked for.", "tool_choice")
+    wanted = Wishes(
+        likeliest=wishes.top_logprobs if wishes.logprobs else 0,
+        presence_penalty=wishes.presence_penalty,
+        frequency_penalty=wishes.frequency_penalty,
+        schema=call or wishes.schema,
+    )
+    if problem := truncation.problem() or wanted.problem():
+        raise refused(problem, problem.partition(" ")[0])
+    cuts = any(wish is not None for wish in (wishes.top_k, wishes.top_p, wishes.min_p))
+    reported = wanted if wanted != NONE else None
+    return SamplingOptions(wishes.temperature, truncation if cuts else None, wishes.seed, reported, bool(call))
+
+
+def tools_of(request: wire.Chat) -> tuple[dict[str, Any], ...]:
+    """The tools for the model; none if it may call none. Raises ``Refusal`` if they are too large."""
+    _within_limits(list(request.tools), "The tools", "tools")
+    return () if request.wishes.tool_choice == "none" else request.tools
+
+
+def messages_of(messages: Sequence[wire.Message], known: int = 0, thinks: bool = False) -> tuple[Message, ...]:
+    """All but the first ``known`` messages in the plugin's shape. Raises ``Refusal``.
+
+    ``thinks``: True to keep thoughts, in the form of the base's template.
+    """
+    if strange := next((message.role for message in messages if message.role not in ROLES), None):
+        raise refused(f"A message has the role {strange!r:.40}; it must be one of {', '.join(ROLES)}.", "messages")
+    names = tools_by_call(messages)
+    return tuple(
+        Message(
+            message.role,
+            (f"<think>\n{message.thinking}\n</think>\n\n" if thinks and message.thinking else "") + message.content,
+            names.get(message.tool_call_id, message.name) if message.role == "tool" else message.name,
+            tuple(map(_call, message.tool_calls)),
+        )
+        for message in messages[known:]
+    )
+
+
+def calls_of(calls: Iterable[ToolCall], new_id: Callable[[], str]) -> tuple[wire.ToolCall, ...]:
+    """A model's calls in the client's form."""
+    return tuple(wire.ToolCall(new_id(), call.name, json.dumps(call.arguments, ensure_ascii=False)) for call in calls)
+
+
+def tokens_of(
+    ids: Sequence[int], logprobs: Sequence[float], likeliest: Likeliest | None, text: Callable[[int], str]
+) -> tuple[wire.Token, ...]:
+    """Sampled tokens in the client's form; ``text`` decodes one."""
+    near: list[tuple[tuple[int, str, float], ...]] = [()] * len(ids)
+    if likeliest is not None:
+        rows = zip(likeliest.tokens.tolist(), likeliest.logprobs.tolist(), strict=True)
+        near = [
+            tuple((token, text(token), value) for token, value in zip(*row, strict=True) if math.isfinite(value))
+            for row in rows
+        ]
+    rows_of_tokens = zip(ids, logprobs, near, strict=True)
+    return tuple(wire.Token(token, text(token), logprob, others) for token, logprob, others in rows_of_tokens)
+
+
+def _call(call: wire.ToolCall) -> ToolCall:
+    try:
+        arguments = json.loads(call.arguments or "{}")
+    except (ValueError, RecursionError):
+        arguments = None
+    if not isinstance(arguments, dict):
+        raise refused(f"The arguments of the call {call.id[:64]!r} of {call.name!r} are no JSON object.", "messages")
+    _within_limits(arguments, "A call", "messages")
+    return ToolCall(call.name, arguments)
+
+
+def _within_limits(value: Any, what: str, where: str) -> None:
+    try:
+        within_limits(value, what)
+    except ValueError as error:
+        raise refused(str(error), where) from None
+
+
+def refused(message: str, where: str = "", code: str = "invalid_request") -> Refusal:
+    """The error for an impossible request."""
+    return Refusal(400, code, message, where)
+
+
+# Streams a reply to a program while it is sampled: text as soon as it is final, and its tokens.
+
+TAIL = 8
+"""Tokens at a prompt's end in which a thought may have been opened."""
+OnPart = Callable[[str, str, NewTokens], None]
+"""Gets each final part of a reply once, in order: thought, text, tokens. Must not raise."""
+
+
+@dataclass(frozen=True)
+class Streaming:
+    """How a reply is streamed to a program."""
+
+    tell: OnPart
+    tools: bool = False
+    """True if calls of tools are not part of the text."""
+    plain: bool = False
+    """True if it continues a text: such a reply has no thoughts."""
+
+
+@dataclass(frozen=True)
+class Streamed:
+    """The sampler with streamed turns: implements ``Turns``."""
+
+    sampler: Turns
+    renderer: Renderer
+    stops: Sequence[str]
+    streaming: Streaming
+
+    async def generate(self, request: SampleRequest, *, stream_to: OnTokens | None = None) -> SampleResult:
+        decode = self.renderer.vocabulary.decode
+        thinks = self.renderer.thinks and not self.streaming.plain
+        if self.stops and thinks:  # they end a thought as well, so nothing is final before the end
+            return await self.sampler.generate(request, stream_to=stream_to)
+        opened = thinks and bool(opened_thought(request.tokens[-TAIL:].tolist(), decode))
+        reply = ReplyStream(decode, self.renderer.stop_ids, self.stops, thinks, opened, self.streaming.tools)
+
+        def send(new: NewTokens) -> None:
+            if stream_to is not None:
+                stream_to(new)
+            if reply.kept is None:
+                new = reply.take(new)
+                self.streaming.tell(*reply.delta(), new)
+
+        return await self.sampler.generate(request, stream_to=send)
+
+    async def release(self, conversation: str) -> None:
+        await self.sampler.release(conversation)
+
+
+# Answers the programs of one episode: implements ``gateway.Answerer``.
+#
+# A request that continues a conversation extends it with the new messages only. If it continues from an earlier reply,
+# or the conversation is in use, it forks. A failed or abandoned call leaves no reply behind.
+
+CALLS = 1000
+"""Calls of one episode."""
+AT_ONCE = 256
+MOST_AGENTS = 64
+"""Most agents of an episode's programs."""
+LONGEST_NAME = 64
+FIRST = 1 << 53
+"""Number of the first conversation of a program's agent; plugins cannot name such a number."""
+
+
+class Floor(Protocol):
+    """The interface of an episode for its programs."""
+
+    def sampled(self, agent: str, branch: int, turn: int) -> Sampled | None:
+        """The reply of that number; None if there was no room for one."""
+
+    def drop(self, agent: str, branch: int) -> None:
+        """Forget a conversation with all its turns; one that did not begin is ignored."""
+
+    def rest(self, agent: str, branch: int) -> None:
+        """A conversation has ended: the sampler need not cache it."""
+
+    def text(self, token: int) -> str:
+        """A token as text."""
+
+
+Request = wire.Chat | wire.Complete
+
+
+@dataclass(frozen=True)
+class _Turn:
+    branch: Branch
+    ask: ProgramAsk
+    begins: bool
+    """True if the branch begins with it."""
+    prompt: str = ""
+    """The whole of a plain prompt."""
+
+
+class Program:
+    """The programs of one episode."""
+
+    def __init__(self, floor: Floor, listener: Listener, trains: bool, note: Callable[[str], None]) -> None:
+        """``trains``: the task's sampling holds, whatever clients wish; ``note`` is called once with the name of
+        each ignored wish.
+        """
+        self._floor = floor
+        self._listener = listener
+        self._trains = trains
+        self._note = note
+        self._closed = False
+        self._count = 0
+        self._running = 0
+        self._ids = 0
+        self._histories: dict[str, History] = {}
+        self._branches: dict[str, list[Branch]] = {}
+        self._asking: set[asyncio.Future[Reply]] = set()
+
+    async def models(self, key: str) -> tuple[wire.Model, ...]:
+        return (wire.Model("policy", owner="marlaas"),)
+
+    def close(self) -> None:
+        self._closed = True
+        for one in self._asking:
+            one.cancel()
+
+    async def answer(self, request: Request, tell: Tell) -> Answered:
+        """See ``Answerer``. A prompt that begins with an earlier prompt and its reply continues these, unless the
+        model had ended its turn there.
+        """
+        if self._closed:
+            raise _over()
+        if self._count >= CALLS:
+            raise Refusal(400, "episode_limit", f"This episode has made {CALLS:,} calls, the most that it may.")
+        if self._running >= AT_ONCE:
+            raise Refusal(429, "rate_limit", f"{AT_ONCE} calls of this episode wait already.", retry_after=1.0)
+        agent = self._agent(request.agent)
+        check(request.wishes, self._trains)
+        for name in ignored(request.wishes, self._trains):
+            self._note(name)
+        turns = self._planned(request, agent) if isinstance(request, wire.Chat) else self._texts(request, agent)
+        self._count += 1
+        return await self._answer(request, agent, turns, tell)
+
+    def _planned(self, request: wire.Chat, agent: str) -> list[_Turn]:
+        if not request.messages:
+            raise refused("There are no messages.", "messages")
+        tools = tools_of(request)
+        place, known = self._histories[agent].find(request.messages, tools)
+        new, wishes = messages_of(request.messages, known), request.wishes
+        options = None if self._trains else options_of(wishes, tools)
+        ask = ProgramAsk(agent, new, () if place else tools, wishes.max_tokens, wishes.stop, options=options)
+        return self._turns(ask, place, wishes.n, alone=options is None or not options.forced)
+
+    def _texts(self, request: wire.Complete, agent: str) -> list[_Turn]:
+        turns: list[_Turn] = []
+        prompts, wishes = check_text(request), request.wishes
+        options = None if self._trains else options_of(wishes, ())
+        for prompt in prompts:
+            place, known = self._histories[agent].find_text(prompt)
+            if known == len(prompt):  # nothing is new: it is a first request
+                place, known = None, 0
+            new = (Message(PLAIN, prompt[known:]),)
+            ask = ProgramAsk(agent, new, (), wishes.max_tokens, wishes.stop, options=options)
+            turns += self._turns(ask, place, wishes.n, prompt, len(prompts) == 1)
+        return turns
+
+    def _turns(
+        self, ask: ProgramAsk, place: Place | None, choices: int, prompt: str = "", alone: bool = True
+    ) -> list[_Turn]:
+        if place is not None and alone and choices == 1 and place.extendable:
+            place.branch.open = False
+            return [_Turn(place.branch, replace(ask, branch=place.branch.number), False, prompt)]
+        return [self._begun(ask, place, prompt) for _ in range(choices)]
+
+    def _begun(self, ask: ProgramAsk, place: Place | None, prompt: str) -> _Turn:
+        branches = self._branches[ask.agent]
+        branch = Branch(FIRST + len(branches), open=False)
+        branches.append(branch)
+        fork = None if place is None else Fork(ask.agent, place.branch.number, place.turns)
+        return _Turn(branch, replace(ask, branch=branch.number, fork=fork), True, prompt)
+
+    def _agent(self, name: str) -> str:
+        name, allowed = name or DEFAULT_AGENT, self._listener.agents
+        if allowed and name not in allowed:
+            raise Refusal(404, "agent_not_found", f"There is no agent {name!r}: there are {', '.join(allowed)}.")
+        if name not in self._histories:
+            if len(name) > LONGEST_NAME or len(self._histories) >= MOST_AGENTS:
+                raise Refusal(
+                    400,
+                    "episode_limit",
+                    f"An episode has at most {MOST_AGENTS} agents, with names of {LONGEST_NAME} characters.",
+                )
+            self._histories[name], self._branches[name] = History(), []
+        return name
+
+    async def _answer(self, request: Request, agent: str, turns: Sequence[_Turn], tell: Tell) -> Answered:
+        self._running += 1
+        self._tell(agent)
+        asks = [self._streamed(turn.ask, request, place, tell) for place, turn in enumerate(turns)]
+        asking = [asyncio.ensure_future(self._listener.answer(ask)) for ask in asks]
+        self._asking.update(asking)
+        try:
+            replies = await asyncio.gather(*asking)
+            sampled = [self._read(turn, reply) for turn, reply in zip(turns, replies, strict=True)]
+        except BaseException as error:
+            for one in asking:
+                one.cancel()
+            await asyncio.gather(*asking, return_exceptions=True)
+            self._undo(agent, turns)
+            if isinstance(error, Exception):
+                raise self._refusal(error, request) from error
+            if self._closed:
+                raise _over() from None
+            raise
+        finally:
+            self._asking.difference_update(asking)
+            self._running -= 1
+            self._tell(agent)
+        told = zip(turns, replies, sampled, strict=True)
+        choices = [self._told(request, place, *each) for place, each in enumerate(told)]
+        self._tell(agent)
+        prompts = sum(one.prompt for one in sampled[:: request.wishes.n])
+        completion = sum(len(one.tokens) for one in sampled)
+        return Answered(tuple(choices), sampled[0].version, prompts, completion)
+
+    def _read(self, turn: _Turn, reply: Reply) -> Sampled:
+        found = self._floor.sampled(turn.ask.agent, turn.ask.branch, reply.turn)
+        if found is None:
+            raise _no_room("the conversation has no room left, or the agent's tokens for the episode are used up")
+        return found
+
+    def _told(self, request: Request, place: int, turn: _Turn, reply: Reply, sampled: Sampled) -> wire.Choice:
+        """A forced call is not part of the history: the model wrote bare JSON, and later turns must read a call."""
+        wished = turn.ask.options
+        forced = forced_call(sampled.shown or reply.thinking) if wished is not None and wished.forced else ()
+        if forced:
+            reply = replace(reply, text="", finish="tool", tool_calls=forced, thinking="")
+        calls = calls_of(reply.tool_calls, self._id)
+        said = wire.Message("assistant", reply.text, reply.thinking, calls)
+        turn.branch.turns, turn.branch.open = reply.turn + 1, not forced
+        history = self._histories[turn.ask.agent]
+        if forced:
+            self._floor.rest(turn.ask.agent, turn.branch.number)
+        elif isinstance(request, wire.Chat):
+            history.add(request.messages, tools_of(request), said, turn.branch)
+        elif not sampled.ended:
+            history.add_text(turn.prompt + sampled.shown, turn.branch)
+        tokens: tuple[wire.Token, ...] = ()
+        if request.wishes.logprobs:
+            tokens = tokens_of(sampled.tokens, sampled.logprobs, sampled.likeliest, self._floor.text)
+        stopped = first_stop(sampled.shown, request.wishes.stop)
+        return wire.Choice(place, reply.text, reply.finish, reply.thinking, calls, tokens, stopped)
+
+    def _streamed(self, ask: ProgramAsk, request: Request, place: int, tell: Tell) -> ProgramAsk:
+        if not request.stream or (ask.options is not None and ask.options.forced):
+            return ask
+
+        def say(thinking: str, text: str, new: NewTokens) -> None:
+            tokens: tuple[wire.Token, ...] = ()
+            if request.wishes.logprobs:
+                likeliest = new.extras.likeliest if new.extras is not None else None
+                tokens = tokens_of(new.tokens.tolist(), new.logprobs.tolist(), likeliest, self._floor.text)
+            if text or thinking or tokens:
+                tell(wire.Piece(request.id, place, text, thinking, tokens))
+
+        tools = isinstance(request, wire.Chat) and bool(tools_of(request))
+        streaming = Streaming(say, tools, plain=isinstance(request, wire.Complete))
+        return replace(ask, streaming=streaming)
+
+    def _id(self) -> str:
+        self._ids += 1
+        return f"call_{self._ids}"
+
+    def _undo(self, agent: str, turns: Sequence[_Turn]) -> None:
+        for turn in turns:
+            if turn.begins:
+                self._floor.drop(agent, turn.branch.number)
+            else:
+                self._floor.rest(agent, turn.branch.number)
+
+    def _refusal(self, error: Exception, request: Request) -> Refusal:
+        schema, forced = bool(request.wishes.schema), forces(request.wishes.tool_choice)
+        match error:
+            case Refusal():
+                return error
+            case Overfull():
+                return _no_room(error.message)
+            case Unplayable():
+                return refused(f"The request cannot be answered: {error.message}.")
+            case ValueError() if schema or forced:  # the sampler cannot follow it
+                return refused(str(error), "response_format" if schema else "tools")
+        self._listener.failed(error)
+        why = error.message if isinstance(error, MarlaasError) else "an error of the engine"
+        return Refusal(410, "episode_over", f"The episode cannot go on: {why}")
+
+    def _tell(self, agent: str) -> None:
+        branches = self._branches[agent]
+        self._listener.calls(agent, self._running, branches[0].turns if branches else 0)
+
+
+def _over() -> Refusal:
+    return Refusal(410, "episode_over", "The episode of this key is over.")
+
+
+def _no_room(why: str) -> Refusal:
+    return refused(f"This model's maximum context length is exceeded: {why}.", "messages", "context_length_exceeded")
+
+
+# The address of one episode: opened on demand, and closed when the episode is over.
+
+
+class Hosting:
+    """One episode's programs and their address."""
+
+    def __init__(self, endpoints: Endpoints | None, make: Callable[[Listener], Program]) -> None:
+        self._endpoints = endpoints
+        self._make: Callable[[Listener], Program] | None = make
+        """None once the episode is over. This breaks a reference cycle, which would keep each episode until a
+        garbage collection."""
+        self._program: Program | None = None
+        self._address: Address | None = None
+        self._opening = asyncio.Lock()
+
+    async def open(self, listener: Listener) -> Endpoint:
+        """The episode's address, the same each time. Raises ``ConfigError`` if the engine serves none."""
+        if self._endpoints is None:
+            raise ConfigError("The engine serves no endpoint.", "Play the episode in an engine that serves endpoints.")
+        async with self._opening:
+            if self._make is None:
+                raise ConfigError("The episode is over.")
+            if self._address is None:
+                program = self._make(listener)
+                address = await self._endpoints.open(program)
+                if self._make is None:
+                    self._endpoints.close(address)
+                    raise ConfigError("The episode is over.")
+                self._program, self._address = program, address
+        return Endpoint(f"{self._address.url}/v1", self._address.key)
+
+    def close(self) -> None:
+        self._make = None
+        if self._program is not None:
+            self._program.close()
+            self._program = None
+        if self._address is not None and self._endpoints is not None:
+            self._endpoints.close(self._address)
+            self._address = None
+
+
+class Canned:
+    """Answers an episode and its programs without a sampler, until its block ends: implements ``Floor``."""
+
+    def __init__(self, endpoints: Endpoints | None, answer: Answer) -> None:
+        self._hosting = Hosting(endpoints, lambda listener: Program(self, listener, False, lambda name: None))
+        self._answering = Answering(answer, endpoint=self._hosting.open)
+
+    def __enter__(self) -> Answering:
+        return self._answering
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, tb: TracebackType | None) -> None:
+        self._hosting.close()
+
+    def sampled(self, agent: str, branch: int, turn: int) -> Sampled:
+        return Sampled("canned", 0)
+
+    def drop(self, agent: str, branch: int) -> None:
+        """See ``Floor``."""
+
+    def rest(self, agent: str, branch: int) -> None:
+        """See ``Floor``."""
+
+    def text(self, token: int) -> str:
+        return ""
