@@ -14,7 +14,8 @@ import re
 import shlex
 import shutil
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from dataclasses import asdict
 from typing import Any
 
 from marlaas.engine.errors import MarlaasError
@@ -137,6 +138,22 @@ def _finite(value: Any) -> Any:
     if isinstance(value, list | tuple):
         return [_finite(item) for item in value]
     return value
+
+
+def show(
+    items: Sequence[Any],
+    as_json: bool,
+    headers: Sequence[str],
+    row: Callable[[Any], Sequence[str]],
+    right: Sequence[str] = (),
+    empty: str = "",
+) -> int:
+    """Print rows of the store as JSON or as a table; ``empty`` is for the person where there is none."""
+    if as_json:
+        return result_json([asdict(item) for item in items])
+    if empty and not items:
+        return done(empty)
+    return result_table(headers, [row(item) for item in items], right)
 
 
 def result_table(headers: Sequence[str], rows: Sequence[Sequence[str]], right: Sequence[str] = ()) -> int:

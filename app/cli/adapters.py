@@ -10,174 +10,28 @@ from pathlib import Path
 
 from marlaas.engine.adapters.use import USE
 from marlaas.engine.errors import AdapterError, ConfigError
+from marlaas.engine.home.paths import Home
 from marlaas.engine.queue.submission.references import choose, choose_at, named_by
 from marlaas.engine.spec.task import served_name
 from marlaas.engine.spec.validation import nearest
 from marlaas.engine.store.queries.learning import GivenName
-from marlaas.engine.store.queries.reader import Reader
-from marlaas.engine.store.rows import VersionRow
-from marlaas.engine.store.submissions import command
 
 from .. import output
 from ..lists.lines import learner, learners
-from ..operations.commands import arguments, ask, owner, reference, unanswered, wait_for_outcomes
+from ..operations.commands import arguments, ask, owner, reference
 from ..operations.results import export, no_gain
 from ..reading import find_task, reading
-from ..text.format import ago, line, plain, size
+from ..text.format import ago, counted, line, plain, size
 from ..text.scores import with_error
 from ..text.terms import with_new_names
-from .parser import ADAPTER, Verbs, adapter_of, add_family, add_task, add_verb, arg, home_of
-
-# ``adapters name``: names of a tenant's own for versions, under which clients of the API find them.
+from .parser import ADAPTER, Verbs, adapter_of, add_family, add_task, add_verb, arg
 
 
-def run_name(args: argparse.Namespace) -> int:
-    """List the names, or have the engine give or remove one."""
-
-    if args.name is not None and args.remove == (args.version is not None):
-        raise ConfigError("A name is given to a version, or removed.", "Write NAME VERSION, or NAME --remove.")
-    with reading(home_of(args)) as reader:
-        known = reader.given_names() if reader else []
-        if args.name is None:
-            return _list(args, known)
-        if reader is None:
-            raise AdapterError("There are no adapters.", "Nothing was ever trained in this home.")
-        if args.remove:
-            found = _found(known, args.name, args.tenant)
-            return _send(args, reader, "unname", None, found, tenant=found.tenant, name=found.name)
-        version = choose_at(reader.versions(), args.version)
-        given = _given(version, served_name(args.name))
-        before = next((one for one in known if (one.tenant, one.name) == (given.tenant, given.name)), None)
-        if before is not None and before.version != given.version:
-            output.talk(f"{given.name} meant {line(before.version)} before.")
-        if args.tenant not in (None, version.tenant):
-            raise ConfigError(f"{reference(version)} is of tenant {version.tenant!r}.", "Leave --tenant out.")
-        return _send(args, reader, "name", version.task, given, name=given.name, **arguments(version))
-
-
-def _list(args: argparse.Namespace, known: list[GivenName]) -> int:
-    if args.json:
-        return output.result_json([asdict(one) for one in known])
-    if not known:
-        return output.done("No version has a name yet: `marlaas adapters name NAME VERSION` gives one.")
-    rows = [
-        (line(one.tenant, 24), one.name, str(one.task), line(one.version), "" if one.kept else "gone") for one in known
-    ]
-    return output.result_table(("TENANT", "NAME", "TASK", "VERSION", ""), rows, right=("TASK",))
-
-
-def _found(known: list[GivenName], name: str, tenant: str | None) -> GivenName:
-
-    found = [one for one in known if one.name == name and tenant in (None, one.tenant)]
-    if not found:
-        names = [one.name for one in known if tenant in (None, one.tenant)]
-        raise ConfigError(f"No version has the name {name!r}.", nearest(name, names))
-    if len(found) > 1:
-        owners = ", ".join(one.tenant for one in found)
-        raise ConfigError(f"Several tenants have the name {name!r}: {owners}.", "Give one with --tenant.")
-    return found[0]
-
-
-def _given(version: VersionRow, name: str) -> GivenName:
-
-    return GivenName(version.tenant, name, version.task, version.policy, version.number, version.name, True)
-
-
-def _send(
-    args: argparse.Namespace, reader: Reader, kind: str, task: int | None, about: GivenName, **arguments: object
-) -> int:
-    """Start the engine if need be, which alone writes names, and report what it answered."""
-    from marlaas.engine.daemon import control
-
-    home = home_of(args)
-    control.ensure_running(home, notice=output.talk)
-    sent = command(home.database, kind, task, **arguments)
-    outcome = wait_for_outcomes(reader, [sent]).get(sent)
-    if outcome is None:
-        raise unanswered()
-    if outcome:
-        return output.refuse(outcome)
-    if args.json:
-        output.result_json(asdict(about) | {"removed": kind == "unname"})
-    elif kind == "unname":
-        output.talk(f"The name {about.name} of tenant {line(about.tenant)} is removed.")
-    else:
-        output.talk(f"Clients of tenant {line(about.tenant)} find {line(about.version)} as {about.name}.")
-    return output.OK
-
-
-# ``adapters delete``: asks the engine to take adapter versions from the disk, and says what went.
-
-
-def run_delete(args: argparse.Namespace) -> int:
-    """Start the engine if need be, which alone writes versions; delete, and report names and bytes."""
-
-    home = home_of(args)
-    with reading(home) as reader:
-        if reader is None:
-            raise AdapterError(f"There is no adapter {args.adapter!r}.", "Nothing was ever trained in this home.")
-        versions = reader.versions()
-        adapter, which = adapter_of(args)
-        one = which is not None or any(version.name == adapter for version in versions)
-        if one:
-            doomed = [choose(versions, adapter, which)]
-        else:
-            doomed = [version for version in named_by(versions, adapter) if version.state == "committed"]
-        if not doomed:
-            raise AdapterError(f"Adapter {args.adapter!r} has no version on disk.", "There is nothing to delete.")
-        number = doomed[0].task
-        wanted = arguments(doomed[0])
-        if not one:
-            wanted.pop("version")
-        if len({version.policy for version in doomed}) > 1:
-            wanted.pop("policy")
-        outcome = ask(home, reader, "delete", number, **wanted)
-    if outcome:
-        return output.refuse(outcome)
-    total = sum(version.size for version in doomed)
-    if args.json:
-        return output.result_json({"task": number, "deleted": [version.name for version in doomed], "bytes": total})
-    for version in doomed:
-        output.result(f"{line(version.name)}: {size(version.size)}")
-    return output.done(
-        f"Deleted {len(doomed)} version{'s' if len(doomed) > 1 else ''} of task {number}: {size(total)}."
-    )
-
-
-# ``adapters rollback``: asks the engine to let a task go on from an earlier version, and says what that voids.
-
-
-def run_rollback(args: argparse.Namespace) -> int:
-    """Start the engine if need be, which alone writes versions; roll back, and report the step."""
-
-    home = home_of(args)
-    with reading(home) as reader:
-        if reader is None:
-            raise AdapterError(f"There is no adapter {args.adapter!r}.", "Nothing was ever trained in this home.")
-        adapter, which = adapter_of(args)
-        if which is None:
-            raise ConfigError("No version is given to go on from.", f"Write {adapter}@12, or --version 12.")
-        version = choose(reader.versions(), adapter, which)
-        before = reader.task(version.task)
-        outcome = ask(home, reader, "rollback", version.task, **arguments(version))
-    if outcome:
-        return output.refuse(outcome)
-    made = learners(before)[learner(before, version.policy)].step if before else 0
-    lost = max(0, made - version.number)
-    if args.json:
-        return output.result_json({"task": version.task, "version": version.name, "step": version.number, "void": lost})
-    steps = f"{lost} later step{' is' if lost == 1 else 's are'} void"
-    return output.done(f"Task {owner(version)} goes on from version {version.number} ({line(version.name)}); {steps}.")
-
-
-# ``adapters list | export | name | rollback | delete``: what was learned, and taking it away.
-
-
-def list_versions(args: argparse.Namespace) -> int:
+def list_versions(home: Home, args: argparse.Namespace) -> int:
     """Print the versions on disk, and what they and the home take."""
     from marlaas.engine.home.disk import home_size
 
-    with reading(home_of(args)) as reader:
+    with reading(home) as reader:
         task = find_task(reader, args.task).id if args.task is not None else None
         versions = reader.versions(task, kept=True) if reader else []
     if args.json:
@@ -202,24 +56,23 @@ def list_versions(args: argparse.Namespace) -> int:
         ],
         right=("TASK", "VERSION", "HELD-OUT", "SIZE"),
     )
-    taken, kept = home_size(home_of(args)), size(sum(version.size for version in versions))
+    taken = home_size(home)
     return output.done(
-        f"{len(versions)} version{'s' if len(versions) > 1 else ''}, {kept}. The home takes {size(taken.total)} of the"
-        f" disk: adapters {size(taken.adapters)}, database {size(taken.database)}, bases for llama.cpp"
-        f" {size(taken.base)}, other {size(taken.other)}."
+        f"{counted(len(versions), 'version')}, {size(sum(version.size for version in versions))}. The home takes"
+        f" {size(taken.total)} of the disk: adapters {size(taken.adapters)}, database {size(taken.database)}, bases for"
+        f" llama.cpp {size(taken.base)}, other {size(taken.other)}."
     )
 
 
-def run_export(args: argparse.Namespace) -> int:
+def run_export(home: Home, args: argparse.Namespace) -> int:
     """Export one version."""
-
     from ..operations.doctor import base_folder
 
-    home = home_of(args)
     with reading(home) as reader:
         version = choose(reader.versions() if reader else [], *adapter_of(args))
         warning = no_gain(reader, version) if reader else ""
-    base, written = base_folder(home), export(home, version, args.out, args.gguf)
+    base = base_folder(home)
+    written = export(home, version, args.out, args.gguf)
     if args.json:
         return output.result_json(
             {"version": with_new_names(asdict(version)), "base": str(base), "files": [str(path) for path in written]}
@@ -227,11 +80,103 @@ def run_export(args: argparse.Namespace) -> int:
     output.talk(f"Version {version.number} of task {version.task} ({line(version.name)}), on the base {base}:")
     for path in written:
         output.result(str(path))
-    if warning:
-        output.talk(warning)
-    output.talk("")
     use = next(path for path in written if path.name == USE)
-    return output.done(plain(use.read_text(encoding="utf-8")).rstrip())
+    return output.done("\n".join([*filter(None, [warning]), "", plain(use.read_text(encoding="utf-8")).rstrip()]))
+
+
+# ``adapters name``: names of a tenant's own for versions, under which clients of the API find them.
+
+
+def run_name(home: Home, args: argparse.Namespace) -> int:
+    """List the names, or have the engine give or remove one."""
+    if args.name is not None and args.remove == (args.version is not None):
+        raise ConfigError("A name is given to a version, or removed.", "Write NAME VERSION, or NAME --remove.")
+    with reading(home) as reader:
+        known = reader.given_names() if reader else []
+        versions = reader.versions() if reader else []
+    if args.name is None:
+        return output.show(
+            known,
+            args.json,
+            ("TENANT", "NAME", "TASK", "VERSION", ""),
+            lambda one: (
+                *(line(one.tenant, 24), one.name, str(one.task), line(one.version)),
+                "" if one.kept else "gone",
+            ),
+            ("TASK",),
+            "No version has a name yet: `marlaas adapters name NAME VERSION` gives one.",
+        )
+    if args.remove:
+        about = _named(known, args.name, args.tenant)
+        ask(home, "unname", tenant=about.tenant, name=about.name)
+        said = f"The name {about.name} of tenant {line(about.tenant)} is removed."
+    else:
+        version = choose_at(versions, args.version)
+        name = served_name(args.name)
+        about = GivenName(version.tenant, name, version.task, version.policy, version.number, version.name, True)
+        if args.tenant not in (None, version.tenant):
+            raise ConfigError(f"{reference(version)} is of tenant {version.tenant!r}.", "Leave --tenant out.")
+        for before in known:
+            if (before.tenant, before.name) == (about.tenant, name) and before.version != about.version:
+                output.talk(f"{name} meant {line(before.version)} before.")
+        ask(home, "name", version.task, name=name, **arguments(version))
+        said = f"Clients of tenant {line(about.tenant)} find {line(about.version)} as {name}."
+    return output.result_json(asdict(about) | {"removed": args.remove}) if args.json else output.done(said)
+
+
+def _named(known: list[GivenName], name: str, tenant: str | None) -> GivenName:
+    theirs = [one for one in known if tenant in (None, one.tenant)]
+    matches = [one for one in theirs if one.name == name]
+    if not matches:
+        raise ConfigError(f"No version has the name {name!r}.", nearest(name, [one.name for one in theirs]))
+    if len(matches) > 1:
+        owners = ", ".join(one.tenant for one in matches)
+        raise ConfigError(f"Several tenants have the name {name!r}: {owners}.", "Give one with --tenant.")
+    return matches[0]
+
+
+# ``adapters delete`` and ``rollback``: the engine alone writes versions; the verb says what went.
+
+
+def run_delete(home: Home, args: argparse.Namespace) -> int:
+    """Have the engine delete versions, and report names and bytes."""
+    with reading(home) as reader:
+        versions = reader.versions() if reader else []
+    adapter, which = adapter_of(args)
+    single = which is not None or any(version.name == adapter for version in versions)
+    named = [choose(versions, adapter, which)] if single else named_by(versions, adapter)
+    doomed = [version for version in named if version.state == "committed"]
+    if not doomed:
+        raise AdapterError(f"Adapter {args.adapter!r} has no version on disk.", "There is nothing to delete.")
+    what = arguments(doomed[0])
+    if not single:
+        what.pop("version")
+    if len({version.policy for version in doomed}) > 1:
+        what.pop("policy")
+    number = doomed[0].task
+    ask(home, "delete", number, **what)
+    total = sum(version.size for version in doomed)
+    if args.json:
+        return output.result_json({"task": number, "deleted": [version.name for version in doomed], "bytes": total})
+    for version in doomed:
+        output.result(f"{line(version.name)}: {size(version.size)}")
+    return output.done(f"Deleted {counted(len(doomed), 'version')} of task {number}: {size(total)}.")
+
+
+def run_rollback(home: Home, args: argparse.Namespace) -> int:
+    """Have the engine roll a task back, and report the step."""
+    adapter, which = adapter_of(args)
+    if which is None:
+        raise ConfigError("No version is given to go on from.", f"Write {adapter}@12, or --version 12.")
+    with reading(home) as reader:
+        version = choose(reader.versions() if reader else [], adapter, which)
+        before = find_task(reader, version.task)
+    ask(home, "rollback", version.task, **arguments(version))
+    void = max(0, learners(before)[learner(before, version.policy)].step - version.number)
+    if args.json:
+        return output.result_json({"task": version.task, "version": version.name, "step": version.number, "void": void})
+    steps = f"{void} later step{' is' if void == 1 else 's are'} void"
+    return output.done(f"Task {owner(version)} goes on from version {version.number} ({line(version.name)}); {steps}.")
 
 
 def register(verbs: Verbs) -> None:

@@ -11,56 +11,44 @@ from dataclasses import asdict
 from importlib.util import find_spec
 
 from marlaas.engine.errors import ConfigError
+from marlaas.engine.home.paths import Home
 from marlaas.engine.store.rows import ApiKeyRow
 from marlaas.engine.store.submissions import revoke_key
 
 from .. import output
-from ..operations.api import close_api, open_api
+from ..operations.api import open_api
+from ..operations.commands import leave
 from ..reading import reading
 from ..text.format import ago, count, counted, line
 from ..text.tasks import liveness
-from .parser import Verbs, add_family, add_verb, arg, home_of
+from .parser import Verbs, add_family, add_verb, arg, whole
 
 # ``api key new | list | revoke``: keys with which clients of a tenant ask the API. No engine need run.
 
 
-def make(args: argparse.Namespace) -> int:
+def make(home: Home, args: argparse.Namespace) -> int:
     """Make a key."""
     from ..operations.api import make_key
 
     scopes = [scope.strip() for scope in args.scopes.split(",") if scope.strip()]
-    made = make_key(home_of(args), args.tenant, args.name, scopes)
+    made = make_key(home, args.tenant, args.name, scopes)
     if args.json:
         return output.result_json(asdict(made))
     output.quote(made.key)
     return output.done(f"This key of tenant {line(made.tenant)} is shown this once, for {' and '.join(made.scopes)}.")
 
 
-def show(args: argparse.Namespace) -> int:
+def show(home: Home, args: argparse.Namespace) -> int:
     """Print all keys."""
-
-    with reading(home_of(args)) as reader:
+    with reading(home) as reader:
         keys = reader.api_keys() if reader else []
-    if args.json:
-        return output.result_json([asdict(key) for key in keys])
-    if not keys:
-        return output.done("No keys yet: `marlaas api key new TENANT` makes one.")
-    now = time.time()
     headers = ("KEY", "TENANT", "NAME", "SCOPES", "REQUESTS", "TOKENS IN", "TOKENS OUT", "LAST USE", "STATE")
-    return output.result_table(headers, [_row(key, now) for key in keys], right=("REQUESTS", "TOKENS IN", "TOKENS OUT"))
+    empty = "No keys yet: `marlaas api key new TENANT` makes one."
+    return output.show(keys, args.json, headers, _row, headers[4:7], empty)
 
 
-def end(args: argparse.Namespace) -> int:
-    """Revoke a key."""
-    from marlaas.engine.daemon.control import create_database
-
-    home = home_of(args)
-    create_database(home)
-    prefix, tenant = revoke_key(home.database, args.prefix)
-    return output.done(f"The key {prefix}… of tenant {line(tenant)} is revoked.")
-
-
-def _row(key: ApiKeyRow, now: float) -> tuple[str, ...]:
+def _row(key: ApiKeyRow) -> tuple[str, ...]:
+    now = time.time()
     return (
         f"{key.prefix}…",
         line(key.tenant, 32),
@@ -74,66 +62,58 @@ def _row(key: ApiKeyRow, now: float) -> tuple[str, ...]:
     )
 
 
-# ``api start | stop | status``, and ``api key new | list | revoke`` from ``keys``.
+def end(home: Home, args: argparse.Namespace) -> int:
+    """Revoke a key."""
+    from marlaas.engine.daemon.control import create_database
+
+    create_database(home)
+    prefix, tenant = revoke_key(home.database, args.prefix)
+    return output.done(f"The key {prefix}… of tenant {line(tenant)} is revoked.")
 
 
-def _port(text: str) -> int:
-    if not text.isdigit() or int(text) > 65535:
-        raise argparse.ArgumentTypeError(f"a port is a whole number from 0 to 65535, not {text!r}")
-    return int(text)
+# ``api start | stop | status``.
 
 
-def start(args: argparse.Namespace) -> int:
+def start(home: Home, args: argparse.Namespace) -> int:
     """Open the API and wait until it answers."""
-
-    home = home_of(args)
     url = open_api(home, args.port)
     if args.json:
         return output.result_json({"url": url})
     output.result(url)
     with reading(home) as reader:
-        holds = [key for key in reader.api_keys() if key.revoked is None] if reader else []
-    if not holds:
-        output.talk("No client can ask yet: `marlaas api key new TENANT` makes a key.")
+        if not any(key.revoked is None for key in (reader.api_keys() if reader else ())):
+            output.talk("No client can ask yet: `marlaas api key new TENANT` makes a key.")
     return output.OK
 
 
-def stop(args: argparse.Namespace) -> int:
-    """Close the API."""
-
-    home = home_of(args)
-    if close_api(home):
-        output.talk("The API is closed; `marlaas api start` opens it again.")
-    else:
-        output.talk(f"No engine serves {home.root}; the next one keeps the API closed.")
-    return output.OK
+def stop(home: Home, args: argparse.Namespace) -> int:
+    """Close the API, or have the next engine keep it closed."""
+    if leave(home, "api_stop"):
+        return output.done("The API is closed; `marlaas api start` opens it again.")
+    return output.done(f"No engine serves {home.root}; the next one keeps the API closed.")
 
 
-def status(args: argparse.Namespace) -> int:
+def status(home: Home, args: argparse.Namespace) -> int:
     """Print whether the API is open; exit 3 where it is not."""
-
-    home, now = home_of(args), time.time()
+    now = time.time()
     with reading(home) as reader:
         state, engine = (reader.api_state(), reader.engine()) if reader else (None, None)
-        known = reader.api_keys() if reader else []
+        keys = reader.api_keys() if reader else []
     alive = liveness(engine, now).alive
     is_open = alive and state is not None and state.open
     url = state.url if state is not None and is_open else ""
     since = state.since if state is not None and is_open else None
     note = state.note if state is not None and alive and not is_open else ""
-    holds = sum(key.revoked is None for key in known)
+    holds = sum(key.revoked is None for key in keys)
     if args.json:
         shown = {"home": str(home.root), "engine": alive, "open": is_open, "url": url, "since": since, "note": note}
         output.result_json(shown | {"keys": holds})
-        return output.OK if is_open else output.UNREACHABLE
-    if is_open:
-        output.result(f"api   open at {url}" + (f", {ago(since, now)}" if since is not None else ""))
     else:
-        output.result("api   closed" if alive else "api   closed: no engine runs")
-        if note:
-            output.result(f"      {line(note)}")
-    revoked = len(known) - holds
-    output.result(f"keys  {counted(holds, 'key')}" + (f", {revoked} revoked" if revoked else ""))
+        opened = f"open at {url}" + (f", {ago(since, now)}" if since is not None else "")
+        closed = "closed" if alive else "closed: no engine runs"
+        revoked = f", {len(keys) - holds} revoked" if len(keys) > holds else ""
+        output.result(f"api   {opened if is_open else closed}" + (f"\n      {line(note)}" if note else ""))
+        output.result(f"keys  {counted(holds, 'key')}{revoked}")
     return output.OK if is_open else output.UNREACHABLE
 
 
@@ -142,17 +122,8 @@ def status(args: argparse.Namespace) -> int:
 NEEDS = "textual-serve>=1.1,<2"
 
 
-def port(text: str) -> int:
-    """An argument that is a port."""
-    if not text.isascii() or not text.isdigit() or int(text) > 65535:
-        raise argparse.ArgumentTypeError(f"{text!r} is no port")
-    return int(text)
-
-
-def run_serve(args: argparse.Namespace) -> int:
+def run_serve(home: Home, args: argparse.Namespace) -> int:
     """Serve until Ctrl-C. Raises ``ConfigError`` if the extra is not installed or the port is taken."""
-
-    home = home_of(args)
     if find_spec("textual_serve") is None:
         raise ConfigError("`marlaas serve` needs textual-serve.", f'`pip install "{NEEDS}"` installs it.')
     import asyncio
@@ -161,17 +132,15 @@ def run_serve(args: argparse.Namespace) -> int:
 
     for editor in ("EDITOR", "VISUAL"):
         os.environ.pop(editor, None)  # nobody in a browser can use an editor
-    command = shlex.join(served(str(home.root), args.control))
 
     def ready(address: str) -> None:
-        output.talk(
-            "Tasks can be changed from there." if args.control else "Read-only; with --control tasks can be changed."
-        )
+        readonly = "Read-only; with --control tasks can be changed."
+        output.talk("Tasks can be changed from there." if args.control else readonly)
         output.talk("The first browser that opens this address is let in, and no other. Ctrl-C ends it.")
         output.result(address)
 
     try:
-        asyncio.run(serve(command, args.port, Gate(), ready))
+        asyncio.run(serve(shlex.join(served(str(home.root), args.control)), args.port, Gate(), ready))
     except OSError as error:
         raise ConfigError(
             f"Port {args.port} is not free: {error.strerror or error}.", "Choose another one with --port, 0 for any."
@@ -194,7 +163,10 @@ def register(verbs: Verbs) -> None:
         start,
         "open the API to clients, with an engine in the background; prints its address",
         arg(
-            "--port", type=_port, metavar="N", help="listen at this port, 0 for a free one (else that of marlaas.toml)"
+            "--port",
+            type=whole(0, 65535),
+            metavar="N",
+            help="listen at this port, 0 for a free one (else that of marlaas.toml)",
         ),
         json=True,
         epilog="It stays open over a restart of the engine, until `marlaas api stop`. marlaas.toml has its settings"
@@ -227,7 +199,7 @@ def register(verbs: Verbs) -> None:
         "serve",
         run_serve,
         "show the application in a browser, read-only; the address works once",
-        arg("--port", type=port, default=8000, metavar="N", help="default: 8000; 0: a free one"),
+        arg("--port", type=whole(0, 65535), default=8000, metavar="N", help="default: 8000; 0: a free one"),
         arg("--control", action="store_true", help="also pause, cancel, submit: all but files and editors"),
         epilog="Only this machine can reach it. From another one: ssh -L 8000:127.0.0.1:8000 HOST, then the address.",
     )

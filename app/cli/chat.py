@@ -10,15 +10,15 @@ import sys
 from dataclasses import replace
 from itertools import takewhile
 
+from marlaas.engine.home.paths import Home
 from marlaas.engine.home.settings import load_settings
 
 from .. import output
 from ..reading import reading
 from ..text.format import plain
 from ..tui.chat.sampling_options import add_sampling, truncation
-from .parser import Verbs, add_verb, arg, home_of
-from .tasks import Waiting
-from .terminal import has_terminal
+from .parser import Verbs, add_verb, arg
+from .terminal import Waiting, has_terminal
 
 # The person at the keyboard, or the script in a pipe: prompts out, lines in.
 #
@@ -88,6 +88,30 @@ def _from_pipe(prompt: str) -> str:
 # ``chat``: talk with a version of an adapter in plain lines, beside another one or the bare base if asked for.
 
 
+def run(home: Home, args: argparse.Namespace) -> int:
+    """Talk until the person has enough."""
+    with Waiting(f"Loading {args.who}") as waiting:  # importing what talks takes a while by itself
+        import asyncio
+
+        from marlaas.engine.machine.lone_sampler import plan_alone
+
+        from ..tui.chat.talking import ROOMY, cost_of, manner_of, side_of
+        from .chat_session import Chat
+
+        with reading(home) as reader:
+            versions = reader.versions() if reader else []
+            sides = [side_of(versions, said) for said in dict.fromkeys((args.who, args.beside or args.who))]
+            manner = manner_of(reader, sides[0]) if reader else ROOMY
+        options = {"temperature": args.temperature, "max_tokens": args.max_tokens, "truncation": truncation(args)}
+        manner = replace(manner, **{key: value for key, value in options.items() if value is not None})
+        plan = plan_alone(load_settings(home))
+        waiting.say(f"{cost_of(plan)} Starting it …")
+        try:
+            return asyncio.run(Chat(home, plan, sides, manner, args.system, Keyboard(), waiting).run())
+        except KeyboardInterrupt:
+            return output.INTERRUPTED
+
+
 def register(verbs: Verbs) -> None:
     """Add the verb."""
     add_verb(
@@ -107,38 +131,3 @@ def register(verbs: Verbs) -> None:
         epilog="Needs no engine: a sampler of its own runs while the conversation does. /new begins anew, /system TEXT"
         " also says who the model is, Ctrl-C ends an answer, /quit or the end of the input ends the program.",
     )
-
-
-def run(args: argparse.Namespace) -> int:
-    """Talk until the person has enough."""
-
-    with Waiting(f"Loading {args.who}") as waiting:  # importing what talks takes a while by itself
-        return _talk(args, waiting)
-
-
-def _talk(args: argparse.Namespace, waiting: Waiting) -> int:
-    import asyncio
-
-    from marlaas.engine.machine.lone_sampler import plan_alone
-
-    from ..tui.chat.talking import ROOMY, cost_of, manner_of, side_of
-    from .chat_session import Chat
-
-    home = home_of(args)
-    with reading(home) as reader:
-        versions = reader.versions() if reader else []
-        sides = [side_of(versions, said) for said in dict.fromkeys((args.who, args.beside or args.who))]
-        wanted = {
-            "temperature": args.temperature,
-            "max_tokens": args.max_tokens,
-            "truncation": truncation(args),
-        }
-        manner = manner_of(reader, sides[0]) if reader else ROOMY
-    manner = replace(manner, **{key: value for key, value in wanted.items() if value is not None})
-    plan = plan_alone(load_settings(home))
-    waiting.say(f"{cost_of(plan)} Starting it …")
-    chat = Chat(home, plan, sides, manner, args.system, Keyboard(), waiting)
-    try:
-        return asyncio.run(chat.run())
-    except KeyboardInterrupt:
-        return output.INTERRUPTED

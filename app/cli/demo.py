@@ -11,8 +11,6 @@ import argparse
 import os
 import signal
 from collections.abc import Callable
-from functools import partial
-from pathlib import Path
 from typing import Any
 
 from marlaas.engine.errors import MarlaasError
@@ -30,11 +28,128 @@ from ..text.tasks import largest_gap, newest_series
 from ..text.terms import with_new_names
 from .base import use_base
 from .parser import Verbs, add_verb, arg, home_of, place_of
-from .tasks import Waiting
-from .terminal import has_terminal, open_application
+from .terminal import Waiting, has_terminal, open_application
 
 STOP_SECONDS = 60.0
 SAMPLERS = ("torch", "llama.cpp")
+
+
+def demo_home(args: argparse.Namespace) -> Home:
+    """The demo's own home, unless one was given explicitly, which the demo makes where there is nothing.
+
+    Raises ``ConfigError`` if the folder holds other things.
+    """
+    default = find_home().root
+    if getattr(args, "home", None) or os.environ.get("MARLAAS_HOME"):
+        home = place_of(args)
+        try:
+            free = not home.root.exists() or not any(home.root.iterdir())
+        except OSError:  # a file, or what cannot be read
+            free = False
+        if home.root == default or not free:
+            return home_of(args)
+    else:
+        parts = [default.name, "demo", "real" if getattr(args, "real", False) else "", getattr(args, "sampler", None)]
+        home = Home(default.with_name("-".join(part for part in parts if part)))
+    check_folder(home)
+    output.mean_home(str(home.root))
+    return home
+
+
+def run(home: Home, args: argparse.Namespace) -> int:
+    """Run the demo to its end, or until its application is closed."""
+    from marlaas.engine.daemon import control
+
+    if args.real:
+        control.create_database(home)
+        use_base(home, REAL_BASE, yes=args.yes)
+    if has_terminal() and not args.json and not output.is_plain():
+        try:
+            with Waiting(f"Starting the demo's engine in {home.root}") as waiting:
+                begin(home, waiting.say, args.sampler, args.real)
+        except KeyboardInterrupt:
+            return _interrupted(home)
+        code = open_application(home, demo=True)
+        with opened(home) as reader:
+            unfinished = any(task.unfinished and task.state != "paused" for task in reader.tasks())
+        if not unfinished and control.alive(home):
+            _stop(home)
+            output.talk("All tasks of the demo have ended, and its engine was stopped.")
+        return code
+
+    def say(text: str) -> None:
+        (output.talk if args.json else output.result)(text)
+
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
+    try:
+        code = _run_in_lines(home, say, args)
+    except KeyboardInterrupt:
+        return _interrupted(home)
+    except BaseException:
+        _stop(home)
+        raise
+    _stop(home)
+    return code
+
+
+def _interrupted(home: Home) -> int:
+    output.talk("Interrupted; `marlaas demo` goes on from the last steps.")
+    _stop(home)
+    return output.INTERRUPTED
+
+
+def _run_in_lines(home: Home, say: Callable[[str], None], args: argparse.Namespace) -> int:
+    say(f"The demo's home is {home.root}.")
+    ids = begin(home, say, args.sampler, args.real)
+    memory: dict[str, int] = {}
+    with opened(home) as reader:
+
+        def read() -> list[TaskRow]:
+            for worker in reader.workers():
+                memory[worker.name] = max(memory.get(worker.name, 0), worker.rss or 0)
+            return [find_task(reader, number) for number in ids]
+
+        tasks = Follower.of(home, read, say=say, paused_ends=True, **ways(output.is_plain())).follow()
+        report = [task_report(reader, task) for task in tasks]
+    if args.json:
+        output.result_json({"home": str(home.root), "tasks": report, "memory": memory})
+    for entry in () if args.json else report:
+        say(
+            f"{line('/'.join((entry['tenant'], entry['name'])), 36)}: {entry['state']} after {entry['steps']} steps"
+            f" and {duration(entry['seconds'])}, held-out {score(entry['eval_before'])} →"
+            f" {score(entry['eval_after'])} (baseline {score(entry['floor'])})"
+        )
+    return output.OK if all(task.state == "done" for task in tasks) else output.FAILED
+
+
+def task_report(reader: Reader, task: TaskRow) -> dict[str, Any]:
+    """One task of the demo's result: how much it learned, in how long, and how well sampler and trainer agreed."""
+
+    series = newest_series(reader.evals(task.id))
+    first, last = (series[0], series[-1]) if series else (None, None)
+    report = {
+        **{key: getattr(task, key) for key in ("id", "tenant", "name", "environment", "state", "reason")},
+        "steps": task.step,
+        "eval_before": first.score if first else None,
+        "eval_after": last.score if last else None,
+        "floor": task.floor,
+        "seconds": task.seconds,
+        "reward": task.reward,
+        "tokens": task.tokens,
+        "gap_max": largest_gap(reader.steps(task.id)),
+        "metrics_before": first.metrics if first else {},
+        "metrics_after": last.metrics if last else {},
+    }
+    return with_new_names(report)
+
+
+def _stop(home: Home) -> None:
+    from marlaas.engine.daemon import control
+
+    try:
+        control.stop(home, STOP_SECONDS)
+    except MarlaasError as error:
+        output.complain_of(error)
 
 
 def register(verbs: Verbs) -> None:
@@ -52,156 +167,5 @@ def register(verbs: Verbs) -> None:
         arg("--real", action="store_true", help="train a real model of 135 million parameters, SmolLM2"),
         arg("--yes", action="store_true", help="with --real: fetch the model without being asked"),
         json=True,
+        home=demo_home,
     )
-
-
-def demo_home(args: argparse.Namespace) -> Home:
-    """The demo's own home, unless one was given explicitly, which the demo makes where there is nothing.
-
-    Raises ``ConfigError`` if the folder holds other things.
-    """
-    default = find_home().root
-    if getattr(args, "home", None) or os.environ.get("MARLAAS_HOME"):
-        home = place_of(args)
-        if home.root == default or not _is_free(home.root):
-            return home_of(args)
-    else:
-        parts = [default.name, "demo", "real" if getattr(args, "real", False) else "", getattr(args, "sampler", None)]
-        home = Home(default.with_name("-".join(part for part in parts if part)))
-    check_folder(home)
-    output.mean_home(str(home.root))
-    return home
-
-
-def _is_free(folder: Path) -> bool:
-    """Whether there is no such folder, or an empty one."""
-    try:
-        return not folder.exists() or not any(folder.iterdir())
-    except OSError:  # a file, or what cannot be read
-        return False
-
-
-def run(args: argparse.Namespace) -> int:
-    """Run the demo to its end, or until its application is closed."""
-
-    home = demo_home(args)
-    if args.real:
-        _use_real_base(home, args.yes)
-    if has_terminal() and not args.json and not output.is_plain():
-        try:
-            with Waiting(f"Starting the demo's engine in {home.root}") as waiting:
-                begin(home, waiting.say, args.sampler, args.real)
-        except KeyboardInterrupt:
-            return _interrupted(home)
-        code = open_application(home, demo=True)
-        if _stopped_if_over(home):
-            output.talk("All tasks of the demo have ended, and its engine was stopped.")
-        return code
-
-    def say(text: str) -> None:
-        (output.talk if args.json else output.result)(text)
-
-    signal.signal(signal.SIGTERM, signal.default_int_handler)
-    try:
-        code = _run_in_lines(home, say, args.json, args.sampler, args.real)
-    except KeyboardInterrupt:
-        return _interrupted(home)
-    except BaseException:
-        _stop(home)
-        raise
-    _stop(home)
-    return code
-
-
-def _use_real_base(home: Home, yes: bool) -> None:
-    """Have the demo's home train the real base: fetched and converted once. Raises as ``base use`` does."""
-    from marlaas.engine.daemon import control
-
-    control.create_database(home)
-    use_base(home, REAL_BASE, yes=yes)
-
-
-def _interrupted(home: Home) -> int:
-    output.talk("Interrupted; `marlaas demo` goes on from the last steps.")
-    _stop(home)
-    return output.INTERRUPTED
-
-
-def _run_in_lines(home: Home, say: Callable[[str], None], as_json: bool, sampler: str | None, real: bool) -> int:
-    from marlaas.engine.daemon import control
-
-    say(f"The demo's home is {home.root}.")
-    ids = begin(home, say, sampler, real)
-    memory: dict[str, int] = {}
-    with opened(home) as reader:
-
-        def read() -> list[TaskRow]:
-            for worker in reader.workers():
-                memory[worker.name] = max(memory.get(worker.name, 0), worker.rss or 0)
-            return [find_task(reader, number) for number in ids]
-
-        how = ways(output.is_plain())
-        tasks = Follower(read, partial(control.alive, home), say, paused_ends=True, **how).follow()
-        report = [task_report(reader, task) for task in tasks]
-    if as_json:
-        output.result_json({"home": str(home.root), "tasks": report, "memory": memory})
-    else:
-        for entry in report:
-            say(_verdict(entry))
-    return output.OK if all(task.state == "done" for task in tasks) else output.FAILED
-
-
-def task_report(reader: Reader, task: TaskRow) -> dict[str, Any]:
-    """One task of the demo's result: how much it learned, in how long, and how well sampler and trainer agreed."""
-
-    series = newest_series(reader.evals(task.id))
-    first, last = (series[0], series[-1]) if series else (None, None)
-    report = {
-        "id": task.id,
-        "tenant": task.tenant,
-        "name": task.name,
-        "environment": task.environment,
-        "state": task.state,
-        "reason": task.reason,
-        "steps": task.step,
-        "eval_before": first.score if first else None,
-        "eval_after": last.score if last else None,
-        "floor": task.floor,
-        "seconds": task.seconds,
-        "reward": task.reward,
-        "tokens": task.tokens,
-        "gap_max": largest_gap(reader.steps(task.id)),
-        "metrics_before": first.metrics if first else {},
-        "metrics_after": last.metrics if last else {},
-    }
-    return with_new_names(report)
-
-
-def _verdict(entry: dict[str, Any]) -> str:
-
-    who = line(f"{entry['tenant']}/{entry['name']}", 36)
-    return (
-        f"{who}: {entry['state']} after {entry['steps']} steps and {duration(entry['seconds'])}, held-out"
-        f" {score(entry['eval_before'])} → {score(entry['eval_after'])} (baseline {score(entry['floor'])})"
-    )
-
-
-def _stopped_if_over(home: Home) -> bool:
-    """Stop the engine once the application is closed, unless it has unfinished tasks to go on with."""
-    from marlaas.engine.daemon import control
-
-    with opened(home) as reader:
-        unfinished = any(task.unfinished and task.state != "paused" for task in reader.tasks())
-    if unfinished or not control.alive(home):
-        return False
-    _stop(home)
-    return True
-
-
-def _stop(home: Home) -> None:
-    from marlaas.engine.daemon import control
-
-    try:
-        control.stop(home, STOP_SECONDS)
-    except MarlaasError as error:
-        output.complain_of(error)

@@ -7,35 +7,31 @@ import sys
 import time
 from collections.abc import Sequence
 from dataclasses import asdict
-from typing import TYPE_CHECKING, Any
 
-from marlaas.engine.daemon.lock import holder
 from marlaas.engine.errors import ConfigError
 from marlaas.engine.home.paths import Home
 from marlaas.engine.machine.yielding.decision import state
 from marlaas.engine.store.queries.machine import NodeRow
 from marlaas.engine.store.rows import YIELDED, EngineRow, WorkerRow, Yielding
-from marlaas.engine.store.submissions import command
 
 from .. import output
-from ..operations.commands import unanswered, wait_for_outcomes, why_tasks_wait
-from ..reading import opened, reading
+from ..operations.commands import leave as leave_to_engine, why_tasks_wait
+from ..reading import reading
 from ..text.format import duration, line, seconds, share, size
 from ..text.machine import headers, join_line, remarks, row, summary, yielding_of, yielding_text
 from ..text.tasks import liveness
-from .parser import Verbs, add_family, add_verb, arg, home_of
+from .parser import Verbs, add_family, add_verb, arg
 
-if TYPE_CHECKING:
-    from ..operations.cluster import ClusterState
-
-
-# ``engine status``: whether an engine runs, what it has been told, and what its workers do.
+STOP_SECONDS = 60.0
+LONGEST = 8192
+"""Characters of a token's file that are read."""
 
 
-def run_status(args: argparse.Namespace) -> int:
+# ``engine``.
+
+
+def run_status(home: Home, args: argparse.Namespace) -> int:
     """Print the engine's state; exit 3 where none is alive."""
-
-    home = home_of(args)
     with reading(home) as reader:
         engine = reader.engine() if reader else None
         workers = reader.workers() if reader else []
@@ -55,28 +51,29 @@ def run_status(args: argparse.Namespace) -> int:
                 "nodes": [asdict(node) | {"state": node.state} for node in nodes] if alive.alive else [],
             }
         )
-        return output.OK if alive.alive else output.UNREACHABLE
-    output.result(f"home    {home.root}")
-    output.result(f"engine  {alive.text}")
-    if engine is None or not alive.alive:
-        return output.UNREACHABLE
-    _print_engine(home, engine, nodes, now)
-    _print_workers(workers, now)
-    return output.OK
+    else:
+        output.result(f"home    {home.root}")
+        output.result(f"engine  {alive.text}")
+        if engine is not None and alive.alive:
+            _print_engine(home, engine, nodes, now)
+            headings = ("WORKER", "STATE", "DEVICE", "PROCESS", "MEMORY", "BUSY", "UP")
+            output.result_table(headings, [_worker(worker, now) for worker in workers], headings[3:6])
+    return output.OK if alive.alive else output.UNREACHABLE
 
 
-def _print_engine(home: Home, engine: EngineRow, nodes: list[NodeRow], now: float) -> None:
+def _print_engine(home: Home, engine: EngineRow, nodes: Sequence[NodeRow], now: float) -> None:
     """What people should know of an engine that is alive, and of the nodes that it uses."""
     from marlaas.engine.daemon.control import other_version
 
-    from ..operations.cluster import unanswering  # loads psutil, as below
+    from ..operations.cluster import unanswering  # loads psutil
 
-    output.result(f"        process {engine.pid}, incarnation {engine.incarnation}, base {line(engine.shown_base)}")
-    for words in (engine.precision, other_version(engine), engine.note):
-        if words:
-            output.result(f"        {line(words)}")
-    if yielding := yielding_of(engine):
-        output.result(f"        {yielding_text(yielding, now)}")
+    yielding = yielding_of(engine)
+    notes = [
+        f"process {engine.pid}, incarnation {engine.incarnation}, base {engine.shown_base}",
+        *(engine.precision, other_version(engine), engine.note, yielding_text(yielding, now) if yielding else ""),
+    ]
+    for note in filter(None, notes):
+        output.result(f"        {line(note)}")
     if nodes:
         output.result(f"cluster {summary(nodes)}: `marlaas cluster status` lists them")
         for remark in (remark for node in nodes for remark in remarks(node)):
@@ -87,247 +84,158 @@ def _print_engine(home: Home, engine: EngineRow, nodes: list[NodeRow], now: floa
         output.result(f"{'' if number else 'placed':<8}{line(reason)}")
 
 
-def _print_workers(workers: Sequence[WorkerRow], now: float) -> None:
-    output.result_table(
-        ("WORKER", "STATE", "DEVICE", "PROCESS", "MEMORY", "BUSY", "UP"),
-        [(worker.name, worker.state, line(worker.device), *_process(worker, now)) for worker in workers],
-        right=("PROCESS", "MEMORY", "BUSY"),
-    )
-
-
-def _process(worker: WorkerRow, now: float) -> tuple[str, str, str, str]:
-    """Id, memory, share of the last second in which it was busy, and age of a worker's process, if it has one yet."""
+def _worker(worker: WorkerRow, now: float) -> tuple[str, ...]:
+    """A row of the table: memory, the busy share of the last second and the age of a process, if there is one yet."""
+    shown = (worker.name, worker.state, line(worker.device))
     if worker.pid is None:
-        return "", "", "", ""
-    return str(worker.pid), size(worker.rss or 0), share(worker.busy or 0), duration(now - (worker.started or now))
-
-
-# ``engine yield`` and ``engine resume``: leave the machine to others at once, and take it back.
-#
-# Where no engine runs, the next one carries it out.
+        return (*shown, "", "", "", "")
+    age = duration(now - (worker.started or now))
+    return (*shown, str(worker.pid), size(worker.rss or 0), share(worker.busy or 0), age)
 
 
 def _span(text: str) -> float:
-
     try:
         return seconds(text)
     except ConfigError as error:
         raise argparse.ArgumentTypeError(str(error)) from None
 
 
-def leave_machine(args: argparse.Namespace) -> int:
-    """Yield, and wait until the workers have ended."""
-
-    home, now = home_of(args), time.time()
+def leave_machine(home: Home, args: argparse.Namespace) -> int:
+    """Yield, and wait until the workers have ended. Without an engine the next one carries it out."""
+    now = time.time()
     until = None if args.span is None else now + args.span
     yielding = Yielding(YIELDED, until)
-    if (refused := _ask(home, "yield", until=until)) is None:
-        output.talk(f"No engine serves {home.root}, so it holds nothing of the machine.")
-        return output.done(f"The next one begins {state(yielding, now)}; `marlaas engine resume` takes that back.")
-    if refused:
-        return output.refuse(refused)
-    return output.done(yielding_text(yielding, now))
+    if leave_to_engine(home, "yield", until=until):
+        return output.done(yielding_text(yielding, now))
+    output.talk(f"No engine serves {home.root}, so it holds nothing of the machine.")
+    return output.done(f"The next one begins {state(yielding, now)}; `marlaas engine resume` takes that back.")
 
 
-def take_back(args: argparse.Namespace) -> int:
+def take_back(home: Home, args: argparse.Namespace) -> int:
     """End a yield."""
-
-    home = home_of(args)
-    if (refused := _ask(home, "resume_engine")) is None:
+    if not leave_to_engine(home, "resume_engine"):
         return output.done(f"No engine serves {home.root}; the next one yields nothing.")
-    if refused:
-        return output.refuse(refused)
     return output.done(why_tasks_wait(home) or "The engine has the machine; tasks go on from their last commit.")
 
 
-def _ask(home: Home, kind: str, **arguments: Any) -> str | None:
-    """Tell the engine of a home, or leave it to the next one.
-
-    Returns why the engine refuses, empty if it does not, and None if none runs. Raises ``EngineUnreachable``
-    where one runs and does not answer.
-    """
-    from marlaas.engine.daemon.control import create_database
-
-    create_database(home)
-    sent = command(home.database, kind, **arguments)
-    if holder(home.lock) is None:
-        return None
-    with opened(home) as reader:
-        outcome = wait_for_outcomes(reader, [sent]).get(sent)
-    if outcome is None:
-        raise unanswered()
-    return outcome
-
-
-# ``engine start | stop | drain | run``; ``status``, and ``yield | resume`` from ``yielding``.
-
-STOP_SECONDS = 60.0
-
-
-def start(args: argparse.Namespace) -> int:
+def start(home: Home, args: argparse.Namespace) -> int:
     """Start an engine and wait until it serves."""
     from marlaas.engine.daemon import control
 
     from ..operations.cluster import last_event, warning_since
 
-    home = home_of(args)
     before = last_event(home)
     control.ensure_running(home, notice=output.talk)
-    if sentence := warning_since(home, before):
-        output.talk(line(sentence))
-    output.talk(f"An engine serves {home.root}. Files dropped into {home.plugins} are served at once.")
-    if waits := why_tasks_wait(home):
-        output.talk(waits)
+    serves = f"An engine serves {home.root}. Files dropped into {home.plugins} are served at once."
+    for sentence in filter(None, (line(warning_since(home, before)), serves, why_tasks_wait(home))):
+        output.talk(sentence)
     return output.OK
 
 
-def stop(args: argparse.Namespace) -> int:
+def stop(home: Home, args: argparse.Namespace) -> int:
     """Stop the engine and wait until it has ended."""
     from marlaas.engine.daemon import control
 
-    home = home_of(args)
-    if control.stop(home, STOP_SECONDS):
-        output.talk("The engine has stopped; tasks go on from their last step when one starts again.")
-    else:
-        output.talk(f"No engine serves {home.root}.")
-    return output.OK
+    stopped = control.stop(home, STOP_SECONDS)
+    said = "The engine has stopped; tasks go on from their last step when one starts again."
+    return output.done(said if stopped else f"No engine serves {home.root}.")
 
 
-def drain(args: argparse.Namespace) -> int:
+def drain(home: Home, args: argparse.Namespace) -> int:
     """Drain the engine and wait until it has ended; whoever breaks the wait off leaves it draining."""
     from marlaas.engine.daemon import control
 
-    home = home_of(args)
-    if control.drain(home, output.talk):
-        output.talk("The engine has stopped between steps; tasks go on when one starts again.")
-    else:
-        output.talk(f"No engine serves {home.root}.")
-    return output.OK
+    said = "The engine has stopped between steps; tasks go on when one starts again."
+    return output.done(said if control.drain(home, output.talk) else f"No engine serves {home.root}.")
 
 
-def run(args: argparse.Namespace) -> int:
+def run(home: Home, args: argparse.Namespace) -> int:
     """Be the engine."""
     from marlaas.engine.daemon import main
 
-    return main.run(home_of(args))
+    return main.run(home)
 
 
-# ``cluster status | drain | undrain``: who is in the cluster, and who gets nothing new.
+# ``cluster``.
 
 
-def status(args: argparse.Namespace) -> int:
+def status(home: Home, args: argparse.Namespace) -> int:
     """Print the nodes; exit 3 where this machine is in no cluster."""
     from ..operations.cluster import cluster_state
 
-    state = cluster_state(home_of(args))
+    found = cluster_state(home)
     if args.json:
-        nodes = [asdict(row) | {"state": row.state} for row in state.nodes] if state else []
         output.result_json(
             {
-                "address": state and state.address,
-                "engine": bool(state and state.engine),
-                "own": asdict(state.own) if state and state.own else None,
-                "nodes": nodes,
+                "address": found and found.address,
+                "engine": bool(found and found.engine),
+                "own": asdict(found.own) if found and found.own else None,
+                "nodes": [asdict(node) | {"state": node.state} for node in found.nodes] if found else [],
             }
         )
-        return output.OK if state else output.UNREACHABLE
-    if state is None:
+    elif found is None:
         output.result("cluster  none: this machine works alone")
         output.talk("`marlaas cluster join` begins one, `marlaas cluster join ADDRESS` joins one.")
-        return output.UNREACHABLE
-    output.result(f"cluster  {line(state.address)}")
-    _table(state)
-    return output.OK
-
-
-def _table(state: ClusterState) -> None:
-
-    output.result_table(headers(state.engine), [row(node, state.engine) for node in state.nodes], ("CORES", "MEMORY"))
-    for node in state.nodes:
-        for remark in remarks(node):
-            output.result(f"  {line(remark)}")
-    if state.own is not None and state.own.is_head:
-        output.talk(f"Another machine joins with: {join_line(state.address, state.own.ip, state.token)}")
-    if not state.engine:
-        output.talk(
-            "No engine works over it here, so cores and cards are not known: `marlaas engine start` starts one."
-        )
-
-
-def drain_nodes(args: argparse.Namespace) -> int:
-    """Have the engine move everything off a node."""
-    name, waits = _ask_of_nodes(args, "drain_node")
-    if waits:
-        output.talk(f"No engine runs; the next one gives {line(name)} nothing.")
     else:
-        output.talk(f"{line(name)} gets nothing new; its workers move when the steps under way are committed.")
-    return output.OK
+        output.result(f"cluster  {line(found.address)}")
+        rows = [row(node, found.engine) for node in found.nodes]
+        output.result_table(headers(found.engine), rows, ("CORES", "MEMORY"))
+        for remark in (remark for node in found.nodes for remark in remarks(node)):
+            output.result(f"  {line(remark)}")
+        if found.own is not None and found.own.is_head:
+            output.talk(f"Another machine joins with: {join_line(found.address, found.own.ip, found.token)}")
+        if not found.engine:
+            output.talk(
+                "No engine works over it here, so cores and cards are not known: `marlaas engine start` starts one."
+            )
+    return output.OK if found else output.UNREACHABLE
 
 
-def undrain(args: argparse.Namespace) -> int:
+def drain_nodes(home: Home, args: argparse.Namespace) -> int:
+    """Have the engine move everything off a node."""
+    from ..operations.cluster import steer_node
+
+    name, waits = steer_node(home, "drain_node", args.node)
+    if waits:
+        return output.done(f"No engine runs; the next one gives {line(name)} nothing.")
+    return output.done(f"{line(name)} gets nothing new; its workers move when the steps under way are committed.")
+
+
+def undrain(home: Home, args: argparse.Namespace) -> int:
     """Take a drain back."""
-    name, waits = _ask_of_nodes(args, "undrain_node")
+    from ..operations.cluster import steer_node
+
+    name, waits = steer_node(home, "undrain_node", args.node)
     return output.done(f"{line(name)} may work again{', once an engine runs' if waits else ''}.")
 
 
-def _ask_of_nodes(args: argparse.Namespace, kind: str) -> tuple[str, bool]:
-    """Tell the engine, or leave it to the next one; returns the node's name, and whether it waits for an engine.
-
-    Raises ``ConfigError`` if no such node may be meant.
-    """
-
-    from ..operations.cluster import steer_node
-
-    name, refused, waits = steer_node(home_of(args), kind, args.node)
-    if refused:
-        raise ConfigError(refused)
-    return name, waits
-
-
-# ``cluster join | leave``, and ``cluster status | drain | undrain`` from ``nodes``.
-
-LONGEST = 8192
-"""Characters of a token's file that are read."""
-
-
-def join(args: argparse.Namespace) -> int:
+def join(home: Home, args: argparse.Namespace) -> int:
     """Start Ray here, and say how others join or how far the head is."""
     from ..operations import cluster
 
-    home = home_of(args)
-    if args.address is None:
-        joined = cluster.become_head(home, _token(args.token), args.ip, args.name, output.talk)
-    else:
-        joined = cluster.join(home, args.address, _token(args.token), args.ip, args.name, output.talk)
+    given = (_token(args.token), args.ip, args.name, output.talk)
+    joined = cluster.join(home, args.address, *given) if args.address else cluster.become_head(home, *given)
     node = joined.node
     for note in joined.notes:
         output.talk(line(note))
     if args.json:
-        told = {"name": node.name, "address": node.head, "ip": node.ip, "head": node.is_head}
-        output.result_json(
-            told
-            | {"token": joined.token and str(joined.token), "milliseconds": joined.milliseconds, "notes": joined.notes}
-        )
-    elif node.is_head:
-        output.result(f"{line(node.name)} is the head of a cluster at {node.head}.")
-        output.talk("Another machine joins with this line, typed there:")
-        output.result(f"  {join_line(node.head, node.ip, joined.token)}")
-        output.talk("`marlaas engine start` here trains over all of them; `marlaas cluster status` lists them.")
-    else:
-        output.result(
-            f"{line(node.name)} has joined the cluster at {node.head}, {joined.milliseconds or 0:.1f} ms away."
-        )
-    return output.OK
+        known = {"name": node.name, "address": node.head, "ip": node.ip, "head": node.is_head}
+        token = joined.token and str(joined.token)
+        return output.result_json(known | {"token": token, "milliseconds": joined.milliseconds, "notes": joined.notes})
+    if not node.is_head:
+        away = f"{joined.milliseconds or 0:.1f} ms away"
+        return output.result(f"{line(node.name)} has joined the cluster at {node.head}, {away}.")
+    output.result(f"{line(node.name)} is the head of a cluster at {node.head}.")
+    output.talk("Another machine joins with this line, typed there:")
+    output.result(f"  {join_line(node.head, node.ip, joined.token)}")
+    return output.done("`marlaas engine start` here trains over all of them; `marlaas cluster status` lists them.")
 
 
 def _token(given: str | None) -> str | None:
     """The token in a file, or from the standard input. Raises ``ConfigError``."""
-
-    if given is None:
-        return None
+    if given is None or given == "-":
+        return given and sys.stdin.read(LONGEST)
     try:
-        if given == "-":
-            return sys.stdin.read(LONGEST)
         with open(given, encoding="utf-8") as file:
             return file.read(LONGEST)
     except (OSError, UnicodeDecodeError) as error:
@@ -335,18 +243,16 @@ def _token(given: str | None) -> str | None:
         raise ConfigError(f"The token cannot be read: {why}.", where=given) from error
 
 
-def leave(args: argparse.Namespace) -> int:
+def leave(home: Home, args: argparse.Namespace) -> int:
     """End this machine's Ray."""
     from ..operations.cluster import leave as leave_cluster
 
-    node = leave_cluster(home_of(args), args.force)
+    node = leave_cluster(home, args.force)
     if not node.pid:
-        output.talk(f"This machine's Ray had ended; the cluster at {line(node.head)} is forgotten.")
-    elif node.is_head:
-        output.talk(f"The cluster at {node.head} has ended; its other machines notice within a minute.")
-    else:
-        output.talk(f"{line(node.name)} has left the cluster at {node.head}.")
-    return output.OK
+        return output.done(f"This machine's Ray had ended; the cluster at {line(node.head)} is forgotten.")
+    if node.is_head:
+        return output.done(f"The cluster at {node.head} has ended; its other machines notice within a minute.")
+    return output.done(f"{line(node.name)} has left the cluster at {node.head}.")
 
 
 def register(verbs: Verbs) -> None:

@@ -6,8 +6,7 @@ import argparse
 import json
 import os
 import time
-from collections.abc import AsyncGenerator, Collection, Sequence
-from contextlib import aclosing
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -16,7 +15,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 from marlaas.engine.devices.limits import available_memory
 from marlaas.engine.errors import ConfigError, EngineUnreachable, EnvironmentFailure, EnvironmentMissing
 from marlaas.engine.home.paths import BUNDLED_PLUGINS, Home
-from marlaas.engine.home.settings import EnvironmentSettings, load_settings
+from marlaas.engine.home.settings import load_settings
 from marlaas.engine.queue.submission import taskfile
 from marlaas.engine.queue.submission.queue import missing_rows
 from marlaas.engine.queue.submission.taskfile import environments_of
@@ -24,13 +23,12 @@ from marlaas.engine.spec.task import DataSpec
 from marlaas.engine.spec.validation import nearest
 from marlaas.engine.store.queries.machine import EnvironmentUse
 from marlaas.engine.store.rows import EnvironmentRow
-from marlaas.engine.store.submissions import command
 
 from .. import output
-from ..operations.commands import unanswered, wait_for_outcomes
+from ..operations.commands import refuse, send
 from ..operations.environments.source_lines import source_lines
 from ..operations.environments.templates import SHAPES, write_template
-from ..reading import opened, reading
+from ..reading import reading
 from ..text.environments import (
     facts,
     failed_share,
@@ -46,20 +44,14 @@ from ..text.environments import (
     verdict,
 )
 from ..text.format import clip, line, plain
-from ..tui.chat.sampling_options import add_sampling, truncation
-from .env_replay import GROUPS, groups_word, run_replay
-from .parser import Verbs, add_family, add_task, add_verb, arg, home_of, one_of
-from .tasks import Waiting
-from .terminal import agreed
+from ..tui.chat.sampling_options import add_sampling
+from .env_replay import GROUPS, MOST_GROUPS, run_replay
+from .parser import Verbs, add_family, add_task, add_verb, arg, one_of, whole
+from .terminal import Waiting, agreed
 
 if TYPE_CHECKING:
-    from marlaas.engine.environments.alone import Meant
     from marlaas.engine.environments.conformance.checks import Ruler
     from marlaas.engine.environments.conformance.finding import Finding
-    from marlaas.engine.environments.protocol import EnvironmentInfo
-
-    Checks = AsyncGenerator[tuple[str, list[Finding]], None]
-    from marlaas.engine.environments.dependencies.venv import Venv
     from marlaas.engine.environments.files.source import Source
     from marlaas.plugins.parameters import Parameter
 
@@ -73,21 +65,20 @@ LONGEST_TAIL = 1 << 20
 """Bytes of a log that are looked at."""
 
 
-def run_show(args: argparse.Namespace) -> int:
+def run_show(home: Home, args: argparse.Namespace) -> int:
     """Print one environment, or those of a plugin."""
-
-    home = home_of(args)
-    rows = found(home, args.name)
+    rows = matching(home, args.name)
     with reading(home) as reader:
         uses = reader.environment_use(time.time()) if reader else {}
     if args.json:
-        return output.result_json(
-            [asdict(row) | {"last_hour": lately_json(uses.get(row.name, EnvironmentUse()))} for row in rows]
-        )
+        return _json(rows, uses)
     for number, row in enumerate(rows):
-        if number:
-            output.result("")
-        _show(row, uses.get(row.name, EnvironmentUse()))
+        use = uses.get(row.name, EnvironmentUse())
+        output.result(f"{chr(10) * bool(number)}{line(row.name)}: {line(_first(row.description))}".rstrip(": "))
+        for fact in facts(row, use, time.time(), source_lines(row, use)):
+            output.fact(fact.label, fact.text, 10)
+        for text in plain(row.description).strip().split("\n")[1:]:
+            output.result(f"  {text}".rstrip())
     printed = tail(home, plugin_of(rows[0]), TAIL)
     if printed:
         output.result("  printed lately")
@@ -96,11 +87,15 @@ def run_show(args: argparse.Namespace) -> int:
     return output.OK
 
 
-def run_log(args: argparse.Namespace) -> int:
-    """Print the end of a plugin's log."""
+def _json(rows: Sequence[EnvironmentRow], uses: Mapping[str, EnvironmentUse]) -> int:
+    return output.result_json(
+        [asdict(row) | {"last_hour": lately_json(uses.get(row.name, EnvironmentUse()))} for row in rows]
+    )
 
-    home = home_of(args)
-    plugin = plugin_of(found(home, args.name)[0])
+
+def run_log(home: Home, args: argparse.Namespace) -> int:
+    """Print the end of a plugin's log."""
+    plugin = plugin_of(matching(home, args.name)[0])
     printed = tail(home, plugin, max(0, args.lines))
     for text in printed:
         output.quote(text)
@@ -109,9 +104,8 @@ def run_log(args: argparse.Namespace) -> int:
     return output.OK
 
 
-def found(home: Home, name: str) -> list[EnvironmentRow]:
+def matching(home: Home, name: str) -> list[EnvironmentRow]:
     """The environments that a name means, as the engine last saw them. Raises ``EnvironmentMissing``."""
-
     with reading(home) as reader:
         rows = reader.environments() if reader else []
     if not rows:
@@ -129,8 +123,8 @@ def unwatched(home: Home) -> str:
 
     if control.alive(home):
         return ""
-    where = line(str(home.plugins))
-    return f"No engine looks at {where}: this is what the last one saw; `marlaas engine start` starts one."
+    folder = line(str(home.plugins))
+    return f"No engine looks at {folder}: this is what the last one saw; `marlaas engine start` starts one."
 
 
 def tail(home: Home, plugin: str, lines: int) -> list[str]:
@@ -139,21 +133,11 @@ def tail(home: Home, plugin: str, lines: int) -> list[str]:
 
     try:
         with Folders.of(home.scratch, plugin).log.open("rb") as file:
-            size = file.seek(0, 2)
-            file.seek(max(0, size - LONGEST_TAIL))
+            file.seek(max(0, file.seek(0, 2) - LONGEST_TAIL))
             text = file.read().decode("utf-8", "replace")
     except OSError:
         return []
     return plain(text).rstrip("\n").split("\n")[-lines:] if text.strip() and lines else []
-
-
-def _show(row: EnvironmentRow, use: EnvironmentUse) -> None:
-
-    output.result(f"{line(row.name)}: {line(row.description.partition(chr(10))[0])}".rstrip(": "))
-    for fact in facts(row, use, time.time(), source_lines(row, use)):
-        output.fact(fact.label, fact.text, 10)
-    for text in plain(row.description).strip().split("\n")[1:]:
-        output.result(f"  {text}".rstrip())
 
 
 # ``env prompts``: what the model would be asked, before anything is trained; needs no engine and no model.
@@ -161,18 +145,10 @@ def _show(row: EnvironmentRow, use: EnvironmentUse) -> None:
 COUNT, MOST = 3, 100
 
 
-def count(text: str) -> int:
-    """An argument that is a number of prompts."""
-    if not text.isascii() or not text.isdigit() or not 1 <= int(text) <= MOST:
-        raise argparse.ArgumentTypeError(f"{text!r} is no number from 1 to {MOST}")
-    return int(text)
-
-
-def run_prompts(args: argparse.Namespace) -> int:
+def run_prompts(home: Home, args: argparse.Namespace) -> int:
     """Play the first training instances up to their first question."""
     from ..operations.environments.peeking import peeked, prompt_lines
 
-    home = home_of(args)
     config = typed(args.config, peeked(home, args.name, {}, count=0).info.parameters) if args.config else {}
     seen = peeked(home, args.name, config, args.n)
     if args.json:
@@ -180,7 +156,7 @@ def run_prompts(args: argparse.Namespace) -> int:
         output.result_json({"environment": seen.info.name, "prompts": asks, "problem": seen.problem})
     else:
         for number, ask in enumerate(seen.asks):
-            output.result(f"{'' if not number else chr(10)}instance {number}")
+            output.result(f"{chr(10) * bool(number)}instance {number}")
             for row in prompt_lines(ask):
                 output.quote(f"  {row}")
     if seen.problem:
@@ -204,24 +180,19 @@ def add_rows(parser: argparse.ArgumentParser) -> None:
 def rows_named(file: str, environment: str) -> dict[str, Any] | None:
     """The rows that ``file`` means for an environment, as ``plugins.data.Source.record`` writes them; None if it is
     empty. Raises ``ConfigError`` if there are none, as far as can be seen."""
-
     if not file:
         return None
     path = Path(file).expanduser().absolute()
-    record = _of_task_file(path, environment) if path.suffix == ".toml" else DataSpec(path=str(path)).record
+    record = DataSpec(path=str(path)).record
+    if path.suffix == ".toml":  # a task file: the first rows that it names for the environment
+        names = {environment, environment.rpartition("/")[2]}
+        played = (one for task in taskfile.load(path) for one in environments_of(task))
+        record = next((one.data for one in played if one.name in names and one.data), None)
     if record is None:
         raise ConfigError(f"names no rows for {environment}.", "Name some as 'path' below its [data].", where=file)
     if missing := missing_rows(record):
         raise ConfigError(missing, "--rows takes a file of rows, or a task file that names some.")
     return record
-
-
-def _of_task_file(path: Path, environment: str) -> dict[str, Any] | None:
-    """The first rows that a task file names for an environment."""
-
-    names = {environment, environment.rpartition("/")[2]}
-    played = (one for task in taskfile.load(path) for one in environments_of(task))
-    return next((one.data for one in played if one.name in names and one.data), None)
 
 
 # ``env check``: is this environment fit to train on? Plays it without a model and without an engine.
@@ -232,11 +203,11 @@ ALIVE = 192
 """Episodes that a task with default settings has alive; the engine's number, which costs an import."""
 
 
-def run_check(args: argparse.Namespace) -> int:
+def run_check(home: Home, args: argparse.Namespace) -> int:
     """Print findings as environments are checked, or all at the end as JSON."""
     import asyncio
 
-    found = asyncio.run(_report(args))
+    found = asyncio.run(_check(home, args))
     failed = any(finding.level == "error" for findings in found.values() for finding in findings)
     if args.json:
         rows = [{"name": name, "findings": [asdict(one) for one in findings]} for name, findings in found.items()]
@@ -244,29 +215,17 @@ def run_check(args: argparse.Namespace) -> int:
     return output.FAILED if failed else output.OK
 
 
-async def _report(args: argparse.Namespace) -> dict[str, list[Finding]]:
-    """Findings by environment."""
+async def _check(home: Home, args: argparse.Namespace) -> dict[str, list[Finding]]:
+    """Serve the environments in a temporary folder, and check one after the other; findings by environment.
 
-    found: dict[str, list[Finding]] = {}
-    async with aclosing(_checked(home_of(args), args)) as checks:
-        async for name, findings in checks:
-            if not args.json:
-                output.result(f"{line(name)}: {verdict(findings)}")
-                for finding in findings:
-                    heard = f"{finding.level}: {finding.check}, {line(finding.message)}"
-                    output.result(heard if output.is_plain() else f"  {spoken(finding)}")
-            found[name] = findings
-    return found
-
-
-async def _checked(home: Home, args: argparse.Namespace) -> Checks:
-    """Serve the environments in a temporary folder, and check one after the other."""
-
+    Of a plugin that was named all environments are checked.
+    """
     from marlaas.engine.environments.alone import meant, settled
     from marlaas.engine.environments.conformance.check import Scope, check
     from marlaas.engine.environments.dependencies.interpreters import Interpreters
-    from marlaas.engine.environments.service import EnvironmentService
+    from marlaas.engine.environments.service import EnvironmentService, find
 
+    found: dict[str, list[Finding]] = {}
     wish = meant(args.name, (BUNDLED_PLUGINS, home.plugins))
     with TemporaryDirectory(prefix="marlaas-check-", ignore_cleanup_errors=True) as folder:
         interpreters = Interpreters(home.venvs, load_settings(home).environments)
@@ -274,19 +233,21 @@ async def _checked(home: Home, args: argparse.Namespace) -> Checks:
         try:
             await settled(service)
             scope = Scope(args.prompts, alive=args.alive, ruler=_ruler(home))
-            for info in _chosen(wish, service.infos()):
+            infos = list(service.infos())
+            own = [info for info in infos if info.name.partition("/")[0] == wish.plugin]
+            whole_plugin = own and wish.environment == wish.plugin
+            for info in own if whole_plugin else [find(wish.environment, own or infos)]:
                 config, data = typed(args.config, info.parameters), rows_named(args.rows, info.name)
-                yield info.name, await check(service, info.name, config, scope, data)
+                found[info.name] = findings = await check(service, info.name, config, scope, data)
+                if args.json:
+                    continue
+                output.result(f"{line(info.name)}: {verdict(findings)}")
+                for finding in findings:
+                    heard = f"{finding.level}: {finding.check}, {line(finding.message)}"
+                    output.result(heard if output.is_plain() else f"  {spoken(finding)}")
         finally:
             await service.stop()
-
-
-def _chosen(wish: Meant, infos: Collection[EnvironmentInfo]) -> list[EnvironmentInfo]:
-    """All environments of the plugin that was named, else the one."""
-    from marlaas.engine.environments.service import find
-
-    own = [info for info in infos if info.name.partition("/")[0] == wish.plugin]
-    return own if own and wish.environment == wish.plugin else [find(wish.environment, own or list(infos))]
+    return found
 
 
 def _ruler(home: Home) -> Ruler | None:
@@ -303,12 +264,6 @@ def _ruler(home: Home) -> Ruler | None:
     except ConfigError as error:
         output.talk(f"Prompts are not measured in tokens: {line(error.message)}")
         return None
-
-
-def _prompts(text: str) -> int:
-    if not text.isascii() or not text.isdigit() or len(text) > 6 or not 1 <= int(text) <= MOST_PROMPTS:
-        raise argparse.ArgumentTypeError(f"{text!r} is no number from 1 to {MOST_PROMPTS:,}")
-    return int(text)
 
 
 # ``--config NAME=VALUE``: an environment's parameters as they are typed on a command line.
@@ -375,13 +330,15 @@ def _refuse(constant: str) -> NoReturn:
 # No code of the plugin runs.
 
 
-def run_allow(args: argparse.Namespace) -> int:
+def run_allow(home: Home, args: argparse.Namespace) -> int:
     """Show the list, ask, install."""
+    import asyncio
+
     from marlaas.engine.daemon import control
     from marlaas.engine.environments.dependencies.interpreters import Refused, needs_of
+    from marlaas.engine.environments.dependencies.venv import BuildFailed, build, in_words
     from marlaas.engine.environments.plugin import said
 
-    home = home_of(args)
     control.make_home(home, notice=output.talk)
     settings = load_settings(home).environments
     source = _source(args.name, home)
@@ -391,7 +348,12 @@ def run_allow(args: argparse.Namespace) -> int:
         raise ConfigError(f"{source.name} cannot run here: {said(error.failure)}.") from error
     if venv is None:
         return output.done(f"{line(source.name)} needs no libraries: it runs on marlaas's own Python.")
-    _show_of_allow(source.name, venv, settings)
+    output.result(f"{line(source.name)} needs, on Python {venv.base.version}:")
+    for dependency in venv.dependencies:
+        output.result(f"  {line(dependency)}")
+    if venv.dependencies:
+        output.result(f"with what they need themselves, from {line(in_words(settings, os.environ))}.")
+    output.result(f"Place: {line(str(venv.folder))}")
     if venv.built:
         return output.done("They are installed; nothing is to be done.")
     if settings.allow == "never":
@@ -402,7 +364,19 @@ def run_allow(args: argparse.Namespace) -> int:
     if not args.yes and not agreed("Install them?"):
         output.talk("Nothing was installed.")
         return output.FAILED
-    return _install(source.name, venv, settings)
+    began = time.monotonic()
+    output.talk(f"Installing; large libraries take minutes. The log is {line(str(venv.log))}.")
+    try:
+        asyncio.run(build(venv, settings, lambda text: output.talk(f"  {line(text, 100)}") if text.strip() else None))
+    except BuildFailed as error:
+        venv.allow()
+        raise EnvironmentFailure(
+            f"The libraries of {source.name} cannot be installed: {error}.",
+            "The consent is kept; the command tries again.",
+        ) from error
+    venv.allow()
+    took = time.monotonic() - began
+    return output.done(f"Installed in {took:.1f} s. An engine that runs serves {line(source.name)} at once.")
 
 
 def _source(name: str, home: Home) -> Source:
@@ -420,48 +394,13 @@ def _source(name: str, home: Home) -> Source:
         raise ConfigError(f"cannot be read: {error}.", where=str(paths[wish.plugin])) from error
 
 
-def _show_of_allow(plugin: str, venv: Venv, settings: EnvironmentSettings) -> None:
-    """Print what would be installed, from where and where to. The packages' own requirements come along, as always."""
-
-    from marlaas.engine.environments.dependencies.venv import in_words
-
-    output.result(f"{line(plugin)} needs, on Python {venv.base.version}:")
-    for dependency in venv.dependencies:
-        output.result(f"  {line(dependency)}")
-    if venv.dependencies:
-        output.result(f"with what they need themselves, from {line(in_words(settings, os.environ))}.")
-    output.result(f"Place: {line(str(venv.folder))}")
-
-
-def _install(plugin: str, venv: Venv, settings: EnvironmentSettings) -> int:
-    """Install, then remember the consent; an engine that runs serves the plugin, or tries again and says why not."""
-    import asyncio
-
-    from marlaas.engine.environments.dependencies.venv import BuildFailed, build
-
-    began = time.monotonic()
-    output.talk(f"Installing; large libraries take minutes. The log is {line(str(venv.log))}.")
-    try:
-        asyncio.run(build(venv, settings, lambda text: output.talk(f"  {line(text, 100)}") if text.strip() else None))
-    except BuildFailed as error:
-        venv.allow()
-        raise EnvironmentFailure(
-            f"The libraries of {plugin} cannot be installed: {error}.", "The consent is kept; the command tries again."
-        ) from error
-    venv.allow()
-    return output.done(
-        f"Installed in {time.monotonic() - began:.1f} s. An engine that runs serves {line(plugin)} at once."
-    )
-
-
 # ``env new``: writes a template of an environment into the plugins folder, and says what comes next.
 
 
-def run_new(args: argparse.Namespace) -> int:
+def run_new(home: Home, args: argparse.Namespace) -> int:
     """Write the files and say what comes next."""
     from marlaas.engine.daemon import control
 
-    home = home_of(args)
     if args.to is None:
         control.make_home(home, notice=output.talk)
     folder = home.plugins if args.to is None else Path(os.path.expanduser(args.to))
@@ -469,86 +408,53 @@ def run_new(args: argparse.Namespace) -> int:
         output.result(str(path))
     served = folder.resolve() == home.plugins.resolve()
     name = args.name if served else str(folder / f"{args.name}.py")
-    output.talk("It runs as it is. Next:")
-    output.talk(f"  marlaas env check {name}")
-    output.talk(f"  marlaas env play {name}")
-    if served:
-        output.talk(f'  marlaas submit TASK.toml    with environment = "{args.name}" in the task file')
-    else:
-        output.talk(f"To train on it, put it into {home.plugins}.")
+    submit = f'  marlaas submit TASK.toml    with environment = "{args.name}" in the task file'
+    last = submit if served else f"To train on it, put it into {home.plugins}."
+    for text in ("It runs as it is. Next:", f"  marlaas env check {name}", f"  marlaas env play {name}", last):
+        output.talk(text)
     return output.OK
 
 
 # ``env reload``: asks the engine to read a plugin again and to start it again, whatever it thinks of it.
 
 
-def run_reload(args: argparse.Namespace) -> int:
+def run_reload(home: Home, args: argparse.Namespace) -> int:
     """Send the command and wait for the outcome."""
     from marlaas.engine.daemon import control
 
-    home = home_of(args)
     if not control.alive(home):
         raise EngineUnreachable(f"No engine serves {home.root}.", "`marlaas engine start` starts one.")
-    plugin = plugin_of(found(home, args.name)[0])
-    with opened(home) as reader:
-        sent = command(home.database, "reload", None, plugin=plugin)
-        outcomes = wait_for_outcomes(reader, [sent])
-    if sent not in outcomes:
-        raise unanswered(f"the plugin {plugin}")
-    if outcomes[sent]:
-        raise ConfigError(outcomes[sent])
+    plugin = plugin_of(matching(home, args.name)[0])
+    refuse(send(home, "reload", about=f"the plugin {plugin}", plugin=plugin))
     return output.done(f"The plugin {line(plugin)} was read again; it serves.")
 
 
 # ``env play``: a person plays an environment in the terminal, or watches a policy play it, or both share a game.
 
-LARGEST = 1 << 53
+LARGEST = (1 << 53) - 1
 """Largest instance number or seed that can be sent to a plugin."""
 
 
-def run_play(args: argparse.Namespace) -> int:
+def run_play(home: Home, args: argparse.Namespace) -> int:
     """Play until the person has enough."""
-
     with Waiting(f"Loading {args.name}") as waiting:  # importing what plays takes a while by itself
-        return _play(args, waiting)
+        import asyncio
 
+        from .env_play import play
 
-def _play(args: argparse.Namespace, waiting: Waiting) -> int:
-    import asyncio
-
-    from .chat import Keyboard
-    from .env_play import Speaking, Wish, play
-
-    agents, others = {agent: words for agent, words in args.agents}, "base" if args.base else args.policy or ""
-    watches, cut = bool(agents or others), truncation(args)
-    if args.mine and not watches:
-        raise ConfigError("--as needs somebody who plays the other agents.", "Add --policy TASK or --base.")
-    for agent in args.mine:
-        if agent in agents:
-            raise ConfigError(f"You and {agents[agent]} cannot both play the agent {agent!r}.", "Keep one of them.")
-    wish = Wish(
-        environment=args.name,
-        config=tuple(args.config),
-        rows=args.rows,
-        split=args.split,
-        index=args.index,
-        seed=args.seed,
-        mine=tuple(args.mine),
-        policies=Speaking(others, agents, args.temperature, args.max_tokens, cut) if watches else None,
-    )
-    try:
-        code = asyncio.run(play(home_of(args), wish, Keyboard(), waiting))
-    except KeyboardInterrupt:
-        code = output.INTERRUPTED
-    if code == output.INTERRUPTED:
-        waiting.say("Interrupted; nothing of it goes on.")
-    return code
-
-
-def _whole(text: str) -> int:
-    if not text.isascii() or not text.isdigit() or len(text) > 16 or int(text) >= LARGEST:
-        raise argparse.ArgumentTypeError(f"{text!r} is no whole number from 0 to {LARGEST - 1:,}")
-    return int(text)
+        agents, watches = dict(args.agents), bool(args.agents or args.policy or args.base)
+        if args.mine and not watches:
+            raise ConfigError("--as needs somebody who plays the other agents.", "Add --policy TASK or --base.")
+        for agent in args.mine:
+            if agent in agents:
+                raise ConfigError(f"You and {agents[agent]} cannot both play the agent {agent!r}.", "Keep one of them.")
+        try:
+            code = asyncio.run(play(home, args, waiting))
+        except KeyboardInterrupt:
+            code = output.INTERRUPTED
+        if code == output.INTERRUPTED:
+            waiting.say("Interrupted; nothing of it goes on.")
+        return code
 
 
 # The family ``env``, and ``env list``: the environments that the engine serves, and why one does not serve.
@@ -556,27 +462,24 @@ def _whole(text: str) -> int:
 _LATELY = ("EPISODES", "FAILED", "MEDIAN", "P95")
 
 
-def run(args: argparse.Namespace) -> int:
+def run(home: Home, args: argparse.Namespace) -> int:
     """Print the environments as the engine last saw them."""
-
-    home = home_of(args)
     with reading(home) as reader:
         environments = reader.environments() if reader else []
         uses = reader.environment_use(time.time()) if reader else {}
     known, asleep = bool(environments), unwatched(home)
     if known and asleep:
         output.talk(asleep)
-    if args.name is not None:
-        environments = _filtered(environments, args.name)
+    if args.name is not None and known:
+        with_name = [row for row in environments if args.name.lower() in row.name.lower()]
+        environments = with_name or named(args.name, environments)  # raises its error with the nearest name
     if args.json:
-        return output.result_json(
-            [asdict(e) | {"last_hour": lately_json(uses.get(e.name, EnvironmentUse()))} for e in environments]
-        )
+        return _json(environments, uses)
     if not known:
         return output.done("No engine has looked for environments yet; `marlaas engine start` starts one.")
     output.result_table(
         ("NAME", "STATE", "VERSION", "PROCESSES", "CHECKED", *_LATELY, "PARAMETERS", "DESCRIPTION"),
-        [_columns(e, uses.get(e.name)) for e in environments],
+        [_columns(row, uses.get(row.name)) for row in environments],
     )
     for environment in environments:
         if environment.message:
@@ -590,41 +493,25 @@ def run(args: argparse.Namespace) -> int:
     return output.OK
 
 
-def _filtered(environments: Sequence[EnvironmentRow], name: str) -> list[EnvironmentRow]:
-    """Those with ``name`` in their names; if there are none, ``named`` raises its error with the nearest name."""
-
-    kept = [environment for environment in environments if name.lower() in environment.name.lower()]
-    return kept or (named(name, environments) if environments else [])
-
-
-def _lately(use: EnvironmentUse | None) -> tuple[str, ...]:
-    """What came of the last hour's episodes; empty if none has ended."""
-
-    if use is None:
-        return ("",) * len(_LATELY)
-    times = (takes(use.median), takes(use.slow)) if use.statuses.get("ok") else ("", "")
-    return (f"{use.episodes:,}", failed_share(use), *times)
-
-
-def _columns(e: EnvironmentRow, use: EnvironmentUse | None) -> tuple[str, ...]:
-
-    before = (e.name, e.state, e.version[:8], _processes(e), mark(e))
-    return (*before, *_lately(use), _parameters(e), _first(e.description))
-
-
-def _processes(environment: EnvironmentRow) -> str:
-    """How many processes its plugin has, and how many episodes wait for a place in one."""
-    shown = str(environment.playing + environment.scoring or "")
-    return f"{shown} ({environment.waiting:,} wait)" if environment.waiting else shown
+def _columns(row: EnvironmentRow, use: EnvironmentUse | None) -> tuple[str, ...]:
+    """A row of the table; of the last hour's episodes nothing if none has ended."""
+    times = (takes(use.median), takes(use.slow)) if use and use.statuses.get("ok") else ("", "")
+    processes = str(row.playing + row.scoring or "")
+    return (
+        row.name,
+        row.state,
+        row.version[:8],
+        f"{processes} ({row.waiting:,} wait)" if row.waiting else processes,
+        mark(row),
+        *((f"{use.episodes:,}", failed_share(use)) if use else ("", "")),
+        *times,
+        " ".join(line(short(parameter), 60) for parameter in row.parameters),
+        line(_first(row.description), 60),
+    )
 
 
 def _first(text: str) -> str:
-    return line(text.partition("\n")[0], 60)
-
-
-def _parameters(environment: EnvironmentRow) -> str:
-
-    return " ".join(line(short(parameter), 60) for parameter in environment.parameters)
+    return text.partition("\n")[0]
 
 
 def register(verbs: Verbs) -> None:
@@ -655,7 +542,7 @@ def register(verbs: Verbs) -> None:
         "show the first prompts of an environment",
         arg("name", metavar="NAME", help="an environment, or the path of a plugin (./my_env.py)"),
         add_config,
-        arg("-n", type=count, default=COUNT, metavar="N", help=f"how many (default {COUNT})"),
+        arg("-n", type=whole(1, MOST), default=COUNT, metavar="N", help=f"how many (default {COUNT})"),
         json=True,
     )
     add_verb(
@@ -668,14 +555,14 @@ def register(verbs: Verbs) -> None:
         add_rows,
         arg(
             "--prompts",
-            type=_prompts,
+            type=whole(1, MOST_PROMPTS),
             default=PROMPTS,
             metavar="N",
             help=f"instances of each split that are looked at (default {PROMPTS})",
         ),
         arg(
             "--alive",
-            type=_prompts,
+            type=whole(1, MOST_PROMPTS),
             default=ALIVE,
             metavar="N",
             help="episodes that your task has alive at once, to tell what blocking costs it:"
@@ -697,8 +584,8 @@ def register(verbs: Verbs) -> None:
         add_config,
         add_rows,
         arg("--split", choices=("train", "eval", "test"), default="train", help="whose instances"),
-        arg("--index", type=_whole, default=0, metavar="N", help="the first instance (default 0)"),
-        arg("--seed", type=_whole, default=0, metavar="S", help="the run's seed (default 0)"),
+        arg("--index", type=whole(0, LARGEST), default=0, metavar="N", help="the first instance (default 0)"),
+        arg("--seed", type=whole(0, LARGEST), default=0, metavar="S", help="the run's seed (default 0)"),
         arg(
             "--as",
             dest="mine",
@@ -745,7 +632,7 @@ def register(verbs: Verbs) -> None:
         ),
         arg(
             "--last",
-            type=groups_word,
+            type=whole(1, MOST_GROUPS),
             default=GROUPS,
             metavar="N",
             help=f"the last N groups of them (default {GROUPS})",

@@ -1,13 +1,18 @@
-"""``env play``: play an environment yourself, or have models play it, with several agents too."""
+"""``env play``: play an environment yourself, or have models play it, with several agents too.
+
+The environment runs in its process, in a temporary folder; an edit of its file counts from the next episode on. Needs
+no engine.
+"""
 
 from __future__ import annotations
 
+import argparse
 import json
 import shlex
 from collections import Counter
-from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Collection, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any, NoReturn
@@ -21,11 +26,11 @@ from marlaas.engine.environments.service import EnvironmentService
 from marlaas.engine.errors import ConfigError
 from marlaas.engine.home.paths import BUNDLED_PLUGINS, Home
 from marlaas.engine.home.settings import load_settings
-from marlaas.engine.machine.lone_sampler import BARE, open_lone_sampler, plan_alone
+from marlaas.engine.machine.lone_sampler import BARE, LoneSampler, open_lone_sampler, plan_alone
 from marlaas.engine.queue.submission.references import choose, named_by
 from marlaas.engine.rollout.conversation import SamplingParameters
-from marlaas.engine.rollout.episodes import Role, Roles, Rollout
-from marlaas.engine.rollout.slots import Replicas, SamplerEndpoint
+from marlaas.engine.rollout.episodes import Role
+from marlaas.engine.rollout.slots import Replicas
 from marlaas.engine.samplers.sampling import WHOLE, Truncation
 from marlaas.engine.samplers.seeds import noise_seed
 from marlaas.engine.spec.automatic import as_number, for_talk
@@ -33,7 +38,6 @@ from marlaas.engine.spec.rules import inside
 from marlaas.engine.spec.task import BASE, SamplingSpec, TaskSpec, parse
 from marlaas.engine.spec.validation import nearest
 from marlaas.engine.store.rows import VersionRow
-from marlaas.engine.trajectories import Split
 from marlaas.plugins.messages import Answer, Ask, Reply, ToolCall
 from marlaas.plugins.rewards import DEFAULT_AGENT
 
@@ -41,9 +45,10 @@ from .. import output
 from ..reading import reading
 from ..text import environments
 from ..text.format import line, pad
+from ..tui.chat.sampling_options import truncation
 from .chat import BLOCK, Keyboard, Left
 from .env import rows_named, typed
-from .tasks import Waiting
+from .terminal import Waiting
 
 # What a person types at the model's place: a command, or a reply with its text and its tool calls. Pure.
 #
@@ -51,7 +56,7 @@ from .tasks import Waiting
 #     /call price {"item": "ink"} the same in JSON
 #     //half                      the text "/half"
 #
-# A call that the tool will refuse goes through: what the model would be told about it is what one plays for.
+# A call that the tool will refuse goes through: the environment's answer to it is what one plays for.
 
 COMMANDS = {
     "again": "begin the same instance anew",
@@ -64,14 +69,6 @@ CALL = "/call"
 _LONGEST_NAME = 128
 
 
-@dataclass(frozen=True)
-class Typed:
-    """A reply that was typed."""
-
-    text: str
-    calls: tuple[ToolCall, ...] = ()
-
-
 def command_of(text: str) -> str:
     """The command in a line, without its slash; empty if the line is a reply. Raises ``ValueError`` if unknown."""
     word = text.strip()
@@ -82,15 +79,16 @@ def command_of(text: str) -> str:
     return word[1:]
 
 
-def reply_of(text: str, tools: Sequence[Mapping[str, Any]]) -> Typed:
-    """A reply of one line or several; lines that are calls are taken out. Raises ``ValueError`` for a broken call."""
-    calls, said = [], []
-    for part in text.split("\n"):
-        if _is_call(part):
-            calls.append(call_of(part, tools))
-        else:
-            said.append(part[1:] if part.startswith("//") else part)
-    return Typed("\n".join(said), tuple(calls))
+def reply_of(text: str, ask: Ask, tools: Sequence[Mapping[str, Any]], turn: int = 0) -> Reply:
+    """The reply that the environment gets; lines that are calls are taken out.
+
+    It is cut, like a model's, at the first text at which it is to stop. Raises ``ValueError`` for a broken call.
+    """
+    rows = text.split("\n")
+    calls = tuple(call_of(row, tools) for row in rows if _is_call(row))
+    words = "\n".join(row[1:] if row.startswith("//") else row for row in rows if not _is_call(row))
+    ends = [words.index(stop) for stop in ask.stop if stop and stop in words]
+    return Reply(words[: min(ends, default=len(words))], "tool" if calls else "stop", turn, calls)
 
 
 def call_of(text: str, tools: Sequence[Mapping[str, Any]]) -> ToolCall:
@@ -98,11 +96,14 @@ def call_of(text: str, tools: Sequence[Mapping[str, Any]]) -> ToolCall:
     name, _, rest = text.strip().removeprefix(CALL).strip().partition(" ")
     if not name or len(name) > _LONGEST_NAME:
         raise ValueError(f"A call has a name: {CALL} NAME ARGUMENT=VALUE …")
-    rest = rest.strip()
-    if rest.startswith("{"):
-        return ToolCall(name, _table(rest))
+    try:
+        if rest.strip().startswith("{"):
+            return ToolCall(name, _json(rest))
+        words = shlex.split(rest)
+    except (ValueError, RecursionError) as error:
+        raise ValueError(f"The call cannot be read: {error}") from None
     arguments = {}
-    for word in _words(rest):
+    for word in words:
         argument, equals, value = word.partition("=")
         if not argument or not equals:
             raise ValueError(f"{word!r} is no ARGUMENT=VALUE; quotes keep a value with spaces together")
@@ -110,45 +111,17 @@ def call_of(text: str, tools: Sequence[Mapping[str, Any]]) -> ToolCall:
     return ToolCall(name, arguments)
 
 
-def as_reply(typed: Typed, ask: Ask, turn: int) -> Reply:
-    """The reply that the environment gets: cut, like a model's, at the first text at which it is to stop."""
-    found = [typed.text.index(stop) for stop in ask.stop if stop and stop in typed.text]
-    text = typed.text[: min(found)] if found else typed.text
-    return Reply(text, "tool" if typed.calls else "stop", turn, typed.calls)
-
-
 def _is_call(text: str) -> bool:
     return text.strip() == CALL or text.strip().startswith(f"{CALL} ")
 
 
-def _words(text: str) -> list[str]:
-    try:
-        return shlex.split(text)
-    except ValueError as error:
-        raise ValueError(f"The call cannot be read: {error}") from None
-
-
-def _table(text: str) -> dict[str, Any]:
-    try:
-        value = _json(text)
-    except (ValueError, RecursionError) as error:
-        raise ValueError(f"The call's JSON cannot be read: {error}") from None
-    if not isinstance(value, dict):
-        raise ValueError("The call's JSON must be an object")
-    return value
-
-
 def _schema(tool: str, argument: str, tools: Sequence[Mapping[str, Any]]) -> Mapping[str, Any]:
     """The schema of an argument; empty if the plugin's schema does not have the usual form."""
-    found: Any = next((each.get("function") for each in tools if _name(each) == tool), None)
+    functions = [function for each in tools if isinstance(function := each.get("function"), dict)]
+    found: Any = next((function for function in functions if function.get("name") == tool), None)
     for key in ("parameters", "properties", argument):
         found = found.get(key) if isinstance(found, dict) else None
     return found if isinstance(found, dict) else {}
-
-
-def _name(tool: Mapping[str, Any]) -> object:
-    function = tool.get("function")
-    return function.get("name") if isinstance(function, dict) else None
 
 
 def _value(text: str, schema: Mapping[str, Any]) -> Any:
@@ -169,36 +142,20 @@ def _refuse(constant: str) -> NoReturn:
     raise ValueError(f"{constant} is no JSON")
 
 
-# Who plays which agent in ``env play``: versions of adapters, or the bare base, as the command line names them.
+# Who plays which agent: versions of adapters, or the bare base, as the command line names them.
 #
-# For each agent: a version, and how it samples. Only the store is read, nothing is started. A policy speaks as in its
-# training: with its task's temperature, lengths and thinking, unless the command line says otherwise.
+# Only the store is read, nothing is started. A policy speaks as in its training: with its task's temperature, lengths
+# and thinking, unless the command line says otherwise.
 
 ROOMY = for_talk(SamplingSpec())
 """How the bare base speaks, as no task says how long it may."""
-
-
-@dataclass(frozen=True)
-class Speaking:
-    """What the command line asks for."""
-
-    others: str = ""
-    """Who plays the agents that nobody is named for: a task's number or name, or a version's name, perhaps with /POLICY
-    and @VERSION; the policies of a task that has several play as in its training. "base": the bare base. Empty:
-    nobody."""
-    agents: Mapping[str, str] = field(default_factory=dict)
-    """Likewise for single agents, by name."""
-    temperature: float | None = None
-    """None: the temperature of the task."""
-    max_tokens: int | None = None
-    """Tokens of a turn; None: as the task says."""
-    truncation: Truncation = WHOLE
-    """Which tokens may be drawn."""
+OTHERS = ""
+"""The key of the player for all agents that nobody is named for."""
 
 
 @dataclass(frozen=True)
 class Player:
-    """Somebody who plays."""
+    """A version that plays."""
 
     version: VersionRow | None
     """None: the bare base."""
@@ -214,31 +171,35 @@ class Player:
         policy = f", {line(self.version.policy)}" if self.version.policy != "policy" else ""
         return f"version {self.version.number} of task {self.version.task} ({line(self.version.task_name)}{policy})"
 
-
-@dataclass(frozen=True)
-class Players:
-    """Everybody who plays."""
-
-    by_agent: Mapping[str, Player]
-    others: Player | None
-    """Plays agents that nobody is named for; None if nobody does."""
-
-    def of(self, agent: str) -> Player:
-        """Who plays an agent. Raises ``ConfigError`` if nobody does."""
-        found = self.by_agent.get(agent, self.others)
-        if found is None:
-            raise ConfigError(f"Nobody plays the agent {agent!r}.", f"Say who: --as {agent} or --agent {agent} POLICY.")
-        return found
-
-    @property
-    def all(self) -> tuple[Player, ...]:
-        """Every player once."""
-        found = [*self.by_agent.values(), *([self.others] if self.others else [])]
-        return tuple(player for place, player in enumerate(found) if player not in found[:place])
+    def parameters(self, seed: int) -> SamplingParameters:
+        """How the sampler samples for it."""
+        version, sampling = self.version, self.sampling
+        return SamplingParameters(
+            version=BARE if version is None else version.name,
+            number=0 if version is None else version.number,
+            temperature=sampling.temperature,
+            max_tokens=as_number(sampling.max_tokens),
+            max_episode_tokens=as_number(sampling.max_episode_tokens),
+            seed=seed,
+            thinking=sampling.thinking,
+            truncation=self.truncation,
+        )
 
 
-def players(home: Home, wanted: Speaking, mine: Sequence[str] = ()) -> Players:
-    """Find the players; ``mine`` are the agents that the person plays.
+Players = Mapping[str, Player]
+"""Who plays, by agent."""
+
+
+def player_of(players: Players, agent: str) -> Player:
+    """Who plays an agent. Raises ``ConfigError`` if nobody does."""
+    player = players.get(agent, players.get(OTHERS))
+    if player is None:
+        raise ConfigError(f"Nobody plays the agent {agent!r}.", f"Say who: --as {agent} or --agent {agent} POLICY.")
+    return player
+
+
+def find_players(home: Home, args: argparse.Namespace) -> Players:
+    """The players whom the command line names.
 
     Raises ``AdapterError`` if there is no such version, ``ConfigError`` where the words mean several.
     """
@@ -246,34 +207,34 @@ def players(home: Home, wanted: Speaking, mine: Sequence[str] = ()) -> Players:
         versions = reader.versions() if reader else []
 
         def spec_of(task: int) -> TaskSpec:
-            if reader is None:
-                raise ConfigError("No engine has run in this home yet.")
+            assert reader is not None, "it has a version"
             return parse(reader.task_config(task), f"task {task}")
 
         def player(words: str) -> Player:
-            return _said(_player(words, versions, spec_of), wanted)
+            version, sampling = None, ROOMY
+            if words != BASE:
+                adapter, _, which = words.partition("@")
+                version = choose(versions, adapter, which or "last")
+                sampling = for_talk(spec_of(version.task).sampling)
+            if args.temperature is not None:
+                sampling = replace(sampling, temperature=args.temperature)
+            if args.max_tokens is not None:
+                room = max(as_number(sampling.max_episode_tokens), args.max_tokens)
+                sampling = replace(sampling, max_tokens=args.max_tokens, max_episode_tokens=room)
+            return Player(version, sampling, truncation(args))
 
-        said = dict(wanted.agents)
-        several = _several(wanted.others, versions, spec_of)
-        for agent, words in several.items():
-            if agent not in mine:
-                said.setdefault(agent, words)
-        others = None if several or not wanted.others else player(wanted.others)
-        return Players({agent: player(words) for agent, words in said.items()}, others)
+        others = BASE if args.base else args.policy or ""
+        several = _as_in_training(others, versions, spec_of)
+        names = {agent: words for agent, words in several.items() if agent not in args.mine} | dict(args.agents)
+        if others and not several:
+            names[OTHERS] = others
+        return {agent: player(words) for agent, words in names.items()}
 
 
-def _player(words: str, versions: list[VersionRow], spec_of: Callable[[int], TaskSpec]) -> Player:
-    if words == BASE:
-        return Player(None, ROOMY)
-    adapter, _, which = words.partition("@")
-    row = choose(versions, adapter, which or "last")
-    return Player(row, for_talk(spec_of(row.task).sampling))
-
-
-def _several(words: str, versions: list[VersionRow], spec_of: Callable[[int], TaskSpec]) -> dict[str, str]:
+def _as_in_training(words: str, versions: list[VersionRow], spec_of: Callable[[int], TaskSpec]) -> dict[str, str]:
     """For a task of several policies, who plays each of its agents, in words; for anything else empty."""
     adapter, _, which = words.partition("@")
-    if not words or words == BASE:
+    if words in ("", BASE):
         return {}
     named = named_by(versions, adapter)[0]
     if adapter not in (str(named.task), named.task_name):
@@ -282,59 +243,17 @@ def _several(words: str, versions: list[VersionRow], spec_of: Callable[[int], Ta
 
     def playing(name: str) -> str:
         policy = spec.policies[name]
-        own = inside(policy.frozen, spec) if policy.frozen else None
-        if own is not None:  # what it began as; an untrained beginning is the bare base
-            return f"{task}/{own}@0" if spec.policies[own].start else BASE
+        beginning = inside(policy.frozen, spec) if policy.frozen else None
+        if beginning is not None:  # an untrained beginning is the bare base
+            return f"{task}/{beginning}@0" if spec.policies[beginning].start else BASE
         return policy.frozen or f"{task}/{policy.pool or name}@{which or 'last'}"
 
     return {agent: playing(name) for agent, name in spec.agents.items()}
 
 
-def _said(player: Player, wanted: Speaking) -> Player:
-    """The player, with the sampling parameters that the command line gives."""
-    sampling = player.sampling
-    if wanted.temperature is not None:
-        sampling = replace(sampling, temperature=wanted.temperature)
-    if wanted.max_tokens is not None:
-        room = max(as_number(sampling.max_episode_tokens), wanted.max_tokens)
-        sampling = replace(sampling, max_tokens=wanted.max_tokens, max_episode_tokens=room)
-    return replace(player, sampling=sampling, truncation=wanted.truncation)
-
-
-# The policies that play: versions of adapters, or the bare base, on one sampler.
-
-
-@dataclass(frozen=True)
-class Policies:
-    """Policies that are loaded."""
-
-    rollout: Rollout
-    endpoint: SamplerEndpoint
-    players: Players
-
-    def roles(self, *episode: int) -> Roles:
-        """Who acts as which agent in an episode; other numbers give other noise."""
-        seed = noise_seed("play", *episode)
-        return lambda agent: Role(_sampling_parameters(self.players.of(agent), seed), Replicas((self.endpoint,)))
-
-
-def _sampling_parameters(player: Player, seed: int) -> SamplingParameters:
-    version, sampling = player.version, player.sampling
-    return SamplingParameters(
-        version=BARE if version is None else version.name,
-        number=0 if version is None else version.number,
-        temperature=sampling.temperature,
-        max_tokens=as_number(sampling.max_tokens),
-        max_episode_tokens=as_number(sampling.max_episode_tokens),
-        seed=seed,
-        thinking=sampling.thinking,
-        truncation=player.truncation,
-    )
-
-
 @asynccontextmanager
-async def loaded(home: Home, players: Players, scratch: Path) -> AsyncIterator[Policies]:
-    """Start a sampler with all who play for as long as the block runs.
+async def _sampling(home: Home, players: Collection[Player], scratch: Path) -> AsyncIterator[LoneSampler]:
+    """A sampler with all who play, for as long as the block runs.
 
     Raises ``AdapterError`` for a version whose file is damaged, ``ConfigError`` and what the sampler raises.
     """
@@ -342,19 +261,18 @@ async def loaded(home: Home, players: Players, scratch: Path) -> AsyncIterator[P
     async with AsyncExitStack() as stack:
         with Waiting(f"Starting a sampler for the base {line(settings.base)}", piped=True):
             lone = await stack.enter_async_context(open_lone_sampler(home, plan_alone(settings)))
-            for player in players.all:
+            for player in players:
                 lone.rollout.check_thinking(player.sampling.thinking)
-            versions = {player.version.name: player.version for player in players.all if player.version is not None}
-            for row in versions.values():
+            for row in {player.version.name: player.version for player in players if player.version}.values():
                 await lone.load(row.name, home.file(row.path), row.checksum)
-            if any(player.version is None for player in players.all):
+            if any(player.version is None for player in players):
                 await lone.load_bare(scratch)
-        yield Policies(lone.rollout, lone.endpoint, players)
+        yield lone
 
 
 # One episode in the terminal: an environment asks, and a person or a policy replies.
 #
-# What an agent is told and what it says is printed, whoever plays it. Knows neither processes nor samplers.
+# All that an agent hears and says is printed, whoever plays it. Knows neither processes nor samplers.
 
 ConversationKey = tuple[str, int]
 """An agent, and which of its conversations: 0 is its own, the others are forks."""
@@ -365,7 +283,7 @@ class Game:
 
     def __init__(self, keyboard: Keyboard, mine: Callable[[str], bool]) -> None:
         """``mine`` tells the agents that the person plays, by name."""
-        self.agents: list[str] = []
+        self.agents: dict[str, None] = {}
         """Those that were asked, in order."""
         self._keyboard = keyboard
         self._mine = mine
@@ -378,28 +296,28 @@ class Game:
         """Answer asks: the person for their agents, ``policy`` for the others; ``Left`` where the person leaves."""
 
         async def answer(ask: Ask) -> Reply:
-            self._hear(ask)
+            place = (ask.agent, ask.branch)
+            self._hear(ask, place)
             if policy is None or self._mine(ask.agent):
-                return self._typed(ask)
-            said = await policy(ask)
-            self._print(_place(ask), environments.reply(said))
-            return said
+                return self._typed(ask, place)
+            reply = await policy(ask)
+            self._print(place, environments.reply(reply))
+            return reply
 
         return answer
 
-    def _hear(self, ask: Ask) -> None:
-        place = _place(ask)
-        if ask.agent not in self.agents:
-            self.agents.append(ask.agent)
+    def _hear(self, ask: Ask, place: ConversationKey) -> None:
+        self.agents[ask.agent] = None
         rows = []
-        if place not in self._tools:
+        if place not in self._tools and ask.fork is not None:
+            source = (ask.fork.agent, ask.fork.branch)
+            self._tools[place] = self._tools.get(source, ())
+            self._turns[place] = ask.fork.turns
+            rows = [f"(goes on after reply {ask.fork.turns} of {_title(source)})"]
+        elif place not in self._tools:
             self._tools[place] = ask.tools
             rows = environments.tools(ask.tools)
-            if ask.fork is not None:
-                self._tools[place] = self._tools.get((ask.fork.agent, ask.fork.branch), ())
-                self._turns[place] = ask.fork.turns
-                rows = [f"(goes on after reply {ask.fork.turns} of {_title((ask.fork.agent, ask.fork.branch))})"]
-        self._print(place, [*rows, *(row for said in ask.messages for row in environments.message(said))])
+        self._print(place, [*rows, *(row for message in ask.messages for row in environments.message(message))])
 
     def _print(self, place: ConversationKey, rows: list[str]) -> None:
         if place != self._shown:
@@ -408,25 +326,20 @@ class Game:
         for row in rows:
             output.quote(row)
 
-    def _typed(self, ask: Ask) -> Reply:
-        place = _place(ask)
-        typed = self._reply(ask)
-        said = as_reply(typed, ask, self._turns[place])
-        self._turns[place] += 1
-        if typed.calls or said.text != typed.text:
-            self._print(place, environments.reply(said))
-        return said
-
-    def _reply(self, ask: Ask) -> Typed:
-        """What the person says; commands that need no other episode are carried out meanwhile."""
-        tools = self._tools[_place(ask)]
-        prompt = f"{line(ask.agent, 20) if ask.agent != DEFAULT_AGENT else 'you'}> "
+    def _typed(self, ask: Ask, place: ConversationKey) -> Reply:
+        """The person's reply; commands that need no other episode are carried out meanwhile."""
+        tools = self._tools[place]
+        prompt = pad(f"{line(ask.agent, 20) if ask.agent != DEFAULT_AGENT else 'you'}> ", environments.LABEL + 1)
         while True:
-            text = self._keyboard.text(pad(prompt, environments.LABEL + 1))
+            text = self._keyboard.text(prompt)
             try:
                 command = command_of(text)
                 if not command:
-                    return reply_of(text, tools)
+                    reply = reply_of(text, ask, tools, self._turns[place])
+                    self._turns[place] += 1
+                    if reply.tool_calls or any(stop and stop in text for stop in ask.stop):
+                        self._print(place, environments.reply(reply))
+                    return reply
             except ValueError as error:
                 output.result(line(str(error)))
                 continue
@@ -448,113 +361,80 @@ def show_help() -> None:
     output.result("  //text is a reply that begins with a slash; all else is the reply as it stands")
 
 
-def _place(ask: Ask) -> ConversationKey:
-    return ask.agent, ask.branch
-
-
 def _title(place: ConversationKey) -> str:
     agent, branch = place
     return f"{line(agent, 60)}{f', fork {branch}' if branch else ''}"
 
 
 # A session with one environment: episode after episode, until the person wants no more.
-#
-# The environment runs in its process, in a temporary folder; an edit of its file counts from the next episode on.
-# Needs no engine.
 
 CHOICES = ("next", "again", "quit")
 
 
-@dataclass(frozen=True)
-class Wish:
-    """What to play, and who."""
-
-    environment: str
-    """A name, or the path of a plugin."""
-    config: tuple[str, ...] = ()
-    """Pairs NAME=VALUE."""
-    rows: str = ""
-    """A file of rows, or a task file that names some; empty: the environment's own."""
-    split: Split = "train"
-    index: int = 0
-    seed: int = 0
-    mine: tuple[str, ...] = ()
-    """Agents that the person plays beside policies."""
-    policies: Speaking | None = None
-    """None: the person plays all agents."""
-
-
-async def play(home: Home, wish: Wish, keyboard: Keyboard, waiting: Waiting) -> int:
+async def play(home: Home, args: argparse.Namespace, waiting: Waiting) -> int:
     """Play until the end of the input, or until the person quits; ``waiting`` ends once there is something to play.
 
     Raises ``MarlaasError``.
     """
-    with TemporaryDirectory(prefix="marlaas-play-", ignore_cleanup_errors=True) as folder:
-        scratch = Path(folder)
-        async with AsyncExitStack() as stack:
-            interpreters = Interpreters(home.venvs, load_settings(home).environments)
-            serving = serve_alone(wish.environment, (BUNDLED_PLUGINS, home.plugins), scratch, interpreters)
-            service, info = await stack.enter_async_context(serving)
-            config, data = typed(wish.config, info.parameters), rows_named(wish.rows, info.name)
-            lease = await service.bind(info.name, config=config, data=data)
-            lease.release()  # errors in the environment have been shown before a sampler is started
-            waiting.end()
-            policies = None
-            if wish.policies is not None:
-                playing = players(home, wish.policies, wish.mine)
-                _check_agents(wish, playing, info)
-                policies = await stack.enter_async_context(loaded(home, playing, scratch))
-            prints = Folders.of(scratch, info.name.partition("/")[0]).log
-            return await _Session(service, info.name, wish, keyboard, policies, prints).run()
-
-
-def _check_agents(wish: Wish, playing: Players, info: EnvironmentInfo) -> None:
-    """Raise ``ConfigError`` for an agent that the environment does not declare, and for one that nobody plays."""
-    for agent in (*wish.mine, *(wish.policies.agents if wish.policies else ())):
-        if info.agents and agent not in info.agents:
-            raise ConfigError(f"{info.name} has no agent {agent!r}.", nearest(agent, info.agents))
-    for agent in info.agents:
-        if agent not in wish.mine:
-            playing.of(agent)
-
-
-def _introduced(playing: Players, mine: Sequence[str]) -> Iterator[str]:
-    """A sentence for each player."""
-    for agent, player in playing.by_agent.items():
-        yield f"{line(agent, 60)} is played by {player.title}."
-    if playing.others is not None:
-        title = playing.others.title
-        yield f"{title[0].upper()}{title[1:]} plays{' the others' if mine or playing.by_agent else ''}."
+    async with AsyncExitStack() as stack:
+        folder = TemporaryDirectory(prefix="marlaas-play-", ignore_cleanup_errors=True)
+        scratch = Path(stack.enter_context(folder))
+        interpreters = Interpreters(home.venvs, load_settings(home).environments)
+        serving = serve_alone(args.name, (BUNDLED_PLUGINS, home.plugins), scratch, interpreters)
+        service, info = await stack.enter_async_context(serving)
+        session = _Session(service, info, args, Folders.of(scratch, info.name.partition("/")[0]).log)
+        (await session.bind()).release()  # errors in the environment have been shown before a sampler is started
+        waiting.end()
+        if args.policy or args.base or args.agents:
+            session.players = find_players(home, args)
+            session.check_agents(info)
+            session.lone = await stack.enter_async_context(_sampling(home, session.players.values(), scratch))
+        return await session.run()
 
 
 class _Session:
     """Which instance is played, and how the last episode went."""
 
-    def __init__(
-        self,
-        service: EnvironmentService,
-        name: str,
-        wish: Wish,
-        keyboard: Keyboard,
-        policies: Policies | None,
-        prints: Path,
-    ) -> None:
-        """``prints``: the file of what the plugin prints."""
+    def __init__(self, service: EnvironmentService, info: EnvironmentInfo, args: argparse.Namespace, log: Path) -> None:
+        """``log``: the file of what the plugin prints."""
+        self.players: Players = {}
+        self.lone: LoneSampler | None = None
+        """None: the person plays all agents."""
         self._service = service
-        self._name = name
-        self._wish = wish
-        self._keyboard = keyboard
-        self._policies = policies
-        self._index, self._attempt = wish.index, 0
+        self._name = info.name
+        self._args = args
+        self._keyboard = Keyboard()
+        self._index = args.index
+        self._attempt = 0
         self._code = output.OK
-        self._log, self._read = prints, 0
-        """The plugin's prints, and how many bytes of them were shown."""
+        self._log = log
+        self._read = 0
+        """Bytes of the plugin's prints that were shown."""
+
+    async def bind(self) -> Lease:
+        """The environment as it is now, with the parameters of the command line."""
+        info = self._service.resolve(self._name)
+        config, data = typed(self._args.config, info.parameters), rows_named(self._args.rows, self._name)
+        return await self._service.bind(self._name, config=config, data=data)
+
+    def check_agents(self, info: EnvironmentInfo) -> None:
+        """Raise ``ConfigError`` for an agent that the environment does not declare, and for one that nobody plays."""
+        for agent in (*self._args.mine, *dict(self._args.agents)):
+            if info.agents and agent not in info.agents:
+                raise ConfigError(f"{info.name} has no agent {agent!r}.", nearest(agent, info.agents))
+        for agent in info.agents:
+            if agent not in self._args.mine:
+                player_of(self.players, agent)
 
     async def run(self) -> int:
         """Play one episode after the other."""
-        for sentence in _introduced(self._policies.players, self._wish.mine) if self._policies is not None else ():
-            output.result(sentence)
-        if self._policies is None or self._wish.mine:
+        for agent, player in self.players.items():
+            if agent != OTHERS:
+                output.result(f"{line(agent, 60)} is played by {player.title}.")
+        if others := self.players.get(OTHERS):
+            some = " the others" if self._args.mine or len(self.players) > 1 else ""
+            output.result(f"{others.title[0].upper()}{others.title[1:]} plays{some}.")
+        if self.lone is None or self._args.mine:
             output.result("You answer for the model; /help says how.")
         while True:
             try:
@@ -562,60 +442,53 @@ class _Session:
                 wish = self._choice()
             except Left as left:
                 wish = left.wish
-            match wish:
-                case "quit":
-                    return self._code
-                case "interrupt":
-                    return output.INTERRUPTED
-                case "again":
-                    self._attempt += 1
-                case _:
-                    self._index, self._attempt = self._index + 1, 0
+            if wish in ("quit", "interrupt"):
+                return self._code if wish == "quit" else output.INTERRUPTED
+            self._attempt = self._attempt + 1 if wish == "again" else 0
+            self._index += wish != "again"
             output.result("")
 
     async def _episode(self) -> None:
         await settled(self._service)
-        info = self._service.resolve(self._name)
-        config, data = typed(self._wish.config, info.parameters), rows_named(self._wish.rows, self._name)
-        with await self._service.bind(self._name, config=config, data=data) as lease:
+        info, args = self._service.resolve(self._name), self._args
+        with await self.bind() as lease:
             for row in self._prints("at load"):
                 output.quote(row)
-            self._head(info, lease.config)
-            seed = self._wish.seed if self._wish.split == "train" else 0
-            spec = EpisodeSpec(self._wish.split, self._index, seed, 0, lease.config)
-            game = Game(self._keyboard, lambda agent: agent in self._wish.mine)
-            ended = await self._played(lease, spec, game)
+            words = environments.settings(info.parameters, lease.config)
+            place = f"{args.split} instance {self._index}, seed {args.seed}{f'; {words}' if words else ''}"
+            output.result(f"{line(info.name)} {info.version}: {place}")
+            if info.state == "stale" and info.failure is not None:
+                for row in environments.failure(info.failure):
+                    output.quote(row)
+                output.result("That is why the newest edit is not played; this is the last good version.")
+            game = Game(self._keyboard, lambda agent: agent in args.mine)
+            seed = args.seed if args.split == "train" else 0
+            ended = await self._run(lease, EpisodeSpec(args.split, self._index, seed, 0, lease.config), game)
         self._code = output.FAILED if ended.status in ("error", "timeout") else output.OK
         for row in [*self._prints("printed"), *environments.outcome(ended)]:
             output.quote(row)
-        unheard = [agent for agent in self._wish.mine if agent not in game.agents]
+        unheard = [agent for agent in args.mine if agent not in game.agents]
         if unheard and game.agents:
             names = ", ".join(line(agent, 60) for agent in game.agents)
             output.talk(f"Nobody called {', '.join(map(line, unheard))} was asked; the agents were {names}.")
 
-    async def _played(self, lease: Lease, spec: EpisodeSpec, game: Game) -> EpisodeOutcome:
-        if self._policies is None:
+    async def _run(self, lease: Lease, spec: EpisodeSpec, game: Game) -> EpisodeOutcome:
+        lone = self.lone
+        if lone is None:
             return await self._service.play(lease, spec, game.answering(None))
 
         async def playing(spec: EpisodeSpec, answer: Answer) -> EpisodeOutcome:
             return await self._service.play(lease, spec, game.answering(answer))
 
-        roles, name = self._policies.roles(self._index, self._attempt), f"play/{self._index}/{self._attempt}"
-        return (await self._policies.rollout.run_episode(playing, spec, roles, name)).outcome
+        def roles(agent: str) -> Role:
+            seed = noise_seed("play", self._index, self._attempt)
+            return Role(player_of(self.players, agent).parameters(seed), Replicas((lone.endpoint,)))
 
-    def _head(self, info: EnvironmentInfo, config: dict[str, object]) -> None:
-        words = environments.settings(info.parameters, config)
-        output.result(
-            f"{line(info.name)} {info.version}: {self._wish.split} instance {self._index}, seed {self._wish.seed}"
-            f"{f'; {words}' if words else ''}"
-        )
-        if info.state == "stale" and info.failure is not None:
-            for row in environments.failure(info.failure):
-                output.quote(row)
-            output.result("That is why the newest edit is not played; this is the last good version.")
+        name = f"play/{self._index}/{self._attempt}"
+        return (await lone.rollout.run_episode(playing, spec, roles, name)).outcome
 
     def _prints(self, label: str) -> list[str]:
-        """Print what the plugin has printed since the last look, also while it was loaded and tried out."""
+        """What the plugin has printed since the last look, also while it was loaded and tried out."""
         try:
             with self._log.open("rb") as file:
                 file.seek(self._read)
@@ -629,11 +502,10 @@ class _Session:
         """What comes after an episode. Raises ``Left`` at the end of the input."""
         while True:
             word = self._keyboard.line(f"{', '.join(CHOICES[:-1])} or {CHOICES[-1]} [{CHOICES[0]}]> ").strip().lower()
-            word = word.removeprefix("/")
-            found = [choice for choice in CHOICES if choice.startswith(word)]
-            if found:
-                return found[0]
-            if word in ("help", "?"):
+            for choice in CHOICES:
+                if choice.startswith(word.removeprefix("/")):
+                    return choice
+            if word.removeprefix("/") in ("help", "?"):
                 show_help()
             else:
                 output.result(f"Type {', '.join(CHOICES)}, or nothing for {CHOICES[0]}.")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, cast
@@ -17,11 +17,11 @@ from marlaas.engine.spec.validation import nearest
 from marlaas.engine.store.queries.episodes import RecordedGroup
 
 from .. import output
-from ..reading import find_task, reading
 from ..text.format import line, number
-from .parser import home_of
+from .parser import reading_task
 
 if TYPE_CHECKING:
+    from marlaas.engine.environments.served_version import Lease
     from marlaas.engine.replay import Verdict
     from marlaas.engine.trajectories import Split
 
@@ -33,25 +33,49 @@ SHOWN = 50
 KINDS = ("changed", "failing", "not comparable")
 
 
-def run_replay(args: argparse.Namespace) -> int:
+def run_replay(home: Home, args: argparse.Namespace) -> int:
     """Replay, then print the differences."""
     import asyncio
 
-    home = home_of(args)
-    with reading(home) as reader:
-        task = find_task(reader, args.task)
-        assert reader is not None
+    from marlaas.engine.replay import summarise
+
+    with reading_task(home, args) as (reader, task):
         spec = parse(reader.task_config(task.id), f"task {task.id}")
         split: Split = args.split or (cast("Split", spec.eval.split) if spec.kind == "eval" else "train")
         component = _component(spec, args.component)
         groups = reader.recorded_groups(task.id, split, args.last, component)
     if not groups:
         output.talk(f"Task {task.id} has no {split} episodes yet.")
-    found = asyncio.run(_replayed(home, components_of(spec)[component], split, groups, args.version))
+    lease, verdicts = asyncio.run(_replayed(home, components_of(spec)[component], split, groups, args.version))
+    summary = summarise(verdicts)
+    recorded = sorted({group.environment_version for group in groups})
     if args.json:
-        output.result_json(_json(task.id, split, groups, found))
-    else:
-        _show(groups, found)
+        return output.result_json(
+            {
+                "task": task.id,
+                "split": split,
+                "environment": lease.environment,
+                "version": lease.environment_version,
+                "recorded_versions": recorded,
+                **asdict(summary),
+                "verdicts": [asdict(verdict) for verdict in verdicts if verdict.kind != "unchanged"],
+            }
+        )
+    rows = [verdict for kind in KINDS for verdict in verdicts if verdict.kind == kind]
+    if rows:
+        headers = ("STEP", "GROUP", "MEMBER", "AGENT", "OLD", "NEW", "WHAT", "REASON")
+        output.result_table(headers, list(map(_row, rows[:SHOWN])), ("STEP", "GROUP", "MEMBER", "OLD", "NEW"))
+    if len(rows) > SHOWN:
+        output.talk(f"and {len(rows) - SHOWN:,} more; --json has them all.")
+    version = f"{line(lease.environment)} {lease.environment_version}"
+    output.result(f"{version}, beside what {', '.join(recorded) or 'nobody'} gave:")
+    output.result(
+        f"{summary.rewards:,} rewards: {summary.unchanged:,} unchanged, {summary.changed:,} changed,"
+        f" {summary.not_comparable:,} not comparable, {summary.failing:,} failing."
+    )
+    if summary.mean_before is not None:
+        means = f"{number(summary.mean_before)} before, {number(summary.mean_after)} after"
+        output.result(f"Mean of those that can be compared: {means}.")
     return output.OK
 
 
@@ -70,19 +94,9 @@ def _component(spec: TaskSpec, wanted: str | None) -> str:
     return wanted if wanted is not None else names[0]
 
 
-@dataclass(frozen=True)
-class _Found:
-    """What the replay came to."""
-
-    environment: str
-    version: str
-    verdicts: Sequence[Verdict]
-
-
 async def _replayed(
     home: Home, spec: TaskSpec, split: Split, groups: Sequence[RecordedGroup], version: str | None
-) -> _Found:
-
+) -> tuple[Lease, Sequence[Verdict]]:
     from marlaas.engine.environments.alone import serve_alone
     from marlaas.engine.environments.dependencies.interpreters import Interpreters
     from marlaas.engine.models.find import load_base
@@ -95,8 +109,7 @@ async def _replayed(
     with TemporaryDirectory(prefix="marlaas-replay-", ignore_cleanup_errors=True) as scratch:
         async with serve_alone(spec.environment, folders, Path(scratch), interpreters) as (service, info):
             with await service.bind(info.name, data=spec.data.record) as lease:
-                verdicts = await Replay(service, lease, spec, split, calls).run(groups)
-                return _Found(lease.environment, lease.environment_version, verdicts)
+                return lease, await Replay(service, lease, spec, split, calls).run(groups)
 
 
 def _folders(home: Home, spec: TaskSpec, version: str | None) -> tuple[Path, ...]:
@@ -113,53 +126,8 @@ def _folders(home: Home, spec: TaskSpec, version: str | None) -> tuple[Path, ...
     return (kept[0],)
 
 
-def _show(groups: Sequence[RecordedGroup], found: _Found) -> None:
-    from marlaas.engine.replay import summarise
-
-    summary = summarise(found.verdicts)
-    rows = [verdict for kind in KINDS for verdict in found.verdicts if verdict.kind == kind]
-    if rows:
-        output.result_table(
-            ("STEP", "GROUP", "MEMBER", "AGENT", "OLD", "NEW", "WHAT", "REASON"),
-            [_row(verdict) for verdict in rows[:SHOWN]],
-            right=("STEP", "GROUP", "MEMBER", "OLD", "NEW"),
-        )
-    if len(rows) > SHOWN:
-        output.talk(f"and {len(rows) - SHOWN:,} more; --json has them all.")
-    recorded = sorted({group.environment_version for group in groups})
-    output.result(f"{line(found.environment)} {found.version}, beside what {', '.join(recorded) or 'nobody'} gave:")
-    output.result(
-        f"{summary.rewards:,} rewards: {summary.unchanged:,} unchanged, {summary.changed:,} changed,"
-        f" {summary.not_comparable:,} not comparable, {summary.failing:,} failing."
-    )
-    if summary.mean_before is not None:
-        output.result(f"Mean of those that can be compared: {number(summary.mean_before)} before, "
-                      f"{number(summary.mean_after)} after.")  # fmt: skip
-
-
 def _row(verdict: Verdict) -> tuple[str, ...]:
     step = "-" if verdict.step is None else str(verdict.step)
     old, new = number(verdict.old), number(verdict.new)
     where = (step, str(verdict.group), str(verdict.member), verdict.agent)
     return (*where, old, new, verdict.kind, line(verdict.reason, 100))
-
-
-def _json(task: int, split: str, groups: Sequence[RecordedGroup], found: _Found) -> dict[str, object]:
-    from marlaas.engine.replay import summarise
-
-    return {
-        "task": task,
-        "split": split,
-        "environment": found.environment,
-        "version": found.version,
-        "recorded_versions": sorted({group.environment_version for group in groups}),
-        **asdict(summarise(found.verdicts)),
-        "verdicts": [asdict(verdict) for verdict in found.verdicts if verdict.kind != "unchanged"],
-    }
-
-
-def groups_word(text: str) -> int:
-    """An argument that is a number of groups."""
-    if not text.isascii() or not text.isdigit() or len(text) > 7 or not 1 <= int(text) <= MOST_GROUPS:
-        raise argparse.ArgumentTypeError(f"{text!r} is no number of groups from 1 to {MOST_GROUPS:,}")
-    return int(text)

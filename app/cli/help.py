@@ -7,10 +7,11 @@ import shutil
 import sys
 import textwrap
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import asdict
 
 from marlaas.engine.errors import ConfigError, MarlaasError
+from marlaas.engine.home.paths import Home
 from marlaas.engine.store.queries.reader import Reader
 
 from .. import output
@@ -21,7 +22,7 @@ from ..text.terms import TERMS, UnknownTerm, find_term
 from ..text.terms.explaining import by_kind, heading, paragraphs, sentence, term_json
 from ..tui.frame.preferences import preferences_file, read_preferences
 from .main import build_parser
-from .parser import Verbs, add_verb, arg, home_of
+from .parser import Verbs, add_verb, arg, place_of
 
 # ``explain``: what a word or a metric means, what is healthy, and what to do where it is not.
 
@@ -29,11 +30,10 @@ _WIDEST = 100
 """Cells of a line of text: longer ones are hard to read."""
 
 
-def run_explain(args: argparse.Namespace) -> int:
+def run_explain(home: Home, args: argparse.Namespace) -> int:
     """Print one term, or the list of all."""
-
-    wanted = " ".join(args.term)
-    if not wanted.strip():
+    name = " ".join(args.term)
+    if not name.strip():
         if args.json:
             return output.result_json([term_json(term) for term in TERMS])
         for kind, terms in by_kind().items():
@@ -41,11 +41,11 @@ def run_explain(args: argparse.Namespace) -> int:
             output.result("")
         return output.done("`marlaas explain TERM` says more of one.")
     try:
-        term = find_term(wanted)
+        term = find_term(name)
     except UnknownTerm as error:
         near = ", ".join(f"`marlaas explain {term.name}`" for term in error.near[:3])
         hint = f"Did you mean {near}?" if near else "`marlaas explain` lists all."
-        raise ConfigError(f"There is no term {wanted!r}.", hint) from error
+        raise ConfigError(f"There is no term {name!r}.", hint) from error
     if args.json:
         return output.result_json(term_json(term))
     output.result(heading(term))
@@ -63,7 +63,7 @@ def run_explain(args: argparse.Namespace) -> int:
 # ``keys``: the keys of the application, and the names under which they can be changed.
 
 
-def run_keys(args: argparse.Namespace) -> int:
+def run_keys(home: Home, args: argparse.Namespace) -> int:
     """Print one key a line."""
     from ..keymap import known_keys
 
@@ -86,11 +86,11 @@ FOLDERS = ("DIR", "FOLDER")
 """Metavars of arguments that are folders."""
 
 
-def run_completion(args: argparse.Namespace) -> int:
+def run_completion(home: Home, args: argparse.Namespace) -> int:
     """Print a script, or the words of a kind."""
 
     if args.words:
-        return _print_words(args)
+        return _print_words(home, args.words)
     if args.shell is None:
         raise ConfigError("No shell is given.", f"Known are {', '.join(SHELLS)}: `marlaas completion bash`.")
     import shtab
@@ -100,38 +100,35 @@ def run_completion(args: argparse.Namespace) -> int:
     return output.result(shtab.complete(parser, shell=args.shell, preamble=_PREAMBLES.get(args.shell, "")))
 
 
-def _print_words(args: argparse.Namespace) -> int:
+def _print_words(home: Home, kind: str) -> int:
     """Print one word a line; nothing if the home cannot be read, because no one wants an error from the tab key."""
-
-    if args.words == "terms":
-        for term in TERMS:
-            output.result(term.name.replace(" ", "-"))
-        return output.OK
     try:
-        with reading(home_of(args)) as reader:
-            for word in dict.fromkeys(_words(args.words, reader) if reader else ()):
+        with reading(home) as reader:
+            for word in dict.fromkeys(_words(kind, reader)):
                 output.result(word)
     except MarlaasError:
         return output.FAILED
     return output.OK
 
 
-def _words(kind: str, reader: Reader) -> Iterator[str]:
+def _words(kind: str, reader: Reader | None) -> list[str]:
     """The words that a shell can take as they are: others would have to be quoted, differently in each shell."""
-    if kind == "tasks":
-        known = reader.known_tasks()
-        yield from (str(task.id) for task in reversed(known))
-        times = Counter(task.name for task in known)
-        names = [name for name, count in times.items() if count == 1 and not name.isdigit()]
-    elif kind == "environments":
-        names = [name for row in reader.environments() for name in (row.name, row.name.rpartition("/")[2])]
-    elif kind == "keys":
-        names = [key.prefix for key in reader.api_keys() if key.revoked is None]
-    else:
-        names = [task.tenant if kind == "tenants" else task.family for task in reader.known_tasks()]
-    yield from (
-        name for name in names if name and all(c.isalnum() or c in "_./-+" for c in line(name)) and name == line(name)
-    )
+    tasks = reader.known_tasks() if reader else []
+    match kind:
+        case "terms":
+            return [term.name.replace(" ", "-") for term in TERMS]
+        case "tasks":
+            times = Counter(task.name for task in tasks)
+            numbers = [str(task.id) for task in reversed(tasks)]
+            names = numbers + [name for name, count in times.items() if count == 1 and not name.isdigit()]
+        case "environments":
+            rows = reader.environments() if reader else []
+            names = [name for row in rows for name in (row.name, row.name.rpartition("/")[2])]
+        case "keys":
+            names = [key.prefix for key in (reader.api_keys() if reader else ()) if key.revoked is None]
+        case _:
+            names = [task.tenant if kind == "tenants" else task.family for task in tasks]
+    return [name for name in names if name and all(c.isalnum() or c in "_./-+" for c in name) and name == line(name)]
 
 
 def _mark(parser: argparse.ArgumentParser, path: tuple[str, ...]) -> None:
@@ -151,26 +148,19 @@ def _completed_by(action: argparse.Action, path: tuple[str, ...]) -> Mapping[str
     import shtab
 
     metavar, dest = str(action.metavar or ""), action.dest
-    if metavar.startswith(("ID", "TASK")):
-        return _asked("tasks")
-    if metavar == "TERM":
-        return _asked("terms")
-    if dest == "tenant" or (path == ("tenants", "set") and dest == "name"):
-        return _asked("tenants")
-    if path == ("api", "key", "revoke") and dest == "prefix":
-        return _asked("keys")
-    if dest == "family":
-        return _asked("families")
-    if path[:1] == ("env",) and path != ("env", "new") and dest == "name":
-        return _asked("environments")
-    if metavar in FOLDERS:
-        return shtab.DIRECTORY
-    return shtab.FILE if metavar == "FILE" else {}
-
-
-def _asked(kind: str) -> dict[str, str]:
-    function = f"_marlaas_{kind}"
-    return {"bash": function, "zsh": function, "fish": f"(marlaas completion --words {kind} 2>/dev/null)"}
+    kinds = {
+        "tasks": metavar.startswith(("ID", "TASK")),
+        "terms": metavar == "TERM",
+        "tenants": dest == "tenant" or (path == ("tenants", "set") and dest == "name"),
+        "keys": path == ("api", "key", "revoke") and dest == "prefix",
+        "families": dest == "family",
+        "environments": path[:1] == ("env",) and path != ("env", "new") and dest == "name",
+    }
+    for kind, asked in kinds.items():
+        if asked:
+            function = f"_marlaas_{kind}"
+            return {"bash": function, "zsh": function, "fish": f"(marlaas completion --words {kind} 2>/dev/null)"}
+    return shtab.DIRECTORY if metavar in FOLDERS else shtab.FILE if metavar == "FILE" else {}
 
 
 _BASH = "\n".join(
@@ -198,6 +188,7 @@ def register(verbs: Verbs) -> None:
         "say what a word or a metric means; without one, list all",
         arg("term", nargs="*", metavar="TERM", help="a word as a screen, a table or JSON has it: drift"),
         json=True,
+        home=place_of,
     )
     add_verb(
         verbs,
@@ -205,6 +196,7 @@ def register(verbs: Verbs) -> None:
         run_keys,
         "list the keys of the application, and how to change them",
         json=True,
+        home=place_of,
         epilog="To change one, name it in app.toml in your folder for settings: [keys], then \"task.pause\" = 'f5'.",
     )
     add_verb(
@@ -214,6 +206,7 @@ def register(verbs: Verbs) -> None:
         "print the script with which a shell completes commands, task numbers and names",
         arg("shell", choices=SHELLS, metavar="SHELL", nargs="?", help=", ".join(SHELLS)),
         arg("--words", choices=KINDS, help=argparse.SUPPRESS),
+        home=place_of,
         epilog="In ~/.bashrc: source <(marlaas completion bash). In ~/.zshrc, after compinit:"
         " source <(marlaas completion zsh). For fish: marlaas completion fish >"
         " ~/.config/fish/completions/marlaas.fish.",

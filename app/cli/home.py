@@ -13,19 +13,18 @@ from marlaas.engine.home.paths import Home, check_folder, command_for, is_home
 
 from .. import output
 from ..text.format import counted, line, plain, size
-from .parser import Verbs, add_family, add_verb, arg, home_of, place_of
+from .parser import Verbs, add_family, add_verb, arg, place_of
 
 # ``home new``: an empty home, at the default place or where ``--home`` says.
 
 
-def run_new(args: argparse.Namespace) -> int:
+def run_new(home: Home, args: argparse.Namespace) -> int:
     """Make it; one that is there already stays as it is."""
     from marlaas.engine.daemon import control
 
     if args.folder is not None:
         meant = command_for(Home(Path(args.folder)), "home new")
         raise ConfigError("The folder of a new home stands behind --home.", f"Write `{meant}`.")
-    home = place_of(args)
     check_folder(home)
     there = is_home(home.root)
     control.make_home(home, notice=output.talk)
@@ -43,13 +42,13 @@ def run_new(args: argparse.Namespace) -> int:
 # ``home backup``: writes all that a home holds into one file, while everything continues.
 
 
-def run_backup(args: argparse.Namespace) -> int:
+def run_backup(home: Home, args: argparse.Namespace) -> int:
     """Write the backup and say what is in it."""
 
     from ..operations.backups import back_up
 
     signal.signal(signal.SIGTERM, signal.default_int_handler)
-    backup = back_up(home_of(args), args.file.absolute(), args.force, output.talk)
+    backup = back_up(home, args.file.absolute(), args.force, output.talk)
     if args.json:
         return output.result_json({**asdict(backup), "file": str(backup.file)})
     for name in backup.missing:
@@ -63,23 +62,15 @@ def run_backup(args: argparse.Namespace) -> int:
 # ``home restore``: a new home from a backup.
 
 
-def run_restore(args: argparse.Namespace) -> int:
+def run_restore(home: Home, args: argparse.Namespace) -> int:
     """Restore, and say how to go on."""
 
     from ..operations.backups import restore
 
     signal.signal(signal.SIGTERM, signal.default_int_handler)
-    restored = restore(args.file, place_of(args), output.talk)
+    restored = restore(args.file, home, output.talk)
     if args.json:
-        return output.result_json(
-            {
-                "home": str(restored.home),
-                "tasks": restored.tasks,
-                "files": restored.files,
-                "size": restored.size,
-                "missing": restored.missing,
-            }
-        )
+        return output.result_json(asdict(restored) | {"home": str(restored.home)})
     output.result(str(restored.home))
     output.talk(f"{counted(restored.tasks, 'task')}, {counted(restored.files, 'file')}, {size(restored.size)}.")
     if restored.missing:
@@ -91,17 +82,11 @@ def run_restore(args: argparse.Namespace) -> int:
 # ``home check``: proves from the database and the files that nothing was lost or doubled.
 
 
-def run_check(args: argparse.Namespace) -> int:
+def run_check(home: Home, args: argparse.Namespace) -> int:
     """Check and print what was found; exit 1 unless the home is sound."""
 
     from ..operations.checking import check_home
 
-    home = home_of(args)
-    if args.updates or args.base or args.threads:
-        raise ConfigError(
-            "`home check` no longer makes updates again: --updates, --base and --threads are gone since 0.2.0.",
-            "`marlaas home check` checks the database, the steps and the files.",
-        )
     if not home.database.exists():
         raise ConfigError(f"There is no home at {home.root}.", "Give another --home; `marlaas submit` makes one.")
     report = check_home(home.root, output.talk)
@@ -114,27 +99,23 @@ def run_check(args: argparse.Namespace) -> int:
     return output.OK if report.sound else output.FAILED
 
 
-# ``home new | backup | restore | check``: a new home, a copy of all that one holds, and whether it is sound.
-
-
 # ``doctor``: what the machine has, what is missing, and what to do.
 
 _MARKS = {"ok": "✓", "note": "!", "missing": "✗"}
 
 
-def run_doctor(args: argparse.Namespace) -> int:
+def run_doctor(home: Home, args: argparse.Namespace) -> int:
     """Print the findings; exit 2 where something is missing."""
     from ..operations.doctor import examine, look
 
     if args.measure:
         output.talk("Measuring processor and cards: some seconds for each …")
-    home = home_of(args)
     devices = look(home, args.measure)
     findings = examine(home, devices)
     missing = [finding for finding in findings if finding.verdict == "missing"]
     if args.json:
-        told = [asdict(finding) for finding in findings]
-        output.result_json({"ok": not missing, "findings": told, "devices": devices.as_json()})
+        found = [asdict(finding) for finding in findings]
+        output.result_json({"ok": not missing, "findings": found, "devices": devices.as_json()})
     else:
         for finding in findings:
             heard = f"{finding.verdict}, " if output.is_plain() else ""
@@ -148,26 +129,23 @@ def run_doctor(args: argparse.Namespace) -> int:
 # ``clean``: what a home keeps in lost+found, and, if that is asked for, its removal.
 
 
-def run_clean(args: argparse.Namespace) -> int:
+def run_clean(home: Home, args: argparse.Namespace) -> int:
     """List the folders, by task; an engine may run meanwhile."""
 
     from marlaas.engine.adapters.statefile import lost_files
 
-    found = lost_files(home_of(args).lost)
-    for one in found if args.yes else ():
+    lost = lost_files(home.lost)
+    for one in lost if args.yes else ():
         shutil.rmtree(one.folder)
     if args.json:
-        folders = [{"folder": str(one.folder), "files": one.files, "bytes": one.size} for one in found]
+        folders = [{"folder": str(one.folder), "files": one.files, "bytes": one.size} for one in lost]
         return output.result_json({"lost": folders, "removed": args.yes})
-    for one in found:
-        output.result(f"{one.folder}: {one.files} {'file' if one.files == 1 else 'files'}, {size(one.size)}")
-    if not found:
-        output.talk("lost+found is empty.")
-    elif args.yes:
-        output.talk(f"Removed: {size(sum(one.size for one in found))}.")
-    else:
-        output.talk("`marlaas clean --yes` removes them; this cannot be undone.")
-    return output.OK
+    for one in lost:
+        output.result(f"{one.folder}: {counted(one.files, 'file')}, {size(one.size)}")
+    if not lost:
+        return output.done("lost+found is empty.")
+    removed = f"Removed: {size(sum(one.size for one in lost))}."
+    return output.done(removed if args.yes else "`marlaas clean --yes` removes them; this cannot be undone.")
 
 
 def register(verbs: Verbs) -> None:
@@ -180,6 +158,7 @@ def register(verbs: Verbs) -> None:
         "make an empty home at --home, with its settings and a folder for environments",
         arg("folder", nargs="?", help=argparse.SUPPRESS),  # people write it here first
         json=True,
+        home=place_of,
         epilog="All other verbs refuse a --home that is none, so that a mistyped one is noticed. The default place"
         " needs no such step: the first task that is submitted makes a home there.",
     )
@@ -201,6 +180,7 @@ def register(verbs: Verbs) -> None:
         "make a new home from a backup: all of it, or nothing if anything of it is wrong",
         arg("file", type=Path, metavar="FILE", help="what `marlaas home backup` wrote"),
         json=True,
+        home=place_of,
         epilog="Restore only what you trust: plugins and the command under [notify] are programs that the engine runs.",
     )
     add_verb(
@@ -208,9 +188,6 @@ def register(verbs: Verbs) -> None:
         "check",
         run_check,
         "prove that nothing in a home was lost, doubled or damaged; an engine may run meanwhile",
-        arg("--updates", action="store_true", help=argparse.SUPPRESS),
-        arg("--base", help=argparse.SUPPRESS),
-        arg("--threads", help=argparse.SUPPRESS),
         json=True,
         epilog="Exit code 1 where something is wrong or was lost. What cannot be known, because files were given up"
         " for room, is counted.",

@@ -71,7 +71,7 @@ def build_parser(modules: Iterable[str] = tuple(VERBS)) -> argparse.ArgumentPars
     )
     add_home(parser)
     terminal.add_options(parser)
-    parser.add_argument("--version", action=_Version, nargs=0, help="print the version and end")
+    parser.add_argument("--version", action="store_true", help="print the version and end")
     parser.set_defaults(run=_open)
     verbs = parser.add_subparsers(
         title="verbs",
@@ -103,6 +103,10 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def _open(args: argparse.Namespace) -> int:
     """Open the terminal application, or list the tasks where nobody sits at a terminal, or sees what is drawn there."""
+    if args.version:
+        from importlib.metadata import version
+
+        return output.result(f"marlaas {version('marlaas')}")
     if args.web or (terminal.has_terminal() and not output.is_plain()):
         return terminal.run(args)
     home, plain = ["--home", args.home] if hasattr(args, "home") else [], ["--plain"] if output.is_plain() else []
@@ -141,47 +145,24 @@ def _keep_traceback(args: argparse.Namespace) -> Path | None:
     Only its owner can read the file, and a link that somebody else has put there is never followed.
     """
     import os
+    import tempfile
     import time
     import traceback
 
-    words = f"--- {time.strftime('%Y-%m-%d %H:%M:%S')}\n{traceback.format_exc()}\n"
-    for opened in (_opened_log, _new_log):
-        try:
-            descriptor, path = opened(args)
-            with os.fdopen(descriptor, "a", encoding="utf-8", errors="replace") as file:
-                os.fchmod(descriptor, 0o600)
-                file.write(words)
-        except OSError:
-            continue
-        return path
-    return None
-
-
-def _opened_log(args: argparse.Namespace) -> tuple[int, Path]:
-    """The file for tracebacks in the home, opened."""
-    import os
-
     path = place_of(args).logs / "marlaas-errors.log"
-    flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC
-    return os.open(path, flags, 0o600), path
-
-
-def _new_log(args: argparse.Namespace) -> tuple[int, Path]:
-    """A new temporary file under a name that nobody can foresee."""
-    import tempfile
-
-    descriptor, name = tempfile.mkstemp(prefix="marlaas-errors-", suffix=".log")
-    return descriptor, Path(name)
-
-
-class _Version(argparse.Action):
-    """Looks the version up only when it is asked for."""
-
-    def __call__(self, parser: argparse.ArgumentParser, *unused: object) -> None:
-        from importlib.metadata import version
-
-        output.result(f"marlaas {version('marlaas')}")
-        parser.exit()
+    try:
+        try:
+            flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC
+            descriptor = os.open(path, flags, 0o600)
+        except OSError:
+            descriptor, name = tempfile.mkstemp(prefix="marlaas-errors-", suffix=".log")
+            path = Path(name)
+        with os.fdopen(descriptor, "a", encoding="utf-8", errors="replace") as file:
+            os.fchmod(descriptor, 0o600)
+            file.write(f"--- {time.strftime('%Y-%m-%d %H:%M:%S')}\n{traceback.format_exc()}\n")
+    except OSError:
+        return None
+    return path
 
 
 if __name__ == "__main__":

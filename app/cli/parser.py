@@ -1,7 +1,7 @@
 """What all verbs share: the parser, its options and errors, arguments that mean tasks, how a verb is added.
 
-A module of verbs has ``register``, which adds them, and a function for each, which takes the parsed arguments and
-returns an exit code. What loads numpy, Textual or asyncio is imported inside these functions.
+A module of verbs has ``register``, which adds them, and a function for each, which takes the home and the parsed
+arguments and returns an exit code. What loads numpy, Textual or asyncio is imported inside these functions.
 """
 
 from __future__ import annotations
@@ -9,7 +9,8 @@ from __future__ import annotations
 import argparse
 import re
 import sys
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from functools import partial
 from typing import TYPE_CHECKING, Any, NoReturn, TypeAlias, cast
 
@@ -29,14 +30,27 @@ ADAPTER = "a task's number or name, or a version's name: 17, 17@12, where a task
 """The help of an argument that means an adapter."""
 _WHOLE = 100_000
 """Cells of a line of help that is never broken."""
-Run = Callable[[argparse.Namespace], int]
+Run = Callable[[Home, argparse.Namespace], int]
+
+_SENTENCES = (
+    (r"the following arguments are required: ([^,]+)", r"\1 is missing"),
+    (r"the following arguments are required: (.+)", r"\1 are missing"),
+    (r"one of the arguments (.+) is required", r"one of \1 is missing"),
+    (r"argument (\S+): not allowed with argument (\S+)", r"\1 and \2 exclude each other"),
+    (r"argument (\S+): expected (?:at least )?one argument", r"\1 needs a value"),
+    (r"argument (\S+): expected (\d+) arguments", r"\1 needs \2 values"),
+    (r"argument (\S+): ignored explicit argument (.+)", r"\1 takes no value, but has \2"),
+    (r"argument (\S+): invalid int value: (.+)", r"\1 takes a whole number, not \2"),
+    (r"argument (\S+): invalid float value: (.+)", r"\1 takes a number, not \2"),
+    (r"ambiguous option: (\S+) could match (.+)", r"\1 may mean \2"),
+    (r"argument [A-Z]\S*: (.+)", r"\1"),
+    (r"argument (\S+): (.+)", r"\1: \2"),
+)
+"""argparse's messages, and ours."""
 
 
 class CommandParser(argparse.ArgumentParser):
-    """Says in one sentence what is wrong, and what is near to a verb or an option that there is not.
-
-    Its help, too, can be plain.
-    """
+    """Says in one sentence what is wrong, and names the nearest verb or option. Its help, too, can be plain."""
 
     def __init__(self, *given: Any, **named: Any) -> None:
         super().__init__(*given, **named)
@@ -45,7 +59,7 @@ class CommandParser(argparse.ArgumentParser):
             self.color = False  # from Python 3.14 on
 
     def format_help(self) -> str:
-        """The help, for ears where lines are."""
+        """The help; with ``--plain`` as lines of words."""
         if not output.is_plain():
             return super().format_help()
         from ..spoken import spoken
@@ -53,52 +67,49 @@ class CommandParser(argparse.ArgumentParser):
         return f"{spoken(super().format_help().rstrip())}\n"
 
     def _check_value(self, action: argparse.Action, value: Any) -> None:
-        verbs = action.choices if isinstance(action, argparse._SubParsersAction) else None
         if action.choices is None or value in action.choices:
             return
-        if verbs is None:
-            self._refuse(*no_choice(action, value))
-
-        meant = near_verb(str(value), verbs)
-        output.complain(f"There is no verb {value!r}.", f"{meant} `{self.prog} --help` lists the verbs.".lstrip())
-        self.exit(output.USAGE)
+        names = [str(choice) for choice in action.choices]
+        if isinstance(action, argparse._SubParsersAction):
+            inner = [f"{name} {value}" for name, parser in action.choices.items() if value in _verbs_of(parser)]
+            self._refuse(f"There is no verb {value!r}.", _meant(value, inner or names), "lists the verbs")
+        option = max(action.option_strings, key=len, default="") or str(action.metavar or action.dest)
+        self._refuse(f"{option} is one of {', '.join(names)}, not {str(value)!r}.", _meant(str(value), names))
 
     def parse_known_args(self, args: Any = None, namespace: Any = None) -> Any:
         """Parse, and refuse at once what is not known: only this parser knows what its verb takes."""
-        words = list(sys.argv[1:] if args is None else args)
-        self._refuse_unknown([word for word in self._before_a_verb(words) if not self._knows(word)][:1], words)
-        found, extra = super().parse_known_args(words, namespace)
-        self._refuse_unknown(extra, words)
+        found, extra = super().parse_known_args(args, namespace)
+        if extra and not extra[0].startswith("-"):
+            self._refuse(f"{extra[0]!r} is one word too many for `{self.prog}`.")
+        if extra:
+            option = extra[0].partition("=")[0]
+            options = [name for name in self._option_string_actions if name.startswith("--")]
+            self._refuse(f"`{self.prog}` has no option {option!r}.", _meant(option, options))
         return found, extra
 
-    def _before_a_verb(self, words: Sequence[str]) -> Iterable[str]:
-        """The long options that stand before a verb: a wrong one must not be taken for the verb's."""
-        if not any(isinstance(action, argparse._SubParsersAction) for action in self._actions):
-            return
-        before = ""
-        for word in words:
-            takes = self._option_string_actions.get(before)
-            if not word.startswith("-") and (takes is None or takes.nargs == 0):
-                return
-            if word.startswith("--"):
-                yield word
-            before = word
-
-    def _knows(self, word: str) -> bool:
-        return any(name.startswith(word.partition("=")[0]) for name in self._option_string_actions)
-
-    def _refuse_unknown(self, extra: Sequence[str], words: Sequence[str]) -> None:
-        if extra:
-            self._refuse(*unknown(self.prog, self._actions, extra[0], words[words.index(extra[0]) + 1 :]))
-
     def error(self, message: str) -> NoReturn:
-        """Say what is wrong in one sentence, and end."""
+        """Say in one sentence what is wrong, and end."""
+        for pattern, words in _SENTENCES:
+            if match := re.fullmatch(pattern, message, re.DOTALL):
+                message = match.expand(words)
+                break
+        self._refuse(f"{message if message.startswith('-') else message[:1].upper() + message[1:]}".rstrip(".") + ".")
 
-        self._refuse(sentence(message))
-
-    def _refuse(self, says: str, meant: str = "") -> NoReturn:
-        output.complain(says, f"{meant} `{self.prog} --help` shows what it takes.".lstrip())
+    def _refuse(self, says: str, meant: str = "", does: str = "shows what it takes") -> NoReturn:
+        output.complain(says, f"{meant} `{self.prog} --help` {does}.".lstrip())
         sys.exit(output.USAGE)
+
+
+def _verbs_of(parser: argparse.ArgumentParser) -> list[str]:
+    families = (action.choices for action in parser._actions if isinstance(action, argparse._SubParsersAction))
+    return [verb for choices in families for verb in choices]
+
+
+def _meant(word: str, names: Sequence[str]) -> str:
+    from difflib import get_close_matches  # only a mistake needs it
+
+    near = [name for name in names if name.endswith(f" {word}")] or get_close_matches(word, names, n=1)
+    return f"Did you mean {near[0]!r}?" if near else ""
 
 
 Add = Callable[[argparse.ArgumentParser], object]
@@ -121,43 +132,23 @@ def one_of(*arguments: Add) -> Add:
     return add
 
 
-def add_verb(
-    verbs: Verbs, name: str, run: Run, summary: str, *arguments: Add, json: bool = False, epilog: str | None = None
-) -> argparse.ArgumentParser:
-    """Add a verb with its arguments; ``json`` gives it the option of that name."""
-    parser = verbs.add_parser(name, help=summary, description=f"{summary[0].upper()}{summary[1:]}.", epilog=epilog)
-    parser.set_defaults(run=run)
-    add_home(parser)
-    for argument in (*arguments, *([_JSON] if json else [])):
-        argument(parser)
-    return parser
+def whole(low: int, high: int) -> Callable[[str], int]:
+    """The type of an argument that is a whole number."""
+
+    def read(text: str) -> int:
+        if not text.isascii() or not text.isdigit() or len(text) > 18 or not low <= int(text) <= high:
+            raise argparse.ArgumentTypeError(f"{text!r} is no whole number from {low:,} to {high:,}")
+        return int(text)
+
+    return read
 
 
 _JSON = arg("--json", action="store_true", help="print JSON on standard output")
 
 
-def add_family(verbs: Verbs, name: str, summary: str, run: Run | None = None, json: bool = False) -> Verbs:
-    """Add a verb that has verbs of its own; without one of them it does ``run``, or prints its help."""
-    parser = add_verb(verbs, name, run or (lambda args: _help_and_fail(parser)), summary, json=json)
-    return parser.add_subparsers(title="verbs", metavar="VERB")
-
-
-def _help_and_fail(parser: argparse.ArgumentParser) -> int:
-    parser.print_help()
-    return output.USAGE
-
-
-def add_home(parser: argparse.ArgumentParser, **more: Any) -> None:
-    """Add ``--home`` and ``--plain``, which may stand before the verb or after it."""
-    parser.add_argument(
-        "--home", metavar="FOLDER", default=argparse.SUPPRESS, help="the state folder (else MARLAAS_HOME)", **more
-    )
-    parser.add_argument(
-        "--plain",
-        action="store_true",
-        default=argparse.SUPPRESS,
-        help="lines of words for screen readers: no columns, no signs",
-    )
+def place_of(args: argparse.Namespace) -> Home:
+    """The home that the arguments mean, for a verb that makes one or needs none: nothing need be there."""
+    return find_home(getattr(args, "home", None))
 
 
 def home_of(args: argparse.Namespace) -> Home:
@@ -175,104 +166,61 @@ def home_of(args: argparse.Namespace) -> Home:
     return home
 
 
-def place_of(args: argparse.Namespace) -> Home:
-    """The home that the arguments mean, for a verb that makes one: nothing need be there."""
-    return find_home(getattr(args, "home", None))
+def add_verb(
+    verbs: Verbs,
+    name: str,
+    run: Run,
+    summary: str,
+    *arguments: Add,
+    json: bool = False,
+    epilog: str | None = None,
+    home: Callable[[argparse.Namespace], Home] = home_of,
+) -> argparse.ArgumentParser:
+    """Add a verb with its arguments; ``json`` gives it the option of that name, ``home`` finds the home."""
+    parser = verbs.add_parser(name, help=summary, description=f"{summary[0].upper()}{summary[1:]}.", epilog=epilog)
+    parser.set_defaults(run=lambda args: run(home(args), args))
+    add_home(parser)
+    for argument in (*arguments, *([_JSON] if json else [])):
+        argument(parser)
+    return parser
+
+
+def add_family(verbs: Verbs, name: str, summary: str, run: Run | None = None, json: bool = False) -> Verbs:
+    """Add a verb that has verbs of its own; without one of them it does ``run``, or prints its help."""
+
+    def fail(home: Home, args: argparse.Namespace) -> int:
+        parser.print_help()
+        return output.USAGE
+
+    parser = add_verb(verbs, name, run or fail, summary, json=json)
+    return parser.add_subparsers(title="verbs", metavar="VERB")
+
+
+def add_home(parser: argparse.ArgumentParser) -> None:
+    """Add ``--home`` and ``--plain``, which may stand before the verb or after it."""
+    parser.add_argument(
+        "--home", metavar="FOLDER", default=argparse.SUPPRESS, help="the state folder (else MARLAAS_HOME)"
+    )
+    parser.add_argument(
+        "--plain",
+        action="store_true",
+        default=argparse.SUPPRESS,
+        help="lines of words for screen readers: no columns, no signs",
+    )
+
+
+# Which tasks a verb is about: their numbers or names, or the members of a sweep by its name.
 
 
 def task_word(text: str) -> int | str:
     """An argument that is a task's number or name; a name of digits is a number."""
-    if not text.isascii() or not text.isdigit():
-        if text.strip():
-            return text
+    if not text.strip():
         raise argparse.ArgumentTypeError("a task has a number or a name; `marlaas list` shows them")
+    if not text.isascii() or not text.isdigit():
+        return text
     if len(text) > 18:
         raise argparse.ArgumentTypeError(f"{text!r} is not a task's number; `marlaas list` shows them")
     return int(text)
-
-
-# What is wrong with a command line, in one sentence: argparse's words, and its list of all options, say it in many.
-
-_SENTENCES = (
-    (r"the following arguments are required: ([^,]+)", r"\1 is missing"),
-    (r"the following arguments are required: (.+)", r"\1 are missing"),
-    (r"one of the arguments (.+) is required", r"one of \1 is missing"),
-    (r"argument (\S+): not allowed with argument (\S+)", r"\1 and \2 exclude each other"),
-    (r"argument (\S+): expected (?:at least )?one argument", r"\1 needs a value"),
-    (r"argument (\S+): expected (\d+) arguments", r"\1 needs \2 values"),
-    (r"argument (\S+): ignored explicit argument (.+)", r"\1 takes no value, but has \2"),
-    (r"argument (\S+): invalid int value: (.+)", r"\1 takes a whole number, not \2"),
-    (r"argument (\S+): invalid float value: (.+)", r"\1 takes a number, not \2"),
-    (r"ambiguous option: (\S+) could match (.+)", r"\1 may mean \2"),
-    (r"argument [A-Z]\S*: (.+)", r"\1"),
-    (r"argument (\S+): (.+)", r"\1: \2"),
-)
-"""What argparse says, and what we say."""
-
-
-def sentence(message: str) -> str:
-    """What argparse found wrong, as one sentence."""
-    for pattern, words in _SENTENCES:
-        if found := re.fullmatch(pattern, message, re.DOTALL):
-            message = found.expand(words)
-            break
-    return _capital(message.rstrip(".")) + "."
-
-
-def near_verb(said: str, verbs: Mapping[str, argparse.ArgumentParser]) -> str:
-    """The verb that is meant by one that there is not: one of the same name in a family, else one that looks alike."""
-    inner = [f"{name} {said}" for name, parser in verbs.items() if said in _verbs_of(parser)]
-    return _meant(said, list(verbs), inner[:1])
-
-
-def _verbs_of(parser: argparse.ArgumentParser) -> Collection[str]:
-    families = (action.choices for action in parser._actions if isinstance(action, argparse._SubParsersAction))
-    return [verb for choices in families for verb in choices]
-
-
-def no_choice(action: argparse.Action, value: object) -> tuple[str, str]:
-    """(what is wrong with a value that an option does not have, which is meant)."""
-    choices = [str(choice) for choice in action.choices or ()]
-    says = f"{name_of(action)} is one of {', '.join(choices)}, not {str(value)!r}."
-    return says, _meant(str(value), choices)
-
-
-def unknown(prog: str, actions: Sequence[argparse.Action], word: str, rest: Sequence[str]) -> tuple[str, str]:
-    """(what is wrong with a word that a verb does not take, what is meant); ``actions``: what it takes; ``rest``: the
-    words behind it."""
-    if not word.startswith("-"):
-        return f"{word!r} is one word too many for `{prog}`.", ""
-    option, _, value = word.partition("=")
-    value = value or next((one for one in rest[:1] if not one.startswith("-")), "")
-    options = [name for action in actions for name in action.option_strings if name.startswith("--")]
-    placed = {str(action.dest): action for action in actions if not action.option_strings and action.metavar}
-    says = f"`{prog}` has no option {option!r}."
-    if near := _near(option.lstrip("-"), list(placed), 0.8):
-        return says, f"Write the {near[0]} without it: `{prog} {value or name_of(placed[near[0]])}`."
-    return says, _meant(option, options)
-
-
-def name_of(action: argparse.Action) -> str:
-    """An option as one writes it, or the name of what has a place."""
-    return max(action.option_strings, key=len, default="") or str(action.metavar or action.dest)
-
-
-def _near(word: str, names: Sequence[str], cutoff: float = 0.6) -> list[str]:
-    from difflib import get_close_matches  # only a mistake needs it
-
-    return get_close_matches(word, names, n=1, cutoff=cutoff)
-
-
-def _meant(word: str, names: Sequence[str], near: Sequence[str] = ()) -> str:
-    near = near or _near(word, names)
-    return f"Did you mean {near[0]!r}?" if near else ""
-
-
-def _capital(text: str) -> str:
-    return text if text.startswith("-") else text[:1].upper() + text[1:]
-
-
-# Which tasks a verb is about: their numbers or names, or the members of a sweep by its name.
 
 
 def add_task(parser: argparse.ArgumentParser, about: str = TASK, *, optional: bool = False) -> None:
@@ -296,59 +244,32 @@ def add_policy(parser: argparse.ArgumentParser) -> None:
     )
 
 
-def policy_of(args: argparse.Namespace, task: TaskRow) -> str | None:
-    """The policy that ``--policy`` names, if any. Raises ``ConfigError`` for one that the task does not train."""
-    from marlaas.engine.errors import ConfigError
-    from marlaas.engine.spec.task import ONLY
-    from marlaas.engine.spec.validation import nearest
+@contextmanager
+def reading_task(home: Home, args: argparse.Namespace) -> Iterator[tuple[Reader, TaskRow]]:
+    """A reader, and the task that the command line names. Raises as ``find_task``."""
+    from ..reading import find_task, reading
 
-    wanted: str | None = args.policy
-    trained = task.trained or (ONLY,)
-    if wanted is None or wanted in trained:
-        return wanted
-    raise ConfigError(f"Task {task.id} trains no policy {wanted!r}.", nearest(wanted, trained))
+    with reading(home) as reader:
+        task = find_task(reader, args.task)
+        assert reader is not None, "it has a task"
+        yield reader, task
 
 
-def adapter_of(args: argparse.Namespace) -> tuple[str, str | None]:
-    """Whose versions are meant and which, from 17/player@best or from ``--version``; None: it is not said which.
-
-    Raises ``ConfigError`` if both say it.
-    """
+@contextmanager
+def reading_tasks(home: Home, args: argparse.Namespace) -> Iterator[tuple[Reader, list[TaskRow]]]:
+    """A reader, and the tasks that the command line names, each once. Raises ``ConfigError`` or ``UnknownTask``."""
     from marlaas.engine.errors import ConfigError
 
-    adapter, _, which = str(args.adapter).partition("@")
-    if which and args.version is not None:
-        raise ConfigError(f"{args.adapter!r} says which version, and so does --version.", "Leave one of them out.")
-    return adapter, which or args.version
-
-
-def faces(args: argparse.Namespace, task: TaskRow) -> list[tuple[str, TaskRow]]:
-    """The policy that was named, or each that a task trains, with the task's row as that policy sees it.
-
-    The name is empty if a task has only one policy. Raises as ``policy_of``.
-    """
-    wanted = policy_of(args, task)
-    own = (policy for policy in task.policies if policy.trained and wanted in (None, policy.name))
-    return [(policy.name, task.seen_by(policy)) for policy in own] or [("", task)]
-
-
-def chosen(args: argparse.Namespace, reader: Reader | None) -> list[int]:
-    """The numbers of the tasks that exist, each once. Raises ``ConfigError`` or ``UnknownTask``."""
-    from marlaas.engine.errors import ConfigError
+    from ..reading import find_task, reading
 
     if not args.tasks and not args.family:
         raise ConfigError("No task is given.", "Give numbers or names, or a sweep's name with --family.")
-    numbers = named(args, reader)
-    for name in args.family:
-        numbers += _members(reader, name, args.tenant)
-    return list(dict.fromkeys(numbers))
-
-
-def named(args: argparse.Namespace, reader: Reader | None) -> list[int]:
-    """The numbers of the tasks that are given one by one. Raises as ``find_task``."""
-    from ..reading import find_task
-
-    return [find_task(reader, said).id for said in args.tasks]
+    with reading(home) as reader:
+        numbers = [find_task(reader, word).id for word in args.tasks]
+        for name in args.family:
+            numbers += _members(reader, name, args.tenant)
+        assert reader is not None, "it has tasks"
+        yield reader, [find_task(reader, number) for number in dict.fromkeys(numbers)]
 
 
 def _members(reader: Reader | None, name: str, tenant: str | None) -> list[int]:
@@ -364,3 +285,39 @@ def _members(reader: Reader | None, name: str, tenant: str | None) -> list[int]:
     if len(owners) > 1:
         raise ConfigError(f"Several tenants have a sweep {name!r}: {', '.join(owners)}.", "Give one with --tenant.")
     return [task.id for task in family_of(known, name)]
+
+
+def policy_of(args: argparse.Namespace, task: TaskRow) -> str | None:
+    """The policy that ``--policy`` names, if any. Raises ``ConfigError`` for one that the task does not train."""
+    from marlaas.engine.errors import ConfigError
+    from marlaas.engine.spec.task import ONLY
+    from marlaas.engine.spec.validation import nearest
+
+    policy: str | None = args.policy
+    trained = task.trained or (ONLY,)
+    if policy is not None and policy not in trained:
+        raise ConfigError(f"Task {task.id} trains no policy {policy!r}.", nearest(policy, trained))
+    return policy
+
+
+def faces(args: argparse.Namespace, task: TaskRow) -> list[tuple[str, TaskRow]]:
+    """The policy that was named, or each that a task trains, with the task's row as that policy sees it.
+
+    The name is empty if a task has only one policy. Raises as ``policy_of``.
+    """
+    chosen = policy_of(args, task)
+    policies = (policy for policy in task.policies if policy.trained and chosen in (None, policy.name))
+    return [(policy.name, task.seen_by(policy)) for policy in policies] or [("", task)]
+
+
+def adapter_of(args: argparse.Namespace) -> tuple[str, str | None]:
+    """The adapter's name and the version, from 17/player@best or from ``--version``; None: no version is given.
+
+    Raises ``ConfigError`` if both say it.
+    """
+    from marlaas.engine.errors import ConfigError
+
+    adapter, _, version = str(args.adapter).partition("@")
+    if version and args.version is not None:
+        raise ConfigError(f"{args.adapter!r} says which version, and so does --version.", "Leave one of them out.")
+    return adapter, version or args.version

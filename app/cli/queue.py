@@ -21,16 +21,16 @@ from marlaas.engine.queue.submission.transitions import PAST, TRANSITIONS
 from marlaas.engine.spec.task import LIMITS, agent_map_of, parse, tenant_change
 from marlaas.engine.store.queries.reader import Reader
 from marlaas.engine.store.rows import TenantRow, day_of
-from marlaas.engine.store.submissions import Submission, command
+from marlaas.engine.store.submissions import Submission
 
 from .. import output
-from ..operations.commands import Follower, ask, steer, unanswered, wait_for_outcomes, ways, why_tasks_wait, written
+from ..operations.commands import Follower, ask, send, steer, ways, why_tasks_wait, written
 from ..operations.submitting import Wish, checked, enqueue, environment_of, evaluation_table, loaded
 from ..reading import find_task, reading
-from ..text.format import count, duration, line
+from ..text.format import count, counted, duration, line
 from ..text.scores import measured_json, measured_table
 from ..text.tasks import agent_map_lines
-from .parser import Verbs, add_family, add_tasks, add_verb, arg, chosen, home_of, named
+from .parser import Verbs, add_family, add_tasks, add_verb, arg, reading_tasks, whole
 
 if TYPE_CHECKING:
     from marlaas.engine.environments.alone import Peek
@@ -44,51 +44,45 @@ NAMED = 5
 """Numbers of tasks that a warning names."""
 
 
-def run_submit(args: argparse.Namespace) -> int:
+def run_submit(home: Home, args: argparse.Namespace) -> int:
     """Check every file and environment, start the engine if need be, then insert."""
-
-    home = home_of(args)
     files = loaded(home, args.files)
     submissions = [submission for file in files for submission in file]
     if args.check:
-        return show(home, submissions, as_json=args.json)
-    before = _submitted_before(home, submissions)
+        return show(home, submissions, args.json)
+    with reading(home) as reader:
+        texts = {submission.source for submission in submissions}
+        before = {text: list(reader.tasks_from(text)) if reader else [] for text in texts}
     ids = enqueue(home, submissions, notice=output.talk)
     again = _again(ids, files, before)
     if args.json:
         return output.result_json({"ids": ids, "submitted_before": {str(number): old for number, old in again.items()}})
-    for (tenant, family), group in groupby(zip(ids, submissions, strict=True), key=lambda one: _family(one[1])):
+    pairs = zip(ids, submissions, strict=True)
+    for (tenant, family), group in groupby(pairs, key=lambda pair: (pair[1].tenant, pair[1].family)):
         tasks = list(group)
         if family:
-            words = f"a sweep of {len(tasks)} {'task' if len(tasks) == 1 else 'tasks'}"
-            output.result(f"tasks {tasks[0][0]} to {tasks[-1][0]}: {line(tenant)}/{line(family)}, {words}")
+            numbers = f"tasks {tasks[0][0]} to {tasks[-1][0]}"
+            output.result(f"{numbers}: {line(tenant)}/{line(family)}, a sweep of {counted(len(tasks), 'task')}")
             continue
         for number, submission in tasks:
-            output.result(f"task {number}: {line(tenant)}/{line(submission.name)}, {_work(submission)}")
+            measured = submission.config["kind"] == "eval"
+            work = counted(submission.steps, "version" if measured else "step") + (" to measure" if measured else "")
+            output.result(f"task {number}: {line(tenant)}/{line(submission.name)}, {work}")
     for words in (*_warnings(ids, files, again), *_troubles(home, submissions)):
         output.talk(words)
     return output.done(why_tasks_wait(home) or "`marlaas` shows them; they go on when it is closed.")
 
 
-def _submitted_before(home: Home, submissions: Sequence[Submission]) -> dict[str, list[int]]:
-    """The numbers of the tasks that wait or run and were made from the same files, by the files' texts."""
-
-    texts = {submission.source for submission in submissions}
-    with reading(home) as reader:
-        return {text: reader.tasks_from(text) for text in texts} if reader else {}
-
-
 def _again(
-    ids: Sequence[int], files: Sequence[Sequence[Submission]], before: Mapping[str, Sequence[int]]
+    ids: Sequence[int], files: Sequence[Sequence[Submission]], before: dict[str, list[int]]
 ) -> dict[int, list[int]]:
     """Of each new task whose file was submitted before, or twice now: the numbers of the tasks made from it before."""
-    known = {text: list(numbers) for text, numbers in before.items()}
-    again, left = {}, iter(ids)
+    again: dict[int, list[int]] = {}
+    new = iter(ids)
     for file in files:
-        numbers = [next(left) for _ in file]
-        earlier = known.setdefault(file[0].source, [])
-        if earlier:
-            again.update({number: list(earlier) for number in numbers})
+        numbers = [next(new) for _ in file]
+        earlier = before[file[0].source]
+        again |= {number: list(earlier) for number in numbers if earlier}
         earlier += numbers
     return again
 
@@ -99,11 +93,14 @@ def _warnings(
     """A sentence for each file that is in the queue twice now, and how to take it back."""
     place = 0
     for file in files:
-        first, place = ids[place], place + len(file)
+        first = ids[place]
+        place += len(file)
         if old := again.get(first):
             back = f"--family {shlex.quote(file[0].family)}" if file[0].family else str(first)
+            numbers = f"task{'s' * (len(old) > 1)} {', '.join(map(str, old[:NAMED]))}"
+            more = f" and {len(old) - NAMED} more" if len(old) > NAMED else ""
             yield (
-                f"{line(file[0].file)}: the same file waits or runs already, as {_numbers(old)}. Both are in the queue;"
+                f"{line(file[0].file)}: the same file waits or runs already, as {numbers}{more}. Both are in the queue;"
                 f" `marlaas cancel {line(back)}` takes this one back."
             )
 
@@ -118,23 +115,6 @@ def _troubles(home: Home, submissions: Sequence[Submission]) -> Iterator[str]:
         yield f"{finding.level}: {line(name)}: {line(finding.message)} `marlaas env check {line(name)}` says more."
 
 
-def _numbers(numbers: Sequence[int]) -> str:
-    shown = ", ".join(map(str, numbers[:NAMED]))
-    more = f" and {len(numbers) - NAMED} more" if len(numbers) > NAMED else ""
-    return f"task{'' if len(numbers) == 1 else 's'} {shown}{more}"
-
-
-def _work(submission: Submission) -> str:
-    """How much it is to do."""
-    if submission.config["kind"] == "eval":
-        return f"{submission.steps} {'version' if submission.steps == 1 else 'versions'} to measure"
-    return f"{submission.steps} {'step' if submission.steps == 1 else 'steps'}"
-
-
-def _family(submission: Submission) -> tuple[str, str]:
-    return submission.tenant, submission.family
-
-
 # ``submit --check``: what task files would put into the queue, what that would take, what the model would be asked.
 #
 # Checks as far as it can without an engine; writes nothing. The processes that show the prompts end with it.
@@ -145,29 +125,31 @@ LOOKED_AT = 3
 
 def show(home: Home, submissions: Sequence[Submission], as_json: bool) -> int:
     """Print the tasks, estimates and prompts. Raises what ``submit`` would raise; writes nothing, starts no engine."""
-
-    from ..operations.environments.peeking import peeked
+    from ..operations.environments.peeking import peeked, prompt_lines
     from ..operations.estimating import estimate_all
 
     linked = checked(home, submissions)
     estimates = estimate_all(home, linked, output.talk)
     first: dict[str, ToPlay] = {}
-    for submission in linked:
-        for one in environments_of(submission):
-            first.setdefault(one.name, one)
-    looked = list(first.values())[:LOOKED_AT]
-    peeks = [(one.name, peeked(home, one.name, one.config, data=one.data)) for one in looked]
+    for each in (each for submission in linked for each in environments_of(submission)):
+        first.setdefault(each.name, each)
+    looked_at = list(first.values())[:LOOKED_AT]
+    peeks = [(each.name, peeked(home, each.name, each.config, data=each.data)) for each in looked_at]
     if as_json:
         return output.result_json(_json(linked, estimates, peeks))
     _print(linked, estimates)
-    _print_agent_maps(linked)
     for name, peek in peeks:
-        _print_prompts(name, peek)
-    number = "1 task" if len(linked) == 1 else f"{len(linked):,} tasks"
-    return output.done(f"{number} would be queued; nothing was changed.")
+        for number, prompt in enumerate(peek.asks, 1):
+            output.result(f"\nprompt {number} of {line(name)}")
+            for text in prompt_lines(prompt):
+                output.result(f"  {text}")
+        if peek.problem:
+            output.talk(f"Its prompts cannot be shown: {line(peek.problem)}")
+    return output.done(f"{counted(len(linked), 'task')} would be queued; nothing was changed.")
 
 
 def _print(linked: Sequence[Submission], estimates: Estimates) -> None:
+    """Print the tasks, what they take, and who acts as whom, once for all tasks of which that is the same."""
     from ..operations.estimating import time_cell, told
 
     output.result_table(
@@ -180,7 +162,7 @@ def _print(linked: Sequence[Submission], estimates: Estimates) -> None:
                 str(submission.steps),
                 str(submission.priority),
                 time_cell(estimate),
-                line(", ".join(_after(submission, linked)), 80),
+                line(", ".join([*map(str, submission.needs), *(linked[place].name for place in submission.after)]), 80),
             )
             for submission, estimate in zip(linked, estimates.tasks, strict=True)
         ],
@@ -189,56 +171,28 @@ def _print(linked: Sequence[Submission], estimates: Estimates) -> None:
     output.result("")
     for what, how_much in told(estimates, [submission.environment for submission in linked]):
         output.fact(what, how_much, 8, "")
-
-
-def _print_agent_maps(linked: Sequence[Submission]) -> None:
-    """Print who acts as whom, once for all tasks of which that is the same."""
-
-    told: dict[tuple[str, ...], list[str]] = {}
+    maps: dict[tuple[str, ...], list[str]] = {}
     for submission in linked:
         spec = parse(submission.config, submission.name)
-        said = tuple(agent_map_lines(agent_map_of(spec), spec.eval.rotate, list(spec.eval.agents.items())))
-        told.setdefault(said, []).append(submission.name)
-    for said, tasks in told.items():
-        if said:
+        lines = agent_map_lines(agent_map_of(spec), spec.eval.rotate, list(spec.eval.agents.items()))
+        maps.setdefault(tuple(lines), []).append(submission.name)
+    for lines_of_map, tasks in maps.items():
+        if lines_of_map:
             more = f" and {len(tasks) - 1} more" if len(tasks) > 1 else ""
-            output.result(f"\npolicies of {line(tasks[0])}{more}")
-        for sentence in said:
-            output.result(f"  {sentence}")
-
-
-def _print_prompts(environment: str, peek: Peek) -> None:
-    from ..operations.environments.peeking import prompt_lines
-
-    for number, prompt in enumerate(peek.asks, 1):
-        output.result(f"\nprompt {number} of {line(environment)}")
-        for text in prompt_lines(prompt):
-            output.result(f"  {text}")
-    if peek.problem:
-        output.talk(f"Its prompts cannot be shown: {line(peek.problem)}")
-
-
-def _after(submission: Submission, submissions: Sequence[Submission]) -> list[str]:
-    """What the task depends on: numbers of existing tasks, names of tasks submitted with it."""
-    return [*map(str, submission.needs), *(submissions[place].name for place in submission.after)]
+            output.result("\n  ".join([f"\npolicies of {line(tasks[0])}{more}", *lines_of_map]))
 
 
 def _json(submissions: Sequence[Submission], estimates: Estimates, peeks: Sequence[tuple[str, Peek]]) -> dict[str, Any]:
     from ..operations.estimating import as_json, task_json
 
+    same = ("tenant", "name", "family", "environment", "steps", "priority", "config")
     return {
         "tasks": [
             {
-                "tenant": submission.tenant,
-                "name": submission.name,
-                "family": submission.family,
-                "environment": submission.environment,
-                "steps": submission.steps,
-                "priority": submission.priority,
+                **{key: getattr(submission, key) for key in same},
                 "depends_on": list(submission.needs),
                 "after": [submissions[place].name for place in submission.after],
                 "estimate": task_json(estimate),
-                "config": submission.config,
             }
             for submission, estimate in zip(submissions, estimates.tasks, strict=True)
         ],
@@ -248,7 +202,7 @@ def _json(submissions: Sequence[Submission], estimates: Estimates, peeks: Sequen
                 "environment": environment,
                 "version": peek.info.version,
                 "problem": peek.problem,
-                "prompts": [asdict(ask) for ask in peek.asks],
+                "prompts": [asdict(prompt) for prompt in peek.asks],
             }
             for environment, peek in peeks
         ],
@@ -258,10 +212,8 @@ def _json(submissions: Sequence[Submission], estimates: Estimates, peeks: Sequen
 # ``eval``: measures versions on held-out prompts, as a task of the queue that trains nothing.
 
 
-def run_evaluate(args: argparse.Namespace) -> int:
+def run_evaluate(home: Home, args: argparse.Namespace) -> int:
     """Put the task into the queue; with ``--wait`` print its scores when it has ended."""
-
-    home = home_of(args)
     with reading(home) as reader:
         table = evaluation_table(_wish(args, reader), reader)
     text = written(table)
@@ -271,120 +223,56 @@ def run_evaluate(args: argparse.Namespace) -> int:
         return output.OK
     (number,) = enqueue(home, submissions, notice=output.talk)
     if args.wait:
-        return _wait(args, number)
+        return _wait(home, args, number)
     if args.json:
         return output.result_json({"ids": [number]})
-    output.result(f"task {number}: {_counted(len(args.versions))} to measure on {table['environment']}")
+    output.result(f"task {number}: {counted(len(args.versions), 'version')} to measure on {table['environment']}")
     return output.done(f"`marlaas wait {number}` waits for the scores, `marlaas show {number}` shows them.")
 
 
-def _wish(args: argparse.Namespace, reader: Reader | None) -> Any:
-
-    keys = ("prompts", "samples", "split", "temperature")
-    measure = {key: getattr(args, key) for key in keys if getattr(args, key) is not None}
-    agents = _pairs(args.agents, "--agents")
-    measure |= {"agents": agents} if agents else {}
-    measure |= {"rotate": True} if args.rotate else {}
-    return Wish(
-        args.versions,
-        args.environment,
-        _config(args, reader),
-        args.tenant,
-        args.name,
-        measure,
-        {"max_tokens": args.max_tokens} if args.max_tokens is not None else {},
-        {"priority": args.priority} if args.priority is not None else {},
-    )
-
-
-def _config(args: argparse.Namespace, reader: Reader | None) -> dict[str, Any]:
-    """The environment's parameters, each of the type that the environment declares."""
+def _wish(args: argparse.Namespace, reader: Reader | None) -> Wish:
+    """What the command line asks for; parameters have the types that the environment declares."""
     from marlaas.plugins.parameters import Parameter
 
     from .env import typed
 
-    rows = reader.environments() if reader and args.config else []
-    try:
-        known = find_environment(args.environment or environment_of(args.versions, reader), rows).parameters
-    except EnvironmentMissing:
-        known = ()
-    return typed(args.config, [Parameter(**{**one, "choices": tuple(one.get("choices", ()))}) for one in known])
+    def given(*keys: str) -> dict[str, Any]:
+        return {key: getattr(args, key) for key in keys if getattr(args, key) is not None}
 
-
-def _pairs(said: list[str], option: str) -> dict[str, str]:
-
-    pairs = {}
-    for pair in said:
+    agents = {}
+    for pair in args.agents:
         name, equals, value = pair.partition("=")
         if not name or not equals or not value:
-            raise ConfigError(f"{option} {pair!r} is no AGENT=VERSION.", "Write, for example, second=base.")
-        pairs[name] = value
-    return pairs
+            raise ConfigError(f"--agents {pair!r} is no AGENT=VERSION.", "Write, for example, second=base.")
+        agents[name] = value
+    try:
+        rows = reader.environments() if reader and args.config else []
+        declared = find_environment(args.environment or environment_of(args.versions, reader), rows).parameters
+    except EnvironmentMissing:
+        declared = ()
+    parameters = [Parameter(**{**each, "choices": tuple(each.get("choices", ()))}) for each in declared]
+    measure = given("prompts", "samples", "split", "temperature")
+    measure |= {key: value for key, value in (("agents", agents), ("rotate", args.rotate)) if value}
+    config, names = typed(args.config, parameters), (args.tenant, args.name)
+    return Wish(args.versions, args.environment, config, *names, measure, given("max_tokens"), given("priority"))
 
 
-def _counted(versions: int) -> str:
-    return "1 version" if versions == 1 else f"{versions} versions"
-
-
-def _wait(args: argparse.Namespace, number: int) -> int:
-    from marlaas.engine.daemon import control
-
-    home = home_of(args)
+def _wait(home: Home, args: argparse.Namespace, number: int) -> int:
     with reading(home) as reader:
-        follower = Follower(
-            read=lambda: [find_task(reader, number)],
-            alive=lambda: control.alive(home),
-            say=output.talk,
-            **ways(output.is_plain()),
-        )
-        (task,) = follower.follow()
+        (task,) = Follower.of(home, lambda: [find_task(reader, number)], **ways(output.is_plain())).follow()
         assert reader is not None
         rows = {words: reader.evals(number, words) for words in task.trained}
     if args.json:
         output.result_json({"ids": [number], "state": task.state, "measured": measured_json(rows)})
     else:
         output.result_table(*measured_table(rows))
-    if task.state != "done":
-        output.complain(f"Task {number} is {task.state}: {task.reason}")
-    return output.OK if task.state == "done" else output.FAILED
+    if task.state == "done":
+        return output.OK
+    output.complain(f"Task {number} is {task.state}: {task.reason}")
+    return output.FAILED
 
 
-# ``extend``: more steps, or another priority, for tasks; the engine is asked, and started if need be.
-
-
-def more(text: str) -> int:
-    """An argument that is a number of steps to add."""
-    if not text.isascii() or not text.isdigit() or len(text) > 9 or int(text) < 1:
-        raise argparse.ArgumentTypeError(f"{text!r} is no number of steps to add")
-    return int(text)
-
-
-def run_extend(args: argparse.Namespace) -> int:
-    """Ask the engine for each task; refusals are reported, and the other tasks are extended all the same."""
-
-    if args.steps is None and args.priority is None:
-        raise ConfigError("Nothing is to change.", "Give --steps or --priority.")
-    home, refused = home_of(args), False
-    with reading(home) as reader:
-        for number in chosen(args, reader):
-            assert reader is not None
-            changes = []
-            if args.steps is not None:
-                steps = find_task(reader, number).steps + args.steps
-                changes.append(("extend", {"steps": steps}, f"{steps:,} steps"))
-            if args.priority is not None:
-                changes.append(("priority", {"priority": args.priority}, f"priority {args.priority}"))
-            for kind, arguments, has in changes:
-                outcome = ask(home, reader, kind, number, **arguments)
-                refused |= bool(outcome)
-                if outcome:
-                    output.complain(f"Task {number}: {outcome}")
-                else:
-                    output.talk(f"Task {number} has {has}.")
-    return output.USAGE if refused else output.OK
-
-
-# ``pause``, ``resume``, ``retry`` and ``cancel``: asks the engine, and reports what it answered.
+# ``extend``, ``pause``, ``resume``, ``retry`` and ``cancel``: asks the engine, and reports what it answered.
 
 NAMED_STEER = 20
 """Tasks named one by one in a message; of more only the number is given."""
@@ -396,86 +284,70 @@ _SUMMARIES = {
 }
 
 
-def run_steer(kind: str, args: argparse.Namespace) -> int:
-    """Send one command per task, all at once, and wait for the outcomes."""
+def run_extend(home: Home, args: argparse.Namespace) -> int:
+    """Ask the engine for each task; refusals are reported, and the other tasks are extended all the same."""
+    from marlaas.engine.daemon import control
 
-    home = home_of(args)
-    with reading(home) as reader:
-        numbers = chosen(args, reader)
-        assert reader is not None
-        if args.family:
-            numbers = _able(reader, kind, numbers, named(args, reader))
-        outcomes = steer(home, reader, kind, numbers)
-    for number, outcome in outcomes.items():
-        if outcome:
-            output.complain(f"Task {number}: {outcome}")
-    done = [number for number, outcome in outcomes.items() if not outcome]
-    if len(done) > NAMED_STEER:
-        output.talk(f"{len(done):,} tasks {PAST[kind]}.")
+    if args.steps is None and args.priority is None:
+        raise ConfigError("Nothing is to change.", "Give --steps or --priority.")
+    with reading_tasks(home, args) as (_, tasks):
+        control.ensure_running(home, notice=output.talk)
+    refused = False
+    for task in tasks:
+        changes = []
+        if args.steps is not None:
+            steps = task.steps + args.steps
+            changes.append(("extend", {"steps": steps}, f"{steps:,} steps"))
+        if args.priority is not None:
+            changes.append(("priority", {"priority": args.priority}, f"priority {args.priority}"))
+        for kind, arguments, has in changes:
+            outcome = send(home, kind, task.id, **arguments)
+            refused |= bool(outcome)
+            _report(task.id, outcome, f"has {has}")
+    return output.USAGE if refused else output.OK
+
+
+def _report(task: int, outcome: str, done: str) -> None:
+    if outcome:
+        output.complain(f"Task {task}: {outcome}")
     else:
-        for number in done:
-            output.talk(f"Task {number} {PAST[kind]}.")
+        output.talk(f"Task {task} {done}.")
+
+
+def run_steer(kind: str, home: Home, args: argparse.Namespace) -> int:
+    """Send one command per task, all at once, and wait for the outcomes.
+
+    Of a sweep only the tasks are meant in a state from which the verb works: its members differ.
+    """
+    with reading_tasks(home, args) as (reader, tasks):
+        if args.family:
+            named = {find_task(reader, word).id for word in args.tasks}
+            moves = TRANSITIONS[kind]
+            able = [task for task in tasks if task.id in named or moves.get(task.state, task.state) != task.state]
+            if not able:
+                states = ", ".join(sorted({task.state for task in tasks}))
+                raise ConfigError(f"None of these tasks can be {PAST[kind]}: they are {states}.")
+            tasks = able
+        outcomes = steer(home, reader, kind, [task.id for task in tasks])
+    done = sum(not outcome for outcome in outcomes.values())
+    for number, outcome in outcomes.items():
+        if outcome or done <= NAMED_STEER:
+            _report(number, outcome, PAST[kind])
+    if done > NAMED_STEER:
+        output.talk(f"{done:,} tasks {PAST[kind]}.")
     return output.USAGE if any(outcomes.values()) else output.OK
-
-
-def _able(reader: Reader, kind: str, numbers: Sequence[int], alone: Sequence[int]) -> list[int]:
-    """The tasks that were named, and of a sweep those in a state from which the verb works: its members differ."""
-
-    states = {task.id: task.state for task in reader.tasks()}
-    able = [
-        number
-        for number in numbers
-        if number in alone or TRANSITIONS[kind].get(states[number], states[number]) != states[number]
-    ]
-    if not able:
-        found = ", ".join(sorted({states[number] for number in numbers}))
-        raise ConfigError(f"None of these tasks can be {PAST[kind]}: they are {found}.")
-    return able
 
 
 # ``tenants``: who uses this home, with which share and quotas; ``tenants set`` asks the engine to change them.
 
 
-def run_tenants(args: argparse.Namespace) -> int:
+def run_tenants(home: Home, args: argparse.Namespace) -> int:
     """Print the tenants."""
-
-    with reading(home_of(args)) as reader:
-        tenants = reader.tenants(day_of(time.time())) if reader else []
-    if args.json:
-        return output.result_json([asdict(tenant) for tenant in tenants])
-    if not tenants:
-        return output.done(
-            "No tenants yet. Submitting a task makes one, `marlaas tenants set NAME` sets one up before."
-        )
-    headers = ("TENANT", "WEIGHT", "RUNNING", "WAITING", "BLOCKED", "PAUSED", "FINISHED", "TOKENS TODAY", "TIME")
-    return output.result_table(headers, [_row(tenant) for tenant in tenants], right=headers[1:])
-
-
-def run_set(args: argparse.Namespace) -> int:
-    """Start the engine if need be, which alone writes tenants, and report what it answered."""
-    from marlaas.engine.daemon import control
-
-    home = home_of(args)
-    given = {key: getattr(args, key) for key in LIMITS if getattr(args, key) is not None}
-    name, changes = tenant_change({"name": args.name, **given})
-    control.ensure_running(home, notice=output.talk)
     with reading(home) as reader:
-        assert reader is not None
-        known = any(tenant.name == name for tenant in reader.tenants(""))
-        sent = command(home.database, "tenant", None, name=name, **changes)
-        outcome = wait_for_outcomes(reader, [sent]).get(sent)
-        tenant = next((tenant for tenant in reader.tenants("") if tenant.name == name), None)
-    if outcome is None:
-        raise unanswered()
-    if outcome or tenant is None:
-        return output.refuse(outcome)
-    return output.done(f"{'Tenant' if known else 'New tenant'} {line(name)}: {_in_words(tenant)}.")
-
-
-def number(text: str) -> float:
-    """A number, kept whole where it was written so. Its limits are checked elsewhere."""
-    plain = text.replace(",", "").replace("_", "")
-    return int(plain) if plain.lstrip("-").isdigit() else float(plain)
+        tenants = reader.tenants(day_of(time.time())) if reader else []
+    headers = ("TENANT", "WEIGHT", "RUNNING", "WAITING", "BLOCKED", "PAUSED", "FINISHED", "TOKENS TODAY", "TIME")
+    empty = "No tenants yet. Submitting a task makes one, `marlaas tenants set NAME` sets one up before."
+    return output.show(tenants, args.json, headers, _row, headers[1:], empty)
 
 
 def _row(tenant: TenantRow) -> tuple[str, ...]:
@@ -492,10 +364,30 @@ def _row(tenant: TenantRow) -> tuple[str, ...]:
     )
 
 
-def _in_words(tenant: TenantRow) -> str:
+def run_set(home: Home, args: argparse.Namespace) -> int:
+    """Have the engine, which alone writes tenants, change one."""
+    given = {key: getattr(args, key) for key in LIMITS if getattr(args, key) is not None}
+    name, changes = tenant_change({"name": args.name, **given})
+
+    def find() -> TenantRow | None:
+        with reading(home) as reader:
+            return next((tenant for tenant in (reader.tenants("") if reader else ()) if tenant.name == name), None)
+
+    before = find()
+    arguments: dict[str, Any] = {"name": name, **changes}
+    ask(home, "tenant", **arguments)
+    tenant = find()
+    assert tenant is not None, "the engine has written it"
     tasks = f"{tenant.tasks} at most" if tenant.tasks else "any number"
     tokens = f"{tenant.tokens_per_day:,} tokens a day" if tenant.tokens_per_day else "no quota of tokens"
-    return f"weight {tenant.weight:g}, tasks at the same time: {tasks}, {tokens}"
+    words = f"weight {tenant.weight:g}, tasks at the same time: {tasks}, {tokens}"
+    return output.done(f"{'Tenant' if before else 'New tenant'} {line(name)}: {words}.")
+
+
+def number(text: str) -> float:
+    """A number, kept whole where it was written so. Its limits are checked elsewhere."""
+    plain = text.replace(",", "").replace("_", "")
+    return int(plain) if plain.lstrip("-").isdigit() else float(plain)
 
 
 def register(verbs: Verbs) -> None:
@@ -556,7 +448,7 @@ def register(verbs: Verbs) -> None:
         run_extend,
         "give tasks more steps, or another priority; one that runs or is done goes on from its last commit",
         add_tasks,
-        arg("--steps", type=more, metavar="N", help="how many more"),
+        arg("--steps", type=whole(1, 999_999_999), metavar="N", help="how many more"),
         arg("--priority", type=int, metavar="N", help="place among the tenant's tasks; higher goes first"),
         epilog="More steps for a task that has begun need a constant learning rate: one that falls would rise again.",
     )

@@ -9,13 +9,15 @@ import shutil
 import sys
 import time
 from array import array
-from collections.abc import Sequence
-from dataclasses import asdict, fields
+from collections.abc import Iterable, Sequence
+from dataclasses import asdict, fields, replace
 from functools import partial
+from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from marlaas.engine.errors import ConfigError, StoreError
+from marlaas.engine.home.paths import Home
 from marlaas.engine.spec.task import ONLY
 from marlaas.engine.store.queries.episodes import GroupSummary, StepSummary
 from marlaas.engine.store.queries.machine import EventFilter, StageSample, TaskUse, TenantUse, engine_cost, tenants_used
@@ -26,14 +28,27 @@ from marlaas.engine.tables import add_to_table, read_table
 from .. import output
 from ..operations.results import Measured, as_csv, event_file
 from ..reading import exists, find_task, opened, reading
-from ..rollouts import exporting, exporting as records
+from ..rollouts import exporting
 from ..rollouts.answers import Prompts, age, answers, answers_within, marks, numbers
 from ..rollouts.reading import search
-from ..text.format import count, duration, line, moment, number, score, share, size
+from ..text.format import count, counted, duration, line, moment, number, score, share, size
 from ..text.metrics import value_text, words
 from ..text.scores import CELL, Matrix, cell_text, held_out, matrices
 from ..text.terms import with_new_names
-from .parser import Verbs, add_policy, add_task, add_tasks, add_verb, arg, chosen, faces, home_of, one_of, policy_of
+from .parser import (
+    Verbs,
+    add_policy,
+    add_task,
+    add_tasks,
+    add_verb,
+    arg,
+    faces,
+    one_of,
+    policy_of,
+    reading_task,
+    reading_tasks,
+    whole,
+)
 
 if TYPE_CHECKING:
     from ..report import Document
@@ -59,16 +74,13 @@ def begin(text: str) -> float:
     return max(0.0, now - int(match[1]) * UNITS[match[2]])
 
 
-def run_stats(args: argparse.Namespace) -> int:
+def run_stats(home: Home, args: argparse.Namespace) -> int:
     """Print the tables."""
     from marlaas.engine.home.disk import home_size
 
-    home = home_of(args)
     if not exists(home):
         output.talk("Nothing has run here yet.")
-        if args.json:
-            output.result_json({})
-        return output.OK
+        return output.result_json({}) if args.json else output.OK
     with opened(home) as reader:
         stages, tasks = reader.stages(args.since), reader.tasks_used(day_of(args.since))
         tenants = tenants_used(tasks, reader.weights())
@@ -87,7 +99,19 @@ def run_stats(args: argparse.Namespace) -> int:
                 "disk": {**asdict(disk), "total": disk.total},
             }
         )
-    _print(stages, tenants, tasks)
+    if not stages:
+        output.talk("No engine has run in this time.")
+    of_stages = ("STAGE", "DEVICE", "BUSY", "WAITING", "ACTIVE", "ENDED")
+    of_tenants = ("TENANT", "WEIGHT", "SHARE", "TOKENS", "ROLLOUT", "TRAINING", "ENVIRONMENT")
+    of_tasks = ("ID", "TENANT", "TASK", "TOKENS", "ROLLOUT", "TRAINING", "ENVIRONM.", "READY")
+    for headers, rows, right in (
+        (of_stages, list(map(_stage, stages)), of_stages[2:]),
+        (of_tenants, list(map(_tenant, tenants)), of_tenants[1:]),
+        (of_tasks, list(map(_task, tasks)), ("ID", *of_tasks[3:])),
+    ):
+        if rows:
+            output.result_table(headers, rows, right)
+            output.result("")
     if cost is not None:
         output.result(f"The engine itself took {number(1000 * cost)} ms of processor time an episode.")
     return output.result(
@@ -96,44 +120,29 @@ def run_stats(args: argparse.Namespace) -> int:
     )
 
 
-def _print(stages: list[StageSample], tenants: list[TenantUse], tasks: list[TaskUse]) -> None:
-    if not stages:
-        output.talk("No engine has run in this time.")
-    else:
-        headers = ("STAGE", "DEVICE", "BUSY", "WAITING", "ACTIVE", "ENDED")
-        output.result_table(headers, [_stage(stage) for stage in stages], right=headers[2:])
-        output.result("")
-    if tenants:
-        who = ("TENANT", "WEIGHT", "SHARE", "TOKENS", "ROLLOUT", "TRAINING", "ENVIRONMENT")
-        output.result_table(who, [_tenant(tenant) for tenant in tenants], right=who[1:])
-        output.result("")
-    if tasks:
-        what = ("ID", "TENANT", "TASK", "TOKENS", "ROLLOUT", "TRAINING", "ENVIRONM.", "READY")
-        output.result_table(what, [_task(task) for task in tasks], right=("ID", *what[3:]))
-        output.result("")
-
-
 def _stage(stage: StageSample) -> tuple[str, ...]:
-    queued = stage.stage in ("rollout", "training")
+    counted_in = WORDS.get(stage.stage)
     return (
         stage.stage,
         stage.device,
         share(stage.share),
-        f"{stage.waiting:.1f}" if queued else "",
-        f"{stage.active:.1f}" if stage.stage in WORDS else "",
-        f"{count(stage.ended)} {WORDS[stage.stage]}" if stage.stage in WORDS else "",
+        f"{stage.waiting:.1f}" if stage.stage in ("rollout", "training") else "",
+        f"{stage.active:.1f}" if counted_in else "",
+        f"{count(stage.ended)} {counted_in}" if counted_in else "",
     )
 
 
-def _tenant(tenant: TenantUse) -> tuple[str, ...]:
-    times = (duration(seconds) for seconds in (tenant.rollout, tenant.training, tenant.environment))
-    return (line(tenant.tenant, 20), number(tenant.weight), share(tenant.share), count(tenant.tokens), *times)
+def _times(use: TenantUse | TaskUse) -> tuple[str, ...]:
+    return duration(use.rollout), duration(use.training), duration(use.environment)
 
 
-def _task(task: TaskUse) -> tuple[str, ...]:
-    times = (duration(seconds) for seconds in (task.rollout, task.training, task.environment))
-    ready = str(task.ready) if task.state == "running" else ""
-    return (str(task.id), line(task.tenant, 10), line(task.name, 14), count(task.tokens), *times, ready)
+def _tenant(use: TenantUse) -> tuple[str, ...]:
+    return (line(use.tenant, 20), number(use.weight), share(use.share), count(use.tokens), *_times(use))
+
+
+def _task(use: TaskUse) -> tuple[str, ...]:
+    ready = str(use.ready) if use.state == "running" else ""
+    return (str(use.id), line(use.tenant, 10), line(use.name, 14), count(use.tokens), *_times(use), ready)
 
 
 # ``metrics``: every step and every evaluation of tasks, to read or to take away.
@@ -142,48 +151,39 @@ COLUMNS = ("reward", "loss", "entropy", "kl", "grad_norm", "clipped", "gap_mean"
 """Columns of the table for people, as far as the tasks have such metrics."""
 
 
-def run_metrics(args: argparse.Namespace) -> int:
+def run_metrics(home: Home, args: argparse.Namespace) -> int:
     """Print, or write event files and print where they are."""
-
-    with reading(home_of(args)) as reader:
-        numbers = chosen(args, reader)
-        assert reader is not None
-        rows = [find_task(reader, number) for number in numbers]
+    with reading_tasks(home, args) as (reader, rows):
         tasks, names = [], {}
         for row in rows:
             policy = policy_of(args, row)
             whose = policy or next(iter(row.trained), ONLY)
-            steps, evals = reader.steps(row.id, policy=policy), reader.evals(row.id, policy=policy)
-            tasks.append(Measured(row.id, steps, evals, whose))
+            tasks.append(
+                Measured(row.id, reader.steps(row.id, policy=policy), reader.evals(row.id, policy=policy), whose)
+            )
             names[row.id] = " ".join([row.name, *([whose] if row.policies else [])])
+    measured = [row for task in tasks for row in task.rows()]
     if args.tensorboard is not None:
         for task in tasks:
             output.result(str(_write_events(task, names[task.task], args.tensorboard)))
     elif args.csv:
         print(as_csv(tasks), end="")
     elif args.jsonl:
-        for measured in (row for task in tasks for row in task.rows()):
-            output.result(output.json_line(measured))
+        for one in measured:
+            output.result(output.json_line(one))
     elif args.json:
-        output.result_json([row for task in tasks for row in task.rows()])
-    elif not any(task.steps or task.evals for task in tasks):
+        output.result_json(measured)
+    elif not measured:
         output.talk("Nothing was measured yet; the first step does that.")
     else:
-        _print_of_metrics(tasks)
+        columns = [name for name in COLUMNS if any(name in row["metrics"] for row in measured if row["kind"] == "step")]
+        headers = ["STEP", *(words(name).title.upper() for name in columns), "TIME", "HELD-OUT"]
+        headers = [*(["ID"] if len(tasks) > 1 else []), *headers]
+        output.result_table(headers, [_cells(row, columns, len(tasks) > 1) for row in measured], right=headers)
         for row in rows if args.policy is None else ():
             if len(row.trained) > 1:
                 output.talk(f"Of task {row.id} this is {row.trained[0]}; --policy shows {', '.join(row.trained[1:])}.")
     return output.OK
-
-
-def _print_of_metrics(tasks: list[Measured]) -> None:
-
-    measured = [row for task in tasks for row in task.rows()]
-    columns = [name for name in COLUMNS if any(name in row["metrics"] for row in measured if row["kind"] == "step")]
-    headers = ["STEP", *(words(name).title.upper() for name in columns), "TIME", "HELD-OUT"]
-    if len(tasks) > 1:
-        headers = ["ID", *headers]
-    output.result_table(headers, [_cells(row, columns, len(tasks) > 1) for row in measured], right=headers)
 
 
 def _cells(row: dict[str, Any], columns: list[str], many: bool) -> list[str]:
@@ -198,43 +198,36 @@ def _cells(row: dict[str, Any], columns: list[str], many: bool) -> list[str]:
 
 
 def _write_events(task: Measured, name: str, folder: Path) -> Path:
-    """Write a task's event file, whole or not at all, in place of the one that was written before."""
+    """Write a task's event file, whole or not at all, in place of the one that was written before.
 
+    The run's name in TensorBoard is the task's number and the characters of its name that a folder may have.
+    """
     scalars = list(task.scalars())
-    begun = min((row.created for row in scalars), default=0.0)
-    path = folder / _folder_name(task.task, name) / "events.out.tfevents.marlaas"
+    characters = "".join(c if c.isalnum() or c in "_.=," else " " for c in name[:60])
+    run = "-".join([str(task.task), *characters.split()]).rstrip(".")
+    path = folder / run / "events.out.tfevents.marlaas"
     part = path.with_suffix(".part")
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        part.write_bytes(event_file(scalars, begun))
-        part.replace(path)
+        part.write_bytes(event_file(scalars, min((row.created for row in scalars), default=0.0)))
+        return part.replace(path)
     except OSError as error:
         raise StoreError(f"cannot be written: {error.strerror}.", where=str(path)) from error
-    return path
-
-
-def _folder_name(task: int, name: str) -> str:
-    """The run's name in TensorBoard: the task's number, and the characters of its name that a folder may have."""
-    words = "".join(c if c.isalnum() or c in "_.=," else " " for c in name[:60]).split()
-    return "-".join([str(task), *words]).rstrip(".")
 
 
 # ``matrix``: how versions of a task's policies did against each other, in the plays that are stored.
 
 
-def run_matrix(args: argparse.Namespace) -> int:
+def run_matrix(home: Home, args: argparse.Namespace) -> int:
     """Print a table for each whom the policy met."""
-
-    with reading(home_of(args)) as reader:
-        task = find_task(reader, args.task)
-        assert reader is not None
+    with reading_task(home, args) as (reader, task):
         policy = policy_of(args, task) or next(iter(task.trained), ONLY)
-        found = matrices(reader.matchups(task.id), task.policies, policy)
+        tables = matrices(reader.matchups(task.id), task.policies, policy)
     if args.json:
-        return output.result_json([_json(matrix) for matrix in found])
-    if not found:
+        return output.result_json([_json(matrix) for matrix in tables])
+    if not tables:
         output.talk(f"No version of {policy} has met another one yet. `[eval] agents` in the task file has them play.")
-    for place, matrix in enumerate(found):
+    for place, matrix in enumerate(tables):
         if place:
             output.result("")
         _print_of_matrix(matrix)
@@ -242,9 +235,7 @@ def run_matrix(args: argparse.Namespace) -> int:
 
 
 def _print_of_matrix(matrix: Matrix) -> None:
-
-    room = (shutil.get_terminal_size((120, 24)).columns - 8) // CELL
-    columns = matrix.columns_for(room)
+    columns = matrix.columns_for((shutil.get_terminal_size((120, 24)).columns - 8) // CELL)
     output.result(f"{matrix.title}: mean reward of the row, its standard error, n episodes")
     headers = ("", *(f"v{version}" for version in columns))
     rows = [
@@ -271,47 +262,34 @@ PROMPT, REPLIES = 30, 60
 """Cells of a group's prompt and of its replies in a table."""
 
 
-def _number(text: str) -> int:
-    if not text.isascii() or not text.isdigit() or len(text) > 18:
-        raise argparse.ArgumentTypeError(f"{text!r} is no number of a step or of a group")
-    return int(text)
-
-
-def run_rollouts(args: argparse.Namespace) -> int:
+def run_rollouts(home: Home, args: argparse.Namespace) -> int:
     """Print, or write a file and say where it is."""
-
-    home = home_of(args)
-    with reading(home) as reader:
-        task = find_task(reader, args.task)
+    with reading_task(home, args) as (reader, task):
         policy_of(args, task)
         args.task = task.id  # a number from here on
-        assert reader is not None
         if args.jsonl:
             exporting.write(exporting.read(reader, _in_order(reader, args)), sys.stdout)
         elif args.out is None:
             _show(reader, args)
     if args.out is not None:
         written = exporting.export(home, lambda reader: _in_order(reader, args), args.out)
-        output.talk(f"{written} conversation{'' if written == 1 else 's'} written.")
+        output.talk(f"{counted(written, 'conversation')} written.")
         output.result(str(args.out))
     return output.OK
 
 
 def _show(reader: Reader, args: argparse.Namespace) -> None:
-
     if args.group is not None or args.finding or args.search or (args.failures and args.step is not None):
         ids = _ids(reader, args)
         if args.json:
-            output.result_json([records.record(one) for one in exporting.read(reader, ids)])
+            output.result_json([exporting.record(one) for one in exporting.read(reader, ids)])
         else:
-            print(
-                "\n".join(records.episode_text(one, output.is_plain()) for one in exporting.episodes(reader, ids)),
-                end="",
-            )
+            texts = (exporting.episode_text(one, output.is_plain()) for one in exporting.episodes(reader, ids))
+            print("\n".join(texts), end="")
     elif args.step is not None:
         ids = reader.group_ids(args.task, _split(args), args.step, policy=args.policy)
-        found = reader.group_rows(ids)
-        groups = [found[key] for key in ids if key in found]
+        rows = reader.group_rows(ids)
+        groups = [rows[key] for key in ids if key in rows]
         if args.json:
             output.result_json([{**asdict(group), "staleness": group.staleness} for group in groups])
         else:
@@ -327,47 +305,39 @@ def _show(reader: Reader, args: argparse.Namespace) -> None:
 
 def _in_order(reader: Reader, args: argparse.Namespace) -> Sequence[int]:
     """The conversations in the order in which they are written: oldest first; of one group episode by episode."""
-    found = _ids(reader, args)
-    return found if args.group is not None else sorted(found)
+    ids = _ids(reader, args)
+    return ids if args.group is not None else sorted(ids)
 
 
 def _ids(reader: Reader, args: argparse.Namespace) -> array[int]:
     """Conversations that the arguments mean. Raises ``ConfigError`` if there is no such group."""
-
-    found = _in_scope(reader, args)
+    ids = array("q", _in_scope(reader, args))
     if not args.search:
-        return found
-    return array("q", (hit for progress in search(reader, found, args.search) for hit in progress.hits))
+        return ids
+    return array("q", (hit for progress in search(reader, ids, args.search) for hit in progress.hits))
 
 
-def _in_scope(reader: Reader, args: argparse.Namespace) -> array[int]:
-
+def _in_scope(reader: Reader, args: argparse.Namespace) -> Iterable[int]:
     split = _split(args)
     if args.finding is not None:
-        return array("q", _of_finding(reader, args))
+        return _of_finding(reader, args)
     if args.group is not None:
         groups = reader.group_ids_numbered(args.task, split, args.group, args.step, args.policy)[:1]
-        found = [
-            id for group in groups for id in reader.conversation_ids(args.task, group=group, failures=args.failures)
-        ]
         if not groups:
             hint = f"`marlaas rollouts {args.task} --step N` shows the groups of a step."
             raise ConfigError(f"Task {args.task} has no group {args.group}{_where(args)}.", hint)
-        return array("q", found)
+        return reader.conversation_ids(args.task, group=groups[0], failures=args.failures)
     if args.step is None and not args.eval:
         return reader.conversation_ids(args.task, failures=args.failures, policy=args.policy)
     made = [step.step for step in reader.rollout_steps(args.task, policy=args.policy)]
-    steps = [args.step] if args.step is not None else made
-    everything = (
+    return chain.from_iterable(
         reader.conversation_ids(args.task, split, step, failures=args.failures, policy=args.policy)
-        for step in dict.fromkeys(steps)
+        for step in dict.fromkeys(made if args.step is None else [args.step])
     )
-    return array("q", (id for ids in everything for id in ids))
 
 
 def _of_finding(reader: Reader, args: argparse.Namespace) -> Sequence[int]:
     """The conversations that show a finding. Raises ``ConfigError`` if the task has none of that name."""
-
     task = reader.task(args.task)
     findings = [one for one in (task.findings if task else ()) if args.policy in (None, one.policy)]
     for finding in findings:
@@ -408,7 +378,6 @@ def _print_steps(args: argparse.Namespace, steps: list[StepSummary]) -> None:
 
 
 def _print_groups(args: argparse.Namespace, groups: list[GroupSummary]) -> None:
-
     if not groups:
         output.talk(f"Task {args.task} has no groups{_where(args)}.")
         return
@@ -447,51 +416,38 @@ LINES = 5_000
 """Warnings and errors that are read at most."""
 
 
-def run_report(args: argparse.Namespace) -> int:
+def run_report(home: Home, args: argparse.Namespace) -> int:
     """Write it, and print where it is."""
     from ..report import facts_of, told, write
 
     if not args.tasks and not args.family:
-        return _of_home(args)
-    with reading(home_of(args)) as reader:
-        numbers = chosen(args, reader)
-        assert reader is not None
-        rows = [find_task(reader, number) for number in numbers]
+        return _of_home(home, args)
+    with reading_tasks(home, args) as (reader, rows):
         tasks = [facts_of(reader, row, faces(args, row)) for row in rows]
+    numbers = [row.id for row in rows]
     folder = (args.out or Path(f"report-{'-'.join(map(str, numbers[:4]))}")).expanduser()
-    files = write(told(tasks, time.time()), folder)
+    files = list(map(str, write(told(tasks, time.time()), folder)))
     if args.json:
-        return output.result_json({"tasks": numbers, "files": [str(path) for path in files]})
-    for path in files[:2]:
-        output.result(str(path))
-    return output.OK
+        return output.result_json({"tasks": numbers, "files": files})
+    return output.result("\n".join(files[:2]))
 
 
-def _of_home(args: argparse.Namespace) -> int:
+def _of_home(home: Home, args: argparse.Namespace) -> int:
     """Print what happened since the last report, or the time that is given; write it, too, if a folder is named."""
-
     from ..report import HomeFacts, told_of_home, write
 
-    home, now, account = home_of(args), time.time(), getpass.getuser()
+    now, account = time.time(), getpass.getuser()
     last = read_table(home.root / VISITS).get(account)
-    before = last if isinstance(last, float) else now - DAY
-    since = moment(args.since, now) if args.since else before
+    since = moment(args.since, now) if args.since else last if isinstance(last, float) else now - DAY
+    facts = HomeFacts(str(home.root), since, now)
     with reading(home) as reader:
-        wrong = reader.newest_events(EventFilter(level="warning", since=since), limit=LINES) if reader else []
-        facts = HomeFacts(
-            str(home.root),
-            since,
-            now,
-            reader.tasks() if reader else [],
-            reader.progress(since) if reader else [],
-            wrong,
-        )
+        if reader is not None:
+            wrong = reader.newest_events(EventFilter(level="warning", since=since), limit=LINES)
+            facts = replace(facts, tasks=reader.tasks(), progress=reader.progress(since), events=wrong)
     document = told_of_home(facts)
     add_to_table(home.root / VISITS, {account: now})
     if args.out:
-        for path in write(document, args.out.expanduser())[:2]:
-            output.result(str(path))
-        return output.OK
+        return output.result("\n".join(map(str, write(document, args.out.expanduser())[:2])))
     if args.json:
         return output.result_json({"since": since, "progress": [asdict(one) for one in facts.progress]})
     _print_of_report(document)
@@ -515,18 +471,20 @@ def _print_of_report(document: Document) -> None:
 # ``logs``: what happened, one event a line, all events or those of a filter.
 
 
-def run_logs(args: argparse.Namespace) -> int:
+def run_logs(home: Home, args: argparse.Namespace) -> int:
     """Print events, and more as they come where that was asked for."""
-
-    home = home_of(args)
+    since = moment(args.since, time.time()) if args.since else 0.0
     with reading(home) as reader:
         task = find_task(reader, args.task).id if args.task is not None else None
-        wanted = _wanted(args, task)
-        events = reader.newest_events(wanted, limit=max(0, args.lines)) if reader else []
+        events_of = EventFilter(tuple(args.grep), args.level, task, args.tenant or "", args.kind, since)
+        events = reader.newest_events(events_of, limit=max(0, args.lines)) if reader else []
         if args.json and not args.follow:
             return output.result_json([asdict(event) for event in events])
-        if not events:
-            _talk_of_nothing(args, task, str(home.logs))
+        if not events and (args.grep or args.level or args.tenant or args.kind or args.since):
+            output.talk("No event matches yet.")
+        elif not events:
+            about = "" if task is None else f" to task {task}"
+            output.talk(f"Nothing has happened{about} yet. The engine's log files are in {home.logs}.")
         last = 0
         while True:
             for event in events:
@@ -535,21 +493,7 @@ def run_logs(args: argparse.Namespace) -> int:
             if not args.follow or reader is None:
                 return output.OK
             time.sleep(1)
-            events = reader.newest_events(wanted, after=last, limit=10_000)
-
-
-def _wanted(args: argparse.Namespace, task: int | None) -> EventFilter:
-
-    since = moment(args.since, time.time()) if args.since else 0.0
-    return EventFilter(tuple(args.grep), args.level, task, args.tenant or "", args.kind, since)
-
-
-def _talk_of_nothing(args: argparse.Namespace, task: int | None, folder: str) -> None:
-    if args.grep or args.level or args.tenant or args.kind or args.since:
-        output.talk("No event matches yet.")
-        return
-    where = "" if task is None else f" to task {task}"
-    output.talk(f"Nothing has happened{where} yet. The engine's log files are in {folder}.")
+            events = reader.newest_events(events_of, after=last, limit=10_000)
 
 
 def event_line(event: EventRow) -> str:
@@ -603,8 +547,8 @@ def register(verbs: Verbs) -> None:
         "show what the model writes: the steps of a task, the groups of a step, the conversations of a group",
         add_task,
         add_policy,
-        arg("--step", type=_number, metavar="N", help="the groups of this step"),
-        arg("--group", type=_number, metavar="G", help="the conversations of this group, by its number"),
+        arg("--step", type=whole(0, 10**18), metavar="N", help="the groups of this step"),
+        arg("--group", type=whole(0, 10**18), metavar="G", help="the conversations of this group, by its number"),
         arg("--eval", action="store_true", help="the held-out evaluation at a step, instead of the step"),
         arg("--finding", metavar="NAME", help="the conversations that show what goes wrong, as `show` names it"),
         arg("--failures", action="store_true", help="only conversations that failed"),

@@ -8,9 +8,11 @@ from dataclasses import asdict, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from marlaas.engine.home.paths import Home
+
 from .. import output
 from ..text.format import count, counted, duration, line, number, share, size
-from .parser import Verbs, add_verb, arg
+from .parser import Verbs, add_verb, arg, place_of
 
 if TYPE_CHECKING:
     from marlaas.engine.simulate.simulation import Figures, Result
@@ -36,12 +38,13 @@ def register(verbs: Verbs) -> None:
         arg("--record", type=Path, metavar="HOME", help="record a home's profile instead of simulating"),
         arg("--out", type=Path, metavar="FILE", help="with --record: the file that it is written to"),
         json=True,
+        home=place_of,
         epilog="The file names nodes, links, tasks and failures, and where times and lengths are drawn from; see"
         " docs/operations/simulate.md. The same file and seed predict the same.",
     )
 
 
-def run(args: argparse.Namespace) -> int:
+def run(home: Home, args: argparse.Namespace) -> int:
     """Record a profile, or simulate and print what came of it."""
     if args.record is not None:
         return _record(args)

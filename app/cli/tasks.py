@@ -3,19 +3,13 @@
 from __future__ import annotations
 
 import argparse
-import shutil
-import sys
-import threading
-import time
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
-from types import TracebackType
-from typing import Any
+from typing import Any, NoReturn
 
 from marlaas.engine.errors import ConfigError
 from marlaas.engine.home.paths import Home
 from marlaas.engine.store.queries.reader import Reader
-from marlaas.engine.store.rows import EvalRow, PolicyRow, StepRow, TaskRow, VersionRow
+from marlaas.engine.store.rows import EvalRow, PolicyRow, StepRow, TaskRow
 
 from .. import output
 from ..lists.filters import check_state, in_order, matches, parse
@@ -23,7 +17,7 @@ from ..operations.commands import Follower, milestone, ways, without_steps, writ
 from ..operations.results import CHOSEN, NOTE, Scored, compared, difference_text, pairs_json, scored
 from ..operations.settings_file import differences
 from ..reading import find_task, reading
-from ..text.format import cells, clip, count, duration, line, score, size, sparkline
+from ..text.format import cells, count, counted, duration, line, score, size, sparkline
 from ..text.learning import fields as findings, findings_json, state_text, why
 from ..text.metrics import all_in_order, newest_text, value_text, words
 from ..text.scores import (
@@ -53,7 +47,7 @@ from ..text.tasks import (
     task_detail_json,
     task_json,
 )
-from .parser import Verbs, add_policy, add_task, add_tasks, add_verb, arg, chosen, faces, home_of, policy_of
+from .parser import Verbs, add_policy, add_task, add_tasks, add_verb, arg, faces, policy_of, reading_task, reading_tasks
 
 # ``list`` and ``show``: the queue and one task, as text or JSON.
 
@@ -69,34 +63,38 @@ REPEATED = ("policy", "warning", "component", "finding", "evidence", "what to do
 """Lines of which there may be several."""
 _LABEL = 24
 """Cells that the names of a task's lines take at most; values begin below each other behind the longest."""
+NO_ENGINE = "No engine is alive; `marlaas engine start` goes on with the unfinished tasks."
 REASON_CELLS = 160
 """Cells of a reason in the list; `show` has all of it."""
 
 
-def list_tasks(args: argparse.Namespace) -> int:
+def list_tasks(home: Home, args: argparse.Namespace) -> int:
     """Print the queue."""
     from marlaas.engine.daemon import control
 
-    home = home_of(args)
     with reading(home) as reader:
         everything = reader.tasks() if reader else []
     query = parse(args.filter)
     if args.state:
         check_state(args.state)
-    tasks = [task for task in everything if _fits(task, args) and matches(query, task)]
+    options = {key: getattr(args, key) for key in ("tenant", "state", "family") if getattr(args, key) is not None}
+    tasks = [
+        task
+        for task in everything
+        if all(getattr(task, key) == value for key, value in options.items()) and matches(query, task)
+    ]
     if args.sort:
         tasks = in_order(tasks, args.sort, args.reverse)
     elif not args.json:
         tasks = sorted(tasks, key=queue_order, reverse=args.reverse)
     serving = control.alive(home)
     if any(task.unfinished for task in tasks) and not serving:
-        output.talk("No engine is alive; `marlaas engine start` goes on with the unfinished tasks.")
+        output.talk(NO_ENGINE)
     if args.json:
         return output.result_json([task_json(task) for task in tasks])
-    if everything and not tasks:
-        return output.done(f"None of the {len(everything)} tasks matches.")
     if not tasks:
-        return output.done("No tasks yet. `marlaas submit FILE` adds one, `marlaas demo` shows three.")
+        none = "No tasks yet. `marlaas submit FILE` adds one, `marlaas demo` shows three."
+        return output.done(f"None of the {len(everything)} tasks matches." if everything else none)
     output.result_table(
         ("ID", "TENANT", "TASK", "ENVIRONMENT", "STATE", "STEP", "REWARD", "HELD-OUT", "REASON"),
         [row for task in tasks for row in (_cells(task, serving), *_policies(task))],
@@ -108,7 +106,6 @@ def list_tasks(args: argparse.Namespace) -> int:
 
 
 def _cells(task: TaskRow, serving: bool) -> tuple[str, ...]:
-
     return (
         str(task.id),
         line(task.tenant, 24),
@@ -132,91 +129,54 @@ def _policies(task: TaskRow) -> Iterator[tuple[str, ...]]:
         yield ("", "", who, line(names(policy.agents), 24), kind(policy), made, *scores, "")
 
 
-def _fits(task: TaskRow, args: argparse.Namespace) -> bool:
-    wanted = ((args.tenant, task.tenant), (args.state, task.state), (args.family, task.family))
-    return all(want in (None, has) for want, has in wanted)
-
-
-def show_task(args: argparse.Namespace) -> int:
+def show_task(home: Home, args: argparse.Namespace) -> int:
     """Print one task."""
-    from marlaas.engine.daemon import control
-
-    home = home_of(args)
-    read = _read(home, args)
-    task, own = read.task, read.own
-    if args.toml:
-        print(written(without_steps(read.config)), end="")
-        return output.OK
-    if args.json:
-        measured_too = {"measured": measured_json(read.measured)} if task.kind == "eval" else {}
-        detail = task_detail_json(own, read.needs, read.evals, read.newest, read.config, read.warnings)
-        return output.result_json({**detail, "findings": findings_json(own), **measured_too})
-    fields = _fields(read, control.alive(home))
-    output.result(f"task {task.id}: {line(task.name)}")
-    if task.kind == "eval":
-        fields = [field for field in fields if field[0] not in OF_ONE]
-    _tell(fields)
+    with reading_task(home, args) as (reader, task):
+        if args.toml:
+            print(written(without_steps(reader.task_config(task.id))), end="")
+            return output.OK
+        policy = policy_of(args, task)
+        _, own = faces(args, task)[0]
+        evals = reader.evals(task.id, policy)
+        newest = next(iter(reader.steps(task.id, own.step - 1, policy)), None)
+        config = reader.task_config(task.id)
+        measured = {words: reader.evals(task.id, words) for words in config.get("versions", ())}
+        if args.json:
+            needs, warnings = reader.needs(task.id), reader.warnings(task.id)
+            detail = task_detail_json(own, needs, evals, newest, config, warnings)
+            of_versions = {"measured": measured_json(measured)} if task.kind == "eval" else {}
+            return output.result_json({**detail, "findings": findings_json(own), **of_versions})
+        output.result(f"task {task.id}: {line(task.name)}")
+        _tell(_fields(home, reader, task, own, policy, evals, newest))
     if task.kind == "eval":
         output.result("")
-        output.result_table(*measured_table(read.measured))
-    if read.newest:
+        output.result_table(*measured_table(measured))
+    if newest:
         output.talk("`marlaas explain WORD` says what a line means: `marlaas explain gap`.")
     return output.OK
 
 
-@dataclass(frozen=True)
-class _Read:
-    """What the database has of one task."""
+def _fields(
+    home: Home,
+    reader: Reader,
+    task: TaskRow,
+    own: TaskRow,
+    policy: str | None,
+    evals: Sequence[EvalRow],
+    newest: StepRow | None,
+) -> list[tuple[str, str]]:
+    """The lines about a task: names and values, of which those without a value are not shown.
 
-    task: TaskRow
-    policy: str | None
-    """The policy that the command line names, if it does."""
-    own: TaskRow
-    """The task with the progress of the policy that is shown."""
-    evals: Sequence[EvalRow]
-    config: dict[str, Any]
-    needs: Sequence[TaskRow]
-    warnings: Sequence[str]
-    newest: StepRow | None
-    rewards: Sequence[float]
-    kept: Sequence[VersionRow]
-    measured: dict[str, Sequence[EvalRow]]
-    """Of an evaluation: the rows of each version, by the words of the task file."""
-    precision: str
-    """In which precision the newest engine samples and trains, in words."""
+    ``own``: the task with the progress of the policy that is shown.
+    """
+    from marlaas.engine.daemon import control
 
-
-def _read(home: Home, args: argparse.Namespace) -> _Read:
-    """Read the task that the command line names."""
-
-    with reading(home) as reader:
-        task = find_task(reader, args.task)
-        assert reader is not None
-        policy, (_, own) = policy_of(args, task), faces(args, task)[0]
-        config = reader.task_config(task.id)
-        return _Read(
-            task,
-            policy,
-            own,
-            reader.evals(task.id, policy),
-            config,
-            reader.needs(task.id),
-            reader.warnings(task.id),
-            next(iter(reader.steps(task.id, own.step - 1, policy)), None),
-            reader.rewards(task.id, policy=policy),
-            reader.versions(task.id, kept=True),
-            {words: reader.evals(task.id, words) for words in config.get("versions", ())},
-            engine.precision if (engine := reader.engine()) else "",
-        )
-
-
-def _fields(read: _Read, serving: bool) -> list[tuple[str, str]]:
-    """The lines about a task: names and values, of which those without a value are not shown."""
-
-    task, own, evals, kept = read.task, read.own, read.evals, read.kept
-    measures = read.newest.metrics if read.newest else {}
-    shares = shares_of(read.config)
-    return [
+    serving, config, engine = control.alive(home), reader.task_config(task.id), reader.engine()
+    kept = reader.versions(task.id, kept=True)
+    measures = newest.metrics if newest else {}
+    shares = shares_of(config)
+    allowed = config.get("queue", {}).get("retries", 0)
+    fields = [
         ("tenant", line(task.tenant)),
         ("sweep", line(task.family)),
         ("environment", line(task.environment)),
@@ -224,17 +184,17 @@ def _fields(read: _Read, serving: bool) -> list[tuple[str, str]]:
         ("reason", line(shown_reason(task, serving))),
         ("lost", lost_words(task)),
         ("remedy", MENDED if task.state == "blocked" else ""),
-        *(("warning", line(warning)) for warning in read.warnings),
+        *(("warning", line(warning)) for warning in reader.warnings(task.id)),
         *findings(task),
-        ("depends on", ", ".join(f"{needed.id} ({line(needed.name)}), {needed.state}" for needed in read.needs)),
+        ("depends on", ", ".join(f"{row.id} ({line(row.name)}), {row.state}" for row in reader.needs(task.id))),
         ("priority", str(task.priority) if task.priority else ""),
-        ("retried", _tries(task, read.config)),
+        ("retried", f"{task.retried} of {allowed} times" if allowed or task.retried else ""),
         *(("policy", _policy(each, task.steps)) for each in task.policies),
-        ("shown", f"{read.policy or task.trained[0]}; --policy shows another" if len(task.trained) > 1 else ""),
-        _made(task, own),
-        ("precision", line(read.precision) if read.newest or task.state == "running" else ""),
-        ("epoch", newest_text("epoch", measures) if read.newest else ""),
-        ("reward", f"{score(own.reward)}  {sparkline(read.rewards, 40)}".rstrip()),
+        ("shown", f"{policy or task.trained[0]}; --policy shows another" if len(task.trained) > 1 else ""),
+        ("measured", f"{task.step} of {task.steps}") if task.kind == "eval" else ("step", f"{own.step} of {own.steps}"),
+        ("precision", line(engine.precision) if engine and (newest or task.state == "running") else ""),
+        ("epoch", newest_text("epoch", measures) if newest else ""),
+        ("reward", f"{score(own.reward)}  {sparkline(reader.rewards(task.id, policy=policy), 40)}".rstrip()),
         ("held-out", scores_in_words(evals)),
         ("measured on", rests_on(own.basis) if own.basis else ""),
         *(("component", words) for words in component_lines(shares, evals)),
@@ -242,13 +202,17 @@ def _fields(read: _Read, serving: bool) -> list[tuple[str, str]]:
         ("best", score(own.best)),
         ("baseline", f"{score(own.floor)} (best constant answer)" if own.floor is not None else ""),
         ("adapter", own.adapter_version),
-        ("on disk", f"{len(kept)} version{'s' * (len(kept) > 1)}, {size(sum(v.size for v in kept))}" if kept else ""),
+        ("on disk", f"{counted(len(kept), 'version')}, {size(sum(v.size for v in kept))}" if kept else ""),
         ("staleness", value_text("staleness", own.staleness)),
         ("tokens", count(own.tokens)),
-        ("limits", limits(read.config)),
+        ("limits", limits(config)),
         ("running time", duration(task.seconds)),
-        *((_metric(name), newest_text(name, measures)) for name in all_in_order(measures)),
+        *(
+            (words(name).title if words(name).meaning else line(name), newest_text(name, measures))
+            for name in all_in_order(measures)
+        ),
     ]
+    return [field for field in fields if task.kind != "eval" or field[0] not in OF_ONE]
 
 
 def _tell(fields: Sequence[tuple[str, str]]) -> None:
@@ -264,22 +228,8 @@ def _tell(fields: Sequence[tuple[str, str]]) -> None:
         output.fact(name, value, width)
 
 
-def _metric(name: str) -> str:
-    """A metric's name in the catalogue; one that is not there is whole, if a list would cut it."""
-
-    return words(name).title if words(name).meaning else line(name)
-
-
-def _made(task: TaskRow, own: TaskRow) -> tuple[str, str]:
-    """How far it is: versions that are measured, or steps of the policy that is shown."""
-    if task.kind == "eval":
-        return "measured", f"{task.step} of {task.steps}"
-    return "step", f"{own.step} of {own.steps}"
-
-
 def _policy(policy: PolicyRow, steps: int) -> str:
     """One of several policies in a line."""
-
     words = [f"{policy.name} ({names(policy.agents)}), {kind(policy)}"]
     if policy.measured:
         return f"{line(policy.name)}, " + (f"held-out {score(policy.score)}" if policy.step else "not measured yet")
@@ -308,11 +258,6 @@ def scores_in_words(evals: Sequence[EvalRow]) -> str:
     return f"{scores}{left_out}" + (f"; {earlier} of earlier series" if earlier else "")
 
 
-def _tries(task: TaskRow, config: dict[str, Any]) -> str:
-    allowed = config.get("queue", {}).get("retries", 0)
-    return f"{task.retried} of {allowed} times" if allowed or task.retried else ""
-
-
 # ``compare``: what tasks have come to, and in what they differ, side by side.
 
 NAMED = ("tenant", "name", "environment")
@@ -321,89 +266,64 @@ CELLS = 28
 """Cells of one value; `marlaas show ID --json` has all of it."""
 
 
-@dataclass(frozen=True)
-class Compared:
-    """One task of the comparison, or one of the policies that it trains."""
-
-    row: TaskRow
-    policy: str
-    """Empty where the task has only one."""
-    config: dict[str, Any]
-    measured_on: str
-    """The series of its newest held-out score; scores of different series do not compare."""
-
-
-def run_compare(args: argparse.Namespace) -> int:
+def run_compare(home: Home, args: argparse.Namespace) -> int:
     """Print both tables."""
-
-    with reading(home_of(args)) as reader:
-        numbers = chosen(args, reader)
-        assert reader is not None
-        shown = [face for number in numbers for face in faces(args, find_task(reader, number))]
+    with reading_tasks(home, args) as (reader, rows):
+        shown = [face for row in rows for face in faces(args, row)]
         if len(shown) < 2:
             raise ConfigError("One task cannot be compared.", "Give two or more numbers, or a sweep with --family.")
-        tasks = [_compared(reader, policy, row) for policy, row in shown]
-        scores = [scored(reader, _label(task), task.row.id, task.policy, args.best) for task in tasks]
-    rows = differences([task.config for task in tasks], args.all)
+        labels = [f"{row.id} {policy}".rstrip() for policy, row in shown]
+        configs = [reader.task_config(row.id) for _, row in shown]
+        series = [newest_key(reader.evals(row.id, policy or None)) for policy, row in shown]
+        scores = [
+            scored(reader, label, row.id, policy, args.best) for label, (policy, row) in zip(labels, shown, strict=True)
+        ]
+    differing = differences(configs, args.all)
     if args.json:
-        return output.result_json(
-            {"tasks": [_json(task) for task in tasks], "paired": pairs_json(scores), "config": rows}
-        )
-    headers = ("TASK", *map(_label, tasks))
+        tasks = [
+            {**task_json(row), "policy": policy, "measured_on": on}
+            for (policy, row), on in zip(shown, series, strict=True)
+        ]
+        return output.result_json({"tasks": tasks, "paired": pairs_json(scores), "config": differing})
+    headers = ("TASK", *labels)
     against = ["", *(difference_text(compared(one, scores[0])) for one in scores[1:])]
-    cells = [
-        [*_results(task), ("compared by", _step(one)), ("difference", how)]
-        for task, one, how in zip(tasks, scores, against, strict=True)
+    columns = [
+        _results(row, on, one, how) for (_, row), on, one, how in zip(shown, series, scores, against, strict=True)
     ]
-    results = list(zip(*cells, strict=True))
-    output.result_table(headers, [(cells[0][0], *(text for _, text in cells)) for cells in results], right=headers[1:])
+    output.result_table(headers, [(name, *(column[name] for column in columns)) for name in columns[0]], headers[1:])
     if any(compared(one, scores[0]).difference for one in scores[1:]):
-        output.talk(NOTE.format(first=headers[1]))
+        output.talk(NOTE.format(first=labels[0]))
         if args.best:
             output.talk(CHOSEN)
     if len({one.row.series for one in scores if one.row}) > 1:
         output.talk("Held-out scores of different series do not compare: other prompts, or graded by other code.")
     output.result("")
-    if not rows.keys() - set(NAMED):
+    cells = [(line(key, 40), *map(_value, values)) for key, values in differing.items() if key not in NAMED]
+    if not cells:
         return output.done("Their configurations are the same.")
-    differing = [(line(key, 40), *map(_value, values)) for key, values in rows.items() if key not in NAMED]
-    return output.result_table(("KEY", *headers[1:]), differing, right=headers[1:])
+    return output.result_table(("KEY", *labels), cells, right=labels)
 
 
-def _label(task: Compared) -> str:
-    return f"{task.row.id} {task.policy}".rstrip()
-
-
-def _step(one: Scored) -> str:
-    """The score by which a task is compared, as the table shows it."""
-    return f"{score(one.row.score)} at {one.row.step}" if one.row else "-"
-
-
-def _compared(reader: Reader, policy: str, row: TaskRow) -> Compared:
-
-    evals = reader.evals(row.id, policy or None)
-    return Compared(row, policy, reader.task_config(row.id), newest_key(evals))
-
-
-def _results(task: Compared) -> list[tuple[str, str]]:
-
-    row = task.row
-    return [
-        ("tenant", line(row.tenant, CELLS)),
-        ("name", short_name(row, CELLS)),
-        ("environment", line(row.environment, CELLS)),
-        ("series", line(task.measured_on, 12) or "-"),
-        ("state", line(row.state)),
-        ("step", f"{row.step}/{row.steps}"),
-        ("reward", score(row.reward)),
-        ("held-out", with_error(row.score, row.basis)),
-        ("measured on", rests_on(row.basis) if row.basis else "-"),
-        ("best", score(row.best)),
-        ("baseline", score(row.floor)),
-        ("staleness", value_text("staleness", row.staleness)),
-        ("tokens", count(row.tokens)),
-        ("running time", duration(row.seconds)),
-    ]
+def _results(row: TaskRow, on: str, one: Scored, difference: str) -> dict[str, str]:
+    """A column of the table; ``on``: the series of its newest held-out score."""
+    return {
+        "tenant": line(row.tenant, CELLS),
+        "name": short_name(row, CELLS),
+        "environment": line(row.environment, CELLS),
+        "series": line(on, 12) or "-",
+        "state": line(row.state),
+        "step": f"{row.step}/{row.steps}",
+        "reward": score(row.reward),
+        "held-out": with_error(row.score, row.basis),
+        "measured on": rests_on(row.basis) if row.basis else "-",
+        "best": score(row.best),
+        "baseline": score(row.floor),
+        "staleness": value_text("staleness", row.staleness),
+        "tokens": count(row.tokens),
+        "running time": duration(row.seconds),
+        "compared by": f"{score(one.row.score)} at {one.row.step}" if one.row else "-",
+        "difference": difference,
+    }
 
 
 def _value(value: Any) -> str:
@@ -412,115 +332,17 @@ def _value(value: Any) -> str:
     return "-" if value is None else line(str(value), CELLS)
 
 
-def _json(task: Compared) -> dict[str, Any]:
-
-    return {**task_json(task.row), "policy": task.policy, "measured_on": task.measured_on}
-
-
-# Tells a person at a terminal what is being loaded, and for how many seconds by now.
-#
-# One line of standard error, which is written over each second and is gone in the end. With ``--plain`` it is a line
-# at the beginning and one every ten seconds. In a pipe or a file, if nobody watches, it is silent or a line.
-
-_INTERVAL = 1.0
-_HEARD = 10.0
-"""Seconds between two lines for somebody who hears them."""
-
-
-class Waiting:
-    """Shows ``what`` from ``begin`` until ``end``, or while a block runs. ``what``: Loading arithmetic."""
-
-    def __init__(self, what: str, piped: bool = False) -> None:
-        """``piped``: whether a pipe gets a line as well."""
-        self._what = line(what)
-        self._piped = piped
-        self._lock = threading.Lock()
-        self._ended = threading.Event()
-        self._began = 0.0
-        self._drawn = 0
-        """Cells of the line that is shown."""
-
-    def __enter__(self) -> Waiting:
-        self.begin()
-        return self
-
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
-        self.end()
-
-    def begin(self) -> None:
-        """Show it at once, and go on in a thread that does not outlive the program."""
-        self._began = time.monotonic()
-        if not sys.stderr.isatty():
-            self._ended.set()
-            if self._piped:
-                output.talk(f"{self._what} …")
-            return
-        self._draw()
-        threading.Thread(target=self._run, name="waiting", daemon=True).start()
-
-    def end(self) -> None:
-        """Remove the line; may be called again."""
-        with self._lock:
-            self._ended.set()
-            self._wipe()
-
-    def say(self, text: str) -> None:
-        """Print a line of its own above it."""
-        with self._lock:
-            self._wipe()
-            output.talk(text)
-        if not self._ended.is_set() and not output.is_plain():
-            self._draw()
-
-    def _run(self) -> None:
-        while not self._ended.wait(_HEARD if output.is_plain() else _INTERVAL):
-            self._draw()
-
-    def _draw(self) -> None:
-        if output.is_plain():
-            self._tell()
-            return
-        seconds = int(time.monotonic() - self._began)
-        room = shutil.get_terminal_size().columns - 1
-        text = clip(f"{self._what} …{f' {seconds} s' if seconds else ''}", room)
-        with self._lock:
-            if self._ended.is_set():
-                return
-            self._wipe()
-            self._drawn = cells(text)
-            print(text, end="", file=sys.stderr, flush=True)
-
-    def _tell(self) -> None:
-        seconds = int(time.monotonic() - self._began)
-        with self._lock:
-            if not self._ended.is_set():
-                output.talk(f"{self._what}: {seconds} seconds so far." if seconds else f"{self._what} ...")
-
-    def _wipe(self) -> None:
-        if self._drawn:
-            print(f"\r{' ' * self._drawn}\r", end="", file=sys.stderr, flush=True)
-            self._drawn = 0
-
-
 # ``wait``: until tasks have ended; exit 0 only if all of them finished well.
 
 
-def run_wait(args: argparse.Namespace) -> int:
+def run_wait(home: Home, args: argparse.Namespace) -> int:
     """Wait, with progress on standard error."""
-    from marlaas.engine.daemon import control
-
-    home = home_of(args)
-    with reading(home) as reader:
-        wanted = chosen(args, reader)
-        for task in (find_task(reader, number) for number in wanted):
+    with reading_tasks(home, args) as (reader, chosen):
+        for task in chosen:
             if task.state == "paused" and not task.stuck:  # it may be resumed while this waits
                 output.talk(f"Task {task.id} is paused; `marlaas resume {task.id}` goes on with it.")
-        follower = Follower(
-            read=lambda: [find_task(reader, number) for number in wanted],
-            alive=lambda: control.alive(home),
-            say=output.talk,
-            **ways(output.is_plain()),
-        )
+        numbers = [task.id for task in chosen]
+        follower = Follower.of(home, lambda: [find_task(reader, n) for n in numbers], **ways(output.is_plain()))
         tasks = follower.follow(args.timeout)
     if args.json:
         output.result_json([task_json(task) for task in tasks])
@@ -537,34 +359,27 @@ def run_wait(args: argparse.Namespace) -> int:
 #
 # The lines go to standard output, because they are what was asked for.
 
-NO_ENGINE = "No engine is alive; `marlaas engine start` goes on with the unfinished tasks."
 
-
-def run_watch(args: argparse.Namespace) -> int:
+def run_watch(home: Home, args: argparse.Namespace) -> int:
     """Print changes until the given tasks have ended, or until Ctrl-C."""
-    from marlaas.engine.daemon import control
-
-    home = home_of(args)
-    with reading(home) as reader:
-        wanted = chosen(args, reader) if args.tasks or args.family else None
-        if reader is None:
-            return output.done("No tasks yet. `marlaas submit FILE` adds one.")
-        follower = Follower(
-            read=lambda: moving(follower, reader) if wanted is None else [find_task(reader, n) for n in wanted],
-            alive=lambda: control.alive(home),
-            say=output.quote if args.json else output.result,
-            differs_by=milestone if args.quiet else None,
-            **({"words": _json_of_watch} if args.json else ways(output.is_plain())),
-        )
-        if wanted is None:
+    how = {"words": lambda task: output.json_line(task_json(task))} if args.json else ways(output.is_plain())
+    how |= {"say": output.quote if args.json else output.result, "differs_by": milestone if args.quiet else None}
+    if not args.tasks and not args.family:
+        with reading(home) as reader:
+            if reader is None:
+                return output.done("No tasks yet. `marlaas submit FILE` adds one.")
+            follower = Follower.of(home, lambda: moving(follower, reader), **how)
             watch_all(follower)
-        if not control.alive(home):
+    with reading_tasks(home, args) as (reader, chosen):
+        numbers = [task.id for task in chosen]
+        follower = Follower.of(home, lambda: [find_task(reader, number) for number in numbers], **how)
+        if not follower.alive():
             output.talk(NO_ENGINE)
         tasks = follower.follow()
     return output.OK if all(task.state == "done" for task in tasks) else output.FAILED
 
 
-def watch_all(follower: Follower, interval: float = 1.0) -> None:
+def watch_all(follower: Follower, interval: float = 1.0) -> NoReturn:
     """Print what changes, and whether an engine is alive, until interrupted."""
     output.talk("Watching all tasks; Ctrl-C ends the watching and no task.")
     lived = True
@@ -580,11 +395,6 @@ def watch_all(follower: Follower, interval: float = 1.0) -> None:
 def moving(follower: Follower, reader: Reader) -> list[TaskRow]:
     """The unfinished tasks, and those that were unfinished when last reported."""
     return [task for task in reader.tasks() if task.unfinished or follower.said(task.id)]
-
-
-def _json_of_watch(task: TaskRow) -> str:
-
-    return output.json_line(task_json(task))
 
 
 def register(verbs: Verbs) -> None:

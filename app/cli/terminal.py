@@ -5,8 +5,11 @@ from __future__ import annotations
 import argparse
 import gc
 import os
+import shutil
 import signal
 import sys
+import threading
+import time
 from contextlib import nullcontext
 from dataclasses import replace
 from functools import partial
@@ -15,6 +18,7 @@ from typing import TYPE_CHECKING
 from marlaas.engine.home.paths import Home
 
 from .. import output
+from ..text.format import cells, clip, line
 from .parser import home_of
 
 if TYPE_CHECKING:
@@ -123,3 +127,72 @@ def _preferences(ascii_: bool, theme: str) -> Preferences:
 def _is_anothers(home: Home) -> bool:
     """Whether the home exists and this account may only read it."""
     return home.database.exists() and not os.access(home.database, os.W_OK)
+
+
+# Tells a person at a terminal what is being loaded, and for how many seconds by now.
+#
+# One line of standard error, which is written over each second and is gone in the end. With ``--plain`` it is a line
+# at the beginning and one every ten seconds. In a pipe or a file, if nobody watches, it is silent or a line.
+
+_INTERVAL = 1.0
+_HEARD = 10.0
+"""Seconds between two lines for somebody who hears them."""
+
+
+class Waiting:
+    """Shows ``what`` while a block runs: Loading arithmetic. ``piped``: a pipe gets a line as well."""
+
+    def __init__(self, what: str, piped: bool = False) -> None:
+        self._what = line(what)
+        self._piped = piped
+        self._lock = threading.Lock()
+        self._ended = threading.Event()
+        self._drawn = 0
+        """Cells of the line that is shown."""
+
+    def __enter__(self) -> Waiting:
+        if sys.stderr.isatty():
+            began = time.monotonic()
+            self._draw(0)
+            threading.Thread(target=self._run, args=(began,), name="waiting", daemon=True).start()
+        else:
+            self._ended.set()
+            if self._piped:
+                output.talk(f"{self._what} …")
+        return self
+
+    def __exit__(self, *unused: object) -> None:
+        self.end()
+
+    def end(self) -> None:
+        """Remove the line; may be called again."""
+        with self._lock:
+            self._ended.set()
+            self._wipe()
+
+    def say(self, text: str) -> None:
+        """Print another line above it, which is drawn again within a second."""
+        with self._lock:
+            self._wipe()
+            output.talk(text)
+
+    def _run(self, began: float) -> None:
+        while not self._ended.wait(_HEARD if output.is_plain() else _INTERVAL):
+            self._draw(int(time.monotonic() - began))
+
+    def _draw(self, seconds: int) -> None:
+        with self._lock:
+            if self._ended.is_set():
+                return
+            if output.is_plain():
+                output.talk(f"{self._what}: {seconds} seconds so far." if seconds else f"{self._what} ...")
+                return
+            text = clip(f"{self._what} …{f' {seconds} s' if seconds else ''}", shutil.get_terminal_size().columns - 1)
+            self._wipe()
+            self._drawn = cells(text)
+            print(text, end="", file=sys.stderr, flush=True)
+
+    def _wipe(self) -> None:
+        if self._drawn:
+            print(f"\r{' ' * self._drawn}\r", end="", file=sys.stderr, flush=True)
+            self._drawn = 0

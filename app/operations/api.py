@@ -8,18 +8,15 @@ import time
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Any
 from urllib.parse import urlsplit
 
-from marlaas.engine.daemon.lock import holder
 from marlaas.engine.errors import ConfigError, EngineUnreachable
 from marlaas.engine.home.paths import Home
 from marlaas.engine.spec.task import tenant_name
-from marlaas.engine.store.submissions import add_key, command
+from marlaas.engine.store.submissions import add_key
 
-from .. import output
 from ..reading import opened
-from .commands import unanswered, wait_for_outcomes
+from .commands import ask
 from .log_files import LogLine
 
 # Makes keys of the API: the home keeps their hashes, and nobody can read a key a second time.
@@ -127,14 +124,10 @@ def open_api(home: Home, port: int | None) -> str:
 
     Raises ``ConfigError`` if the engine refuses, and ``EngineUnreachable`` where it or the API does not answer.
     """
-    from marlaas.engine.daemon import control
     from marlaas.engine.gateway.processes import check_installed
 
     check_installed()
-    control.ensure_running(home, notice=output.talk)
-    refused = _ask(home, "api_start", port=port)
-    if refused:
-        raise ConfigError(refused)
+    ask(home, "api_start", port=port)
     with opened(home) as reader:
         state = reader.api_state()
     url = state.url if state is not None else ""
@@ -145,21 +138,6 @@ def open_api(home: Home, port: int | None) -> str:
             raise EngineUnreachable(f"The API at {url} has not answered within {ANSWER_SECONDS:g} s.", f"See {log}.")
         time.sleep(LOOK)
     return url
-
-
-def close_api(home: Home) -> bool:
-    """Have the engine close the API, or leave that to the next one; False if none runs.
-
-    Raises ``EngineUnreachable`` if one runs and does not answer.
-    """
-    from marlaas.engine.daemon.control import create_database
-
-    if holder(home.lock) is None:
-        create_database(home)
-        command(home.database, "api_stop")
-        return False
-    _ask(home, "api_stop")
-    return True
 
 
 def answers(url: str, timeout: float = 2.0) -> bool:
@@ -175,13 +153,3 @@ def answers(url: str, timeout: float = 2.0) -> bool:
         return False
     finally:
         connection.close()
-
-
-def _ask(home: Home, kind: str, **arguments: Any) -> str:
-
-    with opened(home) as reader:
-        sent = command(home.database, kind, **arguments)
-        outcome = wait_for_outcomes(reader, [sent]).get(sent)
-    if outcome is None:
-        raise unanswered()
-    return outcome

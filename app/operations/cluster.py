@@ -13,7 +13,6 @@ from pathlib import Path
 from typing import Any
 
 from marlaas.engine.daemon import control
-from marlaas.engine.daemon.control import create_database
 from marlaas.engine.daemon.lock import holder
 from marlaas.engine.errors import ClusterUnreachable, ConfigError, MarlaasError
 from marlaas.engine.home.paths import Home
@@ -51,10 +50,9 @@ from marlaas.engine.machine.cluster.node import (
     why_not_drain,
 )
 from marlaas.engine.store.queries.machine import NodeRow
-from marlaas.engine.store.submissions import command
 
-from ..reading import opened, reading
-from .commands import unanswered, wait_for_outcomes
+from ..reading import reading
+from .commands import leave as leave_to_engine, refuse
 from .settings_file import write_cluster
 
 # What is known of a cluster's nodes: from the engine, which knows most, else from the head itself.
@@ -169,12 +167,11 @@ def unanswering(home: Home) -> str:
 # Drains a node and takes that back: asks the engine, or leaves it to the next one.
 
 
-def steer_node(home: Home, kind: str, word: str) -> tuple[str, str, bool]:
+def steer_node(home: Home, kind: str, word: str) -> tuple[str, bool]:
     """Send ``drain_node`` or ``undrain_node`` for the node that ``word`` means.
 
-    Returns its name, why the engine refuses, empty if it does not, and whether the command waits for an engine.
-    Raises ``ConfigError`` if no node may be meant, ``ClusterUnreachable``, and ``EngineUnreachable`` where the
-    engine does not answer.
+    Returns its name, and whether the command waits for an engine. Raises ``ConfigError`` if no node may be meant or
+    the engine refuses, ``ClusterUnreachable``, and ``EngineUnreachable`` where the engine does not answer.
     """
     state = cluster_state(home)
     if state is None:
@@ -184,21 +181,10 @@ def steer_node(home: Home, kind: str, word: str) -> tuple[str, str, bool]:
             "Nodes are drained where the engine runs.", f"Type it on the head, {state.own.head.rpartition(':')[0]}."
         )
     name, unknown = meant(word, state.nodes)
-    if unknown:
-        raise ConfigError(unknown)
-    running = holder(home.lock) is not None
-    drained = {node.name for node in state.nodes if node.draining}
-    if kind == "drain_node" and not running and (why := why_not_drain(name, state.nodes, drained)):
-        raise ConfigError(why)
-    create_database(home)
-    sent = command(home.database, kind, node=name)
-    if not running:
-        return name, "", True
-    with opened(home) as reader:
-        outcome = wait_for_outcomes(reader, [sent]).get(sent)
-    if outcome is None:
-        raise unanswered()
-    return name, outcome, False
+    refuse(unknown)
+    if kind == "drain_node" and holder(home.lock) is None:
+        refuse(why_not_drain(name, state.nodes, {node.name for node in state.nodes if node.draining}))
+    return name, not leave_to_engine(home, kind, node=name)
 
 
 # Makes this machine the head of a cluster, or has it join one. Everything is checked before Ray is started.

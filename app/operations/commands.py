@@ -6,7 +6,7 @@ import math
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, TypedDict
+from typing import Any
 
 from marlaas.engine.daemon.lock import holder
 from marlaas.engine.errors import ConfigError, EngineUnreachable
@@ -17,7 +17,7 @@ from marlaas.engine.store.rows import PolicyRow, TaskRow, VersionRow
 from marlaas.engine.store.submissions import command, command_all
 
 from .. import output
-from ..reading import reading
+from ..reading import opened, reading
 from ..text.format import clip, clip_start, line, pad, score
 from ..text.learning import newest, state_text
 from ..text.machine import yielding_of, yielding_text
@@ -48,24 +48,47 @@ def wait_for_outcomes(
         sleep(0.1)
 
 
-def ask(home: Home, reader: Reader, kind: str, task: int, **arguments: Any) -> str:
-    """Send one command to the engine, which is started if need be; returns the engine's refusal, or an empty text.
+def send(home: Home, kind: str, task: int | None = None, about: str = "", **arguments: Any) -> str:
+    """Send one command to the engine that runs; returns its refusal, or an empty text.
 
-    Raises ``EngineUnreachable`` if it does not answer.
+    ``about`` names what the command is for. Raises ``EngineUnreachable`` if the engine does not answer.
     """
-    from marlaas.engine.daemon import control
-
-    control.ensure_running(home, notice=output.talk)
-    sent = command(home.database, kind, task, **arguments)
-    outcome = wait_for_outcomes(reader, [sent]).get(sent)
+    number = command(home.database, kind, task, **arguments)
+    with opened(home) as reader:
+        outcome = wait_for_outcomes(reader, [number]).get(number)
     if outcome is None:
-        raise unanswered(f"task {task}")
+        raise unanswered(about or (f"task {task}" if task is not None else ""))
     return outcome
 
 
-def unanswered(about: str = "") -> EngineUnreachable:
-    """What to raise for a command that has no outcome in time; ``about`` names the task."""
+def ask(home: Home, kind: str, task: int | None = None, about: str = "", **arguments: Any) -> None:
+    """Send one command to the engine, which is started if need be. Raises ``ConfigError`` if it refuses."""
+    from marlaas.engine.daemon import control
 
+    control.ensure_running(home, notice=output.talk)
+    refuse(send(home, kind, task, about, **arguments))
+
+
+def leave(home: Home, kind: str, **arguments: Any) -> bool:
+    """Send one command, or leave it to the next engine; False if none runs. Raises ``ConfigError`` if it refuses."""
+    from marlaas.engine.daemon.control import create_database
+
+    create_database(home)
+    if holder(home.lock) is None:
+        command(home.database, kind, **arguments)
+        return False
+    refuse(send(home, kind, **arguments))
+    return True
+
+
+def refuse(outcome: str) -> None:
+    """Raise ``ConfigError`` for the engine's refusal, if it is one."""
+    if outcome:
+        raise ConfigError(outcome)
+
+
+def unanswered(about: str = "") -> EngineUnreachable:
+    """The error for a command that has no outcome in time; ``about`` names what it is for."""
     return EngineUnreachable(
         f"The engine has not answered {about and f'for {about} '}within {ANSWER_SECONDS:g} s.",
         "It will carry the command out when it gets to it; `marlaas engine status` shows its state.",
@@ -218,15 +241,8 @@ def _who(task: TaskRow, width: int) -> str:
     return clip_start(text, width) if task.family else clip(text, width)
 
 
-class Ways(TypedDict, total=False):
-    """How a ``Follower`` reports."""
-
-    words: Callable[[TaskRow], str]
-    rest: float
-
-
-def ways(plain: bool) -> Ways:
-    """How tasks are followed: by eye, each change in columns; by ear, in sentences that leave time to hear them."""
+def ways(plain: bool) -> dict[str, Any]:
+    """How a ``Follower`` reports: by eye, each change in columns; by ear, in sentences that leave time to hear them."""
     return {"words": sentence, "rest": HEARD_SECONDS} if plain else {"words": progress_line}
 
 
@@ -252,6 +268,13 @@ class Follower:
     _last: dict[int, tuple[float, object]] = field(default_factory=dict)
     """When a task was last reported, and its milestone then."""
 
+    @classmethod
+    def of(cls, home: Home, read: Callable[[], Sequence[TaskRow]], **how: Any) -> Follower:
+        """Follows tasks of a home; without another ``say`` on standard error."""
+        from marlaas.engine.daemon import control
+
+        return cls(read, lambda: control.alive(home), **{"say": output.talk} | how)
+
     def said(self, task: int) -> bool:
         """Whether a task has been reported."""
         return task in self._said
@@ -261,15 +284,13 @@ class Follower:
         tasks = list(self.read())
         for task in tasks:
             now = (self.differs_by or self.words)(task)
-            if (task.id not in self._said or self._said[task.id] != now) and not self._rests(task):
-                self._said[task.id], self._last[task.id] = now, (self.clock(), milestone(task))
+            when, before = self._last.get(task.id, (-math.inf, None))
+            rests = self.clock() - when < self.rest and before == milestone(task)  # it has only made steps
+            if (task.id not in self._said or self._said[task.id] != now) and not rests:
+                self._said[task.id] = now
+                self._last[task.id] = (self.clock(), milestone(task))
                 self.say(self.words(task))
         return tasks
-
-    def _rests(self, task: TaskRow) -> bool:
-        """Whether it was reported a moment ago, and there is nothing but steps to tell."""
-        when, before = self._last.get(task.id, (-math.inf, None))
-        return self.clock() - when < self.rest and before == milestone(task)
 
     def follow(self, timeout: float | None = None, interval: float = 1.0) -> list[TaskRow]:
         """Follow until all tasks have ended, or until the time is over; returns the tasks as they are then."""

@@ -625,9 +625,9 @@ class HomeFacts:
     since: float
     """In seconds since 1970; so is ``now``."""
     now: float
-    tasks: Sequence[TaskRow]
-    progress: Sequence[ProgressRow]
-    events: Sequence[EventRow]
+    tasks: Sequence[TaskRow] = ()
+    progress: Sequence[ProgressRow] = ()
+    events: Sequence[EventRow] = ()
     """Warnings and errors of that time, oldest first."""
 
 

@@ -188,7 +188,7 @@ def remarks(node: NodeRow) -> Iterator[str]:
         yield from filter(None, (clock_warning(node.name, node.clock),))
 
 
-def summary(nodes: tuple[NodeRow, ...] | list[NodeRow]) -> str:
+def summary(nodes: Sequence[NodeRow]) -> str:
     """``3 nodes, 1 draining, 1 gone``."""
     states = [node.state for node in nodes]
     rest = [f"{states.count(state)} {state}" for state in ("draining", "refused", "gone") if state in states]

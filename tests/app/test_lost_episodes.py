@@ -97,7 +97,7 @@ def test_a_task_without_any_has_no_list_of_failures() -> None:
 
 def test_show_has_a_line_of_them(filling: Filling, capsys: pytest.CaptureFixture[str]) -> None:
     fill_flaky(filling)
-    show_task(argparse.Namespace(home=Path(filling.path).parent, task=1, policy=None, toml=False, json=False))
+    show_task(Home(Path(filling.path).parent), argparse.Namespace(task=1, policy=None, toml=False, json=False))
     assert (
         f"  lost          Lost 160 of 800 episodes (20 %): their environment failed, last at {RAISED}."
         in capsys.readouterr().out

@@ -22,7 +22,7 @@ from ..filling import Filling, fill_full
 
 
 def fail(monkeypatch: pytest.MonkeyPatch, error: BaseException) -> None:
-    def run(args: argparse.Namespace) -> int:
+    def run(home: Home, args: argparse.Namespace) -> int:
         raise error
 
     monkeypatch.setattr(tasks, "list_tasks", run)
@@ -55,12 +55,6 @@ def test_a_verb_that_there_is_not_names_the_nearest(marlaas: Commander, words: s
 @pytest.mark.parametrize(
     ("words", "says", "hint"),
     [
-        ("logs --task 7", "`marlaas logs` has no option '--task'.", "Write the task without it: `marlaas logs 7`."),
-        (
-            "pause --tasks=7",
-            "`marlaas pause` has no option '--tasks'.",
-            "Write the tasks without it: `marlaas pause 7`.",
-        ),
         ("logs --tenat lab", "`marlaas logs` has no option '--tenat'.", "Did you mean '--tenant'?"),
         ("logs 7 8", "'8' is one word too many for `marlaas logs`.", ""),
         ("logs --level bad", "--level is one of info, warning, error, not 'bad'.", ""),
@@ -72,7 +66,7 @@ def test_a_verb_that_there_is_not_names_the_nearest(marlaas: Commander, words: s
         ("env play", "NAME is missing.", ""),
         ("show 99999999999999999999", "'99999999999999999999' is not a task's number; `marlaas list` shows them.", ""),
         ("env --foo", "`marlaas env` has no option '--foo'.", ""),
-        ("--thme light list", "`marlaas` has no option '--thme'.", "Did you mean '--theme'?"),
+        ("--thme=light list", "`marlaas` has no option '--thme'.", "Did you mean '--theme'?"),
     ],
 )
 def test_a_mistake_in_a_command_is_one_sentence(marlaas: Commander, words: str, says: str, hint: str) -> None:

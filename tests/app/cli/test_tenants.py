@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from marlaas.app.cli import queue
+from marlaas.app.operations import commands
 
 from ..commanding import Commander, FakeEngine
 from ..filling import HOSTILE, Filling
@@ -28,12 +28,12 @@ def asked(filling: Filling) -> list[tuple[str, dict[str, object]]]:
 def obedient(filling: Filling, monkeypatch: pytest.MonkeyPatch, engine: FakeEngine) -> FakeEngine:
     """An engine that does at once what a command asks for."""
 
-    def obey(reader: object, commands: list[int]) -> dict[int, str]:
+    def obey(reader: object, sent: list[int]) -> dict[int, str]:
         for _, arguments in asked(filling):
             filling.insert("tenants", created=1.0, **{"weight": 1.0, "tasks": 0, "tokens_per_day": 0} | arguments)
-        return dict.fromkeys(commands, "")
+        return dict.fromkeys(sent, "")
 
-    monkeypatch.setattr(queue, "wait_for_outcomes", obey)
+    monkeypatch.setattr(commands, "wait_for_outcomes", obey)
     return engine
 
 
@@ -111,6 +111,6 @@ def test_bad_values_are_one_sentence_and_ask_nobody(
 def test_a_silent_engine_is_said_to_be_silent(
     filling: Filling, marlaas: Commander, engine: FakeEngine, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    monkeypatch.setattr(queue, "wait_for_outcomes", lambda reader, sent: {})
+    monkeypatch.setattr(commands, "wait_for_outcomes", lambda reader, sent: {})
     said = marlaas("tenants", "set", "bio", "--tasks", "1")
     assert said.code == 3 and "has not answered" in said.err

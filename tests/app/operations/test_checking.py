@@ -64,12 +64,6 @@ def test_a_true_home_is_proven(home: Home, capsys: pytest.CaptureFixture[str]) -
     assert not any(word in out for word in ("unknown", "LOST", "spare"))
 
 
-def test_options_that_are_gone_are_refused(home: Home, capsys: pytest.CaptureFixture[str]) -> None:
-    for option in (["--updates"], ["--base", "tiny"], ["--threads", "2"]):
-        assert main(["home", "check", "--home", str(home.root), *option]) == 2
-        assert "no longer makes updates again" in capsys.readouterr().err
-
-
 LIES: dict[str, tuple[str, str]] = {
     "a step is lost": ("DELETE FROM steps WHERE number = 2", "its steps are 1, 3"),
     "a version is lost": ("DELETE FROM versions WHERE number = 1", "there is no version 1"),

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from marlaas.app.cli import adapters
+from marlaas.app.operations import commands
 from marlaas.engine.home.paths import Home
 
 from ...commanding import Commander, FakeEngine
@@ -24,8 +24,8 @@ def sent(filling: Filling, engine: FakeEngine, monkeypatch: pytest.MonkeyPatch) 
         found.append((kind, task, arguments))
         return 1
 
-    monkeypatch.setattr(adapters, "command", command)
-    monkeypatch.setattr(adapters, "wait_for_outcomes", lambda reader, commands: dict.fromkeys(commands, ""))
+    monkeypatch.setattr(commands, "command", command)
+    monkeypatch.setattr(commands, "wait_for_outcomes", lambda reader, sent: dict.fromkeys(sent, ""))
     return found
 
 
@@ -97,4 +97,4 @@ def test_what_cannot_be(sent: list[tuple[Any, ...]], marlaas: Commander, words: 
 
 
 def test_nothing_was_ever_trained(home: Home, marlaas: Commander) -> None:
-    assert "There are no adapters." in marlaas("adapters", "name", "prod", "1").err
+    assert "There is no adapter '1'." in marlaas("adapters", "name", "prod", "1").err

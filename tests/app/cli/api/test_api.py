@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 import pytest
 
-from marlaas.app.operations import api
+from marlaas.app.operations import api, commands as commands_module
 from marlaas.engine.gateway import processes as gateways
 from marlaas.engine.home.paths import Home
 from marlaas.engine.store.store import Store
@@ -33,8 +33,8 @@ def answering(home: Home, monkeypatch: pytest.MonkeyPatch, engine: FakeEngine) -
                 store.close()
             return dict.fromkeys(commands, outcome)
 
-        monkeypatch.setattr(api, "holder", lambda path: 1)
-        monkeypatch.setattr(api, "wait_for_outcomes", wait)
+        monkeypatch.setattr(commands_module, "holder", lambda path: 1)
+        monkeypatch.setattr(commands_module, "wait_for_outcomes", wait)
         monkeypatch.setattr(api, "answers", lambda url: url == URL)
         monkeypatch.setattr(gateways, "NEEDS", ())
 
@@ -82,7 +82,7 @@ def test_without_the_extra_it_says_how_to_install_it(
 @pytest.mark.parametrize("port", ["70000", "-1", "http", "8.5"])
 def test_a_port_that_is_none(marlaas: Commander, engine: FakeEngine, port: str) -> None:
     said = marlaas("api", "start", f"--port={port}")
-    assert said.code == 2 and "a port is a whole number from 0 to 65535" in said.err and engine.asked == []
+    assert said.code == 2 and "is no whole number from 0 to 65,535" in said.err and engine.asked == []
 
 
 def test_stops(filling: Filling, home: Home, marlaas: Commander, answering: Answering) -> None:

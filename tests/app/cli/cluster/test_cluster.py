@@ -207,7 +207,7 @@ def engine_says(monkeypatch: pytest.MonkeyPatch) -> Outcome:
     def says(outcome: str) -> None:
         monkeypatch.setattr(lock, "holder", lambda path: 1)
         monkeypatch.setattr(cluster, "holder", lambda path: 1)
-        monkeypatch.setattr(cluster, "wait_for_outcomes", lambda reader, sent: dict.fromkeys(sent, outcome))
+        monkeypatch.setattr(commands, "holder", lambda path: 1)
         monkeypatch.setattr(commands, "wait_for_outcomes", lambda reader, sent: dict.fromkeys(sent, outcome))
 
     return says

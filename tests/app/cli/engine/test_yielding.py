@@ -8,7 +8,7 @@ from collections.abc import Callable
 
 import pytest
 
-from marlaas.app.cli import engine
+from marlaas.app.operations import commands
 from marlaas.engine.daemon import control
 from marlaas.engine.errors import EngineUnreachable
 from marlaas.engine.home.paths import Home
@@ -25,11 +25,11 @@ def answering(home: Home, monkeypatch: pytest.MonkeyPatch) -> Answering:
     """An engine that runs and gives every command the same outcome; None of it where the outcome is "silence"."""
 
     def answer(outcome: str) -> None:
-        def wait(reader: object, commands: list[int]) -> dict[int, str]:
-            return {} if outcome == "silence" else dict.fromkeys(commands, outcome)
+        def wait(reader: object, sent: list[int]) -> dict[int, str]:
+            return {} if outcome == "silence" else dict.fromkeys(sent, outcome)
 
-        monkeypatch.setattr(engine, "holder", lambda path: 1)
-        monkeypatch.setattr(engine, "wait_for_outcomes", wait)
+        monkeypatch.setattr(commands, "holder", lambda path: 1)
+        monkeypatch.setattr(commands, "wait_for_outcomes", wait)
 
     return answer
 

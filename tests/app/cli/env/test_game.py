@@ -48,7 +48,7 @@ async def test_a_person_and_a_policy_share_a_game(
     answer = game.answering(parrot)
     assert (await answer(ask("first", "9 left"))).text == "3"
     assert (await answer(ask("second", "six left"))).text == "SIX LEFT"
-    assert game.agents == ["first", "second"]
+    assert list(game.agents) == ["first", "second"]
     assert capsys.readouterr().out.splitlines() == [
         "--- first",
         "user       9 left",

@@ -7,7 +7,8 @@ from typing import Any
 
 import pytest
 
-from marlaas.app.cli.env_play import ROOMY, Players, Speaking, players
+from marlaas.app.cli.env_play import OTHERS, ROOMY, Players, find_players, player_of
+from marlaas.app.cli.main import build_parser
 from marlaas.engine.errors import AdapterError, ConfigError
 from marlaas.engine.home.paths import Home
 from marlaas.engine.queue.submission.taskfile import submission
@@ -57,18 +58,22 @@ def played(home: Home) -> Home:
     return home
 
 
+def players(home: Home, *words: str) -> Players:
+    """The players whom these options of the verb name."""
+    return find_players(home, build_parser(["env"]).parse_args(["env", "play", "duel", *words]))
+
+
 def titles(found: Players) -> dict[str, str]:
-    return {agent: player.title for agent, player in found.by_agent.items()}
+    return {agent: player.title for agent, player in found.items()}
 
 
 def test_one_policy_plays_whoever_there_is(played: Home) -> None:
-    found = players(played, Speaking("1@1"))
-    assert not found.by_agent and found.of("anybody").title == "version 1 of task 1 (solo)"
-    assert players(played, Speaking("base")).of("anybody").sampling == ROOMY
+    assert titles(players(played, "--policy", "1@1")) == {OTHERS: "version 1 of task 1 (solo)"}
+    assert player_of(players(played, "--base"), "anybody").sampling == ROOMY
 
 
 def test_several_play_as_in_training(played: Home) -> None:
-    found = players(played, Speaking("2"))
+    found = players(played, "--policy", "2")
     assert titles(found) == {
         "first": "version 2 of task 2 (duel, player)",
         "second": "the base",
@@ -76,39 +81,38 @@ def test_several_play_as_in_training(played: Home) -> None:
         "fourth": "the base",
         "fifth": "version 1 of task 1 (solo)",
     }
-    assert found.of("first").sampling == SHORT and len(found.all) == 3
+    assert found["first"].sampling == SHORT
     with pytest.raises(ConfigError, match="Nobody plays the agent 'sixth'"):
-        found.of("sixth")
+        player_of(found, "sixth")
 
 
 def test_each_agent_may_be_played_by_another_version(played: Home) -> None:
-    wanted = Speaking("pair", {"second": "3/b@1", "fourth": "base"}, 0.0, 99, Truncation(top_k=5))
-    found = players(played, wanted, mine=["first"])
+    others = ("--agent", "second", "3/b@1", "--agent", "fourth", "base")
+    sampling = ("--temperature", "0", "--max-tokens", "99", "--top-k", "5")
+    found = players(played, "--policy", "pair", "--as", "first", *others, *sampling)
     assert titles(found) == {"second": "version 1 of task 3 (pair, b)", "fourth": "the base"}
-    said = {(p.sampling.temperature, p.sampling.max_tokens, p.truncation) for p in found.all}
+    said = {(p.sampling.temperature, p.sampling.max_tokens, p.truncation) for p in found.values()}
     assert said == {(0.0, 99, Truncation(top_k=5))}
-    assert as_number(found.of("fourth").sampling.max_episode_tokens) >= 99
+    assert as_number(found["fourth"].sampling.max_episode_tokens) >= 99
 
 
 @pytest.mark.parametrize(
-    ("wanted", "says"),
+    ("words", "says"),
     [
-        (Speaking("7"), "There is no adapter '7'"),
-        (Speaking("3/c"), "There is no adapter '3/c'"),
-        (Speaking("3/b@9"), "no version '9'"),
-        (Speaking(agents={"first": "3"}), "has the policies"),
-        (Speaking(agents={"first": "3/a", "second": "nobody"}), "There is no adapter 'nobody'"),
+        ("--policy 7", "There is no adapter '7'"),
+        ("--policy 3/c", "There is no adapter '3/c'"),
+        ("--policy 3/b@9", "no version '9'"),
+        ("--agent first 3", "has the policies"),
+        ("--agent first 3/a --agent second nobody", "There is no adapter 'nobody'"),
     ],
-    ids=str,
 )
-def test_what_means_nobody_is_a_sentence(played: Home, wanted: Speaking, says: str) -> None:
+def test_what_means_nobody_is_a_sentence(played: Home, words: str, says: str) -> None:
     with pytest.raises((AdapterError, ConfigError), match=says):
-        players(played, wanted)
+        players(played, *words.split())
 
 
 def test_names_are_safe_to_print(played: Home) -> None:
-    (version,) = [player.version for player in players(played, Speaking("1")).all]
-    assert version is not None
-    hostile: Any = replace(version, task_name="\x1b[2J[bold]x", policy="\x00y")
-    found = replace(players(played, Speaking("1")).of("a"), version=hostile)
-    assert found.title.isprintable()
+    player = players(played, "--policy", "1")[OTHERS]
+    assert player.version is not None
+    hostile: Any = replace(player.version, task_name="\x1b[2J[bold]x", policy="\x00y")
+    assert replace(player, version=hostile).title.isprintable()

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from marlaas.app.cli import env
+from marlaas.app.operations import commands
 from marlaas.app.text.environments import bounds, short
 from marlaas.engine.environments.process.launch import Folders
 from marlaas.engine.home.paths import Home
@@ -153,7 +153,7 @@ def test_reload_asks_the_engine(
     filled: Filling, marlaas: Commander, engine: FakeEngine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     answers = iter([{1: ""}, {2: "games.py:3: NameError."}, {}])
-    monkeypatch.setattr(env, "wait_for_outcomes", lambda reader, sent: next(answers))
+    monkeypatch.setattr(commands, "wait_for_outcomes", lambda reader, sent: next(answers))
     assert marlaas("env", "reload", "nim").err == "The plugin games was read again; it serves.\n"
     assert "games.py:3" in marlaas("env", "reload", "games").err
     assert marlaas("env", "reload", "games").code == 3

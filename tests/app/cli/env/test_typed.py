@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from typing import Any
 
 import pytest
 from hypothesis import given, strategies as st
 
-from marlaas.app.cli.env_play import COMMANDS, Typed, as_reply, call_of, command_of, reply_of
+from marlaas.app.cli.env_play import COMMANDS, call_of, command_of, reply_of
 from marlaas.plugins.messages import Ask, Message, ToolCall
 from marlaas.plugins.tools import schema_of
 
+ASK = Ask("agent", (Message("user", "?"),))
 TOOL = {
     "type": "function",
     "function": {
@@ -77,28 +79,26 @@ def test_commands_are_told_from_replies() -> None:
 
 
 def test_calls_stand_on_lines_of_their_own() -> None:
-    typed = reply_of("Let me see.\n/call buy item=ink\n//sic\n/call buy item=pen", [TOOL])
-    assert typed.text == "Let me see.\n/sic"
-    assert [call.arguments["item"] for call in typed.calls] == ["ink", "pen"]
+    reply = reply_of("Let me see.\n/call buy item=ink\n//sic\n/call buy item=pen", ASK, [TOOL], 3)
+    assert (reply.text, reply.finish, reply.turn) == ("Let me see.\n/sic", "tool", 3)
+    assert [call.arguments["item"] for call in reply.tool_calls] == ["ink", "pen"]
 
 
 def test_a_reply_ends_at_the_first_stop_text() -> None:
-    ask = Ask("agent", (Message("user", "?"),), stop=("END", ";"))
-    reply = as_reply(Typed("a; b END c"), ask, 3)
-    assert (reply.text, reply.finish, reply.turn) == ("a", "stop", 3)
-    assert as_reply(Typed("", (ToolCall("buy", {}),)), ask, 0).finish == "tool"
+    reply = reply_of("a; b END c", replace(ASK, stop=("END", ";")), [])
+    assert (reply.text, reply.finish) == ("a", "stop")
 
 
 @given(st.text())
 def test_anything_else_is_the_reply_as_it_stands(text: str) -> None:
     if not any(row.strip().startswith("/") for row in text.split("\n")):
-        assert command_of(text) == "" and reply_of(text, []) == Typed(text)
+        assert command_of(text) == "" and reply_of(text, ASK, []).text == text
 
 
 @given(st.text(alphabet=st.sampled_from("/cal buy={}[]\"'\\\n1t"), max_size=40))
 def test_whatever_is_typed_is_a_reply_or_a_sentence(text: str) -> None:
     try:
-        typed = reply_of(f"/call {text}", [TOOL])
+        reply = reply_of(f"/call {text}", ASK, [TOOL])
     except ValueError:
         return
-    json.dumps([call.arguments for call in typed.calls], allow_nan=False)
+    json.dumps([call.arguments for call in reply.tool_calls], allow_nan=False)

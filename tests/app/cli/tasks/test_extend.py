@@ -55,7 +55,7 @@ def test_a_refusal_is_said(
 def test_what_is_no_number_of_steps(filling: Filling, marlaas: Commander, steps: str) -> None:
     filling.task()
     said = marlaas("extend", "1", f"--steps={steps}")
-    assert said.code == 2 and "is no number of steps to add" in said.err
+    assert said.code == 2 and "is no whole number from 1 to" in said.err
 
 
 def test_another_priority(
