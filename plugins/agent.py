@@ -30,7 +30,7 @@ class Agent:
     _turns = 0
     """How many replies it has had, those of its history included."""
     _inherited = 0
-    """How many of these another agent gave, from whom it was forked under a name of its own."""
+    """How many of these another agent gave, from whom it was forked under its own name."""
 
     def __init__(
         self,
@@ -137,10 +137,10 @@ class Agent:
     def fork(self, name: str | None = None) -> Agent:
         """Another agent with this one's system prompt, tools and history up to now: the only way to branch.
 
-        From here on neither hears what the other is told. What was said before is a prompt to the fork: each token is
+        From here on neither hears what the other is shown. What was said before is a prompt to the fork: each token is
         trained on once, in the conversation in which it was sampled. Without a ``name`` the fork is the same agent in
         another conversation: what the agent is paid goes to all that it said in any of them, and they share the task's
-        limit on an agent's tokens. With one it is an agent of its own, with a reward of its own.
+        limit on an agent's tokens. With one it is its own agent, with its own reward.
 
         Raises ``RuntimeError`` if the agent was asked and has not yet replied, ``ValueError`` for a name that is
         taken, too long or not declared.

@@ -167,7 +167,7 @@ class Episode:
         self.agent(agent)._turns = replies
 
     def log(self, **values: object) -> None:
-        """Put numbers or short texts beside the episode; they are charted, never trained. The latest of a name counts.
+        """Put numbers or short texts next to the episode; they are charted, never trained. The latest of a name counts.
 
         What is no finite number is kept as its text, at most 1,000 characters of it.
         """

@@ -30,7 +30,7 @@ class StepFailed(Exception):
 
 
 class Impossible(Exception):
-    """What a set-up lacks on this machine: the text says what, and how it is mended."""
+    """What a set-up lacks on this machine: the text explains what, and how it is mended."""
 
 
 def python_of(venv: Path) -> Path:

@@ -366,7 +366,7 @@ class Picture:
         self._canvas.line(dots, kind)
 
     def shapes(self, buckets: Sequence[Bucket], place: int) -> None:
-        """Draw the shapes of a curve: at its end and at intervals, at other columns than on the curves beside it."""
+        """Draw the shapes of a curve: at its end and at intervals, at other columns than on the curves next to it."""
         place %= len(SHAPES)
         due = place * _SHAPE_COLUMNS // len(SHAPES)
         for bucket in buckets:
@@ -419,7 +419,7 @@ class Picture:
 
 _LEAST_COLUMNS, _LEAST_ROWS = 6, 2
 _FEW_STEPS = 8
-"""Steps that an axis has at least, where this many are planned."""
+"""Steps that an axis has at least, if this many are planned."""
 _ROWS_PER_TICK = 3
 _LABELLED = 8
 """With at least this many rows, one is used for the labels of marks."""

@@ -113,7 +113,7 @@ def plot(answer: TaskAnswer, tasks: Sequence[TaskRow], look: Look) -> Plot:
 
 
 def parts(answer: TaskAnswer, look: Look) -> list[tuple[int, str]]:
-    """The scores on suites, or on the components of a mixture, that stand beside the held-out score, each with its
+    """The scores on suites, or on the components of a mixture, that stand next to the held-out score, each with its
     place: as many as there are places that nothing else has been laid over."""
     if answer.metric != HELD_OUT or look.overlaid(answer):
         return []

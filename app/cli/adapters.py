@@ -106,7 +106,7 @@ def _send(
     return output.OK
 
 
-# ``adapters delete``: asks the engine to take adapter versions from the disk, and says what went.
+# ``adapters delete``: asks the engine to take adapter versions from the disk, and explains what went.
 
 
 def run_delete(args: argparse.Namespace) -> int:
@@ -144,7 +144,7 @@ def run_delete(args: argparse.Namespace) -> int:
     )
 
 
-# ``adapters rollback``: asks the engine to let a task go on from an earlier version, and says what that voids.
+# ``adapters rollback``: asks the engine to let a task go on from an earlier version, and explains what that voids.
 
 
 def run_rollback(args: argparse.Namespace) -> int:

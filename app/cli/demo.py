@@ -1,4 +1,4 @@
-"""``demo``: three tenants learn at the same time, in a home of their own.
+"""``demo``: three tenants learn at the same time, in their own home.
 
 Goes on with the unfinished tasks of an earlier demo that was killed, else submits three new ones. With a terminal it
 opens the application on them; without one, and with ``--plain``, it prints a line per change and, with ``--json``, one

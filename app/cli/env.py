@@ -434,7 +434,7 @@ def _show_of_allow(plugin: str, venv: Venv, settings: EnvironmentSettings) -> No
 
 
 def _install(plugin: str, venv: Venv, settings: EnvironmentSettings) -> int:
-    """Install, then remember the consent; an engine that runs serves the plugin, or tries again and says why not."""
+    """Install, then remember the consent; an engine that runs serves the plugin, or tries again and explains why not."""
     import asyncio
 
     from marlaas.engine.environments.dependencies.venv import BuildFailed, build
@@ -454,7 +454,7 @@ def _install(plugin: str, venv: Venv, settings: EnvironmentSettings) -> int:
     )
 
 
-# ``env new``: writes a template of an environment into the plugins folder, and says what comes next.
+# ``env new``: writes a template of an environment into the plugins folder, and explains what comes next.
 
 
 def run_new(args: argparse.Namespace) -> int:

@@ -175,7 +175,7 @@ def _refuse(constant: str) -> NoReturn:
 # training: with its task's temperature, lengths and thinking, unless the command line says otherwise.
 
 ROOMY = for_talk(SamplingSpec())
-"""How the bare base speaks, as no task says how long it may."""
+"""How the bare base speaks, as no task shows how long it may."""
 
 
 @dataclass(frozen=True)
@@ -354,7 +354,7 @@ async def loaded(home: Home, players: Players, scratch: Path) -> AsyncIterator[P
 
 # One episode in the terminal: an environment asks, and a person or a policy replies.
 #
-# What an agent is told and what it says is printed, whoever plays it. Knows neither processes nor samplers.
+# What an agent is shown and what it says is printed, whoever plays it. Knows neither processes nor samplers.
 
 ConversationKey = tuple[str, int]
 """An agent, and which of its conversations: 0 is its own, the others are forks."""
@@ -479,7 +479,7 @@ class Wish:
     index: int = 0
     seed: int = 0
     mine: tuple[str, ...] = ()
-    """Agents that the person plays beside policies."""
+    """Agents that the person plays next to policies."""
     policies: Speaking | None = None
     """None: the person plays all agents."""
 

@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     from ..operations.estimating import Estimates
 
 
-# ``submit``: task files into the queue, all or none; with ``--check`` it says what would be queued.
+# ``submit``: task files into the queue, all or none; with ``--check`` it explains what would be queued.
 
 NAMED = 5
 """Numbers of tasks that a warning names."""

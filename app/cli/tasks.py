@@ -465,7 +465,7 @@ class Waiting:
             self._wipe()
 
     def say(self, text: str) -> None:
-        """Print a line of its own above it."""
+        """Print its own line above it."""
         with self._lock:
             self._wipe()
             output.talk(text)

@@ -54,7 +54,7 @@ def short_names(names: Sequence[str]) -> dict[str, str]:
 
 # The small query language of ``marlaas list --filter`` and of the queue's filter bar, and sorting. Pure.
 #
-# ``parse`` reads a ``Query``; ``matches`` says which rows of the store it means. Knows neither argparse nor Textual.
+# ``parse`` reads a ``Query``; ``matches`` names which rows of the store it means. Knows neither argparse nor Textual.
 
 STATES = (*ACTIVE, *FINISHED)
 TEXTS: dict[str, Callable[[TaskRow], str]] = {

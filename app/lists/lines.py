@@ -298,7 +298,7 @@ _BELOW = " " * (TINY[0].width + 1)
 _LONGEST = 400
 """Cells of a reason that are looked at."""
 _AROUND = 4
-"""Cells beside the table's columns: padding, and a scrollbar."""
+"""Cells next to the table's columns: padding, and a scrollbar."""
 
 
 def layout(width: int) -> tuple[Column, ...]:

@@ -162,7 +162,7 @@ def unanswering(home: Home) -> str:
     none."""
     try:
         return load_settings(home).cluster.address
-    except MarlaasError:  # who works on the settings is told elsewhere what is wrong with them
+    except MarlaasError:  # who works on the settings is shown elsewhere what is wrong with them
         return ""
 
 
@@ -203,7 +203,7 @@ def steer_node(home: Home, kind: str, word: str) -> tuple[str, str, bool]:
 
 # Makes this machine the head of a cluster, or has it join one. Everything is checked before Ray is started.
 #
-# Knows no terminal; what takes long is told to ``notice``.
+# Knows no terminal; what takes long is shown to ``notice``.
 
 MEET_SECONDS = 120.0
 """Seconds in which the head and this machine must have reached each other on all ports."""
@@ -319,7 +319,7 @@ def _record(home: Home, node: LocalNode) -> dict[str, Any]:
     record: dict[str, Any] = {"versions": asdict(own_versions()), "name": node.name}
     try:
         base = control.served_base(home)
-    except MarlaasError:  # the engine says so when it starts
+    except MarlaasError:  # the engine reports it when it starts
         return record
     return record | {"base": base.name, "fingerprint": base.fingerprint}
 

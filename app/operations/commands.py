@@ -107,7 +107,7 @@ def reference(version: VersionRow) -> str:
 
 
 def arguments(version: VersionRow) -> dict[str, Any]:
-    """The arguments of a command to the engine that mean this version, beside the task's number."""
+    """The arguments of a command to the engine that mean this version, next to the task's number."""
     return {"version": version.number} | ({} if version.policy == ONLY else {"policy": version.policy})
 
 
@@ -232,7 +232,7 @@ def ways(plain: bool) -> Ways:
 
 @dataclass
 class Follower:
-    """Polls tasks and says what changed."""
+    """Polls tasks and explains what changed."""
 
     read: Callable[[], Sequence[TaskRow]]
     """The tasks to follow, as they are now."""

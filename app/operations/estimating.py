@@ -65,7 +65,7 @@ FRESH = 60.0
 CHARACTERS = 4
 """Of a token, if a base's template refuses to count."""
 BUSY = 3600.0
-"""Seconds for which a speed counts that was measured beside an engine, which takes its part of the machine."""
+"""Seconds for which a speed counts that was measured next to an engine, which takes its part of the machine."""
 ROOM = 3 << 30
 """Bytes of free memory with which two further workers are started."""
 _MEASURING = "Measuring how fast this base is here, once; some seconds."
@@ -125,7 +125,7 @@ def _tokens(renderer: Renderer, ask: Ask) -> int:
 
 
 def _run(work: Coroutine[Any, Any, T]) -> T:
-    """Run it to its end in a thread of its own: whoever asks may have an event loop already."""
+    """Run it to its end in its own thread: whoever asks may have an event loop already."""
     with ThreadPoolExecutor(1) as thread:
         return thread.submit(asyncio.run, work).result()
 
@@ -191,7 +191,7 @@ async def _measured(base: BaseModel, settings: Settings) -> BaseSpeed | None:
 WORKERS = ("rollout", "training")
 """The workers that hold the base."""
 LEAST_CONTEXT = 512
-"""Tokens of a conversation, if no plan says how many."""
+"""Tokens of a conversation, if no plan shows how many."""
 
 
 @dataclass(frozen=True)
@@ -239,7 +239,7 @@ class Estimates:
 
 
 def estimate_all(home: Home, submissions: Sequence[Submission], say: Callable[[str], None] | None = None) -> Estimates:
-    """Estimate validated tasks; ``say`` is told of what takes some seconds.
+    """Estimate validated tasks; ``say`` is shown of what takes some seconds.
 
     Raises ``ConfigError`` if settings or base cannot be used, ``StoreError``.
     """

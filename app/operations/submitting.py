@@ -70,7 +70,7 @@ def _place(where: str, files: Sequence[str]) -> tuple[int, int, int]:
 def enqueue(home: Home, submissions: Sequence[Submission], notice: Callable[[str], None] | None = None) -> list[int]:
     """Put the tasks into the queue, all or none, with an engine that runs; returns their numbers.
 
-    ``notice`` is told once where the engine takes its time. Raises as ``checked``, and then starts no engine.
+    ``notice`` is shown once where the engine takes its time. Raises as ``checked``, and then starts no engine.
     """
     from marlaas.engine.daemon import control
 
@@ -227,7 +227,7 @@ class Wish:
 
 
 def evaluation_table(wish: Wish, reader: Reader | None) -> dict[str, Any]:
-    """The table of a task file. Raises ``ConfigError`` if nobody says which environment, and ``AdapterError``."""
+    """The table of a task file. Raises ``ConfigError`` if nobody names which environment, and ``AdapterError``."""
 
     first = _first(wish.versions, reader)
     like = reader.task_config(first.task) if reader and first else {}
@@ -281,7 +281,7 @@ def _first(versions: Sequence[str], reader: Reader | None) -> VersionRow | None:
 
 
 def begin(home: Home, say: Callable[[str], None], sampler: str | None = None, real: bool = False) -> list[int]:
-    """Start the engine; returns the tasks to watch, new or of an earlier run. ``say`` is told what happens.
+    """Start the engine; returns the tasks to watch, new or of an earlier run. ``say`` is shown what happens.
 
     ``sampler`` goes into the home's settings; ``real``: the tasks for a real base, which the home has by then. Raises
     ``ConfigError`` where an engine there samples with another one.

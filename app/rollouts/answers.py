@@ -422,7 +422,7 @@ def _beginning(one: str, other: str) -> str:
 
 # What the whole group of a conversation answered: each distinct reply with its reward and how often it came. Pure.
 #
-# Shown below a conversation, so that it is read beside the others. All text in a row of the store is foreign; what
+# Shown below a conversation, so that it is read next to the others. All text in a row of the store is foreign; what
 # comes out of here is safe.
 
 MOST_REPLIES = 32

@@ -104,7 +104,7 @@ def where(of: EnvironmentRow | EpisodeFailure) -> str:
 
 
 def trouble(row: EnvironmentRow, use: EnvironmentUse) -> EnvironmentRow | EpisodeFailure | None:
-    """What says what is wrong: the environment's own error, else that of an episode of the last hour; None: nothing."""
+    """What explains what is wrong: the environment's own error, else that of an episode of the last hour; None: nothing."""
     return row if row.message else use.failure if use.failed else None
 
 
@@ -261,7 +261,7 @@ def _number(value: Any) -> str:
     return f"{value:g}" if isinstance(value, float) else str(value)
 
 
-# An episode as lines of text, while it is played: what the model is told, what it says, and how it ended. Pure.
+# An episode as lines of text, while it is played: what the model is shown, what it says, and how it ended. Pure.
 #
 # Everything here was written by a plugin or a model: it is made safe, cut where it is very long, and indented under
 # the role that said it, so that no text can pass for another's.
@@ -288,7 +288,7 @@ def labelled(label: str, text: str) -> list[str]:
 
 
 def message(said: Message) -> list[str]:
-    """A message that an agent is told; for a tool's result also the tool's name."""
+    """A message that an agent is shown; for a tool's result also the tool's name."""
     label = "result" if said.role == "tool" else said.role
     text = f"{said.name}: {said.content}" if said.role == "tool" and said.name else said.content
     return [*labelled(label, text), *(row for call in said.tool_calls for row in labelled("call", call_text(call)))]

@@ -90,7 +90,7 @@ def _cells(character: str) -> int:
 
 
 def excerpt(text: str, characters: int, lines: int) -> str:
-    """Safe text of at most this many characters and lines; it says how much is left out."""
+    """Safe text of at most this many characters and lines; it shows how much is left out."""
     shown = plain(text[:characters])
     kept = shown.split("\n", lines)[:lines]
     if len(text) <= characters and len(kept) == shown.count("\n") + 1:

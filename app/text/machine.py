@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 # What the set-up still does behind the application: llama.cpp that is being compiled. Pure.
 
 DONE, FAILED = 60.0, 600.0
-"""Seconds for which the end of it is told."""
+"""Seconds for which the end of it is shown."""
 
 
 def llama_note(build: LlamaBuild | None, now: float, watched: bool) -> str:

@@ -101,7 +101,7 @@ def all_in_order(names: Iterable[str]) -> list[str]:
 
 
 IMPORTANT = tuple(name for name, own in known().items() if own.important)
-"""What says whether a task learns, in the order of the catalogue."""
+"""What shows if a task learns, in the order of the catalogue."""
 _UNLESS_ZERO = ("kl", "errors", "lost", "cut", "on_error", "epoch")
 """Important as soon as they are not 0; those that stand in ``IMPORTANT`` keep their place there."""
 

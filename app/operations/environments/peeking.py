@@ -101,7 +101,7 @@ def _tried(home: Home, name: str, one: ToPlay, seconds: float) -> list[Finding]:
     with TemporaryDirectory(prefix="marlaas-peek-", ignore_cleanup_errors=True) as scratch:
         try:
             return asyncio.run(played(Path(scratch))) if seconds > 0 else []
-        except (MarlaasError, OSError):  # too slow, or not served: the engine says what is wrong
+        except (MarlaasError, OSError):  # too slow, or not served: the engine explains what is wrong
             return []
 
 

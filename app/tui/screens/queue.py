@@ -112,7 +112,7 @@ class NewestRollout(Widget):
 
     row: reactive[TrajectoryRow | None] = reactive(None)
     silent: reactive[bool] = reactive(False)
-    """Whether nothing is said where there is none: because something else says why."""
+    """Whether nothing is said where there is none: because something else explains why."""
 
     def render(self) -> Content:
         """The trajectory."""

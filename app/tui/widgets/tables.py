@@ -30,7 +30,7 @@ from ...text.format import clip, line, plain
 # A view over rows that a thread reads as they come into sight, so that a slow disk never delays a key.
 #
 # Rows go into ``pages``. One thread at a time reads what is in sight when it begins: what was scrolled past is never
-# read. Each page has a connection of its own, so that none is kept open, and a database that was replaced is read as
+# read. Each page has its own connection, so that none is kept open, and a database that was replaced is read as
 # it is. Knows no cursor and no SQL.
 
 OpenReader = Callable[[], Reader]

@@ -49,7 +49,7 @@ class Ask(Dialog[str]):
     DEFAULT_CSS = "Ask Label { width: 100%; margin-bottom: 1; }"
 
     def __init__(self, question: str, text: str = "", enter: str = "done") -> None:
-        """``text`` is the answer to begin with; ``enter`` says what giving it does."""
+        """``text`` is the answer to begin with; ``enter`` explains what giving it does."""
         super().__init__()
         self.ENTER = enter
         self._question = question
@@ -413,7 +413,7 @@ class Export:
 
 
 class Choice(RadioButton):
-    """One of several: the sign, and not its colour alone, says which is chosen."""
+    """One of several: the sign, and not its colour alone, names which is chosen."""
 
     CHOSEN, OTHER = "●", "○"
     BUTTON_INNER = OTHER
