@@ -417,7 +417,7 @@ class LogsQuestion:
     wanted: EventFilter
 
     def read(self, reader: Reader, before: LogsAnswer | None) -> LogsAnswer:
-        """Read only what was added; the same listing where nothing was."""
+        """Read only what was added; the same listing if nothing was."""
         files = names(self.home.logs)
         return self._events(reader, before, files) if self.source == EVENTS else self._file(before, files)
 

@@ -43,7 +43,7 @@ class Agent:
         tool_runner: ToolRunner | None = None,
     ) -> None:
         """``agents``: those of the episode by name; a fork that has a name is put there. ``declared``: the names that a
-        fork may have, any where it is empty. ``tool_runner``: that of the episode."""
+        fork may have, any if it is empty. ``tool_runner``: that of the episode."""
         self.name = name
         self.system = system
         self.tools = {tool.__name__: tool for tool in tools}
@@ -75,7 +75,7 @@ class Agent:
         """Say something new and wait for the model's reply.
 
         ``content`` is a text, said as the user, or a list of messages of any role but system. The reply has at most
-        ``max_tokens`` tokens, fewer where the task's limits say so.
+        ``max_tokens`` tokens, fewer if the task's limits say so.
         The first of the texts ``stop`` ends it. ``reply.text`` has what stands before that text, as in OpenAI's
         interfaces. The conversation and the training keep the text, and the rest of its last token.
         Agents and forks may be asked at the same time, each of them one thing: ``asyncio.gather(a.ask(…), b.ask(…))``.
@@ -173,16 +173,16 @@ def results_here(agent: Agent, reply: Reply) -> list[Message]:
 
 
 def check_name(name: str) -> str:
-    """``name`` as it is; ``ValueError`` where an agent cannot be called so."""
+    """``name`` as it is; ``ValueError`` if an agent cannot be called so."""
     if not isinstance(name, str) or not 0 < len(name) <= _LONGEST_NAME:
         raise ValueError(f"an agent's name is a text of at most {_LONGEST_NAME} characters, not {name!r:.80}")
     return name
 
 
 def check_new(name: str, agents: Collection[str], declared: Sequence[str]) -> None:
-    """``ValueError`` where an episode of ``agents`` cannot have a further one of that name.
+    """``ValueError`` if an episode of ``agents`` cannot have a further one of that name.
 
-    ``declared``: the names that there may be, any where it is empty.
+    ``declared``: the names that there may be, any if it is empty.
     """
     check_name(name)
     if declared and name not in declared:

@@ -188,7 +188,7 @@ class Declaration:
     It stands over an ``async def``, over a plain ``def``, which runs in a thread, or over a class with such a method
     ``play`` and, for what costs more than an episode may, ``setup`` and ``close`` (``class_form``).
 
-    ``name`` is that of the function or class where it is not given. ``data`` is a function from ``"train"``,
+    ``name`` is that of the function or class if it is not given. ``data`` is a function from ``"train"``,
     ``"eval"`` or ``"test"`` to the rows of that split, or the path of a file of rows; the row of the episode arrives as
     the parameter ``task``. Without ``data``, an environment with that parameter gets the rows that a task file names.
     The timeouts are seconds: of an episode, its waiting for the model and for a busy machine aside, and of ``setup``,

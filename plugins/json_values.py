@@ -94,7 +94,7 @@ class Row(dict[str, Any]):
 
 
 def row(value: Any) -> Any:
-    """The value, with errors that name its columns where it is an object."""
+    """The value, with errors that name its columns if it is an object."""
     return Row(value) if type(value) is dict else value
 
 

@@ -38,7 +38,7 @@ class Group:
     """An empty control group below the one of this process."""
 
     def __init__(self, path: str) -> None:
-        """``OSError`` where it cannot be made."""
+        """``OSError`` if it cannot be made."""
         os.mkdir(path)
         self.path = path
 
@@ -274,7 +274,7 @@ class Sandbox:
         Judge by what only the environment knows: give the code an input, and compare ``stdout`` with the answer here.
         ``ok`` alone proves nothing, as code that is followed by assertions can leave before them.
 
-        Raises ``TypeError`` or ``ValueError`` for arguments that mean nothing, ``OSError`` where no process can be
+        Raises ``TypeError`` or ``ValueError`` for arguments that mean nothing, ``OSError`` if no process can be
         started. What the code does wrong is never raised.
         """
         if not isinstance(code, str) or not isinstance(stdin, str):

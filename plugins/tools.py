@@ -45,7 +45,7 @@ _PYTHON_TYPES: dict[str, type | tuple[type, ...]] = {
 
 
 def schema_of(tool: Tool) -> dict[str, Any]:
-    """The tool's signature and docstring in the OpenAI form; ``TypeError`` where a parameter has no usable type."""
+    """The tool's signature and docstring in the OpenAI form; ``TypeError`` if a parameter has no usable type."""
     properties: dict[str, Any] = {}
     required = []
     for name, parameter in signature_of(tool).parameters.items():

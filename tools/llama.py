@@ -255,7 +255,7 @@ def cmake_arguments(flags: str) -> str:
 
 
 def check_compilers() -> None:
-    """Raise ``Impossible`` where there is no compiler."""
+    """Raise ``Impossible`` if there is no compiler."""
     for variable, usual in COMPILERS:
         named = os.environ.get(variable, "").split()
         if not any(shutil.which(name) for name in (named[:1] or usual)):

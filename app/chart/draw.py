@@ -452,14 +452,14 @@ class _Decimated:
 
     curve: Decimated
     raw: Decimated
-    """Empty where nothing was smoothed."""
+    """Empty if nothing was smoothed."""
     band: Decimated
     """Whose edges are the band: of a smoothed curve without edges of its own, the values that share a column."""
     place: int
 
 
 def draw(plot: Plot, width: int, height: int, bare: bool = False) -> Drawing:
-    """``height`` rows that are ``width`` cells wide; blank ones where there is no room for axes.
+    """``height`` rows that are ``width`` cells wide; blank ones if there is no room for axes.
 
     ``bare``: without the axis of steps and the labels of marks, for charts of a few rows.
     """

@@ -200,7 +200,7 @@ def kept_places(before: Sequence[Learner | None], chosen: Sequence[Learner]) -> 
 
 
 def moved(track: Track, cursor: int | None, by: int, apart: float) -> int | None:
-    """The step that a cursor comes to: at least one further, and ``apart`` steps further where there are this many."""
+    """The step that a cursor comes to: at least one further, and ``apart`` steps further if there are this many."""
     if not track.steps:
         return None
     if cursor is None:

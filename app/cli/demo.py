@@ -56,7 +56,7 @@ def register(verbs: Verbs) -> None:
 
 
 def demo_home(args: argparse.Namespace) -> Home:
-    """The demo's own home, unless one was given explicitly, which the demo makes where there is nothing.
+    """The demo's own home, unless one was given explicitly, which the demo makes if there is nothing.
 
     Raises ``ConfigError`` if the folder holds other things.
     """

@@ -124,7 +124,7 @@ def found(home: Home, name: str) -> list[EnvironmentRow]:
 
 
 def unwatched(home: Home) -> str:
-    """A warning where no engine is alive, so that what is shown is what the last one saw; else empty."""
+    """A warning if no engine is alive, so that what is shown is what the last one saw; else empty."""
     from marlaas.engine.daemon import control
 
     if control.alive(home):

@@ -152,7 +152,7 @@ def _name(tool: Mapping[str, Any]) -> object:
 
 
 def _value(text: str, schema: Mapping[str, Any]) -> Any:
-    """As the schema's type where it can be read so; texts stay texts."""
+    """As the schema's type if it can be read so; texts stay texts."""
     if schema.get("type") == "string" or text in (schema.get("enum") or ()):
         return text
     try:

@@ -45,7 +45,7 @@ WITHOUT = ("--plain", "--readonly", "--ascii", "--web", "--version")
 
 
 def needed(words: Sequence[str]) -> tuple[str, ...]:
-    """The modules that a command line needs: its verb's, none for the application, all where that cannot be told."""
+    """The modules that a command line needs: its verb's, none for the application, all if that cannot be told."""
     left = iter(words)
     for word in left:
         if word in WITH_A_VALUE:
@@ -102,7 +102,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _open(args: argparse.Namespace) -> int:
-    """Open the terminal application, or list the tasks where nobody sits at a terminal, or sees what is drawn there."""
+    """Open the terminal application, or list the tasks if nobody sits at a terminal, or sees what is drawn there."""
     if args.web or (terminal.has_terminal() and not output.is_plain()):
         return terminal.run(args)
     home, plain = ["--home", args.home] if hasattr(args, "home") else [], ["--plain"] if output.is_plain() else []

@@ -473,7 +473,7 @@ def run_set(args: argparse.Namespace) -> int:
 
 
 def number(text: str) -> float:
-    """A number, kept whole where it was written so. Its limits are checked elsewhere."""
+    """A number, kept whole if it was written so. Its limits are checked elsewhere."""
     plain = text.replace(",", "").replace("_", "")
     return int(plain) if plain.lstrip("-").isdigit() else float(plain)
 

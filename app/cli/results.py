@@ -516,7 +516,7 @@ def _print_of_report(document: Document) -> None:
 
 
 def run_logs(args: argparse.Namespace) -> int:
-    """Print events, and more as they come where that was asked for."""
+    """Print events, and more as they come if that was asked for."""
 
     home = home_of(args)
     with reading(home) as reader:

@@ -327,7 +327,7 @@ class Compared:
 
     row: TaskRow
     policy: str
-    """Empty where the task has only one."""
+    """Empty if the task has only one."""
     config: dict[str, Any]
     measured_on: str
     """The series of its newest held-out score; scores of different series do not compare."""

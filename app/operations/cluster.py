@@ -289,7 +289,7 @@ def host_name() -> str:
 
 
 def free_name(name: str, taken: Iterable[str]) -> str:
-    """``name``, or ``name-2`` and so on where a node has it already."""
+    """``name``, or ``name-2`` and so on if a node has it already."""
     there, number, free = set(taken), 2, name
     while free in there:
         free, number = f"{name}-{number}", number + 1
@@ -350,7 +350,7 @@ def _look(home: Home, cluster: ClusterSettings, address: Address) -> dict[str, A
 
 
 def _of_base(home: Home, record: dict[str, Any]) -> Iterable[str]:
-    """What is to be said where this machine's base is another one than the head's."""
+    """What is to be said if this machine's base is another one than the head's."""
     from marlaas.engine.queue.submission.queue import settled_base
 
     if not record.get("fingerprint"):
@@ -408,7 +408,7 @@ def leave(home: Home, force: bool) -> LocalNode:
 
 
 def _check_idle(home: Home, node: LocalNode) -> None:
-    """Raise ``ConfigError`` where something of this machine's is at work in the cluster."""
+    """Raise ``ConfigError`` if something of this machine's is at work in the cluster."""
     if node.is_head and control.alive(home):
         raise ConfigError(
             "The engine works over this cluster.",

@@ -97,7 +97,7 @@ def steer(home: Home, reader: Reader, kind: str, tasks: Sequence[int]) -> dict[i
 
 
 def owner(version: VersionRow) -> str:
-    """The owner of a version in the words of a verb: 17, or 17/player where the task file names its policies."""
+    """The owner of a version in the words of a verb: 17, or 17/player if the task file names its policies."""
     return str(version.task) if version.policy == ONLY else f"{version.task}/{line(version.policy)}"
 
 
@@ -202,7 +202,7 @@ def milestone(task: TaskRow) -> tuple[object, ...]:
 
 
 def _learning(task: TaskRow) -> Sequence[TaskRow | PolicyRow]:
-    """The rows that learn: the task, or each policy that it trains where it has several."""
+    """The rows that learn: the task, or each policy that it trains if it has several."""
     return [policy for policy in task.policies if policy.trained] or [task]
 
 

@@ -133,7 +133,7 @@ def _run(work: Coroutine[Any, Any, T]) -> T:
 def base_speed(
     home: Home, base: BaseModel, settings: Settings, say: Callable[[str], None] | None = None
 ) -> BaseSpeed | None:
-    """How fast the base is here, as measured before, or now where it is small; None if that is not known."""
+    """How fast the base is here, as measured before, or now if it is small; None if that is not known."""
     from marlaas.engine.train.trial import read_speed, write_speed
 
     settings = with_sampler(settings, base)
@@ -384,7 +384,7 @@ def _untried(estimates: Estimates, environments: Sequence[str]) -> str:
 
 
 def _between(time: TimeEstimate) -> str:
-    """A range, with its unit once where both ends have the same: 20 to 60 min."""
+    """A range, with its unit once if both ends have the same: 20 to 60 min."""
     least, most = rough(time.least), rough(time.most)
     number, _, unit = least.partition(" ")
     if least == most:
@@ -410,7 +410,7 @@ def _memory(estimates: Estimates) -> str:
 
 
 def elsewhere(cards: str) -> str:
-    """The words before an estimate for the processor where an engine would use ``cards``; else empty."""
+    """The words before an estimate for the processor if an engine would use ``cards``; else empty."""
     return f"on the processor alone (an engine would use {line(cards)}, see `marlaas doctor`): " if cards else ""
 
 
@@ -444,7 +444,7 @@ def as_json(estimates: Estimates) -> dict[str, Any]:
 
 
 def task_json(task: TaskEstimate) -> dict[str, Any]:
-    """One task; ``seconds`` and what belongs to it are null where nothing was measured."""
+    """One task; ``seconds`` and what belongs to it are null if nothing was measured."""
     time = task.time
     return {
         "seconds": time.seconds if time else None,

@@ -51,7 +51,7 @@ def memory() -> Memory:
 
 
 def disk(home: Home) -> Disk | None:
-    """Counts the files of the home, which takes its time where there are many; None if it cannot be looked at."""
+    """Counts the files of the home, which takes its time if there are many; None if it cannot be looked at."""
 
     settings = DiskSettings()
     with suppress(MarlaasError):

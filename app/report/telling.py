@@ -92,7 +92,7 @@ class Transcript:
 
 @dataclass(frozen=True)
 class Code:
-    """Text of which each character counts, folded away where that can be done."""
+    """Text of which each character counts, folded away if that can be done."""
 
     title: str
     text: str
@@ -221,7 +221,7 @@ class PolicyFacts:
     """A task as one of its policies sees it."""
 
     name: str
-    """Empty where the task has only one."""
+    """Empty if the task has only one."""
     row: TaskRow
     history: History
     evals: Sequence[EvalRow]

@@ -633,7 +633,7 @@ class Selection:
     failures: bool = False
     """Whether only failures are shown."""
     at_end: bool = False
-    """Whether the last conversation is meant where none is named, instead of the first."""
+    """Whether the last conversation is meant if none is named, instead of the first."""
 
     @property
     def scope(self) -> tuple[object, ...]:

@@ -119,7 +119,7 @@ def trouble_words(row: EnvironmentRow, use: EnvironmentUse) -> str:
 
 
 def short(parameter: Mapping[str, Any]) -> str:
-    """A parameter in a word: ``digits=2``, with its bounds ``digits=2 (1..9)``; without ``=`` where it is required."""
+    """A parameter in a word: ``digits=2``, with its bounds ``digits=2 (1..9)``; without ``=`` if it is required."""
     text = str(parameter.get("name"))
     if not parameter.get("required"):
         text += f"={_json(parameter.get('default'))}"
@@ -158,7 +158,7 @@ def facts(
     """All that is known of an environment but its description, what is wrong first.
 
     ``lines``: the lines of code that errors name, by file and line; foreign text. ``checks``: whether findings are
-    among it; not so where they are shown elsewhere.
+    among it; not so if they are shown elsewhere.
     """
     lines = lines or {}
     yield Fact("state", f"{line(row.state)}: {STATES.get(row.state, 'see the log')}")
@@ -263,7 +263,7 @@ def _number(value: Any) -> str:
 
 # An episode as lines of text, while it is played: what the model is shown, what it says, and how it ended. Pure.
 #
-# Everything here was written by a plugin or a model: it is made safe, cut where it is very long, and indented under
+# Everything here was written by a plugin or a model: it is made safe, cut if it is very long, and indented under
 # the role that said it, so that no text can pass for another's.
 
 LABEL = 10

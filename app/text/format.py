@@ -54,7 +54,7 @@ def line(text: str, width: int | None = None) -> str:
 
 
 def clip(text: str, width: int) -> str:
-    """Cut to ``width`` terminal cells, the last one an ellipsis where something was cut."""
+    """Cut to ``width`` terminal cells, the last one an ellipsis if something was cut."""
     if cells(text) <= width:
         return text
     kept, used = [], 0
@@ -67,7 +67,7 @@ def clip(text: str, width: int) -> str:
 
 
 def clip_start(text: str, width: int) -> str:
-    """Cut to ``width`` terminal cells and keep the end, the first cell an ellipsis where something was cut."""
+    """Cut to ``width`` terminal cells and keep the end, the first cell an ellipsis if something was cut."""
     return clip(text[::-1], width)[::-1]
 
 

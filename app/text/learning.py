@@ -28,7 +28,7 @@ from .tasks import lost_briefly, many_lost, shown_reason, shown_state, state_wor
 
 # One sentence on a task: is it learning, and if it is not, why. Pure: recorded numbers in, words out.
 #
-# A change counts where it is larger than its noise: a held-out score's by ``_SIGMAS`` standard errors of the
+# A change counts if it is larger than its noise: a held-out score's by ``_SIGMAS`` standard errors of the
 # difference (each score brings its own, over its prompts), a reward's by ``_STUDENT`` standard errors between the
 # means of its first and of its last steps (Welch 1947; Student's t with eight degrees of freedom or more is 2.3 at
 # 97.5 %).
@@ -354,7 +354,7 @@ class Told:
     """A finding in words."""
 
     policy: str
-    """Empty where the task trains only one."""
+    """Empty if the task trains only one."""
     step: int
     code: str
     title: str

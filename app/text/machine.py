@@ -183,7 +183,7 @@ def remarks(node: NodeRow) -> Iterator[str]:
     for why in node.left_out:
         yield f"{node.name}: {why}"
     if node.clock is not None:
-        from marlaas.engine.machine.cluster.node import clock_warning  # never loaded where there is no cluster
+        from marlaas.engine.machine.cluster.node import clock_warning  # never loaded if there is no cluster
 
         yield from filter(None, (clock_warning(node.name, node.clock),))
 

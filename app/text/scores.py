@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 
 def with_error(value: float | None, basis: ScoreBasis | None) -> str:
-    """A score with its standard error, in a few cells: ``0.58 ± 0.03``, ``no score``, or ``-`` where nothing was
+    """A score with its standard error, in a few cells: ``0.58 ± 0.03``, ``no score``, or ``-`` if nothing was
     measured."""
     if basis is None:
         return score(value)

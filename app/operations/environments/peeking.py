@@ -124,7 +124,7 @@ def _row(info: EnvironmentInfo) -> EnvironmentRow:
 
 
 def prompt_lines(ask: Ask) -> list[str]:
-    """What the model is asked, as safe lines: its tools, then each message under its role, cut where it is long."""
+    """What the model is asked, as safe lines: its tools, then each message under its role, cut if it is long."""
     rows = transcript.tools(ask.tools)
     for said in ask.messages:
         rows += transcript.message(replace(said, content=excerpt(said.content, CHARACTERS, LINES)))

@@ -99,7 +99,7 @@ def _on_interrupt(handler: Callable[[int, FrameType | None], Any]) -> Iterator[N
 # ``edit`` and ``edited`` expect that the terminal was given away; ``opened`` does so itself. Knows no form.
 
 USUAL = ("nano", "vi")
-"""Editors that are opened where a person has named none: whichever is there first."""
+"""Editors that are opened if a person has named none: whichever is there first."""
 _PLUS = {
     "nano",
     "pico",
@@ -224,7 +224,7 @@ def edit_source(app: MarlaasApp, path: Path, line: int = 0) -> None:
 
 
 def _written(path: Path) -> tuple[int, int] | None:
-    """What changes when a file is saved: its time, and its number where an editor puts another one in its place."""
+    """What changes when a file is saved: its time, and its number if an editor puts another one in its place."""
     try:
         state = path.stat()
     except OSError:

@@ -163,7 +163,7 @@ class FormField:
     kind: str
     """int, float, str, bool, json, list or names"""
     default: str
-    """The value where nothing is typed, as one would type it; empty if there is none."""
+    """The value if nothing is typed, as one would type it; empty if there is none."""
     allowed: str
     """What is allowed, in a few words: 1 to 512."""
     about: str = ""
@@ -282,9 +282,9 @@ class Sources:
     """What a form is filled from."""
 
     environments: tuple[EnvironmentRow, ...] = ()
-    """Empty where no engine has looked for any."""
+    """Empty if no engine has looked for any."""
     choices: tuple[Choice, ...] = ()
-    """Environments, or plugins where no engine has looked for environments."""
+    """Environments, or plugins if no engine has looked for environments."""
     bases: tuple[Choice, ...] = ()
     starts: tuple[Choice, ...] = ()
     """Versions that training can begin from."""
@@ -465,7 +465,7 @@ class Several:
 
 
 def read(field: FormField, text: str) -> Any:
-    """The value that a text stands for, or ``Several``; the text itself where it cannot be read."""
+    """The value that a text stands for, or ``Several``; the text itself if it cannot be read."""
     text = text.strip()
     if field.kind == NAMES:
         return names_in(text)
@@ -504,7 +504,7 @@ def table_of(fields: Sequence[FormField], texts: Mapping[str, str]) -> dict[str,
 
 
 def place(table: dict[str, Any], field: FormField) -> dict[str, Any]:
-    """The table that a field's key is in, which is made where there is none."""
+    """The table that a field's key is in, which is made if there is none."""
     for name in field.table.split(".", 1) if field.table else ():
         table = table.setdefault(name, {})
     return table

@@ -127,7 +127,7 @@ class VersionList(VirtualList[VersionLine]):
 
 # The conversation with one side as it continues: questions, thoughts (dimmed) and answers, scrolled to the newest.
 #
-# What a model wrote is cleaned here, and cut where it is too long to read.
+# What a model wrote is cleaned here, and cut if it is too long to read.
 
 CHARACTERS, LINES = 20_000, 400
 """Most characters and lines of one answer; more is counted and not drawn."""
@@ -496,7 +496,7 @@ o shows the selected task alone, / filters by number, name, tenant and label."""
         return AdaptersQuestion(self._asked if self.has_class("-wide") else None, self._answer)
 
     def content(self) -> ComposeResult:
-        """The list with its head and its sums; or a hint where there are no versions."""
+        """The list with its head and its sums; or a hint if there are no versions."""
         yield FilterBar("17 name tenant best")
         with Horizontal(id="beside"):
             with Vertical(id="versions-left"):

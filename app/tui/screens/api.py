@@ -372,7 +372,7 @@ Below are the latest requests of the key under the cursor. All are in api.log: 7
         return ApiQuestion(self.marlaas.home)
 
     def content(self) -> ComposeResult:
-        """Head, table and details; or a hint where there are no keys."""
+        """Head, table and details; or a hint if there are no keys."""
         yield Pane("", id="api-head", can_focus=False)
         with Container(id="api"):
             yield KeysTable()

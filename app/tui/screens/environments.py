@@ -366,7 +366,7 @@ i shows which libraries one waits for, and installs them if you agree."""
         return EnvironmentsQuestion(lambda: self.marlaas.snapshot.now)
 
     def content(self) -> ComposeResult:
-        """Two panes; or a hint where there are no environments."""
+        """Two panes; or a hint if there are no environments."""
         with Container(id="environments", classes="panes"):
             yield EnvironmentsTable()
             yield EnvironmentDetail()

@@ -656,7 +656,7 @@ Where a task trains several policies, P turns to the next one's steps; a group s
         return RolloutsQuestion(self.marlaas.learner) if self.marlaas.learner is not None else None
 
     def content(self) -> ComposeResult:
-        """A line to search in, the lists and the conversation; or a hint where there are no rollouts."""
+        """A line to search in, the lists and the conversation; or a hint if there are no rollouts."""
         yield FilterBar("a word in anything that was said; enter searches")
         yield Static(id="nothing", markup=False)
         with Container(id="rollouts", classes=LEVELS[0]):

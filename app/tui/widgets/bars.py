@@ -273,7 +273,7 @@ class FilterBar(Horizontal):
         self.post_message(self.Left())
 
 
-# The last line of every view and dialog: the keys that act here, dim where they cannot, and the palette at the right.
+# The last line of every view and dialog: the keys that act here, dim if they cannot, and the palette at the right.
 #
 # A view may name keys that come first, because of what it shows at the moment (``first_keys``), and other words for
 # keys (``key_words``).
@@ -477,7 +477,7 @@ class StatusLine(Widget):
     problem: reactive[str] = reactive("")
     processes: reactive[Sequence[WorkerRow]] = reactive(())
     hint: reactive[str] = reactive("")
-    """What to do next; shown where there is no problem."""
+    """What to do next; shown if there is no problem."""
     note: reactive[str] = reactive("")
     """What continues next to the engine; before the workers."""
 
@@ -698,7 +698,7 @@ class ViewBar(Widget):
         return Content.assemble(*parts[:-1])
 
     def _texts(self) -> tuple[list[str], str]:
-        """The names with the selected task where there is room; else with it in this view only; else this view's name
+        """The names with the selected task if there is room; else with it in this view only; else this view's name
         among numbers; else only numbers. And what is between them: one space where two have no room."""
         numbers = [str(place) for place in range(1, len(self._views) + 1)]
         room = self.content_size.width

@@ -109,7 +109,7 @@ class TrajectoryPane(VerticalScroll, can_focus=True):
             self._render_row()
 
     def _place(self) -> int:
-        """The place of the shown trajectory in its group; that of the newest where none was chosen."""
+        """The place of the shown trajectory in its group; that of the newest if none was chosen."""
         return next((i for i, row in enumerate(self._rows) if not self._follows and row.id == self._shown), 0)
 
     def _render_row(self) -> None:

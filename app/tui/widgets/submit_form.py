@@ -153,7 +153,7 @@ class FieldRow(Widget):
         """The text that a choice has left: it is no wish to choose again."""
 
     def compose(self) -> ComposeResult:
-        """Lay out a line, and one more where something is wrong."""
+        """Lay out a line, and one more if something is wrong."""
         with Horizontal():
             yield Static(Content(line(self.field.name, 19)), classes="name")
             yield Input(

@@ -353,7 +353,7 @@ class SourceExcerpt(Widget):
 
 
 def excerpt_lines(excerpt: Excerpt, width: int, height: int) -> list[Content]:
-    """At most ``height`` lines, the wrong one among them where there is one. All text is foreign."""
+    """At most ``height`` lines, the wrong one among them if there is one. All text is foreign."""
     if width < 1 or height < 1:
         return []
     name = line(

@@ -317,7 +317,7 @@ def legend_names(names: Sequence[str], room: int) -> list[str]:
 # All metrics of a task with their newest values; the chart shows the chosen one.
 
 _CELL = 26
-"""Cells of a metric where several share a line."""
+"""Cells of a metric if several share a line."""
 _LIST = 34
 """From this width on each metric has its own line, with a sparkline."""
 _NAME, _VALUE = 14, 11
@@ -378,7 +378,7 @@ class MetricList(Widget, can_focus=True):
     missing: reactive[str] = reactive("")
     """A sentence shown below, if something is missing or hidden."""
     about: reactive[tuple[str, str, str]] = reactive(("", "", ""))
-    """The chosen metric: its name, what it is, and what it is like where all is well; shown where lines are left."""
+    """The chosen metric: its name, what it is, and what it is like if all is well; shown where lines are left."""
 
     @property
     def listed(self) -> tuple[MetricRow, ...]:

@@ -1,4 +1,4 @@
-"""Replies of a random base, paid by the letters in them: what to do where nothing can be answered rightly.
+"""Replies of a random base, paid by the letters in them: what to do if nothing can be answered rightly.
 
 ``train.jsonl`` and ``eval.jsonl`` lie next to this file; row *n* is group *n*.
 """

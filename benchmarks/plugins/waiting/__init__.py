@@ -115,6 +115,6 @@ def latencies(draw: Random, turns: int, mean: float, sigma: float) -> list[float
 
 
 def fate(draw: Random, turns: int, failing: float) -> tuple[int, bool]:
-    """The turn after which the tool fails, ``turns`` where none does; and whether it hangs."""
+    """The turn after which the tool fails, ``turns`` if none does; and whether it hangs."""
     share, turn, hangs = draw.random(), draw.randrange(turns), draw.random() < 0.5
     return (turn, hangs) if share < failing else (turns, False)

@@ -99,7 +99,7 @@ class Confirm(Dialog[bool]):
         self.ENTER = "yes" if typed else "choose"
 
     def check_action(self, action: str, parameters: tuple[object, ...]) -> bool:
-        """Whether a key means something: y and n are letters where a word is asked for."""
+        """Whether a key means something: y and n are letters if a word is asked for."""
         return action != "say" or not self._typed
 
     def content(self) -> ComposeResult:
@@ -593,7 +593,7 @@ class ChooseTasks(Dialog[tuple[Learner, ...] | None]):
         self.query_one(KeyedTable).focus()
 
 
-# Asks for the name and shape of a new environment, and writes its template where that name is free.
+# Asks for the name and shape of a new environment, and writes its template if that name is free.
 
 
 class NewEnvironment(Dialog[Path | None]):

@@ -83,7 +83,7 @@ class Reading(Dialog[None]):
         return self.is_mounted and self.query_one(VerticalScroll).max_scroll_y > 0
 
     def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
-        """Leave out the keys that scroll where nothing does."""
+        """Leave out the keys that scroll if nothing does."""
         return action != "scroll" or self._scrolls
 
     def on_resize(self, event: Resize) -> None:
