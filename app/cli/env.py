@@ -434,7 +434,8 @@ def _show_of_allow(plugin: str, venv: Venv, settings: EnvironmentSettings) -> No
 
 
 def _install(plugin: str, venv: Venv, settings: EnvironmentSettings) -> int:
-    """Install, then remember the consent; an engine that runs serves the plugin, or tries again and explains why not."""
+    """Install, then remember the consent; an engine that runs serves the plugin, or tries again and explains why
+    not."""
     import asyncio
 
     from marlaas.engine.environments.dependencies.venv import BuildFailed, build

@@ -104,7 +104,8 @@ def where(of: EnvironmentRow | EpisodeFailure) -> str:
 
 
 def trouble(row: EnvironmentRow, use: EnvironmentUse) -> EnvironmentRow | EpisodeFailure | None:
-    """What explains what is wrong: the environment's own error, else that of an episode of the last hour; None: nothing."""
+    """What explains what is wrong: the environment's own error, else that of an episode of the last hour; None:
+    nothing."""
     return row if row.message else use.failure if use.failed else None
 
 

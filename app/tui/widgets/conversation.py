@@ -397,7 +397,8 @@ class ConversationPanes(Container):
         self._again()
 
     def mark(self, current: int | None) -> str:
-        """Mark the conversation, or show the marked one next to it, or end that; returns a sentence that names which."""
+        """Mark the conversation, or show the marked one next to it, or end that; returns a sentence that names
+        which."""
         self.choose(current)
         if self.comparing or self._current is None:
             self.compare(False)
