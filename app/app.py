@@ -142,7 +142,7 @@ class MarlaasApp(KeyOrder):
         return legible_theme(super().get_css_variables())
 
     def refresh_css(self, animate: bool = True) -> None:
-        """Read all styles again where the theme has changed since, or a view has missed that.
+        """Read all styles again if the theme has changed since, or a view has missed that.
 
         Textual asks for it with every view that is opened, twice, and reads every style each time. A new view needs
         none of that: its widgets get their styles as they are mounted.
@@ -333,7 +333,7 @@ class MarlaasApp(KeyOrder):
             self.switch_mode(name)
 
     def open_task(self, task: int, view: str = "task", beside: Sequence[int] = ()) -> None:
-        """Select a task and look at it; its chart shows those beside it, too."""
+        """Select a task and look at it; its chart shows those next to it, too."""
         self.selected, self.beside = task, beside
         if view == self.current_mode and self.view is not None:
             self.view.ask_again()

@@ -417,7 +417,7 @@ class LogsQuestion:
     wanted: EventFilter
 
     def read(self, reader: Reader, before: LogsAnswer | None) -> LogsAnswer:
-        """Read only what was added; the same listing where nothing was."""
+        """Read only what was added; the same listing if nothing was."""
         files = names(self.home.logs)
         return self._events(reader, before, files) if self.source == EVENTS else self._file(before, files)
 
@@ -484,7 +484,7 @@ class PreviewQuestion:
 
     learners: tuple[Learner, ...]
     samples: bool = False
-    """Whether there is room for other metrics beside the reward."""
+    """Whether there is room for other metrics next to the reward."""
     known: PreviewAnswer | None = field(default=None, compare=False, repr=False)
     """An answer to another question, from which curves can be taken over."""
     clock: Callable[[], float] = field(default=time.time, compare=False, repr=False)
@@ -513,7 +513,7 @@ class PreviewQuestion:
 # What the view of rollouts asks of the feed: the steps of a task. The lists read everything below them.
 
 LATE = 20
-"""Steps after which a step is complete: a version is evaluated beside the steps that follow it."""
+"""Steps after which a step is complete: a version is evaluated next to the steps that follow it."""
 
 
 @dataclass(frozen=True)

@@ -1,4 +1,4 @@
-"""Measurements of marlaas beside what else there is; ``make bench`` runs them and writes ``BENCHMARKS.md``.
+"""Measurements of marlaas next to what else there is; ``make bench`` runs them and writes ``BENCHMARKS.md``.
 
 A package for each subject; ``report`` is what is kept and published, ``machinery`` what several of them run on.
 """

@@ -70,7 +70,7 @@ def parser() -> argparse.ArgumentParser:
 
 
 def run(name: str, quick: bool, folder: Path) -> bool:
-    """Measure one benchmark in a process of its own and keep what it found; what this machine lacks is no failure."""
+    """Measure one benchmark in its own process and keep what it found; what this machine lacks is no failure."""
     print(f"{name} …", flush=True)
     started = monotonic()
     try:

@@ -139,7 +139,7 @@ def compared(base: BaseModel, weights: str, conversations: int, repetitions: int
 
 
 class Bare:
-    """The sampler with the base under one version, in a process of its own with all cores."""
+    """The sampler with the base under one version, in its own process with all cores."""
 
     runner: ClassVar[asyncio.Runner]
     sampler: ClassVar[TorchSampler]

@@ -33,7 +33,7 @@ REPETITIONS = 2
 SEEDS = 4
 """Simulations of each mix, for each real run."""
 SPREAD = 0.3
-"""Deviation of the logarithm of a tool's seconds: small, and slow tools never fail, for chance alone must not move a
+"""Deviation of the logarithm of a tool's seconds: small, and slow tools never fail, only for chance must not move a
 makespan by more than the error that is looked for. The remarks have how much it does."""
 GOAL = "within 10 %, aim at 5 %"
 MOST = 64

@@ -9,8 +9,8 @@
         return reply.text.strip() == str(a + b)
 
 An environment is one function that talks to the model. Its keyword parameters are its settings; what it returns is the
-reward. It sees text and nothing else: tokens, policies and other tenants stay in the engine. ``env`` says what forms it
-may have, ``Episode`` what it can do; ``examples/`` holds one file for each shape.
+reward. It sees text and nothing else: tokens, policies and other tenants stay in the engine. ``env`` explains what
+forms it may have, ``Episode`` what it can do; ``examples/`` holds one file for each shape.
 """
 
 from .agent import Agent

@@ -30,7 +30,7 @@ class Agent:
     _turns = 0
     """How many replies it has had, those of its history included."""
     _inherited = 0
-    """How many of these another agent gave, from whom it was forked under a name of its own."""
+    """How many of these another agent gave, from whom it was forked under its own name."""
 
     def __init__(
         self,
@@ -43,7 +43,7 @@ class Agent:
         tool_runner: ToolRunner | None = None,
     ) -> None:
         """``agents``: those of the episode by name; a fork that has a name is put there. ``declared``: the names that a
-        fork may have, any where it is empty. ``tool_runner``: that of the episode."""
+        fork may have, any if it is empty. ``tool_runner``: that of the episode."""
         self.name = name
         self.system = system
         self.tools = {tool.__name__: tool for tool in tools}
@@ -75,7 +75,7 @@ class Agent:
         """Say something new and wait for the model's reply.
 
         ``content`` is a text, said as the user, or a list of messages of any role but system. The reply has at most
-        ``max_tokens`` tokens, fewer where the task's limits say so.
+        ``max_tokens`` tokens, fewer if the task's limits say so.
         The first of the texts ``stop`` ends it. ``reply.text`` has what stands before that text, as in OpenAI's
         interfaces. The conversation and the training keep the text, and the rest of its last token.
         Agents and forks may be asked at the same time, each of them one thing: ``asyncio.gather(a.ask(…), b.ask(…))``.
@@ -137,10 +137,10 @@ class Agent:
     def fork(self, name: str | None = None) -> Agent:
         """Another agent with this one's system prompt, tools and history up to now: the only way to branch.
 
-        From here on neither hears what the other is told. What was said before is a prompt to the fork: each token is
+        From here on neither hears what the other is shown. What was said before is a prompt to the fork: each token is
         trained on once, in the conversation in which it was sampled. Without a ``name`` the fork is the same agent in
         another conversation: what the agent is paid goes to all that it said in any of them, and they share the task's
-        limit on an agent's tokens. With one it is an agent of its own, with a reward of its own.
+        limit on an agent's tokens. With one it is its own agent, with its own reward.
 
         Raises ``RuntimeError`` if the agent was asked and has not yet replied, ``ValueError`` for a name that is
         taken, too long or not declared.
@@ -173,16 +173,16 @@ def results_here(agent: Agent, reply: Reply) -> list[Message]:
 
 
 def check_name(name: str) -> str:
-    """``name`` as it is; ``ValueError`` where an agent cannot be called so."""
+    """``name`` as it is; ``ValueError`` if an agent cannot be called so."""
     if not isinstance(name, str) or not 0 < len(name) <= _LONGEST_NAME:
         raise ValueError(f"an agent's name is a text of at most {_LONGEST_NAME} characters, not {name!r:.80}")
     return name
 
 
 def check_new(name: str, agents: Collection[str], declared: Sequence[str]) -> None:
-    """``ValueError`` where an episode of ``agents`` cannot have a further one of that name.
+    """``ValueError`` if an episode of ``agents`` cannot have a further one of that name.
 
-    ``declared``: the names that there may be, any where it is empty.
+    ``declared``: the names that there may be, any if it is empty.
     """
     check_name(name)
     if declared and name not in declared:

@@ -94,7 +94,7 @@ class BlockingSandbox:
         self._wait = wait
 
     def python(self, code: str, stdin: str = "", *, seconds: float = SECONDS, memory_mb: int = MEMORY_MB) -> Ran:
-        """Run Python code in a process of its own; see ``Sandbox.python``."""
+        """Run Python code in its own process; see ``Sandbox.python``."""
         return self._wait(self._sandbox.python(code, stdin, seconds=seconds, memory_mb=memory_mb))
 
 
@@ -149,7 +149,7 @@ class BlockingEpisode:
         return self._wait(self._episode.endpoint(agent))
 
     def log(self, **values: object) -> None:
-        """Put numbers or short texts beside the episode; they are charted, never trained."""
+        """Put numbers or short texts next to the episode; they are charted, never trained."""
         self._episode.log(**values)
 
     def reward(self, value: float, agent: str = EVERY_AGENT, *, name: str = "", final: bool = False) -> None:

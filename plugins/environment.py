@@ -55,7 +55,7 @@ def _check_call(call: Callable[..., Any], message: str, *given: object) -> None:
 
 
 Data = Callable[[str], Iterable[Any]] | str
-"""A function from the split, ``train``, ``eval`` or ``test``, to its rows; or the path of a file of rows beside the
+"""A function from the split, ``train``, ``eval`` or ``test``, to its rows; or the path of a file of rows next to the
 plugin: JSON lines, Parquet or Arrow, or a folder that ``datasets`` has saved."""
 
 
@@ -188,7 +188,7 @@ class Declaration:
     It stands over an ``async def``, over a plain ``def``, which runs in a thread, or over a class with such a method
     ``play`` and, for what costs more than an episode may, ``setup`` and ``close`` (``class_form``).
 
-    ``name`` is that of the function or class where it is not given. ``data`` is a function from ``"train"``,
+    ``name`` is that of the function or class if it is not given. ``data`` is a function from ``"train"``,
     ``"eval"`` or ``"test"`` to the rows of that split, or the path of a file of rows; the row of the episode arrives as
     the parameter ``task``. Without ``data``, an environment with that parameter gets the rows that a task file names.
     The timeouts are seconds: of an episode, its waiting for the model and for a busy machine aside, and of ``setup``,
@@ -262,10 +262,10 @@ class Declaration:
                 return run.stdout.strip() == task["answer"]
 
         The program finds the model at the addresses in ``OPENAI_BASE_URL`` and ``ANTHROPIC_BASE_URL``, with the key of
-        its episode beside them; what it says there is trained on. Its task is in ``MARLAAS_TASK``, as JSON, and in the
+        its episode next to them; what it says there is trained on. Its task is in ``MARLAAS_TASK``, as JSON, and in the
         file that ``MARLAAS_TASK_FILE`` names; its settings are in ``MARLAAS_CONFIG``. No shell runs the ``command``.
-        Each program runs in a folder of its own, with the ``files`` of the author, and those beside the plugin that the
-        command names: a list of names beside the plugin, or a text or a path by name. ``env`` are further variables,
+        Each program runs in its own folder, with the ``files`` of the author, and those next to the plugin that the
+        command names: a list of names next to the plugin, or a text or a path by name. ``env`` are further variables,
         ``stdin`` is what it reads. In the command, these and it, ``{prompt}``, ``{task[question]}``, ``{config[…]}``,
         ``{index}``, ``{seed}``, ``{split}``, ``{url}`` and ``{key}`` are filled in.
 

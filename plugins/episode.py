@@ -57,12 +57,12 @@ class Episode:
         settle: Settle | None = lambda agent, reward: None,
         opens: Opens = _nowhere,
     ) -> None:
-        """``declared``: the agents that there may be, any where it is empty. ``apart``: runs plain tools; None if
+        """``declared``: the agents that there may be, any if it is empty. ``apart``: runs plain tools; None if
         they run at once. ``settle``: called for each reward that is final before the episode ends; None if there can
         be none, because rewards are given elsewhere.
 
         ``queueing``: entered while the episode waits for a place in the sandbox, which is not counted as its own time.
-        ``starved``: called where a program in the sandbox had too little of the machine to be judged. ``opens``: called
+        ``starved``: called if a program in the sandbox had too little of the machine to be judged. ``opens``: called
         for the first of its endpoints.
         """
         self.split = split
@@ -154,7 +154,7 @@ class Episode:
         waits for the model, the environment's time stands still. ``endpoint.environment()`` has the variables by which
         clients find it.
 
-        Raises ``ValueError`` for an agent that is not declared, ``RuntimeError`` where the engine serves no endpoint.
+        Raises ``ValueError`` for an agent that is not declared, ``RuntimeError`` if the engine serves no endpoint.
         """
         if agent not in self.agents:
             self.agent(agent)
@@ -167,7 +167,7 @@ class Episode:
         self.agent(agent)._turns = replies
 
     def log(self, **values: object) -> None:
-        """Put numbers or short texts beside the episode; they are charted, never trained. The latest of a name counts.
+        """Put numbers or short texts next to the episode; they are charted, never trained. The latest of a name counts.
 
         What is no finite number is kept as its text, at most 1,000 characters of it.
         """
@@ -181,7 +181,7 @@ class Episode:
     def reward(self, value: float, agent: str = EVERY_AGENT, *, name: str = "", final: bool = False) -> None:
         """Add to an agent's reward now, on top of what the function returns: a reward for a turn.
 
-        It counts with the whole episode's reward, and with ``train.advantage_level = "turn"`` where it was paid: for
+        It counts with the whole episode's reward, and with ``train.advantage_level = "turn"`` if it was paid: for
         the agent's latest reply and those before it. Of an episode's payments the first 1,000 are kept so, further ones
         count as paid at its end.
         Without ``agent`` it goes to every agent, as a number that is returned does. Under ``name`` the episode's sum of
@@ -213,7 +213,7 @@ class Episode:
             self._settle(agent, whole)
 
     def _check_open(self, agent: str, final: bool) -> None:
-        """Raise where an agent cannot be paid, or not for the last time."""
+        """Raise if an agent cannot be paid, or not for the last time."""
         if agent in self.final:
             raise ValueError(f"the reward of {agent!r} is final already")
         if not final:

@@ -86,7 +86,7 @@ def _as_json(value: Any) -> Any:
 
 
 class Row(dict[str, Any]):
-    """A task from data. A name that it lacks is an error that says which there are."""
+    """A task from data. A name that it lacks is an error that names which there are."""
 
     def __missing__(self, name: object) -> Any:
         there = ", ".join(map(repr, islice(self, NAMED)))
@@ -94,7 +94,7 @@ class Row(dict[str, Any]):
 
 
 def row(value: Any) -> Any:
-    """The value, with errors that name its columns where it is an object."""
+    """The value, with errors that name its columns if it is an object."""
     return Row(value) if type(value) is dict else value
 
 

@@ -97,7 +97,7 @@ def parameters_of(function: Callable[..., Any], given: int = 1) -> tuple[Paramet
 
 
 def complete(parameters: Sequence[Parameter], config: Mapping[str, Any], owner: str) -> dict[str, Any]:
-    """``config`` with every default filled in; ``ValueError`` says what is wrong with it."""
+    """``config`` with every default filled in; ``ValueError`` explains what is wrong with it."""
     known = {parameter.name: parameter for parameter in parameters}
     for name in config:
         if name not in known:

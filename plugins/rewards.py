@@ -25,7 +25,7 @@ LARGEST = 1e9
 
 
 class Skip(Exception):
-    """Raise it where this draw is no usable task: the episode counts for nothing, another instance takes its place."""
+    """Raise it if this draw is no usable task: the episode counts for nothing, another instance takes its place."""
 
 
 class Invalid(Exception):
@@ -157,7 +157,7 @@ class Transcript:
 
     @property
     def messages(self) -> tuple[Message, ...]:
-        """The conversation of the only agent; ``ValueError`` where there are several."""
+        """The conversation of the only agent; ``ValueError`` if there are several."""
         if len(self.agents) > 1:
             raise ValueError(f"there are several agents: take one of transcript.agents: {', '.join(self.agents)}")
         return next(iter(self.agents.values()), ())
@@ -192,7 +192,7 @@ class Member:
 
     @property
     def reward(self) -> float:
-        """Its own reward, if there is one agent; ``ValueError`` where there are several."""
+        """Its own reward, if there is one agent; ``ValueError`` if there are several."""
         if len(self.rewards) != 1:
             raise ValueError(f"there are several agents: take one of rewards: {', '.join(self.rewards)}")
         return next(iter(self.rewards.values()))
@@ -210,7 +210,7 @@ def checked(function: Function, environment: str, *arguments: str) -> Function:
 
 
 def sendable(task: Any, environment: str) -> Any:
-    """``task`` as it is; ``TypeError`` where JSON cannot carry it to where it is scored, ``ValueError`` where it is
+    """``task`` as it is; ``TypeError`` where JSON cannot carry it to where it is scored, ``ValueError`` if it is
     nested too deeply or has too many entries."""
     if fault := not_json(task):
         raise TypeError(

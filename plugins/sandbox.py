@@ -38,7 +38,7 @@ class Group:
     """An empty control group below the one of this process."""
 
     def __init__(self, path: str) -> None:
-        """``OSError`` where it cannot be made."""
+        """``OSError`` if it cannot be made."""
         os.mkdir(path)
         self.path = path
 
@@ -63,7 +63,7 @@ class Group:
 
 
 def new_group(processes: int) -> Group | None:
-    """A group that may hold this many ``processes``, where the kernel counts them; None if none is to be had."""
+    """A group that may hold this many ``processes``, if the kernel counts them; None if none is to be had."""
     place = parent_group()
     if place is None:
         return None
@@ -208,7 +208,7 @@ class Starved(BaseException):
 LARGEST_OUTPUT = 1 << 20
 """Bytes of each stream that are kept."""
 _GRACE = 2.0
-"""Seconds that the process in charge of the time limit gets to clean up when it is told to end."""
+"""Seconds that the process in charge of the time limit gets to clean up when it is shown to end."""
 _PATIENCE = 10.0
 """Seconds that it gets to end a program whose time is up, on a busy machine too."""
 _MOST_AT_ONCE = 16
@@ -259,7 +259,7 @@ class Sandbox:
         Waiting, as in ``time.sleep``, may take it twice as long, and a second more. If a program could hardly run at
         all, the episode ends and is played again.
 
-        It runs in a session and an empty folder of its own, without your environment variables, and has bounds on the
+        It runs in a session and its own empty folder, without your environment variables, and has bounds on the
         memory of each process, processor time, sizes of files and numbers of processes. At its end, or when its time
         is up, the folder is removed and all that it started is killed; on Linux also what has left its session, or has
         killed the process that watches it. Only this many run at once as there are processors; waiting for a place
@@ -274,7 +274,7 @@ class Sandbox:
         Judge by what only the environment knows: give the code an input, and compare ``stdout`` with the answer here.
         ``ok`` alone proves nothing, as code that is followed by assertions can leave before them.
 
-        Raises ``TypeError`` or ``ValueError`` for arguments that mean nothing, ``OSError`` where no process can be
+        Raises ``TypeError`` or ``ValueError`` for arguments that mean nothing, ``OSError`` if no process can be
         started. What the code does wrong is never raised.
         """
         if not isinstance(code, str) or not isinstance(stdin, str):

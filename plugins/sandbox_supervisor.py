@@ -248,7 +248,7 @@ def children(parent: int | None = None) -> list[int]:
 
 
 def children_by_search(parent: int) -> list[int]:
-    """The same from all processes of the system, where the kernel keeps no lists of children."""
+    """The same from all processes of the system, if the kernel keeps no lists of children."""
     found = []
     for name in os.listdir("/proc"):
         with contextlib.suppress(OSError, ValueError, IndexError):

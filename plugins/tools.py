@@ -1,6 +1,6 @@
 """Tools: a plain function becomes a schema that the model reads, and a call that it writes becomes a result.
 
-The schema has the OpenAI form. Whatever goes wrong in a call is told to the model as text, so that it can mend its
+The schema has the OpenAI form. Whatever goes wrong in a call is shown to the model as text, so that it can mend its
 mistake.
 """
 
@@ -45,7 +45,7 @@ _PYTHON_TYPES: dict[str, type | tuple[type, ...]] = {
 
 
 def schema_of(tool: Tool) -> dict[str, Any]:
-    """The tool's signature and docstring in the OpenAI form; ``TypeError`` where a parameter has no usable type."""
+    """The tool's signature and docstring in the OpenAI form; ``TypeError`` if a parameter has no usable type."""
     properties: dict[str, Any] = {}
     required = []
     for name, parameter in signature_of(tool).parameters.items():
@@ -120,7 +120,7 @@ def result_here(call: ToolCall, tools: Mapping[str, Tool], schemas: Schemas) -> 
 
 
 def _wrong(call: ToolCall, tools: Mapping[str, Tool], schemas: Schemas) -> str:
-    """What is wrong with a call, as the model is told; empty if it can be carried out."""
+    """What is wrong with a call, as the model is shown; empty if it can be carried out."""
     if call.name not in tools:
         return f"error: there is no tool {call.name!r}; there are: {', '.join(tools) or 'none'}"
     wrong = _mismatch(call.arguments, schemas[call.name]["function"]["parameters"])

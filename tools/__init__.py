@@ -1,1 +1,1 @@
-"""What the repository needs beside the program: set-up and the making of the shipped base model."""
+"""What the repository needs next to the program: set-up and the making of the shipped base model."""

@@ -1,4 +1,4 @@
-"""Set-up of ``.venv``: says what it will install and how large it is, shows that it works, and does nothing twice.
+"""Set-up of ``.venv``: explains what it will install and how large it is, shows that it works, and does nothing twice.
 
 Run by ``make``; standard library only, because nothing is installed yet. With ``--llama-behind`` it ends as soon as
 everything but llama.cpp is there, which then comes in the background (``llama``). Environment: PROFILE (``cpu``;
@@ -104,7 +104,7 @@ def packages(profile: str, extras: list[str], how: list[str]) -> None:
 
 
 def stamp(profile: str, extras: list[str]) -> Path:
-    """The file that says that this combination is installed, but for llama.cpp, which has a file of its own."""
+    """The file that reports that this combination is installed, but for llama.cpp, which has its own file."""
     return steps.VENV / f".installed-{'-'.join([profile, *extras])}"
 
 

@@ -171,7 +171,7 @@ def tasks_of(home: Home) -> list[TaskRow]:
 
 @dataclass
 class Lab:
-    """A home in a folder of its own: submitted to, watched, killed, started again."""
+    """A home in its own folder: submitted to, watched, killed, started again."""
 
     home: Home
     files: dict[int, TaskFile] = field(default_factory=dict)

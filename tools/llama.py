@@ -1,7 +1,7 @@
 """llama.cpp for ``.venv``: kept from before, from an index, or compiled; at once, or in the background.
 
 ``python -m tools.llama PROFILE`` is the background's process. What it does, since when, and why it failed is in a file
-in the environment, beside a lock that it holds; ``engine/devices/software.py`` reads both for the screen.
+in the environment, next to a lock that it holds; ``engine/devices/software.py`` reads both for the screen.
 Standard library only. Environment: CMAKE_ARGS (further ones for llama.cpp), LLAMA_INDEX (a package index, or a folder,
 to take a wheel from; one that contains more than this processor knows is not taken).
 """
@@ -100,7 +100,7 @@ def behind(profile: str) -> None:
 
 
 def _start(profile: str) -> None:
-    """Start the background's process, in a session of its own: Ctrl-C in the terminal does not reach it."""
+    """Start the background's process, in its own session: Ctrl-C in the terminal does not reach it."""
     BACKGROUND_LOG.write_bytes(b"")
     with open(BACKGROUND_LOG, "ab") as log:
         command = [sys.executable, "-m", "tools.llama", profile]
@@ -250,12 +250,12 @@ def _compiled(folder: Path, key: str, flags: str) -> Path:
 
 
 def cmake_arguments(flags: str) -> str:
-    """What CMake is told."""
+    """What CMake is shown."""
     return " ".join(word for word in ("-DLLAVA_BUILD=OFF", flags, os.environ.get("CMAKE_ARGS", "")) if word)
 
 
 def check_compilers() -> None:
-    """Raise ``Impossible`` where there is no compiler."""
+    """Raise ``Impossible`` if there is no compiler."""
     for variable, usual in COMPILERS:
         named = os.environ.get(variable, "").split()
         if not any(shutil.which(name) for name in (named[:1] or usual)):
@@ -285,7 +285,7 @@ def backend_of(profile: str) -> tuple[str, ...]:
 
 
 def held() -> Path:
-    """The file in the environment that says which llama.cpp it has."""
+    """The file in the environment that names which llama.cpp it has."""
     return steps.VENV / ".llama"
 
 

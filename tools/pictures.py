@@ -1,6 +1,6 @@
 """The pictures in docs/, taken from a real demo while it runs: ``python -m tools.pictures``, or ``make pictures``.
 
-SVG files of a demo that is started in a home of its own and removed afterwards. With ``--real BASE`` those of the queue
+SVG files of a demo that is started in its own home and removed afterwards. With ``--real BASE`` those of the queue
 and of a task are taken from three tasks on a real base, such as ``.bench/smollm2`` of the benchmarks; half an hour.
 """
 

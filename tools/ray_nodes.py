@@ -1,4 +1,4 @@
-"""A cluster of Ray's on this machine, in a process of its own: ``python -m tools.ray_nodes``.
+"""A cluster of Ray's on this machine, in its own process: ``python -m tools.ray_nodes``.
 
 A line on standard input is a command (``add NAME HOME``, ``remove NAME``, ``kill_head``), a line of JSON its answer. It
 ends, and Ray with it, when its standard input does. The first node, the head, has the home of the environment.
@@ -19,7 +19,7 @@ MEMORY = 100 * 2**20
 PORTS = ("metrics_agent_port", "metrics_export_port", "dashboard_agent_listen_port", "runtime_env_agent_port")
 """Fixed, so that they can be told to Ray before its agents do: see ``tell_ports``."""
 ONE_CORE = "[resources]\ncores = 1\n"
-"""A trainer's bits follow from its threads: on a node it has as many as beside a sampler on two cores."""
+"""A trainer's bits follow from its threads: on a node it has as many as next to a sampler on two cores."""
 VARIABLES = {
     "RAY_USAGE_STATS_ENABLED": "0",
     "RAY_memory_monitor_refresh_ms": "0",

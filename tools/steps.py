@@ -30,7 +30,7 @@ class StepFailed(Exception):
 
 
 class Impossible(Exception):
-    """What a set-up lacks on this machine: the text says what, and how it is mended."""
+    """What a set-up lacks on this machine: the text explains what, and how it is mended."""
 
 
 def python_of(venv: Path) -> Path:
@@ -92,7 +92,7 @@ def said(program: str, path: Path | None = None) -> str | None:
 
 
 def last_complaint() -> str:
-    """The last line of the log's last step that gives a reason; the compiler's first one where it is that step."""
+    """The last line of the log's last step that gives a reason; the compiler's first one if it is that step."""
     text = LOG.read_text(encoding="utf-8", errors="replace") if LOG.exists() else ""
     text = text[text.rfind(HEAD) + 1 :]
     if found := MISMATCH.search(text):

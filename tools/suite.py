@@ -23,7 +23,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).resolve().parent.parent
-SELDOM = ("slow", "libraries")  # folders whose tests all have a make target of their own
+SELDOM = ("slow", "libraries")  # folders whose tests all have their own make target
 EVERY_DAY = "not slow and not libraries and not vllm and not clients and not cluster and not real"
 ORDER = ("passed", "skipped", "failed")  # outcomes, from the best to the worst
 VARIABLE = "MARLAAS_SUITE"  # has a process's number, and the folder that all processes share

@@ -366,7 +366,7 @@ class Picture:
         self._canvas.line(dots, kind)
 
     def shapes(self, buckets: Sequence[Bucket], place: int) -> None:
-        """Draw the shapes of a curve: at its end and at intervals, at other columns than on the curves beside it."""
+        """Draw the shapes of a curve: at its end and at intervals, at other columns than on the curves next to it."""
         place %= len(SHAPES)
         due = place * _SHAPE_COLUMNS // len(SHAPES)
         for bucket in buckets:
@@ -419,7 +419,7 @@ class Picture:
 
 _LEAST_COLUMNS, _LEAST_ROWS = 6, 2
 _FEW_STEPS = 8
-"""Steps that an axis has at least, where this many are planned."""
+"""Steps that an axis has at least, if this many are planned."""
 _ROWS_PER_TICK = 3
 _LABELLED = 8
 """With at least this many rows, one is used for the labels of marks."""
@@ -452,14 +452,14 @@ class _Decimated:
 
     curve: Decimated
     raw: Decimated
-    """Empty where nothing was smoothed."""
+    """Empty if nothing was smoothed."""
     band: Decimated
     """Whose edges are the band: of a smoothed curve without edges of its own, the values that share a column."""
     place: int
 
 
 def draw(plot: Plot, width: int, height: int, bare: bool = False) -> Drawing:
-    """``height`` rows that are ``width`` cells wide; blank ones where there is no room for axes.
+    """``height`` rows that are ``width`` cells wide; blank ones if there is no room for axes.
 
     ``bare``: without the axis of steps and the labels of marks, for charts of a few rows.
     """

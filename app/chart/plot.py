@@ -64,7 +64,7 @@ def linear(low: float, high: float, most: int) -> Scale:
 
 
 def logarithmic(low: float, high: float, most: int) -> Scale:
-    """A scale in powers of ten, with 2 and 5 between them where there is room. Both ends are above 0."""
+    """A scale in powers of ten, with 2 and 5 between them if there is room. Both ends are above 0."""
     low, high = sorted((max(_TINY, _tame(low)), max(_TINY, _tame(high))))
     first, last = math.floor(math.log10(low) + 1e-9), math.ceil(math.log10(high) - 1e-9)
     fine = [(factor, power) for power in range(first, last + 1) for factor in (1, 2, 5)]

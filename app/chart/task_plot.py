@@ -113,7 +113,7 @@ def plot(answer: TaskAnswer, tasks: Sequence[TaskRow], look: Look) -> Plot:
 
 
 def parts(answer: TaskAnswer, look: Look) -> list[tuple[int, str]]:
-    """The scores on suites, or on the components of a mixture, that stand beside the held-out score, each with its
+    """The scores on suites, or on the components of a mixture, that stand next to the held-out score, each with its
     place: as many as there are places that nothing else has been laid over."""
     if answer.metric != HELD_OUT or look.overlaid(answer):
         return []
@@ -200,7 +200,7 @@ def kept_places(before: Sequence[Learner | None], chosen: Sequence[Learner]) -> 
 
 
 def moved(track: Track, cursor: int | None, by: int, apart: float) -> int | None:
-    """The step that a cursor comes to: at least one further, and ``apart`` steps further where there are this many."""
+    """The step that a cursor comes to: at least one further, and ``apart`` steps further if there are this many."""
     if not track.steps:
         return None
     if cursor is None:

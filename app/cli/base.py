@@ -96,7 +96,7 @@ def warn(base: BaseModel) -> None:
 # ``base check``: is this machine fit for this base? Plans, writes, measures, and says it in words.
 
 WORTHWHILE = 1.15
-"""A setting is only recommended where it is this many times as fast; less is noise."""
+"""A setting is only recommended if it is this many times as fast; less is noise."""
 SECONDS = 60.0
 """Seconds for all copies, unless the command line names them."""
 KNOWN = (*PRECISIONS, BFLOAT16, GGUF)
@@ -238,7 +238,7 @@ def on_this_processor(home: Home, base: BaseModel, settings: Settings, seen: Sur
     except MarlaasError:  # settings that ask for cards: the engine reports it where it starts without
         first = Copy(cast("SamplerKind", with_sampler(settings, base).rollout.sampler), "")
     if not first.weights and settings.rollout.weights != GGUF:
-        with contextlib.suppress(MarlaasError):  # what has no room is said where all copies are planned
+        with contextlib.suppress(MarlaasError):  # what has no room is said if all copies are planned
             plan = plan_of(base, with_copy(settings, first), free, precision=trainer)
             first = first._replace(weights=plan.weights)
     return Kept(trainer, tuple(dict.fromkeys((first, *copies_of(base, settings, machine.cpu)))))

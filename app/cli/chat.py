@@ -85,7 +85,7 @@ def _from_pipe(prompt: str) -> str:
     return typed
 
 
-# ``chat``: talk with a version of an adapter in plain lines, beside another one or the bare base if asked for.
+# ``chat``: talk with a version of an adapter in plain lines, next to another one or the bare base if asked for.
 
 
 def run(home: Home, args: argparse.Namespace) -> int:

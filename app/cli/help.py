@@ -24,7 +24,7 @@ from ..tui.frame.preferences import preferences_file, read_preferences
 from .main import build_parser
 from .parser import Verbs, add_verb, arg, place_of
 
-# ``explain``: what a word or a metric means, what is healthy, and what to do where it is not.
+# ``explain``: what a word or a metric means, what is healthy, and what to do if it is not.
 
 _WIDEST = 100
 """Cells of a line of text: longer ones are hard to read."""

@@ -18,9 +18,9 @@ if TYPE_CHECKING:
     from marlaas.engine.simulate.simulation import Figures, Result
 
 NOTABLE = 0.5
-"""Processor seconds for each simulated second from which people are told that the engine comes near to its limit."""
+"""Processor seconds for each simulated second from which people are shown that the engine comes near to its limit."""
 MOST_REASONS = 5
-"""Reasons that are told why tasks did not go on, and why workers are where they are."""
+"""Reasons that are shown why tasks did not go on, and why workers are where they are."""
 MOST_DEVICES = 24
 """Devices that are listed one by one; of more, each stage has one line."""
 

@@ -1,4 +1,4 @@
-"""``marlaas`` alone: the terminal application, or the plain list where there is no terminal."""
+"""``marlaas`` alone: the terminal application, or the plain list if there is no terminal."""
 
 from __future__ import annotations
 

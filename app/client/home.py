@@ -186,9 +186,9 @@ class Home:
     # Acting.
 
     def submit(self, *tasks: TaskFile) -> list[int]:
-        """Add tasks to the queue, all or none; the numbers they got. Starts the engine where none runs.
+        """Add tasks to the queue, all or none; the numbers they got. Starts the engine if none runs.
 
-        A table is what a task file would say, ``{"tenant": …, "name": …, "environment": …}``; a list where it has one
+        A table is what a task file would say, ``{"tenant": …, "name": …, "environment": …}``; a list if it has one
         value is a sweep. Raises ``ConfigError`` and its kin, with the sentence that ``marlaas submit`` says.
         """
 
@@ -204,7 +204,7 @@ class Home:
         sampling: Mapping[str, Any] | None = None,
         **measure: Any,
     ) -> int:
-        """Add a task that measures versions and trains nothing; its number. Starts the engine where none runs.
+        """Add a task that measures versions and trains nothing; its number. Starts the engine if none runs.
 
         ``versions`` as in a task file: "17@best", "base", "./DIR". ``measure`` are keys of [eval]: ``prompts``,
         ``samples``, ``split``, ``temperature``, ``agents``. What is not said is as in the task of the first version.
@@ -231,7 +231,7 @@ class Home:
         """Wait until the tasks have ended, or paused themselves; their rows then, or after ``timeout`` seconds.
 
         ``progress`` gets a line for every change: ``progress=print``. Raises ``UnknownTask``, and ``EngineUnreachable``
-        where the engine stops meanwhile.
+        if the engine stops meanwhile.
         """
         from marlaas.engine.daemon import control
 
@@ -270,7 +270,7 @@ class Home:
         """Write an adapter as a PEFT folder, which must not exist; the files in it.
 
         ``version``: a number, "best" or "last"; None takes the best, else the last. ``gguf`` adds a file for llama.cpp.
-        ``policy`` must be given where the task trains several. Raises ``AdapterError``, ``ConfigError``.
+        ``policy`` must be given if the task trains several. Raises ``AdapterError``, ``ConfigError``.
         """
 
         which = None if version is None else str(version)

@@ -45,7 +45,7 @@ def broken_first(rows: Iterable[Used]) -> list[Used]:
 
 
 def short_names(names: Sequence[str]) -> dict[str, str]:
-    """For each full name the part behind its plugin, or the whole where that means several of them."""
+    """For each full name the part behind its plugin, or the whole if that means several of them."""
     counts = Counter(name.rpartition("/")[2] for name in names)
     return {name: short if counts[short := name.rpartition("/")[2]] == 1 else name for name in names}
 
@@ -54,7 +54,7 @@ def short_names(names: Sequence[str]) -> dict[str, str]:
 
 # The small query language of ``marlaas list --filter`` and of the queue's filter bar, and sorting. Pure.
 #
-# ``parse`` reads a ``Query``; ``matches`` says which rows of the store it means. Knows neither argparse nor Textual.
+# ``parse`` reads a ``Query``; ``matches`` names which rows of the store it means. Knows neither argparse nor Textual.
 
 STATES = (*ACTIVE, *FINISHED)
 TEXTS: dict[str, Callable[[TaskRow], str]] = {

@@ -45,7 +45,7 @@ class Learner:
 
     task: int
     policy: str = ""
-    """Empty where the task file names no policies."""
+    """Empty if the task file names no policies."""
 
     @property
     def words(self) -> str:
@@ -151,7 +151,7 @@ class QueueLine:
     """One line: a task, several that belong together, or one policy of a task."""
 
     key: str
-    """The task's number, with the policy's name where it is one of several, or what holds the line's tasks together."""
+    """The task's number, with the policy's name if it is one of several, or what holds the line's tasks together."""
     tasks: tuple[TaskRow, ...]
     title: str = ""
     """The name of the sweep or tenant, on a line of several tasks."""
@@ -205,7 +205,7 @@ def _with_sweeps(tasks: Sequence[TaskRow], how: Arrangement, depth: int) -> list
 
 
 def _with_policies(task: TaskRow, how: Arrangement, depth: int) -> list[QueueLine]:
-    """A task, and under it a line for each policy where it has several."""
+    """A task, and under it a line for each policy if it has several."""
     key = str(task.id)
     unfolded = bool(task.policies) and key not in how.toggled
     policies = task.policies if unfolded else ()
@@ -298,7 +298,7 @@ _BELOW = " " * (TINY[0].width + 1)
 _LONGEST = 400
 """Cells of a reason that are looked at."""
 _AROUND = 4
-"""Cells beside the table's columns: padding, and a scrollbar."""
+"""Cells next to the table's columns: padding, and a scrollbar."""
 
 
 def layout(width: int) -> tuple[Column, ...]:
@@ -464,7 +464,7 @@ def _fold(shown: QueueLine) -> str:
 
 
 def _steps(step: int, steps: int, width: int) -> str:
-    """17/60; as a percentage where that has no room."""
+    """17/60; as a percentage if that has no room."""
     made = f"{step}/{steps}"
     return made if len(made) <= width else share(step / steps)
 

@@ -41,7 +41,7 @@ class MadeKey:
 
 
 def make_key(home: Home, tenant: str, name: str = "", scopes: Sequence[str] = SCOPES) -> MadeKey:
-    """A new key for a tenant, who need not have any task; ``name`` says which program has it, and may be empty.
+    """A new key for a tenant, who need not have any task; ``name`` names which program has it, and may be empty.
 
     Raises ``ConfigError``, ``StoreError``.
     """

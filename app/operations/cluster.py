@@ -160,7 +160,7 @@ def unanswering(home: Home) -> str:
     none."""
     try:
         return load_settings(home).cluster.address
-    except MarlaasError:  # who works on the settings is told elsewhere what is wrong with them
+    except MarlaasError:  # who works on the settings is shown elsewhere what is wrong with them
         return ""
 
 
@@ -189,7 +189,7 @@ def steer_node(home: Home, kind: str, word: str) -> tuple[str, bool]:
 
 # Makes this machine the head of a cluster, or has it join one. Everything is checked before Ray is started.
 #
-# Knows no terminal; what takes long is told to ``notice``.
+# Knows no terminal; what takes long is shown to ``notice``.
 
 MEET_SECONDS = 120.0
 """Seconds in which the head and this machine must have reached each other on all ports."""
@@ -275,7 +275,7 @@ def host_name() -> str:
 
 
 def free_name(name: str, taken: Iterable[str]) -> str:
-    """``name``, or ``name-2`` and so on where a node has it already."""
+    """``name``, or ``name-2`` and so on if a node has it already."""
     there, number, free = set(taken), 2, name
     while free in there:
         free, number = f"{name}-{number}", number + 1
@@ -305,7 +305,7 @@ def _record(home: Home, node: LocalNode) -> dict[str, Any]:
     record: dict[str, Any] = {"versions": asdict(own_versions()), "name": node.name}
     try:
         base = control.served_base(home)
-    except MarlaasError:  # the engine says so when it starts
+    except MarlaasError:  # the engine reports it when it starts
         return record
     return record | {"base": base.name, "fingerprint": base.fingerprint}
 
@@ -336,7 +336,7 @@ def _look(home: Home, cluster: ClusterSettings, address: Address) -> dict[str, A
 
 
 def _of_base(home: Home, record: dict[str, Any]) -> Iterable[str]:
-    """What is to be said where this machine's base is another one than the head's."""
+    """What is to be said if this machine's base is another one than the head's."""
     from marlaas.engine.queue.submission.queue import settled_base
 
     if not record.get("fingerprint"):
@@ -394,7 +394,7 @@ def leave(home: Home, force: bool) -> LocalNode:
 
 
 def _check_idle(home: Home, node: LocalNode) -> None:
-    """Raise ``ConfigError`` where something of this machine's is at work in the cluster."""
+    """Raise ``ConfigError`` if something of this machine's is at work in the cluster."""
     if node.is_head and control.alive(home):
         raise ConfigError(
             "The engine works over this cluster.",

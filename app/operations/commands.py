@@ -120,7 +120,7 @@ def steer(home: Home, reader: Reader, kind: str, tasks: Sequence[int]) -> dict[i
 
 
 def owner(version: VersionRow) -> str:
-    """The owner of a version in the words of a verb: 17, or 17/player where the task file names its policies."""
+    """The owner of a version in the words of a verb: 17, or 17/player if the task file names its policies."""
     return str(version.task) if version.policy == ONLY else f"{version.task}/{line(version.policy)}"
 
 
@@ -130,7 +130,7 @@ def reference(version: VersionRow) -> str:
 
 
 def arguments(version: VersionRow) -> dict[str, Any]:
-    """The arguments of a command to the engine that mean this version, beside the task's number."""
+    """The arguments of a command to the engine that mean this version, next to the task's number."""
     return {"version": version.number} | ({} if version.policy == ONLY else {"policy": version.policy})
 
 
@@ -225,7 +225,7 @@ def milestone(task: TaskRow) -> tuple[object, ...]:
 
 
 def _learning(task: TaskRow) -> Sequence[TaskRow | PolicyRow]:
-    """The rows that learn: the task, or each policy that it trains where it has several."""
+    """The rows that learn: the task, or each policy that it trains if it has several."""
     return [policy for policy in task.policies if policy.trained] or [task]
 
 
@@ -248,7 +248,7 @@ def ways(plain: bool) -> dict[str, Any]:
 
 @dataclass
 class Follower:
-    """Polls tasks and says what changed."""
+    """Polls tasks and explains what changed."""
 
     read: Callable[[], Sequence[TaskRow]]
     """The tasks to follow, as they are now."""

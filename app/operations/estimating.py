@@ -65,7 +65,7 @@ FRESH = 60.0
 CHARACTERS = 4
 """Of a token, if a base's template refuses to count."""
 BUSY = 3600.0
-"""Seconds for which a speed counts that was measured beside an engine, which takes its part of the machine."""
+"""Seconds for which a speed counts that was measured next to an engine, which takes its part of the machine."""
 ROOM = 3 << 30
 """Bytes of free memory with which two further workers are started."""
 _MEASURING = "Measuring how fast this base is here, once; some seconds."
@@ -125,7 +125,7 @@ def _tokens(renderer: Renderer, ask: Ask) -> int:
 
 
 def _run(work: Coroutine[Any, Any, T]) -> T:
-    """Run it to its end in a thread of its own: whoever asks may have an event loop already."""
+    """Run it to its end in its own thread: whoever asks may have an event loop already."""
     with ThreadPoolExecutor(1) as thread:
         return thread.submit(asyncio.run, work).result()
 
@@ -133,7 +133,7 @@ def _run(work: Coroutine[Any, Any, T]) -> T:
 def base_speed(
     home: Home, base: BaseModel, settings: Settings, say: Callable[[str], None] | None = None
 ) -> BaseSpeed | None:
-    """How fast the base is here, as measured before, or now where it is small; None if that is not known."""
+    """How fast the base is here, as measured before, or now if it is small; None if that is not known."""
     from marlaas.engine.train.trial import read_speed, write_speed
 
     settings = with_sampler(settings, base)
@@ -191,7 +191,7 @@ async def _measured(base: BaseModel, settings: Settings) -> BaseSpeed | None:
 WORKERS = ("rollout", "training")
 """The workers that hold the base."""
 LEAST_CONTEXT = 512
-"""Tokens of a conversation, if no plan says how many."""
+"""Tokens of a conversation, if no plan shows how many."""
 
 
 @dataclass(frozen=True)
@@ -239,7 +239,7 @@ class Estimates:
 
 
 def estimate_all(home: Home, submissions: Sequence[Submission], say: Callable[[str], None] | None = None) -> Estimates:
-    """Estimate validated tasks; ``say`` is told of what takes some seconds.
+    """Estimate validated tasks; ``say`` is shown of what takes some seconds.
 
     Raises ``ConfigError`` if settings or base cannot be used, ``StoreError``.
     """
@@ -384,7 +384,7 @@ def _untried(estimates: Estimates, environments: Sequence[str]) -> str:
 
 
 def _between(time: TimeEstimate) -> str:
-    """A range, with its unit once where both ends have the same: 20 to 60 min."""
+    """A range, with its unit once if both ends have the same: 20 to 60 min."""
     least, most = rough(time.least), rough(time.most)
     number, _, unit = least.partition(" ")
     if least == most:
@@ -410,7 +410,7 @@ def _memory(estimates: Estimates) -> str:
 
 
 def elsewhere(cards: str) -> str:
-    """The words before an estimate for the processor where an engine would use ``cards``; else empty."""
+    """The words before an estimate for the processor if an engine would use ``cards``; else empty."""
     return f"on the processor alone (an engine would use {line(cards)}, see `marlaas doctor`): " if cards else ""
 
 
@@ -444,7 +444,7 @@ def as_json(estimates: Estimates) -> dict[str, Any]:
 
 
 def task_json(task: TaskEstimate) -> dict[str, Any]:
-    """One task; ``seconds`` and what belongs to it are null where nothing was measured."""
+    """One task; ``seconds`` and what belongs to it are null if nothing was measured."""
     time = task.time
     return {
         "seconds": time.seconds if time else None,

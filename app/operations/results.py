@@ -149,7 +149,7 @@ class Measured:
     policy: str = ONLY
 
     def rows(self) -> Iterator[dict[str, Any]]:
-        """Rows by step, each evaluation after the step that made its policy; metrics are in a table of their own."""
+        """Rows by step, each evaluation after the step that made its policy; metrics are in their own table."""
         rows = [self._step(row) for row in self.steps] + [self._eval(row) for row in self.evals]
         yield from sorted(rows, key=lambda row: row["step"])  # stable: steps stay before evaluations
 

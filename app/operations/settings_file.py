@@ -130,7 +130,7 @@ class Setting:
 
     key: str
     values: tuple[str, ...]
-    """Of each task; ``-`` where it has none."""
+    """Of each task; ``-`` if it has none."""
     default: bool
     """Whether the first task has the default value."""
     differs: bool

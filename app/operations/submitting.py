@@ -28,7 +28,7 @@ from ..text.format import clip
 
 # Validated tasks into the queue of a home: what the command line, the form and the Python client have in common.
 #
-# Starts the engine where none runs; knows no terminal.
+# Starts the engine if none runs; knows no terminal.
 
 LOADING_SECONDS = 10.0
 """How long an environment is waited for whose file the engine has yet to read, or is loading."""
@@ -70,7 +70,7 @@ def _place(where: str, files: Sequence[str]) -> tuple[int, int, int]:
 def enqueue(home: Home, submissions: Sequence[Submission], notice: Callable[[str], None] | None = None) -> list[int]:
     """Put the tasks into the queue, all or none, with an engine that runs; returns their numbers.
 
-    ``notice`` is told once where the engine takes its time. Raises as ``checked``, and then starts no engine.
+    ``notice`` is shown once if the engine takes its time. Raises as ``checked``, and then starts no engine.
     """
     from marlaas.engine.daemon import control
 
@@ -108,7 +108,7 @@ def checked(home: Home, submissions: Sequence[Submission]) -> list[Submission]:
 
 
 def _check_environments(home: Home, submissions: Sequence[Submission]) -> None:
-    """Raise where an environment is not there or its parameters do not fit, whether an engine runs or not."""
+    """Raise if an environment is not there or its parameters do not fit, whether an engine runs or not."""
     from marlaas.engine.daemon import control
 
     if control.alive(home):
@@ -120,7 +120,7 @@ def _check_environments(home: Home, submissions: Sequence[Submission]) -> None:
 
 
 def _check_unserved(home: Home, submissions: Sequence[Submission], environments: list[EnvironmentRow]) -> None:
-    """Raise where an environment is not there or its parameters do not fit, although no engine serves them.
+    """Raise if an environment is not there or its parameters do not fit, although no engine serves them.
 
     What the last engine saw is believed where it fits; else the plugins are looked at as they are now.
     """
@@ -142,7 +142,7 @@ def _names(submissions: Sequence[Submission]) -> list[str]:
 
 
 def _check_served(home: Home, submissions: Sequence[Submission]) -> None:
-    """Raise where an environment is not served or its parameters do not fit; wait for those that may be on the way."""
+    """Raise if an environment is not served or its parameters do not fit; wait for those that may be on the way."""
 
     deadline = time.monotonic() + LOADING_SECONDS
     with opened(home) as reader:
@@ -227,7 +227,7 @@ class Wish:
 
 
 def evaluation_table(wish: Wish, reader: Reader | None) -> dict[str, Any]:
-    """The table of a task file. Raises ``ConfigError`` if nobody says which environment, and ``AdapterError``."""
+    """The table of a task file. Raises ``ConfigError`` if nobody names which environment, and ``AdapterError``."""
 
     first = _first(wish.versions, reader)
     like = reader.task_config(first.task) if reader and first else {}
@@ -275,16 +275,16 @@ def _first(versions: Sequence[str], reader: Reader | None) -> VersionRow | None:
     return choose_at(reader.versions(), of_tasks[0])
 
 
-# The demo's tasks in a home: submitted once, and continued where an earlier run was cut short.
+# The demo's tasks in a home: submitted once, and continued if an earlier run was cut short.
 #
 # For the verb, and for the guide that an empty home shows.
 
 
 def begin(home: Home, say: Callable[[str], None], sampler: str | None = None, real: bool = False) -> list[int]:
-    """Start the engine; returns the tasks to watch, new or of an earlier run. ``say`` is told what happens.
+    """Start the engine; returns the tasks to watch, new or of an earlier run. ``say`` is shown what happens.
 
     ``sampler`` goes into the home's settings; ``real``: the tasks for a real base, which the home has by then. Raises
-    ``ConfigError`` where an engine there samples with another one.
+    ``ConfigError`` if an engine there samples with another one.
     """
     from marlaas.engine.daemon import control
 

@@ -18,7 +18,7 @@ from marlaas.engine.models.weights import count_parameters
 
 # What the machine reports where the application runs: memory, cores, a home's disk, if processes may run.
 #
-# It is read in the feed's thread; nothing is ever raised. Where the application runs elsewhere than the engine, only
+# It is read in the feed's thread; nothing is ever raised. If the application runs elsewhere than the engine, only
 # the disk is that of the home.
 
 
@@ -51,7 +51,7 @@ def memory() -> Memory:
 
 
 def disk(home: Home) -> Disk | None:
-    """Counts the files of the home, which takes its time where there are many; None if it cannot be looked at."""
+    """Counts the files of the home, which takes its time if there are many; None if it cannot be looked at."""
 
     settings = DiskSettings()
     with suppress(MarlaasError):

@@ -78,7 +78,7 @@ class Chart:
     """Whether the vertical axis covers 0 to 1, whatever the values are."""
     large: bool = False
     metric: str = ""
-    """The metric of its curves, which says how values are printed."""
+    """The metric of its curves, which shows how values are printed."""
 
 
 @dataclass(frozen=True)
@@ -92,7 +92,7 @@ class Transcript:
 
 @dataclass(frozen=True)
 class Code:
-    """Text of which each character counts, folded away where that can be done."""
+    """Text of which each character counts, folded away if that can be done."""
 
     title: str
     text: str
@@ -221,7 +221,7 @@ class PolicyFacts:
     """A task as one of its policies sees it."""
 
     name: str
-    """Empty where the task has only one."""
+    """Empty if the task has only one."""
     row: TaskRow
     history: History
     evals: Sequence[EvalRow]
@@ -254,7 +254,7 @@ class TaskFacts:
 
 
 def facts_of(reader: Reader, row: TaskRow, policies: Sequence[tuple[str, TaskRow]]) -> TaskFacts:
-    """Read all of a task. ``policies``: the name of each that is told of, and the row as that policy sees it."""
+    """Read all of a task. ``policies``: the name of each that is shown of, and the row as that policy sees it."""
     use = next((one for one in reader.tasks_used("") if one.id == row.id), None)
     return TaskFacts(
         row,
@@ -343,7 +343,7 @@ def _said(reader: Reader, choice: Choice) -> list[StoredConversation]:
 # the task file last.
 
 SMALL = tuple(name for name in IMPORTANT if name not in (REWARD, HELD_OUT, "seconds"))
-"""Metrics that have a picture of their own, as far as the task has them."""
+"""Metrics that have their own picture, as far as the task has them."""
 MOST_CURVES = 4
 """Curves of a picture that compares."""
 MOST_SCORES = 40

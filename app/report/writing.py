@@ -43,7 +43,7 @@ DASHES = ("", "7 4", "2 4", "10 3 2 3")
 
 
 def svg(chart: Chart, alone: bool) -> str:
-    """The picture; ``alone``: as a file of its own, with its colours."""
+    """The picture; ``alone``: as its own file, with its colours."""
     width, height = WIDE if chart.large or len(chart.lines) > 1 else NARROW
     legend = len(chart.lines) if len(chart.lines) > 1 else 0
     height += ROW * legend
@@ -192,7 +192,7 @@ def _safe(words: str) -> str:
     return escape(plain(words))
 
 
-# A report as Markdown, with pictures as files beside it. Pure.
+# A report as Markdown, with pictures as files next to it. Pure.
 #
 # What models and tenants wrote is fenced, or each of its marks is escaped: it can make no link, no HTML and no
 # heading.

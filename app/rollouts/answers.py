@@ -273,7 +273,7 @@ class Answer:
 
     @property
     def said(self) -> str:
-        """The text, behind the agent's name where there is one."""
+        """The text, behind the agent's name if there is one."""
         return f"{self.name}: {self.text}" if self.name else self.text
 
     @property
@@ -296,7 +296,7 @@ def answer(status: str, reward: float | None, reply: str, replies: int) -> Answe
 
 
 def each_answer(members: Sequence[MemberSummary]) -> list[Answer]:
-    """The last reply of each member; named where several agents replied."""
+    """The last reply of each member; named if several agents replied."""
     several = len({member.agent for member in members if member.replies}) > 1
     found = []
     for member in members:
@@ -324,7 +324,7 @@ def _counted(found: Sequence[Answer]) -> list[Answer]:
 def answers_within(found: Sequence[Answer], room: int, gap: str = GAP) -> list[Piece]:
     """As many replies as fit into ``room`` cells, the others as a number; ``gap``: two cells between two of them.
 
-    Agents are named where all replies fit with the names: what was said goes before who said it.
+    Agents are named if all replies fit with the names: what was said goes before who said it.
     """
     if not _all_fit(found, room):
         found = _counted([replace(one, name="") for one in found])
@@ -340,7 +340,7 @@ def answers_within(found: Sequence[Answer], room: int, gap: str = GAP) -> list[P
 
 
 def _others(number: int, room: int) -> str:
-    """How many other replies there are, in words where these leave room for a reply."""
+    """How many other replies there are, in words if these leave room for a reply."""
     return f"+{number}" if room < WORDY else f"+{number} other{'' if number == 1 else 's'}"
 
 
@@ -380,7 +380,7 @@ def shares(wanted: Sequence[int], room: int) -> list[int]:
 
 @dataclass
 class Prompts:
-    """The prompts of a list: what nearly all of them begin with is left out where a whole prompt does not fit."""
+    """The prompts of a list: what nearly all of them begin with is left out if a whole prompt does not fit."""
 
     shared: str | None = None
     """What the prompts seen so far begin with; None before there were two different ones."""
@@ -422,7 +422,7 @@ def _beginning(one: str, other: str) -> str:
 
 # What the whole group of a conversation answered: each distinct reply with its reward and how often it came. Pure.
 #
-# Shown below a conversation, so that it is read beside the others. All text in a row of the store is foreign; what
+# Shown below a conversation, so that it is read next to the others. All text in a row of the store is foreign; what
 # comes out of here is safe.
 
 MOST_REPLIES = 32

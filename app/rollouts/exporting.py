@@ -157,7 +157,7 @@ def export(home: Home, ids: Ids, file: Path) -> int:
 
 @contextmanager
 def new_file(path: Path) -> Iterator[TextIO]:
-    """A file to be written, which is removed where that fails. Raises ``FileExistsError``, ``OSError``."""
+    """A file to be written, which is removed if that fails. Raises ``FileExistsError``, ``OSError``."""
     with path.open("x", encoding="utf-8", errors="replace") as out:
         try:
             yield out

@@ -91,7 +91,7 @@ def home_decoder(home: Home) -> tuple[Decode | None, str]:
 
 # The colours of tokens: by advantage, log-probability, importance weight, or the version that sampled them.
 #
-# A legend explains the scale. Every level has an attribute of its own (underline, bold, reverse), so that nothing
+# A legend explains the scale. Every level has its own attribute (underline, bold, reverse), so that nothing
 # depends on colour. Pure.
 
 TURNS, ADVANTAGE, LOGPROB, WEIGHT, VERSION = "turns", "advantage", "log-probability", "importance weight", "version"
@@ -262,7 +262,7 @@ _ANEW = "a new prompt begins here: the template rewrote earlier turns, or this i
 
 
 def head(conversation: StoredConversation) -> str:
-    """A line that says where a conversation comes from."""
+    """A line that shows where a conversation comes from."""
     one = conversation
     words = [
         f"held-out prompt {one.number}" if one.split != "train" else f"group {one.number}",
@@ -633,7 +633,7 @@ class Selection:
     failures: bool = False
     """Whether only failures are shown."""
     at_end: bool = False
-    """Whether the last conversation is meant where none is named, instead of the first."""
+    """Whether the last conversation is meant if none is named, instead of the first."""
 
     @property
     def scope(self) -> tuple[object, ...]:

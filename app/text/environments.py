@@ -104,7 +104,8 @@ def where(of: EnvironmentRow | EpisodeFailure) -> str:
 
 
 def trouble(row: EnvironmentRow, use: EnvironmentUse) -> EnvironmentRow | EpisodeFailure | None:
-    """What says what is wrong: the environment's own error, else that of an episode of the last hour; None: nothing."""
+    """What explains what is wrong: the environment's own error, else that of an episode of the last hour; None:
+    nothing."""
     return row if row.message else use.failure if use.failed else None
 
 
@@ -119,7 +120,7 @@ def trouble_words(row: EnvironmentRow, use: EnvironmentUse) -> str:
 
 
 def short(parameter: Mapping[str, Any]) -> str:
-    """A parameter in a word: ``digits=2``, with its bounds ``digits=2 (1..9)``; without ``=`` where it is required."""
+    """A parameter in a word: ``digits=2``, with its bounds ``digits=2 (1..9)``; without ``=`` if it is required."""
     text = str(parameter.get("name"))
     if not parameter.get("required"):
         text += f"={_json(parameter.get('default'))}"
@@ -158,7 +159,7 @@ def facts(
     """All that is known of an environment but its description, what is wrong first.
 
     ``lines``: the lines of code that errors name, by file and line; foreign text. ``checks``: whether findings are
-    among it; not so where they are shown elsewhere.
+    among it; not so if they are shown elsewhere.
     """
     lines = lines or {}
     yield Fact("state", f"{line(row.state)}: {STATES.get(row.state, 'see the log')}")
@@ -261,9 +262,9 @@ def _number(value: Any) -> str:
     return f"{value:g}" if isinstance(value, float) else str(value)
 
 
-# An episode as lines of text, while it is played: what the model is told, what it says, and how it ended. Pure.
+# An episode as lines of text, while it is played: what the model is shown, what it says, and how it ended. Pure.
 #
-# Everything here was written by a plugin or a model: it is made safe, cut where it is very long, and indented under
+# Everything here was written by a plugin or a model: it is made safe, cut if it is very long, and indented under
 # the role that said it, so that no text can pass for another's.
 
 LABEL = 10
@@ -288,7 +289,7 @@ def labelled(label: str, text: str) -> list[str]:
 
 
 def message(said: Message) -> list[str]:
-    """A message that an agent is told; for a tool's result also the tool's name."""
+    """A message that an agent is shown; for a tool's result also the tool's name."""
     label = "result" if said.role == "tool" else said.role
     text = f"{said.name}: {said.content}" if said.role == "tool" and said.name else said.content
     return [*labelled(label, text), *(row for call in said.tool_calls for row in labelled("call", call_text(call)))]

@@ -54,7 +54,7 @@ def line(text: str, width: int | None = None) -> str:
 
 
 def clip(text: str, width: int) -> str:
-    """Cut to ``width`` terminal cells, the last one an ellipsis where something was cut."""
+    """Cut to ``width`` terminal cells, the last one an ellipsis if something was cut."""
     if cells(text) <= width:
         return text
     kept, used = [], 0
@@ -67,7 +67,7 @@ def clip(text: str, width: int) -> str:
 
 
 def clip_start(text: str, width: int) -> str:
-    """Cut to ``width`` terminal cells and keep the end, the first cell an ellipsis where something was cut."""
+    """Cut to ``width`` terminal cells and keep the end, the first cell an ellipsis if something was cut."""
     return clip(text[::-1], width)[::-1]
 
 
@@ -90,7 +90,7 @@ def _cells(character: str) -> int:
 
 
 def excerpt(text: str, characters: int, lines: int) -> str:
-    """Safe text of at most this many characters and lines; it says how much is left out."""
+    """Safe text of at most this many characters and lines; it shows how much is left out."""
     shown = plain(text[:characters])
     kept = shown.split("\n", lines)[:lines]
     if len(text) <= characters and len(kept) == shown.count("\n") + 1:

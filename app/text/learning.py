@@ -26,9 +26,9 @@ from marlaas.engine.store.rows import FindingRow, TaskRow
 from .format import counted, line, number, score, share
 from .tasks import lost_briefly, many_lost, shown_reason, shown_state, state_word
 
-# One sentence on a task: is it learning, and where it is not, why. Pure: recorded numbers in, words out.
+# One sentence on a task: is it learning, and if it is not, why. Pure: recorded numbers in, words out.
 #
-# A change counts where it is larger than its noise: a held-out score's by ``_SIGMAS`` standard errors of the
+# A change counts if it is larger than its noise: a held-out score's by ``_SIGMAS`` standard errors of the
 # difference (each score brings its own, over its prompts), a reward's by ``_STUDENT`` standard errors between the
 # means of its first and of its last steps (Welch 1947; Student's t with eight degrees of freedom or more is 2.3 at
 # 97.5 %).
@@ -42,7 +42,7 @@ _EQUAL = 0.8
 """From this share of groups with equal rewards on, these are why nothing is learned."""
 _SOME_EQUAL = 0.5
 _SOLVED = 0.95
-"""Reward from which on a task counts as solved, where rewards go from 0 to 1."""
+"""Reward from which on a task counts as solved, if rewards go from 0 to 1."""
 _FAILING = 0.2
 _CUT = 0.3
 _DECIDED = 0.05
@@ -343,7 +343,7 @@ def _solved(seen: Evidence, reward: _Trend, equal: float) -> bool:
 # Shared by the command line and the terminal application. Takes rows, gives plain safe text.
 
 MARK = "!"
-"""Beside the state of a task whose learning goes wrong, or that loses episodes; the task runs on."""
+"""Next to the state of a task whose learning goes wrong, or that loses episodes; the task runs on."""
 Figures = Mapping[str, float]
 _LOOKED_AT = ("running", "paused", "done")
 """States of which a mark says more."""
@@ -354,7 +354,7 @@ class Told:
     """A finding in words."""
 
     policy: str
-    """Empty where the task trains only one."""
+    """Empty if the task trains only one."""
     step: int
     code: str
     title: str

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 # What the set-up still does behind the application: llama.cpp that is being compiled. Pure.
 
 DONE, FAILED = 60.0, 600.0
-"""Seconds for which the end of it is told."""
+"""Seconds for which the end of it is shown."""
 
 
 def llama_note(build: LlamaBuild | None, now: float, watched: bool) -> str:
@@ -183,7 +183,7 @@ def remarks(node: NodeRow) -> Iterator[str]:
     for why in node.left_out:
         yield f"{node.name}: {why}"
     if node.clock is not None:
-        from marlaas.engine.machine.cluster.node import clock_warning  # never loaded where there is no cluster
+        from marlaas.engine.machine.cluster.node import clock_warning  # never loaded if there is no cluster
 
         yield from filter(None, (clock_warning(node.name, node.clock),))
 

@@ -34,7 +34,7 @@ class Words:
     important: bool = False
     """Whether it says first how a task is doing."""
     normal: str = ""
-    """What it is like where all is well."""
+    """What it is like if all is well."""
 
 
 _KNOWN = {term.recorded or term.name: term for term in TERMS if term.kind == "metric" or term.name == HELD_OUT}
@@ -101,7 +101,7 @@ def all_in_order(names: Iterable[str]) -> list[str]:
 
 
 IMPORTANT = tuple(name for name, own in known().items() if own.important)
-"""What says whether a task learns, in the order of the catalogue."""
+"""What shows if a task learns, in the order of the catalogue."""
 _UNLESS_ZERO = ("kl", "errors", "lost", "cut", "on_error", "epoch")
 """Important as soon as they are not 0; those that stand in ``IMPORTANT`` keep their place there."""
 
@@ -154,7 +154,7 @@ def newest_text(name: str, values: Mapping[str, float]) -> str:
 
 
 def _three_digits(value: float) -> str:
-    """0.742, 3.14, 31.4, 314; an exponent where it is very small."""
+    """0.742, 3.14, 31.4, 314; an exponent if it is very small."""
     return number(value, 3 if abs(value) < 1 else 2 if abs(value) < 10 else 1 if abs(value) < 100 else 0)
 
 

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 
 def with_error(value: float | None, basis: ScoreBasis | None) -> str:
-    """A score with its standard error, in a few cells: ``0.58 ± 0.03``, ``no score``, or ``-`` where nothing was
+    """A score with its standard error, in a few cells: ``0.58 ± 0.03``, ``no score``, or ``-`` if nothing was
     measured."""
     if basis is None:
         return score(value)
@@ -258,7 +258,7 @@ def cell_text(meeting: Meeting | None) -> str:
 # The difference between two versions on the same prompts, with its interval. Pure arithmetic.
 #
 # Versions that are measured on the same prompts find the same prompts hard, so the difference by prompt varies less
-# than the two scores do: Miller, *Adding Error Bars to Evals* (arXiv 2411.00640), section 4, where the error of a
+# than the two scores do: Miller, *Adding Error Bars to Evals* (arXiv 2411.00640), section 4, if the error of a
 # paired difference comes from the differences by prompt. The interval is that of Student's t, which is wider than the
 # normal one where prompts are few. A bootstrap would need no assumption about the mean's distribution, but with few
 # prompts it gives intervals that are too narrow, and it would depend on a seed.

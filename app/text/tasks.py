@@ -108,7 +108,7 @@ def is_rough(pace: PaceRow | None) -> bool:
 
 
 def left_text(seconds: float, rough: bool) -> str:
-    """The time that is left, in few cells; with a sign where it is not known well."""
+    """The time that is left, in few cells; with a sign if it is not known well."""
     return f"{ROUGHLY if rough else ''}{short_duration(seconds)}"
 
 

@@ -1,1 +1,1 @@
-"""Tasks beside TRL's ``GRPOTrainer``: one, eight, and one at a large vocabulary."""
+"""Tasks next to TRL's ``GRPOTrainer``: one, eight, and one at a large vocabulary."""

@@ -129,7 +129,7 @@ def _last_end(home: Home) -> float:
 
 
 def rows(found: Mapping[Case, Waits]) -> tuple[Row, ...]:
-    """Every arm of ours beside both of theirs."""
+    """Every arm of ours next to both of theirs."""
     return tuple(
         Row(
             f"{case.tasks} tasks of {case.steps} steps, from nothing to all done, {name}",

@@ -61,7 +61,7 @@ prompts = 1
 
 
 def run(workload: Workload, steps: int, seed: int, cores: Sequence[int], arm: Arm, whole: bool = False) -> Run:
-    """Train one task in a home of its own on those cores. Raises ``RuntimeError`` if it does not finish.
+    """Train one task in its own home on those cores. Raises ``RuntimeError`` if it does not finish.
 
     Without ``whole`` it makes a few steps more than are measured.
     """

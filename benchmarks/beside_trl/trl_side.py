@@ -34,7 +34,7 @@ def run(
     threads: int = 0,
     held_out: int = 0,
 ) -> Run:
-    """Train in a process of its own on those cores, with the variables of ``environment``.
+    """Train in its own process on those cores, with the variables of ``environment``.
 
     ``threads`` are torch's; 0 is one for each core. With ``held_out`` the policy is scored on that many prompts at the
     end, those that ``workload.write_rows`` writes for the same numbers.

@@ -20,7 +20,7 @@ REQUIREMENTS = ("torch", f"trl=={TRL}", "peft", "jmespath")
 
 
 class TrlUnavailable(Exception):
-    """TRL cannot be installed here; the text says why, in a sentence."""
+    """TRL cannot be installed here; the text explains why, in a sentence."""
 
 
 def ensure_trl() -> Path:

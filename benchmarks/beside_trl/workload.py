@@ -67,7 +67,7 @@ def write_rows(workload: Workload, steps: int, seed: int, folder: Path, held_out
 
 
 def draw(workload: Workload, count: int, seed: int) -> Iterator[dict[str, str]]:
-    """Different rows, each a sum with a preamble of its own."""
+    """Different rows, each a sum with its own preamble."""
     rng = Random(seed)
     low, high = 10 ** (DIGITS - 1), 10**DIGITS - 1
     seen: set[tuple[int, int]] = set()

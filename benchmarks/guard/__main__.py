@@ -30,7 +30,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def told(before: dict[str, float], now: dict[str, float], write: bool) -> int:
-    """Say what has changed, and write it down where that is asked for; the exit code."""
+    """Say what has changed, and write it down if that is asked for; the exit code."""
     found = changes(before, now)
     for sentence in found:
         print(sentence)

@@ -2,7 +2,7 @@
 
 What workers send is held back until the engine has nothing left to do and no worker owes an answer; then all of it
 arrives in one turn, in a fixed order. Clocks stand still meanwhile: time continues by a tick with each such round, and
-to the next timer where nobody has anything else to do. So what happens together does not depend on who was faster.
+to the next timer if nobody has anything else to do. So what happens together does not depend on who was faster.
 
 Knows nothing of what the messages say, except which of them answers what.
 """

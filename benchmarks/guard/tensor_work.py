@@ -44,7 +44,7 @@ def measure() -> dict[str, float]:
 
 
 def _decoding(base: BaseModel) -> dict[str, float]:
-    """One token for each of several conversations; once the mix of adapters is known, and where it is a new one."""
+    """One token for each of several conversations; once the mix of adapters is known, and if it is a new one."""
     found: dict[str, float] = {}
     context = TorchContext(base, sequences=64, length=64)
     handles = [context.load_adapter(_adapter(base, number), CONFIG.alpha) for number in range(8)]

@@ -1,7 +1,7 @@
 """Counts while a block runs: Python calls of our code, SQL statements, frames and bytes, operations of torch, and
 objects that refer to each other in a ring, which stay until Python looks for such.
 
-What is counted is the same on every processor. Calls are told apart by package. Left out is what depends on how bytes
+What is counted is the same on every processor. Calls are shown apart by package. Left out is what depends on how bytes
 were cut on their way in, and comprehensions, which are calls in some versions of Python only.
 """
 
@@ -185,7 +185,7 @@ class Operations(TorchDispatchMode):  # type: ignore[no-untyped-call]
 
 
 def operations(run: Callable[[], object]) -> Mapping[str, int]:
-    """The operations of one run, and the views beside them, which compute nothing."""
+    """The operations of one run, and the views next to them, which compute nothing."""
     counted = Operations()
     with counted:
         run()

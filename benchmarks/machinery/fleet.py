@@ -1,4 +1,4 @@
-"""Many tasks through the real program, in a home of their own: task descriptions flow in, a ``FleetRun`` flows out.
+"""Many tasks through the real program, in their own home: task descriptions flow in, a ``FleetRun`` flows out.
 
 The engine is started first and does a small task, so that what is measured begins warm; it is stopped at the end
 whatever happens. Times are those that it committed to its store; processor time and memory are the kernel's, read twice

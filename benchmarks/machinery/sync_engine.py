@@ -1,4 +1,4 @@
-"""The engine with other ways to bring new weights to the samplers: what doing that beside training is held against.
+"""The engine with other ways to bring new weights to the samplers: what doing that next to training is held against.
 
 ``MARLAAS_BENCH_SYNC`` names the way, ``MARLAAS_BENCH_DELAY`` the seconds that publishing takes longer. Nobody else
 starts this.

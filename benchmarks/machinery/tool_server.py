@@ -1,4 +1,4 @@
-"""A tool that environments call over HTTP: a calculator in a process of its own, as slow as the caller says.
+"""A tool that environments call over HTTP: a calculator in its own process, as slow as the caller says.
 
 ``GET /add?left=47&right=85&said=132&wait=0.4`` is answered after 0.4 s with ``{"sum": 132, "right": true}``. A service
 on another machine takes its time without this one's processors; so does this one, which computes for microseconds.

@@ -1,4 +1,4 @@
-"""Real workers of a home of their own, under this process: samplers, a trainer, environments, a store; no engine."""
+"""Real workers of their own home, under this process: samplers, a trainer, environments, a store; no engine."""
 
 from __future__ import annotations
 

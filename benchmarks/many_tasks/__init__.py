@@ -1,1 +1,1 @@
-"""Many tasks in one engine: at once beside one after another, shares of tenants, staleness."""
+"""Many tasks in one engine: at once next to one after another, shares of tenants, staleness."""

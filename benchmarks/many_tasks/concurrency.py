@@ -133,7 +133,7 @@ def measure_mix(quick: bool) -> Section:
 
 
 def at_once(tasks: Sequence[TaskSpec], plugins: Sequence[str], settings: str = "") -> FleetRun:
-    """All tasks at once, in an engine of their own with these settings."""
+    """All tasks at once, in their own engine with these settings."""
     with fleet(plugins, settings) as home:
         return home.run(tasks)
 

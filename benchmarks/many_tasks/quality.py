@@ -1,4 +1,4 @@
-"""What a task learns beside 31 others, and alone: held-out scores of the same seeds, with TRL's where it can be had.
+"""What a task learns next to 31 others, and alone: held-out scores of the same seeds, with TRL's if it can be had.
 
 Four environments × eight seeds are 32 tasks. In one arm all of them run at once, in the other one after another; seed
 *i* of an environment has the same prompts, noise and adapter to begin with in both. On sums TRL trains on the same

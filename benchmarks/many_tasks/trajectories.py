@@ -170,7 +170,7 @@ def to_score(run: TaskRun) -> float:
 
 
 def rows(runs: Runs) -> Iterator[Row]:
-    """A step of each situation, then the time to the score, each beside the batch; redundancy beside none."""
+    """A step of each situation, then the time to the score, each next to the batch; redundancy next to none."""
     for situation, found in runs.items():
         paces = {arm: Series(tuple(pace(one[arm]) for one in found)) for arm in ARMS}
         for arm in ARMS[1:]:

@@ -1,4 +1,4 @@
-"""What it costs to bring new weights to the samplers: waited for, beside the next step, and without the canary.
+"""What it costs to bring new weights to the samplers: waited for, next to the next step, and without the canary.
 
 One task runs alone: nothing else fills its waits. ``sync_engine`` has the ways, and makes publishing slower.
 """
@@ -110,7 +110,7 @@ def large() -> Found:
 
 
 def run(case: Case, steps: int, settled: int) -> Timed:
-    """One task, alone, in an engine of its own."""
+    """One task, alone, in its own engine."""
     settings = f'[rollout]\nsampler = "{case.sampler}"\n'
     if case.base:
         settings = f'base = "{case.base}"\n{settings}weights = "q8_0"\ncontext = 256\n'
@@ -152,7 +152,7 @@ def timed(run: FleetRun, settled: int) -> Timed:
 
 
 def rows(found: Mapping[Case, Sequence[Timed]]) -> Iterator[Row]:
-    """A step as shipped, beside each other way; then the exposed share of every case."""
+    """A step as shipped, next to each other way; then the exposed share of every case."""
     for case, runs in found.items():
         for way in (BLOCKING, UNCHECKED):
             other = found.get(Case(case.sampler, case.staleness, way, case.delay, case.base))

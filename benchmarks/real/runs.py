@@ -147,7 +147,7 @@ def compared(environment: str, seed: int, steps: int) -> str:
 
 
 def default(environment: str, steps: int) -> str:
-    """Our task file with default settings, which ends early where it has learned enough."""
+    """Our task file with default settings, which ends early if it has learned enough."""
     head = f'tenant = "bench"\nname = "{environment}"\nenvironment = "real/{environment}"\nsteps = {steps}\n'
     return f"{head}[eval]\ntarget = {TARGET}\n"
 

@@ -1,4 +1,4 @@
-"""What a benchmark returns: repeated figures, ours beside theirs, and the ratio with its spread.
+"""What a benchmark returns: repeated figures, ours next to theirs, and the ratio with its spread.
 
 Every benchmark is a module with ``measure(quick: bool) -> Section``. Both sides of a row are measured in one go, turn
 by turn on the same machine, so that value i of one side and value i of the other saw the same noise; ratios are taken

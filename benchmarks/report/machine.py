@@ -1,6 +1,6 @@
 """The machine that measures: what it is, how fast it multiplies, and how much it wavers.
 
-Nothing flows in; a frozen ``Machine`` flows out, and stands beside every result. Shares of a machine's rate are shares
+Nothing flows in; a frozen ``Machine`` flows out, and stands next to every result. Shares of a machine's rate are shares
 of ``gflops``: what one core of it really does in float32, not what its data sheet says.
 """
 

@@ -37,7 +37,7 @@ class Result:
 
 
 def stamp(section: Section, machine: Machine, root: Path) -> Result:
-    """Put date and versions beside what was just measured."""
+    """Put date and versions next to what was just measured."""
     date = datetime.now(UTC).strftime("%Y-%m-%d %H:%M")
     return Result(section, machine, date, _commit(root), _versions())
 

@@ -83,7 +83,7 @@ def with_rates(
 
     Returns the notes on failed measurements as well.
 
-    ``anew`` measures all devices. A measurement takes some seconds.
+    ``again`` measures all devices. A measurement takes some seconds.
     """
     known = _read(path)
     notes: list[str] = []

@@ -352,7 +352,7 @@ def survey_machine(
     missing: bool = False,
     anew: bool = False,
 ) -> Survey:
-    """Survey the machine; ``ours`` is what this engine holds, ``missing`` and ``anew`` are as in ``with_rates``."""
+    """Survey the machine; ``ours`` is what this engine holds, ``missing`` and ``again`` are as in ``with_rates``."""
     found, account = claimed(probe(ours.processes), ours), own_account()
     usable = usable_resources(found, resources, os.environ, account)
     installed = usable_software(usable.machine.gpus)

@@ -103,7 +103,7 @@ def _moment(day: date, minutes: int) -> float:
 
 
 PORTS = 100
-"""Ports that Ray takes on each machine of a cluster, beside the head's."""
+"""Ports that Ray takes on each machine of a cluster, next to the head's."""
 DOCUMENTED = """\
 # Settings of this marlaas home. Every key is shown with its default; remove the # to change one.
 

@@ -36,7 +36,7 @@ ROPE_SETTINGS = {
 ROPE_TYPES = ("default", "dynamic", "longrope", *ROPE_SETTINGS)
 """All types that transformers supports."""
 ROPE_COMPUTED = ("default", *ROPE_SETTINGS)
-"""Those that are computed here; ``rope.unreadable`` says which of them llama.cpp does not compute."""
+"""Those that are computed here; ``rope.unreadable`` names which of them llama.cpp does not compute."""
 
 COMPUTED = {
     "hidden_act": ("silu", "swish"),
@@ -85,7 +85,7 @@ class BaseConfig:
     """Hugging Face's ``model_type``: qwen3, qwen2, llama, …"""
     hidden_size: int
     intermediate_size: int
-    """0 where the configuration does not say, which it does for ``FAMILIES``. ``norm_eps`` likewise."""
+    """0 if the configuration does not say, which it does for ``FAMILIES``. ``norm_eps`` likewise."""
     layers: int
     heads: int
     kv_heads: int
@@ -112,7 +112,7 @@ class BaseConfig:
 def read_config(path: Path) -> BaseConfig:
     """Read ``config.json``, with old (``rope_theta``, ``rope_scaling``) or new (``rope_parameters``) keys.
 
-    Raises ``BaseModelError`` where it cannot be read, describes no language model, or lacks a size that is needed.
+    Raises ``BaseModelError`` if it cannot be read, describes no language model, or lacks a size that is needed.
     """
     try:
         raw = json.loads(path.read_text("utf-8"))

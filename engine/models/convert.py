@@ -111,7 +111,7 @@ def find_gguf(name: str) -> Path | None:
             )
         return files[0].absolute() if files else None
     if os.path.isfile(path) or (path.suffix == ".gguf" and not name.startswith("lmstudio:")):
-        return path.absolute()  # whoever reads it says what is wrong with it
+        return path.absolute()  # whoever reads it explains what is wrong with it
     if not name.startswith(("ollama:", "lmstudio:")):
         return None
     file = stored_files().get(name)

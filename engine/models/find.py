@@ -30,7 +30,7 @@ CONFIG, WHOLE_WEIGHTS, INDEX = "config.json", "model.safetensors", "model.safete
 GGUF_FILE = "model.gguf"
 """The file that a base was made from (``convert``), in the base's folder."""
 WHOLE = 64 << 20
-"""Weight files up to so many bytes are hashed whole, larger ones by their size, first and last mebibyte."""
+"""Weight files up to this many bytes are hashed whole, larger ones by their size, first and last mebibyte."""
 _PART = r"[A-Za-z0-9_][A-Za-z0-9._-]*"
 _NAME = re.compile(rf"(?P<repository>(?:{_PART}/)?{_PART})(?:@(?P<revision>[A-Za-z0-9_][A-Za-z0-9._/-]*))?")
 

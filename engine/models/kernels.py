@@ -19,7 +19,7 @@ from ..errors import ConfigError
 
 # The element-wise pieces of a decoder block, each forward with its backward. Pure functions of tensors.
 #
-# What a backward needs from its forward is returned beside the result. T is tokens, H the hidden size, I the inner
+# What a backward needs from its forward is returned next to the result. T is tokens, H the hidden size, I the inner
 # size of the feed-forward part, D the size of a head.
 
 
@@ -137,7 +137,7 @@ def tiles() -> bool:
 
 
 def _error(kind: torch.dtype) -> float:
-    """The largest error of two merged parts, and of their gradients, beside one softmax over both in float64."""
+    """The largest error of two merged parts, and of their gradients, next to one softmax over both in float64."""
     generator = torch.Generator().manual_seed(0)
     past, own, fold, size, scale = 40, 72, 3, 16, 0.25
     q = torch.randn(2, fold, own, size, generator=generator).to(kind)
@@ -177,9 +177,9 @@ def _error(kind: torch.dtype) -> float:
 # takes a third of a millisecond to prepare each new shape, which many small products of ever new shapes do not earn
 # back.
 #
-# What it prepares is code. Where there is no memory for that, it either refuses every new shape in that thread for
+# What it prepares is code. If there is no memory for that, it either refuses every new shape in that thread for
 # good, or the process ends by a signal. So a process with a limit on its address space does not use it, and one in
-# which it has failed goes on without it.
+# which it has failed continues without it.
 #
 # Processors with AMX or AVX-512 BF16 multiply bfloat16 several times as fast as float32. Sums are float32 in any
 # case. What differs is what is rounded: ``bfloat16_product`` rounds the result, too, and is the fastest;
@@ -203,7 +203,7 @@ _failed = Event()
 
 @cache
 def library() -> Library:
-    """The library of this process: the same answer each time. Raises ``ConfigError`` where the variable is wrong."""
+    """The library of this process: the same answer each time. Raises ``ConfigError`` if the variable is wrong."""
     wanted = os.environ.get(VARIABLE, "")
     if wanted == "mkl":
         return "mkl"
@@ -261,11 +261,11 @@ def add_bfloat16_product(sums: Tensor, left: Tensor, right: Tensor, scale: float
 def widened_product(left: Tensor, right: Tensor, room: Tensor | None = None) -> Tensor:
     """float32 (n, m) of (n, k) and (k, m), each in float32 or bfloat16; perhaps stored in ``room`` (n, m).
 
-    Factors are rounded to bfloat16, where this processor has instructions for that; sums and result are float32.
+    Factors are rounded to bfloat16, if this processor has instructions for that; sums and result are float32.
     Factors that are in bfloat16 already lose nothing.
 
     Sets PyTorch's switch for this, which holds for all threads of the process, and sets it back: to be called only in a
-    process's computing thread, beside which nothing multiplies.
+    process's computing thread, next to which nothing multiplies.
     """
     left, right = left.float(), right.float()
     if _failed.is_set() or address_space() is not None or not _widens_right():
@@ -316,7 +316,7 @@ def _rounding_factors() -> Iterator[None]:
 
 
 def _tried(left: Tensor, right: Tensor, bias: Tensor | None) -> Tensor | None:
-    """The product by oneDNN; None where it is not used."""
+    """The product by oneDNN; None if it is not used."""
     if left.device.type != "cpu" or library() != "onednn" or _failed.is_set() or address_space() is not None:
         return None
     try:

@@ -79,7 +79,7 @@ WORTH, WORTH_ON_CARD = 64, 512
 
 Measured on a processor with the widths of Qwen2.5-0.5B, in seconds of one core for 1,000 tokens: 7.2 for batches of 32
 tokens, 5.8 for 64, 4.8 for 128 and 4.3 for 256; computed once more 6.3, whatever their size. On cards it is not
-measured: so many rows fill a product."""
+measured: this many rows fill a product."""
 AGAIN = 1.4
 """How many times as long a token takes whose layers are computed once more; measured there, too."""
 WORKING = 2.5
@@ -207,7 +207,7 @@ class Budget:
         return replace(self, room=min(self.room, max(usual, min(longest_only, PASS_BYTES // 2))))
 
     def below(self, config: BaseConfig, tokens: int, longest: int) -> Budget:
-        """A smaller budget: half of what a pass over so many tokens takes."""
+        """A smaller budget: half of what a pass over this many tokens takes."""
         room = min(self.room, PassSize(config, tokens, longest, self.kept).all) // 2
         most = min(self.most, tokens) // 2
         return replace(self, room=room, least=min(self.least, most), most=most)
@@ -442,7 +442,7 @@ def needs(
     held = sequences + sequences % 2 + SCORING
     base = wanted.gguf_bytes or weight_bytes(config, wanted.parameters, weights)
     if half and not wanted.gguf_bytes and config.tie_word_embeddings:
-        # products need the output matrix in an order of its own, in which rows of the embedding cannot be looked up
+        # products need the output matrix in its own order, in which rows of the embedding cannot be looked up
         base += int(config.vocab_size * config.hidden_size * BITS[BFLOAT16] / 8)
     if wanted.sampler == "vllm":  # on the processor, in float32
         rank, held, base = rank_class(wanted.largest_rank), sequences, FLOAT * wanted.parameters

@@ -36,7 +36,7 @@ def rope_fields(config: BaseConfig) -> dict[str, str | int | float]:
 
 
 def unreadable(config: BaseConfig) -> str:
-    """What llama.cpp would compute differently, in words; empty where it computes these rotary positions right."""
+    """What llama.cpp would compute differently, in words; empty if it computes these rotary positions right."""
     scaling = config.rope_scaling
     kind = scaling.get("rope_type", "default")
     if kind not in ROPE_COMPUTED:
@@ -70,7 +70,7 @@ def yarn_share(config: BaseConfig) -> Frequencies:
     scaling, size = config.rope_scaling, config.head_dim
 
     def number(turns: float) -> float:
-        """The index of the frequency that makes so many turns within the original context."""
+        """The index of the frequency that makes this many turns within the original context."""
         return size * math.log(_original(config) / (turns * 2 * math.pi)) / (2 * math.log(config.rope_theta))
 
     first, last = (number(float(scaling.get(key) or BOUNDS[key])) for key in ("beta_fast", "beta_slow"))
@@ -101,7 +101,7 @@ def stretched(factor: float, weight: float = 1.0) -> float:
 
 
 def llama3_divisors(config: BaseConfig) -> NDArray[np.float32] | None:
-    """float32 (head_dim / 2,): the divisor of each frequency; None where the base has no such scaling."""
+    """float32 (head_dim / 2,): the divisor of each frequency; None if the base has no such scaling."""
     scaling = config.rope_scaling
     if scaling.get("rope_type") != "llama3":
         return None

@@ -334,7 +334,7 @@ def _tied(base: BaseModel) -> bool:
 
 
 def check_tokenizer(folder: Path, rows: int) -> None:
-    """Raise ``BaseModelError`` unless the tokenizer fits an embedding of so many rows and has its end tokens."""
+    """Raise ``BaseModelError`` unless the tokenizer fits an embedding of this many rows and has its end tokens."""
     known = token_ids(folder)
     largest, further = max(known, default=-1), [-1]
     with contextlib.suppress(OSError, ValueError, AttributeError, TypeError):  # tokens that transformers adds

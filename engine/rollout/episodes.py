@@ -113,7 +113,7 @@ class Rollout:
         endpoints: Endpoints | None = None,
         tell: Callable[[int, str], None] = lambda task, sentence: None,
     ) -> None:
-        """``anew``: every turn computes its whole context again, for the same last bits in every run. ``tell``:
+        """``again``: every turn computes its whole context again, for the same last bits in every run. ``tell``:
         writes into the task's log.
         """
         self._backpressure = backpressure or Backpressure()

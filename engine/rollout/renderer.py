@@ -162,7 +162,7 @@ class Continuation:
     """How a conversation continues."""
 
     tokens: list[int]
-    """Ids to append, or the whole new prompt if ``anew``."""
+    """Ids to append, or the whole new prompt if ``again``."""
     anew: bool
     """True if the template has rewritten earlier turns."""
 

@@ -182,7 +182,7 @@ class SamplerClient:
     """
 
     def __init__(self, replicas: Replicas, ledger: Ledger, payer: Payer, anew: bool) -> None:
-        """``anew``: every turn computes the whole context again, for the same last bits in every run, at the first
+        """``again``: every turn computes the whole context again, for the same last bits in every run, at the first
         replica.
         """
         self.payer = payer

@@ -1,4 +1,4 @@
-"""What is simulated, read from TOML: nodes, links, tasks, failures; and where the placement puts workers."""
+"""What is simulated, read from TOML: nodes, links, tasks, failures; and if the placement puts workers."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 """A task as its author describes it: the task file with every default filled in.
 
-The command line puts it into the task's row as JSON, where the scheduler reads it. Defaults here are the documented
+The command line puts it into the task's row as JSON, if the scheduler reads it. Defaults here are the documented
 ones; the demo trains with them.
 """
 
@@ -53,7 +53,7 @@ class NamedPolicySpec:
     start: str = ""
     """The version that training begins from, as in [policy]."""
     learning_rate: float | Literal["auto"] | None = between(None, 0.0, 1.0)
-    """Of this policy alone; absent: that of [train]. ``auto``: by the width of the base and ``alpha``."""
+    """Of this policy by itself; absent: that of [train]. ``auto``: by the width of the base and ``alpha``."""
     groups_per_step: int | None = between(None, 1, 4096)
     """Groups that one optimizer step of this policy consumes; absent: as in [train]."""
     frozen: str = ""
@@ -70,7 +70,7 @@ class NamedPolicySpec:
 
     @property
     def trained(self) -> bool:
-        """Whether it has an adapter of its own that learns."""
+        """Whether it has its own adapter that learns."""
         return not self.frozen and not self.pool
 
 
@@ -367,7 +367,7 @@ class SamplingSpec:
     """Of all turns of an agent; part of the loss's constant denominator. ``auto``: likewise."""
     thinking: bool | None = field(default=None)
     """Whether the model thinks before it answers, given to its chat template as ``enable_thinking``; absent: false
-    where the template has that switch, else as the base does. The task fails at its start, with a sentence, where the
+    where the template has that switch, else as the base does. The task fails at its start, with a sentence, if the
     base can do only the opposite: a run that thinks against its author's word would be a wasted one."""
 
 

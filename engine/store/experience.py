@@ -141,7 +141,7 @@ class ExperienceTable(Table):
         Returns the play's number; pass it as ``play`` for further groups. ``opens``: other policies still wait; another
         engine may continue the play with these versions. ``closes``: nobody waits, so its open samples are removed.
 
-        ``beside`` is stored with the first group. ``step`` marks an evaluation; only the same suite on the same
+        ``next to`` is stored with the first group. ``step`` marks an evaluation; only the same suite on the same
         environment version replaces it. ``draws``: the attempts of the first group. ``rewards``: of an evaluation, by
         sample and agent: agents may be paid that are never asked.
         """

@@ -272,7 +272,7 @@ class HeldOutPrompts:
         beside: HeldOutPrompts | None = None,
         component: str = "",
     ) -> None:
-        """``prompts``: the number of instances, of this ``split``; prompts of ``beside`` are left out.
+        """``prompts``: the number of instances, of this ``split``; prompts of ``next to`` are left out.
 
         ``component``: the component of a mixture.
         """

@@ -135,7 +135,7 @@ def openenv(
 
     ``environment``: the class, or ``"module:Class"``; ``options`` go to it. ``act``: the action that a reply means;
     without it the reply is the text of the action's only required field, or JSON where it has several. ``describe``:
-    the text for an observation. The reward is the sum over the steps. Each episode has an instance of its own.
+    the text for an observation. The reward is the sum over the steps. Each episode has its own instance.
 
     A reply that cannot be read, or a first reply that calls none of the MCP tools, ends the episode as invalid. Its
     reward is ``unreadable``, or else one less than it earned so far, and than 0; in training it is at most the least

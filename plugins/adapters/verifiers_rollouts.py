@@ -132,7 +132,7 @@ def verifiers(
     ``load_environment``. Rewards are those of its rubric, and its metrics are logged. If there are no evaluation
     rows (the library would then evaluate on the training rows), a tenth of its rows is held out, chosen by content.
 
-    In the library a reward function that raises counts as 0, which is more than a wrong reply gets where that costs
+    In the library a reward function that raises counts as 0, which is more than a wrong reply gets if that costs
     something. Here such an episode gets ``unreadable``, or else one less than the rest of the rubric gave, and than 0.
     It logs how many functions raised as ``scorer_raised``.
 

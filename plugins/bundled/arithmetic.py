@@ -3,8 +3,8 @@
     user       47+85=
     assistant  132
 
-The reward is 1 for the sum and nothing else, 0 otherwise. `lenient` is logged beside it: whether the last number of the
-reply is the sum, whatever stands around it. When only the reward rises, the policy has learned the format.
+The reward is 1 for the sum and nothing else, 0 otherwise. `lenient` is logged next to it: whether the last number of
+the reply is the sum, whatever stands around it. When only the reward rises, the policy has learned the format.
 """
 
 import re

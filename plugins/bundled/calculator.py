@@ -6,7 +6,7 @@
     tool       270
     assistant  270
 
-The reward is 1 if the last reply is the right number and nothing else. Logged beside it: `lenient`, whether the last
+The reward is 1 if the last reply is the right number and nothing else. Logged next to it: `lenient`, whether the last
 number in that reply is right, and `calls`, how often the tool was called.
 """
 

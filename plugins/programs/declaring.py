@@ -55,7 +55,7 @@ def program(
     agents: Sequence[str] = (),
     on_error: float | None = None,
 ) -> ProgramEnvironment:
-    """See ``env.program``. ``beside``: the folder of the plugin's files; ``variables``: its ``env``.
+    """See ``env.program``. ``next to``: the folder of the plugin's files; ``variables``: its ``env``.
 
     Raises ``TypeError`` or ``ValueError``, in words for the author.
     """

@@ -192,7 +192,7 @@ class ProgramRun:
         return text
 
     def failure(self, what: str = "") -> ProgramFailed:
-        """The error that says how it ended, with ``what`` is the matter, and what it printed last."""
+        """The error that shows how it ended, with ``what`` is the matter, and what it printed last."""
         how = f"the program ended with exit code {self.exit_code}"
         if self.flooded:
             how = "the program was ended because it printed more than 64 MiB"

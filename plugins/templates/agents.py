@@ -1,6 +1,6 @@
 """Two roles, one result: one tells a number without digits, the other one has to name it.
 
-Each has a conversation and a reward of its own, compared with those of the same role in the other episodes of its
+Each has a conversation and its own reward, compared with those of the same role in the other episodes of its
 group. A task file with [policy] trains one policy for both; with a policy for each it says
 
     [policies.speaker]

@@ -1,6 +1,6 @@
 """Two players, one winner: both add the same numbers at the same time, and whoever is nearer has won.
 
-One policy that acts as both agents plays against itself. Its score is told by games against what it began as:
+One policy that acts as both agents plays against itself. Its score is shown by games against what it began as:
 
     [policies.player]
     [agents]

@@ -1,6 +1,6 @@
-"""Questions from rows: the model names capitals, of the rows in `my_env.jsonl` beside this file.
+"""Questions from rows: the model names capitals, of the rows in `my_env.jsonl` next to this file.
 
-Each row says whether it is trained on or held out for evaluation. Of a file whose rows do not say so, a tenth is held
+Each row shows if it is trained on or held out for evaluation. Of a file whose rows do not say so, a tenth is held
 out, by hash. Data may also be a function: `@env(data=rows)` with `def rows(split): return [...]`.
 """
 
@@ -14,7 +14,7 @@ async def my_env(ep: Episode, task: dict[str, Any]) -> float:
     """Answers a question from a file."""
     reply = await ep.ask(task["question"])
     answer = reply.text.strip()
-    ep.log(length=len(answer))  # shown and averaged beside the reward, never trained on
+    ep.log(length=len(answer))  # shown and averaged next to the reward, never trained on
     if answer == task["answer"]:
         return 1.0
     return 0.1 if answer.lower() == task["answer"].lower() else 0.0  # a small step towards it

@@ -1,6 +1,6 @@
 """Scored apart: the episode only talks, and a function judges what was said.
 
-The function sees the task and the transcript and nothing else. It runs in a process of its own with a time limit of its
+The function sees the task and the transcript and nothing else. It runs in its own process with a time limit of its
 own, so that it may be slow; and `marlaas env replay` runs it again on episodes that were stored long ago.
 """
 

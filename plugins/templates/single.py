@@ -15,5 +15,5 @@ async def my_env(ep: Episode, digits: Annotated[int, Range(1, 6)] = 2) -> Score:
     a, b = (ep.rng.randrange(10**digits) for _ in range(2))
     reply = await ep.ask(f"{a}+{b}=", max_tokens=digits + 8)  # as the tiny base was taught; ask others in words
     right = reply.text.strip() == str(a + b)
-    # A number or a bool is a reward, too. The named parts of a Score are charted beside it and never trained on.
+    # A number or a bool is a reward, too. The named parts of a Score are charted next to it and never trained on.
     return Score(float(right), digits_only=float(reply.text.strip().isdigit()))

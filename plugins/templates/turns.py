@@ -1,4 +1,4 @@
-"""Several turns: the model looks for a number and is told whether to go higher or lower."""
+"""Several turns: the model looks for a number and is shown whether to go higher or lower."""
 
 from marlaas.plugins import Episode, Invalid, env
 

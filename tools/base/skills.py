@@ -68,7 +68,7 @@ def operands(rng: Random, digits: int) -> tuple[int, int]:
 
 
 def addition(rng: Random, digits: int) -> Question:
-    """Wrong form: the carry into the tens is inverted, dropped where there is one and added where there is none."""
+    """Wrong form: the carry into the tens is inverted, dropped if there is one and added if there is none."""
     a, b = operands(rng, digits)
     carries = a % 10 + b % 10 >= 10
     return Question(f"{a}+{b}=", str(a)[0], str(a + b), str(a + b + (-10 if carries else 10)))

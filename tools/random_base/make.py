@@ -174,7 +174,7 @@ def split(sizes: Sequence[int], shards: int) -> list[int]:
 
 
 def draw(name: str, shape: tuple[int, ...], hidden: int, seed: int) -> NDArray[np.float32]:
-    """A tensor's values, from a stream of its own: neither shards nor other tensors change it."""
+    """A tensor's values, from its own stream: neither shards nor other tensors change it."""
     values = np.random.Generator(np.random.SFC64([seed, zlib.crc32(name.encode())])).standard_normal(
         math.prod(shape), np.float32
     )

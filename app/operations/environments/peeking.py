@@ -101,7 +101,7 @@ def _tried(home: Home, name: str, one: ToPlay, seconds: float) -> list[Finding]:
     with TemporaryDirectory(prefix="marlaas-peek-", ignore_cleanup_errors=True) as scratch:
         try:
             return asyncio.run(played(Path(scratch))) if seconds > 0 else []
-        except (MarlaasError, OSError):  # too slow, or not served: the engine says what is wrong
+        except (MarlaasError, OSError):  # too slow, or not served: the engine explains what is wrong
             return []
 
 
@@ -124,7 +124,7 @@ def _row(info: EnvironmentInfo) -> EnvironmentRow:
 
 
 def prompt_lines(ask: Ask) -> list[str]:
-    """What the model is asked, as safe lines: its tools, then each message under its role, cut where it is long."""
+    """What the model is asked, as safe lines: its tools, then each message under its role, cut if it is long."""
     rows = transcript.tools(ask.tools)
     for said in ask.messages:
         rows += transcript.message(replace(said, content=excerpt(said.content, CHARACTERS, LINES)))

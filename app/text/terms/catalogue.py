@@ -71,7 +71,7 @@ def _bare(word: str) -> str:
 
 
 def _by_name() -> dict[str, Term]:
-    """Every term by each of its names; a name of its own goes before another term's further names."""
+    """Every term by each of its names; its own name goes before another term's further names."""
     known = {_bare(term.name): term for term in TERMS}
     for term in TERMS:
         for name in (term.key, *term.old, *term.names):

@@ -310,7 +310,7 @@ OUTSIDE_TERMS = (
 )
 
 
-# The words for things that people meet: what is trained, on what, by whom, and where it lies.
+# The words for things that people meet: what is trained, on what, by whom, and if it lies.
 
 _MARLAAS = "MARLaaS, arXiv 2605.08527"
 

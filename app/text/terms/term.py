@@ -18,7 +18,7 @@ KINDS: dict[Kind, str] = {
 
 @dataclass(frozen=True)
 class Term:
-    """A word or a metric: what it means, what is healthy, and what to do where it is not."""
+    """A word or a metric: what it means, what is healthy, and what to do if it is not."""
 
     name: str
     """What it is called on every screen and in every table."""
@@ -30,15 +30,15 @@ class Term:
     key: str = ""
     """Its name in JSON, CSV and TensorBoard; empty if it is not printed there."""
     old: tuple[str, ...] = ()
-    """Names that an older JSON had for it, which it still has beside ``key``; deprecated. Steps are recorded under the
+    """Names that an older JSON had for it, which it still has next to ``key``; deprecated. Steps are recorded under the
     first."""
     unit: str = ""
-    """In what it is measured, which says how it is printed (``app/text/metrics.py``): share (0 to 1, as a percentage),
+    """In what it is measured, which shows how it is printed (``app/text/metrics.py``): share (0 to 1, as a percentage),
     score or reward (two decimals; a score is 0 to 1), seconds, count, tokens, versions, epochs, nats, or empty."""
     healthy: str = ""
-    """What it is like where all is well."""
+    """What it is like if all is well."""
     otherwise: str = ""
-    """What to do where it is not."""
+    """What to do if it is not."""
     formula: str = ""
     source: str = ""
     """A paper, or the file of the program that computes it."""

@@ -27,7 +27,7 @@ def add_sampling(parser: argparse.ArgumentParser) -> None:
 
 
 def truncation(args: argparse.Namespace) -> Truncation:
-    """Which tokens may be drawn, as the options say; all of them where none is given."""
+    """Which tokens may be drawn, as the options say; all of them if none is given."""
     from marlaas.engine.samplers.sampling import WHOLE, Truncation
 
     return Truncation(

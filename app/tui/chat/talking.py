@@ -24,7 +24,7 @@ from marlaas.engine.store.rows import VersionRow
 from ...operations.commands import owner, reference
 from ...text.format import line, size
 
-# A conversation beside the screen: a thread with an event loop and a sampler of its own.
+# A conversation next to the screen: a thread with an event loop and its own sampler.
 #
 # The screen's thread hands over what a person says. Replies, and what becomes of the sampler, go to ``tell``, which
 # is called in this thread. The sampler starts with the first message and ends with the thread, or after a while
@@ -125,7 +125,7 @@ class ChatThread:
                 self._tell(TurnOver(said=False))
 
     async def _trying(self, work: Coroutine[object, object, None]) -> bool:
-        """Do ``work`` and return whether it went well; what went wrong is told, and the conversation may go on."""
+        """Do ``work`` and return whether it went well; what went wrong is shown, and the conversation may go on."""
         try:
             await work
         except MarlaasError as error:
@@ -214,7 +214,7 @@ class ChatThread:
 # A version is named in words like ``17@best``. Knows no terminal and no screen.
 
 ROOMY = Manner()
-"""How the bare base speaks, as no task says how."""
+"""How the bare base speaks, as no task shows how."""
 
 
 @dataclass(frozen=True)

@@ -84,7 +84,7 @@ def _ignored(number: int, frame: FrameType | None) -> None:
 
 @contextmanager
 def _on_interrupt(handler: Callable[[int, FrameType | None], Any]) -> Iterator[None]:
-    if threading.current_thread() is not threading.main_thread():  # signals are handled in the main one alone
+    if threading.current_thread() is not threading.main_thread():  # signals are handled in the main one by itself
         yield
         return
     before = signal.signal(signal.SIGINT, handler)
@@ -99,7 +99,7 @@ def _on_interrupt(handler: Callable[[int, FrameType | None], Any]) -> Iterator[N
 # ``edit`` and ``edited`` expect that the terminal was given away; ``opened`` does so itself. Knows no form.
 
 USUAL = ("nano", "vi")
-"""Editors that are opened where a person has named none: whichever is there first."""
+"""Editors that are opened if a person has named none: whichever is there first."""
 _PLUS = {
     "nano",
     "pico",
@@ -208,11 +208,11 @@ def opened(app: MarlaasApp, path: Path, line: int = 0) -> bool:
     return True
 
 
-# Opens the source of an environment in the person's editor, and says what came of it.
+# Opens the source of an environment in the person's editor, and explains what came of it.
 
 
 def edit_source(app: MarlaasApp, path: Path, line: int = 0) -> None:
-    """Open a file in the editor, at a line if one is given; a notice says whether it was saved, or where it is."""
+    """Open a file in the editor, at a line if one is given; a notice shows if it was saved, or where it is."""
     before = _written(path)
     if not opened(app, path, line):
         at = f", line {line}" if line else ""
@@ -224,7 +224,7 @@ def edit_source(app: MarlaasApp, path: Path, line: int = 0) -> None:
 
 
 def _written(path: Path) -> tuple[int, int] | None:
-    """What changes when a file is saved: its time, and its number where an editor puts another one in its place."""
+    """What changes when a file is saved: its time, and its number if an editor puts another one in its place."""
     try:
         state = path.stat()
     except OSError:

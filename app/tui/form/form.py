@@ -89,7 +89,7 @@ def _of_version(kept: KeptVersion) -> str:
 
 
 def of_bases(home_base: str, others: Iterable[str]) -> tuple[Choice, ...]:
-    """The home's base, and others, which a home of their own would need."""
+    """The home's base, and others, which their own home would need."""
     foreign = (name for name in dict.fromkeys(others) if name != home_base)
     return (
         Choice(home_base, "the base of this home", GOOD),
@@ -163,7 +163,7 @@ class FormField:
     kind: str
     """int, float, str, bool, json, list or names"""
     default: str
-    """The value where nothing is typed, as one would type it; empty if there is none."""
+    """The value if nothing is typed, as one would type it; empty if there is none."""
     allowed: str
     """What is allowed, in a few words: 1 to 512."""
     about: str = ""
@@ -282,9 +282,9 @@ class Sources:
     """What a form is filled from."""
 
     environments: tuple[EnvironmentRow, ...] = ()
-    """Empty where no engine has looked for any."""
+    """Empty if no engine has looked for any."""
     choices: tuple[Choice, ...] = ()
-    """Environments, or plugins where no engine has looked for environments."""
+    """Environments, or plugins if no engine has looked for environments."""
     bases: tuple[Choice, ...] = ()
     starts: tuple[Choice, ...] = ()
     """Versions that training can begin from."""
@@ -313,7 +313,7 @@ def read_sources(home: Home, copy_from: int | None) -> Sources:
 def _bases(home: Home) -> tuple[Choice, ...]:
     from marlaas.engine.models.find import SHIPPED, cached_bases
 
-    with suppress(MarlaasError):  # settings that cannot be read are told by whoever submits
+    with suppress(MarlaasError):  # settings that cannot be read are shown by whoever submits
         return of_bases(load_settings(home).base, (*SHIPPED, *cached_bases()))
     return ()
 
@@ -465,7 +465,7 @@ class Several:
 
 
 def read(field: FormField, text: str) -> Any:
-    """The value that a text stands for, or ``Several``; the text itself where it cannot be read."""
+    """The value that a text stands for, or ``Several``; the text itself if it cannot be read."""
     text = text.strip()
     if field.kind == NAMES:
         return names_in(text)
@@ -504,7 +504,7 @@ def table_of(fields: Sequence[FormField], texts: Mapping[str, str]) -> dict[str,
 
 
 def place(table: dict[str, Any], field: FormField) -> dict[str, Any]:
-    """The table that a field's key is in, which is made where there is none."""
+    """The table that a field's key is in, which is made if there is none."""
     for name in field.table.split(".", 1) if field.table else ():
         table = table.setdefault(name, {})
     return table
@@ -635,7 +635,7 @@ class Form:
     texts: Mapping[str, str] = field(default_factory=dict)
     """What was typed, by key."""
     more: Mapping[str, Any] = field(default_factory=dict)
-    """What its task file says that no field has."""
+    """What its task file reports that no field has."""
     touched: bool = False
     """Whether a person has typed anything."""
     looked_up: tuple[str, tuple[dict[str, Any], ...]] = ("", ())
@@ -777,7 +777,7 @@ def check(
     more: Mapping[str, Any] = MappingProxyType({}),
 ) -> Checked:
     """Look at a form. ``environments``: those that are served, empty if no engine has looked for any; ``folder``:
-    where a relative folder of a base counts from; ``more``: what the task file says that no field has."""
+    where a relative folder of a base counts from; ``more``: what the task file reports that no field has."""
     table = joined(table_of(fields, texts), more)
     problems = {}
     for entry in fields:

@@ -189,7 +189,7 @@ class Feed:
 UNDO = {"pause": "resume", "resume": "pause", "cancel": "retry"}
 """The command that undoes another one; a retry cannot be undone, because the new attempt has begun."""
 _PATIENCE = 3.0
-"""Seconds after which a person is told that an action still waits."""
+"""Seconds after which a person is shown that an action still waits."""
 _SHOWN = 4
 """Refusals of one action that are shown."""
 

@@ -83,7 +83,7 @@ def first_frame(home: Home, demo: bool, readonly: bool) -> Iterator[FirstFrame |
             raise OSError("the terminal does not know its size")
         frame = "\r\n".join(lines_of(home, title_of(demo, readonly), size.columns, size.lines, time.time()))
         before = termios.tcgetattr(sys.__stdin__.fileno() if sys.__stdin__ else -1)
-    except (OSError, termios.error, MarlaasError):  # the application says what is wrong
+    except (OSError, termios.error, MarlaasError):  # the application explains what is wrong
         yield None
         return
     assert screen and sys.__stdin__

@@ -107,7 +107,7 @@ class Legible(LineFilter):
     """
 
     def apply(self, segments: list[Segment], background: Color) -> list[Segment]:
-        """Change the colours of text where they must be changed."""
+        """Change the colours of text if they must be changed."""
         ground = None if background.ansi is not None else background.rgb
         return [
             Segment(text, _legible(style, ground), control) if style and not control and _TEXT.search(text) else segment

@@ -37,7 +37,7 @@ def preferences_file() -> Path:
 
 
 def read_preferences(path: Path | None = None) -> Preferences:
-    """The preferences; the defaults where there is no file."""
+    """The preferences; the defaults if there is no file."""
     path = path or preferences_file()
     try:
         text = path.read_text(encoding="utf-8")

@@ -127,7 +127,7 @@ class VersionList(VirtualList[VersionLine]):
 
 # The conversation with one side as it continues: questions, thoughts (dimmed) and answers, scrolled to the newest.
 #
-# What a model wrote is cleaned here, and cut where it is too long to read.
+# What a model wrote is cleaned here, and cut if it is too long to read.
 
 CHARACTERS, LINES = 20_000, 400
 """Most characters and lines of one answer; more is counted and not drawn."""
@@ -218,7 +218,7 @@ class ChatColumn(VerticalScroll, can_focus=True):
 
 
 def _shown(speech: Speech, problem: str) -> Content:
-    """Thought, answer, and how it ended; an answer without words says so."""
+    """Thought, answer, and how it ended; an answer without words reports it."""
     parts: list[Content | tuple[str, str]] = []
     if speech.thinking:
         parts += [(excerpt(speech.thinking, CHARACTERS, LINES), "$text-muted italic"), ("\n", "")]
@@ -243,7 +243,7 @@ _ACTS = ("chat", "beside", "delete", "roll_back", "begin")
 
 
 class VersionsView(View):
-    """Keys that act on a version; if they cannot, they say why."""
+    """Keys that act on a version; if they cannot, they explain why."""
 
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("c", "beside", "beside", id="adapters.beside"),
@@ -285,15 +285,15 @@ class VersionsView(View):
             return f"Version {kept.row.number} is the last of task {task}: no step would be left to make."
         return ""
 
-    # Chat. The pane is loaded on demand, and beside the screen, because it imports what the other views do not.
+    # Chat. The pane is loaded on demand, and next to the screen, because it imports what the other views do not.
 
     def action_chat(self) -> None:
-        """Open the chat with the version alone."""
+        """Open the chat with the version by itself."""
         if kept := self.current:
             self._open_chat([kept.row])
 
     def action_beside(self) -> None:
-        """Open the chat with the version beside the marked one, or else beside the base."""
+        """Open the chat with the version next to the marked one, or else next to the base."""
         if kept := self.current:
             others = [each for each in self.marked if each.row.id != kept.row.id]
             self._open_chat([kept.row, others[0].row if others else None])
@@ -496,7 +496,7 @@ o shows the selected task alone, / filters by number, name, tenant and label."""
         return AdaptersQuestion(self._asked if self.has_class("-wide") else None, self._answer)
 
     def content(self) -> ComposeResult:
-        """The list with its head and its sums; or a hint where there are no versions."""
+        """The list with its head and its sums; or a hint if there are no versions."""
         yield FilterBar("17 name tenant best")
         with Horizontal(id="beside"):
             with Vertical(id="versions-left"):

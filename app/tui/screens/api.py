@@ -129,7 +129,7 @@ def request_lines(requests: Sequence[Request], now: float, width: int) -> list[L
 
 
 def _labelled(label: str, text: str, width: int) -> list[Line]:
-    """A fact in lines of ``width`` cells; what follows the label stays beside it."""
+    """A fact in lines of ``width`` cells; what follows the label stays next to it."""
     pieces = [text[start:stop] for start, stop in wrapped(text, max(1, width - _LABEL))]
     labels = (label, *[""] * len(pieces))
     return [((pad(name, _LABEL), "$text-muted"), (piece, "")) for name, piece in zip(labels, pieces, strict=False)]
@@ -372,7 +372,7 @@ Below are the latest requests of the key under the cursor. All are in api.log: 7
         return ApiQuestion(self.marlaas.home)
 
     def content(self) -> ComposeResult:
-        """Head, table and details; or a hint where there are no keys."""
+        """Head, table and details; or a hint if there are no keys."""
         yield Pane("", id="api-head", can_focus=False)
         with Container(id="api"):
             yield KeysTable()
@@ -410,7 +410,7 @@ Below are the latest requests of the key under the cursor. All are in api.log: 7
 
     def _show_current(self) -> None:
         key, now, width = self.current, self.marlaas.snapshot.now, self._width
-        room = (width - 5) // 2 if self.has_class("-wide") else width - 2  # beside the scroll bar
+        room = (width - 5) // 2 if self.has_class("-wide") else width - 2  # next to the scroll bar
         self.query_one("#key", Pane).show(key_lines(key, self._url, now, room))
         tasks = {task.id: task for task in self.marlaas.snapshot.tasks}
         names = self._answer.names_of(key.tenant) if self._answer and key else ()

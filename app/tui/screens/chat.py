@@ -225,7 +225,7 @@ ctrl+o: system message, temperature, length, top-p, top-k, min-p."""
         self._start()
 
     async def action_base(self) -> None:
-        """Show the base beside the version, or remove it."""
+        """Show the base next to the version, or remove it."""
         self._sides = self._sides[:1] if len(self._sides) > 1 else [self._sides[0], Side()]
         columns = self.query_one("#columns", Horizontal)
         await columns.remove_children()

@@ -524,7 +524,7 @@ def behind(rollout: StandingRow | None, training: StandingRow | None) -> str:
     return ", ".join(texts) or "nothing"
 
 
-# Yields the machine from the screen: says what that costs, asks for how long, and tells the engine.
+# Yields the machine from the screen: explains what that costs, asks for how long, and tells the engine.
 #
 # Which key or entry of the palette asked is not known here.
 
@@ -589,7 +589,7 @@ _BESIDE = LABEL + SHARE + 6
 
 
 class EngineScreen(View):
-    """Panes one below the other; on wide terminals two beside each other."""
+    """Panes one below the other; on wide terminals two next to each other."""
 
     HELP = """What the machine does, second by second: each cell of the timeline is darker the busier a stage was.
 

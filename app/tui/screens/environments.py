@@ -240,7 +240,7 @@ class DetailLine:
     text: str
     """Safe text."""
     label: str = ""
-    """The label before it, in a column of its own where lines have labels."""
+    """The label before it, in its own column where lines have labels."""
     style: str = ""
     labelled: bool = False
     """Whether it is in the column right of the labels."""
@@ -293,7 +293,7 @@ def code_lines(defined: Excerpt, wrong: int) -> list[DetailLine]:
 
 
 def drawn(one: DetailLine, width: int) -> Iterator[Content]:
-    """A line, wrapped to lines of at most ``width`` cells; what follows a label stays beside it."""
+    """A line, wrapped to lines of at most ``width`` cells; what follows a label stays next to it."""
     if not one.labelled:
         yield Content.styled(one.text, one.style)
         return
@@ -322,7 +322,7 @@ S starts one, N writes a template that runs at once. Or from a shell
 
 
 class EnvironmentsScreen(View):
-    """A table and, beside or below it, the details of one environment."""
+    """A table and, next to or below it, the details of one environment."""
 
     HELP = """Environments: Python files in the plugins folder. A saved file serves at once, or says here why not.
 Broken ones come first.
@@ -366,7 +366,7 @@ i shows which libraries one waits for, and installs them if you agree."""
         return EnvironmentsQuestion(lambda: self.marlaas.snapshot.now)
 
     def content(self) -> ComposeResult:
-        """Two panes; or a hint where there are no environments."""
+        """Two panes; or a hint if there are no environments."""
         with Container(id="environments", classes="panes"):
             yield EnvironmentsTable()
             yield EnvironmentDetail()

@@ -101,7 +101,7 @@ class LogList(VirtualList[LogLine]):
 
 
 def clock(when: float, now: float) -> str:
-    """The local time in eight cells; the day where that is not the day of ``now``."""
+    """The local time in eight cells; the day if that is not the day of ``now``."""
     moment = time.localtime(when)
     return time.strftime("%H:%M:%S" if abs(now - when) < DAY else "%d %b  ", moment)
 

@@ -112,7 +112,7 @@ class NewestRollout(Widget):
 
     row: reactive[TrajectoryRow | None] = reactive(None)
     silent: reactive[bool] = reactive(False)
-    """Whether nothing is said where there is none: because something else says why."""
+    """Whether nothing is said if there is none: because something else explains why."""
 
     def render(self) -> Content:
         """The trajectory."""
@@ -169,7 +169,7 @@ def _turn(turn: Turn, width: int, most: int) -> list[Content]:
 
 
 def _wrapped(text: str, first: int, width: int) -> Sequence[str]:
-    """Lines of at most ``width`` cells, the first of at most ``first``; words stay whole where they fit."""
+    """Lines of at most ``width`` cells, the first of at most ``first``; words stay whole if they fit."""
     lines: list[str] = []
     for paragraph in text.split("\n"):
         rest = paragraph.rstrip()
@@ -245,7 +245,7 @@ class Preview(Vertical):
     ) -> None:
         """Show learners with their tasks' rows as they see them, the first in full.
 
-        ``now``: the time; ``problem``: why the home cannot be read, which is shown where nothing is known of it.
+        ``now``: the time; ``problem``: why the home cannot be read, which is shown if nothing is known of it.
         Without an answer yet, what was shown stays for the moment until it comes: a blank part would flicker.
         """
         if answer is None and rows:
@@ -483,7 +483,7 @@ Space marks tasks, and p, x, r, y, P then mean all marked ones; c lays their cha
         yield Preview()
 
     def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
-        """Hide keys that need tasks where there are none: the footer then shows the guide's keys only."""
+        """Hide keys that need tasks if there are none: the footer then shows the guide's keys only."""
         if action in _NEED_TASKS and not self.marlaas.snapshot.tasks:
             return False
         return super().check_action(action, parameters)

@@ -153,7 +153,7 @@ class Search(Widget):
 # The trend: every step and held-out evaluation of a task, with its mean reward as a bar.
 
 _LABEL, _REWARD, _GROUPS, _FAILED = 10, 6, 8, 8
-"""Cells of the columns beside the bar."""
+"""Cells of the columns next to the bar."""
 HELD_OUT = "◆"
 _FINE = 1000
 
@@ -559,7 +559,7 @@ class Browser(Vertical):
         return self.place is not None and (self.place.failures or bool(in_list(self._steps, failures=True)))
 
     def toggle_failures(self) -> bool:
-        """Show failures only, or everything; returns a sentence that says which."""
+        """Show failures only, or everything; returns a sentence that names which."""
         if self.place is None:
             return False
         self.place = replace(self.place, failures=not self.place.failures)
@@ -656,7 +656,7 @@ Where a task trains several policies, P turns to the next one's steps; a group s
         return RolloutsQuestion(self.marlaas.learner) if self.marlaas.learner is not None else None
 
     def content(self) -> ComposeResult:
-        """A line to search in, the lists and the conversation; or a hint where there are no rollouts."""
+        """A line to search in, the lists and the conversation; or a hint if there are no rollouts."""
         yield FilterBar("a word in anything that was said; enter searches")
         yield Static(id="nothing", markup=False)
         with Container(id="rollouts", classes=LEVELS[0]):
@@ -754,7 +754,7 @@ Where a task trains several policies, P turns to the next one's steps; a group s
         self._conversations.shade_by(SHADES[(SHADES.index(self._conversations.shade) + by) % len(SHADES)])
 
     def action_failures(self) -> None:
-        """Show failures only, or everything; if no failure is stored, say why."""
+        """Show failures only, or everything; if no failure is stored, explain why."""
         if not self._browser.has_failures:
             task = self.marlaas.snapshot.task(self.marlaas.selected)
             self.marlaas.say(no_failures(task), bad=True)
@@ -762,7 +762,7 @@ Where a task trains several policies, P turns to the next one's steps; a group s
         self.marlaas.say("Failures only." if self._browser.toggle_failures() else "Everything.")
 
     def action_compare(self) -> None:
-        """Mark the conversation, or show the marked one beside it."""
+        """Mark the conversation, or show the marked one next to it."""
         self.marlaas.say(self._conversations.mark(self._browser.conversations.current))
         if self._conversations.comparing:
             self._enter(LEVELS.index("-panes"))

@@ -393,7 +393,7 @@ tab goes from pane to pane, z enlarges one."""
             self._again()
 
     def action_configuration(self) -> None:
-        """Show the task's configuration beside those of the tasks that share its chart."""
+        """Show the task's configuration next to those of the tasks that share its chart."""
         from ...operations.results import difference_lines
         from ...operations.settings_file import settings
         from .dialogs.readings import Configuration

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from ...app import MarlaasApp
 
 
-# What every view has: bars, a footer, one question to the store, and keys that say why they cannot act.
+# What every view has: bars, a footer, one question to the store, and keys that explain why they cannot act.
 
 _NO_ENGINE = "No engine runs, so all tasks wait: S starts one, or `marlaas engine start`."
 _REST = 0.08
@@ -141,7 +141,7 @@ class View(Screen[None]):
         self.show_content(snapshot, snapshot.answer if question and snapshot.question == question else None)
         self.renew_keys()
 
-    # Keys that cannot act are dim in the footer, and say why when they are pressed.
+    # Keys that cannot act are dim in the footer, and explain why when they are pressed.
 
     def renew_keys(self) -> None:
         """Update which keys can act, because something else is under the cursor."""
@@ -205,7 +205,7 @@ _NEEDS_A_TASK = ("add_like", "open_rollouts", "open_logs", "edit_environment", "
 
 
 class TasksView(View):
-    """Keys that act on the marked tasks, or on the one under the cursor; if they cannot, they say why."""
+    """Keys that act on the marked tasks, or on the one under the cursor; if they cannot, they explain why."""
 
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("p", "toggle_pause", "pause/resume", id="task.pause"),

@@ -46,7 +46,7 @@ if TYPE_CHECKING:
     from ..frame.modes import Mode
 
 
-# A line that says what is in progress, and for how many seconds by now.
+# A line that explains what is in progress, and for how many seconds by now.
 
 
 class Elapsed(Static):
@@ -273,7 +273,7 @@ class FilterBar(Horizontal):
         self.post_message(self.Left())
 
 
-# The last line of every view and dialog: the keys that act here, dim where they cannot, and the palette at the right.
+# The last line of every view and dialog: the keys that act here, dim if they cannot, and the palette at the right.
 #
 # A view may name keys that come first, because of what it shows at the moment (``first_keys``), and other words for
 # keys (``key_words``).
@@ -339,7 +339,7 @@ class KeyBar(Widget):
 
     def _changed(self, screen: Screen[object]) -> None:
         if screen is self.screen and screen.app.app_focus and not self._will_look:
-            self._will_look = True  # a change of the focus says so several times
+            self._will_look = True  # a change of the focus reports it several times
             self.call_after_refresh(self.look)
 
     def look(self) -> None:
@@ -392,13 +392,13 @@ class KeyBar(Widget):
 
     @property
     def _room(self) -> int:
-        """Cells beside the palette's key, which is there where the keys that are kept leave room for it."""
+        """Cells next to the palette's key, which is there where the keys that are kept leave room for it."""
         kept = sum(cells(key.text) for key in self.keys if key.description in _KEPT)
         beside = self.size.width - (cells(self.palette.text) if self.palette else 0)
         return beside if beside + 1 >= kept else self.size.width
 
     def render(self) -> Content:
-        """As many keys as fit beside the palette's key."""
+        """As many keys as fit next to the palette's key."""
         room = self._room
         left = Content("").join([_drawn(key) for key in fitting(self.keys, room)]).truncate(max(0, room), pad=True)
         if not self.palette or room == self.size.width:
@@ -477,9 +477,9 @@ class StatusLine(Widget):
     problem: reactive[str] = reactive("")
     processes: reactive[Sequence[WorkerRow]] = reactive(())
     hint: reactive[str] = reactive("")
-    """What to do next; shown where there is no problem."""
+    """What to do next; shown if there is no problem."""
     note: reactive[str] = reactive("")
-    """What continues beside the engine; before the workers."""
+    """What continues next to the engine; before the workers."""
 
     def render(self) -> Content:
         """The line."""
@@ -698,7 +698,7 @@ class ViewBar(Widget):
         return Content.assemble(*parts[:-1])
 
     def _texts(self) -> tuple[list[str], str]:
-        """The names with the selected task where there is room; else with it in this view only; else this view's name
+        """The names with the selected task if there is room; else with it in this view only; else this view's name
         among numbers; else only numbers. And what is between them: one space where two have no room."""
         numbers = [str(place) for place in range(1, len(self._views) + 1)]
         room = self.content_size.width

@@ -109,7 +109,7 @@ class TrajectoryPane(VerticalScroll, can_focus=True):
             self._render_row()
 
     def _place(self) -> int:
-        """The place of the shown trajectory in its group; that of the newest where none was chosen."""
+        """The place of the shown trajectory in its group; that of the newest if none was chosen."""
         return next((i for i, row in enumerate(self._rows) if not self._follows and row.id == self._shown), 0)
 
     def _render_row(self) -> None:
@@ -397,7 +397,8 @@ class ConversationPanes(Container):
         self._again()
 
     def mark(self, current: int | None) -> str:
-        """Mark the conversation, or show the marked one beside it, or end that; returns a sentence that says which."""
+        """Mark the conversation, or show the marked one next to it, or end that; returns a sentence that names
+        which."""
         self.choose(current)
         if self.comparing or self._current is None:
             self.compare(False)

@@ -75,7 +75,7 @@ class KeyedTable(DataTable[Text]):
         self.app.theme_changed_signal.subscribe(self, lambda theme: self._repaint())
 
     def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
-        """Name no key that opens a row where there are none."""
+        """Name no key that opens a row if there are none."""
         return action != "select_cursor" or bool(self._keys)
 
     @property

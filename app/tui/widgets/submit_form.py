@@ -153,7 +153,7 @@ class FieldRow(Widget):
         """The text that a choice has left: it is no wish to choose again."""
 
     def compose(self) -> ComposeResult:
-        """Lay out a line, and one more where something is wrong."""
+        """Lay out a line, and one more if something is wrong."""
         with Horizontal():
             yield Static(Content(line(self.field.name, 19)), classes="name")
             yield Input(
@@ -285,7 +285,7 @@ _TITLES = {
 
 
 class Section(Widget):
-    """The fields of one table below its title, which says how many of them are set or wrong."""
+    """The fields of one table below its title, which shows how many of them are set or wrong."""
 
     DEFAULT_CSS = """
     Section { height: auto; }
@@ -409,7 +409,7 @@ class Policies(Widget):
             )
 
     async def _rows(self, place: str, fields: list[FormField]) -> None:
-        """Make lines again where they are others than before; the cursor's line stays."""
+        """Make lines again if they are others than before; the cursor's line stays."""
         rows = self.query_one(f"#{place}", Vertical)
         if [row.field for row in rows.query_children(FieldRow)] != fields:
             await rows.remove_children()
@@ -510,7 +510,7 @@ class Fields(Vertical):
             target.focus()
 
     def tell(self, checked: Checked, texts: Mapping[str, str]) -> None:
-        """Show what is wrong, beside each field and in the titles of tables."""
+        """Show what is wrong, next to each field and in the titles of tables."""
         self._told = (checked, texts)
         for row in self.query(FieldRow):
             if row.is_mounted:

@@ -30,7 +30,7 @@ from ...text.format import clip, line, plain
 # A view over rows that a thread reads as they come into sight, so that a slow disk never delays a key.
 #
 # Rows go into ``pages``. One thread at a time reads what is in sight when it begins: what was scrolled past is never
-# read. Each page has a connection of its own, so that none is kept open, and a database that was replaced is read as
+# read. Each page has its own connection, so that none is kept open, and a database that was replaced is read as
 # it is. Knows no cursor and no SQL.
 
 OpenReader = Callable[[], Reader]
@@ -353,7 +353,7 @@ class SourceExcerpt(Widget):
 
 
 def excerpt_lines(excerpt: Excerpt, width: int, height: int) -> list[Content]:
-    """At most ``height`` lines, the wrong one among them where there is one. All text is foreign."""
+    """At most ``height`` lines, the wrong one among them if there is one. All text is foreign."""
     if width < 1 or height < 1:
         return []
     name = line(

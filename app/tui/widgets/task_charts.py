@@ -66,7 +66,7 @@ class StalenessBars(Widget):
         return [(age, groups / whole) for age, groups in counts]
 
 
-# The scores of an evaluation's versions beside each other, in the place where a training task has its curve.
+# The scores of an evaluation's versions next to each other, in the place where a training task has its curve.
 
 
 class VersionScores(Widget):
@@ -317,9 +317,9 @@ def legend_names(names: Sequence[str], room: int) -> list[str]:
 # All metrics of a task with their newest values; the chart shows the chosen one.
 
 _CELL = 26
-"""Cells of a metric where several share a line."""
+"""Cells of a metric if several share a line."""
 _LIST = 34
-"""From this width on each metric has a line of its own, with a sparkline."""
+"""From this width on each metric has its own line, with a sparkline."""
 _NAME, _VALUE = 14, 11
 _RAGGED = 6
 """Cells of a line that wrapping at words may leave empty."""
@@ -378,7 +378,7 @@ class MetricList(Widget, can_focus=True):
     missing: reactive[str] = reactive("")
     """A sentence shown below, if something is missing or hidden."""
     about: reactive[tuple[str, str, str]] = reactive(("", "", ""))
-    """The chosen metric: its name, what it is, and what it is like where all is well; shown where lines are left."""
+    """The chosen metric: its name, what it is, and what it is like if all is well; shown where lines are left."""
 
     @property
     def listed(self) -> tuple[MetricRow, ...]:
@@ -484,7 +484,7 @@ def trend(values: Sequence[float], width: int) -> str:
     return "".join(BARS[min(len(BARS) - 1, int((mean - low) / span * len(BARS))) if span > 0 else 0] for mean in means)
 
 
-# Several metrics of a task as small charts beside each other, over the same steps (small multiples: Tufte 1983).
+# Several metrics of a task as small charts next to each other, over the same steps (small multiples: Tufte 1983).
 
 _LEAST_WIDTH, _LEAST_HEIGHT = 20, 5
 """Cells that a chart with its title takes at least."""
@@ -527,7 +527,7 @@ class SmallMultiples(Widget, can_focus=True):
         self._drawn: dict[tuple[str, int, int, bool], tuple[Plot, list[Content]]] = {}
 
     def action_move(self, by: int, line: bool = False) -> None:
-        """Choose the chart beside, above or below."""
+        """Choose the chart next to, above or below."""
         columns, _ = self._grid()
         shown = self._shown()
         if shown:

@@ -1,6 +1,6 @@
-"""Replies of a random base, paid by the letters in them: what to do where nothing can be answered rightly.
+"""Replies of a random base, paid by the letters in them: what to do if nothing can be answered rightly.
 
-``train.jsonl`` and ``eval.jsonl`` lie beside this file; row *n* is group *n*.
+``train.jsonl`` and ``eval.jsonl`` lie next to this file; row *n* is group *n*.
 """
 
 from marlaas.plugins import Episode, env

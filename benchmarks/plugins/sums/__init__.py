@@ -3,7 +3,7 @@
     user       3201+2033=
     assistant  5234
 
-``train.jsonl`` and ``eval.jsonl`` lie beside this file; row *n* is group *n*.
+``train.jsonl`` and ``eval.jsonl`` lie next to this file; row *n* is group *n*.
 """
 
 from marlaas.plugins import Episode, env

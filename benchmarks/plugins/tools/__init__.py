@@ -1,4 +1,4 @@
-"""Sums in several turns; after each, a tool over HTTP says whether the reply is right, and takes its time.
+"""Sums in several turns; after each, a tool over HTTP shows if the reply is right, and takes its time.
 
     user       47+85=
     assistant  132

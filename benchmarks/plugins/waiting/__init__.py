@@ -6,7 +6,7 @@
     user       12+30=
     assistant  42
 
-Each sum is a conversation of its own, paid by itself. How long the tools take, and which of them fail, is drawn from
+Each sum is its own conversation, paid by itself. How long the tools take, and which of them fail, is drawn from
 the member's own noise and the number of its play, so all arms of a comparison wait the same seconds. With ``batch`` the
 episodes of one step go turn by turn together, as environments do that are stepped as a batch: none continues before the
 slowest tool of the turn has answered. Held-out episodes wait for nothing.
@@ -115,6 +115,6 @@ def latencies(draw: Random, turns: int, mean: float, sigma: float) -> list[float
 
 
 def fate(draw: Random, turns: int, failing: float) -> tuple[int, bool]:
-    """The turn after which the tool fails, ``turns`` where none does; and whether it hangs."""
+    """The turn after which the tool fails, ``turns`` if none does; and whether it hangs."""
     share, turn, hangs = draw.random(), draw.randrange(turns), draw.random() < 0.5
     return (turn, hangs) if share < failing else (turns, False)

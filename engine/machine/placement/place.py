@@ -269,7 +269,7 @@ PAIR = 2
 prompts: a second thread makes a step 1.2 times as fast, a second trainer 1.8 times as many of them; a task that trains
 alone is left the second thread."""
 MOST_TRAINERS = 4
-"""Trainers on a processor that the placement makes unasked: each has a base and a program of its own in memory."""
+"""Trainers on a processor that the placement makes unasked: each has a base and its own program in memory."""
 
 
 def with_trainers(placement: Placement, asked: int, small: bool, policies: int) -> Placement:
@@ -580,7 +580,7 @@ def _best_division(sites: Sequence[Site], wanted: Wanted, choices: Choices, time
     """The division by the first row that is possible. Raises ``ConfigError`` if none is."""
     together = any(site.named.same_card for site in sites)
     one_process = choices.sampler == "vllm" and choices.share == "base"
-    for fitting in (True, False):  # what fits nowhere is placed all the same: the memory plan says what is missing
+    for fitting in (True, False):  # what fits nowhere is placed all the same: the memory plan explains what is missing
         for kind, precision in ROWS:
             devices = _devices(sites, wanted, kind, precision, fitting)
             division = divide(devices, times, most, together or (one_process and (kind, precision) == (None, None)))

@@ -52,7 +52,7 @@ class SteppedScheduler(Protocol):
         """Forget a conversation and abort its turn; unknown names are ignored."""
 
     def step(self, pressed: Pressed) -> None:
-        """Compute some tokens; may end early once ``pressed`` says that a call other than a turn waits."""
+        """Compute some tokens; may end early once ``pressed`` reports that a call other than a turn waits."""
 
     def fail(self, error: Exception) -> None:
         """End every turn with ``error`` and start over with an empty scheduler."""

@@ -71,7 +71,7 @@ class Wished:
             self._grammar.forbid(row)
 
     def take(self, token: int, logprob: np.float32, beside: Likeliest) -> None:
-        """A token was drawn; ``beside`` has one position, with at least the requested number of likeliest tokens."""
+        """A token was drawn; ``next to`` has one position, with at least the requested number of likeliest tokens."""
         count = self.wishes.likeliest
         self._logprobs.append(logprob)
         self._likeliest.append(Likeliest(beside.tokens[:, :count], beside.logprobs[:, :count]))

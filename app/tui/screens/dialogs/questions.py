@@ -49,7 +49,7 @@ class Ask(Dialog[str]):
     DEFAULT_CSS = "Ask Label { width: 100%; margin-bottom: 1; }"
 
     def __init__(self, question: str, text: str = "", enter: str = "done") -> None:
-        """``text`` is the answer to begin with; ``enter`` says what giving it does."""
+        """``text`` is the answer to begin with; ``enter`` explains what giving it does."""
         super().__init__()
         self.ENTER = enter
         self._question = question
@@ -99,7 +99,7 @@ class Confirm(Dialog[bool]):
         self.ENTER = "yes" if typed else "choose"
 
     def check_action(self, action: str, parameters: tuple[object, ...]) -> bool:
-        """Whether a key means something: y and n are letters where a word is asked for."""
+        """Whether a key means something: y and n are letters if a word is asked for."""
         return action != "say" or not self._typed
 
     def content(self) -> ComposeResult:
@@ -413,7 +413,7 @@ class Export:
 
 
 class Choice(RadioButton):
-    """One of several: the sign, and not its colour alone, says which is chosen."""
+    """One of several: the sign, and not its colour alone, names which is chosen."""
 
     CHOSEN, OTHER = "●", "○"
     BUTTON_INNER = OTHER
@@ -593,7 +593,7 @@ class ChooseTasks(Dialog[tuple[Learner, ...] | None]):
         self.query_one(KeyedTable).focus()
 
 
-# Asks for the name and shape of a new environment, and writes its template where that name is free.
+# Asks for the name and shape of a new environment, and writes its template if that name is free.
 
 
 class NewEnvironment(Dialog[Path | None]):

@@ -83,7 +83,7 @@ class Reading(Dialog[None]):
         return self.is_mounted and self.query_one(VerticalScroll).max_scroll_y > 0
 
     def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
-        """Leave out the keys that scroll where nothing does."""
+        """Leave out the keys that scroll if nothing does."""
         return action != "scroll" or self._scrolls
 
     def on_resize(self, event: Resize) -> None:
@@ -203,7 +203,7 @@ class Explain(Dialog[None]):
         self._terms = {term.name: term for term in TERMS}
         self._shown: list[Term] = list(TERMS)
         self._problem = ("", "")
-        """What is to be said beside a term, and beside which."""
+        """What is to be said next to a term, and next to which."""
 
     def heading(self) -> str:
         """What the list is of."""
@@ -338,7 +338,7 @@ class Findings(Reading):
 
 
 def beginning(blocks: Sequence[Block]) -> Content:
-    """The first lines of a rollout, in the colours of the rollouts view; it says how much is left out."""
+    """The first lines of a rollout, in the colours of the rollouts view; it shows how much is left out."""
     text = joined(blocks)
     shown = excerpt(text, CHARACTERS, LINES)
     kept, _, left_out = (shown, "", "") if shown == text else shown.rpartition("\n")
@@ -392,7 +392,7 @@ _PAIRS = (
     ("page left", "page right"),
     ("next pane", "pane before"),
 )
-"""Ways to move that are told in one line."""
+"""Ways to move that are shown in one line."""
 _SENTENCE_ENDED = re.compile(r"(?<=[.])\n")
 HERE, EVERYWHERE, MOVING = "in this view", "in every view", "moving"
 
@@ -486,7 +486,7 @@ def _entry(line: KeyLine, key: int, room: int) -> Content:
 
 # How the versions of a policy did against others: a table for each opponent.
 #
-# The tables are read in a thread, once. What has no room is left out, and the screen says so.
+# The tables are read in a thread, once. What has no room is left out, and the screen reports it.
 
 _VERSION = 6
 _ROWS = 300
