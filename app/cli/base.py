@@ -112,7 +112,7 @@ def run_check(home: Home, args: argparse.Namespace) -> int:
     from marlaas.engine.models.find import load_base
     from marlaas.engine.models.weights import check_base, parameters, unadapted
     from marlaas.engine.rollout.renderer import Renderer
-    from marlaas.engine.train.trial import TASK, cleared
+    from marlaas.engine.train.trial import TASK, cleared, write_copies
 
     from ..operations.doctor import cards_used, surveyed
 
@@ -170,7 +170,9 @@ def run_check(home: Home, args: argparse.Namespace) -> int:
         chosen = best(measured).copy if measured else kept.copies[0]
         if settings.base == own:
             files.add(chosen.weights)
-    _keep(home, base, settings, tried, kept, bool(busy))
+    compared = [one.speed for one in tried if one.copy in kept.copies]
+    if len(compared) > 1 and not busy:
+        write_copies(home.speeds, base, settings.resources.cores, compared)
     if left := [copy.weights for copy in plans if copy not in {one.copy for one in tried}]:
         both = ",".join(dict.fromkeys((tried[0].copy.weights, *left)))
         output.talk(f"Not measured, for it would take more than a minute: {', '.join(left)}. Add --weights {both}.")
@@ -242,21 +244,6 @@ def on_this_processor(home: Home, base: BaseModel, settings: Settings, seen: Sur
             plan = plan_of(base, with_copy(settings, first), free, precision=trainer)
             first = first._replace(weights=plan.weights)
     return Kept(trainer, tuple(dict.fromkeys((first, *copies_of(base, settings, machine.cpu)))))
-
-
-def _keep(home: Home, base: BaseModel, settings: Settings, tried: Sequence[Tried], kept: Kept, busy: bool) -> None:
-    """Keep how fast the base was for estimates, and on a quiet machine the copies for the engine's choice."""
-
-    from marlaas.engine.machine.plan import with_sampler
-    from marlaas.engine.train.trial import speed_of, write_copies, write_speed
-
-    from ..operations.estimating import BUSY, key_of
-
-    until = time.time() + BUSY if busy else None
-    write_speed(home.speeds, key_of(base, with_sampler(settings, base)), speed_of(tried[0].trial), until)
-    measured = [one.speed for one in tried if one.copy in kept.copies]
-    if len(measured) > 1 and not busy:
-        write_copies(home.speeds, base, settings.resources.cores, measured)
 
 
 def _copy(weights: str, settings: Settings) -> Copy:

@@ -129,7 +129,7 @@ def show(home: Home, submissions: Sequence[Submission], as_json: bool) -> int:
     from ..operations.estimating import estimate_all
 
     linked = checked(home, submissions)
-    estimates = estimate_all(home, linked, output.talk)
+    estimates = estimate_all(home, linked)
     first: dict[str, ToPlay] = {}
     for each in (each for submission in linked for each in environments_of(submission)):
         first.setdefault(each.name, each)

@@ -1,197 +1,35 @@
-"""What tasks will take before they are submitted, and how that is said."""
+"""What tasks will take before they are submitted: the home's past, its base and this machine, put together."""
 
 from __future__ import annotations
 
-import asyncio
-import json
 import shutil
-import threading
-import time
-from collections.abc import Callable, Coroutine, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
-from contextlib import aclosing
-from dataclasses import dataclass, replace
-from pathlib import Path
-from statistics import fmean
-from tempfile import TemporaryDirectory
-from typing import TYPE_CHECKING, Any, TypeVar
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
 
 from marlaas.engine.daemon import control
-from marlaas.engine.devices.limits import available_memory, own_cores
-from marlaas.engine.errors import BaseModelError, MarlaasError
-from marlaas.engine.home.paths import BUNDLED_PLUGINS, Home
+from marlaas.engine.devices.limits import available_memory
+from marlaas.engine.errors import BaseModelError
+from marlaas.engine.home.paths import Home
 from marlaas.engine.home.settings import Settings, load_settings
-from marlaas.engine.machine.placement.choices import Copy, is_small
 from marlaas.engine.machine.plan import plan_of, with_sampler
 from marlaas.engine.models.find import BaseModel, load_base
-from marlaas.engine.models.memory import BaseSpeed
-from marlaas.engine.models.weights import parameters
-from marlaas.engine.queue.submission.estimate import (
-    EpisodeShape,
-    TaskEstimate,
-    TimeEstimate,
-    estimate_task,
-    rough_time,
-    together,
-)
-from marlaas.engine.queue.submission.taskfile import environments_of
-from marlaas.engine.spec.automatic import BaseTraits, bounded, by_base
+from marlaas.engine.queue.submission.estimate import TaskEstimate, estimate_task, together
 from marlaas.engine.spec.task import parse
 from marlaas.engine.store.queries.learning import PastRun
 from marlaas.engine.store.queries.reader import Reader
 from marlaas.engine.store.submissions import Submission
-from marlaas.plugins.messages import Ask
 
 from ..reading import reading
-from ..text.format import count, duration, line, size
+from ..text.format import count, counted, duration, line, size
 from .doctor import cards_used, surveyed
-
-if TYPE_CHECKING:
-    from marlaas.engine.rollout.renderer import Renderer
-
-
-# What a rough estimate rests on: a few episodes of an environment, and how fast the home's base is on this machine.
-#
-# Both are measured when they are asked for: episodes in a second or two, without a model; a small base once, in some
-# seconds, with real workers. A large one is measured by ``marlaas base check`` alone. Whatever goes wrong leaves
-# nothing.
-
-T = TypeVar("T")
-
-EPISODES = 8
-"""Episodes that are played."""
-FRESH = 60.0
-"""Seconds for which what was played is remembered: a form asks again with every letter, an author edits the file."""
-CHARACTERS = 4
-"""Of a token, if a base's template refuses to count."""
-BUSY = 3600.0
-"""Seconds for which a speed counts that was measured next to an engine, which takes its part of the machine."""
-ROOM = 3 << 30
-"""Bytes of free memory with which two further workers are started."""
-_MEASURING = "Measuring how fast this base is here, once; some seconds."
-
-_lock = threading.Lock()
-_shapes: dict[str, tuple[float, EpisodeShape | None]] = {}
-_speeds: dict[str, BaseSpeed | None] = {}
-"""Of this process: a home that is not made yet keeps nothing."""
-
-
-def episode_shape(
-    home: Home, base: BaseModel, environment: str, config: Mapping[str, Any], data: Mapping[str, Any] | None
-) -> EpisodeShape | None:
-    """What episodes of an environment are like, played now or a moment ago; None if none can be played."""
-    key = json.dumps([str(home.root), base.fingerprint, environment, config, data], default=str, sort_keys=True)
-    with _lock:
-        then, shape = _shapes.get(key, (-FRESH, None))
-        if time.monotonic() - then > FRESH:
-            try:
-                shape = _played(home, base, environment, config, data)
-            except (MarlaasError, OSError, ValueError):
-                shape = None
-            _shapes[key] = (time.monotonic(), shape)
-        return shape
-
-
-def _played(
-    home: Home, base: BaseModel, environment: str, config: Mapping[str, Any], data: Mapping[str, Any] | None
-) -> EpisodeShape | None:
-    from marlaas.engine.environments.alone import play_blind
-    from marlaas.engine.environments.dependencies.interpreters import Interpreters
-    from marlaas.engine.rollout.renderer import Renderer
-
-    interpreters = Interpreters(home.venvs, load_settings(home).environments)
-    folders = (BUNDLED_PLUGINS, home.plugins)
-    with TemporaryDirectory(prefix="marlaas-probe-", ignore_cleanup_errors=True) as scratch:
-        blind = play_blind(environment, config, EPISODES, folders, Path(scratch), interpreters, data)
-        episodes = _run(blind)
-    if not episodes:
-        return None
-    renderer = Renderer(base.path)
-    tokens = [sum(_tokens(renderer, ask) for ask in one.asks) for one in episodes]
-    return EpisodeShape(
-        len(episodes),
-        fmean(len(one.asks) for one in episodes),
-        fmean(tokens),
-        fmean(one.seconds for one in episodes),
-    )
-
-
-def _tokens(renderer: Renderer, ask: Ask) -> int:
-    """Tokens of what an ask adds to its conversation."""
-    try:
-        return len(renderer.open(ask.messages, ask.tools))
-    except (MarlaasError, ValueError):  # no conversation begins so
-        return sum(len(said.content) for said in ask.messages) // CHARACTERS
-
-
-def _run(work: Coroutine[Any, Any, T]) -> T:
-    """Run it to its end in its own thread: whoever asks may have an event loop already."""
-    with ThreadPoolExecutor(1) as thread:
-        return thread.submit(asyncio.run, work).result()
-
-
-def base_speed(
-    home: Home, base: BaseModel, settings: Settings, say: Callable[[str], None] | None = None
-) -> BaseSpeed | None:
-    """How fast the base is here, as measured before, or now if it is small; None if that is not known."""
-    from marlaas.engine.train.trial import read_speed, write_speed
-
-    settings = with_sampler(settings, base)
-    key = key_of(base, settings)
-    with _lock:
-        known = read_speed(home.speeds, key) or _speeds.get(key)
-        if known is not None or key in _speeds or not _quick(base, settings):
-            return known
-        if say is not None:
-            say(_MEASURING)
-        try:
-            speed = _run(_measured(base, settings))
-        except (MarlaasError, OSError, ValueError):
-            speed = None
-        _speeds[key] = speed
-        if speed is not None and home.root.is_dir():
-            busy = control.alive(home)
-            write_speed(home.speeds, key, speed, time.time() + BUSY if busy else None)
-        return speed
-
-
-def key_of(base: BaseModel, settings: Settings) -> str:
-    """The key of a base's speed; ``settings`` name their sampler."""
-    from marlaas.engine.train.trial import speed_key
-
-    return speed_key(base.fingerprint, settings.rollout.sampler, len(own_cores(settings.resources.cores)))
-
-
-def _quick(base: BaseModel, settings: Settings) -> bool:
-    """Whether it is measured in some seconds: nothing is converted, a step is short, and there is room for workers."""
-    small = settings.rollout.sampler == "torch" and is_small(parameters(base))
-    return small and available_memory(settings.resources.memory) > ROOM
-
-
-async def _measured(base: BaseModel, settings: Settings) -> BaseSpeed | None:
-    """Run a step of the default task, in a home that is removed afterwards."""
-    from marlaas.engine.rollout.renderer import Renderer
-    from marlaas.engine.train.trial import speed_of, try_base
-
-    memory = plan_of(base, settings, available_memory(settings.resources.memory))
-    with TemporaryDirectory(prefix="marlaas-speed-", ignore_cleanup_errors=True) as folder:
-        home = Home(Path(folder, "home")).create()
-        plans = {Copy("torch", memory.weights): memory}
-        async with aclosing(try_base(base, home, settings, Renderer(base.path), plans)) as found:
-            async for one in found:
-                return speed_of(one.trial)
-    return None
-
-
-# What tasks will take, before they are submitted: the home's past, its base and this machine, put together.
-#
-# In words: ``estimate_words.py``. Reads files and the store; for environments without a past it measures what is
-# missing (``base_speed``).
 
 WORKERS = ("rollout", "training")
 """The workers that hold the base."""
 LEAST_CONTEXT = 512
-"""Tokens of a conversation, if no plan shows how many."""
+"""Tokens of a conversation, if no plan says how many."""
+CLOSE = 1.25
+"""Past runs whose rates differ by less than this factor are given as one figure."""
 
 
 @dataclass(frozen=True)
@@ -201,14 +39,14 @@ class Workers:
     memory: int
     """Bytes of all these workers together."""
     running: bool
-    """Whether they run and were measured; else ``memory`` is planned, and ``free`` must have room for it."""
+    """True if they run and were measured; else ``memory`` is planned, and ``free`` must have room for it."""
     free: int
     context: int
     """Tokens of a conversation, as planned."""
     problem: str = ""
     """Why the base does not fit, in a sentence."""
     cards: str = ""
-    """Which cards an engine would use here, while ``memory`` and ``problem`` are planned for the processor alone."""
+    """Which cards an engine would use here, while ``memory`` and ``problem`` are planned for the processor only."""
 
 
 @dataclass(frozen=True)
@@ -238,8 +76,8 @@ class Estimates:
         return sum(sorted((task.memory for task in self.tasks), reverse=True)[: self.at_a_time])
 
 
-def estimate_all(home: Home, submissions: Sequence[Submission], say: Callable[[str], None] | None = None) -> Estimates:
-    """Estimate validated tasks; ``say`` is shown of what takes some seconds.
+def estimate_all(home: Home, submissions: Sequence[Submission]) -> Estimates:
+    """Estimate validated tasks.
 
     Raises ``ConfigError`` if settings or base cannot be used, ``StoreError``.
     """
@@ -260,29 +98,9 @@ def estimate_all(home: Home, submissions: Sequence[Submission], say: Callable[[s
         )
         for each in submissions
     )
-    if any(task.time is None for task in tasks) and not workers.cards:  # a card's speed is not the processor's
-        tasks = tuple(
-            task if task.time else _roughly(home, base, settings, task, each, say)
-            for task, each in zip(tasks, submissions, strict=True)
-        )
-    return Estimates(tasks, workers, _free_disk(home, settings), settings.engine.tasks)
-
-
-def _roughly(
-    home: Home,
-    base: BaseModel,
-    settings: Settings,
-    task: TaskEstimate,
-    submission: Submission,
-    say: Callable[[str], None] | None,
-) -> TaskEstimate:
-    """The same estimate with a rough time, if one can be measured."""
-    traits = BaseTraits(base.config.hidden_size, base.config.context_length)
-    spec = bounded(by_base(parse(submission.config, submission.name), traits), traits)
-    first, *_ = environments_of(submission)
-    shape = episode_shape(home, base, first.name, first.config, first.data)
-    speed = base_speed(home, base, settings, say) if shape else None
-    return replace(task, time=rough_time(spec, shape, speed)) if shape and speed else task
+    folder = next(path for path in (home.root, *home.root.parents) if path.exists())
+    free = max(0, shutil.disk_usage(folder).free - int(settings.disk.reserve_gb * 1e9))
+    return Estimates(tasks, workers, free, settings.engine.tasks)
 
 
 def _past(reader: Reader | None, name: str, base: BaseModel) -> list[PastRun]:
@@ -291,8 +109,7 @@ def _past(reader: Reader | None, name: str, base: BaseModel) -> list[PastRun]:
         return []
     last = name.rpartition("/")[2]
     full = [row.name for row in reader.environments() if row.name.rpartition("/")[2] == last]
-    names = {name, last, *full} if len(full) <= 1 else {name}
-    return reader.past_runs(sorted(names), base.fingerprint)
+    return reader.past_runs(sorted({name, last, *full} if len(full) <= 1 else {name}), base.fingerprint)
 
 
 def _workers(home: Home, base: BaseModel, settings: Settings, reader: Reader | None) -> Workers:
@@ -309,93 +126,46 @@ def _workers(home: Home, base: BaseModel, settings: Settings, reader: Reader | N
     return Workers(plan.total, False, free, plan.context, cards=cards)
 
 
-def _free_disk(home: Home, settings: Settings) -> int:
-    folder = home.root
-    while not folder.exists():
-        folder = folder.parent
-    return max(0, shutil.disk_usage(folder).free - int(settings.disk.reserve_gb * 1e9))
-
-
 # Estimates in words that show what they are based on. Pure.
-
-CLOSE = 1.25
-"""Past runs whose rates differ by less than this factor are given as one figure."""
 
 
 def time_cell(task: TaskEstimate) -> str:
     """The time of a task, for a table."""
-    if task.time is None:
-        return "?"
-    return _between(task.time) if task.time.played else f"~{rough(task.time.seconds)}"
+    return "?" if task.time is None else f"~{rough(task.time.seconds)}"
 
 
 def told(estimates: Estimates, environments: Sequence[str]) -> list[tuple[str, str]]:
     """(what, how much of it) for tasks on these environments, in their order."""
-    return [
-        ("time", _time(estimates, environments)),
-        ("memory", _memory(estimates)),
-        ("disk", _disk(estimates)),
-    ]
+    return [("time", _time(estimates, environments)), ("memory", _memory(estimates)), ("disk", _disk(estimates))]
 
 
 def rough(seconds: float) -> str:
     """A duration rounded to what can be known: 40 s, 3 min, 2 h 10 min."""
-    if seconds < 1:
-        return "1 s"
-    if seconds < 90:
-        return f"{_two(seconds)} s"
-    if seconds < 90 * 60:
-        return f"{_two(seconds / 60)} min"
+    for most, unit, name in ((90, 1, "s"), (90 * 60, 60, "min")):
+        if seconds < most:
+            value = max(1, seconds / unit)
+            return f"{round(value) if value < 100 else round(value, -1):.0f} {name}"
     return duration(round(seconds / 600) * 600)
 
 
-def _two(value: float) -> int:
-    """A number rounded to two figures."""
-    return round(value) if value < 100 else round(value / 10) * 10
-
-
 def _time(estimates: Estimates, environments: Sequence[str]) -> str:
-    names = ", ".join(dict.fromkeys(line(name, 40) for name in environments))
     unknown = [name for name, task in zip(environments, estimates.tasks, strict=True) if task.time is None]
+    names = ", ".join(dict.fromkeys(line(name, 40) for name in unknown or environments))
     if unknown:
-        missing = ", ".join(dict.fromkeys(line(name, 40) for name in unknown))
         tokens = sum(task.most_tokens for task in estimates.tasks)
-        return f"unknown: no task here has trained on {missing} yet; at most {count(tokens)} tokens are sampled"
+        return f"unknown: no task here has trained on {names} yet; at most {count(tokens)} tokens are sampled"
     times = [task.time for task in estimates.tasks if task.time]
-    if played := max(time.played for time in times):
-        rest = f"measured on {played} episode{'' if played == 1 else 's'}: no task here has trained on "
-        rest += f"{_untried(estimates, environments)} yet"
-        if len(times) == 1:
-            return f"about {_between(times[0])}, {rest}"
-        return f"roughly {rough(estimates.seconds or 0.0)} until all are done, {rest}"
-    runs = max(time.runs for time in times)
-    source = f"from {runs} earlier task{'' if runs == 1 else 's'} on {names}"
+    source = f"from {counted(max(time.runs for time in times), 'earlier task')} on {names}"
     if not all(time.alike for time in times):
         source += ", with another max_tokens"
-    if len(times) == 1:
-        return f"{_span(times[0])}, {source}"
-    return f"about {rough(estimates.seconds or 0.0)} until all are done, {source}"
-
-
-def _untried(estimates: Estimates, environments: Sequence[str]) -> str:
-    """The environments whose time is a rough one."""
-    pairs = zip(environments, estimates.tasks, strict=True)
-    return ", ".join(dict.fromkeys(line(name, 40) for name, task in pairs if task.time and task.time.played))
-
-
-def _between(time: TimeEstimate) -> str:
-    """A range, with its unit once if both ends have the same: 20 to 60 min."""
-    least, most = rough(time.least), rough(time.most)
-    number, _, unit = least.partition(" ")
-    if least == most:
-        return most
-    return f"{number} to {most}" if most.partition(" ")[2] == unit else f"{least} to {most}"
-
-
-def _span(time: TimeEstimate) -> str:
-    if time.most <= CLOSE * time.least:
-        return f"about {rough(time.seconds)}"
-    return f"{rough(time.least)} to {rough(time.most)}"
+    first = times[0]
+    if len(times) > 1:
+        span = f"about {rough(estimates.seconds or 0.0)} until all are done"
+    elif first.most <= CLOSE * first.least:
+        span = f"about {rough(first.seconds)}"
+    else:
+        span = f"{rough(first.least)} to {rough(first.most)}"
+    return f"{span}, {source}"
 
 
 def _memory(estimates: Estimates) -> str:
@@ -406,22 +176,15 @@ def _memory(estimates: Estimates) -> str:
     if workers.running:
         return f"the workers take {size(workers.memory)} now; {adds}"
     taken = f"the workers take {size(workers.memory)} of {size(workers.free)} that are free; {adds}"
-    return elsewhere(workers.cards) + (line(workers.problem) or taken)
-
-
-def elsewhere(cards: str) -> str:
-    """The words before an estimate for the processor if an engine would use ``cards``; else empty."""
-    return f"on the processor alone (an engine would use {line(cards)}, see `marlaas doctor`): " if cards else ""
+    cards = f"(an engine would use {line(workers.cards)}, see `marlaas doctor`)"
+    return (f"on the processor alone {cards}: " if workers.cards else "") + (line(workers.problem) or taken)
 
 
 def _disk(estimates: Estimates) -> str:
     adapters = sum(task.disk.adapters for task in estimates.tasks)
     trajectories = sum(task.disk.trajectories for task in estimates.tasks)
-    measured = all(task.disk.measured for task in estimates.tasks)
-    text = (
-        f"{'about' if measured else 'at most'} {size(estimates.disk)}:"
-        f" adapters {size(adapters)}, trajectories {size(trajectories)}"
-    )
+    about = "about" if all(task.disk.measured for task in estimates.tasks) else "at most"
+    text = f"{about} {size(estimates.disk)}: adapters {size(adapters)}, trajectories {size(trajectories)}"
     if estimates.disk <= estimates.free_disk:
         return text
     return f"{text}; only {size(estimates.free_disk)} are free, and tasks will wait for room"
@@ -444,13 +207,12 @@ def as_json(estimates: Estimates) -> dict[str, Any]:
 
 
 def task_json(task: TaskEstimate) -> dict[str, Any]:
-    """One task; ``seconds`` and what belongs to it are null if nothing was measured."""
+    """One task; ``seconds`` and what belongs to it are null where nothing was measured."""
     time = task.time
     return {
         "seconds": time.seconds if time else None,
         "seconds_range": [time.least, time.most] if time else None,
         "runs": time.runs if time else 0,
-        "episodes_played": time.played if time else 0,
         "most_tokens": task.most_tokens,
         "memory": task.memory,
         "disk": task.disk.total,

@@ -4,90 +4,20 @@ from __future__ import annotations
 
 import asyncio
 import os
-import time
 from collections.abc import AsyncIterator, Collection, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from marlaas.plugins.messages import Ask, Reply
+from marlaas.plugins.messages import Ask
 
 from ..errors import EnvironmentFailure, EnvironmentMissing
-from .conformance.subject import CONSTANTS, Canned
 from .dependencies.interpreters import Interpreters
 from .files.source import SUFFIXES, plugin_paths
 from .protocol import EnvironmentInfo, EpisodeSpec
 from .served_version import PATIENCE
 from .service import EnvironmentService, find
-
-# Episodes without a model. Each gets another canned reply of ``conformance``: the number of turns may depend on it.
-
-MOST_ASKS = 200
-"""Asks after which an episode is ended; a real one has used up its context by then."""
-SECONDS = 6.0
-
-
-@dataclass(frozen=True)
-class BlindEpisode:
-    """An episode with canned replies."""
-
-    asks: tuple[Ask, ...]
-    seconds: float
-    """Time of the environment itself, scoring included."""
-
-
-class _Enough(Exception):
-    """The episode has had as many asks as it may."""
-
-
-async def play_blind(
-    name: str,
-    config: Mapping[str, Any],
-    count: int,
-    folders: Sequence[Path],
-    scratch: Path,
-    interpreters: Interpreters | None = None,
-    data: Mapping[str, Any] | None = None,
-) -> tuple[BlindEpisode, ...]:
-    """Run up to ``count`` training instances, at least one, in temporary processes; failed episodes are left out.
-
-    Arguments as for ``first_prompts``. Raises ``EnvironmentMissing``, ``ConfigError`` if the parameters do not fit, and
-    ``EnvironmentFailure``.
-    """
-    played: list[BlindEpisode] = []
-    async with serve_alone(name, folders, scratch, interpreters) as (service, info):
-        with await service.bind(info.name, config=config, data=data) as lease:
-            began = time.monotonic()
-            for index in range(count):
-                if index and time.monotonic() - began > SECONDS:
-                    break
-                spec = EpisodeSpec("train", index, seed=0, member=0, config=lease.config, timeout=PATIENCE)
-                answers = _Answers(CONSTANTS[index % len(CONSTANTS)])
-                start = time.monotonic()
-                try:
-                    outcome = await service.play(lease, spec, answers.reply)
-                except _Enough:
-                    outcome = None
-                except EnvironmentFailure:
-                    continue
-                if answers.asks and (outcome is None or outcome.failure is None):
-                    played.append(BlindEpisode(tuple(answers.asks), time.monotonic() - start))
-    return tuple(played)
-
-
-class _Answers:
-    def __init__(self, canned: Canned) -> None:
-        self.asks: list[Ask] = []
-        self._canned = canned
-
-    async def reply(self, ask: Ask) -> Reply:
-        if len(self.asks) >= MOST_ASKS:
-            raise _Enough
-        self.asks.append(ask)
-        before = sum(one.agent == ask.agent and one.branch == ask.branch for one in self.asks) - 1
-        return self._canned.reply(ask, before + (ask.fork.turns if ask.fork else 0))
-
 
 # The service has only the plugins in question. Nothing is watched: ``settled`` takes up an edit.
 

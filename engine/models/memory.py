@@ -87,16 +87,6 @@ WORKING = 2.5
 
 
 @dataclass(frozen=True)
-class BaseSpeed:
-    """Speed of a step of the default task on this machine, in tokens a second."""
-
-    sampled: float
-    """Sampled by a step's parallel conversations."""
-    trained: float
-    """Trained on, prompts included."""
-
-
-@dataclass(frozen=True)
 class Kept:
     """What the kernels of a training pass keep for the backward pass."""
 

@@ -30,7 +30,7 @@ from ..machine.workers.handle import WorkerHandle
 from ..models.config import GGUF, SAMPLERS
 from ..models.find import BaseModel
 from ..models.gguf import path_of, remove
-from ..models.memory import BaseSpeed, MemoryPlan
+from ..models.memory import MemoryPlan
 from ..rollout.renderer import Renderer
 from ..samplers.protocol import Sampler, SampleRequest, SampleResult
 from ..spec.automatic import as_number
@@ -226,36 +226,7 @@ async def _timed(work: Awaitable[T]) -> tuple[float, T]:
     return perf_counter() - begun, result
 
 
-# The speed of bases on this machine, kept in the home as JSON by base, sampler and cores.
-
-
-def speed_of(trial: Trial) -> BaseSpeed:
-    """The speed of a step of the default task."""
-    trained = trial.sampled_tokens + trial.prompt_tokens * TASK.group_episodes
-    return BaseSpeed(trial.sampled_tokens / trial.sampling, trained / trial.training)
-
-
-def speed_key(fingerprint: str, sampler: str, cores: int) -> str:
-    """The key of a base's speed in the file."""
-    return f"{fingerprint} {sampler} {cores} cores"
-
-
-def read_speed(path: Path, key: str) -> BaseSpeed | None:
-    """The speed in the file ``path``; None if it is missing, expired or invalid."""
-    known = read_table(path).get(key)
-    if not isinstance(known, dict):
-        return None
-    until = known.get("until")
-    if isinstance(until, int | float) and until < time.time():
-        return None
-    numbers = [known.get("sampled"), known.get("trained")]
-    good = [float(number) for number in numbers if isinstance(number, int | float) and math.isfinite(number)]
-    return BaseSpeed(*good) if len(good) == 2 and min(good) > 0 else None
-
-
-def write_speed(path: Path, key: str, speed: BaseSpeed, until: float | None = None) -> None:
-    """Keep a speed, ``until`` a time in seconds since 1970."""
-    add_to_table(path, {key: {"sampled": speed.sampled, "trained": speed.trained, "until": until}})
+# The copies of a base that were measured on this machine, kept in the home as JSON.
 
 
 def read_copies(path: Path, base: BaseModel, limit: int) -> tuple[CopySpeed, ...]:

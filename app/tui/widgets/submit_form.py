@@ -581,7 +581,7 @@ class Outlook(VerticalScroll):
     def show_estimating(self) -> None:
         """Say that an estimate is on its way, unless an earlier one is shown."""
         if not self.query_one(Grid).display:
-            self._show("reason", "is being estimated; where nobody has trained yet, some episodes are played first")
+            self._show("reason", "is being estimated")
 
     def show_prompts(self, lines: Sequence[str]) -> None:
         """Show the prompts in safe lines."""

@@ -1,4 +1,4 @@
-"""Estimates a task: time from earlier tasks or a few episodes, memory and disk from its size."""
+"""Estimates a task: time from earlier tasks, memory and disk from its size."""
 
 from __future__ import annotations
 
@@ -9,59 +9,11 @@ from dataclasses import dataclass, replace
 from statistics import median
 
 from ...models.config import BaseConfig
-from ...models.memory import BaseSpeed, adapter_bytes, policy_bytes, version_bytes
+from ...models.memory import adapter_bytes, policy_bytes, version_bytes
 from ...spec.automatic import BaseTraits, as_number, bounded, by_base
 from ...spec.task import TaskSpec, agent_map_of, spec_of
 from ...spec.validation import AUTO
 from ...store.queries.learning import PastRun
-
-# A rough time for an environment without earlier tasks: from a few episodes and the speed of the base.
-#
-# Pure arithmetic. The length of replies is unknown before training, so it gives a range: from quarter-length replies
-# with sampling and training in parallel, to full-length ones in sequence.
-
-SHORT = 0.25
-"""Share of the allowed tokens that short replies have."""
-READING = 3.0
-"""Tokens of a prompt that are read in the time of one that is sampled: 1 to 11 was measured on processors
-(``fairness/line.py``).
-"""
-
-
-@dataclass(frozen=True)
-class EpisodeShape:
-    """The mean of some episodes without a model."""
-
-    episodes: int
-    asks: float
-    """Asks of all agents."""
-    prompt: float
-    """Tokens of all prompts and tool results."""
-    seconds: float
-
-
-def rough_time(spec: TaskSpec, shape: EpisodeShape, speed: BaseSpeed) -> TimeEstimate:
-    """Estimate the time of a task with episodes of this ``shape``; ``seconds`` is the geometric mean of ``least`` and
-    ``most``.
-    """
-    whole = whole_of(spec)
-    ends = [_stages(whole, shape, speed, share) for share in (SHORT, 1.0)]
-    least, most = max(ends[0]), sum(ends[1])
-    rollout, training = (math.sqrt(low * high) for low, high in zip(*ends, strict=True))
-    return TimeEstimate(
-        math.sqrt(least * most), least, most, runs=0, alike=True, rollout=rollout, training=training,
-        played=shape.episodes,
-    )  # fmt: skip
-
-
-def _stages(spec: TaskSpec, shape: EpisodeShape, speed: BaseSpeed, share: float) -> tuple[float, float]:
-    room = max(0.0, as_number(spec.sampling.max_episode_tokens) - shape.prompt)
-    replies = max(1.0, min(share * as_number(spec.sampling.max_tokens) * shape.asks, room))
-    sampling = (replies + shape.prompt / READING) / speed.sampled
-    sampling += shape.seconds / max(1, spec.group_episodes)  # a step's episodes run at once
-    trained = 0 if spec.kind == "eval" else trained_episodes(spec)
-    return (trained + measured_episodes(spec)) * sampling, trained * (replies + shape.prompt) / speed.trained
-
 
 # Estimates a task: time from the rates of earlier tasks, memory and disk from its sizes.
 #
@@ -86,9 +38,7 @@ class TimeEstimate:
     """Training time of a task, if the machine is as busy as in the past runs; all in seconds."""
 
     seconds: float
-    """The median of the past runs; ``least`` and ``most`` are by the fastest and the slowest of them. Of a rough
-    estimate the middle of its range.
-    """
+    """The median of the past runs; ``least`` and ``most`` are by the fastest and the slowest of them."""
     least: float
     most: float
     runs: int
@@ -97,7 +47,6 @@ class TimeEstimate:
     """Seconds of the rollout worker."""
     training: float
     """Seconds of the training worker."""
-    played: int = 0
 
 
 @dataclass(frozen=True)
@@ -119,7 +68,7 @@ class TaskEstimate:
     """The estimate of one task."""
 
     time: TimeEstimate | None
-    """None if no earlier task has trained on its environment, and nothing could be measured."""
+    """None if no earlier task has trained on its environment."""
     disk: DiskEstimate
     memory: int
     """Bytes that it adds in both workers while it runs, should all of it stay in memory."""

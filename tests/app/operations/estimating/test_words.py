@@ -72,15 +72,3 @@ def test_shortages() -> None:
     assert words(TASK, workers=replace(WORKERS, problem="Too big.\x1b[2J"))["memory"] == "Too big."
     assert words(TASK, free=1_000_000)["disk"].endswith("only 1 MB are free, and tasks will wait for room")
     assert as_json(Estimates((TASK,), WORKERS, 5))["disk_free"] == 5
-
-
-def test_a_rough_time_is_a_range_and_says_what_it_rests_on() -> None:
-    rough_task = replace(TASK, time=replace(TIME, least=1200.0, most=3600.0, seconds=2078.0, runs=0, played=8))
-    said = words(rough_task)["time"]
-    assert said == "about 20 to 60 min, measured on 8 episodes: no task here has trained on arithmetic yet"
-    assert time_cell(rough_task) == "20 to 60 min" and task_json(rough_task)["episodes_played"] == 8
-    assert task_json(TASK)["episodes_played"] == 0
-    both = dict(told(Estimates((TASK, rough_task), WORKERS, 10**12), ["arithmetic", "chess"]))["time"]
-    assert both == "roughly 35 min until all are done, measured on 8 episodes: no task here has trained on chess yet"
-    hours = replace(rough_task, time=replace(TIME, least=3000.0, most=9000.0, runs=0, played=1))
-    assert words(hours)["time"].startswith("about 50 min to 2 h 30 min, measured on 1 episode: ")
