@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from bisect import bisect_right
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import asdict, dataclass, field, replace
 from statistics import fmean, pvariance
 from typing import Any
@@ -134,15 +135,11 @@ def verdict(seen: Evidence, finding: str = "") -> Verdict:
         return Verdict("bad", finding)
     found = _of_course(seen)
     if seen.state == "blocked" and seen.step:
-        found = Verdict("bad", *(_until_blocked(seen.step, each) for each in (found.words, found.short)))
+        until = f"Blocked at step {seen.step}. Until then "
+        found = Verdict("bad", *(text and until + text[0].lower() + text[1:] for text in (found.words, found.short)))
     if not seen.lost:
         return found
     return Verdict("fair" if found.tone == "good" else found.tone, f"{found.words} {seen.lost}.")
-
-
-def _until_blocked(step: int, words: str) -> str:
-    """What was said of a task that learns no more."""
-    return f"Blocked at step {step}. Until then {words[0].lower()}{words[1:]}" if words else ""
 
 
 def _of_course(seen: Evidence) -> Verdict:
@@ -236,21 +233,17 @@ def _of_evaluation(measured: Sequence[tuple[str, Score | None]], state: str) -> 
 
 
 def _before_a_step(seen: Evidence) -> Verdict:
-    if seen.state == "blocked":
-        return Verdict("bad", "Blocked before its first step.")
-    match seen.state:
-        case "running":
-            return Verdict("none", "No step yet: the first comes when enough groups are complete.")
-        case "submitted" | "queued":
-            return Verdict("none", "Not begun: it waits for its turn.")
-        case "waiting":
-            return Verdict("none", "No step yet: it is waiting for the engine.")
-        case "paused":
-            return Verdict("fair", "Paused before its first step.")
-        case "failed":
-            return Verdict("bad", "Failed before its first step.")
-        case _:
-            return Verdict("none", "It ended before its first step.")
+    waits = Verdict("none", "Not begun: it waits for its turn.")
+    known = {
+        "blocked": Verdict("bad", "Blocked before its first step."),
+        "running": Verdict("none", "No step yet: the first comes when enough groups are complete."),
+        "submitted": waits,
+        "queued": waits,
+        "waiting": Verdict("none", "No step yet: it is waiting for the engine."),
+        "paused": Verdict("fair", "Paused before its first step."),
+        "failed": Verdict("bad", "Failed before its first step."),
+    }
+    return known.get(seen.state, Verdict("none", "It ended before its first step."))
 
 
 def _rises(seen: Evidence, held: _Trend) -> Verdict:
@@ -296,33 +289,53 @@ def _reward_over(reward: _Trend) -> str:
 
 def _flat(seen: Evidence, reward: _Trend) -> Verdict:
     """The likeliest cause of a reward that does not move, by what the last steps recorded."""
-    value = score(reward.last)
     recent = {name: mean for name, mean in seen.recent.items() if math.isfinite(mean)}
-    equal = recent.get("no_signal", 0.0)
-    failing = _failing(recent)
-    if failing >= _FAILING:
-        return Verdict("bad", f"Flat at {value}: {share(failing)} of the episodes fail. Mend the environment.")
-    if _solved(seen, reward, equal):
-        return Verdict("fair", f"Solved: the reward stays at {value}. Harder prompts would teach more.")
-    if recent.get("cut", 0.0) >= _CUT:
-        words = f"Flat at {value}: the length limit ends {share(recent['cut'])} of the replies."
-        return Verdict("bad", f"{words} Raise `max_tokens`.")
-    if equal >= _EQUAL:
-        words = f"Flat at {value}: in {share(equal)} of the groups all rewards are equal, which teaches nothing."
-        return Verdict("bad", f"{words} Pay for parts of the way, or begin with easier prompts.")
-    if recent.get("entropy", 1.0) < _DECIDED:
-        words = f"Flat at {value}: the policy tries nothing new (entropy {recent['entropy']:.3f})."
-        return Verdict("bad", f"{words} Begin anew with a smaller `learning_rate`, or with `entropy`.")
-    if recent.get("weight_ess", 1.0) < _FEW_COUNT:
-        words = f"Flat at {value}: tokens are too stale, {share(recent['weight_ess'])} of them count."
-        return Verdict("bad", f"{words} Lower `max_staleness`.")
-    if recent.get("moved", 1.0) < _STANDING:
-        return Verdict("bad", f"Flat at {value}: a step hardly moves the policy. Raise `learning_rate`.")
-    if equal >= _SOME_EQUAL:
-        words = f"Flat at {value}: in {share(equal)} of the groups all rewards are equal."
-        return Verdict("fair", f"{words} Larger groups, or prompts that are solved sometimes, help.")
-    words = f"Flat: {_reward_over(reward)}, which is within its noise."
-    return Verdict("fair", f"{words} More steps or a larger `learning_rate` would show.")
+    failing, equal, cut = _failing(recent), recent.get("no_signal", 0.0), recent.get("cut", 0.0)
+    entropy, counting = recent.get("entropy", 1.0), recent.get("weight_ess", 1.0)
+    solved = _SOLVED <= reward.last <= 1.0 + 1e-9 and (
+        equal >= _SOME_EQUAL or reward.last >= _SOLVED * seen.recent.get("reward_max", 1.0)
+    )
+    flat = f"Flat at {score(reward.last)}:"
+    causes = (
+        (failing >= _FAILING, "bad", f"{flat} {share(failing)} of the episodes fail. Mend the environment."),
+        (solved, "fair", f"Solved: the reward stays at {score(reward.last)}. Harder prompts would teach more."),
+        (cut >= _CUT, "bad", f"{flat} the length limit ends {share(cut)} of the replies. Raise `max_tokens`."),
+        (
+            equal >= _EQUAL,
+            "bad",
+            f"{flat} in {share(equal)} of the groups all rewards are equal, which teaches nothing."
+            " Pay for parts of the way, or begin with easier prompts.",
+        ),
+        (
+            entropy < _DECIDED,
+            "bad",
+            f"{flat} the policy tries nothing new (entropy {entropy:.3f})."
+            " Begin anew with a smaller `learning_rate`, or with `entropy`.",
+        ),
+        (
+            counting < _FEW_COUNT,
+            "bad",
+            f"{flat} tokens are too stale, {share(counting)} of them count. Lower `max_staleness`.",
+        ),
+        (
+            recent.get("moved", 1.0) < _STANDING,
+            "bad",
+            f"{flat} a step hardly moves the policy. Raise `learning_rate`.",
+        ),
+        (
+            equal >= _SOME_EQUAL,
+            "fair",
+            f"{flat} in {share(equal)} of the groups all rewards are equal."
+            " Larger groups, or prompts that are solved sometimes, help.",
+        ),
+        (
+            True,
+            "fair",
+            f"Flat: {_reward_over(reward)}, which is within its noise."
+            " More steps or a larger `learning_rate` would show.",
+        ),
+    )
+    return next(Verdict(tone, words) for holds, tone, words in causes if holds)
 
 
 def _failing(recent: Mapping[str, float]) -> float:
@@ -331,20 +344,12 @@ def _failing(recent: Mapping[str, float]) -> float:
     return min(1.0, recent.get("errors", 0.0) / episodes) if episodes else 0.0
 
 
-def _solved(seen: Evidence, reward: _Trend, equal: float) -> bool:
-    """Whether a reward between 0 and 1 is nearly 1, and as high as the best of a group, or equal in most groups."""
-    if not _SOLVED <= reward.last <= 1.0 + 1e-9:
-        return False
-    return equal >= _SOME_EQUAL or reward.last >= _SOLVED * seen.recent.get("reward_max", 1.0)
-
-
 # What goes wrong in a policy's learning, in words: its name, the figures that show it, and what to do.
 #
 # Shared by the command line and the terminal application. Takes rows, gives plain safe text.
 
 MARK = "!"
 """Next to the state of a task whose learning goes wrong, or that loses episodes; the task runs on."""
-Figures = Mapping[str, float]
 _LOOKED_AT = ("running", "paused", "done")
 """States of which a mark says more."""
 
@@ -378,11 +383,12 @@ class Told:
 def told(finding: FindingRow, several: bool = False) -> Told:
     """A finding in words; ``several``: the task trains several policies, so it must say which."""
     name = NAMES.get(finding.code, finding.code.replace("_", " "))
-    shown, advice = _WORDS.get(finding.code, (_figures, ""))
-    try:
-        evidence = shown(finding.evidence)
-    except (KeyError, TypeError, ValueError):  # another version of this program recorded other figures
-        evidence = _figures(finding.evidence)
+    texts, advice = _WORDS.get(finding.code, ((), ""))
+    evidence = ", ".join(f"{key.replace('_', ' ')} {number(value)}" for key, value in finding.evidence.items())
+    for text in texts:  # none of them where another version of this program recorded other figures
+        with suppress(KeyError, TypeError, ValueError):
+            evidence = text.format_map({key: _Figure(value) for key, value in finding.evidence.items()})
+            break
     return Told(
         line(finding.policy, 60) if several else "",
         finding.step,
@@ -464,125 +470,94 @@ def findings_json(task: TaskRow) -> list[dict[str, Any]]:
     ]
 
 
-def _figures(found: Figures) -> str:
-    return ", ".join(f"{name.replace('_', ' ')} {number(value)}" for name, value in found.items())
+class _Figure(float):
+    """A recorded figure, whose format may be ``score``, ``share``, ``number``, ``moved``, ``thinks`` or ``none``."""
+
+    def __format__(self, spec: str) -> str:
+        return _PRINTED[spec](self) if spec in _PRINTED else super().__format__(spec)
 
 
-def _entropy_collapse(found: Figures) -> str:
-    return (
-        f"the entropy fell from {number(found['start'])} to {number(found['now'])} nats per token. The best of each"
-        f" group now has a reward of {score(found['best'])} on average, and once had {score(found['reached'])}."
-    )
-
-
-def _exploding_length(found: Figures) -> str:
-    grown = f"replies grew from {found['start']:.0f} to {found['now']:.0f} tokens on average"
-    if "cut" in found:
-        return f"{grown}, and the length limit ends {share(found['cut'])} of the episodes."
-    return f"{grown}, and the reward stayed at {score(found['reward'])} ({score(found['reward_start'])} at the start)."
-
-
-def _reward_hacking(found: Figures) -> str:
-    return (
-        f"the held-out score fell from {score(found['best'])} ± {score(found['best_error'])} at step"
-        f" {found['best_step']:.0f} to {score(found['score'])} ± {score(found['error'])}, while the training reward"
-        f" went from {score(found['reward_then'])} to {score(found['reward'])}."
-    )
-
-
-def _falling_reward(found: Figures) -> str:
-    now, steps = score(found["now"]), f"{found['steps']:.0f}"
-    return f"the mean reward is {now}; {steps} steps earlier it was {score(found['best'])}."
-
-
-def _one_reply(found: Figures) -> str:
-    return (
-        f"{share(found['share'])} of the episodes have the same reply, over {found['prompts']:.0f} prompts of the last"
-        f" steps; the mean reward is {score(found['reward'])}."
-    )
-
-
-def _large_steps(found: Figures) -> str:
-    return (
-        f"a step changes the log-probability of a token that the policy wrote by {number(found['moved'], 2)} nats on"
-        " average; 0.1 is usual."
-    )
-
-
-def _kl_runaway(found: Figures) -> str:
-    if "limit" in found:
-        return f"the KL divergence is {number(found['now'])} nats per token, and 'watch.kl' is {found['limit']:g}."
-    if "far" in found:
-        return f"the KL divergence is {number(found['now'])} nats per token: it would hardly ever write that."
-    return (
-        f"the KL divergence went from {number(found['before'])} to {number(found['now'])} nats per token within"
-        " a few steps, and the reward did not rise."
-    )
-
-
-def _gap_runaway(found: Figures) -> str:
-    if "gap" in found:
-        return (
-            f"at the same weights, sampler and trainer differ by {number(found['gap'])} nats per token;"
-            f" at the start it was {number(found['gap_start'])}."
-        )
-    weights = f", so {share(found['ess'])} of the tokens carry the step" if "ess" in found else ""
-    return (
-        f"the log-probability of a token changes by {number(found['drift'])} nats between its sampling and its"
-        f" training{weights}."
-    )
-
-
-def _cut_replies(found: Figures) -> str:
-    thoughts = "; the base thinks, and its thoughts count" if found["thinks"] else ""
-    return (
-        f"{share(found['cut'])} of the first episodes were cut off: `max_tokens` is {found['max_tokens']:.0f} and"
-        f" `max_episode_tokens` {found['max_episode_tokens']:.0f}{thoughts}."
-    )
-
-
+_PRINTED: dict[str, Callable[[float], str]] = {
+    "score": score,
+    "share": share,
+    "number": number,
+    "moved": lambda value: number(value, 2),
+    "thinks": lambda value: "; the base thinks, and its thoughts count" if value else "",
+    "none": lambda value: "",
+}
 _AGAIN = "; its `start` may be a version from before that step."
-_WORDS: dict[str, tuple[Callable[[Figures], str], str]] = {
+_WORDS: dict[str, tuple[tuple[str, ...], str]] = {
     REWARD_HACKING: (
-        _reward_hacking,
+        (
+            "the held-out score fell from {best:score} ± {best_error:score} at step {best_step:.0f} to {score:score} ±"
+            " {error:score}, while the training reward went from {reward_then:score} to {reward:score}.",
+        ),
         "Compare these held-out replies with rollouts of training: what is paid there that the task does not ask for?"
         " Mend the environment (a leak in its train rows, a grader that can be cheated). The best version is kept.",
     ),
     FALLING_REWARD: (
-        _falling_reward,
+        ("the mean reward is {now:score}; {steps:.0f} steps earlier it was {best:score}.",),
         f"Begin a new task with a smaller `learning_rate` or `max_staleness`{_AGAIN} Where the environment was changed,"
         " compare the rewards with `marlaas env replay`.",
     ),
     ENTROPY_COLLAPSE: (
-        _entropy_collapse,
+        (
+            "the entropy fell from {start:number} to {now:number} nats per token. The best of each group now has a"
+            " reward of {best:score} on average, and once had {reached:score}.",
+        ),
         "Begin a new task with a smaller `learning_rate`, or with an entropy bonus (`entropy = 0.01` under [train])"
         f"{_AGAIN}",
     ),
     ONE_REPLY: (
-        _one_reply,
+        (
+            "{share:share} of the episodes have the same reply, over {prompts:.0f} prompts of the last steps; the mean"
+            " reward is {reward:score}.",
+        ),
         "Where that reply is paid well, the environment rewards a constant answer: look at its baseline, and draw other"
         " tasks. Where it is not, begin again with a smaller `learning_rate`.",
     ),
     EXPLODING_LENGTH: (
-        _exploding_length,
+        (
+            "replies grew from {start:.0f} to {now:.0f} tokens on average, and the length limit ends {cut:share} of the"
+            " episodes.",
+            "replies grew from {start:.0f} to {now:.0f} tokens on average, and the reward stayed at {reward:score}"
+            " ({reward_start:score} at the start).",
+        ),
         'Where long replies are right, raise `max_tokens`. Else set `overlong = "penalty"` with `overlong_buffer`, or'
         " the loss dr_grpo if it has another, and look whether the environment pays for length.",
     ),
     LARGE_STEPS: (
-        _large_steps,
+        (
+            "a step changes the log-probability of a token that the policy wrote by {moved:moved} nats on average; 0.1"
+            " is usual.",
+        ),
         f"Begin a new task with a third of the `learning_rate` or less, or with more groups per step{_AGAIN}",
     ),
     KL_RUNAWAY: (
-        _kl_runaway,
+        (
+            "the KL divergence is {now:number} nats per token, and 'watch.kl' is {limit:g}.",
+            "the KL divergence is {now:number} nats per token: it would hardly ever write that.{far:none}",
+            "the KL divergence went from {before:number} to {now:number} nats per token within a few steps, and the"
+            " reward did not rise.",
+        ),
         f"Begin a new task with a smaller `learning_rate`, or with a larger `kl` under [train]{_AGAIN}",
     ),
     GAP_RUNAWAY: (
-        _gap_runaway,
+        (
+            "at the same weights, sampler and trainer differ by {gap:number} nats per token; at the start it was"
+            " {gap_start:number}.",
+            "the log-probability of a token changes by {drift:number} nats between its sampling and its training, so"
+            " {ess:share} of the tokens carry the step.",
+            "the log-probability of a token changes by {drift:number} nats between its sampling and its training.",
+        ),
         "Set a smaller `max_staleness` or `learning_rate`; where the sampler has a smaller copy of the base, finer"
         " `weights` under [rollout].",
     ),
     CUT_REPLIES: (
-        _cut_replies,
+        (
+            "{cut:share} of the first episodes were cut off: `max_tokens` is {max_tokens:.0f} and `max_episode_tokens`"
+            " {max_episode_tokens:.0f}{thinks:thinks}.",
+        ),
         'Begin a new task with a larger `max_tokens` (and `max_episode_tokens`) under [sampling]. "auto" chooses'
         " them by the first replies, and later ones may be longer. A base that thinks needs room for its thoughts, or"
         " `thinking = false`.",

@@ -22,13 +22,6 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Home:
     return home
 
 
-@pytest.fixture(autouse=True)
-def unmeasured(monkeypatch: pytest.MonkeyPatch) -> None:
-    """No estimate starts workers to measure a base; ``test_probing.py`` of estimates measures one for real."""
-    monkeypatch.setattr("marlaas.app.operations.estimating.base_speed", lambda *_: None)
-    monkeypatch.setattr("marlaas.app.operations.estimating.episode_shape", lambda *_: None)
-
-
 @pytest.fixture
 def filling(home: Home) -> Filling:
     """A database with nothing in it."""
