@@ -381,7 +381,7 @@ def use_base(home: Home, name: str, yes: bool, fetch: bool = False) -> tuple[str
     from marlaas.engine.queue.submission.queue import HomeBase, check_use
     from marlaas.engine.rollout.renderer import Renderer
 
-    from ..operations.settings_file import write_base
+    from ..operations.settings_file import write_setting
 
     name = anchored(name, Path.cwd())
     if fetch:
@@ -402,7 +402,7 @@ def use_base(home: Home, name: str, yes: bool, fetch: bool = False) -> tuple[str
     base, before = check(anchored(name, home.root))
     other = before is None or before.fingerprint != base.fingerprint
     stopped = other and control.stop(home)
-    write_base(home.config, name)
+    write_setting(home.config, "base", name)
     freed, stay = forget_made(home.bases, base.path) if other else (0, [])
     freed += forget_others(home.base, base.fingerprint) if other else 0
     warn(base)

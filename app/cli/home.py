@@ -106,16 +106,16 @@ _MARKS = {"ok": "✓", "note": "!", "missing": "✗"}
 
 def run_doctor(home: Home, args: argparse.Namespace) -> int:
     """Print the findings; exit 2 where something is missing."""
-    from ..operations.doctor import examine, look
+    from ..operations.doctor import devices_json, examine, settings_of, surveyed
 
     if args.measure:
         output.talk("Measuring processor and cards: some seconds for each …")
-    devices = look(home, args.measure)
-    findings = examine(home, devices)
+    seen = surveyed(home, settings_of(home).resources, args.measure)
+    findings = examine(home, seen)
     missing = [finding for finding in findings if finding.verdict == "missing"]
     if args.json:
         found = [asdict(finding) for finding in findings]
-        output.result_json({"ok": not missing, "findings": found, "devices": devices.as_json()})
+        output.result_json({"ok": not missing, "findings": found, "devices": devices_json(seen)})
     else:
         for finding in findings:
             heard = f"{finding.verdict}, " if output.is_plain() else ""

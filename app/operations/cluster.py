@@ -53,7 +53,7 @@ from marlaas.engine.store.queries.machine import NodeRow
 
 from ..reading import reading
 from .commands import leave as leave_to_engine, refuse
-from .settings_file import write_cluster
+from .settings_file import write_setting
 
 # What is known of a cluster's nodes: from the engine, which knows most, else from the head itself.
 
@@ -227,7 +227,7 @@ def become_head(home: Home, token: str | None, ip: str, name: str, notice: Calla
     if told.get("failed"):
         stop_ray(home)
         raise ClusterUnreachable(f"Ray has started, but does not answer at {head}: {told['why']}.")
-    write_cluster(home.config, head)
+    write_setting(home.config, "address", head, "cluster")
     return Joined(node, kept, tuple(_of_head(home, cluster, address)))
 
 
@@ -382,13 +382,13 @@ def leave(home: Home, force: bool) -> LocalNode:
         address = load_settings(home).cluster.address
         if address in ("", AUTO):
             raise ConfigError("This machine is in no cluster.", "`marlaas cluster join` joins one, or begins one.")
-        write_cluster(home.config, "")  # the next engine works on this machine alone
+        write_setting(home.config, "address", "", "cluster")  # the next engine works on this machine alone
         return LocalNode(0, address, True, "", "")
     if not force:
         _check_idle(home, node)
     stop_ray(home)
     if node.is_head:
-        write_cluster(home.config, "")
+        write_setting(home.config, "address", "", "cluster")
     shutil.rmtree(ray_folder(home), ignore_errors=True)
     return node
 

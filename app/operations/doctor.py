@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import shlex
 import shutil
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from marlaas.engine.devices.machine import Cpu, Gpu
+from marlaas.engine.devices.machine import Cpu
 from marlaas.engine.devices.survey import NO_DRIVER, Survey, survey_machine
 from marlaas.engine.devices.usable import Ours, ResourceSettings, UsableResources
 from marlaas.engine.errors import ConfigError, MarlaasError
@@ -51,40 +52,28 @@ class Finding:
 # Everything that may hang runs in a child process with a time limit, and nothing is ever raised.
 
 LOW_MEMORY = 2e9
-_LONELY = "Sampling and training take turns on one core; two or more overlap them."
 
 
-@dataclass(frozen=True)
-class Devices:
-    """What was found, as data and as lines."""
-
-    seen: Survey
-    findings: tuple[Finding, ...]
-
-    def as_json(self) -> dict[str, Any]:
-        """The devices as JSON, in bytes, operations a second and bytes a second."""
-        seen = self.seen
-        cards = [
-            {**asdict(gpu), "label": gpu.label, "reason": seen.usable.reason(gpu.uuid)}
+def devices_json(seen: Survey) -> dict[str, Any]:
+    """The devices as JSON, in bytes, operations a second and bytes a second."""
+    reasons = {gpu.uuid: seen.usable.reason(gpu.uuid) for gpu in seen.found.machine.gpus}
+    return {
+        "cpu": asdict(seen.usable.machine.cpu),
+        "gpus": [
+            {**asdict(gpu), "label": gpu.label, "reason": reasons[gpu.uuid], "used": not reasons[gpu.uuid]}
             for gpu in seen.found.machine.gpus
-        ]
-        return {
-            "cpu": asdict(seen.usable.machine.cpu),
-            "gpus": [{**card, "used": not card["reason"]} for card in cards],
-            "driver": seen.found.driver,
-            "cuda": seen.found.cuda,
-        }
+        ],
+        "driver": seen.found.driver,
+        "cuda": seen.found.cuda,
+    }
 
 
-def look(home: Home, measure: bool = False) -> Devices:
-    """Look at the devices; with ``measure`` each one that may be used is measured again, which takes some seconds."""
-
+def settings_of(home: Home) -> Settings:
+    """The settings, or the defaults if they cannot be read: the finding about the base reports that."""
     try:
-        resources = load_settings(home).resources
-    except MarlaasError:  # the finding about the base reports it
-        resources = ResourceSettings()
-    seen = surveyed(home, resources, measure)
-    return Devices(seen, tuple(findings(seen)))
+        return load_settings(home)
+    except MarlaasError:
+        return Settings()
 
 
 def surveyed(home: Home, resources: ResourceSettings, measure: bool = False, missing: bool = False) -> Survey:
@@ -97,13 +86,10 @@ def surveyed(home: Home, resources: ResourceSettings, measure: bool = False, mis
 
 def _engine(home: Home) -> frozenset[int]:
     """Ids of the processes of this home's engine, as it last wrote them down."""
-
-    try:
+    with contextlib.suppress(MarlaasError):  # the finding about the engine reports it
         if home.database.exists():
             with opened(home) as reader:
                 return frozenset(row.pid for row in reader.workers() if row.pid is not None)
-    except MarlaasError:  # the finding about the engine reports it
-        pass
     return frozenset()
 
 
@@ -120,7 +106,8 @@ def findings(seen: Survey) -> Iterator[Finding]:
         value = f"none: {line(found.reason, 160) or 'this machine has none'}; all runs on the processor"
         yield Finding("gpu", "ok" if quiet else "note", value)
     for gpu in found.machine.gpus:
-        yield _card(gpu, seen)
+        reason = seen.usable.reason(gpu.uuid)
+        yield Finding(gpu.label, "note" if reason else "ok", words.card(gpu, seen.account), line(reason, 400))
     for note in (*found.notes, *seen.usable.notes, *seen.notes):
         yield Finding("gpu", "note", line(note, 200))
     if seen.usable.machine.gpus:
@@ -139,11 +126,8 @@ def _cores(cpu: Cpu, left: Cpu) -> Finding:
         f"{rates} a core" if rates else "not measured: `marlaas doctor --measure` does",
     ]
     value = " · ".join(part for part in parts if part)
-    if left.count < 2:
-        return Finding(
-            "cores", "note", value, "Sampling and training take turns on one core; two or more overlap them."
-        )
-    return Finding("cores", "ok", value)
+    few = "Sampling and training take turns on one core; two or more overlap them."
+    return Finding("cores", "note", value, few) if left.count < 2 else Finding("cores", "ok", value)
 
 
 def _memory(left: Cpu) -> Finding:
@@ -153,12 +137,6 @@ def _memory(left: Cpu) -> Finding:
     if left.memory < LOW_MEMORY:
         return Finding("memory", "note", value, "Less than 2 GB are free; larger bases will not fit.")
     return Finding("memory", "ok", value)
-
-
-def _card(gpu: Gpu, seen: Survey) -> Finding:
-    reason = seen.usable.reason(gpu.uuid)
-    value = words.card(gpu, seen.account)
-    return Finding(gpu.label, "note" if reason else "ok", value, line(reason, 400))
 
 
 # What this machine has and lacks: the findings of ``marlaas doctor``.
@@ -177,45 +155,49 @@ def base_folder(home: Home) -> Path:
     return load_base(load_settings(home).base).path.resolve()
 
 
-def examine(home: Home, devices: Devices) -> list[Finding]:
-    """Every check, in the order in which a person would ask; ``devices`` were looked at before."""
-    checks: tuple[Callable[[Home], Finding], ...] = (
-        _disk, _compiler, _torch, _llama, _home, _lost, _plugins, _libraries, _sandbox, _notify, _base, 
-        _engine_of_machine, _cluster,
-    )  # fmt: skip
-    return [_python(home), *devices.findings, *decided(home, devices.seen), *(check(home) for check in checks)]
-
-
-def _python(home: Home) -> Finding:
-    return Finding("python", "ok", f"{'.'.join(map(str, sys.version_info[:3]))} ({sys.executable})")
+def examine(home: Home, seen: Survey) -> list[Finding]:
+    """Every check, in the order in which a person would ask; ``seen``: the devices."""
+    version = ".".join(map(str, sys.version_info[:3]))
+    return [
+        Finding("python", "ok", f"{version} ({sys.executable})"),
+        *findings(seen),
+        *decided(home, seen),
+        _disk(home),
+        _compiler(),
+        _probe(
+            "torch",
+            "import torch; print(torch.__version__, 'with CUDA' if torch.cuda.is_available() else 'on the CPU')",
+            "Training needs it: run `make install` again.",
+        ),
+        _llama(),
+        _home(home),
+        _lost(home),
+        Finding("plugins", "ok", str(home.plugins)),
+        _libraries(home),
+        _sandbox(home),
+        _notify(home),
+        _base(home),
+        _engine_of_machine(home),
+        _cluster(home),
+    ]
 
 
 def _disk(home: Home) -> Finding:
-    folder = home.root
-    while not folder.exists():
-        folder = folder.parent
+    folder = next(path for path in (home.root, *home.root.parents) if path.exists())
     free = shutil.disk_usage(folder).free
     if free < LOW_DISK:
         return Finding("disk", "note", f"{size(free)} free", f"Make room at {folder}, or give another --home.")
     return Finding("disk", "ok", f"{size(free)} free")
 
 
-def _compiler(home: Home) -> Finding:
+def _compiler() -> Finding:
     for name in ("c++", "g++", "clang++"):
         if found := shutil.which(name):
             return Finding("compiler", "ok", found)
     return Finding("compiler", "note", "none", "A C++ compiler is needed once, to build llama-cpp-python.")
 
 
-def _torch(home: Home) -> Finding:
-    return _probe(
-        "torch",
-        "import torch; print(torch.__version__, 'with CUDA' if torch.cuda.is_available() else 'on the CPU')",
-        "Training needs it: run `make install` again.",
-    )
-
-
-def _llama(home: Home) -> Finding:
+def _llama() -> Finding:
     from marlaas.engine.devices.software import llama_build, why_missing
 
     found = _probe(
@@ -274,10 +256,6 @@ def _lost(home: Home) -> Finding:
     return Finding("lost+found", "note", value, "Damaged versions, and files beside them; `marlaas clean` shows them.")
 
 
-def _plugins(home: Home) -> Finding:
-    return Finding("plugins", "ok", str(home.plugins))
-
-
 def _libraries(home: Home) -> Finding:
     """A finding about the libraries of plugins; they are never removed automatically."""
     from marlaas.engine.environments.dependencies.interpreters import installed
@@ -302,24 +280,16 @@ def _sandbox(home: Home) -> Finding:
     reason = line(obstacle(), 160)
     if not reason:
         return Finding("sandbox", "ok", "bwrap")
-    try:
-        wanted = load_settings(home).environments.sandbox
-    except MarlaasError:  # the finding about the base reports it
-        wanted = False
-    if wanted:
-        return Finding(
-            "sandbox", "missing", reason, "Install bubblewrap, or take `sandbox = true` out of marlaas.toml."
-        )
+    if settings_of(home).environments.sandbox:
+        advice = "Install bubblewrap, or take `sandbox = true` out of marlaas.toml."
+        return Finding("sandbox", "missing", reason, advice)
     return Finding("sandbox", "ok", f"none: {reason}", "Only environments that ask for it need it.")
 
 
 def _notify(home: Home) -> Finding:
     """A finding about the command for notifications, looked for as the engine does: else its lack shows too late."""
 
-    try:
-        words = shlex.split(load_settings(home).notify.command)
-    except MarlaasError:  # the finding about the base reports it
-        words = []
+    words = shlex.split(settings_of(home).notify.command)
     if not words:
         return Finding("notify", "ok", "no command is set, so nobody is told when tasks end")
     program = os.path.expanduser(words[0])

@@ -312,7 +312,7 @@ def _choose(home: Home, sampler: str) -> None:
     """Have the home's engine sample with ``sampler``."""
     from marlaas.engine.daemon import control
 
-    from .settings_file import write_sampler
+    from .settings_file import write_setting
 
     if load_settings(home).rollout.sampler == sampler:
         return
@@ -322,7 +322,7 @@ def _choose(home: Home, sampler: str) -> None:
             f"Stop it first: `marlaas --home {shlex.quote(str(home.root))} engine stop`.",
             where=str(home.root),
         )
-    write_sampler(home.config, sampler)
+    write_setting(home.config, "sampler", sampler, "rollout")
 
 
 def unfinished_run(tasks: Sequence[TaskRow], submissions: Sequence[Submission]) -> list[TaskRow]:

@@ -14,7 +14,7 @@ from ..chart.draw import Bucket, decimate
 from ..chart.plot import Scale, linear, short
 from ..text.format import line, plain, score
 from ..text.metrics import value_text
-from .telling import Chart, Code, Document, Piece, Section, Table, Text, Transcript
+from .telling import Chart, Document
 
 # Pictures of curves as SVG, for readers in light and in dark, with a description for who cannot see them. Pure.
 #
@@ -42,7 +42,7 @@ STYLE = """\
 DASHES = ("", "7 4", "2 4", "10 3 2 3")
 
 
-def svg(chart: Chart, alone: bool) -> str:
+def svg(chart: Chart, alone: bool = False) -> str:
     """The picture; ``alone``: as its own file, with its colours."""
     width, height = WIDE if chart.large or len(chart.lines) > 1 else NARROW
     legend = len(chart.lines) if len(chart.lines) > 1 else 0
@@ -192,76 +192,105 @@ def _safe(words: str) -> str:
     return escape(plain(words))
 
 
-# A report as Markdown, with pictures as files next to it. Pure.
+# A report as Markdown, with pictures as files next to it, and as one HTML file: pictures within, no script, nothing
+# that it fetches. Pure.
 #
-# What models and tenants wrote is fenced, or each of its marks is escaped: it can make no link, no HTML and no
-# heading.
+# What models and tenants wrote is escaped for HTML. In Markdown it is fenced, or each of its marks is escaped: it can
+# make no link, no HTML and no heading.
 
 _MARKS = re.compile(r"([\\`*_{}\[\]<>#|~!&])")
 _LIST = re.compile(r"^(\d*)([-+=.)])(?=\s|$|[-=])")
 """What would begin a list or underline a heading."""
+_MARKDOWN = """\
+# {{ document.title|safe_line }}
 
+{{ document.lead|paragraph }}
+{% for section in document.sections %}
 
-def markdown(document: Document, pictures: str) -> str:
-    """The whole file; ``pictures``: the folder of its pictures, relative to it."""
-    parts = [f"# {safe(document.title)}", paragraph(document.lead)]
-    for section in document.sections:
-        parts.append(f"{'#' * section.level} {safe(section.title)}")
-        for piece in section.pieces:
-            parts += _piece(piece, pictures)
-    return "\n\n".join(parts) + "\n"
+{{ "#" * section.level }} {{ section.title|safe_line }}
+{% for piece in section.pieces %}
+{% set kind = piece|kind %}
 
+{% if kind == "Text" %}
+{{ piece.words|paragraph }}
+{% elif kind == "Table" %}
+|{% for header in piece.headers %} {{ header|safe_line }} |{% endfor +%}
+|{% for header in piece.headers %} {{ "--:" if header in piece.right else "---" }} |{% endfor +%}
+{% for row in piece.rows %}
+|{% for cell in row %} {{ cell|safe_line }} |{% endfor +%}
+{% endfor %}
+{% elif kind == "Chart" %}
+![{{ (piece.title ~ ". " ~ (piece|described))|safe_line }}]({{ pictures }}/{{ piece.name }}.svg)
+{% elif kind == "Transcript" %}
+**{{ piece.head|safe_line }}**
+{% for role, text in piece.turns %}
 
-def _piece(piece: Piece, pictures: str) -> Iterator[str]:
-    match piece:
-        case Text(words):
-            yield paragraph(words)
-        case Table():
-            yield "\n".join(_table(piece))
-        case Chart():
-            yield f"![{safe(f'{piece.title}. {described(piece)}')}]({pictures}/{piece.name}.svg)"
-        case Transcript(head, turns):
-            yield f"**{safe(head)}**"
-            for role, text in turns:
-                yield paragraph(f"{role}:")
-                yield _fenced(text, "text")
-        case Code(title, text, language):
-            yield paragraph(f"{title}:")
-            yield _fenced(text, language)
+{{ (role ~ ":")|paragraph }}
 
+{{ text|fenced("text") }}
+{% endfor %}
+{% else %}
+{{ (piece.title ~ ":")|paragraph }}
 
-def _table(table: Table) -> Iterator[str]:
-    yield _row([safe(header) for header in table.headers])
-    yield _row(["--:" if header in table.right else "---" for header in table.headers])
-    for row in table.rows:
-        yield _row([safe(cell) for cell in row])
-
-
-def _row(cells: list[str]) -> str:
-    return f"| {' | '.join(cells)} |"
-
-
-def _fenced(text: str, language: str) -> str:
-    """A block of code whose fence is longer than any run of its marks within."""
-    longest = max((len(run) for run in re.findall(r"`+", text)), default=0)
-    fence = "`" * max(3, longest + 1)
-    return f"{fence}{language}\n{plain(text)}\n{fence}"
-
-
-def paragraph(text: str) -> str:
-    """``text`` as a paragraph: it begins no list, and underlines no heading."""
-    return _LIST.sub(r"\1\\\2", safe(text))
-
-
-def safe(text: str) -> str:
-    """``text`` in one line that Markdown shows as it is."""
-    return _MARKS.sub(r"\\\1", line(text))
-
-
-# A report as one HTML file: pictures within, no script, nothing that it fetches. Pure.
-
-POLICY = "default-src 'none'; style-src 'unsafe-inline'; img-src data:"
-"""What a browser may do with it, whatever a model wrote: nothing but show it."""
+{{ piece.text|fenced(piece.language) }}
+{% endif %}
+{% endfor %}
+{% endfor %}
+"""
+_HTML = """\
+<!DOCTYPE html>
+<html lang="en">
+<head>
+<meta charset="utf-8">
+<meta http-equiv="Content-Security-Policy" content="default-src 'none'; style-src 'unsafe-inline'; img-src data:">
+<meta name="viewport" content="width=device-width, initial-scale=1">
+<title>{{ document.title|plain }}</title>
+<style>{{ style|safe }}</style>
+</head>
+<body>
+<main>
+<h1>{{ document.title|plain }}</h1>
+<p class="lead">{{ document.lead|plain }}</p>
+{% for section in document.sections %}
+<h{{ section.level }}>{{ section.title|plain }}</h{{ section.level }}>
+{% for piece in section.pieces %}
+{% set kind = piece|kind %}
+{% if kind == "Text" %}
+<p>{{ piece.words|plain }}</p>
+{% elif kind == "Table" %}
+<table>
+{% if piece.headers|select|list %}
+<thead><tr>
+{%- for header in piece.headers %}
+<th{% if header in piece.right %} class="right"{% endif %}>{{ header|plain }}</th>
+{%- endfor %}
+</tr></thead>
+{% endif %}
+<tbody>
+{% for row in piece.rows %}
+<tr>{% for cell in row %}
+<td{% if piece.headers[loop.index0] in piece.right %} class="right"{% endif %}>{{ cell|plain }}</td>
+{%- endfor %}</tr>
+{% endfor %}
+</tbody></table>
+{% elif kind == "Chart" %}
+<figure>{{ piece|svg|safe }}</figure>
+{% elif kind == "Transcript" %}
+<article><header>{{ piece.head|plain }}</header>
+{% for role, text in piece.turns %}
+<div class="turn"><b>{{ role|plain }}</b><pre>{{ text|plain }}</pre></div>
+{% endfor %}
+</article>
+{% else %}
+<details><summary>{{ piece.title|plain }}</summary><pre>{{ piece.text|plain }}</pre></details>
+{% endif %}
+{% endfor %}
+{% endfor %}
+</main>
+</body>
+</html>
+"""
+"""Its policy lets a browser show the page and nothing else, whatever a model wrote."""
 PAGE_STYLE = """\
 :root{color-scheme:light dark;--ink:#1f2328;--quiet:#59636e;--page:#fff;--soft:#f6f8fa;--edge:#d1d9e0}
 @media(prefers-color-scheme:dark){:root{--ink:#f0f6fc;--quiet:#9198a1;--page:#0d1117;--soft:#151b23;--edge:#3d444d}}
@@ -278,66 +307,44 @@ details pre{background:var(--soft);padding:.8rem;border-radius:6px}summary{curso
 @media print{details{display:block}article{break-inside:avoid}}"""
 
 
+def markdown(document: Document, pictures: str) -> str:
+    """The whole file; ``pictures``: the folder of its pictures, relative to it."""
+    return _rendered(_MARKDOWN, False, document, pictures=pictures)
+
+
 def html(document: Document) -> str:
     """The whole file."""
-    parts = [
-        "<!DOCTYPE html>",
-        '<html lang="en">',
-        "<head>",
-        '<meta charset="utf-8">',
-        f'<meta http-equiv="Content-Security-Policy" content="{POLICY}">',
-        '<meta name="viewport" content="width=device-width, initial-scale=1">',
-        f"<title>{_escaped(document.title)}</title>",
-        f"<style>{PAGE_STYLE}\n{STYLE}</style>",
-        "</head>",
-        "<body>",
-        "<main>",
-        f"<h1>{_escaped(document.title)}</h1>",
-        f'<p class="lead">{_escaped(document.lead)}</p>',
-    ]
-    for section in document.sections:
-        parts += _section(section)
-    return "\n".join([*parts, "</main>", "</body>", "</html>", ""])
+    return _rendered(_HTML, True, document, style=f"{PAGE_STYLE}\n{STYLE}")
 
 
-def _section(section: Section) -> Iterator[str]:
-    yield f"<h{section.level}>{_escaped(section.title)}</h{section.level}>"
-    for piece in section.pieces:
-        yield from _html_piece(piece)
+def _rendered(template: str, escaped: bool, document: Document, **more: str) -> str:
+    import jinja2  # only a written report needs it
+
+    environment = jinja2.Environment(
+        autoescape=escaped, trim_blocks=True, lstrip_blocks=True, keep_trailing_newline=True
+    )
+    environment.filters |= {
+        "kind": lambda piece: type(piece).__name__,
+        "plain": plain,
+        "svg": svg,
+        "described": described,
+        "safe_line": safe,
+        "paragraph": lambda text: _LIST.sub(r"\1\\\2", safe(text)),
+        "fenced": _fenced,
+    }
+    return environment.from_string(template).render(document=document, **more)
 
 
-def _html_piece(piece: Piece) -> Iterator[str]:
-    match piece:
-        case Text(words):
-            yield f"<p>{_escaped(words)}</p>"
-        case Table():
-            yield from _html_table(piece)
-        case Chart():
-            yield f"<figure>{svg(piece, alone=False)}</figure>"
-        case Transcript(head, turns):
-            yield f"<article><header>{_escaped(head)}</header>"
-            for role, text in turns:
-                yield f'<div class="turn"><b>{_escaped(role)}</b><pre>{_escaped(text)}</pre></div>'
-            yield "</article>"
-        case Code(title, text):
-            yield f"<details><summary>{_escaped(title)}</summary><pre>{_escaped(text)}</pre></details>"
+def _fenced(text: str, language: str) -> str:
+    """A block of code whose fence is longer than any run of its marks within."""
+    longest = max((len(run) for run in re.findall(r"`+", text)), default=0)
+    fence = "`" * max(3, longest + 1)
+    return f"{fence}{language}\n{plain(text)}\n{fence}"
 
 
-def _html_table(table: Table) -> Iterator[str]:
-    kinds = [' class="right"' if header in table.right else "" for header in table.headers]
-    yield "<table>"
-    if any(table.headers):
-        cells = "".join(f"<th{kind}>{_escaped(one)}</th>" for one, kind in zip(table.headers, kinds, strict=True))
-        yield f"<thead><tr>{cells}</tr></thead>"
-    yield "<tbody>"
-    for row in table.rows:
-        cells = "".join(f"<td{kind}>{_escaped(one)}</td>" for one, kind in zip(row, kinds, strict=True))
-        yield f"<tr>{cells}</tr>"
-    yield "</tbody></table>"
-
-
-def _escaped(text: str) -> str:
-    return escape(plain(text))
+def safe(text: str) -> str:
+    """``text`` in one line that Markdown shows as it is."""
+    return _MARKS.sub(r"\\\1", line(text))
 
 
 # Writes a report into a folder: ``report.html``, ``report.md`` and the pictures of the latter.
