@@ -17,8 +17,7 @@ from typing import Any
 from marlaas import plugins
 from marlaas.app.cli.main import build_parser
 from marlaas.app.keymap import Key, known_keys
-from marlaas.app.text.terms import KINDS, TERMS, Kind, Term
-from marlaas.app.text.terms.explaining import by_kind
+from marlaas.app.text.terms import KINDS, TERMS, Kind, Term, by_kind
 from marlaas.engine.home.settings import DOCUMENTED, Settings
 from marlaas.engine.spec.fields import (
     REQUIRED,

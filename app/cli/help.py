@@ -18,8 +18,7 @@ from .. import output
 from ..lists.filters import FIELDS, STATES
 from ..reading import reading
 from ..text.format import line
-from ..text.terms import TERMS, UnknownTerm, find_term
-from ..text.terms.explaining import by_kind, heading, paragraphs, sentence, term_json
+from ..text.terms import TERMS, UnknownTerm, by_kind, find_term, heading, paragraphs, sentence, term_json
 from ..tui.frame.preferences import preferences_file, read_preferences
 from .main import build_parser
 from .parser import Verbs, add_verb, arg, place_of

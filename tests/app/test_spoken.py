@@ -8,8 +8,7 @@ import pytest
 
 from marlaas.app import spoken
 from marlaas.app.text.tasks import GLYPHS, state_word
-from marlaas.app.text.terms import TERMS
-from marlaas.app.text.terms.explaining import paragraphs
+from marlaas.app.text.terms import TERMS, paragraphs
 
 
 @pytest.mark.parametrize(

@@ -11,8 +11,7 @@ from textual.command import DiscoveryHit, Hit, Hits, Provider
 
 from ...text.format import line
 from ...text.tasks import state_word
-from ...text.terms import TERMS
-from ...text.terms.explaining import sentence
+from ...text.terms import TERMS, sentence
 
 if TYPE_CHECKING:
     from ...app import MarlaasApp

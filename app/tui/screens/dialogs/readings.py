@@ -30,8 +30,7 @@ from ....rollouts.reading import TURNS, Shading, episode_blocks
 from ....text.format import cells, clip, excerpt, line, pad
 from ....text.learning import MARK, Told, findings
 from ....text.scores import CELL, Matrix, Meeting, cell_text, matrices, shown
-from ....text.terms import TERMS, Term, UnknownTerm, find_term
-from ....text.terms.explaining import heading, paragraphs, search
+from ....text.terms import TERMS, Term, UnknownTerm, find_term, heading, paragraphs, search
 from ...widgets.bars import FilterBar, FilterLine
 from ...widgets.keyed_table import KeyedTable
 from .dialog import Dialog

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import json
 
-from marlaas.app.text.terms import TERMS, Term, find_term
-from marlaas.app.text.terms.explaining import by_kind, heading, paragraphs, search, sentence, term_json
+from marlaas.app.text.terms import TERMS, Term, by_kind, find_term, heading, paragraphs, search, sentence, term_json
 
 
 def test_a_metric_says_all_that_there_is() -> None:
