@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import gzip
 import hashlib
+import io
 import json
 import os
+import resource
 import shutil
 import tarfile
 import time
 import zlib
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import ExitStack, suppress
+from contextlib import ExitStack
 from dataclasses import asdict, dataclass
 from importlib.metadata import version
 from pathlib import Path
@@ -77,12 +79,11 @@ def contents(data: bytes) -> Contents:
             check_name(name): Entry(int(e["size"]), str(e["sha256"]), int(e["mode"]))
             for name, e in table["files"].items()
         }
-        found = Contents(float(table["made"]), str(table["program"]), files, tuple(map(str, table["missing"])))
+        if DATABASE not in files or any(entry.size < 0 for entry in files.values()):
+            raise ValueError("no database, or a size of nowhere")
+        return Contents(float(table["made"]), str(table["program"]), files, tuple(map(str, table["missing"])))
     except (AttributeError, KeyError, TypeError, ValueError, OverflowError, RecursionError) as error:
         raise BackupError("The backup's list of contents cannot be read.", "It is damaged, or no backup.") from error
-    if DATABASE not in files or any(entry.size < 0 for entry in files.values()):
-        raise BackupError("The backup's list of contents cannot be read.", "It is damaged, or no backup.")
-    return found
 
 
 def check_name(name: str) -> str:
@@ -96,6 +97,12 @@ def check_name(name: str) -> str:
     if parts[0].startswith(DATABASE) and name not in (DATABASE, DATABASE + PACKED):
         raise BackupError(f"The backup holds {name!r}, which belongs into no backup.", UNSAFE)
     return name
+
+
+def _check_room(folder: Path, needed: int, what: str) -> None:
+    free = shutil.disk_usage(folder).free
+    if free < needed:
+        raise BackupError(f"{what} {size(needed)}; {size(free)} are free in {folder.parent}.", "Free some space there.")
 
 
 # Writes a home into one file, while its engine trains on.
@@ -153,18 +160,21 @@ def back_up(home: Home, file: Path, force: bool = False, say: Say = lambda text:
     written. ``file`` is then what it was before.
     """
     _check_place(home, file, force)
+    private = None
     try:
         private = PrivateFolder(file.parent, PREFIX)
-    except OSError as error:
-        raise BackupError(f"the backup cannot be written: {error.strerror}.", where=str(file)) from error
-    try:
         backup = _write(home, private.path, file, say)
-        _put(private.path / "backup", file, force)
+        to_disk(private.path / "backup")
+        if file.exists() and not force:
+            raise BackupError("exists by now.", "Choose another name, or replace it with --force.", where=str(file))
+        os.replace(private.path / "backup", file)
+        to_disk(file.parent)
         return backup
     except OSError as error:
         raise BackupError(f"the backup could not be written: {error.strerror or error}.", where=str(file)) from error
     finally:
-        private.remove()
+        if private is not None:
+            private.remove()
 
 
 def _check_place(home: Home, file: Path, force: bool) -> None:
@@ -172,25 +182,32 @@ def _check_place(home: Home, file: Path, force: bool) -> None:
         raise ConfigError(f"There is no home at {home.root}.", "Give the one that is meant with --home.")
     if not file.parent.is_dir():
         raise ConfigError(f"There is no folder {file.parent}.", "Make it, or choose another place for the backup.")
-    if file.parent.resolve().is_relative_to(home.root.resolve()):
-        raise ConfigError(
-            "lies in the home itself.", "Choose a place outside of it, best on another disk.", where=str(file)
-        )
-    if file.is_dir():
-        raise ConfigError("is a folder.", "Give the name of a file.", where=str(file))
-    if file.exists() and not force:
-        raise ConfigError("exists already.", "Choose another name, or replace it with --force.", where=str(file))
+    inside = file.parent.resolve().is_relative_to(home.root.resolve())
+    for wrong, cause, hint in (
+        (inside, "lies in the home itself.", "Choose a place outside of it, best on another disk."),
+        (file.is_dir(), "is a folder.", "Give the name of a file."),
+        (file.exists() and not force, "exists already.", "Choose another name, or replace it with --force."),
+    ):
+        if wrong:
+            raise ConfigError(cause, hint, where=str(file))
 
 
 def _write(home: Home, folder: Path, file: Path, say: Say) -> Backup:
+    due = time.monotonic() + _INTERVAL
+
+    def progress(done: int, whole: int, what: str) -> None:
+        nonlocal due
+        if time.monotonic() >= due:
+            due = time.monotonic() + _INTERVAL
+            say(f"{size(done)} of {size(whole)} {what} …")
+
     with ExitStack() as stack:
         with Held(home.database) as held:
             states, missing = _hold(held, home, stack)
             others = _others(home, stack, say)
             total = sum(one.size for one in (*states, *others))
-            _check_room(folder, held.size() * 3 // 2 + total + _SPARE)
-            told = _Progress(say)
-            held.copy(folder / DATABASE, lambda done, whole: told(done, whole, "of the database"))
+            _check_room(folder, held.size() * 3 // 2 + total + _SPARE, "The backup needs up to")
+            held.copy(folder / DATABASE, lambda done, whole: progress(done, whole, "of the database"))
         entries = {DATABASE: _pack(folder / DATABASE, folder / "packed")}
         done = 0
         with _new(folder / "backup") as archive, tarfile.open(fileobj=archive, mode="w") as tar:
@@ -199,8 +216,12 @@ def _write(home: Home, folder: Path, file: Path, say: Say) -> Backup:
             for one in (*others, *states):
                 entries[one.place] = _add(tar, one)
                 done += one.size
-                told(done, total, "of the files")
-            _add_contents(tar, Contents(time.time(), version("marlaas"), entries, missing))
+                progress(done, total, "of the files")
+            made = time.time()
+            data = Contents(made, version("marlaas"), entries, missing).to_bytes()
+            info = tarfile.TarInfo(CONTENTS)
+            info.size, info.mtime, info.mode = len(data), int(made), 0o600
+            tar.addfile(info, io.BytesIO(data))
         return Backup(file, (folder / "backup").stat().st_size, len(entries), missing)
 
 
@@ -210,7 +231,8 @@ def _hold(held: Held, home: Home, stack: ExitStack) -> tuple[list[_Open], tuple[
     An engine deletes a version's row before its file. So a file that was deleted in between is no longer named a moment
     later; one that is still named then, and not there, is missing.
     """
-    _allow_many_files()
+    _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))  # every file is held open
     opened: dict[str, _Open] = {}
     gone: set[str] = set()
     for _ in range(_TRIES):
@@ -223,23 +245,6 @@ def _hold(held: Held, home: Home, stack: ExitStack) -> tuple[list[_Open], tuple[
             return [opened[place] for place in named if place in opened], tuple(sorted(lacking))
         gone |= lacking
     raise BackupError("State files go faster than they can be opened.", "Try again, or stop the engine meanwhile.")
-
-
-def _open(path: Path, stack: ExitStack) -> BinaryIO:
-    try:
-        return stack.enter_context(open(path, "rb"))
-    except FileNotFoundError:
-        raise
-    except OSError as error:
-        raise BackupError(f"cannot be read: {error.strerror}.", where=str(path)) from error
-
-
-def _allow_many_files() -> None:
-    """Let this process open as many files as the system allows, because every file is held open."""
-    import resource
-
-    _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
-    resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
 
 
 def _others(home: Home, stack: ExitStack, say: Say) -> list[_Open]:
@@ -260,8 +265,12 @@ def _all(files: Iterable[tuple[str, Path]], stack: ExitStack) -> list[_Open]:
     """The files that are still there, opened."""
     opened = []
     for place, path in files:
-        with suppress(FileNotFoundError):
-            opened.append(_Open(place, _open(path, stack)))
+        try:
+            opened.append(_Open(place, stack.enter_context(open(path, "rb"))))  # noqa: SIM115 - the stack closes it
+        except FileNotFoundError:
+            continue
+        except OSError as error:
+            raise BackupError(f"cannot be read: {error.strerror}.", where=str(path)) from error
     return opened
 
 
@@ -287,15 +296,6 @@ def _entries(folder: Path) -> list[os.DirEntry[str]]:
             return sorted(entries, key=lambda entry: entry.name)
     except FileNotFoundError:
         return []
-
-
-def _check_room(folder: Path, needed: int) -> None:
-    free = shutil.disk_usage(folder).free
-    if free < needed:
-        raise BackupError(
-            f"The backup needs up to {size(needed)}; {size(free)} are free in {folder.parent}.",
-            "Free some space, or choose another place.",
-        )
 
 
 def _pack(database: Path, packed: Path) -> Entry:
@@ -336,37 +336,6 @@ def _add(tar: tarfile.TarFile, one: _Open) -> Entry:
     return Entry(info.size, digest.hexdigest(), info.mode)
 
 
-def _add_contents(tar: tarfile.TarFile, contents: Contents) -> None:
-    import io
-
-    data = contents.to_bytes()
-    info = tarfile.TarInfo(CONTENTS)
-    info.size, info.mtime, info.mode = len(data), int(contents.made), 0o600
-    tar.addfile(info, io.BytesIO(data))
-
-
-def _put(written: Path, file: Path, force: bool) -> None:
-    """Give the complete file its name, after its content has reached the disk."""
-    to_disk(written)
-    if file.exists() and not force:
-        raise BackupError("exists by now.", "Choose another name, or replace it with --force.", where=str(file))
-    os.replace(written, file)
-    to_disk(file.parent)
-
-
-class _Progress:
-    """Reports progress every few seconds."""
-
-    def __init__(self, say: Say) -> None:
-        self._say = say
-        self._due = time.monotonic() + _INTERVAL
-
-    def __call__(self, done: int, whole: int, what: str) -> None:
-        if time.monotonic() >= self._due:
-            self._due = time.monotonic() + _INTERVAL
-            self._say(f"{size(done)} of {size(whole)} {what} …")
-
-
 # A backup back into a home, all or nothing.
 #
 # A backup is a foreign file: whatever it says is checked before anything of it is written, and written only as plain
@@ -397,21 +366,27 @@ def restore(file: Path, home: Home, say: Say = lambda text: None) -> Restored:
     whole and safe. Nothing has changed then.
     """
     root = home.root.resolve()
-    _check_new_place(root)
+    if root.exists() and not root.is_dir():
+        raise ConfigError("is no folder.", "Give another --home.", where=str(root))
+    if root.exists() and any(root.iterdir()):
+        hint = "A backup is restored into a new home: give another --home."
+        raise ConfigError("is not empty.", hint, where=str(root))
     try:
         with open(file, "rb") as source, tarfile.open(fileobj=source, mode="r:") as tar:
             listed, members = _look(tar)
             private = PrivateFolder(root.parent, RESTORE_PREFIX)
             try:
                 needed = sum(entry.size for entry in listed.files.values())
-                _check_restore_room(private.path, needed + _SPARE)
+                _check_room(private.path, needed + _SPARE, "The home needs")
                 say(f"Restoring {size(needed)} …")
                 new = Home(private.path / "home").create()
                 for name, entry in listed.files.items():
                     _extract(tar, members[name], name, entry, new.root)
                 tasks = check_copy(new.database)
                 os.sync()
-                _put_home(new.root, root)
+                tree_to_disk(new.root)
+                os.rename(new.root, root)  # in one moment; an empty folder there is replaced
+                to_disk(root.parent)
             finally:
                 private.remove()
     except tarfile.TarError as error:
@@ -421,33 +396,25 @@ def restore(file: Path, home: Home, say: Say = lambda text: None) -> Restored:
     return Restored(root, tasks, len(listed.files), needed, listed.missing)
 
 
-def _check_new_place(root: Path) -> None:
-    if root.exists() and not root.is_dir():
-        raise ConfigError("is no folder.", "Give another --home.", where=str(root))
-    if root.exists() and any(root.iterdir()):
-        raise ConfigError(
-            "is not empty.", "A backup is restored into a new home: give another --home.", where=str(root)
-        )
-
-
 def _look(tar: tarfile.TarFile) -> tuple[Contents, Mapping[str, tarfile.TarInfo]]:
     """The members and their places, without writing anything: names, kinds and sizes are checked."""
     found: dict[str, tarfile.TarInfo] = {}
-    for count, member in enumerate(_members(tar)):
-        if member.type not in _PLAIN or member.issparse():
-            raise BackupError(f"The backup holds {member.name!r}, which is no plain file.", UNSAFE)
-        if check_name(member.name) in found or count > MOST_FILES:
-            raise BackupError(f"The backup holds {member.name!r} twice, or too many files.", _NO_BACKUP)
-        found[member.name] = member
+    try:
+        for count, member in enumerate(tar):
+            if member.type not in _PLAIN or member.issparse():
+                raise BackupError(f"The backup holds {member.name!r}, which is no plain file.", UNSAFE)
+            if check_name(member.name) in found or count > MOST_FILES:
+                raise BackupError(f"The backup holds {member.name!r} twice, or too many files.", _NO_BACKUP)
+            found[member.name] = member
+    except (ValueError, OverflowError, RecursionError, MemoryError) as error:  # impossible headers
+        raise BackupError("The backup's headers cannot be read.", _NO_BACKUP) from error
     last = found.pop(CONTENTS, None)
     if last is None or last.size > LARGEST_CONTENTS:
         raise BackupError("The backup has no list of contents at its end.", "It is not whole, or no backup of a home.")
     listed = contents(_opened(tar, last).read())
-    packed = found.pop(DATABASE + PACKED, None)
-    if packed is not None:
-        found[DATABASE] = packed
-    if found.keys() != listed.files.keys():
-        name = min(found.keys() ^ listed.files.keys())
+    if DATABASE + PACKED in found:
+        found[DATABASE] = found.pop(DATABASE + PACKED)
+    for name in sorted(found.keys() ^ listed.files.keys()):
         raise BackupError(f"The backup and its list of contents differ in {name!r}.", _NO_BACKUP)
     for name, entry in listed.files.items():
         if name != DATABASE and found[name].size != entry.size:
@@ -455,25 +422,10 @@ def _look(tar: tarfile.TarFile) -> tuple[Contents, Mapping[str, tarfile.TarInfo]
     return listed, found
 
 
-def _members(tar: tarfile.TarFile) -> Iterator[tarfile.TarInfo]:
-    try:
-        yield from tar
-    except (ValueError, OverflowError, RecursionError, MemoryError) as error:  # impossible headers
-        raise BackupError("The backup's headers cannot be read.", _NO_BACKUP) from error
-
-
 def _opened(tar: tarfile.TarFile, member: tarfile.TarInfo) -> IO[bytes]:
     data = tar.extractfile(member)
     assert data is not None, "it is a plain file"
     return data
-
-
-def _check_restore_room(folder: Path, needed: int) -> None:
-    free = shutil.disk_usage(folder).free
-    if free < needed:
-        raise BackupError(
-            f"The home needs {size(needed)}; {size(free)} are free in {folder.parent}.", "Free some space there."
-        )
 
 
 def _extract(tar: tarfile.TarFile, member: tarfile.TarInfo, name: str, entry: Entry, root: Path) -> None:
@@ -498,15 +450,3 @@ def _extract(tar: tarfile.TarFile, member: tarfile.TarInfo, name: str, entry: En
         raise BackupError(f"{name!r} could not be written: {error.strerror or error}.") from error
     if left or digest.hexdigest() != entry.sha256:
         raise BackupError(f"{name!r} in the backup is not what was backed up.", "It is damaged: take another one.")
-
-
-def _put_home(new: Path, root: Path) -> None:
-    """Move the folder to the home's place in one moment; an empty folder there is replaced."""
-    try:
-        tree_to_disk(new)
-        os.rename(new, root)
-    except OSError as error:
-        raise BackupError(
-            f"The home cannot be put at {root}: {error.strerror}.", "Give a --home that is not there yet."
-        ) from error
-    to_disk(root.parent)

@@ -208,20 +208,11 @@ ALWAYS = (REWARD, *BANDS[REWARD])
 
 
 @dataclass(frozen=True)
-class ShownRollout:
-    """A rollout that is worth reading, and why."""
-
-    why: str
-    episode: Sequence[StoredConversation]
-    """All that was said in its episode, its own conversation first."""
-
-
-@dataclass(frozen=True)
 class PolicyFacts:
     """A task as one of its policies sees it."""
 
     name: str
-    """Empty if the task has only one."""
+    """Empty where the task has only one."""
     row: TaskRow
     history: History
     evals: Sequence[EvalRow]
@@ -232,7 +223,7 @@ class PolicyFacts:
     """All metrics of its newest step."""
     verdict: Verdict
     """Whether it learns."""
-    rollouts: Sequence[ShownRollout]
+    rollouts: Sequence[Transcript]
 
 
 @dataclass(frozen=True)
@@ -254,14 +245,13 @@ class TaskFacts:
 
 
 def facts_of(reader: Reader, row: TaskRow, policies: Sequence[tuple[str, TaskRow]]) -> TaskFacts:
-    """Read all of a task. ``policies``: the name of each that is shown of, and the row as that policy sees it."""
-    use = next((one for one in reader.tasks_used("") if one.id == row.id), None)
+    """Read all of a task. ``policies``: the name of each that is told of, and the row as that policy sees it."""
     return TaskFacts(
         row,
         [_policy(reader, name, seen) for name, seen in policies],
         reader.task_config(row.id),
         reader.task_source(row.id),
-        use,
+        next((one for one in reader.tasks_used("") if one.id == row.id), None),
         reader.warnings(row.id),
         reader.needs(row.id),
         reader.engine(),
@@ -270,11 +260,11 @@ def facts_of(reader: Reader, row: TaskRow, policies: Sequence[tuple[str, TaskRow
 
 def _policy(reader: Reader, name: str, row: TaskRow) -> PolicyFacts:
     own = name or None
-    samples = reader.metric_samples(row.id, policy=own)
-    evals = reader.evals(row.id, own)
+    metrics = dict.fromkeys((*ALWAYS, *in_order(reader.metric_samples(row.id, policy=own))))
+    evals, config = reader.evals(row.id, own), reader.task_config(row.id)
     newest = next(iter(reader.steps(row.id, row.step - 1, own)), None)
-    history = reader.history(row.id, dict.fromkeys((*ALWAYS, *in_order(samples))), None, own)
-    config, recent = reader.task_config(row.id), reader.recent_means(row.id, policy=own)
+    history = reader.history(row.id, metrics, None, own)
+    recent = reader.recent_means(row.id, policy=own)
     versions = {words: next(reversed(reader.evals(row.id, words)), None) for words in config.get("versions", ())}
     rewards = history.tracks.get(REWARD, Track())
     return PolicyFacts(
@@ -289,42 +279,29 @@ def _policy(reader: Reader, name: str, row: TaskRow) -> PolicyFacts:
     )
 
 
-def _rollouts(reader: Reader, row: TaskRow, policy: str | None, evals: Sequence[EvalRow]) -> list[ShownRollout]:
+def _rollouts(reader: Reader, row: TaskRow, policy: str | None, evals: Sequence[EvalRow]) -> list[Transcript]:
     """What the first and the best evaluation said to the same prompts; extremes of the newest step; failures."""
     series = [one for one in newest_series(evals) if one.score is not None]
     measured: list[dict[int, Played]] = []
     if len(series) > 1:
         best = max(series, key=lambda one: (one.score or 0.0, -one.step))
-        ends = [series[0], best] if best is not series[0] else [series[0], series[-1]]
-        measured = [_instances(reader, row.id, policy, one) for one in ends]
-    trained = _trained(reader, row, policy)
+        ends = (series[0], best if best is not series[0] else series[-1])
+        measured = [{one.instance: one for one in _groups_of(reader, row, policy, "eval", each)} for each in ends]
+    trained = list(_groups_of(reader, row, policy, "train")) if row.step else []
     failed = list(reader.conversation_ids(row.id, failures=True, policy=policy))[:1]
-    shown = []
-    for choice in chosen(measured, trained, failed):
-        episode = _said(reader, choice)
-        if episode:
-            shown.append(ShownRollout(choice.why, episode))
-    return shown
+    said = [(choice.why, _said(reader, choice)) for choice in chosen(measured, trained, failed)]
+    return [Transcript(_head(why, episode[0]), list(_turns(episode))) for why, episode in said if episode]
 
 
-def _instances(reader: Reader, task: int, policy: str | None, evaluation: EvalRow) -> dict[int, Played]:
-    ids = reader.group_ids(task, "eval", evaluation.step, policy=policy)
-    groups = [
-        group
-        for group in reader.group_rows(ids).values()
-        if not group.suite and group.environment_version == evaluation.environment_version
-    ]
-    return {
-        group.instance: Played(group.id, group.instance, evaluation.step, tuple(group.rewards))
-        for group in groups
-        if group.rewards
-    }
-
-
-def _trained(reader: Reader, row: TaskRow, policy: str | None) -> list[Played]:
-    ids = reader.group_ids(row.id, "train", row.step, policy=policy) if row.step else ()
-    groups = reader.group_rows(ids).values()
-    return [Played(one.id, one.instance, row.step, tuple(one.rewards)) for one in groups if one.rewards]
+def _groups_of(
+    reader: Reader, row: TaskRow, policy: str | None, split: str, evaluation: EvalRow | None = None
+) -> Iterator[Played]:
+    """The groups of an evaluation, or of the newest step."""
+    step = evaluation.step if evaluation else row.step
+    for group in reader.group_rows(reader.group_ids(row.id, split, step, policy=policy)).values():
+        own = evaluation is None or (not group.suite and group.environment_version == evaluation.environment_version)
+        if own and group.rewards:
+            yield Played(group.id, group.instance, step, tuple(group.rewards))
 
 
 def _said(reader: Reader, choice: Choice) -> list[StoredConversation]:
@@ -332,9 +309,9 @@ def _said(reader: Reader, choice: Choice) -> list[StoredConversation]:
     if choice.conversation is not None:
         return reader.episode(choice.conversation)
     ids = reader.conversation_ids(0, group=choice.group)
-    paid = {id: one.reward for id, one in reader.conversation_rows(ids).items() if one.group == choice.group}
-    found = [id for id in ids if paid.get(id) == choice.reward]
-    return reader.episode(found[0]) if found else []
+    rows = reader.conversation_rows(ids)
+    own = [id for id in ids if id in rows and (rows[id].group, rows[id].reward) == (choice.group, choice.reward)]
+    return reader.episode(own[0]) if own else []
 
 
 # From what is known of tasks to what a report says. Pure.
@@ -412,18 +389,19 @@ def _task(task: TaskFacts, level: int) -> Iterator[Section]:
     yield Section("How it went", list(_summary(task)), level)
     for policy in task.policies:
         of = f" of {line(policy.name)}" if several else ""
-        charts = list(_charts(task.row.id, policy))
-        if charts:
-            yield Section(f"Curves{of}", charts, level)
-        scores = list(_scores(policy))
-        if scores:
-            yield Section(f"Scores{of}", scores, level)
-        if policy.rollouts:
-            yield Section(f"Rollouts worth reading{of}", list(_rollout_parts(policy.rollouts)), level)
+        for title, pieces in (
+            ("Curves", list(_charts(task.row.id, policy))),
+            ("Scores", list(_scores(policy))),
+            ("Rollouts worth reading", policy.rollouts),
+        ):
+            if pieces:
+                yield Section(f"{title}{of}", pieces, level)
     if any(policy.newest for policy in task.policies):
         yield Section("The newest step", [_newest(task.policies)], level)
     yield Section("What it cost", [_cost(task)], level)
-    yield Section("The task file", list(_file(task)), level)
+    source = [Code("As its author wrote it", plain(task.source), "toml")] if task.source else []
+    with_defaults = Code("With every default", written(without_steps(dict(task.config))), "toml")
+    yield Section("The task file", [*source, with_defaults], level)
 
 
 def _summary(task: TaskFacts) -> Iterator[Piece]:
@@ -435,8 +413,8 @@ def _summary(task: TaskFacts) -> Iterator[Piece]:
         yield Text(f"{finding.headline}: {finding.evidence} {finding.advice}")
     for warning in task.warnings:
         yield Text(f"Warning: {line(warning)}")
-    row, train = task.row, task.config.get("train", {})
-    engine = task.engine
+    row, train, engine = task.row, task.config.get("train", {}), task.engine
+    groups = f"{train.get('groups_per_step', '?')} a step, of {train.get('group_size')} episodes"
     rows = [
         ("State", state_word(row.state) + (f": {line(row.reason)}" if row.reason else "")),
         ("Sweep", line(row.family)),
@@ -446,9 +424,11 @@ def _summary(task: TaskFacts) -> Iterator[Piece]:
         ("Steps", f"{row.step} of {row.steps}"),
         *((f"Policy {line(each.name)}", f"{kind(each)}; acts as {names(each.agents)}") for each in row.policies),
         ("Loss", line(str(train.get("loss", "")))),
-        ("Learning rate", _value(train.get("learning_rate")) if "learning_rate" in train else ""),
-        ("Rank", _value(train.get("rank")) if "rank" in train else ""),
-        ("Groups", _groups(train)),
+        *(
+            (name, _value(train[key]) if key in train else "")
+            for name, key in (("Learning rate", "learning_rate"), ("Rank", "rank"))
+        ),
+        ("Groups", groups if "group_size" in train else ""),
         ("Longest reply", limits(task.config)),
         ("Seed", _value(train.get("seed")) if "seed" in train else ""),
         ("Depends on", ", ".join(f"{one.id} {line(one.name)}" for one in task.needs)),
@@ -456,12 +436,6 @@ def _summary(task: TaskFacts) -> Iterator[Piece]:
         ("marlaas", line(engine.version) if engine else ""),
     ]
     yield Table(("", ""), [(name, value) for name, value in rows if value])
-
-
-def _groups(train: object) -> str:
-    if not isinstance(train, dict) or "group_size" not in train:
-        return ""
-    return f"{train.get('groups_per_step', '?')} a step, of {train['group_size']} episodes"
 
 
 def _charts(task: int, policy: PolicyFacts) -> Iterator[Chart]:
@@ -501,6 +475,7 @@ def _scores(policy: PolicyFacts) -> Iterator[Piece]:
         return
     newest = newest_series(policy.evals)
     best = max((row for row in newest if row.score is not None), key=lambda row: (row.score, -row.step), default=None)
+    stride = math.ceil(len(policy.evals) / MOST_SCORES)
     rows = [
         (
             str(row.step),
@@ -510,7 +485,8 @@ def _scores(policy: PolicyFacts) -> Iterator[Piece]:
             rests_on(row.basis),
             "best" if row is best else "" if row in newest or measured_on(row) else "earlier series",
         )
-        for row in _thinned(policy.evals, best)
+        for place, row in enumerate(policy.evals)
+        if place % stride == 0 or row is policy.evals[-1] or row is best  # about ``MOST_SCORES``, evenly
     ]
     headers = ("Step", "Measured on", "Score", "Standard error", "Rests on", "")
     yield Table(headers, rows, ("Step", "Score", "Standard error"))
@@ -520,20 +496,10 @@ def _scores(policy: PolicyFacts) -> Iterator[Piece]:
         )
 
 
-def _thinned(evals: Sequence[EvalRow], best: EvalRow | None) -> list[EvalRow]:
-    """At most about ``MOST_SCORES``, evenly; the first, the last and the best always."""
-    stride = math.ceil(len(evals) / MOST_SCORES)
-    return [row for place, row in enumerate(evals) if place % stride == 0 or row is evals[-1] or row is best]
-
-
-def _told(policy: PolicyFacts) -> list[str]:
-    return [name for name in in_order(policy.newest) if words(name).meaning]
-
-
 def _newest(policies: Sequence[PolicyFacts]) -> Table:
     """The metrics of the newest step, with a column for each policy that made one."""
     own = [policy for policy in policies if policy.newest]
-    every = in_order({name for policy in own for name in _told(policy)})
+    every = in_order({name for policy in own for name in policy.newest if words(name).meaning})
     columns = [f"{line(policy.name)}, step" if len(policies) > 1 else "Step" for policy in own]
     headers = ("Metric", *(f"{name} {policy.row.step}" for name, policy in zip(columns, own, strict=True)), "Meaning")
     rows = [
@@ -545,11 +511,6 @@ def _newest(policies: Sequence[PolicyFacts]) -> Table:
         for name in every
     ]
     return Table(headers, rows)
-
-
-def _rollout_parts(shown: Sequence[ShownRollout]) -> Iterator[Piece]:
-    for one in shown:
-        yield Transcript(_head(one.why, one.episode[0]), list(_turns(one.episode)))
 
 
 def _head(why: str, said: StoredConversation) -> str:
@@ -593,12 +554,6 @@ def _cost(task: TaskFacts) -> Piece:
             ("Episodes with their environments, side by side", duration(use.environment)),
         ]
     return Table(("", ""), rows)
-
-
-def _file(task: TaskFacts) -> Iterator[Piece]:
-    if task.source:
-        yield Code("As its author wrote it", plain(task.source), "toml")
-    yield Code("With every default", written(without_steps(dict(task.config))), "toml")
 
 
 def _value(value: object) -> str:
